@@ -1,0 +1,83 @@
+"""Every way recreate stops, drawn as a tree.
+
+    RecreateError                 has code, message, fix and an exit code
+    |- BadInput           exit 2  the user can mend it: `fix` says what to type
+    |  |- Missing         exit 2  an optional part is not installed: `fix` is the command
+    |  `- Refused         exit 2  an endpoint refused the key or the request for good
+    |- OutOfBudget        exit 3  the cap was reached; the run can be resumed
+    |- CheckFailed        exit 4  a check was asked for and did not hold
+    |- Fault              exit 1  the infrastructure failed (network, disk, sandbox); never the agent's doing
+    |  `- Transient       exit 1  the same, and worth trying again
+    `- Interrupted        exit 130
+
+A bad attempt is not here: a wrong answer, a malformed reply and a limit reached are data (a Grade), not errors.
+"""
+
+from __future__ import annotations
+
+
+class RecreateError(Exception):
+    """Shown to the user as one line and a fix, never as a traceback."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, fix: str = "", code: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+        self.code = code or _code(type(self).__name__)
+
+    def record(self) -> dict[str, dict[str, str]]:
+        """The object that `--json` prints."""
+        return {"error": {"code": self.code, "message": self.message, "fix": self.fix}}
+
+
+class BadInput(RecreateError):
+    """Wrong flag, file, name or setting."""
+
+    exit_code = 2
+
+
+class Missing(BadInput):
+    """A part that an extra brings is not installed."""
+
+
+class Refused(BadInput):
+    """The endpoint answered, and will not serve this key, model or request."""
+
+
+class OutOfBudget(RecreateError):
+    """The next call could cross the cap, so it was not made."""
+
+    exit_code = 3
+
+
+class CheckFailed(RecreateError):
+    """The thing checked did not hold."""
+
+    exit_code = 4
+
+
+class Fault(RecreateError):
+    """The infrastructure failed for good."""
+
+
+class Transient(Fault):
+    """The infrastructure failed in a way that often passes: a timeout, a 429, a 5xx, a reset connection.
+
+    `after` is the server's own wish in seconds (Retry-After), or None.
+    """
+
+    def __init__(self, message: str, *, fix: str = "", code: str = "", after: float | None = None) -> None:
+        super().__init__(message, fix=fix, code=code)
+        self.after = after
+
+
+class Interrupted(RecreateError):
+    """Ctrl-C or SIGTERM; what was paid for is on disk."""
+
+    exit_code = 130
+
+
+def _code(name: str) -> str:
+    return "".join("-" + c.lower() if c.isupper() else c for c in name).lstrip("-")

@@ -1,0 +1,281 @@
+"""The nouns: frozen records of what was asked, done, graded, learned and decided.
+
+Everything here is data that is stored and read back; behaviour lives in the modules named after the verbs.
+A record keeps fields it does not know (a newer version's, a stranger's) and says its schema.
+
+    Task        what is asked                       Scaffold    an agent, as text files
+    Step        one turn of an attempt              Edit        one change to a scaffold, and why
+    Trace       a whole attempt, ungraded           Verdict     what the gate found
+    Grade       the score and the grader's words    Revision    edits + verdict, kept or dropped
+    Experience  trace + grade: the unit learned from
+    Lesson      what was learned, in a few sentences
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA = 1
+"""The version of every stored format; docs/format.md says what changed between two."""
+
+Split = Literal["train", "validation", "test"]
+Ending = Literal["submitted", "limit", "error"]
+Decision = Literal["better", "not-better", "undecided"]
+Origin = Literal["experience", "search", "human", "prune"]
+
+
+class Message(TypedDict):
+    """One chat message, in the form every OpenAI-style endpoint takes."""
+
+    role: str
+    content: str
+
+
+def digest(value: Any, length: int = 16) -> str:
+    """The first `length` hex digits of the SHA-256 of `value` as canonical JSON (sorted keys, no spaces).
+
+    Every id in recreate is made by this: same inputs, same id.
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_plain)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    return str(value)
+
+
+class Record(BaseModel):
+    """A frozen record that keeps unknown fields and carries `schema`."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="allow", validate_by_name=True, validate_by_alias=True, serialize_by_alias=True
+    )
+    schema_: int = Field(default=SCHEMA, alias="schema")
+
+
+class Task(Record):
+    """What is asked. `facts` is read by the task's domain only and is never shown to a model.
+
+    id       domain:source:id
+    group    what must never be split between train, validation and test (a module, a bug, a table)
+    prompt   all that an agent is told
+    """
+
+    id: str
+    domain: str
+    prompt: str
+    split: Split
+    group: str
+    facts: Mapping[str, Any] = {}
+
+    @property
+    def digest(self) -> str:
+        return digest([self.id, self.prompt, self.facts])
+
+
+class Call(Record):
+    """Who asks a model, and for what: the address under which the reply is journalled.
+
+    `id` = run/attempt/step is sent as the header `x-recreate-call`; a proposal's "attempt" is its own digest.
+    `step` counts over all samples of an attempt, so that the id is unique.
+    """
+
+    run: str
+    attempt: str
+    step: int
+    role: str = "agent"
+    phase: str = "train"
+    task: str = ""
+    repeat: int = 0
+    sample: int = 0
+
+    @property
+    def id(self) -> str:
+        return f"{self.run}/{self.attempt}/{self.step}"
+
+
+class Usage(Record):
+    """What was paid. tokens are counts, usd is US dollars, seconds is time spent waiting for replies."""
+
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            calls=self.calls + other.calls,
+            tokens_in=self.tokens_in + other.tokens_in,
+            tokens_out=self.tokens_out + other.tokens_out,
+            usd=self.usd + other.usd,
+            seconds=self.seconds + other.seconds,
+        )
+
+
+class Reply(Record):
+    """A model's answer to one call. finish: stop | length | tool_calls | other; latency in seconds."""
+
+    text: str
+    model: str = ""
+    finish: str = "stop"
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float = 0.0
+    latency: float = 0.0
+    retries: int = 0
+    token_ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    tokenizer_digest: str | None = None
+
+
+class Output(Record):
+    """What a command printed (stdout and stderr interleaved), its exit status and how long it ran.
+
+    status is the exit code, 128+N for a signal, 124 for a timeout. `cut` says bytes were dropped in the middle.
+    """
+
+    text: str
+    status: int
+    seconds: float = 0.0
+    timed_out: bool = False
+    cut: int = 0
+
+
+class Step(Record):
+    """One turn: what the agent saw (`observation`, the anchor state), said, did, and what came of it.
+
+    kind: `action` (the reply was acted on), `malformed` (the scaffold's format message was the answer),
+    `before` (a tool of the scaffold ran before the first turn; no model was asked).
+    """
+
+    step: int
+    sample: int = 0
+    kind: str = "action"
+    observation: str = ""
+    reply: str = ""
+    action: str = ""
+    output: str = ""
+    status: int | None = None
+    seconds: float = 0.0
+    usage: Usage = Usage()
+    offered: tuple[str, ...] = ()
+
+
+class Trace(Record):
+    """A whole attempt, ungraded. `answer` is what was handed in; `fault` is set when ours, not the agent's."""
+
+    attempt: str
+    task: str
+    scaffold: str
+    model: str
+    repeat: int = 0
+    steps: tuple[Step, ...] = ()
+    ending: Ending = "submitted"
+    limit: str = ""
+    answer: str = ""
+    chosen: int = 0
+    usage: Usage = Usage()
+    fault: str = ""
+
+
+class Grade(Record):
+    """score in 0..1, passed, and the evidence: the grader's own words, whole."""
+
+    score: float
+    passed: bool
+    evidence: str = ""
+
+
+class Experience(Record):
+    """Trace + grade + what is needed to find a way back: the unit learned from. id = the attempt's id."""
+
+    id: str
+    domain: str
+    task: str
+    group: str
+    split: Split
+    prompt: str
+    digest: str
+    trace: Trace
+    grade: Grade
+    run: str = ""
+
+
+class Lesson(Record):
+    """What was learned: a title, a few sentences, and the experiences it came from."""
+
+    id: str
+    title: str
+    body: str
+    scope: Literal["instance", "domain", "general"] = "instance"
+    born_of: tuple[str, ...] = ()
+    supports: tuple[str, ...] = ()
+    contradicts: tuple[str, ...] = ()
+
+
+class Evidence(Record):
+    """Where an edit comes from: an experience and a step in it."""
+
+    experience: str
+    step: int
+
+
+class Edit(Record):
+    """One change to one file of a scaffold.
+
+    old=""  and the file does not exist: create it with `new`.      old="" and it exists: append `new`.
+    new=""  with old == the whole file: delete it.                  otherwise: replace `old`, found exactly once.
+    An edit from experience without evidence is refused.
+    """
+
+    path: str
+    old: str = ""
+    new: str = ""
+    reason: str = ""
+    origin: Origin = "experience"
+    evidence: tuple[Evidence, ...] = ()
+
+
+class Verdict(Record):
+    """Paired scores on the same tasks and repeats: mean difference, its 90 % interval, sign-flip p."""
+
+    before: float | None
+    after: float | None
+    diff: float | None
+    lo: float | None
+    hi: float | None
+    p: float | None
+    tasks: int
+    repeats: int
+    verdict: Decision
+    reason: str = ""
+    dropped: int = 0
+
+    @property
+    def better(self) -> bool:
+        return self.verdict == "better"
+
+
+class Revision(Record):
+    """A candidate that was judged: kept and dropped alike. id = digest of the child's files."""
+
+    id: str
+    parent: str
+    round: int
+    edits: tuple[Edit, ...]
+    verdict: Verdict
+    kept: bool
+    faults: tuple[str, ...] = ()
+    usage: Usage = Usage()
