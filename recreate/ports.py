@@ -150,12 +150,15 @@ class Hit(Record):
 
 
 class Embedder(Protocol):
-    """Texts to unit vectors of one length. `name` identifies the vectors it makes."""
+    """Texts to unit vectors of one length. `name` identifies the vectors it makes.
+
+    kind: `passage` for what is stored, `query` for what is asked; an embedder may treat them alike.
+    """
 
     name: str
     dimensions: int
 
-    def embed(self, texts: Sequence[str]) -> list[list[float]]: ...
+    def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]: ...
 
 
 class Memory(Protocol):

@@ -144,6 +144,7 @@ class Output(Record):
     """What a command printed (stdout and stderr interleaved), its exit status and how long it ran.
 
     status is the exit code, 128+N for a signal, 124 for a timeout. `cut` says bytes were dropped in the middle.
+    `limit` is the one that ended the command: seconds, memory, processes, disk, or '' for none.
     """
 
     text: str
@@ -151,6 +152,7 @@ class Output(Record):
     seconds: float = 0.0
     timed_out: bool = False
     cut: int = 0
+    limit: str = ""
 
 
 class Step(Record):

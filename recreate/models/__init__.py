@@ -1,0 +1,118 @@
+"""Models: things that answer chat messages. `open_model` finds one by its spelling.
+
+litellm:PROVIDER/NAME     any hosted provider; the prefix may be left out
+openai:URL#MODEL          any OpenAI-style endpoint: vLLM, llama.cpp, a gateway
+local:NAME                a model of the catalogue on this machine, or local:/FILE.gguf
+scripted:FILE.jsonl       answers from a file
+module:Class              your own
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from typing import Any
+
+from recreate.errors import BadInput
+from recreate.plug import find, names
+from recreate.ports import Model, Price
+
+__all__ = ["default_model", "open_model"]
+
+
+def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Model:
+    """The model spelled `spec`. `price` overrides the table's. Options a kind of model does not take are left out:
+    jobs (how many callers there will be), threads, context, parallel, timeout (s), key_env, api_base.
+
+    Raises BadInput for a spelling nobody knows; nothing is fetched, started or asked yet.
+    """
+    spec = spec.strip()
+    prefix, colon, rest = spec.partition(":")
+    if prefix == "vllm" and colon:
+        raise BadInput(
+            "vllm: (a vLLM server started and stopped for you) comes with the RL stage",
+            fix=f"start it yourself: vllm serve {rest or 'MODEL'}; then --model openai:http://127.0.0.1:8000/v1#{rest or 'MODEL'}",
+            code="not-yet",
+        )
+    known = names("model")
+    if colon and prefix in known:
+        kind, argument = prefix, rest
+    elif colon and "/" not in prefix and rest.isidentifier() and all(p.isidentifier() for p in prefix.split(".")):
+        kind, argument = spec, ""
+    elif "/" in spec or _in_table(spec):
+        kind, argument = "litellm", spec
+    else:
+        raise _unknown(spec)
+    made = find("model", kind)
+    if price is not None:
+        options["price"] = price
+    model: Model = (
+        made(argument, **_taken(made, options)) if argument or kind != spec else made(**_taken(made, options))
+    )
+    if price is not None and getattr(model, "price", None) != price:
+        model.price = price
+    return model
+
+
+def default_model() -> tuple[str, str]:
+    """(the model used when nobody names one, what to tell the user about it).
+
+    AGENT_MODEL or RECREATE_MODEL name a model, and LLM_API_BASE its endpoint. Otherwise it is the catalogue's
+    default, on this machine: a key in the environment is never spent from without being asked to.
+    """
+    named = next((v for v in ("RECREATE_MODEL", "AGENT_MODEL") if os.environ.get(v, "").strip()), "")
+    base = os.environ.get("LLM_API_BASE", "").strip().rstrip("/")
+    if named:
+        model = os.environ[named].strip()
+        if base and model.partition(":")[0] not in names("model"):
+            return (
+                f"openai:{base}#{model.removeprefix('openai/')}",
+                f"{named} names the model, LLM_API_BASE its endpoint",
+            )
+        return model, f"{named} names the model"
+    from recreate.models import catalog, hosted
+
+    name = catalog.default_name()
+    e = catalog.entry(name)
+    here = "" if catalog.state(name) == "ready" else f"; its weights ({e.size / 1e9:.1f} GB) are fetched once"
+    told = f"no model is named: using local:{name} on this machine, which costs nothing{here}. "
+    keys = hosted.found()
+    if base:
+        told += "LLM_API_BASE is set, but no model: name one in AGENT_MODEL. "
+    if keys:
+        told += "A hosted model does better, and costs money: " + " or ".join(
+            f"--model {spec} (the key in {variable} is found)" for variable, spec in keys[:2]
+        )
+    else:
+        variable, model = hosted.PROVIDERS["anthropic"]
+        told += f"A hosted model does better, and costs money: export {variable}=... and --model litellm:anthropic/{model}"
+    return f"local:{name}", told
+
+
+def _taken(made: Any, options: dict[str, Any]) -> dict[str, Any]:
+    try:
+        parameters = inspect.signature(made).parameters
+    except (TypeError, ValueError):
+        return {}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return options
+    return {k: v for k, v in options.items() if k in parameters}
+
+
+def _in_table(spec: str) -> bool:
+    from recreate.models.price import facts
+
+    return facts(spec) is not None
+
+
+def _unknown(spec: str) -> BadInput:
+    from recreate.models import catalog
+
+    local = catalog.catalog()
+    hint = f"did you mean local:{spec}? " if spec in local else ""
+    return BadInput(
+        f"no model is called {spec!r}",
+        fix=f"{hint}write litellm:PROVIDER/NAME, openai:URL#MODEL, local:NAME ({', '.join(local)}), "
+        "local:/FILE.gguf, scripted:FILE.jsonl or module:Class",
+        code="unknown-model",
+    )

@@ -1,0 +1,5 @@
+"""python -m recreate"""
+
+from recreate.cli import main
+
+main()

@@ -1,0 +1,116 @@
+"""Asking a model, once and accountably: budget before, retries around, journal after.
+
+Every paid call of every role goes through `Calls.ask`. A reply that is in the journal is returned from there;
+a transient fault is tried again with exponential backoff and full jitter, and then raised as a Fault: never
+the agent's failure.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from recreate.errors import Fault, Interrupted, Transient
+from recreate.journal import Journal
+from recreate.ledger import Ledger
+from recreate.ports import Model, Price
+from recreate.types import Call, Message, Reply, Usage
+
+MAX_TOKENS = 1024
+"""What a reply may cost when nobody says otherwise: a bound is needed to reserve."""
+
+
+class Calls:
+    """The one door to models. Thread-safe. `on_reply(call, reply)` is told of each new reply."""
+
+    def __init__(
+        self,
+        run: str,
+        journal: Journal,
+        ledger: Ledger,
+        *,
+        retries: int = 3,
+        backoff: float = 1.0,
+        on_reply: Callable[[Call, Reply], None] | None = None,
+    ) -> None:
+        self.run = run
+        self.journal = journal
+        self.ledger = ledger
+        self.retries = retries
+        self.backoff = backoff
+        self.on_reply = on_reply
+        self.stop = threading.Event()
+
+    def ask(
+        self, model: Model, price: Price, messages: Sequence[Message], call: Call, **params: Any
+    ) -> Reply:
+        """One reply to `messages`, paid at most once.
+
+        Raises OutOfBudget before the call, Refused when the endpoint will not, Fault after `retries` transient
+        failures, Interrupted when the run is being stopped.
+        """
+        if self.stop.is_set():
+            raise Interrupted("stopped")
+        check = request_check(messages, params)
+        known = self.journal.reply(call.id, check)
+        if known is not None:
+            return Reply.model_validate(known)
+        params.setdefault("max_tokens", MAX_TOKENS)
+        bound_in = tokens_bound(messages)
+        bound_out = int(params["max_tokens"])
+        self.ledger.reserve(call, bound_in + bound_out, price.usd(bound_in, bound_out))
+        try:
+            reply = self._try(model, messages, call, params)
+        except BaseException:
+            self.ledger.release(call)
+            raise
+        usd = price.usd(reply.tokens_in, reply.tokens_out) or reply.usd
+        if usd != reply.usd:
+            reply = reply.model_copy(update={"usd": usd})
+        self.journal.keep(call.id, check, reply.model_dump(exclude_defaults=True))
+        self.ledger.settle(call, spent(reply))
+        if self.on_reply is not None:
+            self.on_reply(call, reply)
+        return reply
+
+    def _try(self, model: Model, messages: Sequence[Message], call: Call, params: dict[str, Any]) -> Reply:
+        for tried in range(self.retries + 1):
+            try:
+                reply = model.reply(messages, call, **params)
+                return reply.model_copy(update={"retries": tried}) if tried else reply
+            except Transient as e:
+                if tried == self.retries:
+                    raise Fault(f"{e.message} (tried {tried + 1} times)", fix=e.fix, code=e.code) from e
+                wish = e.after if e.after is not None else random.uniform(0, self.backoff * 2**tried)
+                if self.stop.wait(min(wish, 60.0)):
+                    raise Interrupted("stopped") from None
+        raise AssertionError("unreachable")
+
+
+def spent(reply: Reply) -> Usage:
+    """What one reply cost."""
+    return Usage(
+        calls=1, tokens_in=reply.tokens_in, tokens_out=reply.tokens_out, usd=reply.usd, seconds=reply.latency
+    )
+
+
+def tokens_bound(messages: Sequence[Message]) -> int:
+    """An upper bound on the prompt's tokens: no tokenizer makes more tokens than bytes, chat marks aside."""
+    total = 16
+    for message in messages:
+        text = message["content"]
+        total += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    return total + 16 * len(messages)
+
+
+def request_check(messages: Sequence[Message], params: dict[str, Any]) -> str:
+    """A cheap fingerprint that tells a changed request from the journalled one.
+
+    The last message and the number of messages suffice: the earlier ones were checked at the earlier steps.
+    """
+    last = messages[-1]["content"] if messages else ""
+    crc = zlib.crc32(last.encode("utf-8", "surrogatepass"))
+    return f"{len(messages)}-{crc:08x}-{zlib.crc32(repr(sorted(params.items())).encode()):08x}"

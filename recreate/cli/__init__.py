@@ -1,0 +1,82 @@
+"""The command line: `recreate COMMAND --help`.
+
+--json puts one object (lists: JSON lines) on stdout; progress and prose go to stderr. Exit codes: 0 done, 1 our
+fault, 2 bad input, 3 stopped by the budget, 4 a check failed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Run the command of sys.argv and exit with its code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command; whatever goes wrong becomes one message with a fix, and an exit code."""
+    import typer
+
+    from recreate.cli.app import app
+    from recreate.cli.out import fail
+    from recreate.errors import BadInput, Interrupted, RecreateError
+
+    # typer carries its own click since 0.26 and publishes only this much of it
+    usage_error, click_error = typer.BadParameter.__mro__[1:3]
+    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    as_json = "--json" in ours
+    try:
+        code = typer.main.get_command(app).main(arguments, prog_name="recreate", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except RecreateError as e:
+        return fail(e, as_json)
+    except usage_error as e:
+        context = getattr(e, "ctx", None)
+        hint = (context.command_path if context else "recreate") + " --help shows what there is, with an example"
+        return fail(BadInput(e.format_message(), fix=hint, code="usage"), as_json)  # type: ignore[attr-defined]
+    except click_error as e:
+        return fail(BadInput(e.format_message(), code="usage"), as_json)  # type: ignore[attr-defined]
+    except (KeyboardInterrupt, typer.Abort):
+        return fail(Interrupted("interrupted"), as_json)
+    except BrokenPipeError:
+        _hush()
+        return 0
+    except Exception as e:
+        return fail(_ours(e), as_json)
+
+
+def _hush() -> None:
+    """Nobody reads our stdout any more (`| head`): the flush at exit must not complain about it."""
+    import os
+
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass
+
+
+def _ours(error: Exception) -> RecreateError:
+    """A mistake of ours as one line: the traceback goes to a file, a full disk is said to be one."""
+    import errno
+    import traceback
+
+    from recreate.errors import Fault
+    from recreate.paths import home
+    from recreate.redact import redact
+    from recreate.types import digest
+
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        place = f" ({error.filename})" if error.filename else ""
+        return Fault(f"the disk is full{place}", fix="free some space, then the same again", code="disk")
+    text = redact("".join(traceback.format_exception(error)))
+    said = redact(f"{type(error).__name__}: {error}").partition("\n")[0]
+    file = home() / f"crash-{digest(text, 12)}.txt"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8", errors="backslashreplace")
+    except OSError:
+        sys.stderr.write(text)
+        return Fault(said, fix="please report the lines above", code="crash")
+    return Fault(said, fix=f"please report it with {file}", code="crash")

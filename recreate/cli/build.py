@@ -1,0 +1,321 @@
+"""build, resume, plan, run, bench: the commands that spend."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from recreate.cli.options import Json, here, with_settings
+from recreate.cli.out import emit, say, show
+from recreate.errors import BadInput, Fault, Interrupted, OutOfBudget
+from recreate.paths import shipped, workspace
+from recreate.settings import Settings
+from recreate.types import Split
+
+BUILD = (
+    "domain", "model", "models.optimizer", "optimizer", "budget", "rounds", "train", "validation", "repeats", "jobs",
+    "seed", "out", "scaffold", "sandbox", "price", "batch", "models.optimizer_price", "models.threads",
+    "models.timeout", "models.retries", "gate.alpha",
+)  # fmt: skip
+RUN = ("domain", "model", "budget", "jobs", "out", "sandbox", "price", "models.threads", "models.timeout")
+
+
+def add(app: typer.Typer) -> None:
+    """Put the commands on the app."""
+    app.command("build")(build)
+    app.command("resume")(resume)
+    app.command("plan")(plan)
+    app.command("run")(run)
+    app.command("bench")(bench)
+
+
+@with_settings(*BUILD)
+def build(settings: Settings, where: Path, as_json: Json = False) -> None:
+    """Create an agent for a domain from experience.
+
+    Example: recreate build --domain swe --budget 30min
+    """
+    from recreate.workshop import run_folder
+
+    _build(settings, where, run_folder(where, settings), as_json, again=False)
+
+
+def resume(
+    run: Annotated[str, typer.Argument(help="A run folder, its name under runs/, or `last`.")] = "last",
+    budget: Annotated[list[str] | None, typer.Option("--budget", help="New caps in place of the old.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", help="Attempts at once.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Go on with a build that was stopped; nothing is paid for twice.
+
+    Example: recreate resume last --budget 10usd
+    """
+    from recreate.run import find_run
+    from recreate.workshop import load_run
+
+    where = workspace()
+    folder = find_run(run, where)
+    settings = load_run(folder)
+    change: dict[str, Any] = {"budget": tuple(budget)} if budget else {}
+    if jobs:
+        change["jobs"] = jobs
+    _build(settings.model_copy(update=change), where, folder, as_json, again=True)
+
+
+@with_settings(*BUILD)
+def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
+    """Say what a build would take and what gain it could detect; nothing is spent.
+
+    Example: recreate plan --domain swe --model gpt-5-mini --budget 5usd
+    """
+    from recreate import plan as planning
+    from recreate.memory import Workspace
+    from recreate.workshop import open_domain, open_models
+
+    domain = open_domain(settings, where)
+    settings = _fit(settings, domain)
+    model, price, other, other_price, told = open_models(settings)
+    try:
+        seed = seed_for(settings, where, model.name)
+        past = [
+            e.trace.usage
+            for e in Workspace(where).experiences(domain=settings.domain)
+            if e.trace.model == model.name and e.digest == seed.digest
+        ]
+        made = planning.plan(settings, seed, price, other_price, past)
+    finally:
+        model.close()
+        other.close()
+    if as_json:
+        emit(made.model_dump(mode="json"))
+        return
+    if told:
+        say(told)
+    show(
+        f"{made.attempts} attempts of {seed.name} with {model.name}, about {made.calls} calls, {made.tokens:,} tokens, "
+        f"${made.usd:.2f}, {made.minutes:g} minutes with {settings.jobs} at once\n"
+        f"  ({made.source})\n"
+        f"{made.proposals} of {settings.rounds} proposals are paid for by the budget\n"
+        f"on {settings.validation} validation tasks x {settings.repeats} the gate keeps a true gain of "
+        f"{made.detectable_gain:+.2f} eight times in ten; a smaller one will mostly stay undecided"
+    )
+
+
+@with_settings(*RUN)
+def run(
+    settings: Settings,
+    where: Path,
+    scaffold: Annotated[str, typer.Argument(help="A scaffold's folder or name.")],
+    task: Annotated[str, typer.Argument(help="A task's id (`recreate tasks list` shows them).")],
+    as_json: Json = False,
+) -> None:
+    """Let one agent attempt one task.
+
+    Example: recreate run scaffolds/swe swe:parse-1.20.1:1
+    """
+    from recreate.gather import one, read_experience
+    from recreate.workshop import run_folder
+
+    folder = run_folder(where, settings if settings.out else settings.model_copy(update={"domain": "run"}))
+    with opened(settings, where, folder) as shop:
+        agent = find_scaffold(scaffold, where)
+        wanted = [t for t in shop.domain.tasks() if t.id == task]
+        if not wanted:
+            raise unknown_task(task, [t.id for t in shop.domain.tasks()])
+        score = one(shop, agent, wanted[0], 0, wanted[0].split)
+        experience = read_experience(shop.folder / "attempts" / score.attempt)
+        if experience is None:
+            raise Fault(shop.aside[-1]["fault"], fix="mend that and run it again", code="set-aside")
+    trace, grade = experience.trace, experience.grade
+    if as_json:
+        emit(
+            {
+                "run": str(folder),
+                "experience": experience.id,
+                "ending": trace.ending,
+                "score": grade.score,
+                "passed": grade.passed,
+                "steps": len(trace.steps),
+                "usage": trace.usage.model_dump(mode="json"),
+            }
+        )
+        return
+    show(f"{'passed' if grade.passed else 'failed'} ({grade.score:g}), {trace.ending} after {len(trace.steps)} steps")
+    show(f"recreate traces show {experience.id} shows what it did")
+
+
+@with_settings(*RUN, "repeats", "seed")
+def bench(
+    settings: Settings,
+    where: Path,
+    scaffold: Annotated[list[str], typer.Option("--scaffold", help="A scaffold's folder or name; repeatable.")],
+    split: Annotated[str, typer.Option("--split", help="train, validation or test.")] = "validation",
+    tasks: Annotated[int, typer.Option("--tasks", help="At most so many tasks; 0: all.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Measure scaffolds on a split. `--split test` opens the test tasks, which is written down and counted.
+
+    Example: recreate bench --scaffold seed --scaffold swe --domain swe --split test
+    """
+    from recreate.bench import bench as measure
+    from recreate.workshop import run_folder
+
+    if split not in ("train", "validation", "test"):
+        raise BadInput(f"there is no split {split!r}", fix="--split train, validation or test", code="bad-split")
+    named = run_folder(where, settings if settings.out else settings.model_copy(update={"domain": f"bench-{settings.domain}"}))
+    agents = [find_scaffold(name, where) for name in scaffold]
+    with opened(settings, where, named, resume=(named / "settings.toml").exists()) as shop:
+        cells = []
+        wanted: Split = split  # type: ignore[assignment]
+        for agent in agents:
+            cells.append(measure(shop, agent, wanted, tasks))
+    if as_json:
+        emit({"run": str(named), "cells": cells, "test_openings": cells[-1]["test_openings"]})
+        return
+    for cell in cells:
+        show(
+            f"{cell['scaffold']} ({cell['digest']}) with {cell['model']} on {cell['n']} {split} tasks x "
+            f"{cell['repeats']}: {cell['mean']:.3f} [{cell['lo']:.3f}, {cell['hi']:.3f}], ${cell['usd']:.3f}"
+            + (f", {cell['set_aside']} set aside" if cell["set_aside"] else "")
+            if cell["mean"] is not None
+            else f"{cell['scaffold']}: every attempt was set aside"
+        )
+    show(f"scores: {here(named)}; this domain's test split was opened {cells[-1]['test_openings']} times here")
+
+
+# ------------------------------------------------------------------------------------------------- their parts
+
+
+def _build(settings: Settings, where: Path, folder: Path, as_json: bool, *, again: bool) -> None:
+    from recreate import report
+    from recreate import scaffold as scaffolds
+    from recreate.loop import build as build_loop
+    from recreate.plan import refuse_if_too_small
+    from recreate.run import Run
+
+    with opened(settings, where, folder, resume=again) as shop:
+        shop.settings = _fit(settings, shop.domain)
+        seed_folder = folder / "seed"
+        if not seed_folder.is_dir():
+            scaffolds.save(seed_for(settings, where, shop.model.name), seed_folder)
+        seed = scaffolds.load(seed_folder)
+        refuse_if_too_small(shop.settings, seed, shop.price, shop.optimizer_price)
+        if not again:
+            say(f"run folder {here(folder)}; seed {seed.digest}, model {shop.model.name}, sandbox {shop.rung.name}")
+        built = build_loop(shop, seed)
+        shop.journal.add("end", status=built.status, scaffold=built.scaffold.digest)
+    seen = Run(folder)
+    target = where / "scaffolds" / settings.domain.replace(":", "-")
+    agent = built.scaffold.model_copy(update={"name": target.name})
+    text = report.readme(agent, seen, built)
+    agent = agent.model_copy(update={"files": {**agent.files, "README.md": text}})
+    if any(r.kept for r in built.revisions) or not target.exists():
+        scaffolds.save(agent, target)
+    (folder / "report.md").write_text(report.report(seen, built), "utf-8")
+    record = report.result(seen, built, str(target))
+    if as_json:
+        emit(record)
+    else:
+        show(report.say_verdict(built.verdict))
+        show(f"agent: {here(target)}   report: {here(folder / 'report.md')}")
+        for row in record["set_aside"]:
+            show(f"set aside: {row['task']}: {row['fault']}")
+    if built.status == "budget":
+        say(f"the budget is used; recreate resume {here(folder)} --budget MORE goes on")
+        raise OutOfBudget("stopped by the budget", fix=f"recreate resume {here(folder)} --budget MORE")
+
+
+@contextmanager
+def opened(settings: Settings, where: Path, folder: Path, *, resume: bool = False) -> Iterator[Any]:
+    """A workshop with its screen; Ctrl-C and SIGTERM stop it cleanly, a second Ctrl-C at once."""
+    from recreate.cli.screen import Screen
+    from recreate.workshop import open_workshop
+
+    with Screen() as screen:
+        shop = open_workshop(settings, where, folder, say=screen, resume=resume)
+        screen.ledger = shop.ledger
+
+        def stop(number: int, frame: object) -> None:
+            if shop.calls.stop.is_set():
+                raise KeyboardInterrupt
+            shop.calls.stop.set()
+            screen.line("stopping: the calls in flight are waited for; Ctrl-C again stops at once")
+
+        main = threading.current_thread() is threading.main_thread()
+        old = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)} if main else {}
+        try:
+            yield shop
+        except Interrupted:
+            raise Interrupted(
+                f"stopped after {shop.ledger.attempts} attempts; all that ended is on disk",
+                fix=f"recreate resume {here(folder)}",
+            ) from None
+        except OutOfBudget as e:
+            raise OutOfBudget(e.message, fix=f"recreate resume {here(folder)} --budget MORE goes on") from None
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+            shop.close()
+
+
+def _fit(settings: Settings, domain: Any) -> Settings:
+    """The settings with no more tasks than the domain has."""
+    return settings.model_copy(
+        update={
+            "train": max(1, min(settings.train, len(domain.tasks("train")))),
+            "validation": max(1, min(settings.validation, len(domain.tasks("validation")))),
+        }
+    )
+
+
+def seed_for(settings: Settings, where: Path, model: str) -> Any:
+    """The agent to start from: --scaffold, else the domain's own, else a shipped seed.
+
+    A local model gets the seed that was made for small ones, where the domain has one.
+    """
+    from recreate import scaffold as scaffolds
+
+    if settings.scaffold:
+        return find_scaffold(settings.scaffold, where)
+    domain = settings.domain.replace(":", "-")
+    small = [f"seed-{domain}-small"] if model.startswith("local:") else []
+    for name in (domain, *small, f"seed-{domain}", "seed"):
+        for root in (where / "scaffolds", shipped("scaffolds")):
+            if (root / name / "agent.toml").is_file():
+                return scaffolds.load(root / name)
+    raise BadInput("there is no seed scaffold", fix="recreate init makes a workspace with one", code="no-scaffold")
+
+
+def find_scaffold(text: str, where: Path) -> Any:
+    """A scaffold by folder, by name in the workspace or shipped, or `RUN:DIGEST` of a run's lineage."""
+    from recreate import scaffold as scaffolds
+
+    for path in (Path(text), where / "scaffolds" / text, shipped("scaffolds") / text):
+        if (path / "agent.toml").is_file():
+            return scaffolds.load(path)
+    run, colon, digest = text.rpartition(":")
+    if colon and (Path(run) / "scaffold.git").is_dir():
+        from recreate.history import History
+
+        return History(Path(run) / "scaffold.git").read(digest)
+    return scaffolds.load(Path(text))
+
+
+def unknown_task(task: str, known: list[str]) -> BadInput:
+    """The error for a task id that is not there."""
+    import difflib
+
+    near = difflib.get_close_matches(task, known, 1, 0.3)
+    return BadInput(
+        f"there is no task {task!r}",
+        fix=f"did you mean {near[0]}?" if near else "recreate tasks list shows them",
+        code="unknown-task",
+    )
+
+

@@ -1,0 +1,97 @@
+"""Flags made from the settings: every address of `Settings` is a flag, once, with its help."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from recreate import settings as settings_
+from recreate.paths import workspace
+from recreate.settings import Settings, addresses
+
+HELP = {
+    "domain": "What the agent is for: a built-in, installed or `module:Class` domain.",
+    "model": "The agent's model: litellm:PROVIDER/NAME, openai:URL#MODEL, local:NAME, scripted:FILE.",
+    "optimizer": "Who proposes edits.",
+    "scaffold": "The agent to start from, a folder or a name; default: the domain's own, else a seed.",
+    "sandbox": "bwrap, unshare or none; default: the best that works here.",
+    "price": "IN,OUT in USD per million tokens, for a model whose price is unknown.",
+    "budget": "A hard cap: 5usd, 30min, 200attempts, 2Mtokens; repeatable, the first reached stops.",
+    "rounds": "How many times to attempt, propose and settle.",
+    "train": "Train tasks to learn from.",
+    "validation": "Validation tasks every candidate is judged on.",
+    "repeats": "Attempts per validation task.",
+    "batch": "Train tasks per round; 0: all of --train spread over the rounds.",
+    "jobs": "Attempts at once.",
+    "seed": "Chooses and orders the tasks.",
+    "out": "The run folder; default: runs/DOMAIN-DATE.",
+    "models.optimizer": "The optimizer's model; default: the agent's.",
+    "models.optimizer_price": "IN,OUT of the optimizer's model.",
+    "models.threads": "Threads of a local model's server; 0: all cores.",
+    "models.timeout": "Seconds to wait for one reply.",
+    "models.retries": "Tries after a transient fault.",
+    "gate.alpha": "1 - the gate's confidence level.",
+}
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; prose goes to stderr.")]
+
+
+def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the flags of some addresses (all of them when none is named).
+
+    The command is called with `settings: Settings` and `where: Path` (the workspace) in their place.
+    """
+    chosen: Sequence[str] = names or tuple(addresses())
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        own = [p for p in inspect.signature(command).parameters.values() if p.name not in ("settings", "where")]
+        flags = [_flag(address) for address in chosen]
+
+        @wraps(command)
+        def called(**values: Any) -> Any:
+            given = {a: values.pop(_parameter(a)) for a in chosen}
+            here = workspace()
+            flags = {a: v for a, v in given.items() if v is not None and v != []}
+            return command(settings=settings_.load(here, flags), where=here, **values)
+
+        called.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
+        called.__annotations__ = {p.name: p.annotation for p in [*own, *flags]}
+        return called
+
+    return decorate
+
+
+def _flag(address: str) -> inspect.Parameter:
+    default = addresses()[address]
+    names = ["--" + address]
+    if address == "budget":
+        kind: Any = list[str] | None
+    else:
+        kind = type(default) | None
+    words = HELP[address] + (f" [default: {default}]" if default not in ("", ()) else "")
+    return inspect.Parameter(
+        _parameter(address),
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind, typer.Option(*names, help=words, show_default=False)],
+    )
+
+
+def _parameter(address: str) -> str:
+    return address.replace(".", "__")
+
+
+def model_default(settings: Settings) -> bool:
+    """Whether the catalogue's model will be used because nobody named one."""
+    return not settings.model
+
+
+def here(path: Path) -> str:
+    """A path as short as it can be said from here."""
+    cwd = Path.cwd()
+    return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)

@@ -1,0 +1,94 @@
+"""What a long command shows while it works: a line per event, and on a terminal one live line below them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from recreate.cli.out import say
+from recreate.ledger import Ledger
+from recreate.report import say_verdict
+from recreate.types import Usage
+
+
+class Screen:
+    """Turns a workshop's events into words on stderr. `ledger` may be set later: it tells what is left."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self.console = Console(stderr=True, highlight=False)
+        self.ledger: Ledger | None = None
+        self.phase, self.done, self.total, self.passed, self.steps = "", 0, 0, 0, 0
+        self.started = time.monotonic()
+        self.live: Any = None
+        if self.console.is_terminal:
+            self.live = self.console.status("starting")
+
+    def __enter__(self) -> Screen:
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def line(self, text: str) -> None:
+        if self.live:
+            self.console.print(text, markup=False)
+        else:
+            say(text)
+
+    def left(self) -> str:
+        """What was spent, and of what cap."""
+        spent = self.ledger.spent if self.ledger else Usage()
+        text = f"{spent.calls} calls, {spent.tokens_in + spent.tokens_out:,} tokens, ${spent.usd:.3f}"
+        minutes = self.ledger.minutes if self.ledger else (time.monotonic() - self.started) / 60
+        cap = f" of {self.ledger.budget}" if self.ledger and str(self.ledger.budget) != "no cap" else ""
+        return f"{text}, {minutes:.1f} min{cap}"
+
+    def refresh(self) -> None:
+        if self.live:
+            self.live.update(
+                f"{self.phase} {self.done}/{self.total}, {self.passed} passed, {self.steps} steps | {self.left()}"
+            )
+
+    def __call__(self, event: str, facts: dict[str, Any]) -> None:
+        match event:
+            case "gather":
+                self.phase, self.total, self.done, self.passed = facts["phase"], facts["total"], 0, 0
+            case "step":
+                self.steps += 1
+            case "score":
+                score = facts["score"]
+                self.done += 1
+                self.passed += score.passed
+                if score.score is not None:
+                    mark = "passed" if score.passed else "failed"
+                    self.line(
+                        f"  {self.phase} {self.done}/{self.total}  {mark}  {score.task} "
+                        f"({score.ending}, {score.usage.calls} calls)   {self.left()}"
+                    )
+            case "aside":
+                self.line(f"  set aside: {facts['task']}: {facts['fault']}")
+            case "build":
+                self.line(f"{facts['train']} train tasks, {facts['validation']} validation tasks")
+            case "round":
+                self.line(f"round {facts['round']} of {facts['rounds']}: attempting train tasks")
+            case "propose":
+                self.line(
+                    f"the optimizer studies {facts['experiences']} experiences ({facts['failures']} of them failed)"
+                )
+            case "candidate":
+                self.line("a candidate is judged on validation:")
+                for edit in facts["edits"]:
+                    self.line(f"  {edit.path}: {edit.reason or edit.new[:80]!r}")
+            case "revision":
+                revision = facts["revision"]
+                self.line(f"{'KEPT' if revision.kept else 'dropped'}: {say_verdict(revision.verdict)}")
+            case "nothing":
+                self.line(f"nothing to judge this round: {facts['reason']}")
+            case _:
+                self.line(str(facts.get("text", event)))
+        self.refresh()

@@ -1,0 +1,239 @@
+"""A unified diff as text: made from two versions of a tree, read, and applied. No git, no files, no links.
+
+A tree is a mapping of path -> text, a missing path a missing file. Lines end with "\\n" only, so that a
+file's "\\r" stays part of its lines.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+_HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", '"': '"', "\\": "\\", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+
+
+class BadPatch(Exception):
+    """The text is not a diff, or does not fit the tree. Its message is shown to whoever handed it in."""
+
+
+@dataclass
+class Hunk:
+    """Lines `old` at line `start` (1-based) become `new`."""
+
+    start: int
+    old: list[str] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Change:
+    """What a diff does to one file. `old` is None when it creates the file, `new` None when it deletes it."""
+
+    old: str | None
+    new: str | None
+    hunks: list[Hunk] = field(default_factory=list)
+
+    @property
+    def paths(self) -> set[str]:
+        return {p for p in (self.old, self.new) if p is not None}
+
+
+def make(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """The unified diff that turns `before` into `after`; '' when they are equal."""
+    return "".join(_file(p, before.get(p), after.get(p)) for p in sorted({*before, *after}))
+
+
+def _file(path: str, old: str | None, new: str | None) -> str:
+    if old == new:
+        return ""
+    head = f"diff --git {_quoted('a/' + path)} {_quoted('b/' + path)}\n"
+    if old is None:
+        head += "new file mode 100644\n"
+    elif new is None:
+        head += "deleted file mode 100644\n"
+    body = ""
+    for line in difflib.unified_diff(_lines(old or ""), _lines(new or ""), "", ""):
+        if line.startswith(("--- ", "+++ ")) and not body and line[4:].strip() == "":
+            continue
+        body += line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
+    if not body:
+        return head  # an empty file came or went
+    source = "/dev/null" if old is None else _quoted("a/" + path)
+    target = "/dev/null" if new is None else _quoted("b/" + path)
+    return f"{head}--- {source}\n+++ {target}\n{body}"
+
+
+def _lines(text: str) -> list[str]:
+    return [line + "\n" for line in text.split("\n")[:-1]] + ([tail] if (tail := text.split("\n")[-1]) else [])
+
+
+def _quoted(path: str) -> str:
+    if not re.search(r'[\x00-\x1f"\\]', path):
+        return path + ("\t" if " " in path else "")
+    escaped = "".join(
+        "\\" + next(k for k, v in _ESCAPES.items() if v == c) if c in _ESCAPES.values() else c for c in path
+    )
+    return f'"{escaped}"'
+
+
+def read(text: str) -> list[Change]:
+    """The changes of a unified diff, git's or plain; text around it is skipped. Raises BadPatch."""
+    changes: list[Change] = []
+    lines = text.split("\n")
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        if line.startswith("diff --git "):
+            at = _git_header(lines, at, changes)
+        elif line.startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ "):
+            old, new = _path(line[4:], "a/"), _path(lines[at + 1][4:], "b/")
+            if not changes or changes[-1].hunks or not (changes[-1].paths & ({old, new} - {None})):
+                changes.append(Change(old, new))
+            at += 2
+        elif match := _HUNK.match(line):
+            if not changes:
+                raise BadPatch(f"line {at + 1}: a hunk before any file name")
+            hunk, at = _hunk(lines, at, match)
+            changes[-1].hunks.append(hunk)
+        else:
+            at += 1
+    for change in changes:
+        for path in change.paths:
+            parts = PurePosixPath(path).parts
+            if not parts or path.startswith("/") or ".." in parts or "\0" in path or ".git" in parts:
+                raise BadPatch(f"{path!r} is not a path inside the sources")
+    return [c for c in changes if c.hunks or c.old != c.new]
+
+
+def _git_header(lines: list[str], at: int, changes: list[Change]) -> int:
+    """The lines from `diff --git` up to the first `---` or hunk; they alone say a rename or an empty file."""
+    words = lines[at][len("diff --git ") :]
+    match = re.fullmatch(r"a/(.*?)\s+b/(.*?)\s*", words) if '"' not in words else None
+    change = Change(match[1].rstrip("\t"), match[2]) if match else None
+    renamed: dict[str, str] = {}
+    at += 1
+    while at < len(lines) and not lines[at].startswith(("diff --git ", "--- ", "@@ ")):
+        line = lines[at]
+        if change and line.startswith("new file mode"):
+            change.old = None
+        elif change and line.startswith("deleted file mode"):
+            change.new = None
+        elif line.startswith(("rename from ", "rename to ")):
+            renamed[line.split()[1]] = _path(line.split(" ", 2)[2], "") or ""
+        elif line.startswith(("GIT binary patch", "Binary files ")):
+            raise BadPatch("binary files are not taken")
+        if re.match(r"(new file mode|new mode) 120000", line):
+            raise BadPatch("links are not taken")
+        at += 1
+    if renamed.keys() == {"from", "to"}:
+        change = Change(renamed["from"], renamed["to"])
+    if change:
+        changes.append(change)
+    return at
+
+
+def _path(text: str, prefix: str) -> str | None:
+    text = text.split("\t")[0].rstrip("\r")
+    if text.startswith('"') and text.endswith('"') and len(text) > 1:
+        text = _unquoted(text[1:-1])
+    text = text.strip()
+    if text == "/dev/null":
+        return None
+    return text[len(prefix) :] if prefix and text.startswith(prefix) else text.removeprefix("./")
+
+
+def _unquoted(text: str) -> str:
+    out = bytearray()
+    at = 0
+    while at < len(text):
+        if text[at] == "\\" and re.match(r"[0-7]{3}", text[at + 1 :]):
+            out.append(int(text[at + 1 : at + 4], 8) & 255)
+            at += 4
+        elif text[at] == "\\" and at + 1 < len(text):
+            out += _ESCAPES.get(text[at + 1], text[at + 1]).encode()
+            at += 2
+        else:
+            out += text[at].encode("utf-8", "surrogatepass")
+            at += 1
+    return out.decode("utf-8", "replace")
+
+
+def _hunk(lines: list[str], at: int, match: re.Match[str]) -> tuple[Hunk, int]:
+    wanted_old, wanted_new = (int(n) if n is not None else 1 for n in (match[2], match[4]))
+    hunk, last = Hunk(int(match[1])), ""
+    at += 1
+    while at < len(lines):
+        line = lines[at]
+        if line.startswith("\\"):
+            for side in (hunk.old,) if last == "-" else (hunk.new,) if last == "+" else (hunk.old, hunk.new):
+                if side:
+                    side[-1] = side[-1].removesuffix("\n")
+        elif len(hunk.old) >= wanted_old and len(hunk.new) >= wanted_new:
+            break
+        elif line[:1] in (" ", "") and at < len(lines) - (line == ""):
+            hunk.old.append(line[1:] + "\n")
+            hunk.new.append(line[1:] + "\n")
+        elif line[:1] == "-":
+            hunk.old.append(line[1:] + "\n")
+        elif line[:1] == "+":
+            hunk.new.append(line[1:] + "\n")
+        else:
+            break
+        last = line[:1]
+        at += 1
+    if len(hunk.old) != wanted_old or len(hunk.new) != wanted_new:
+        raise BadPatch(
+            f"the hunk {match[0]!r} has {len(hunk.old)} old and {len(hunk.new)} new lines: it is cut, or miscounted"
+        )
+    return hunk, at
+
+
+def apply(changes: Iterable[Change], tree: Mapping[str, str]) -> dict[str, str | None]:
+    """What the changed files become (None: deleted). Hunks that moved are found; nothing is guessed.
+
+    Raises BadPatch when a hunk's old lines are not in the file, or not exactly once away from their place.
+    """
+    result: dict[str, str | None] = {}
+
+    def current(path: str) -> str | None:
+        return result[path] if path in result else tree.get(path)
+
+    for change in changes:
+        old = change.old
+        text = current(old) if old is not None else None
+        if old is not None and text is None:
+            raise BadPatch(f"{old} is not among the sources")
+        if old is None and change.new is not None and current(change.new) and change.hunks:
+            raise BadPatch(f"{change.new} exists already")
+        lines = _lines(text or "")
+        for number, hunk in enumerate(_shifted(change.hunks), 1):
+            lines = _replaced(lines, hunk, f"hunk {number} of {change.new or change.old}")
+        if old is not None and old != change.new:
+            result[old] = None
+        if change.new is not None:
+            result[change.new] = "".join(lines)
+    return result
+
+
+def _shifted(hunks: list[Hunk]) -> Iterator[Hunk]:
+    """Each hunk with its start counted in the lines as the hunks before it left them."""
+    shift = 0
+    for hunk in hunks:
+        yield Hunk(hunk.start + shift, hunk.old, hunk.new)
+        shift += len(hunk.new) - len(hunk.old)
+
+
+def _replaced(lines: list[str], hunk: Hunk, what: str) -> list[str]:
+    size = len(hunk.old)
+    place = hunk.start - 1 if size else hunk.start
+    if lines[place : place + size] != hunk.old or place > len(lines) or place < 0:
+        places = [i for i in range(len(lines) - size + 1) if lines[i : i + size] == hunk.old] if size else []
+        if len(places) != 1:
+            found = "is not in the file" if not places else f"is in the file {len(places)} times"
+            raise BadPatch(f"{what} does not apply: what it replaces {found}")
+        place = places[0]
+    return lines[:place] + hunk.new + lines[place + size :]

@@ -1,0 +1,152 @@
+"""Runs a project's tests inside a box and reports each in a record that the tested code cannot cheaply forge.
+
+It is never imported by recreate: its text is the program of `python3 -P -s -B -c`, so nothing of it lies in
+the box. The order of one JSON line on stdin:
+    key      hex; signs the records. Neither the environment nor the arguments hold it.
+    records  the file to write, made here and kept open
+    tests, deselect, only, roots, canary, trace
+A record is `MAC JSON\\n`, the MAC running over all records so far: none can be changed, dropped or put in.
+Canaries are tests that must fail, one at a random place of each file and one at each end: code that bends pytest
+so that everything passes makes them pass too.
+"""
+
+import hmac
+import json
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class Recorder:
+    """Hooks of pytest. What they need later is bound now, before any tested code is imported."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        handle = os.open(order["records"], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        mac = hmac.new(bytes.fromhex(order.pop("key")), digestmod="sha256")
+        encode, put = json.JSONEncoder(ensure_ascii=True).encode, os.write
+
+        def record(value: dict[str, Any]) -> None:
+            line = encode(value).encode()
+            mac.update(line)
+            put(handle, mac.hexdigest().encode() + b" " + line + b"\n")
+
+        self._record = record
+        self._order = order
+        self._chance = random.Random(os.urandom(16))
+        self._coverage: Any = None
+        self._seen: list[str] = []
+        record({"kind": "start", "pytest": pytest.__version__, "python": sys.version.split()[0]})
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_load_initial_conftests(self) -> None:
+        # Only now, after plugins were looked for: a folder of the sources must not bring one.
+        sys.path[:0] = [str(Path(root).resolve()) for root in self._order["roots"]]
+        if self._order["trace"]:
+            import coverage
+
+            self._coverage = coverage.Coverage(data_file=None, config_file=False, source=["."])
+            self._coverage.start()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        only = self._order["only"] and set(self._order["only"])
+        dropped = set(self._order["deselect"])
+        items[:] = [
+            i for i in items if not ({i.nodeid, i.nodeid.partition("::")[0], _function(i.nodeid)} & dropped)
+        ]
+        if only:
+            items[:] = [i for i in items if i.nodeid in only]
+        canaries: list[str] = []
+        if self._order["canary"]:
+            self._plant(items, canaries)
+        self._record({"kind": "collected", "count": len(items), "canaries": canaries})
+
+    def _plant(self, items: list[Any], canaries: list[str]) -> None:
+        names, token = list(self._order["canary"]["names"]), self._order["canary"]["token"]
+
+        def test() -> None:
+            raise AssertionError(token)
+
+        blocks: list[tuple[Any, int, int]] = []
+        for at, item in enumerate(items):
+            module = item.getparent(pytest.Module)
+            if module is None:
+                continue
+            if blocks and blocks[-1][0] is module:
+                blocks[-1] = (module, blocks[-1][1], at + 1)
+            else:
+                blocks.append((module, at, at + 1))
+        for index, (module, first, last) in reversed(list(enumerate(blocks))):
+            places = [self._chance.randint(first, last)]
+            places += [first] if index == 0 else []
+            places += [last] if index == len(blocks) - 1 else []
+            for place in sorted(places, reverse=True):
+                name = f"{self._chance.choice(names)}_{len(canaries) + self._chance.randint(2, 9)}"
+                item = pytest.Function.from_parent(module, name=name, callobj=test)
+                items.insert(place, item)
+                canaries.append(item.nodeid)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        if self._coverage is not None:
+            self._coverage.switch_context(nodeid)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        crash = getattr(getattr(report, "longrepr", None), "reprcrash", None)
+        message = getattr(crash, "message", "") or (str(report.longrepr) if report.outcome == "failed" else "")
+        self._record(
+            {
+                "kind": "test",
+                "id": report.nodeid,
+                "when": report.when,
+                "outcome": report.outcome,
+                "expected": hasattr(report, "wasxfail"),
+                "part": type(report).__name__ == "SubtestReport",
+                "message": message[:1500] if report.outcome == "failed" else "",
+                "seconds": round(getattr(report, "duration", 0.0), 3),
+            }
+        )
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.outcome == "failed":
+            self._record({"kind": "uncollected", "id": report.nodeid, "message": str(report.longrepr)[-1500:]})
+
+    def finish(self, status: int) -> None:
+        if self._coverage is not None:
+            self._coverage.stop()
+            self._record({"kind": "trace", "lines": self._lines()})
+        self._record({"kind": "end", "status": status})
+
+    def _lines(self) -> dict[str, dict[str, list[int]]]:
+        """file -> test id -> the lines it ran."""
+        data, here = self._coverage.get_data(), str(Path.cwd()) + os.sep
+        found: dict[str, dict[str, list[int]]] = {}
+        for file in data.measured_files():
+            tests: dict[str, list[int]] = {}
+            for line, contexts in data.contexts_by_lineno(file).items():
+                for context in contexts:
+                    tests.setdefault(context, []).append(line)
+            found[file.removeprefix(here)] = tests
+        return found
+
+
+def _function(nodeid: str) -> str:
+    path, _, rest = nodeid.partition("::")
+    return f"{path}::{rest.partition('[')[0]}"
+
+
+def main() -> None:
+    order = json.loads(sys.stdin.readline())
+    arguments = ["-c", os.devnull, "--rootdir", str(Path.cwd()), "-p", "no:cacheprovider", "--color=no", "--tb=short"]
+    arguments += ["-q", "-rfE", "--show-capture=no", "--disable-warnings", "--", *order["tests"]]
+    recorder = Recorder(order)
+    recorder.finish(int(pytest.main(arguments, plugins=[recorder])))
+
+
+if __name__ == "__main__":
+    main()

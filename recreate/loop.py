@@ -1,0 +1,353 @@
+"""`build`: attempt -> propose -> settle -> again, until the rounds or the budget are used.
+
+    attempt   a train batch with the current agent; every attempt becomes an experience
+    propose   the optimizer reads the batch and proposes edits           (none: next round)
+    settle    apply -> check -> leak scan -> paired re-runs on validation -> judge -> keep or drop -> history
+
+The graph is langgraph's, its state is small (digests and ids) and checkpointed in SQLite after every node; what
+costs money is in the journal besides, so that a node which was killed half-way pays for nothing twice.
+`build` never opens the test split.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from recreate import scaffold as scaffolds
+from recreate.check import check
+from recreate.errors import BadInput, OutOfBudget
+from recreate.evidence import uncited
+from recreate.gather import Score, gather, read_experience
+from recreate.history import History
+from recreate.judge import MIN_TASKS, judge
+from recreate.leak import leaks
+from recreate.optimizers.materials import Materials
+from recreate.plug import find
+from recreate.scaffold import BadEdit, Scaffold
+from recreate.types import Call, Edit, Experience, Message, Revision, Task, Verdict, digest
+from recreate.workshop import Workshop
+
+
+class State(TypedDict, total=False):
+    """What is checkpointed between nodes: ids only."""
+
+    round: int
+    scaffold: str
+    experiences: list[str]
+    edits: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a build ended with. status: done | budget."""
+
+    status: str
+    seed: Scaffold
+    scaffold: Scaffold
+    verdict: Verdict
+    revisions: tuple[Revision, ...]
+
+
+def choose_tasks(shop: Workshop) -> tuple[list[Task], list[Task]]:
+    """(train, validation): the first N of each split in an order that the seed fixes.
+
+    Raises BadInput when the domain has too few validation tasks for the gate to decide anything.
+    """
+
+    def pick(split: Any, most: int) -> list[Task]:
+        tasks = list(shop.domain.tasks(split))
+        random.Random(f"{shop.settings.seed}/{split}").shuffle(tasks)
+        return tasks[:most]
+
+    train, validation = pick("train", shop.settings.train), pick("validation", shop.settings.validation)
+    if not train:
+        raise BadInput(
+            f"domain {shop.domain.name} has no train tasks",
+            fix=f"recreate tasks list {shop.domain.name} shows what there is; recreate tasks make adds some",
+            code="no-tasks",
+        )
+    if len(validation) < MIN_TASKS:
+        raise BadInput(
+            f"{len(validation)} validation tasks are too few: the gate decides from {MIN_TASKS} on",
+            fix="raise --validation, or add tasks with recreate tasks make",
+            code="too-few-tasks",
+        )
+    return train, validation
+
+
+def build(shop: Workshop, seed: Scaffold) -> Built:
+    """Improve `seed` on the workshop's domain. Resumes by itself when the run folder holds a part of the work.
+
+    Raises what stops a run (OutOfBudget is not raised but is the status); everything paid for is on disk.
+    """
+    faults = check(seed, shop.rung)
+    if faults:
+        raise BadInput(
+            f"{seed.name}/{faults[0].file}:{faults[0].line}: {faults[0].message}",
+            fix="recreate scaffold check shows all faults of a scaffold",
+            code="bad-scaffold",
+        )
+    return _Build(shop, seed).run()
+
+
+class _Build:
+    def __init__(self, shop: Workshop, seed: Scaffold) -> None:
+        self.shop = shop
+        self.seed = seed
+        self.history = History(shop.folder / "scaffold.git")
+        self.history.commit(seed, None, True, f"Start from {seed.name}")
+        self.train, self.validation = choose_tasks(shop)
+        self.known = {seed.digest: seed}
+        shop.memory.hold_out([t for s in ("validation", "test") for t in shop.domain.tasks(s)])
+        self.revisions = [Revision.model_validate(r["revision"]) for r in shop.journal.records("revision")]
+
+    def run(self) -> Built:
+        import sqlite3
+
+        from langgraph.checkpoint.sqlite import SqliteSaver
+        from langgraph.graph import END, START, StateGraph
+
+        graph = StateGraph(State)
+        graph.add_node("attempt", self.attempt)
+        graph.add_node("propose", self.propose)
+        graph.add_node("settle", self.settle)
+        graph.add_edge(START, "attempt")
+        graph.add_edge("attempt", "propose")
+        graph.add_edge("propose", "settle")
+        graph.add_conditional_edges("settle", self.again, {"attempt": "attempt", "end": END})
+        connection = sqlite3.connect(self.shop.folder / "checkpoint.sqlite", check_same_thread=False)
+        status = "done"
+        try:
+            compiled = graph.compile(checkpointer=SqliteSaver(connection))
+            config: Any = {"configurable": {"thread_id": "build"}, "recursion_limit": 10 + 4 * self.shop.settings.rounds}
+            earlier = compiled.get_state(config)
+            start: Any = None if earlier.next else {"round": 0, "scaffold": self.seed.digest}
+            self.shop.say("build", {"train": len(self.train), "validation": len(self.validation)})
+            if self.shop.settings.rounds == 0:
+                self.scores(self.seed)
+            elif not (earlier.values and not earlier.next):
+                try:
+                    compiled.invoke(start, config)
+                except OutOfBudget as e:
+                    status = "budget"
+                    self.shop.say("budget", {"text": e.message})
+        finally:
+            connection.close()
+        best = self.best()
+        return Built(
+            status=status,
+            seed=self.seed,
+            scaffold=best,
+            verdict=self.compare(self.seed, best),
+            revisions=tuple(self.revisions),
+        )
+
+    # ------------------------------------------------------------------------------------------------ nodes
+
+    def attempt(self, state: State) -> State:
+        current = self.scaffold(state["scaffold"])
+        self.scores(current)
+        batch = self.batch(state["round"])
+        self.shop.say("round", {"round": state["round"] + 1, "rounds": self.shop.settings.rounds})
+        scores = gather(self.shop, current, batch, phase="train")
+        return {"experiences": [s.attempt for s in scores if s.score is not None]}
+
+    def propose(self, state: State) -> State:
+        current = self.scaffold(state["scaffold"])
+        experiences = [e for id in state["experiences"] if (e := self.experience(id)) is not None]
+        key = digest(["proposal", current.digest, state["round"], state["experiences"], self.shop.settings.optimizer])
+        known = next((r for r in self.shop.journal.records("proposal") if r["attempt"] == key), None)
+        if known is not None:
+            return {"edits": known["edits"]}
+        self.shop.say("propose", {"experiences": len(experiences), "failures": sum(not e.grade.passed for e in experiences)})
+        optimizer = find("optimizer", self.shop.settings.optimizer)(self.materials(key, experiences))
+        edits = [e.model_dump(mode="json") for e in optimizer.propose(current, experiences)]
+        self.shop.journal.add("proposal", attempt=key, round=state["round"], edits=edits)
+        self.shop.journal.forget(key)
+        return {"edits": edits}
+
+    def settle(self, state: State) -> State:
+        current = self.scaffold(state["scaffold"])
+        after: State = {"round": state["round"] + 1, "scaffold": current.digest}
+        edits = [Edit.model_validate(e) for e in state["edits"]]
+        experiences = {id: e for id in state["experiences"] if (e := self.experience(id)) is not None}
+        child, made, faults = self.apply(current, edits, experiences)
+        if not made:
+            reason = "; ".join(faults) or "the optimizer proposed no edit"
+            self.shop.say("nothing", {"reason": reason})
+            self.shop.journal.add("nothing", round=state["round"], reason=reason)
+            return after
+        tried = next((r for r in self.revisions if r.id == child.digest), None)
+        if tried is not None:
+            self.shop.say("nothing", {"reason": f"the same files were tried before (revision {tried.id})"})
+            return after if not tried.kept else {**after, "scaffold": child.digest}
+        self.known[child.digest] = child
+        wrong = [f"{f.file}:{f.line}: {f.message}" for f in check(child, self.shop.rung)]
+        if wrong:
+            verdict = _unjudged("not-better", "the check failed: " + "; ".join(wrong))
+        else:
+            self.afford(len(self.validation) * self.shop.settings.repeats)
+            self.shop.say("candidate", {"edits": made})
+            verdict = self.compare(current, child)
+        revision = Revision(
+            id=child.digest,
+            parent=current.digest,
+            round=state["round"],
+            edits=tuple(made),
+            verdict=verdict,
+            kept=verdict.better,
+            faults=tuple([*faults, *wrong]),
+        )
+        self.history.commit(child, current.digest, revision.kept, message(revision))
+        self.shop.journal.add("revision", revision=revision.model_dump(mode="json"))
+        self.revisions.append(revision)
+        self.shop.say("revision", {"revision": revision})
+        return {**after, "scaffold": child.digest} if revision.kept else after
+
+    def again(self, state: State) -> str:
+        return "attempt" if state["round"] < self.shop.settings.rounds else "end"
+
+    # ---------------------------------------------------------------------------------------------- their parts
+
+    def apply(
+        self, current: Scaffold, edits: Sequence[Edit], experiences: Mapping[str, Experience]
+    ) -> tuple[Scaffold, list[Edit], list[str]]:
+        """(the child, the edits it is made of, what was wrong with the others)."""
+        child, made, faults = current, [], []
+        for edit in edits:
+            complaints = self.complain(child, [edit], experiences)
+            if complaints:
+                faults += complaints
+                continue
+            child = scaffolds.apply(child, [edit])
+            made.append(edit)
+        return (child, made, faults) if child.digest != current.digest else (current, [], faults)
+
+    def complain(
+        self, scaffold: Scaffold, edits: Sequence[Edit], experiences: Mapping[str, Experience]
+    ) -> list[str]:
+        """Why edits cannot be used: they cite what is not there, do not apply, break the agent, or leak a task."""
+        faults = uncited(edits, experiences)
+        if faults:
+            return faults
+        try:
+            child = scaffolds.apply(scaffold, edits)
+        except BadEdit as e:
+            return [e.message]
+        broken = [f"{f.file}:{f.line}: {f.message}" for f in check(child)]
+        seen = {e.task for e in experiences.values()}
+        tasks = [t for t in self.train if t.id in seen]
+        return broken or leaks(edits, scaffold, tasks, [])
+
+    def materials(self, key: str, experiences: Sequence[Experience]) -> Materials:
+        by_id = {e.id: e for e in experiences}
+
+        def ask(step: int, messages: list[Message], **params: Any) -> str:
+            call = Call(run=self.shop.run, attempt=key, step=step, role="optimizer", phase="propose")
+            return self.shop.ask_optimizer(messages, call, seed=int(digest([key, step], 7), 16), **params).text
+
+        return Materials(
+            ask=ask,
+            recall=lambda query, k, filters: self.shop.memory.recall(query, k, filters, "optimizer"),
+            find=lambda id: by_id.get(id) or self.experience(id) or self.shop.memory.get(id),
+            complain=lambda scaffold, edits: self.complain(scaffold, edits, by_id or {}),
+            rejected=[r for r in self.revisions if not r.kept],
+            note=lambda text: self.shop.say("note", {"text": text}),
+        )
+
+    def scores(self, scaffold: Scaffold) -> list[Score]:
+        """Validation scores: run once, read back ever after."""
+        return gather(
+            self.shop, scaffold, self.validation, repeats=self.shop.settings.repeats, phase="validation"
+        )
+
+    def compare(self, before: Scaffold, after: Scaffold) -> Verdict:
+        """The gate. With less than the gate needs on disk (the budget ended first): undecided."""
+        try:
+            a, b = self.scores(before), self.scores(after)
+        except OutOfBudget:
+            if before.digest != after.digest:
+                raise
+            return _unjudged("undecided", "the budget ended before validation did")
+        if before.digest == after.digest:
+            held = [s.score for s in a if s.score is not None]
+            mean = sum(held) / len(held) if held else None
+            verdict = _unjudged("undecided", "nothing was kept: before and after are the same agent")
+            return verdict.model_copy(
+                update={
+                    "before": mean,
+                    "after": mean,
+                    "diff": 0.0 if held else None,
+                    "lo": 0.0 if held else None,
+                    "hi": 0.0 if held else None,
+                    "tasks": len(self.validation),
+                    "repeats": self.shop.settings.repeats,
+                }
+            )
+        return judge(_by_task(a), _by_task(b), alpha=self.shop.settings.gate.alpha, seed=self.shop.settings.seed)
+
+    def afford(self, attempts: int) -> None:
+        """Do not start to judge what cannot be judged to the end within the cap on attempts."""
+        cap = self.shop.ledger.budget.attempts
+        if cap is not None and self.shop.ledger.attempts + attempts > cap:
+            raise OutOfBudget(
+                f"{cap - self.shop.ledger.attempts} attempts are left; judging this candidate takes {attempts}",
+                fix="recreate resume RUN --budget with a larger cap goes on where this stopped",
+            )
+
+    def batch(self, round: int) -> list[Task]:
+        size = min(self.shop.settings.batch_size, len(self.train))
+        return [self.train[(round * size + i) % len(self.train)] for i in range(size)]
+
+    def scaffold(self, digest: str) -> Scaffold:
+        if digest not in self.known:
+            self.known[digest] = self.history.read(digest)
+        return self.known[digest]
+
+    def best(self) -> Scaffold:
+        """The last kept version."""
+        kept = [r.id for r in self.revisions if r.kept]
+        return self.scaffold(kept[-1]) if kept else self.seed
+
+    def experience(self, id: str) -> Experience | None:
+        return read_experience(self.shop.folder / "attempts" / id)
+
+
+def message(revision: Revision) -> str:
+    """The commit message of a revision: outcome, reasons, evidence, score."""
+    verdict = revision.verdict
+    files = ", ".join(dict.fromkeys(e.path for e in revision.edits))
+    lines = [f"{'Keep' if revision.kept else 'Drop'} {files}: {verdict.verdict}", ""]
+    if verdict.diff is not None:
+        lines.append(
+            f"validation {verdict.before:.3f} -> {verdict.after:.3f}, difference {verdict.diff:+.3f} "
+            f"[{verdict.lo:+.3f}, {verdict.hi:+.3f}] over {verdict.tasks} tasks x {verdict.repeats}"
+        )
+    if verdict.reason:
+        lines.append(verdict.reason)
+    for edit in revision.edits:
+        cited = ", ".join(f"{e.experience} step {e.step}" for e in edit.evidence)
+        lines += ["", f"{edit.path}: {edit.reason}", f"  evidence: {cited}"]
+    return "\n".join(lines)
+
+
+def _by_task(scores: Sequence[Score]) -> dict[tuple[str, int], float | None]:
+    return {(s.task, s.repeat): s.score for s in scores}
+
+
+def _unjudged(verdict: Any, reason: str) -> Verdict:
+    return Verdict(
+        before=None,
+        after=None,
+        diff=None,
+        lo=None,
+        hi=None,
+        p=None,
+        tasks=0,
+        repeats=0,
+        verdict=verdict,
+        reason=reason,
+    )

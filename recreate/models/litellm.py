@@ -1,0 +1,182 @@
+"""Any hosted provider, by litellm: `litellm:PROVIDER/NAME`. Its import takes seconds, so it waits for a first call."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from recreate.errors import BadInput, Fault, Refused, Transient
+from recreate.models.hosted import key_variable
+from recreate.models.price import facts, price_of
+from recreate.plug import need
+from recreate.ports import Price
+from recreate.redact import redact
+from recreate.types import Call, Message, Reply
+
+TIMEOUT_SECONDS = 300.0
+_SENT_ON = ("temperature", "top_p", "max_tokens", "seed", "stop")
+_FINISHES = ("stop", "length", "tool_calls")
+_IMPORT = threading.Lock()
+
+
+class LiteLLM:
+    """A hosted model. A key that is missing is refused here, before any network.
+
+    api_base   an own endpoint, for providers that allow one
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        price: Price | None = None,
+        api_base: str | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> None:
+        if not model:
+            raise BadInput("litellm: names no model", fix="write litellm:PROVIDER/NAME", code="bad-model")
+        self.model = model
+        self.name = f"litellm:{model}"
+        self.price = price if price is not None else price_of(model)
+        self.timeout = timeout
+        self.api_base = api_base
+        self._schema: bool | None = None
+        provider = (
+            model.partition("/")[0] if "/" in model else str((facts(model) or {}).get("litellm_provider", ""))
+        )
+        variable, there = key_variable(provider)
+        if variable and not there and not api_base:
+            raise _no_key(model, [variable])
+
+    def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
+        """One answer; see `recreate.ports.Model`."""
+        litellm = _litellm()
+        self._check(litellm)
+        sent: dict[str, Any] = {name: params[name] for name in _SENT_ON if params.get(name) is not None}
+        schema = params.get("json_schema")
+        if schema is not None and self._schema:
+            wrapped = {"name": "reply", "schema": schema, "strict": True}
+            sent["response_format"] = {"type": "json_schema", "json_schema": wrapped}
+        if self.api_base:
+            sent["api_base"] = self.api_base
+            sent["api_key"] = os.environ.get("LLM_API_KEY") or os.environ.get("OPENAI_API_KEY") or "none"
+        begun = time.perf_counter()
+        try:
+            body = litellm.completion(
+                model=self.model,
+                messages=[dict(m) for m in messages],
+                extra_headers={"x-recreate-call": call.id},
+                timeout=params.get("timeout") or self.timeout,
+                num_retries=0,
+                max_retries=0,
+                drop_params=True,
+                **sent,
+            )
+        except Exception as e:  # litellm raises many kinds, its own and its transports': each is attributed
+            raise self._error(litellm, e) from None
+        return self._read(body, messages, time.perf_counter() - begun)
+
+    def close(self) -> None:
+        pass
+
+    def _check(self, litellm: Any) -> None:
+        if self._schema is not None:
+            return
+        if not self.api_base:
+            missing = litellm.validate_environment(self.model).get("missing_keys") or []
+            if missing:
+                raise _no_key(self.model, [str(m) for m in missing])
+        self._schema = bool(self.api_base or litellm.supports_response_schema(self.model))
+
+    def _read(self, body: Any, messages: Sequence[Message], latency: float) -> Reply:
+        try:
+            choice = body.choices[0]
+            text = choice.message.content or ""
+            usage = getattr(body, "usage", None)
+            tokens_in, tokens_out = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
+            more: dict[str, Any] = {} if tokens_in and tokens_out is not None else {"estimated": True}
+            tokens_in = int(tokens_in or sum(len(m["content"]) for m in messages) // 4)
+            tokens_out = int(len(text) // 4 if tokens_out is None else tokens_out)
+            return Reply(
+                text=text,
+                model=str(getattr(body, "model", "") or self.model),
+                finish=choice.finish_reason if choice.finish_reason in _FINISHES else "other",
+                tokens_in=tokens_in,
+                tokens_out=tokens_out,
+                usd=self.price.usd(tokens_in, tokens_out) if self.price else 0.0,
+                latency=latency,
+                **more,
+            )
+        except (AttributeError, IndexError, TypeError, ValueError) as e:
+            raise Transient(
+                f"{self.model} answered with something that is not a chat completion ({type(e).__name__})",
+                fix="try again",
+                code="malformed-reply",
+            ) from None
+
+    def _error(self, litellm: Any, e: Exception) -> Fault | Refused:
+        kinds = litellm.exceptions
+        words = " ".join(redact(str(e)).split())
+        words = words if len(words) <= 300 else words[:297] + "..."
+        text = f"{self.model}: {words}"
+        variable = key_variable(self.model.partition("/")[0])[0] or "the provider's key variable"
+        if isinstance(e, kinds.AuthenticationError | kinds.PermissionDeniedError):
+            return Refused(text, fix=f"put a valid key into {variable}: export {variable}=...", code="refused-key")
+        if isinstance(e, kinds.NotFoundError):
+            return Refused(text, fix="check the model's name: litellm:PROVIDER/NAME", code="unknown-model")
+        if isinstance(e, kinds.ContextWindowExceededError):
+            return Refused(
+                text, fix="shorten the prompt, or use a model with a larger context", code="context-length"
+            )
+        status = getattr(e, "status_code", None)
+        status = status if isinstance(status, int) else 0
+        passing = (
+            kinds.Timeout,
+            kinds.RateLimitError,
+            kinds.APIConnectionError,
+            kinds.ServiceUnavailableError,
+            kinds.InternalServerError,
+        )
+        if isinstance(e, passing) or status in (408, 409, 425, 429) or status >= 500:
+            code = "timeout" if isinstance(e, kinds.Timeout) else f"http-{status or 503}"
+            return Transient(text, fix="try again later", code=code, after=_after(e))
+        if isinstance(e, kinds.BadRequestError) or 400 <= status < 500:
+            return Refused(
+                text, fix="the provider will not serve this request as it is", code=f"http-{status or 400}"
+            )
+        return Fault(f"{text} ({type(e).__name__})", fix="see the provider's words above", code="model-fault")
+
+
+def _litellm() -> Any:
+    with _IMPORT:
+        os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else its import asks the network, for up to 36 s
+        os.environ.setdefault("LITELLM_TELEMETRY", "False")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its own deprecations are not the user's
+            module = need("litellm")
+        module.telemetry = False
+        module.suppress_debug_info = True
+        module.drop_params = True
+        module.num_retries = 0
+        return module
+
+
+def _no_key(model: str, variables: list[str]) -> Refused:
+    names = " and ".join(variables)
+    return Refused(
+        f"{model} needs a key, and {names} is not set",
+        fix=f"export {variables[0]}=..., or leave --model out to use a local model",
+        code="no-key",
+    )
+
+
+def _after(e: Exception) -> float | None:
+    headers = getattr(getattr(e, "response", None), "headers", None) or {}
+    try:
+        return max(0.0, float(headers.get("retry-after", "")))
+    except ValueError:
+        return None

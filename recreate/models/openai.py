@@ -1,0 +1,435 @@
+"""A thin keep-alive client for any OpenAI-style endpoint: vLLM, llama.cpp, a gateway, the provider itself.
+
+One request is one write and one read on a kept connection; messages sent before are not encoded again.
+Nothing here retries: the caller does, with its budget and journal around it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import errno
+import http.client
+import json
+import os
+import socket
+import ssl
+import threading
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from recreate.errors import BadInput, Fault, Refused, Transient
+from recreate.models.price import price_of
+from recreate.ports import Price
+from recreate.redact import redact
+from recreate.types import Call, Message, Reply, digest
+
+TIMEOUT_SECONDS = 300.0
+CONNECT_SECONDS = 10.0
+_SENT_ON = ("temperature", "top_p", "max_tokens", "seed", "stop", "logprobs", "top_logprobs", "return_token_ids")
+_FINISHES = ("stop", "length", "tool_calls")
+_KEYS = ("OPENAI_API_KEY", "LLM_API_KEY")
+_STALE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
+_TOO_LONG = (
+    "context length",
+    "context_length",
+    "context size",
+    "context window",
+    "maximum context",
+    "prompt is too long",
+)
+
+
+class OpenAI:
+    """`openai:URL#MODEL`, for up to as many threads at once as there are callers.
+
+    key_env   the variable with the key; by default OPENAI_API_KEY, else LLM_API_KEY; '' sends none
+    timeout   seconds to wait for an answer, unless `reply` is told otherwise
+    extra     further fields of every request's body
+    """
+
+    def __init__(
+        self,
+        where: str,
+        *,
+        price: Price | None = None,
+        key_env: str | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        url, _, model = where.partition("#")
+        parts = urlsplit(url)
+        try:
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host, port = None, None
+        if parts.scheme not in ("http", "https") or not host or not model:
+            raise BadInput(
+                f"openai:{_clean(where)} does not name an endpoint and a model",
+                fix="write openai:URL#MODEL, e.g. openai:http://127.0.0.1:8000/v1#NAME",
+                code="bad-model",
+            )
+        if "@" in parts.netloc:
+            raise BadInput(
+                "a user or password in a model's address would be written into records",
+                fix=f"put the key into {_KEYS[0]} and leave it out of the address",
+                code="key-in-address",
+            )
+        if parts.query:
+            raise BadInput(
+                "an endpoint's address with a query (?...) is not supported",
+                fix="use litellm:PROVIDER/NAME for such a provider",
+                code="bad-model",
+            )
+        self.url = url.rstrip("/").removesuffix("/chat/completions")
+        self.model = model
+        self.name = f"openai:{self.url}#{model}"
+        self.price = price if price is not None else price_of(self.name)
+        self.timeout = timeout
+        self.extra = dict(extra or {})
+        own = self.url.rstrip("/") == os.environ.get("LLM_API_BASE", "").rstrip("/")
+        names = (key_env,) if key_env is not None else (_KEYS[::-1] if own else _KEYS)
+        self.key_env = next((n for n in names if n and os.environ.get(n)), names[0])
+        self._key = os.environ.get(self.key_env, "").strip() if self.key_env else ""
+        if not self._key.isprintable() or not self._key.isascii():
+            raise BadInput(
+                f"the key in {self.key_env} has odd characters", fix=f"set {self.key_env} again", code="bad-key"
+            )
+        self._wires = _Wires(parts.scheme, host, port)
+        self._base = urlsplit(self.url).path
+        self._sent = threading.local()
+        self._drop: frozenset[str] = frozenset()
+        self._bare_schemas: frozenset[str] = frozenset()
+        head = f"Host: {parts.netloc}\r\nAccept-Encoding: identity\r\nContent-Type: application/json\r\n"
+        head += "User-Agent: recreate\r\n" + (f"Authorization: Bearer {self._key}\r\n" if self._key else "")
+        self._head = head.encode("latin-1")
+
+    def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
+        """One answer; see `recreate.ports.Model`. A token count the server leaves out is estimated (len/4),
+        and the reply then carries `estimated=True`."""
+        begun = time.perf_counter()
+        timeout = params.get("timeout") or self.timeout
+        encoded = self._encode(messages)
+        for _ in range(1 + len(_SENT_ON)):  # each round more is left out, at the endpoint's wish
+            rest, schema = self._rest(params)
+            status, reason, headers, raw = self._post(encoded + rest, call, timeout)
+            if status == 200:
+                return self._read(raw, messages, time.perf_counter() - begun)
+            if status not in (400, 422) or not self._give_way(raw, rest, schema):
+                break
+        raise self._error(status, reason, headers, raw)
+
+    def close(self) -> None:
+        self._wires.close()
+
+    # what is sent
+
+    def _encode(self, messages: Sequence[Message]) -> bytes:
+        """`{"messages": [...],` from the pieces this thread sent last time: a transcript only grows at its end."""
+        before: dict[tuple[str, str], bytes] = getattr(self._sent, "pieces", {})
+        now: dict[tuple[str, str], bytes] = {}
+        pieces = []
+        for m in messages:
+            key = (m["role"], m["content"])
+            if len(m) != 2 or not isinstance(key[1], str):
+                pieces.append(json.dumps(m).encode())
+                continue
+            piece = before.get(key)
+            if piece is None:
+                piece = _piece(*key)
+            now[key] = piece
+            pieces.append(piece)
+        self._sent.pieces = now
+        return b'{"messages":[' + b",".join(pieces) + b"],"
+
+    def _rest(self, params: Mapping[str, Any]) -> tuple[bytes, str]:
+        """The body's other fields, and the digest of the schema asked for ('' for none)."""
+        body: dict[str, Any] = {"model": self.model, **self.extra}
+        for name in _SENT_ON:
+            if params.get(name) is not None and name not in self._drop:
+                body[name] = params[name]
+        if "max_tokens" in self._drop and params.get("max_tokens") is not None:
+            body["max_completion_tokens"] = params["max_tokens"]
+        schema = params.get("json_schema")
+        asked = ""
+        if schema is not None and not self._bare_schemas & {"all", asked := digest(schema)}:
+            name = str(schema.get("title") or "reply")
+            name = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)[:64]
+            wrapped = {"name": name, "schema": schema, "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": wrapped}
+        else:
+            asked = ""
+        return json.dumps(body).encode()[1:], asked
+
+    def _post(self, body: bytes, call: Call, timeout: float) -> tuple[int, str, http.client.HTTPMessage, bytes]:
+        path = f"{self._base}/chat/completions"
+        head = b"POST %s HTTP/1.1\r\n%sx-recreate-call: %s\r\nContent-Length: %d\r\n\r\n" % (
+            self._wires.target(path).encode("ascii", "replace"),
+            self._head,
+            call.id.encode("ascii", "replace").replace(b"\r", b"").replace(b"\n", b""),
+            len(body),
+        )
+        return self._exchange("POST", head + body, timeout)
+
+    def _exchange(
+        self, method: str, request: bytes, timeout: float
+    ) -> tuple[int, str, http.client.HTTPMessage, bytes]:
+        while True:
+            wire, kept = self._wires.take()
+            begun = False
+            try:
+                if wire.sock is None:
+                    wire.timeout = min(CONNECT_SECONDS, timeout)
+                    wire.connect()
+                wire.sock.settimeout(timeout)
+                wire.sock.sendall(request)
+                answer = http.client.HTTPResponse(wire.sock, method=method)
+                answer.begin()
+                begun = True
+                raw = answer.read()
+                answer.close()
+            except (OSError, http.client.HTTPException) as e:
+                wire.close()
+                if kept and not begun and isinstance(e, _STALE):
+                    continue  # the server had closed the kept connection: not a fault, ask on a fresh one
+                raise self._unreached(e, timeout) from None
+            except BaseException:
+                wire.close()
+                raise
+            if answer.will_close:
+                wire.close()
+            else:
+                self._wires.give(wire)
+            return answer.status, answer.reason, answer.headers, raw
+
+    # what comes back
+
+    def _read(self, raw: bytes, messages: Sequence[Message], latency: float) -> Reply:
+        try:
+            body = json.loads(raw)
+            choice = body["choices"][0]
+            content = choice["message"].get("content")
+            if isinstance(content, list):  # some gateways answer in parts
+                content = "".join(p.get("text", "") for p in content)
+            text = content or ""
+            usage = body.get("usage") or {}
+            tokens_in, tokens_out = usage.get("prompt_tokens"), usage.get("completion_tokens")
+            more: dict[str, Any] = {}
+            if tokens_in is None or tokens_out is None:
+                more["estimated"] = True
+            cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+            if cached:
+                more["tokens_cached"] = int(cached)
+            if choice.get("logprobs") and choice["logprobs"].get("content"):
+                more["logprobs"] = tuple(float(t["logprob"]) for t in choice["logprobs"]["content"])
+            if choice.get("token_ids"):
+                more["token_ids"] = tuple(choice["token_ids"])
+            finish = choice.get("finish_reason")
+            tokens_in = int(sum(len(m["content"]) for m in messages) // 4 if tokens_in is None else tokens_in)
+            tokens_out = int(len(text) // 4 if tokens_out is None else tokens_out)
+            return Reply(
+                text=text,
+                model=str(body.get("model") or self.model),
+                finish=finish if finish in _FINISHES else "other",
+                tokens_in=tokens_in,
+                tokens_out=tokens_out,
+                usd=self.price.usd(tokens_in, tokens_out) if self.price else 0.0,
+                latency=latency,
+                **more,
+            )
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as e:
+            raise Transient(
+                f"{self.url} answered with something that is not a chat completion ({type(e).__name__}): "
+                f"{self._words(raw)}",
+                fix=f"is {self.url} an OpenAI-style endpoint (its address usually ends in /v1)?",
+                code="malformed-reply",
+            ) from None
+
+    def _give_way(self, raw: bytes, rest: bytes, schema: str) -> bool:
+        """After a 400: leave out what the endpoint does not know, from now on. False when there is nothing to."""
+        words = raw.decode("utf-8", "replace").lower()
+        if any(mark in words for mark in _TOO_LONG):
+            return False
+        try:
+            param = str(json.loads(raw)["error"]["param"])
+        except (ValueError, KeyError, TypeError):
+            param = ""
+        if param in _SENT_ON and param not in self._drop and f'"{param}"'.encode() in rest:
+            self._drop |= {param}
+            return True
+        if schema:
+            formats = ("response_format", "json_schema", "structured output", "guided", "extra inputs")
+            self._bare_schemas |= {"all" if any(f in words for f in formats) else schema}
+            return True
+        return False
+
+    def _error(self, status: int, reason: str, headers: http.client.HTTPMessage, raw: bytes) -> Fault | Refused:
+        words = self._words(raw) or self._words(reason.encode())
+        text = f"{self.url} answered {status}: {words}"
+        if status in (401, 403):
+            key = self.key_env or _KEYS[0]
+            return Refused(
+                f"{self.url} refused the key in {key}: {words}"
+                if self._key
+                else f"{self.url} wants a key, and {key} is not set: {words}",
+                fix=f"put a valid key into {key}: export {key}=...",
+                code="refused-key",
+            )
+        if status == 404:
+            there = self._models()
+            return Refused(
+                f"{self.url} does not serve {self.model!r}: {words}",
+                fix=f"it serves: {', '.join(there[:20])}; write openai:{self.url}#NAME"
+                if there
+                else "is the address complete (it usually ends in /v1)?",
+                code="unknown-model",
+            )
+        if status in (408, 409, 425, 429) or status >= 500:
+            return Transient(text, fix="try again later", code=f"http-{status}", after=_after(headers))
+        if status in (400, 413, 422) and any(mark in words.lower() for mark in _TOO_LONG):
+            return Refused(
+                text,
+                fix="shorten the prompt, or use a model (or start the server) with a larger context",
+                code="context-length",
+            )
+        if 300 <= status < 400:
+            return Refused(
+                f"{self.url} moved to {_clean(headers.get('Location', 'somewhere'))}",
+                fix="use that address",
+                code="moved",
+            )
+        return Refused(text, fix="the endpoint will not serve this request as it is", code=f"http-{status}")
+
+    def _words(self, raw: bytes) -> str:
+        """The server's own words, in one short line, with the key masked should they repeat it."""
+        text = raw.decode("utf-8", "replace")
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+            body = json.loads(text)
+            error = body.get("error", body)
+            found = error if isinstance(error, str) else error.get("message") or error.get("detail")
+            if found:
+                text = str(found)
+        if len(self._key) >= 4:
+            text = text.replace(self._key, "[redacted]")
+        text = " ".join(redact(text).split())
+        return text if len(text) <= 300 else text[:297] + "..."
+
+    def _models(self) -> list[str]:
+        request = b"GET %s HTTP/1.1\r\n%s\r\n" % (self._wires.target(f"{self._base}/models").encode(), self._head)
+        try:
+            status, _, _, raw = self._exchange("GET", request, 10.0)
+            return sorted(str(m["id"]) for m in json.loads(raw)["data"]) if status == 200 else []
+        except (Fault, ValueError, KeyError, TypeError):
+            return []
+
+    def _unreached(self, e: BaseException, timeout: float) -> Transient:
+        if isinstance(e, TimeoutError):
+            return Transient(
+                f"{self.url} did not answer within {timeout:g} s",
+                fix="allow more time, or ask for less",
+                code="timeout",
+            )
+        if isinstance(e, ConnectionRefusedError) or getattr(e, "errno", None) in (
+            errno.EHOSTUNREACH,
+            errno.ENETUNREACH,
+        ):
+            return Transient(
+                f"cannot connect to {self.url}: {e.strerror if isinstance(e, OSError) else e}",
+                fix=f"is the server at {self.url} running?",
+                code="connection-refused",
+            )
+        if isinstance(e, ssl.SSLError):
+            return Transient(
+                f"no secure connection to {self.url}: {e.reason or e}",
+                fix="with an own certificate set SSL_CERT_FILE; is it http instead of https?",
+                code="tls",
+            )
+        if isinstance(e, socket.gaierror):
+            return Transient(
+                f"no host is known by the name in {self.url}",
+                fix="check its spelling and the network",
+                code="unknown-host",
+            )
+        return Transient(
+            f"the connection to {self.url} was lost: {type(e).__name__}",
+            fix=f"is the server at {self.url} running?",
+            code="reset",
+        )
+
+
+class _Wires:
+    """Kept connections to one host, taken and given back by any thread; the last one given is taken first."""
+
+    def __init__(self, scheme: str, host: str, port: int | None) -> None:
+        self.scheme, self.host, self.port = scheme, host, port
+        self.closed = False
+        self._idle: list[http.client.HTTPConnection] = []
+        self._tls = ssl.create_default_context() if scheme == "https" else None
+        proxy = None if host == "localhost" or host.startswith("127.") or host == "::1" else _proxy(scheme, host)
+        self._proxy = urlsplit(proxy) if proxy else None
+
+    def target(self, path: str) -> str:
+        """What the request line names: the path, or all of it when a proxy is to fetch it."""
+        if self._proxy and self.scheme == "http":
+            return f"http://{self.host}{f':{self.port}' if self.port else ''}{path}"
+        return path
+
+    def take(self) -> tuple[http.client.HTTPConnection, bool]:
+        """A connection, and whether it was used before."""
+        try:
+            return self._idle.pop(), True
+        except IndexError:
+            return self._new(), False
+
+    def give(self, wire: http.client.HTTPConnection) -> None:
+        if self.closed:
+            wire.close()
+        else:
+            self._idle.append(wire)
+
+    def close(self) -> None:
+        self.closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    def _new(self) -> http.client.HTTPConnection:
+        host, port = (self._proxy.hostname or "", self._proxy.port) if self._proxy else (self.host, self.port)
+        if self._tls is None:
+            return http.client.HTTPConnection(host, port)
+        wire = http.client.HTTPSConnection(host, port, context=self._tls)
+        if self._proxy:
+            wire.set_tunnel(self.host, self.port)
+        return wire
+
+
+def _proxy(scheme: str, host: str) -> str | None:
+    return None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(scheme)
+
+
+def _piece(role: str, content: str) -> bytes:
+    if not content.isascii():  # a lone surrogate, from a program's broken output, is taken by no JSON parser
+        content = content.encode("utf-8", "replace").decode()
+    return f'{{"role":{json.dumps(role)},"content":{json.dumps(content)}}}'.encode("ascii")
+
+
+def _after(headers: http.client.HTTPMessage) -> float | None:
+    """Retry-After in seconds: it is given in seconds or as a date."""
+    wish = headers.get("Retry-After", "")
+    try:
+        return max(0.0, float(wish))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(wish).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return None
+
+
+def _clean(address: str) -> str:
+    """An address without user, password and query."""
+    head, slashes, rest = address.partition("//")
+    place, slash, path = rest.partition("/")
+    return (head + slashes + place.rpartition("@")[2] + slash + path).partition("?")[0]

@@ -1,0 +1,321 @@
+"""`reflect`: contrast failures with successes, one structured call per cluster, then one call that distils.
+
+Made so that a small model can do it: the reply is held to a JSON schema where the endpoint can, a place is named
+by file and line number instead of by copied text, and an idea that cannot be used is sent back once with what is
+wrong with it. The optimizer that investigates with tools is another one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recreate.evidence import clip, clusters, tell
+from recreate.optimizers.materials import Materials, prompt, read_object
+from recreate.scaffold import Scaffold, lesson_file
+from recreate.types import Edit, Evidence, Experience, digest
+
+NEW = ("new lesson", "new tool")
+MAX_CLUSTERS = 3
+MAX_EDITS = 2
+SHOWN = 2
+"""Failures told per cluster; with more, a small context overflows and a small model loses the thread."""
+
+
+@dataclass(frozen=True)
+class Idea:
+    """An edit as a model names it: by file and line."""
+
+    file: str
+    line: int
+    title: str
+    text: str
+    reason: str
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def where(self) -> str:
+        if self.file in NEW:
+            return f"{self.file} {self.title!r}"
+        return f"{self.file}, " + {0: "added at the end", -1: "the whole file"}.get(self.line, f"line {self.line}")
+
+
+class Reflect:
+    """The optimizer for small models (and a cheap one for large)."""
+
+    def __init__(self, materials: Materials) -> None:
+        self.materials = materials
+        self.step = 0
+
+    def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
+        """Edits that the batch supports; [] when nothing failed or nothing usable was proposed."""
+        groups = clusters(experiences, MAX_CLUSTERS)
+        ideas: list[Idea] = []
+        for name, failures in groups:
+            ideas += self.study(scaffold, name, failures, experiences)
+        if len(ideas) > 1:
+            ideas = self.distil(scaffold, ideas, {e.id: e for e in experiences})
+        return [edit for edit in (to_edit(scaffold, idea) for idea in ideas) if edit is not None]
+
+    def study(
+        self, scaffold: Scaffold, cluster: str, failures: Sequence[Experience], batch: Sequence[Experience]
+    ) -> list[Idea]:
+        """One structured call on one cluster; once more when what came back cannot be used."""
+        shown = list(failures[:SHOWN])
+        contrast = self.contrast(shown[0], batch)
+        cited = [*shown, *contrast]
+        messages = prompt(
+            "reflect",
+            files=numbered(scaffold),
+            tools=", ".join(scaffold.tools),
+            rejected=self.rejected(),
+            cluster=cluster,
+            failures=[tell(e) for e in shown],
+            successes=[tell(e, 1400) for e in contrast],
+            most=MAX_EDITS,
+        )
+        schema = study_schema(scaffold, [e.id for e in cited])
+        for _ in range(2):
+            text = self.ask(messages, schema)
+            found = read_object(text)
+            if found is None:
+                wrong = "that was not one JSON object"
+            else:
+                ideas, wrong = self.usable(scaffold, found, cited)
+                if ideas or not wrong:
+                    return ideas
+            self.materials.note(f"sent back ({cluster}): {wrong}")
+            messages = [
+                *messages,
+                {"role": "assistant", "content": text},
+                {"role": "user", "content": f"This cannot be used: {wrong}\nAnswer again with one JSON object."},
+            ]
+        return []
+
+    def usable(
+        self, scaffold: Scaffold, found: Mapping[str, Any], cited: Sequence[Experience]
+    ) -> tuple[list[Idea], str]:
+        """The ideas of a reply that hold, and what is wrong with the others."""
+        ideas, faults = [], []
+        proposed = found.get("edits")
+        for raw in proposed if isinstance(proposed, list) else []:
+            idea = read_idea(raw, cited)
+            edit = to_edit(scaffold, idea) if idea else None
+            if idea is None or edit is None:
+                faults.append("an edit without a file that exists, a line in it, or a text")
+                continue
+            complaints = self.materials.complain(scaffold, [edit])
+            if complaints:
+                faults += complaints
+            else:
+                ideas.append(idea)
+        return ideas[:MAX_EDITS], "; ".join(faults)
+
+    def distil(
+        self, scaffold: Scaffold, ideas: Sequence[Idea], experiences: Mapping[str, Experience]
+    ) -> list[Idea]:
+        """One update of all ideas. An idea that is neither used nor rejected stays as it was: nothing gets lost."""
+        told = [
+            {
+                "where": idea.where,
+                "text": idea.text,
+                "reason": idea.reason,
+                "evidence": " | ".join(clip(tell(experiences[e.experience], 900), 900) for e in idea.evidence[:2]),
+            }
+            for idea in ideas
+        ]
+        messages = prompt("distil", files=numbered(scaffold), rejected=self.rejected(), ideas=told)
+        found = read_object(self.ask(messages, distil_schema(scaffold, len(ideas))))
+        if found is None:
+            self.materials.note("the distilled update was not one JSON object; all ideas are kept as they were")
+            return list(ideas)
+        return merge(scaffold, ideas, found, self.materials)
+
+    def contrast(self, failure: Experience, batch: Sequence[Experience]) -> list[Experience]:
+        """The nearest success: in memory by meaning, else in this batch."""
+        for hit in self.materials.recall(failure.prompt[:1000], 3, {"domain": failure.domain, "passed": True}):
+            found = self.materials.find(hit.experience or hit.id)
+            if found is not None and found.grade.passed and found.split == "train":
+                return [found]
+        return [e for e in batch if e.grade.passed][:1]
+
+    def rejected(self) -> list[str]:
+        """The last dropped revisions, each as one line."""
+        lines = []
+        for revision in list(self.materials.rejected)[-5:]:
+            said = "; ".join(f"{e.path}: {clip(e.new, 160)!r}" for e in revision.edits)
+            lines.append(f"{said} ({revision.verdict.reason or revision.verdict.verdict})")
+        return lines
+
+    def ask(self, messages: Any, schema: Mapping[str, Any]) -> str:
+        self.step += 1
+        return self.materials.ask(self.step - 1, messages, json_schema=schema, temperature=0.4, max_tokens=900)
+
+
+def merge(
+    scaffold: Scaffold, ideas: Sequence[Idea], found: Mapping[str, Any], materials: Materials
+) -> list[Idea]:
+    """What a distilling reply makes of the ideas; pure but for the complaints it asks for."""
+    left = dict(enumerate(ideas, 1))
+    out: list[Idea] = []
+    rejected = found.get("rejected")
+    for row in rejected if isinstance(rejected, list) else []:
+        number = row.get("idea") if isinstance(row, dict) else None
+        if isinstance(number, int) and number in left:
+            idea = left.pop(number)
+            materials.note(f"rejected: {idea.where} {clip(idea.text, 100)!r}: {row.get('why', '')}")
+    updates = found.get("update")
+    for row in updates if isinstance(updates, list) else []:
+        if not isinstance(row, dict):
+            continue
+        numbers = row.get("ideas")
+        used = [n for n in numbers if n in left] if isinstance(numbers, list) else []
+        if not used:
+            continue
+        evidence = tuple(dict.fromkeys(e for n in used for e in left[n].evidence))
+        idea = read_place(row)
+        idea = idea and replace(idea, evidence=evidence)
+        edit = to_edit(scaffold, idea) if idea else None
+        if idea is None or edit is None or materials.complain(scaffold, [edit]):
+            continue  # the ideas it was made of stay as they were
+        for n in used:
+            left.pop(n)
+        out.append(idea)
+    return [*out, *left.values()]
+
+
+def read_place(raw: Any) -> Idea | None:
+    """file, line, title, text and reason of a JSON object; None when they cannot be meant."""
+    if not isinstance(raw, Mapping):
+        return None
+    file, line, text = raw.get("file"), raw.get("line", 0), raw.get("text", "")
+    if not isinstance(file, str) or not isinstance(line, int) or not isinstance(text, str):
+        return None
+    if not text.strip() and (line == 0 or file in NEW):
+        return None
+    title = str(raw.get("title") or "").strip() or " ".join(text.split()[:6])
+    return Idea(file=file, line=line, title=title, text=text, reason=str(raw.get("reason") or ""), evidence=())
+
+
+def read_idea(raw: Any, cited: Sequence[Experience]) -> Idea | None:
+    """An edit of a study's reply with its evidence. A step past the end is the last step: models count loosely."""
+    idea = read_place(raw)
+    by_id = {e.id: e for e in cited}
+    experience = by_id.get(str(raw.get("experience"))) if isinstance(raw, Mapping) else None
+    if idea is None or experience is None:
+        return None
+    step = raw.get("step", 0)
+    if not isinstance(step, int) or step < 0 or not experience.trace.steps:
+        return None
+    step = min(step, len(experience.trace.steps) - 1)
+    return replace(idea, evidence=(Evidence(experience=experience.id, step=step),))
+
+
+def to_edit(scaffold: Scaffold, idea: Idea) -> Edit | None:
+    """The edit an idea means, or None when there is no such place."""
+    about: dict[str, Any] = {"reason": idea.reason, "origin": "experience", "evidence": idea.evidence}
+    if idea.file == "new lesson":
+        path, text = lesson_file(idea.title, idea.text, sorted({e.experience for e in idea.evidence}))
+        return Edit(path=path, new=text, **about)
+    if idea.file == "new tool":
+        slug = re.sub(r"[^a-z0-9]+", "_", idea.title.lower()).strip("_")[:40] or "tool_" + digest(idea.text, 6)
+        path = f"tools/{slug.removesuffix('_py')}.py"
+        return None if path in scaffold.files else Edit(path=path, new=idea.text.strip("\n") + "\n", **about)
+    text = scaffold.files.get(idea.file, "")
+    if idea.file not in scaffold.files:
+        return None
+    if idea.line == -1:
+        return Edit(path=idea.file, old=text, new=idea.text and idea.text.rstrip("\n") + "\n", **about)
+    if idea.line == 0:
+        joint = "" if text.endswith("\n") or not text else "\n"
+        return Edit(path=idea.file, new=joint + idea.text.rstrip("\n") + "\n", **about)
+    lines = text.splitlines(keepends=True)
+    if not 1 <= idea.line <= len(lines):
+        return None
+    first, last = idea.line - 1, idea.line
+    old = lines[first]
+    while text.count(old) > 1 and (first > 0 or last < len(lines)):
+        first, last = max(0, first - 1), min(len(lines), last + 1)
+        old = "".join(lines[first:last])
+    end = "\n" if lines[idea.line - 1].endswith("\n") else ""
+    new = [*lines[first : idea.line - 1], idea.text.rstrip("\n") + end if idea.text.strip() else ""]
+    return Edit(path=idea.file, old=old, new="".join([*new, *lines[idea.line : last]]), **about)
+
+
+def editable(scaffold: Scaffold) -> list[str]:
+    """The files a proposal may change: prompts, tools and lessons, not what agent.toml protects."""
+    from fnmatch import fnmatch
+
+    protect = scaffold.agent.protect
+    return [
+        path
+        for path in sorted(scaffold.files)
+        if path not in ("README.md", "agent.toml") and not any(fnmatch(path, p) for p in protect)
+    ]
+
+
+def numbered(scaffold: Scaffold, most: int = 4000) -> list[tuple[str, str]]:
+    """The editable prompts and lessons with line numbers; tools only by name, since they are long."""
+    shown = []
+    for path in editable(scaffold):
+        if path.startswith("tools/"):
+            continue
+        lines = scaffold.files[path].splitlines()
+        shown.append((path, clip("\n".join(f"{n}: {line}" for n, line in enumerate(lines, 1)), most)))
+    return shown
+
+
+def _place(scaffold: Scaffold) -> dict[str, Any]:
+    return {
+        "file": {"type": "string", "enum": [*editable(scaffold), *NEW]},
+        "line": {"type": "integer", "minimum": -1},
+        "title": {"type": "string", "maxLength": 80},
+        "text": {"type": "string", "maxLength": 1500},
+        "reason": {"type": "string", "maxLength": 300},
+    }
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def study_schema(scaffold: Scaffold, ids: Sequence[str]) -> dict[str, Any]:
+    """What a study's reply must look like."""
+    edit = {
+        **_place(scaffold),
+        "experience": {"type": "string", "enum": list(dict.fromkeys(ids))},
+        "step": {"type": "integer", "minimum": 0},
+    }
+    return _object(
+        {
+            "why": {"type": "string", "maxLength": 600},
+            "cause": {"type": "string", "enum": ["knowledge", "strategy", "tool", "none"]},
+            "edits": {"type": "array", "maxItems": MAX_EDITS, "items": _object(edit)},
+        }
+    )
+
+
+def distil_schema(scaffold: Scaffold, ideas: int) -> dict[str, Any]:
+    """What a distilling reply must look like."""
+    number = {"type": "integer", "minimum": 1, "maximum": ideas}
+    return _object(
+        {
+            "update": {
+                "type": "array",
+                "maxItems": ideas,
+                "items": _object({"ideas": {"type": "array", "items": number, "minItems": 1}, **_place(scaffold)}),
+            },
+            "rejected": {
+                "type": "array",
+                "maxItems": ideas,
+                "items": _object({"idea": number, "why": {"type": "string", "maxLength": 200}}),
+            },
+        }
+    )

@@ -1,0 +1,160 @@
+"""What a build says of itself: report.md in the run folder, README.md in the agent, one object for --json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from recreate.history import History
+from recreate.loop import Built
+from recreate.run import Run
+from recreate.scaffold import Scaffold, diff
+from recreate.types import Revision, Verdict
+
+
+def result(run: Run, built: Built, path: str) -> dict[str, Any]:
+    """The object `build --json` prints."""
+    return {
+        "run": str(run.folder),
+        "status": built.status,
+        "scaffold": {"path": path, "digest": built.scaffold.digest},
+        "validation": _validation(built.verdict),
+        "revisions": [
+            {"id": r.id, "parent": r.parent, "kept": r.kept, "verdict": r.verdict.model_dump(mode="json")}
+            for r in built.revisions
+        ],
+        "spend": run.spend().record(),
+        "set_aside": run.aside(),
+    }
+
+
+def _validation(verdict: Verdict) -> dict[str, Any]:
+    keys = ("before", "after", "diff", "lo", "hi", "tasks", "repeats", "verdict")
+    return {k: getattr(verdict, k) for k in keys}
+
+
+def revision_record(revision: Revision) -> dict[str, Any]:
+    """One revision as `log --json` and `show --json` print it."""
+    return {
+        "id": revision.id,
+        "parent": revision.parent,
+        "round": revision.round,
+        "kept": revision.kept,
+        "edits": [
+            {
+                "path": e.path,
+                "old": e.old,
+                "new": e.new,
+                "reason": e.reason,
+                "origin": e.origin,
+                "evidence": [{"experience": c.experience, "step": c.step} for c in e.evidence],
+            }
+            for e in revision.edits
+        ],
+        "verdict": revision.verdict.model_dump(mode="json"),
+        "faults": list(revision.faults),
+    }
+
+
+def say_verdict(verdict: Verdict) -> str:
+    """A verdict in one line."""
+    if verdict.diff is None or verdict.before is None or verdict.after is None:
+        return f"{verdict.verdict}: {verdict.reason}"
+    interval = f" [{verdict.lo:+.3f}, {verdict.hi:+.3f}]" if verdict.lo is not None else ""
+    p = f", p = {verdict.p:.3f}" if verdict.p is not None else ""
+    return (
+        f"{verdict.verdict}: {verdict.before:.3f} -> {verdict.after:.3f}, difference {verdict.diff:+.3f}{interval}"
+        f" over {verdict.tasks} tasks x {verdict.repeats}{p}" + (f"; {verdict.reason}" if verdict.reason else "")
+    )
+
+
+def report(run: Run, built: Built) -> str:
+    """report.md: before and after, each revision with diff, reason, evidence and verdict, spending, set aside."""
+    settings, spend = run.settings, run.spend()
+    start = next(iter(run.records("start")), {})
+    kept = sum(r.kept for r in built.revisions)
+    lines = [
+        f"# Building an agent for {settings.domain}",
+        "",
+        f"Model `{start.get('model', settings.model)}`, optimizer `{settings.optimizer}`, sandbox "
+        f"`{start.get('sandbox', '')}`, seed {settings.seed}. Ended: {built.status}. "
+        f"{len(built.revisions)} candidates were judged, {kept} kept.",
+        "",
+        "## Validation",
+        "",
+        say_verdict(built.verdict),
+        "",
+        "The interval is a 90 % one for the mean paired difference over tasks. The same validation tasks judged every "
+        "candidate, so this score flatters the result; the untouched figure is "
+        f"`recreate bench --scaffold ... --domain {settings.domain} --split test`.",
+        "",
+        "| task | " + " | ".join(["before", "after"]) + " |",
+        "|---|---|---|",
+    ]
+    before, after = _scores(run, built.seed.digest), _scores(run, built.scaffold.digest)
+    for task in sorted(before):
+        mark = "" if before[task] == after.get(task) else " **"
+        lines.append(f"| {task} | {before[task]:.2f} | {after.get(task, float('nan')):.2f}{mark} |")
+    lines += ["", "## Revisions", ""]
+    if not built.revisions:
+        reasons = [r["reason"] for r in run.records("nothing")]
+        lines.append("No candidate was judged." + "".join(f"\n- {reason}" for reason in reasons))
+    history = History(run.folder / "scaffold.git")
+    for number, revision in enumerate(built.revisions, 1):
+        lines += _revision(number, revision, history)
+    lines += ["## Spending", "", "| role | calls | tokens in | tokens out | USD |", "|---|---|---|---|---|"]
+    for role, usage in [*sorted(spend.by_role.items()), ("all", spend.total)]:
+        lines.append(f"| {role} | {usage.calls} | {usage.tokens_in:,} | {usage.tokens_out:,} | {usage.usd:.4f} |")
+    lines += ["", f"{spend.attempts} attempts, {spend.minutes:.1f} minutes.", "", "## Set aside", ""]
+    aside = run.aside()
+    lines += [f"- {row['task']} (repeat {row['repeat']}, {row['phase']}): {row['fault']}" for row in aside]
+    if not aside:
+        lines.append("Nothing: no attempt was lost to a fault of the infrastructure.")
+    return "\n".join(lines) + "\n"
+
+
+def _revision(number: int, revision: Revision, history: History) -> list[str]:
+    outcome = "kept" if revision.kept else "dropped"
+    lines = [f"### {number}. {revision.id}, {outcome}", "", say_verdict(revision.verdict), ""]
+    for edit in revision.edits:
+        cited = ", ".join(f"`{e.experience}` step {e.step}" for e in edit.evidence) or "none"
+        lines.append(f"- `{edit.path}`: {edit.reason or 'no reason given'} Evidence: {cited}.")
+    lines += [f"- not used: {fault}" for fault in revision.faults]
+    text = diff(history.read(revision.parent), history.read(revision.id))
+    fence = "````" if "```" in text else "```"
+    return [*lines, "", f"{fence}diff", text.rstrip("\n"), fence, ""]
+
+
+def _scores(run: Run, scaffold: str) -> dict[str, float]:
+    """Mean validation score per task of one agent."""
+    found: dict[str, list[float]] = {}
+    for record in run.records("experience"):
+        if record["scaffold"] == scaffold and record["split"] == "validation":
+            found.setdefault(record["task"], []).append(record["score"])
+    return {task: sum(scores) / len(scores) for task, scores in found.items()}
+
+
+def readme(scaffold: Scaffold, run: Run, built: Built, facts: Mapping[str, str] | None = None) -> str:
+    """README.md of a created agent: who it is, what it was measured on, its score, its lineage."""
+    verdict, settings = built.verdict, run.settings
+    start = next(iter(run.records("start")), {})
+    lines = [
+        f"# {scaffold.name}",
+        "",
+        scaffold.agent.description or f"An agent for the domain {settings.domain}.",
+        "",
+        f"Created by `recreate build --domain {settings.domain}` from `{built.seed.name}` with "
+        f"`{start.get('model', '')}`.",
+        "",
+        f"Measured on {verdict.tasks} validation tasks x {verdict.repeats}: {say_verdict(verdict)}.",
+        "These tasks also decided which edits were kept, so the score flatters.",
+        "",
+        "Lineage (digests of the files; kept revisions only):",
+        "",
+        f"- {built.seed.digest} {built.seed.name}",
+    ]
+    for revision in built.revisions:
+        if revision.kept:
+            what = "; ".join(dict.fromkeys(e.reason or e.path for e in revision.edits))
+            lines.append(f"- {revision.id} {what}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,129 @@
+"""Reading a run folder: what happened, without taking its lock. Everything here works while a build is running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recreate.errors import BadInput
+from recreate.gather import read_experience
+from recreate.journal import Lines
+from recreate.settings import Settings
+from recreate.types import Experience, Revision, Usage
+from recreate.workshop import load_run
+
+
+@dataclass
+class Spend:
+    """What a run cost so far, by role, and how long its sessions took together (minutes)."""
+
+    total: Usage = field(default_factory=Usage)
+    by_role: dict[str, Usage] = field(default_factory=dict)
+    minutes: float = 0.0
+    attempts: int = 0
+
+    def record(self) -> dict[str, Any]:
+        """The object that `--json` prints as `spend`."""
+        return {**_usage(self.total), "by_role": {role: _usage(u) for role, u in sorted(self.by_role.items())}}
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "usd": round(usage.usd, 6),
+        "tokens_in": usage.tokens_in,
+        "tokens_out": usage.tokens_out,
+        "calls": usage.calls,
+    }
+
+
+class Run:
+    """A run folder, read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings: Settings = load_run(folder)
+        self._journal = Lines(folder / "journal.jsonl")
+
+    def records(self, *kinds: str) -> Iterator[dict[str, Any]]:
+        """Journal records of some kinds, in order."""
+        return (r for r in self._journal.read() if not kinds or r["kind"] in kinds)
+
+    def revisions(self) -> list[Revision]:
+        return [Revision.model_validate(r["revision"]) for r in self.records("revision")]
+
+    def aside(self) -> list[dict[str, Any]]:
+        """Attempts set aside for a fault of ours and not ended since."""
+        ended, aside = set(), {}
+        for record in self.records("experience", "aside"):
+            if record["kind"] == "experience":
+                ended.add(record["attempt"])
+            else:
+                aside[record["attempt"]] = {k: record[k] for k in ("attempt", "task", "repeat", "phase", "fault")}
+        return [row for attempt, row in aside.items() if attempt not in ended]
+
+    def end(self) -> dict[str, Any] | None:
+        """The last `end` record: how the run ended, or None while it has not."""
+        found = None
+        for record in self.records("start", "end"):
+            found = record if record["kind"] == "end" else None
+        return found
+
+    def spend(self) -> Spend:
+        """From the ledger: what was settled, and reservations that were lost when the process was killed."""
+        spend, held = Spend(), dict[str, dict[str, Any]]()
+        for record in Lines(self.folder / "ledger.jsonl").read():
+            match record["kind"]:
+                case "reserve":
+                    held[record["call"]] = record
+                case "release":
+                    held.pop(record["call"], None)
+                case "settle":
+                    held.pop(record["call"], None)
+                    usage = Usage.model_validate(record["usage"])
+                    spend.total = spend.total + usage
+                    spend.by_role[record["role"]] = spend.by_role.get(record["role"], Usage()) + usage
+                case "attempt":
+                    spend.attempts += 1
+                case "session":
+                    spend.minutes += record["seconds"] / 60
+        return spend
+
+    def experience(self, id: str) -> Experience:
+        """An attempt of this run by id or unique beginning of it. Raises BadInput."""
+        found = [p.name for p in (self.folder / "attempts").glob(f"{id}*") if p.is_dir()] if id else []
+        if len(found) != 1:
+            raise BadInput(
+                f"{len(found)} attempts in {self.folder} begin with {id!r}",
+                fix="recreate traces list RUN shows them",
+                code="no-attempt",
+            )
+        experience = read_experience(self.folder / "attempts" / found[0])
+        if experience is None:
+            raise BadInput(f"attempt {found[0]} has not ended", fix="recreate resume ends it", code="not-ended")
+        return experience
+
+
+def latest(workspace: Path) -> Path:
+    """The newest run folder of a workspace. Raises BadInput when there is none."""
+    runs = sorted(
+        (p for p in (workspace / "runs").glob("*/settings.toml")), key=lambda p: p.stat().st_mtime, reverse=True
+    )
+    if not runs:
+        raise BadInput("there is no run here yet", fix="recreate build --domain swe makes one", code="no-run")
+    return runs[0].parent
+
+
+def find_run(text: str, workspace: Path) -> Path:
+    """A run folder by path, by name under runs/, or the newest for '' and 'last'."""
+    if text in ("", "last"):
+        return latest(workspace)
+    for path in (Path(text), workspace / "runs" / text):
+        if (path / "settings.toml").is_file():
+            return path.resolve()
+    raise BadInput(
+        f"{text!r} is not a run folder",
+        fix="give a folder under runs/, or `last` for the newest",
+        code="no-run",
+    )

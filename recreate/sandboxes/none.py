@@ -1,0 +1,51 @@
+"""The `none` rung: no sandbox at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from recreate.errors import BadInput
+from recreate.ports import Limits
+from recreate.sandboxes.box import Box
+
+
+class NoSandbox:
+    """This is no sandbox: commands run on the host, as you, with your files, your network and your processes.
+
+    They start in a private folder with a minimal environment, under rlimits and the watch of disk; on a timeout,
+    and at its end, the command's process group is killed, which a process that leaves the group survives. /work is
+    not there: a command must use relative paths. A mount must be where it already is on the host.
+    """
+
+    name = "none"
+    own_namespaces = False
+
+    def probe(self) -> str:
+        """'': it works everywhere, which is all that can be said for it."""
+        return ""
+
+    def open(
+        self,
+        *,
+        source: Path | None = None,
+        mounts: Mapping[str, Path] | None = None,
+        env: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+    ) -> Box:
+        """See `recreate.ports.Rung`. Raises BadInput for a mount under another path than its own."""
+        for inside, outside in (mounts or {}).items():
+            if Path(inside).resolve() != outside.resolve():
+                raise BadInput(
+                    f"without a sandbox {outside} cannot appear as {inside}",
+                    fix="use --sandbox bwrap or --sandbox unshare",
+                    code="bad-mount",
+                )
+        return Box(self, drop=False, source=source, mounts=mounts, env=env, limits=limits)
+
+    def argv(self, box: Box, command: Sequence[bytes]) -> list[bytes]:
+        return list(command)
+
+    def surroundings(self, box: Box) -> tuple[str, dict[str, str]]:
+        """(the folder a command starts in, the environment that says where it may write)."""
+        return str(box.work), {"HOME": str(box.root / "home"), "TMPDIR": str(box.root / "tmp")}

@@ -1,0 +1,160 @@
+"""The `unshare` rung: the walls of `bwrap`, built with util-linux alone (unshare, mount, pivot_root, setpriv)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from recreate.errors import BadInput
+from recreate.ports import Limits
+from recreate.sandboxes import folder, system
+from recreate.sandboxes.box import Box
+from recreate.sandboxes.bwrap import DROP, tried
+from recreate.sandboxes.child import LAUNCH
+
+_PROGRAMS = ("unshare", "mount", "umount", "pivot_root", "setpriv")
+_ENTER = "setpriv --pdeathsig KILL unshare --mount --uts --ipc --net --pid --fork --kill-child"
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_INIT = """set -e
+read -r pid _ </proc/self/stat
+echo "\\"child-pid\\": $pid" >&3
+exec 3>&-
+mount -a -T "$1"
+cd "$2"
+userns=$3
+shift 3
+ip link set lo up 2>/dev/null || :
+{ echo box >/proc/sys/kernel/hostname; } 2>/dev/null || :
+pivot_root . .
+umount -l .
+cd /
+if [ "$userns" ]; then { echo 1 >/proc/sys/user/max_user_namespaces; } 2>/dev/null || :; fi
+"$@" && status=0 || status=$?
+exit $status
+"""
+"""What the first process of the pid namespace does. It stays, with the privileges it needs to have been killed with
+its parent: a process that changes identity loses its pdeathsig, so only its child does."""
+
+
+class Unshare:
+    """Own namespaces for everything, a minimal read-only system, no capabilities.
+
+    Real root gives each box an unused uid; an ordinary user gets a user namespace that is root for as long as the
+    mounts take, and a second one inside it for the command, in which no third can be made.
+    """
+
+    name = "unshare"
+    own_namespaces = True
+
+    def probe(self) -> str:
+        """'' when a box was really made and a command run in it, else why not."""
+        return _way()[1]
+
+    def open(
+        self,
+        *,
+        source: Path | None = None,
+        mounts: Mapping[str, Path] | None = None,
+        env: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+    ) -> Box:
+        """See `recreate.ports.Rung`. Raises BadInput when the probe says no, Fault when the host fails."""
+        way, why = _way()
+        if why:
+            raise BadInput(
+                f"the unshare sandbox does not work here: {why}", fix="recreate doctor", code="no-sandbox"
+            )
+        return Box(self, drop=way == "drop", source=source, mounts=mounts, env=env, limits=limits)
+
+    def argv(self, box: Box, command: Sequence[bytes]) -> list[bytes]:
+        """The command in a box: read-only system, the box's folders, the mounts, and nothing else."""
+        table = box.root / "fstab"
+        if not table.exists():
+            with folder.ours("prepare a sandbox folder"):
+                table.write_text(_skeleton(box), encoding="utf-8", errors="surrogateescape")
+        words = _ENTER.split()
+        words += ["--cgroup"] if Path("/proc/self/ns/cgroup").exists() else []
+        words += ["--map-root-user"] if box.owner is None else []
+        words += ["--", "/bin/sh", "-c", _INIT, "sh", str(table), str(box.root / "root")]
+        if box.owner is None:
+            words += ["yes", "unshare", "--user", f"--map-user={box.uid}", f"--map-group={box.uid}", "--"]
+            words += ["setpriv", "--inh-caps=-all", "--no-new-privs"]
+        else:
+            words += ["", *DROP.format(uid=box.owner).split()]
+        return [os.fsencode(word) for word in words] + list(command)
+
+    def surroundings(self, box: Box) -> tuple[str, dict[str, str]]:
+        """(the folder a command starts in, the environment that says where it may write)."""
+        return "/work", {"HOME": system.HOME}
+
+
+def _skeleton(box: Box) -> str:
+    """Make the box's root folder with every mount point, and return the fstab that fills it."""
+    root = box.root / "root"
+    root.mkdir(mode=0o755)
+    rows = [(root, root, "bind,ro")]
+    links, folders = system.top()
+    for link, target in links:
+        (root / link[1:]).symlink_to(target)
+    shown = [(Path(there), there, "bind,ro") for there in folders]
+    shown += [(box.root / "etc", "/etc", "bind,ro")]
+    shown += [(Path("/etc", name), f"/etc/{name}", "bind,ro") for name in system.etc()]
+    shown += [(Path("/dev", name), f"/dev/{name}", "dev") for name in _DEVICES]
+    shown += [
+        (box.root / "shm", "/dev/shm", "bind"),
+        (box.root / "tmp", "/tmp", "bind"),
+        (box.root / "home", system.HOME, "bind"),
+        (box.root / "work", "/work", "bind"),
+    ]
+    shown += [(outside, inside, "bind,ro") for inside, outside in box.mounts.items()]
+    for outside, inside, options in shown:
+        rows.append((outside, root / inside[1:], options))
+        if box.within(inside) or inside.startswith("/etc/"):
+            continue  # its place is in what covers the skeleton there, and the box has seen to it
+        place = root / inside[1:]
+        if outside.is_dir():
+            place.mkdir(parents=True, exist_ok=True)
+        else:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.touch()
+    for name in ("proc", "var", "dev/pts"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    (root / "var" / "tmp").symlink_to("../tmp")
+    for name, target in (
+        ("fd", "self/fd"),
+        ("stdin", "self/fd/0"),
+        ("stdout", "self/fd/1"),
+        ("stderr", "self/fd/2"),
+    ):
+        (root / "dev" / name).symlink_to(f"/proc/{target}")
+    (root / "dev" / "ptmx").symlink_to("pts/ptmx")
+    text = "".join(
+        f"{_quoted(source)} {_quoted(place)} none {'bind,nosuid' if how == 'dev' else how + ',nosuid,nodev'} 0 0\n"
+        for source, place, how in rows
+    )
+    text += f"proc {_quoted(root / 'proc')} proc nosuid,nodev,noexec 0 0\n"
+    return (
+        text + f"devpts {_quoted(root / 'dev/pts')} devpts newinstance,ptmxmode=0666,mode=620,nosuid,noexec 0 0\n"
+    )
+
+
+def _quoted(path: Path) -> str:
+    return re.sub(r"[\s\\#]", lambda found: f"\\{ord(found[0]):03o}", str(path))
+
+
+@cache
+def _way() -> tuple[str, str]:
+    """(`drop` or `userns`, '') for what works, else ('', why nothing does)."""
+    missing = [name for name in _PROGRAMS if not shutil.which(name, path=LAUNCH["PATH"])]
+    if missing:
+        return "", f"util-linux programs are missing: {', '.join(missing)}"
+    why = ""
+    for way in ("drop", "userns") if os.geteuid() == 0 else ("userns",):
+        why = tried(Unshare(), way)
+        if not why:
+            return way, ""
+    return "", why

@@ -1,0 +1,185 @@
+"""The parts of one run, put together: what every verb that costs something is handed.
+
+`open_workshop` finds the parts by name; whoever writes Python can also make a `Workshop` of their own parts.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recreate import settings as settings_
+from recreate.calls import Calls
+from recreate.errors import BadInput
+from recreate.journal import Journal, Lines
+from recreate.ledger import Budget, Ledger
+from recreate.ports import Domain, Model, Price, Rung
+from recreate.settings import Settings
+from recreate.types import Call, Message, Reply, digest
+
+Say = Callable[[str, dict[str, Any]], None]
+"""Where progress goes: (event, facts). The CLI shows it; a library user may ignore it."""
+
+
+def silent(event: str, facts: dict[str, Any]) -> None:
+    """Say nothing."""
+
+
+@dataclass
+class Workshop:
+    """Settings and parts of a run. Close it when done: it stops child servers and releases the folder."""
+
+    settings: Settings
+    workspace: Path
+    folder: Path
+    run: str
+    domain: Domain
+    rung: Rung
+    model: Model
+    price: Price
+    optimizer_model: Model
+    optimizer_price: Price
+    memory: Any
+    journal: Journal
+    ledger: Ledger
+    calls: Calls
+    say: Say = silent
+    aside: list[dict[str, Any]] = field(default_factory=list)
+
+    def ask(self, messages: list[Message], call: Call, **params: Any) -> Reply:
+        """The agent's model."""
+        return self.calls.ask(
+            self.model, self.price, messages, call, timeout=self.settings.models.timeout, **params
+        )
+
+    def ask_optimizer(self, messages: list[Message], call: Call, **params: Any) -> Reply:
+        """The optimizer's model."""
+        return self.calls.ask(
+            self.optimizer_model,
+            self.optimizer_price,
+            messages,
+            call,
+            timeout=self.settings.models.timeout,
+            **params,
+        )
+
+    def close(self) -> None:
+        self.ledger.close()
+        self.journal.close()
+        self.model.close()
+        if self.optimizer_model is not self.model:
+            self.optimizer_model.close()
+
+
+def run_id(settings: Settings) -> str:
+    """Derived from what was asked for, not from the clock: the same settings give the same run id."""
+    return digest(settings.model_dump(exclude={"out", "jobs", "budget"}), 12)
+
+
+def run_folder(workspace: Path, settings: Settings) -> Path:
+    """--out, else runs/<domain>-<when>."""
+    if settings.out:
+        return Path(settings.out).expanduser().resolve()
+    return workspace / "runs" / f"{settings.domain.replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def open_models(settings: Settings) -> tuple[Model, Price, Model, Price, str]:
+    """(agent's model, its price, optimizer's, its price, what to tell the user about the choice)."""
+    from recreate.models import default_model, open_model
+    from recreate.models.price import known_price, parse_price
+
+    spec, told = (settings.model, "") if settings.model else default_model()
+    options: dict[str, Any] = {"jobs": settings.jobs, "threads": settings.models.threads}
+    given = parse_price(settings.price) if settings.price else None
+    model = open_model(spec, price=given, **options)
+    price = known_price(model)
+    other = settings.models.optimizer
+    if not other or other == spec:
+        return model, price, model, price, told
+    given = parse_price(settings.models.optimizer_price) if settings.models.optimizer_price else None
+    optimizer = open_model(other, price=given, **options)
+    return model, price, optimizer, known_price(optimizer, flag="--models.optimizer_price"), told
+
+
+def open_domain(settings: Settings, workspace: Path) -> Domain:
+    """The domain by name. A domain may take the workspace (to find the user's own tasks)."""
+    from recreate.plug import find
+
+    part = find("domain", settings.domain)
+    made: Domain = part(workspace=workspace) if "workspace" in inspect.signature(part).parameters else part()
+    return made
+
+
+def open_workshop(
+    settings: Settings, workspace: Path, folder: Path, *, say: Say = silent, resume: bool = False
+) -> Workshop:
+    """Find every part, take the run folder, and be ready to spend.
+
+    Raises BadInput for an unknown part, a missing key or price, a folder in use or already holding another run.
+    """
+    from recreate.memory import Workspace
+    from recreate.sandboxes import choose
+
+    file = folder / "settings.toml"
+    if file.exists() and not resume:
+        raise BadInput(
+            f"{folder} already holds a run",
+            fix=f"recreate resume {_short(folder)}, or give another folder with --out",
+            code="run-exists",
+        )
+    domain = open_domain(settings, workspace)
+    rung = choose(settings.sandbox or None)
+    model, price, optimizer_model, optimizer_price, told = open_models(settings)
+    if told:
+        say("model", {"text": told})
+    budget = Budget.parse(settings.budget)
+    journal = Journal(folder)
+    try:
+        journal.open()
+    except BaseException:
+        model.close()
+        raise
+    file.write_text(settings_.dump(settings), "utf-8")
+    ledger = Ledger(Lines(folder / "ledger.jsonl"), budget)
+    run = run_id(settings)
+    shop = Workshop(
+        settings=settings,
+        workspace=workspace,
+        folder=folder,
+        run=run,
+        domain=domain,
+        rung=rung,
+        model=model,
+        price=price,
+        optimizer_model=optimizer_model,
+        optimizer_price=optimizer_price,
+        memory=Workspace(workspace),
+        journal=journal,
+        ledger=ledger,
+        calls=Calls(run, journal, ledger, retries=settings.models.retries),
+        say=say,
+    )
+    journal.add("start", run=run, pid=os.getpid(), model=model.name, sandbox=rung.name, domain=domain.name)
+    return shop
+
+
+def load_run(folder: Path) -> Settings:
+    """The settings of an existing run folder."""
+    import tomllib
+
+    file = folder / "settings.toml"
+    if not file.is_file():
+        raise BadInput(
+            f"{folder} is not a run folder", fix="runs lie under runs/; `ls runs` shows them", code="no-run"
+        )
+    return Settings.model_validate(tomllib.loads(file.read_text("utf-8")))
+
+
+def _short(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

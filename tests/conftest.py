@@ -1,0 +1,28 @@
+"""Every test has a home and a workspace of its own, and no keys."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in list(os.environ):
+        if name.startswith(("RECREATE_", "AGENT_MODEL", "LLM_API")) or name.endswith("_API_KEY"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("RECREATE_HOME", str(tmp_path / "home"))
+    yield
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty workspace that is also the current folder."""
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    (folder / "recreate.toml").write_text("")
+    monkeypatch.chdir(folder)
+    return folder
