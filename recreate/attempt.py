@@ -89,9 +89,7 @@ class _Attempt:
         self.agent = agent
         self.limits = _Limits(agent.limits.tokens, agent.limits.usd, time.monotonic() + agent.limits.seconds)
         self.params: dict[str, Any] = {
-            k: v
-            for k in ("temperature", "top_p", "max_tokens")
-            if (v := getattr(agent.model, k)) is not None
+            k: v for k in ("temperature", "top_p", "max_tokens") if (v := getattr(agent.model, k)) is not None
         }
         if agent.action == "json":
             self.params["json_schema"] = COMMAND_SCHEMA
@@ -292,10 +290,11 @@ def cut_middle(text: str, limit: int, dropped: int = 0) -> str:
         return text
     half = limit // 2
     gone = len(text) - 2 * half + dropped
-    return f"{text[:half]}\n[... {gone} characters left out here; print less, or a part at a time ...]\n{text[-half:]}"
+    return (
+        f"{text[:half]}\n[... {gone} characters left out here; print less, or a part at a time ...]\n{text[-half:]}"
+    )
 
 
 def executable(text: str) -> bytes:
     """A tool as it lies in the box: with a first line that says what runs it."""
     return (text if text.startswith("#!") else "#!/usr/bin/env python3\n" + text).encode("utf-8")
-

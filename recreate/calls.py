@@ -44,9 +44,7 @@ class Calls:
         self.on_reply = on_reply
         self.stop = threading.Event()
 
-    def ask(
-        self, model: Model, price: Price, messages: Sequence[Message], call: Call, **params: Any
-    ) -> Reply:
+    def ask(self, model: Model, price: Price, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
         """One reply to `messages`, paid at most once.
 
         Raises OutOfBudget before the call, Refused when the endpoint will not, Fault after `retries` transient

@@ -4,7 +4,7 @@
     step         situation -> action -> what came of it
     lesson       title and body
 
-A document's text (at most 1,500 characters) is what a reader is shown; its brief (about a third of that) is what
+A document's text (at most 1,500 characters) is what a reader is shown; its brief (about a fifth of that) is what
 is embedded, because on a CPU embedding takes as long as the text is, and a vector blurs what is long.
 """
 
@@ -36,13 +36,13 @@ def documents(e: Experience) -> list[Document]:
         Document(
             f"{e.id}/{n}",
             e.id,
-            _step(step, 110, 170, 220),
+            _step(step, 60, 120, 140),
             {**shared, "grain": "step", "step": step.step, "error": error_type(step.output)},
         )
         for n, step in enumerate(e.trace.steps)
     ]
     error = error_type(e.grade.evidence)
-    found.append(Document(e.id, e.id, _experience(e, 360, 140), {**shared, "grain": "experience", "error": error}))
+    found.append(Document(e.id, e.id, _gist(e, 280, 90), {**shared, "grain": "experience", "error": error}))
     return found
 
 
@@ -70,6 +70,12 @@ def cut(text: str, most: int) -> str:
         return text
     head = most // 3
     return f"{text[:head]} … {text[len(text) - (most - head - 3) :]}"
+
+
+def _gist(e: Experience, prompt: int, evidence: int) -> str:
+    """What the attempt was about. Not how it ended: that is a fact, and the same words in all blur the vectors."""
+    head = e.prompt.strip()
+    return f"{head[:prompt]}\n{e.grade.evidence.strip()[:evidence]}".strip()
 
 
 def _experience(e: Experience, prompt: int, evidence: int) -> str:

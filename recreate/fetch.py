@@ -29,7 +29,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from recreate import paths
-from recreate.errors import BadInput, Fault, Refused, Transient
+from recreate.errors import BadInput, Fault, RecreateError, Refused, Transient
 from recreate.plug import need
 
 if TYPE_CHECKING:
@@ -85,7 +85,12 @@ def download(
         resumed = out.seek(0, os.SEEK_END) > 0
         wait = CONNECT_SECONDS if connect is None else connect
         tries = RETRIES if retries is None else retries
-        _fill(url, out, size, progress, headers or {}, wait, tries)
+        try:
+            _fill(url, out, size, progress, headers or {}, wait, tries)
+        except RecreateError:
+            if out.seek(0, os.SEEK_END) == 0:
+                part.unlink(missing_ok=True)
+            raise
         found = file_sha256(part)
         if found != sha256 and resumed:  # the older bytes may be of another file: start over, once
             out.truncate(0)
@@ -356,8 +361,8 @@ def package(
         raise BadInput(
             f"{version!r} is not a version of {name}", fix="name one like 1.2.3", code="unknown-package"
         ) from None
-    store = paths.home() / "packages" / name / str(wanted)
-    for kept in sorted(store.glob("*/*")):  # the folder's name is the hash the file must have
+    folder = package_folder(name, version)
+    for kept in sorted(folder.glob("*/*")):  # the folder's name is the hash the file must have
         if _kind(kept.name) == kind and (sha256 or kept.parent.name).lower() == kept.parent.name:
             if file_sha256(kept) == kept.parent.name:
                 return kept
@@ -370,8 +375,15 @@ def package(
         )
     headers = {"Authorization": login} if login else {}
     return download(
-        link.url, store / hash_ / link.filename, sha256=hash_, size=link.size, progress=progress, headers=headers
+        link.url, folder / hash_ / link.filename, sha256=hash_, size=link.size, progress=progress, headers=headers
     )
+
+
+def package_folder(name: str, version: str) -> Path:
+    """Where `package` keeps a release: its files lie one folder below, in folders named by their sha256."""
+    from packaging.utils import canonicalize_name, canonicalize_version
+
+    return paths.home() / "packages" / canonicalize_name(name) / canonicalize_version(version)
 
 
 def _kind(filename: str) -> str:

@@ -175,7 +175,9 @@ def keep(shop: Workshop, experience: Experience, folder: Path) -> None:
         temporary.write_text(redact(json.dumps(record, ensure_ascii=False)), "utf-8", errors="surrogatepass")
         temporary.replace(folder / "experience.json")
     except OSError as e:
-        raise Fault(f"cannot write {folder}: {e.strerror}", fix="free some disk space, then resume", code="disk") from e
+        raise Fault(
+            f"cannot write {folder}: {e.strerror}", fix="free some disk space, then resume", code="disk"
+        ) from e
     shop.memory.add([experience])
     grade = experience.grade
     shop.journal.add(
@@ -245,5 +247,3 @@ class _Outage:
                     fix=fault.fix or "mend that, then recreate resume RUN",
                     code="outage",
                 ) from fault
-
-

@@ -122,7 +122,10 @@ class _Build:
         status = "done"
         try:
             compiled = graph.compile(checkpointer=SqliteSaver(connection))
-            config: Any = {"configurable": {"thread_id": "build"}, "recursion_limit": 10 + 4 * self.shop.settings.rounds}
+            config: Any = {
+                "configurable": {"thread_id": "build"},
+                "recursion_limit": 10 + 4 * self.shop.settings.rounds,
+            }
             earlier = compiled.get_state(config)
             start: Any = None if earlier.next else {"round": 0, "scaffold": self.seed.digest}
             self.shop.say("build", {"train": len(self.train), "validation": len(self.validation)})
@@ -158,11 +161,15 @@ class _Build:
     def propose(self, state: State) -> State:
         current = self.scaffold(state["scaffold"])
         experiences = [e for id in state["experiences"] if (e := self.experience(id)) is not None]
-        key = digest(["proposal", current.digest, state["round"], state["experiences"], self.shop.settings.optimizer])
+        key = digest(
+            ["proposal", current.digest, state["round"], state["experiences"], self.shop.settings.optimizer]
+        )
         known = next((r for r in self.shop.journal.records("proposal") if r["attempt"] == key), None)
         if known is not None:
             return {"edits": known["edits"]}
-        self.shop.say("propose", {"experiences": len(experiences), "failures": sum(not e.grade.passed for e in experiences)})
+        self.shop.say(
+            "propose", {"experiences": len(experiences), "failures": sum(not e.grade.passed for e in experiences)}
+        )
         optimizer = find("optimizer", self.shop.settings.optimizer)(self.materials(key, experiences))
         edits = [e.model_dump(mode="json") for e in optimizer.propose(current, experiences)]
         self.shop.journal.add("proposal", attempt=key, round=state["round"], edits=edits)
@@ -238,6 +245,9 @@ class _Build:
         except BadEdit as e:
             return [e.message]
         broken = [f"{f.file}:{f.line}: {f.message}" for f in check(child)]
+        for edit in edits:
+            if any(_same(edit, r.edits) for r in self.revisions if not r.kept and r.verdict.tasks):
+                return [f"{edit.path}: exactly this was tried before and did not help; propose something else"]
         seen = {e.task for e in experiences.values()}
         tasks = [t for t in self.train if t.id in seen]
         return broken or leaks(edits, scaffold, tasks, [])
@@ -260,9 +270,7 @@ class _Build:
 
     def scores(self, scaffold: Scaffold) -> list[Score]:
         """Validation scores: run once, read back ever after."""
-        return gather(
-            self.shop, scaffold, self.validation, repeats=self.shop.settings.repeats, phase="validation"
-        )
+        return gather(self.shop, scaffold, self.validation, repeats=self.shop.settings.repeats, phase="validation")
 
     def compare(self, before: Scaffold, after: Scaffold) -> Verdict:
         """The gate. With less than the gate needs on disk (the budget ended first): undecided."""
@@ -332,6 +340,15 @@ def message(revision: Revision) -> str:
         cited = ", ".join(f"{e.experience} step {e.step}" for e in edit.evidence)
         lines += ["", f"{edit.path}: {edit.reason}", f"  evidence: {cited}"]
     return "\n".join(lines)
+
+
+def _same(edit: Edit, tried: Sequence[Edit]) -> bool:
+    """Whether a dropped revision was this one edit. What a lesson was born of makes it no other lesson."""
+
+    def said(e: Edit) -> tuple[str, str, str]:
+        return e.path, e.old, "\n".join(line for line in e.new.splitlines() if not line.startswith("born_of:"))
+
+    return len(tried) == 1 and said(edit) == said(tried[0])
 
 
 def _by_task(scores: Sequence[Score]) -> dict[tuple[str, int], float | None]:

@@ -109,8 +109,9 @@ class Workspace:
     ) -> Iterator[Experience]:
         """All that match, in the order in which each run recorded them; streamed, one in memory at a time."""
         asked = {"domain": domain, "split": split, "run": run}
+        scope = self._scope(reader)
         for row in self.facts({k: v for k, v in asked.items() if v is not None}, reader):
-            found = self._get(row["id"], self._scope(reader))
+            found = self._get(row["id"], scope)
             if found is not None:
                 yield found
 

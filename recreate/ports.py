@@ -66,9 +66,7 @@ class Sandbox(Protocol):
 
     rung: str
 
-    def run(
-        self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None
-    ) -> Output:
+    def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
         """Run a shell command (str, by bash -c) or an argv. Never raises for what the command does."""
         ...
 

@@ -14,22 +14,32 @@ from __future__ import annotations
 import ast
 import difflib
 import fnmatch
+import inspect
+import io
 import os
 import re
 import shutil
 import stat
 import tempfile
-import tomllib
+import tokenize
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel
 
+from recreate.agent import Agent as Agent
+from recreate.agent import AgentLimits as AgentLimits
+from recreate.agent import AgentModel as AgentModel
+from recreate.agent import read_agent
 from recreate.errors import BadInput, Fault
-from recreate.template import render_text
-from recreate.types import SCHEMA, Edit, Lesson, Record, digest
+from recreate.lesson import lesson_file as lesson_file
+from recreate.lesson import read_lesson as read_lesson
+from recreate.template import render_text as render_text
+from recreate.types import Edit, Lesson, Record, digest
 
 Template = Literal["system", "workflow", "observation", "format"]
 
@@ -62,65 +72,6 @@ class BadEdit(BadInput):
         super().__init__(f"edit {index + 1} ({edit.path or 'no path'}): {message}", fix=fix, code="bad-edit")
         self.edit = edit
         self.index = index
-
-
-class AgentLimits(Record):
-    """What one attempt may use; `command_seconds` and `observation_chars` are per command."""
-
-    steps: int = Field(default=20, ge=1, le=10_000)
-    tokens: int = Field(default=200_000, ge=1)
-    usd: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    seconds: float = Field(default=900.0, gt=0, allow_inf_nan=False)
-    command_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)
-    observation_chars: int = Field(default=8000, ge=100)
-
-
-class AgentModel(Record):
-    """How the model is asked; None leaves the endpoint's own default."""
-
-    temperature: float | None = Field(default=None, ge=0, le=5)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    max_tokens: int = Field(default=1024, ge=1)
-
-
-class Agent(Record):
-    """agent.toml, parsed.
-
-    action   `bash` (one command a turn), `json` ({"command": ...}), or `tool:NAME`: the reply is given to
-             tools/NAME on its standard input
-    before   tools run before the first turn; their output is `{{ before.NAME }}`
-    done     a tool run after each action; exit 0 means that the work is handed in
-    samples  independent tries at a task; `choose` names the tool whose last line is a number, the highest wins
-    protect  patterns of files no edit may touch
-    """
-
-    parent: str = ""
-    domain: str = ""
-    description: str = ""
-    action: str = "bash"
-    before: tuple[str, ...] = ()
-    done: str = ""
-    samples: int = Field(default=1, ge=1, le=100)
-    choose: str = ""
-    limits: AgentLimits = AgentLimits()
-    model: AgentModel = AgentModel()
-    protect: tuple[str, ...] = ()
-
-    @field_validator("action")
-    @classmethod
-    def _known(cls, value: str) -> str:
-        if value in ("bash", "json") or re.fullmatch(r"tool:[\w.-]+", value):
-            return value
-        raise ValueError(f"{value!r} is none of bash, json, tool:NAME")
-
-    @property
-    def uses(self) -> dict[str, str]:
-        """The tools named here: key (`action`, `before`, `done`, `choose`) and name, as {name: key}."""
-        named = {name: "before" for name in self.before}
-        named |= {name: key for key, name in (("done", self.done), ("choose", self.choose)) if name}
-        if self.action.startswith("tool:"):
-            named[self.action.removeprefix("tool:")] = "action"
-        return named
 
 
 class Scaffold(Record):
@@ -219,71 +170,13 @@ def _plain(key: str, value: Any) -> Any:
     return value
 
 
-# ---------------------------------------------------------------------------------------------- agent.toml
-
-
-def read_agent(text: str) -> tuple[Agent | None, list[tuple[int, str]]]:
-    """agent.toml and what is wrong with it as (line, message); the agent is None when anything is."""
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
-        at = re.search(r"at line (\d+)", str(e))
-        return None, [(int(at[1]) if at else max(1, text.count("\n") + 1), f"not TOML: {e}")]
-    faults = _unknown(raw, Agent, text, ())
-    schema = raw.get("schema", SCHEMA)
-    if isinstance(schema, int) and schema > SCHEMA:
-        faults.append((_line(text, ("schema",)), f"schema {schema} is newer than this recreate reads ({SCHEMA})"))
-    try:
-        agent = Agent.model_validate(raw)
-    except ValidationError as e:
-        for error in e.errors(include_url=False):
-            keys = tuple(str(k) for k in error["loc"] if isinstance(k, str))
-            said = error["msg"].removeprefix("Value error, ")
-            faults.append((_line(text, keys), f"{'.'.join(keys)}: {said}"))
-        agent = None
-    return (None if faults else agent), sorted(faults)
-
-
-def _unknown(
-    raw: Mapping[str, Any], kind: type[BaseModel], text: str, under: tuple[str, ...]
-) -> list[tuple[int, str]]:
-    known = [f.alias or name for name, f in kind.model_fields.items()]
-    faults = []
-    for key, value in raw.items():
-        if key not in known:
-            near = difflib.get_close_matches(key, known, 1, 0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
-            faults.append((_line(text, (*under, key)), f"unknown key {'.'.join((*under, key))!r}; {hint}"))
-        elif key in ("limits", "model") and not under and isinstance(value, Mapping):
-            faults += _unknown(value, AgentLimits if key == "limits" else AgentModel, text, (key,))
-    return faults
-
-
-def _line(text: str, keys: tuple[str, ...]) -> int:
-    """The line that sets a key, counted from 1; 1 when it cannot be found."""
-    table: tuple[str, ...] = ()
-    for number, line in enumerate(text.split("\n"), 1):
-        if head := re.match(r"\s*\[+\s*([\w.\-\" ]+?)\s*\]+", line):
-            table = tuple(part.strip(' "') for part in head[1].split("."))
-            if table == keys:
-                return number
-        elif pair := re.match(r"\s*([\w.\-\"]+)\s*=", line):
-            here = (*table, *(part.strip('"') for part in pair[1].split(".")))
-            if here == keys:
-                return number
-    return _line(text, keys[:-1]) if len(keys) > 1 else 1
-
-
 # ------------------------------------------------------------------------------------------ tools, lessons
 
 
 def tool_help(path: str, text: str) -> str:
     """A tool's own words: a Python module's docstring, else the leading comment block; '' when there is none."""
     if path.endswith(".py"):
-        try:
-            return (ast.get_docstring(ast.parse(text)) or "").strip()
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return ""
+        return _docstring(text)
     lines = text.splitlines()
     if lines and lines[0].startswith("#!"):
         lines = lines[1:]
@@ -297,41 +190,21 @@ def tool_help(path: str, text: str) -> str:
     return "\n".join(said).strip()
 
 
-_FACTS = ("born_of", "scope", "supports", "contradicts")
-
-
-def read_lesson(name: str, text: str) -> Lesson:
-    """A lesson file: `# Title`, the body, and a last paragraph of `born_of: id, id` (and scope, supports, ...)."""
-    lines = text.replace("\r\n", "\n").strip("\n").split("\n")
-    title = name.replace("-", " ")
-    if lines and lines[0].startswith("# "):
-        title, lines = lines[0][2:].strip(), lines[1:]
-    cut = len(lines)
-    while cut and lines[cut - 1].partition(":")[0] in _FACTS and ":" in lines[cut - 1]:
-        cut -= 1
-    if cut and lines[cut - 1].strip():
-        cut = len(lines)  # the last paragraph is prose that happens to end so
-    facts = {key: value.strip() for key, _, value in (line.partition(":") for line in lines[cut:])}
-    ids = {k: tuple(filter(None, (i.strip() for i in facts.get(k, "").split(",")))) for k in _FACTS}
-    scope = facts.get("scope", "instance")
-    return Lesson(
-        id=name,
-        title=title,
-        body="\n".join(lines[:cut]).strip("\n"),
-        scope="domain" if scope == "domain" else "general" if scope == "general" else "instance",
-        born_of=ids["born_of"],
-        supports=ids["supports"],
-        contradicts=ids["contradicts"],
-    )
-
-
-def lesson_file(title: str, body: str, born_of: Sequence[str] = ()) -> tuple[str, str]:
-    """(path, text) of a new lesson; the path is the title in plain letters and six digits of the content."""
-    title = " ".join(title.split()) or "untitled"
-    body = re.sub(r"\r\n?", "\n", body).strip("\n")
-    slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60].strip("-") or "lesson"
-    text = f"# {title}\n\n{body}\n\nborn_of: {', '.join(born_of)}".rstrip() + "\n"
-    return f"memory/{slug}-{digest([title, body], 6)}.md", text
+def _docstring(text: str) -> str:
+    """A module's docstring by its tokens: parsing a stranger's tool would print the warnings of all its lines."""
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.STRING:
+                with warnings.catch_warnings() if "\\" in token.string else nullcontext():
+                    if "\\" in token.string:
+                        warnings.simplefilter("ignore")
+                    said = ast.literal_eval(token.string)
+                return inspect.cleandoc(said).strip() if isinstance(said, str) else ""
+            if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING):
+                break
+    except (SyntaxError, ValueError, tokenize.TokenError):
+        pass  # check says what is wrong with it
+    return ""
 
 
 # ---------------------------------------------------------------------------------------------- apply, diff

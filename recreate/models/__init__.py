@@ -31,7 +31,8 @@ def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Mode
     if prefix == "vllm" and colon:
         raise BadInput(
             "vllm: (a vLLM server started and stopped for you) comes with the RL stage",
-            fix=f"start it yourself: vllm serve {rest or 'MODEL'}; then --model openai:http://127.0.0.1:8000/v1#{rest or 'MODEL'}",
+            fix=f"start it yourself: vllm serve {rest or 'MODEL'}; "
+            f"then --model openai:http://127.0.0.1:8000/v1#{rest or 'MODEL'}",
             code="not-yet",
         )
     known = names("model")
@@ -85,7 +86,8 @@ def default_model() -> tuple[str, str]:
         )
     else:
         variable, model = hosted.PROVIDERS["anthropic"]
-        told += f"A hosted model does better, and costs money: export {variable}=... and --model litellm:anthropic/{model}"
+        told += "A hosted model does better, and costs money: "
+        told += f"export {variable}=... and --model litellm:anthropic/{model}"
     return f"local:{name}", told
 
 

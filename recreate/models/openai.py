@@ -179,7 +179,8 @@ class OpenAI:
     ) -> tuple[int, str, http.client.HTTPMessage, bytes]:
         while True:
             wire, kept = self._wires.take()
-            begun = False
+            answer: http.client.HTTPResponse | None = None
+            begun = whole = False
             try:
                 if wire.sock is None:
                     wire.timeout = min(CONNECT_SECONDS, timeout)
@@ -190,19 +191,18 @@ class OpenAI:
                 answer.begin()
                 begun = True
                 raw = answer.read()
-                answer.close()
+                whole = not answer.will_close
             except (OSError, http.client.HTTPException) as e:
-                wire.close()
                 if kept and not begun and isinstance(e, _STALE):
                     continue  # the server had closed the kept connection: not a fault, ask on a fresh one
                 raise self._unreached(e, timeout) from None
-            except BaseException:
-                wire.close()
-                raise
-            if answer.will_close:
-                wire.close()
-            else:
-                self._wires.give(wire)
+            finally:
+                if answer is not None:
+                    answer.close()
+                if whole:
+                    self._wires.give(wire)
+                else:
+                    wire.close()
             return answer.status, answer.reason, answer.headers, raw
 
     # what comes back

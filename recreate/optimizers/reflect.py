@@ -55,6 +55,7 @@ class Reflect:
         ideas: list[Idea] = []
         for name, failures in groups:
             ideas += self.study(scaffold, name, failures, experiences)
+        ideas = same_together(ideas)
         if len(ideas) > 1:
             ideas = self.distil(scaffold, ideas, {e.id: e for e in experiences})
         return [edit for edit in (to_edit(scaffold, idea) for idea in ideas) if edit is not None]
@@ -154,9 +155,17 @@ class Reflect:
         return self.materials.ask(self.step - 1, messages, json_schema=schema, temperature=0.4, max_tokens=900)
 
 
-def merge(
-    scaffold: Scaffold, ideas: Sequence[Idea], found: Mapping[str, Any], materials: Materials
-) -> list[Idea]:
+def same_together(ideas: Sequence[Idea]) -> list[Idea]:
+    """Ideas that say the same, as one with the evidence of all."""
+    found: dict[tuple[str, int, str], Idea] = {}
+    for idea in ideas:
+        key = (idea.file, idea.line, " ".join(idea.text.split()))
+        first = found.get(key)
+        found[key] = replace(first, evidence=tuple(dict.fromkeys(first.evidence + idea.evidence))) if first else idea
+    return list(found.values())
+
+
+def merge(scaffold: Scaffold, ideas: Sequence[Idea], found: Mapping[str, Any], materials: Materials) -> list[Idea]:
     """What a distilling reply makes of the ideas; pure but for the complaints it asks for."""
     left = dict(enumerate(ideas, 1))
     out: list[Idea] = []

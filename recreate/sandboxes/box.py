@@ -25,7 +25,7 @@ from typing import Protocol
 
 from recreate.errors import BadInput, Fault
 from recreate.ports import Limits
-from recreate.sandboxes import folder, system
+from recreate.sandboxes import folder, seccomp, system
 from recreate.sandboxes.cgroup import Cgroup
 from recreate.sandboxes.child import LAUNCH, Child, launcher, shim
 from recreate.sandboxes.watch import Watch
@@ -48,7 +48,9 @@ class Way(Protocol):
     name: str
     own_namespaces: bool
 
-    def argv(self, box: Box, command: Sequence[bytes]) -> list[bytes]: ...
+    def argv(self, box: Box, command: Sequence[bytes], seccomp: int) -> list[bytes]:
+        """What runs `command` in a box. `seccomp`: a descriptor to read a filter from, or -1."""
+        ...
 
     def surroundings(self, box: Box) -> tuple[str, dict[str, str]]:
         """(the folder a command starts in, the environment that says where it may write)."""
@@ -76,12 +78,14 @@ class Box:
         self._way = way
         self._running: set[Child] = set()
         self._closed = False
-        self._one = threading.Lock()
+        self._one = threading.RLock()
         self.owner = UIDS[next(_counter) % len(UIDS)] if drop else None
         self.uid = AGENT if self.owner is None else self.owner
         self.root = folder.fresh()
         self._cgroup: Cgroup | None = None
         try:
+            if self.owner is not None:
+                _readable(self.mounts)
             with folder.ours("fill a sandbox folder"):
                 for name in (*WRITABLE, "etc"):
                     (self.root / name).mkdir(mode=0o755)
@@ -94,9 +98,15 @@ class Box:
                     for name in WRITABLE:
                         os.chown(self.root / name, self.owner, self.owner)
             self._cgroup = Cgroup.make(self.limits, spare=4) if way.own_namespaces else None
+            if way.own_namespaces and self.owner is None and os.geteuid() == 0 and not self._counted:
+                raise Fault("the control group that holds the processes of root cannot be made")
         except BaseException:
             self.close()
             raise
+
+    @property
+    def _counted(self) -> bool:
+        return self._cgroup is not None and self._cgroup.pids is not None
 
     @property
     def work(self) -> Path:
@@ -127,14 +137,11 @@ class Box:
 
     def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
         """Run a shell command or an argv; `timeout` in seconds. Raises Fault when the box itself fails."""
-        self._mend()
-        if isinstance(command, str):
-            words = [_shell(), b"-c", command.encode("utf-8", "surrogateescape")]
-        else:
-            words = [word.encode("utf-8", "surrogateescape") for word in command]
+        words = [_shell(), b"-c", _bytes(command)] if isinstance(command, str) else [*map(_bytes, command)]
         if refused := _refused(words):
             return Output(text=refused + "\n", status=126)
         with self._one:
+            self._mend()
             return self._run(words, self.limits.seconds if timeout is None else timeout, stdin or b"")
 
     def _run(self, words: Sequence[bytes], seconds: float, stdin: bytes) -> Output:
@@ -147,8 +154,15 @@ class Box:
         start, places = self._way.surroundings(self)
         inside = shim(words, {**LAUNCH, **places, **self.env}, self._ulimits(), start)
         joins = self._cgroup.joins if self._cgroup else ()
-        argv = launcher(self._way.argv(self, inside), joins)
-        child = Child(self.rung, argv, stdin, self.limits.output_bytes, not self._way.own_namespaces)
+        walls = self._way.own_namespaces
+        with folder.ours("prepare a system call filter"):
+            given = seccomp.descriptor() if walls else -1
+        try:
+            argv = launcher(self._way.argv(self, inside, given), joins)
+            child = Child(self.rung, argv, stdin, self.limits.output_bytes, not walls, given)
+        finally:
+            if given >= 0:
+                os.close(given)
         self._running.add(child)
         if self._closed:
             child.kill()
@@ -174,9 +188,10 @@ class Box:
         self._closed = True
         for child in tuple(self._running):
             child.kill()
-        if self._cgroup:
-            self._cgroup.remove()
-        folder.delete(self.root)
+        with self._one:
+            if self._cgroup:
+                self._cgroup.remove()
+            folder.delete(self.root)
 
     def __enter__(self) -> Box:
         return self
@@ -207,7 +222,7 @@ class Box:
         if not (self._cgroup and self._cgroup.memory):
             # Twice: address space that is reserved and never used is common; the watch counts what is used.
             rules.append(f"-v {_allowed(resource.RLIMIT_AS, 2 * limits.memory_mb * megabyte) // 1024}")
-        if not (self._cgroup and self._cgroup.pids) and (self._way.own_namespaces or os.geteuid() != 0):
+        if not self._counted and (self._way.own_namespaces or os.geteuid() != 0):
             rules.append(f"{_processes_flag()} {_allowed(resource.RLIMIT_NPROC, limits.processes)}")
         return rules
 
@@ -226,6 +241,13 @@ def _shell() -> bytes:
 def _processes_flag() -> str:
     """dash and busybox call it -p, bash -u."""
     return "-p" if Path("/bin/sh").resolve().name in ("dash", "busybox") else "-u"
+
+
+def _bytes(word: str) -> bytes:
+    try:
+        return word.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half of a surrogate pair, as models write them
+        return word.encode("utf-8", "replace")
 
 
 def _refused(words: Sequence[bytes]) -> str:
@@ -253,6 +275,18 @@ def _mounts(mounts: Mapping[str, Path]) -> dict[str, Path]:
             raise BadInput(f"nothing can be mounted at {inside}", fix="choose another path", code="bad-mount")
         found[str(place)] = outside
     return found
+
+
+def _readable(mounts: Mapping[str, Path]) -> None:
+    """A box with an identity of its own reads what everybody may read."""
+    for outside in mounts.values():
+        needed = 0o005 if outside.is_dir() else 0o004
+        if outside.stat().st_mode & needed != needed:
+            raise BadInput(
+                f"{outside} cannot be mounted: a box may not read it",
+                fix=f"chmod -R go+rX {outside}",
+                code="bad-mount",
+            )
 
 
 def _environment(env: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from recreate.errors import BadInput, Fault
 from recreate.ports import Limits
-from recreate.sandboxes import system
+from recreate.sandboxes import cgroup, system
 from recreate.sandboxes.box import Box, Way
 from recreate.sandboxes.child import LAUNCH
 from recreate.types import Output
@@ -46,7 +46,7 @@ class Bwrap:
             raise BadInput(f"the bwrap sandbox does not work here: {why}", fix="recreate doctor", code="no-sandbox")
         return Box(self, drop=way == "drop", source=source, mounts=mounts, env=env, limits=limits)
 
-    def argv(self, box: Box, command: Sequence[bytes]) -> list[bytes]:
+    def argv(self, box: Box, command: Sequence[bytes], seccomp: int) -> list[bytes]:
         """The command in a box: read-only system, the box's folders, the mounts, and nothing else."""
         words = [_bwrap(), *_NAMESPACES.split()]
         if box.owner is None:
@@ -71,7 +71,11 @@ class Bwrap:
             words += ["--bind", str(box.root / name), there]
         for inside, outside in box.mounts.items():
             words += ["--ro-bind", str(outside), inside]
-        words += ["--remount-ro", "/dev", "--remount-ro", "/", "--info-fd", "3", "--"]
+        # A namespace's root that is the host's root under another number may write to the kernel's settings.
+        words += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/", "--info-fd", "3"]
+        if seccomp >= 0:
+            words += ["--seccomp", str(seccomp)]
+        words += ["--"]
         if box.owner is not None:
             words += DROP.format(uid=box.owner).split()
         return [os.fsencode(word) for word in words] + list(command)
@@ -115,6 +119,8 @@ def _way() -> tuple[str, str]:
 
 def tried(rung: Way, way: str) -> str:
     """Make a box and run a command in it: '' when that works and the box is closed to the network, else why not."""
+    if way == "userns" and os.geteuid() == 0 and "pids" not in cgroup.bases():
+        return "root may not change identity here and no cgroup counts processes: nothing would stop a fork bomb"
     try:
         with Box(rung, drop=way == "drop", source=None, mounts=None, env=None, limits=None) as box:
             output: Output = box.run(["cat", "/proc/self/status", "/proc/net/dev"], timeout=20)

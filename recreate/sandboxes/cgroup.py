@@ -29,12 +29,12 @@ class Cgroup:
     @staticmethod
     def make(limits: Limits, spare: int) -> Cgroup | None:
         """Groups with these limits, or None where there can be none. `spare`: processes that are the rung's."""
-        bases = _bases()
-        if not bases:
+        found = bases()
+        if not found:
             return None
         name = f"recreate-{os.getpid()}-{os.urandom(4).hex()}"
-        memory = bases["memory"] / name if "memory" in bases else None
-        pids = bases["pids"] / name if "pids" in bases else None
+        memory = found["memory"] / name if "memory" in found else None
+        pids = found["pids"] / name if "pids" in found else None
         group = Cgroup(memory, pids)
         try:
             for folder in group.folders:
@@ -93,7 +93,7 @@ def _set_memory(folder: Path, size: int) -> None:
 
 
 @cache
-def _bases() -> dict[str, Path]:
+def bases() -> dict[str, Path]:
     """controller -> the folder in which groups can be made. Tried with a real process, once."""
     found: dict[str, Path] = {}
     for controller, candidates in _candidates().items():

@@ -34,9 +34,11 @@ from recreate.types import Output
 READY = b"\x01ready\x01"
 LAUNCH = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin", "LANG": "C.UTF-8", "TERM": "dumb"}
 PATIENCE = 30.0
-"""Seconds a rung may take to make its box, and the kernel to end the processes of a killed one."""
+"""Seconds a rung may take to make its box."""
 TICK = 0.2
 """Seconds between two looks at what a running command uses."""
+
+_PATIENT_BYTES = 1 << 26
 
 Check = Callable[[int | None], str]
 """Given the pid of the box's init, the name of the limit that is exceeded, or ''."""
@@ -97,8 +99,13 @@ class Tail:
 class Child:
     """A started command. `finish` sees it through; `kill` may be called from another thread."""
 
-    def __init__(self, rung: str, argv: Sequence[bytes], stdin: bytes, keep: int, ours: bool) -> None:
-        """`ours`: the command has no pid namespace of its own, so it is ended by its process group."""
+    def __init__(
+        self, rung: str, argv: Sequence[bytes], stdin: bytes, keep: int, ours: bool, give: int = -1
+    ) -> None:
+        """`ours`: the command has no pid namespace of its own, so it is ended by its process group.
+
+        `give`: a descriptor that the rung reads, or -1.
+        """
         self.rung = rung
         self.stdin = memoryview(b"\n" + stdin)
         self.tail = Tail(keep)
@@ -119,6 +126,7 @@ class Child:
                 cwd="/",
                 env=LAUNCH,
                 start_new_session=True,
+                pass_fds=[give] if give >= 0 else [],
             )
             self._handle = os.pidfd_open(self.process.pid)
         except OSError as e:
@@ -230,7 +238,7 @@ class Child:
             if handle >= 0:
                 waiting = select.poll()
                 waiting.register(handle, select.POLLIN)
-                if not waiting.poll(PATIENCE * 1000):
+                if not waiting.poll(4 * PATIENCE * 1000):  # a fork bomb on a busy machine ends slowly
                     raise Fault(f"processes of the {self.rung} sandbox cannot be killed", code="sandbox-failed")
         with self._guard:
             self.process.wait()
@@ -252,6 +260,8 @@ class Child:
         except BlockingIOError:
             return -1
         self.tail.add(data)
+        if self.tail.cut > _PATIENT_BYTES:
+            time.sleep(0.001)  # nobody will read it: let the pipe hold the command back, not our processor
         return len(data)
 
     def _listen(self, said: int) -> int:

@@ -165,11 +165,20 @@ def _open_up(path: str) -> None:
 def parts(path: str) -> list[str]:
     """The components of a path inside a box. Raises BadInput for an absolute one, `..`, NUL or nothing at all."""
     names = [name for name in path.split("/") if name not in ("", ".")]
-    if path.startswith("/") or ".." in names or "\0" in path or not names:
+    long = any(len(name.encode("utf-8", "replace")) > 255 for name in names)
+    if path.startswith("/") or ".." in names or "\0" in path or long or not names or _halves(path):
         raise BadInput(
             f"{path!r} is not a path inside a box", fix="name a file relative to /work, without ..", code="bad-path"
         )
     return names
+
+
+def _halves(path: str) -> bool:
+    try:
+        path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def read(root: Path, path: str) -> bytes:

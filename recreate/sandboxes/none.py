@@ -43,7 +43,7 @@ class NoSandbox:
                 )
         return Box(self, drop=False, source=source, mounts=mounts, env=env, limits=limits)
 
-    def argv(self, box: Box, command: Sequence[bytes]) -> list[bytes]:
+    def argv(self, box: Box, command: Sequence[bytes], seccomp: int) -> list[bytes]:
         return list(command)
 
     def surroundings(self, box: Box) -> tuple[str, dict[str, str]]:

@@ -18,12 +18,12 @@ def interpreter_mounts(venv: Path) -> dict[str, Path]:
     when `venv` has no python.
     """
     venv = Path(os.path.normpath(Path.cwd() / venv))
-    python = venv / "bin" / "python"
-    if not python.exists():
+    python = next((p for p in (venv / "bin" / "python", venv / "bin" / "python3") if p.exists()), None)
+    if python is None:
         raise BadInput(
             f"{venv} has no bin/python that runs", fix=f"make it anew: python3 -m venv {venv}", code="bad-venv"
         )
-    found = {str(venv): venv, **_also_resolved(venv)}
+    found = _prefix(python)
     here = python
     while here.is_symlink():
         here = Path(os.path.normpath(here.parent / here.readlink()))

@@ -19,20 +19,21 @@ from recreate.sandboxes.child import LAUNCH
 _PROGRAMS = ("unshare", "mount", "umount", "pivot_root", "setpriv")
 _ENTER = "setpriv --pdeathsig KILL unshare --mount --uts --ipc --net --pid --fork --kill-child"
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_SETTINGS = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "mtrr", "scsi", "asound", "driver")
+"""The kernel's: a namespace's root that is the host's root under another number may write to some of them."""
 _INIT = """set -e
 read -r pid _ </proc/self/stat
 echo "\\"child-pid\\": $pid" >&3
 exec 3>&-
+{ echo box >/proc/sys/kernel/hostname; } 2>/dev/null || :
+if [ "$3" ]; then { echo 1 >/proc/sys/user/max_user_namespaces; } 2>/dev/null || :; fi
 mount -a -T "$1"
 cd "$2"
-userns=$3
 shift 3
 ip link set lo up 2>/dev/null || :
-{ echo box >/proc/sys/kernel/hostname; } 2>/dev/null || :
 pivot_root . .
 umount -l .
 cd /
-if [ "$userns" ]; then { echo 1 >/proc/sys/user/max_user_namespaces; } 2>/dev/null || :; fi
 "$@" && status=0 || status=$?
 exit $status
 """
@@ -70,7 +71,7 @@ class Unshare:
             )
         return Box(self, drop=way == "drop", source=source, mounts=mounts, env=env, limits=limits)
 
-    def argv(self, box: Box, command: Sequence[bytes]) -> list[bytes]:
+    def argv(self, box: Box, command: Sequence[bytes], seccomp: int) -> list[bytes]:
         """The command in a box: read-only system, the box's folders, the mounts, and nothing else."""
         table = box.root / "fstab"
         if not table.exists():
@@ -113,7 +114,8 @@ def _skeleton(box: Box) -> str:
     shown += [(outside, inside, "bind,ro") for inside, outside in box.mounts.items()]
     for outside, inside, options in shown:
         rows.append((outside, root / inside[1:], options))
-        if box.within(inside) or inside.startswith("/etc/"):
+        found = box.within(inside)
+        if (found and found[1]) or inside.startswith("/etc/"):
             continue  # its place is in what covers the skeleton there, and the box has seen to it
         place = root / inside[1:]
         if outside.is_dir():
@@ -137,6 +139,10 @@ def _skeleton(box: Box) -> str:
         for source, place, how in rows
     )
     text += f"proc {_quoted(root / 'proc')} proc nosuid,nodev,noexec 0 0\n"
+    for name in _SETTINGS:
+        if Path("/proc", name).exists():
+            there = _quoted(root / "proc" / name)
+            text += f"{there} {there} none bind,ro,nosuid,nodev,noexec 0 0\n"
     return (
         text + f"devpts {_quoted(root / 'dev/pts')} devpts newinstance,ptmxmode=0666,mode=620,nosuid,noexec 0 0\n"
     )

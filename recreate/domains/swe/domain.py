@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import json
-import os
-import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from recreate import paths
-from recreate.domains.swe import patch, source, suite, tree
+from recreate.domains.swe import patch, suite, tree
+from recreate.domains.swe.case import Case, InjectedCase, RealCase
 from recreate.domains.swe.environment import environment
-from recreate.domains.swe.mutate import mutate
 from recreate.domains.swe.once import once
 from recreate.domains.swe.recipe import INJECTED, REAL, Bug, Injected, Origin, bugs, injected
 from recreate.errors import BadInput, Fault
 from recreate.ports import Limits, Rung, Sandbox
 from recreate.types import Grade, Record, Split, Task, Trace, digest
 
-_FILES, _BYTES = 100, 1_000_000
+_FILES, _BYTES = 200, 1_000_000
 """How many changed files, and how large a one, an answer may hold."""
 
 
@@ -39,15 +34,22 @@ class Swe:
     data  another folder of recipes, or one recipe file, instead of those
     env   a Python environment with pytest and coverage to run tests in, instead of building one for each task
     say   told what takes a while (fetching, building an environment); stderr unless given
+    patience  seconds an answer's tests may take beyond 5 times what they take without the bug
     """
 
     name = "swe"
 
     def __init__(
-        self, data: Path | None = None, *, env: Path | None = None, say: Callable[[str], None] | None = None
+        self,
+        data: Path | None = None,
+        *,
+        env: Path | None = None,
+        say: Callable[[str], None] | None = None,
+        patience: float = 30.0,
     ) -> None:
         self._data = data
         self._env = env
+        self._patience = patience
         self._say = say or (lambda text: print(text, file=sys.stderr))
         self._tasks: list[Task] | None = None
 
@@ -56,137 +58,274 @@ class Swe:
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
         """Real bugs, then injected ones, in the order of their files. Raises BadInput for a broken recipe file."""
         if self._tasks is None:
-            self._tasks = _checked([task for file in self._recipes() for task in _read(file)])
+            self._tasks = _distinct([case.task() for file in self._recipes() for case in self._cases(file)])
         return [t for t in self._tasks if split is None or t.split == split]
 
     def prepare(self, task: Task, rung: Rung) -> Sandbox:
         """The buggy sources with the tests that may be seen, pytest and coverage, and `.recreate/public.json`."""
-        recipe = _recipe(task)
-        return suite.opened(rung, self._given(task), self._environment(recipe), self._seen(recipe, task))
+        case = self._case(task)
+        return suite.opened(rung, case.given(), self._environment(case), case.seen())
 
     def collect(self, task: Task, box: Sandbox) -> str:
         """The unified diff of what is changed in the box, by content alone: what git says in there is not asked."""
-        given = self._given(task)
-        order = json.dumps({"manifest": tree.manifest(given), "skipped": sorted(tree.SKIPPED)}).encode() + b"\n"
-        output = box.run(["python3", "-P", "-s", "-B", "-c", _CHANGED], timeout=60, stdin=order)
-        last = output.text.strip().rpartition("\n")[2]
-        try:
-            names = [str(n) for n in json.loads(last)]
-        except (ValueError, TypeError):
-            raise Fault(f"the changed files were not listed: {output.text[-500:]}", code="collect") from None
-        before, after, left = {}, {}, []
-        for name in [n for n in names if not tree.skipped(n)]:
-            if len(before) + len(after) >= 2 * _FILES:
-                left.append(name)
-                continue
-            try:
-                data = box.read(name)
-                if len(data) > _BYTES:
-                    left.append(name)
-                    continue
-                after[name] = data.decode("utf-8")
-            except FileNotFoundError:
-                pass
-            except (BadInput, UnicodeDecodeError):
-                left.append(name)
-                continue
-            if (given / name).is_file():
+        given = self._case(task).given()
+        before: dict[str, str] = {}
+        after: dict[str, str] = {}
+        left: list[str] = []
+        names = self._changed(given, box)
+        for name in names[:_FILES]:
+            there = (given / name).is_file()
+            if there:
                 before |= tree.texts(given, [name])
-        head = "".join(f"# left out, not a text file of at most {_BYTES} bytes: {n!r}\n" for n in left[:20])
+            text = _read(box, name)
+            if text is not None:
+                after[name] = text
+            elif text is None and not _gone(box, name):
+                before.pop(name, None)
+                left.append(name)
+        notes = [f"# left out, not a text file of at most {_BYTES} bytes: {name!r}\n" for name in left]
+        if names[_FILES:]:
+            notes.append(f"# left out, beyond the first {_FILES} changed files: {len(names) - _FILES} more\n")
         diff = patch.make(before, after)
-        return head + diff if diff else ""
+        return "".join(notes) + diff if diff else ""
 
     def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
         """Run the project's tests on the answer. 1.0 when all that should pass do, else 0.0; nothing between."""
-        recipe = _recipe(task)
-        base = self._graded(recipe)
+        case = self._case(task)
         try:
-            files, dropped = self._applied(recipe, trace.answer, base)
+            files, dropped = _applied(trace.answer, case)
         except patch.BadPatch as e:
             return Grade(score=0.0, passed=False, evidence=f"The answer does not apply: {e}.")
         if not files:
-            why = "it changes only " + "; ".join(dropped) if dropped else "it is empty"
-            return Grade(score=0.0, passed=False, evidence=f"Nothing to grade in the answer: {why}.")
+            why = "it changes only what does not count: " + "; ".join(dropped) if dropped else "it is empty"
+            return Grade(score=0.0, passed=False, evidence=f"There is nothing to grade in the answer: {why}.")
         baseline = self.baseline(task, rung)
-        run = self._run(rung, recipe, base, files, _patience(baseline.seconds))
-        return _grade(recipe.fail_to_pass, baseline.passed, run, dropped)
+        run = self._run(rung, case, files, self._patience + 5 * baseline.seconds)
+        return _graded(case.fail_to_pass, baseline.passed, run, dropped)
 
     # --- beyond the port: gold, folders, and what passes without the bug ---
 
     def gold(self, task: Task) -> str:
         """The diff that mends the task: the injected change undone, or what the later release changed."""
-        recipe = _recipe(task)
-        base = self._graded(recipe)
-        after = self._gold_texts(recipe, base)
-        return patch.make(tree.texts(base, [p for p in after if (base / p).is_file()]), _present(after))
+        case = self._case(task)
+        gold = case.gold()
+        before = tree.texts(case.graded(), [p for p in gold if (case.graded() / p).is_file()])
+        return patch.make(before, {p: text for p, text in gold.items() if text is not None})
+
+    def untouched(self, task: Task, rung: Rung) -> Grade:
+        """What the tests say of the sources with the bug. score: the share of FAIL_TO_PASS that passes; it should
+        be 0, and is passed only when nothing is left to mend."""
+        case = self._case(task)
+        baseline = self.baseline(task, rung)
+        run = self._run(rung, case, {}, self._patience + 5 * baseline.seconds)
+        grade = _graded(case.fail_to_pass, baseline.passed, run, [])
+        share = len(run.passed() & set(case.fail_to_pass)) / len(case.fail_to_pass)
+        return grade.model_copy(update={"score": share})
 
     def diff(self, task: Task, folder: Path) -> str:
         """What `folder` changes in the task's sources, in the form `collect` returns."""
         if not folder.is_dir():
             raise BadInput(f"{folder} is not a folder", fix="name a folder with the task's sources, changed")
-        return patch.make(tree.texts(self._given(task)), tree.texts(folder))
+        return patch.make(tree.texts(self._case(task).given()), tree.texts(folder))
 
     def baseline(self, task: Task, rung: Rung) -> Baseline:
-        """What passes once the task is mended, the same in two runs; kept in home(). Raises Fault when nothing does."""
-        recipe = _recipe(task)
-        base = self._graded(recipe)
-        mended = _present(self._gold_texts(recipe, base))
-        about = [_source_key(recipe), recipe.suite, sorted(recipe.requires), suite.program_digest()]
-        about += [str(self._env or ""), sys.version_info[:2], recipe.task if isinstance(recipe, Bug) else ""]
-        file = paths.home() / "swe" / "baselines" / f"{digest(about)}.json"
+        """What passes once the task is mended, twice the same; kept in home(). Raises Fault when the task cannot
+        be graded on this machine."""
+        case = self._case(task)
+        about = [case.key, suite.program_digest(), str(self._env or ""), sys.version_info[:2]]
 
         def build(fresh: Path) -> None:
-            self._say(f"running the tests of {_source_name(recipe)} without the bug, once")
-            runs = [self._run(rung, recipe, base, dict(mended), 600.0) for _ in range(2)]
+            self._say(f"running the tests of {case.name} without the bug, once")
+            gold = case.gold()
+            runs = [self._run(rung, case, gold, 600.0) for _ in range(2)]
             passed = runs[0].passed() & runs[1].passed()
             if not passed:
-                why = runs[0].doubt or runs[1].doubt or f"none passed\n{runs[0].output[-1500:]}"
+                why = runs[0].doubt or runs[1].doubt or "none passes"
                 raise Fault(
-                    f"the tests of {_source_name(recipe)} do not run here: {why}",
+                    f"the tests of {case.name} do not run here: {why}\n{runs[0].output[-1500:]}",
                     fix="recreate tasks check swe says which tasks hold on this machine",
                     code="baseline",
                 )
             seconds = round(max(run.seconds for run in runs), 2)
             fresh.write_text(Baseline(passed=tuple(sorted(passed)), seconds=seconds).model_dump_json())
 
-        found = Baseline.model_validate_json(once(file, build).read_text())
-        lost = [t for t in recipe.fail_to_pass if t not in set(found.passed)]
+        file = once(paths.home() / "swe" / "baselines" / f"{digest(about)}.json", build)
+        found = Baseline.model_validate_json(file.read_text())
+        lost = sorted(set(case.fail_to_pass) - set(found.passed))
         if lost:
+            more = f", nor do {len(lost) - 1} more" if lost[1:] else ""
             raise Fault(
-                f"{task.id} cannot be graded here: even without the bug {lost[0]} does not pass"
-                + (f", nor {len(lost) - 1} others" if lost[1:] else ""),
-                fix="leave the task out; `recreate tasks check swe` lists those that hold on this machine",
+                f"{task.id} cannot be graded here: even without the bug {lost[0]} does not pass{more}",
+                fix="leave the task out; recreate tasks check swe lists those that hold on this machine",
                 code="unsound-task",
             )
         return found
 
-    # --- recipes ---
+    # --- inside ---
 
     def _recipes(self) -> list[Path]:
-        if self._data is not None and self._data.is_file():
+        if self._data is not None and not self._data.is_dir():
             return [self._data]
-        folders = (
-            [self._data]
-            if self._data is not None
-            else [paths.shipped("benchmarks") / "swe", paths.workspace() / "benchmarks" / "swe"]
-        )
-        distinct = {folder.resolve(): folder for folder in folders}
-        found = [f / name for f in distinct.values() for name in (REAL, INJECTED) if (f / name).is_file()]
+        shared, own = paths.shipped("benchmarks") / "swe", paths.workspace() / "benchmarks" / "swe"
+        folders = {f.resolve(): f for f in ([self._data] if self._data is not None else [shared, own])}
+        found = [f / name for f in folders.values() for name in (REAL, INJECTED) if (f / name).is_file()]
         if not found:
-            where = " or ".join(str(f) for f in distinct.values())
             raise BadInput(
-                f"there are no tasks of swe in {where}",
+                f"there are no tasks of swe in {' or '.join(str(f) for f in folders.values())}",
                 fix="make some: recreate tasks make swe --package NAME==VERSION",
                 code="no-tasks",
             )
         return found
 
-    # --- trees, each made once and then only read ---
+    def _cases(self, file: Path) -> list[Case]:
+        if file.suffix == ".toml":
+            return [RealCase(bug, self._say) for bug in bugs(file)]
+        sources, tasks = injected(file)
+        return [InjectedCase(sources[t.source], t, self._say) for t in tasks]
 
-    def _pristine(self, origin: Origin) -> Path:
-        if origin.path:
-            return source.repository(Path(origin.path), origin.commit, origin.digest, self._say)
-        return source.release(origin.package, origin.version, origin.sha256, self._say)
+    def _case(self, task: Task) -> Case:
+        if task.facts.get("kind") == "real":
+            return RealCase(Bug.model_validate(task.facts), self._say)
+        if task.facts.get("kind") == "injected":
+            origin, bug = Origin.model_validate(task.facts["origin"]), Injected.model_validate(task.facts["bug"])
+            return InjectedCase(origin, bug, self._say)
+        raise BadInput(f"{task.id} is not a task of swe", fix="recreate tasks list swe", code="unknown-task")
 
-    def _graded(self, recipe: Bug | tuple[Origin, Injected] | Recipe) -> Path:
-        raise NotImplementedError
+    def _environment(self, case: Case) -> Path:
+        return self._env if self._env is not None else environment(case.requires, self._say)
+
+    def _changed(self, given: Path, box: Sandbox) -> list[str]:
+        """Paths in the box that differ from `given`, by-products left out. Only names are believed."""
+        order = json.dumps({"manifest": tree.manifest(given), "skipped": sorted(tree.SKIPPED)})
+        # -I: the box's PYTHONPATH leads to what the agent wrote.
+        output = box.run(["python3", "-I", "-B", "-c", _CHANGED], timeout=60, stdin=order.encode() + b"\n")
+        if output.timed_out:
+            return []  # a tree too large to look through is the agent's doing, and no answer
+        try:
+            names = json.loads(output.text.strip().rpartition("\n")[2])
+        except ValueError:
+            raise Fault(f"the changed files could not be listed: {output.text[-500:]}", code="collect") from None
+        return sorted(str(n) for n in names if not tree.skipped(str(n)))
+
+    def _run(self, rung: Rung, case: Case, files: Mapping[str, str | None], timeout: float) -> suite.Run:
+        """The suite, in a fresh box with the graded sources and `files` over them."""
+        limits = Limits(seconds=timeout, cpu_seconds=int(timeout) + 30)
+        box = suite.opened(rung, case.graded(), self._environment(case), limits=limits)
+        try:
+            for path, text in files.items():
+                if text is not None:
+                    box.write(path, text.encode("utf-8"))
+            if gone := [path for path, text in files.items() if text is None]:
+                box.run(["rm", "-f", "--", *gone], timeout=30)
+            return suite.run(box, case.suite, timeout=timeout)
+        finally:
+            box.close()
+
+
+_CHANGED = """
+import hashlib, json, os, sys
+order = json.loads(sys.stdin.readline())
+known, skipped, found = order["manifest"], set(order["skipped"]), []
+for folder, folders, names in os.walk("."):
+    folders[:] = [f for f in folders if f not in skipped and not os.path.islink(os.path.join(folder, f))]
+    for name in names:
+        path = os.path.join(folder, name)
+        short = os.path.relpath(path, ".")
+        if os.path.islink(path) or not os.path.isfile(path):
+            continue
+        was = known.pop(short, None)
+        try:
+            with open(path, "rb") as f:
+                same = was is not None and hashlib.sha256(f.read()).hexdigest() == was
+        except OSError:
+            same = False
+        if not same:
+            found.append(short)
+gone = [path for path in known if not os.path.lexists(path)]
+print()
+print(json.dumps(sorted(found + gone)[:1000]))
+"""
+
+
+def _read(box: Sandbox, name: str) -> str | None:
+    try:
+        data = box.read(name)
+        return data.decode("utf-8") if len(data) <= _BYTES else None
+    except (FileNotFoundError, BadInput, UnicodeDecodeError):
+        return None
+
+
+def _gone(box: Sandbox, name: str) -> bool:
+    try:
+        box.read(name)
+    except FileNotFoundError:
+        return True
+    except BadInput:
+        return False
+    return False
+
+
+def _applied(answer: str, case: Case) -> tuple[dict[str, str | None], list[str]]:
+    """The files that the answer's acceptable changes make, and what was dropped. Raises patch.BadPatch."""
+    kept, dropped = [], []
+    for change in patch.read(answer):
+        reasons = {p: tree.unacceptable(p, case.suite.tests, case.suite.roots) for p in sorted(change.paths)}
+        wrong = [f"{path} ({why})" for path, why in reasons.items() if why]
+        dropped += wrong
+        if not wrong:
+            kept.append(change)
+    base = case.graded()
+    touched = {p for change in kept for p in change.paths if (base / p).is_file()}
+    before = tree.texts(base, touched)
+    if touched - before.keys():
+        raise patch.BadPatch(f"{min(touched - before.keys())} is not a text file")
+    files = patch.apply(kept, before)
+    if not answer.strip() or kept or dropped:
+        return {p: text for p, text in files.items() if text != before.get(p)}, dropped
+    raise patch.BadPatch("it holds no change in the form of a unified diff")
+
+
+def _graded(fail_to_pass: Sequence[str], baseline: Sequence[str], run: suite.Run, dropped: Sequence[str]) -> Grade:
+    wanted = list(fail_to_pass)
+    others = sorted(set(baseline) - set(wanted))
+    passed = run.passed()
+    solved = [t for t in wanted if t in passed]
+    kept = [t for t in others if t in passed]
+    good = len(solved) == len(wanted) and len(kept) == len(others)
+    lines = [
+        f"FAIL_TO_PASS {len(solved)}/{len(wanted)}, PASS_TO_PASS {len(kept)}/{len(others)}: "
+        + ("solved" if good else "not solved")
+    ]
+    if run.doubt:
+        lines.append(f"None counts: {run.doubt}.")
+    lines += [f"Dropped before grading: {what}" for what in dropped]
+    failed = [t for t in [*wanted, *others] if t not in passed]
+    for test in failed[:8] if not run.doubt else []:
+        said = suite.short(run.messages.get(test, ""), 300)
+        lines.append(f"- {run.outcomes.get(test, 'did not run')}: {test}" + (f"\n  {said}" if said else ""))
+    for file in run.uncollected[:3]:
+        lines.append(f"- could not be collected: {file}\n  {suite.short(run.messages.get(file, '')[-400:], 400)}")
+    evidence = "\n".join(lines) + "\n--- output of the tests ---\n" + run.output
+    return Grade(score=1.0 if good else 0.0, passed=good, evidence=evidence)
+
+
+def _distinct(tasks: list[Task]) -> list[Task]:
+    """The tasks, each once. Raises BadInput when an id means two tasks, or a group lies in two splits."""
+    by_id: dict[str, Task] = {}
+    splits: dict[str, Task] = {}
+    for task in tasks:
+        known = by_id.setdefault(task.id, task)
+        if known.digest != task.digest:
+            raise BadInput(
+                f"two different tasks are called {task.id}",
+                fix="rename one of them in benchmarks/swe",
+                code="bad-tasks-file",
+            )
+        other = splits.setdefault(task.group, task)
+        if other.split != task.split:
+            raise BadInput(
+                f"the group {task.group} is split: {other.id} is {other.split}, {task.id} is {task.split}",
+                fix="give all tasks of a group one split",
+                code="bad-tasks-file",
+            )
+    return list(by_id.values())

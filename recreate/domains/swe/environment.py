@@ -18,6 +18,8 @@ PINS = ("pytest==9.2.0", "coverage==7.17.3")
 """What every environment holds; a task's `requires` come on top."""
 
 _READY = "ready"
+_LAYOUT = 2
+"""Part of every environment's name: raised when the way they are built changes."""
 
 
 def environment(requires: Sequence[str] = (), say: Callable[[str], None] = lambda _: None) -> Path:
@@ -28,7 +30,7 @@ def environment(requires: Sequence[str] = (), say: Callable[[str], None] = lambd
     """
     wanted = sorted({*PINS, *requires})
     version = f"{sys.implementation.name}{sys.version_info.major}.{sys.version_info.minor}"
-    target = paths.home() / "envs" / digest([version, sys.base_prefix, wanted], 12)
+    target = paths.home() / "envs" / digest([_LAYOUT, version, sys.base_prefix, wanted], 12)
     if (target / _READY).exists():
         return target
     with locked(target), writing(target):
@@ -46,6 +48,7 @@ def _build(target: Path, wanted: Sequence[str]) -> None:
     if uv:
         make = [uv, "venv", "--quiet", "--no-project", "--python", sys.executable, str(target)]
         install = [uv, "pip", "install", "--quiet", "--python", python, "--only-binary", ":all:", *wanted]
+        install += ["--compile-bytecode"]  # boxes cannot write it, and pytest takes a second to compile
     else:
         make = [sys.executable, "-m", "venv", str(target)]
         install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]

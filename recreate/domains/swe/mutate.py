@@ -32,12 +32,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Mutation:
-    """One possible change, and the source it gives."""
+    """One possible change. `line` is where it acts."""
 
     operator: str
     occurrence: int
     line: int
-    source: str
+    edit: Edit
 
 
 class Source:
@@ -92,19 +92,22 @@ class Source:
 
 
 def mutations(source: Source, place: Place) -> list[Mutation]:
-    """Every change the operators can make to one function, each of them valid Python that means something else."""
-    found: list[Mutation] = []
-    meaning = ast.dump(source.tree)
-    for operator in OPERATORS:
-        for occurrence, (line, edit) in enumerate(_places(source, place, operator)):
-            text = source.edited(edit)
-            try:
-                changed = ast.dump(ast.parse(text)) != meaning
-            except (SyntaxError, ValueError):
-                continue
-            if changed:
-                found.append(Mutation(operator, occurrence, line, text))
-    return found
+    """Every change the operators can make to one function; `meant` says which are valid and mean something else."""
+    return [
+        Mutation(operator, occurrence, line, edit)
+        for operator in OPERATORS
+        for occurrence, (line, edit) in enumerate(_places(source, place, operator))
+    ]
+
+
+def meant(source: Source, mutation: Mutation) -> str | None:
+    """The mutated source, or None when it is not valid Python or means what it meant before."""
+    text = source.edited(mutation.edit)
+    try:
+        changed = ast.dump(ast.parse(text)) != ast.dump(source.tree)
+    except (SyntaxError, ValueError):
+        return None
+    return text if changed else None
 
 
 def mutate(text: str, function: str, operator: str, occurrence: int) -> str | None:

@@ -50,7 +50,7 @@ def make(before: Mapping[str, str], after: Mapping[str, str]) -> str:
 def _file(path: str, old: str | None, new: str | None) -> str:
     if old == new:
         return ""
-    head = f"diff --git {_quoted('a/' + path)} {_quoted('b/' + path)}\n"
+    head = f"diff --git {_quoted('a/' + path, '')} {_quoted('b/' + path, '')}\n"
     if old is None:
         head += "new file mode 100644\n"
     elif new is None:
@@ -71,9 +71,10 @@ def _lines(text: str) -> list[str]:
     return [line + "\n" for line in text.split("\n")[:-1]] + ([tail] if (tail := text.split("\n")[-1]) else [])
 
 
-def _quoted(path: str) -> str:
+def _quoted(path: str, end: str = "\t") -> str:
+    """A path as git writes it: with an `end` when it holds a blank, in quotes when it holds worse."""
     if not re.search(r'[\x00-\x1f"\\]', path):
-        return path + ("\t" if " " in path else "")
+        return path + (end if " " in path else "")
     escaped = "".join(
         "\\" + next(k for k, v in _ESCAPES.items() if v == c) if c in _ESCAPES.values() else c for c in path
     )
@@ -111,9 +112,8 @@ def read(text: str) -> list[Change]:
 
 def _git_header(lines: list[str], at: int, changes: list[Change]) -> int:
     """The lines from `diff --git` up to the first `---` or hunk; they alone say a rename or an empty file."""
-    words = lines[at][len("diff --git ") :]
-    match = re.fullmatch(r"a/(.*?)\s+b/(.*?)\s*", words) if '"' not in words else None
-    change = Change(match[1].rstrip("\t"), match[2]) if match else None
+    path = _both(lines[at][len("diff --git ") :].rstrip("\r"))
+    change = Change(path, path) if path else None
     renamed: dict[str, str] = {}
     at += 1
     while at < len(lines) and not lines[at].startswith(("diff --git ", "--- ", "@@ ")):
@@ -134,6 +134,18 @@ def _git_header(lines: list[str], at: int, changes: list[Change]) -> int:
     if change:
         changes.append(change)
     return at
+
+
+def _both(words: str) -> str | None:
+    """The path that a line `diff --git a/PATH b/PATH` names twice; None when the two differ, as in a rename."""
+    if words.startswith('"'):
+        first, _, second = words[1:].partition('" "')
+        one, other = _unquoted(first), _unquoted(second.removesuffix('"'))
+    else:
+        half = len(words) // 2
+        one, other = words[:half], words[half + 1 :]
+    same = one.startswith("a/") and other.startswith("b/") and one[2:] == other[2:]
+    return one[2:] if same else None
 
 
 def _path(text: str, prefix: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -100,7 +100,7 @@ class Injected(Record):
     group: str
     fail_to_pass: tuple[str, ...] = Field(min_length=1)
     public: tuple[str, ...] = Field(min_length=1)
-    observed: dict[str, str] = {}
+    observed: Mapping[str, str] = {}
 
     @property
     def task(self) -> str:
@@ -159,7 +159,9 @@ def add(file: Path, origin: Origin, tasks: list[Injected]) -> None:
     lines = []
     for name, source in sorted(sources.items()):
         own = sorted((t for t in kept if t.source == name), key=lambda t: t.id)
-        lines += [source.model_dump_json(exclude_defaults=False), *(t.model_dump_json() for t in own)] if own else []
+        lines += (
+            [source.model_dump_json(exclude_defaults=False), *(t.model_dump_json() for t in own)] if own else []
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_name(f".{file.name}.new")
     fresh.write_text("".join(line + "\n" for line in lines), encoding="utf-8")

@@ -3,6 +3,7 @@
 It is never imported by recreate: its text is the program of `python3 -P -s -B -c`, so nothing of it lies in
 the box. The order of one JSON line on stdin:
     key      hex; signs the records. Neither the environment nor the arguments hold it.
+    ready    printed as soon as the record is open
     records  the file to write, made here and kept open
     tests, deselect, only, roots, canary, trace
 A record is `MAC JSON\\n`, the MAC running over all records so far: none can be changed, dropped or put in.
@@ -34,11 +35,12 @@ class Recorder:
             mac.update(line)
             put(handle, mac.hexdigest().encode() + b" " + line + b"\n")
 
+        print(order["ready"], end="", flush=True)
         self._record = record
         self._order = order
         self._chance = random.Random(os.urandom(16))
         self._coverage: Any = None
-        self._seen: list[str] = []
+        self._canaries: list[str] = []
         record({"kind": "start", "pytest": pytest.__version__, "python": sys.version.split()[0]})
 
     @pytest.hookimpl(tryfirst=True)
@@ -48,7 +50,9 @@ class Recorder:
         if self._order["trace"]:
             import coverage
 
-            self._coverage = coverage.Coverage(data_file=None, config_file=False, source=["."])
+            self._coverage = coverage.Coverage(
+                data_file=None, config_file=False, source=["."], omit=["*/tests/*", "*/test_*"]
+            )
             self._coverage.start()
 
     @pytest.hookimpl(trylast=True)
@@ -60,17 +64,17 @@ class Recorder:
         ]
         if only:
             items[:] = [i for i in items if i.nodeid in only]
-        canaries: list[str] = []
         if self._order["canary"]:
-            self._plant(items, canaries)
-        self._record({"kind": "collected", "count": len(items), "canaries": canaries})
+            self._plant(items)
+        self._record({"kind": "collected", "count": len(items), "canaries": self._canaries})
 
-    def _plant(self, items: list[Any], canaries: list[str]) -> None:
+    def _plant(self, items: list[Any]) -> None:
         names, token = list(self._order["canary"]["names"]), self._order["canary"]["token"]
 
         def test() -> None:
             raise AssertionError(token)
 
+        taken = {item.nodeid for item in items}
         blocks: list[tuple[Any, int, int]] = []
         for at, item in enumerate(items):
             module = item.getparent(pytest.Module)
@@ -85,15 +89,22 @@ class Recorder:
             places += [first] if index == 0 else []
             places += [last] if index == len(blocks) - 1 else []
             for place in sorted(places, reverse=True):
-                name = f"{self._chance.choice(names)}_{len(canaries) + self._chance.randint(2, 9)}"
+                name = self._chance.choice(names)
+                while f"{module.nodeid}::{name}" in taken:
+                    name += f"_{self._chance.randint(2, 9)}"
+                taken.add(f"{module.nodeid}::{name}")
                 item = pytest.Function.from_parent(module, name=name, callobj=test)
                 items.insert(place, item)
-                canaries.append(item.nodeid)
+                self._canaries.append(item.nodeid)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         if self._coverage is not None:
             self._coverage.switch_context(nodeid)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
+        return ("", "", "") if report.nodeid in self._canaries else None  # not a failure for a reader to see
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -142,8 +153,19 @@ def _function(nodeid: str) -> str:
 
 def main() -> None:
     order = json.loads(sys.stdin.readline())
-    arguments = ["-c", os.devnull, "--rootdir", str(Path.cwd()), "-p", "no:cacheprovider", "--color=no", "--tb=short"]
-    arguments += ["-q", "-rfE", "--show-capture=no", "--disable-warnings", "--", *order["tests"]]
+    arguments = [
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(Path.cwd()),
+        "-p",
+        "no:cacheprovider",
+        "--color=no",
+        "--tb=short",
+    ]
+    arguments += ["-q", "-rfE", "--show-capture=no", "--disable-warnings", "--continue-on-collection-errors"]
+    arguments += [f"--ignore={path}" for path in order["deselect"] if "::" not in path]
+    arguments += ["--", *order["tests"]]
     recorder = Recorder(order)
     recorder.finish(int(pytest.main(arguments, plugins=[recorder])))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -107,8 +108,10 @@ def run(
     """
     key, records = secrets.token_hex(32), f".records-{secrets.token_hex(8)}"
     token = f"canary {secrets.token_hex(8)}"
+    ready = f"ready {secrets.token_hex(8)}\n"
     order = {
         "key": key,
+        "ready": ready,
         "records": records,
         "tests": list(suite.tests),
         "deselect": list(suite.deselect),
@@ -119,18 +122,19 @@ def run(
     }
     line = json.dumps(order).encode() + b"\n"
     output = box.run(["python3", "-P", "-s", "-B", "-c", program()], timeout=timeout, stdin=line)
-    try:
-        data = box.read(records)
-    except (FileNotFoundError, BadInput):
-        data = b""
-    entries, sound = _signed(data, bytes.fromhex(key))
-    if not data and not output.timed_out:
+    if ready not in output.text and not output.timed_out:
         raise Fault(
             f"the test runner did not start: {output.text.strip()[-800:] or f'exit {output.status}'}",
             fix="try `recreate doctor`; a broken environment is built anew once you delete the folder `envs` of"
             " RECREATE_HOME",
             code="runner",
         )
+    output = output.model_copy(update={"text": output.text.replace(ready, "", 1)})
+    try:
+        data = box.read(records)
+    except (FileNotFoundError, BadInput):
+        data = b""
+    entries, sound = _signed(data, bytes.fromhex(key))
     return _judged(entries, sound, output, token if canary else "", timeout)
 
 
@@ -186,9 +190,9 @@ def _judged(entries: list[dict[str, Any]], sound: bool, output: Output, token: s
         doubt = f"the tests were stopped after {timeout:.0f} s"
     elif not sound:
         doubt = "the record of results was altered while the tests ran"
-    elif ended != 1 or entries[-1]["kind"] != "end":
+    elif ended != 1 or entries[-1]["kind"] != "end" or count < 0:
         doubt = f"the test process ended early (exit status {output.status}): its results do not count"
-    elif token and count > 0:
+    elif token:
         doubt = _canaries(canaries, phases, messages, token)
     return Run(
         outcomes={t: _outcome(p, t in expected) for t, p in phases.items() if t not in canaries},
@@ -239,7 +243,7 @@ def _outcome(phases: list[tuple[str, str]], expected: bool) -> str:
 
 def short(message: str, limit: int = 200) -> str:
     """What a failure says, on one line: facts for a prompt, not the traceback."""
-    words = " ".join(message.split())
+    words = re.sub(r"\b0x[0-9a-f]{6,}", "0x...", " ".join(message.split()))
     return words if len(words) <= limit else words[: limit - 3] + "..."
 
 

@@ -60,7 +60,9 @@ def run_tests(public):
     sys.dont_write_bytecode = True
     tracer.start()
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        pytest.main(["-q", "-p", "no:cacheprovider", "--tb=short", "--no-header", "-x", "--maxfail=50", *files], [Watch()])
+        pytest.main(
+            ["-q", "-p", "no:cacheprovider", "--tb=short", "--no-header", "-x", "--maxfail=50", *files], [Watch()]
+        )
     tracer.stop()
     data = tracer.get_data()
     for path in data.measured_files():

@@ -1,0 +1,113 @@
+"""memory recall, stats, rebuild: asking the workspace's memory by hand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from recreate.cli.options import Json
+from recreate.cli.out import emit, say, show
+from recreate.errors import BadInput
+from recreate.paths import workspace
+
+app = typer.Typer(help="Ask the workspace's memory.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("recall")
+def recall(
+    query: Annotated[list[str], typer.Argument(metavar="QUERY...", help="What to look for, in words.")],
+    k: Annotated[int, typer.Option("-k", help="How many.", min=1)] = 8,
+    where: Annotated[
+        list[str] | None, typer.Option("--where", metavar="KEY=VALUE", help="Only those; repeatable.")
+    ] = None,
+    reader: Annotated[
+        str, typer.Option("--as", help="optimizer and agent see train experiences only, human all.")
+    ] = "optimizer",
+    as_json: Json = False,
+) -> None:
+    """Recall what is nearest in meaning: experiences, single steps, lessons.
+
+    Example: recreate memory recall "unicode width of a tab" -k 5 --where domain=swe --where passed=false
+    """
+    from recreate.memory import Workspace
+
+    words = " ".join(query)
+    memory = Workspace(workspace(), progress=_progress("indexing"))
+    hits = memory.recall(words, k, _filters(where or []), reader)
+    if as_json:
+        emit({"query": words, "as": reader, "hits": [hit.model_dump(mode="json") for hit in hits]})
+        return
+    for hit in hits:
+        at = hit.id if hit.step is None else f"{hit.experience} step {hit.step}"
+        show(f"{hit.score:.3f}  {hit.grain:<10}  {hit.split:<10}  {at}  {hit.facts.get('task', '')}")
+        show(f"       {' '.join(hit.text.split())[:160]}")
+    if not hits:
+        say("nothing is remembered that this reader may see")
+
+
+@app.command("stats")
+def stats(as_json: Json = False) -> None:
+    """Count what is remembered, by domain and split, and say what the index holds.
+
+    Example: recreate memory stats
+    """
+    from recreate.memory import Workspace
+
+    _stats(Workspace(workspace()).stats(), as_json)
+
+
+@app.command("rebuild")
+def rebuild(as_json: Json = False) -> None:
+    """Make the index again from the files of experience.
+
+    Example: recreate memory rebuild
+    """
+    from recreate.memory import Workspace
+
+    _stats(Workspace(workspace()).rebuild(_progress("reading")), as_json)
+
+
+def _stats(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        emit(found)
+        return
+    show(f"{found['experiences']} experiences with {found['steps']} steps, {found['lessons']} lessons")
+    for domain, splits in found["domains"].items():
+        show(f"  {domain}: {', '.join(f'{n} {split}' for split, n in splits.items())}")
+    held = found["held_out"]
+    show(f"held out from optimizers and agents: {held['groups']} groups, {held['tasks']} tasks")
+    index = found["index"]
+    show(
+        f"index: {index['count']} documents, {index['embedder']}, digest {index['digest']}"
+        if index["digest"]
+        else "index: none yet; the first recall makes it"
+    )
+    if found["damaged_lines"]:
+        show(f"{found['damaged_lines']} damaged lines were passed over")
+
+
+def _filters(pairs: list[str]) -> dict[str, list[Any]]:
+    """KEY=VALUE pairs; the same key twice means either value."""
+    found: dict[str, list[Any]] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise BadInput(f"--where {pair!r} is not KEY=VALUE", fix="such as --where domain=swe", code="usage")
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def _progress(what: str) -> Callable[[int, int], None] | None:
+    """A counter on stderr that overwrites itself; None where nobody watches."""
+    if not sys.stderr.isatty():
+        return None
+
+    def tell(done: int, total: int) -> None:
+        end = "\n" if done >= total else ""
+        sys.stderr.write(f"\r{what} {done:,}/{total:,}{end}")
+        sys.stderr.flush()
+
+    return tell

@@ -1,0 +1,338 @@
+"""tasks list, check, make, and grade: what is asked, whether it is sound, and a grade without any model."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from recreate.cli.options import Json
+from recreate.cli.out import emit, say, show
+from recreate.errors import BadInput, CheckFailed
+from recreate.paths import workspace
+
+app = typer.Typer(help="The tasks of a domain.", no_args_is_help=True, rich_markup_mode=None)
+
+LARGEST = 20_000_000
+"""Bytes of one file that `grade --dir` puts into the box."""
+
+Domain = Annotated[str, typer.Argument(metavar="DOMAIN", help="A built-in, installed or module:Class domain.")]
+Data = Annotated[
+    Path | None, typer.Option("--data", help="A file or folder of tasks in place of the domain's own.")
+]
+SplitOption = Annotated[str, typer.Option("--split", help="train, validation or test only.")]
+RungOption = Annotated[str, typer.Option("--sandbox", help="bwrap, unshare or none; default: the best here.")]
+
+
+def add(app: typer.Typer) -> None:
+    """Put `grade` on the app."""
+    app.command("grade")(grade)
+
+
+@app.command("list")
+def list_(domain: Domain, split: SplitOption = "", data: Data = None, as_json: Json = False) -> None:
+    """List the tasks of a domain: id, split, and the group that is never split.
+
+    Example: recreate tasks list swe --split train
+    """
+    told = 0
+    for task in _of_split(open_domain(domain, data), split):
+        told += 1
+        if as_json:
+            emit({**_row(task), "prompt": task.prompt})
+        else:
+            show(f"{task.split:<10}  {task.id}  (group {task.group})")
+    if not told:
+        say(f"{domain} has no {split} tasks".replace("  ", " "))
+
+
+@app.command("check")
+def check(
+    domain: Domain,
+    data: Data = None,
+    repos: Annotated[
+        Path | None, typer.Option("--repos", help="A folder of repositories, for domains that work on clones.")
+    ] = None,
+    task: Annotated[list[str] | None, typer.Option("--task", help="Only this one; repeatable.")] = None,
+    split: SplitOption = "",
+    jobs: Annotated[int, typer.Option("--jobs", help="Tasks at once.", min=1, max=64)] = 1,
+    sandbox: RungOption = "",
+    as_json: Json = False,
+) -> int:
+    """Prove each task: its gold answer passes, the untouched state fails. Exits 4 when one does not hold.
+
+    Example: recreate tasks check swe --split validation
+    """
+    from recreate.domains.prove import prove
+
+    part = open_domain(domain, data, repos)
+    tasks = _of_split(part, split)
+    if task:
+        by_id = {t.id: t for t in tasks}
+        tasks = [by_id[t] if t in by_id else _unknown(t, list(by_id)) for t in dict.fromkeys(task)]
+    if not tasks:
+        raise BadInput(
+            f"{domain} has no {split} tasks to check".replace("  ", " "),
+            fix=f"recreate tasks list {domain} shows what there is",
+            code="no-tasks",
+        )
+    rung = _rung(sandbox)
+    wrong = done = 0
+    for proof in _each(tasks, lambda t: prove(part, t, rung), jobs):
+        done += 1
+        wrong += not proof.ok
+        if as_json:
+            emit(proof.model_dump(mode="json"))
+        else:
+            show(f"{'ok   ' if proof.ok else 'WRONG'}  {proof.task}  {proof.seconds:.1f} s")
+            if not proof.ok:
+                show("       " + proof.reason.strip().replace("\n", "\n       "))
+        if as_json and sys.stderr.isatty():
+            say(f"{done}/{len(tasks)} checked, {wrong} wrong")
+    say(f"{done - wrong} of {done} tasks hold")
+    return CheckFailed.exit_code if wrong else 0
+
+
+@app.command("make")
+def make(
+    domain: Domain,
+    package: Annotated[
+        str, typer.Option("--package", metavar="NAME==VERSION", help="A release on the index.")
+    ] = "",
+    repo: Annotated[Path | None, typer.Option("--repo", help="A repository of yours.")] = None,
+    n: Annotated[int, typer.Option("--n", "-n", help="How many.", min=1)] = 10,
+    seed: Annotated[int, typer.Option("--seed", help="Which ones.")] = 0,
+    split: Annotated[
+        str, typer.Option("--split", help="Of all of them; default: train and validation by module.")
+    ] = "",
+    requires: Annotated[
+        list[str] | None, typer.Option("--requires", help="What the tests need; repeatable.")
+    ] = None,
+    tests: Annotated[list[str] | None, typer.Option("--tests", help="Where the tests are; repeatable.")] = None,
+    python_path: Annotated[
+        list[str] | None, typer.Option("--python-path", help="Put on sys.path; repeatable.")
+    ] = None,
+    module: Annotated[
+        list[str] | None, typer.Option("--module", help="Only bugs in this file; repeatable.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="The file to write; default: the workspace's.")
+    ] = None,
+    sandbox: RungOption = "",
+    as_json: Json = False,
+) -> None:
+    """Make new tasks: bugs injected into a package or a repository, kept when a few of its own tests notice.
+
+    Example: recreate tasks make swe --package parse==1.20.2 --n 5
+    """
+    from recreate.plug import find
+
+    made = getattr(sys.modules.get(find("domain", domain).__module__), "make", None)
+    if domain == "swe":
+        from recreate.domains.swe.make import make as made
+    if not callable(made):
+        raise BadInput(
+            f"the domain {domain} makes no tasks",
+            fix="recreate tasks make swe --package NAME==VERSION",
+            code="no-maker",
+        )
+    name, pinned, version = package.partition("==")
+    if bool(package) == bool(repo) or (package and not (name.strip() and pinned and version.strip())):
+        raise BadInput(
+            f"--package {package!r} is not NAME==VERSION" if package and not repo else "name one source of tasks",
+            fix="--package NAME==VERSION, or --repo PATH",
+            code="no-source",
+        )
+    wanted = {
+        "package": name.strip() or None,
+        "version": version.strip() or None,
+        "repo": repo,
+        "n": n,
+        "seed": seed,
+        "split": _split(split) or None,
+        "requires": tuple(requires or ()),
+        "tests": tuple(tests or ()),
+        "python_path": tuple(python_path or ()),
+        "modules": tuple(module or ()),
+        "file": data,
+        "rung": _rung(sandbox),
+        "on_progress": say,
+    }
+    result = made(**wanted)
+    for task in result.tasks:
+        if as_json:
+            emit({**_row(task), "file": str(result.file)})
+        else:
+            show(f"{task.split:<10}  {task.id}  (group {task.group})")
+    say(f"{len(result.tasks)} tasks of {result.tried} bugs tried, written to {result.file}")
+    say(f"recreate tasks check {domain} proves them")
+
+
+def grade(
+    domain: Domain,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task's id; recreate tasks list shows them.")],
+    patch: Annotated[
+        Path | None, typer.Option("--patch", help="A file with the diff to grade; - reads stdin.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="A folder whose files are put over the task's.")
+    ] = None,
+    answer: Annotated[str | None, typer.Option("--answer", help="The answer as text.")] = None,
+    data: Data = None,
+    sandbox: RungOption = "",
+    as_json: Json = False,
+) -> int:
+    """Grade an answer to a task, as an agent's would be; no model is asked.
+
+    Example: recreate grade swe swe:parse-1.20.1:1 --patch fix.diff
+    """
+    from recreate.types import Trace
+
+    if sum(x is not None for x in (patch, folder, answer)) != 1:
+        raise BadInput("give one answer to grade", fix="--patch FILE, --dir DIR or --answer TEXT", code="usage")
+    part = open_domain(domain, data)
+    by_id = {t.id: t for t in part.tasks()}
+    wanted = by_id[task] if task in by_id else _unknown(task, list(by_id))
+    if patch is not None:
+        text = _read(patch)
+    rung = _rung(sandbox)
+    if folder is not None:
+        text = _collected(part, wanted, folder, rung)
+    elif answer is not None:
+        text = answer
+    trace = Trace(attempt="grade", task=wanted.id, scaffold="", model="", answer=text)
+    found = part.grade(wanted, trace, rung)
+    if as_json:
+        emit({"task": wanted.id, "score": found.score, "passed": found.passed, "evidence": found.evidence})
+    else:
+        show(f"{'passed' if found.passed else 'failed'} ({found.score:g})")
+        show(found.evidence.rstrip())
+    return 0
+
+
+# --------------------------------------------------------------------------------------------- their parts
+
+
+def open_domain(name: str, data: Path | None = None, repos: Path | None = None) -> Any:
+    """The domain by name, given what it takes of: the workspace, --data, --repos."""
+    from recreate.plug import find
+
+    if data is not None and not data.exists():
+        raise BadInput(f"there is no {data}", fix="name a file or folder of tasks", code="no-tasks-file")
+    if repos is not None and not repos.is_dir():
+        raise BadInput(f"{repos} is not a folder", fix="name a folder of repositories", code="no-repos")
+    part = find("domain", name)
+    takes = inspect.signature(part).parameters
+    offered = {"workspace": workspace(), "data": data, "repos": repos}
+    for flag, value in (("data", data), ("repos", repos)):
+        if value is not None and flag not in takes:
+            raise BadInput(f"the domain {name} takes no --{flag}", fix="leave it out", code="usage")
+    return part(**{k: v for k, v in offered.items() if k in takes and v is not None})
+
+
+def _rung(name: str) -> Any:
+    from recreate import settings
+    from recreate.sandboxes import choose
+
+    return choose(name or settings.load(workspace()).sandbox or None)
+
+
+def _split(text: str) -> str:
+    if text and text not in ("train", "validation", "test"):
+        raise BadInput(f"there is no split {text!r}", fix="--split train, validation or test", code="bad-split")
+    return text
+
+
+def _of_split(part: Any, split: str) -> list[Any]:
+    return list(part.tasks(_split(split) or None))
+
+
+def _row(task: Any) -> dict[str, Any]:
+    """A task as JSON; what only `tasks check` finds out is null."""
+    unproven = dict.fromkeys(("gold", "untouched", "ok", "reason", "seconds"))
+    return {"task": task.id, "group": task.group, "split": task.split, "digest": task.digest, **unproven}
+
+
+def _unknown(task: str, known: Sequence[str]) -> Any:
+    """Raises the error for a task id that is not there."""
+    near = difflib.get_close_matches(task, known, 3, 0.3)
+    raise BadInput(
+        f"there is no task {task!r}",
+        fix=f"did you mean {', '.join(near)}?" if near else "recreate tasks list DOMAIN shows them",
+        code="unknown-task",
+    )
+
+
+def _each(tasks: Sequence[Any], work: Any, jobs: int) -> Iterator[Any]:
+    """The results as they come, `jobs` at a time; stopping early starts nothing more."""
+    if jobs == 1:
+        yield from map(work, tasks)
+        return
+    from concurrent.futures import ThreadPoolExecutor, as_completed
+
+    pool = ThreadPoolExecutor(jobs, thread_name_prefix="check")
+    try:
+        for future in as_completed([pool.submit(work, task) for task in tasks]):
+            yield future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _read(patch: Path) -> str:
+    try:
+        data = sys.stdin.buffer.read() if str(patch) == "-" else patch.read_bytes()
+        return data.decode("utf-8")
+    except OSError as e:
+        raise BadInput(f"{patch}: {e.strerror}", fix="name a file with a diff", code="no-patch") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{patch} is not UTF-8 text", fix="name a file with a diff", code="no-patch") from None
+
+
+def _collected(part: Any, task: Any, folder: Path, rung: Any) -> str:
+    """What the domain would collect from a box whose files are the task's with the folder's over them."""
+    if not folder.is_dir():
+        raise BadInput(f"{folder} is not a folder", fix="name the folder with the solution", code="no-folder")
+    box = part.prepare(task, rung)
+    try:
+        for path, data, mode in _files(folder):
+            box.write(path, data, mode)
+        return str(part.collect(task, box))
+    finally:
+        box.close()
+
+
+def _files(folder: Path) -> Iterable[tuple[str, bytes, int]]:
+    """(path, bytes, mode) of the plain files of a folder; links are passed over, and never followed."""
+    for top, folders, names in os.walk(folder, followlinks=False):
+        folders[:] = sorted(
+            n for n in folders if n not in (".git", "__pycache__") and not (Path(top) / n).is_symlink()
+        )
+        for name in sorted(names):
+            path = Path(top) / name
+            try:
+                handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            except OSError as e:
+                if path.is_symlink():
+                    say(f"passed over, it is a link: {path}")
+                    continue
+                raise BadInput(
+                    f"{path}: {e.strerror}", fix="make it readable or take it away", code="no-folder"
+                ) from None
+            with os.fdopen(handle, "rb") as file:
+                kind = os.fstat(handle)
+                if not stat.S_ISREG(kind.st_mode):
+                    say(f"passed over, it is no plain file: {path}")
+                    continue
+                if kind.st_size > LARGEST:
+                    raise BadInput(
+                        f"{path} has {kind.st_size:,} bytes", fix="leave it out of the folder", code="no-folder"
+                    )
+                executable = 0o755 if kind.st_mode & 0o100 else 0o644
+                yield path.relative_to(folder).as_posix(), file.read(), executable

@@ -1,0 +1,288 @@
+"""A task with its sources: the folder that an agent gets, the folder that is graded, and what mends it."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from recreate import paths
+from recreate.domains.swe import source as sources
+from recreate.domains.swe import tree
+from recreate.domains.swe.mutate import mutate
+from recreate.domains.swe.once import once
+from recreate.domains.swe.recipe import Bug, Injected, Origin
+from recreate.domains.swe.suite import Suite, files_of, short
+from recreate.errors import BadInput
+from recreate.types import Task, digest
+
+Say = Callable[[str], None]
+LAYOUT = 1
+"""Part of the name of every tree made here: raise it when the way they are made changes."""
+
+
+class Case(Protocol):
+    """What the two kinds of task have in common. The folders are cached: read them, copy them, never write."""
+
+    fail_to_pass: tuple[str, ...]
+    suite: Suite
+    requires: tuple[str, ...]
+    name: str
+    key: str
+    """What `passes without the bug` depends on, as a digest: cases with the same key share it."""
+
+    def task(self) -> Task: ...
+
+    def given(self) -> Path:
+        """What the agent starts from: nothing hidden is in it."""
+        ...
+
+    def graded(self) -> Path:
+        """The sources with the bug, and every test."""
+        ...
+
+    def gold(self) -> dict[str, str | None]:
+        """path -> text of the files that mend it, None for one that goes."""
+        ...
+
+    def seen(self) -> Suite:
+        """The suite as far as the agent has it."""
+        ...
+
+
+class RealCase:
+    """The sources of one release, the tests of the next."""
+
+    def __init__(self, bug: Bug, say: Say) -> None:
+        self.bug = bug
+        self.fail_to_pass, self.suite, self.requires = bug.fail_to_pass, bug.suite, bug.requires
+        self.name = f"{bug.package} {bug.after}"
+        self.key = digest([bug.before_sha256, bug.after_sha256, bug.suite, sorted(bug.requires), bug.files])
+        self._say = say
+
+    def task(self) -> Task:
+        bug = self.bug
+        how = _HOW.format(suite=" ".join(self.suite.tests))
+        shown = (
+            f"\n\n`{tree.REPRODUCE}` shows it: `python3 -m pytest {tree.REPRODUCE}` fails and should pass."
+            if bug.reproduce
+            else ""
+        )
+        named = f"This is the Python package {bug.package}, version {bug.before}."
+        prompt = f"{named}\n\n{bug.prompt.strip()}{shown}\n\n{how}"
+        return Task(
+            id=bug.task, domain="swe", prompt=prompt, split=bug.split, group=bug.group, facts=bug.model_dump()
+        )
+
+    def _before(self) -> Path:
+        return sources.release(self.bug.package, self.bug.before, self.bug.before_sha256, self._say)
+
+    def _after(self) -> Path:
+        return sources.release(self.bug.package, self.bug.after, self.bug.after_sha256, self._say)
+
+    def seen(self) -> Suite:
+        before = self._before()
+        tests = [t for t in self.suite.tests if (before / t).exists()]
+        return self.suite.model_copy(update={"tests": tuple(tests + [tree.REPRODUCE] * bool(self.bug.reproduce))})
+
+    def given(self) -> Path:
+        def build(fresh: Path) -> None:
+            tree.copy(self._before(), fresh)
+            fail: list[str] = []
+            if self.bug.reproduce:
+                (fresh / tree.REPRODUCE).write_text(self.bug.reproduce, encoding="utf-8")
+                fail = [f"{tree.REPRODUCE}::{name}" for name in _tests_in(self.bug.reproduce)]
+            _publish(fresh, fail, self.seen())
+
+        return _tree([self.key, self.bug.reproduce], "given", build)
+
+    def graded(self) -> Path:
+        def build(fresh: Path) -> None:
+            before, after = self._before(), self._after()
+            tree.copy(before, fresh)
+            for path in list(tree.paths(fresh)):
+                if self._tests(path):
+                    (fresh / path).unlink()
+            for path in tree.paths(after):
+                if self._tests(path):
+                    (fresh / path).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(after / path, fresh / path)
+
+        return _tree([self.key], "graded", build)
+
+    def _tests(self, path: str) -> bool:
+        return tree.is_test(path, self.suite.tests) or Path(path).name == "conftest.py"
+
+    def gold(self) -> dict[str, str | None]:
+        before, after = (
+            {p: (root / p).read_bytes() for p in tree.paths(root) if self._mends(p)}
+            for root in (self._before(), self._after())
+        )
+        changed = [p for p in {**before, **after} if before.get(p) != after.get(p)]
+        return {p: after[p].decode("utf-8") if p in after else None for p in sorted(changed)}
+
+    def _mends(self, path: str) -> bool:
+        if self.bug.files:
+            return path in self.bug.files
+        parts = Path(path).parts
+        return (
+            path.endswith(".py")
+            and not self._tests(path)
+            and not tree.unacceptable(path, self.suite.tests, self.suite.roots)
+            and parts[0] not in ("docs", "doc", "examples", "benchmarks", "setup.py", "noxfile.py", "bin")
+        )
+
+
+class InjectedCase:
+    """One function changed by rule, in a release or a repository."""
+
+    def __init__(self, origin: Origin, bug: Injected, say: Say) -> None:
+        self.origin, self.bug = origin, bug
+        self.fail_to_pass, self.suite, self.requires = bug.fail_to_pass, origin.suite, origin.requires
+        self.name = origin.name
+        self.key = digest([origin.sha256 or origin.digest, origin.suite, sorted(origin.requires)])
+        self._say = say
+
+    def task(self) -> Task:
+        origin, bug = self.origin, self.bug
+        failing = "\n".join(
+            f"- {test}" + (f"\n  {short(said)}" if (said := bug.observed.get(test)) else "") for test in bug.public
+        )
+        named = f"the Python package {origin.package}" + (f", version {origin.version}" if origin.version else "")
+        one = len(bug.public) == 1
+        prompt = (
+            f"This is {named}. {'This test of it fails' if one else 'These tests of it fail'}, and passed before:\n"
+            f"{failing}\n\n"
+            f"Find the cause in the package and mend it there, so that {'it passes' if one else 'they pass'} again "
+            "and every other test keeps passing. "
+            + ("" if len(bug.public) == len(bug.fail_to_pass) else "Tests that are not shown check the same.")
+            + "\n\n"
+            + _HOW.format(suite=" ".join(_quoted(t) for t in bug.public[:2]))
+        )
+        source = origin.model_dump(exclude={"seconds"})  # measured: it would change the task's digest
+        facts = {"kind": "injected", "origin": source, "bug": bug.model_dump()}
+        return Task(id=bug.task, domain="swe", prompt=prompt, split=bug.split, group=bug.group, facts=facts)
+
+    def pristine(self) -> Path:
+        if self.origin.path:
+            path = Path(self.origin.path).expanduser()
+            path = path if path.is_absolute() else paths.workspace() / path
+            return sources.repository(path, self.origin.commit, self.origin.digest, self._say)
+        return sources.release(self.origin.package, self.origin.version, self.origin.sha256, self._say)
+
+    def _mutated(self) -> str:
+        bug = self.bug
+        file = self.pristine() / bug.file
+        text = file.read_bytes().decode("utf-8") if file.is_file() else ""
+        found = mutate(text, bug.function, bug.operator, bug.occurrence)
+        if found is None or content(found) != bug.mutant:
+            raise BadInput(
+                f"the recipe of {bug.task} does not give the bug it was made with",
+                fix="it was made by another version of recreate: make it anew with recreate tasks make swe",
+                code="stale-recipe",
+            )
+        return found
+
+    def seen(self) -> Suite:
+        return self.suite
+
+    def given(self) -> Path:
+        def build(fresh: Path) -> None:
+            tree.copy(self.pristine(), fresh)
+            tree.write(fresh, {self.bug.file: self._mutated()})
+            hidden = {tree.function_of(t) for t in self.fail_to_pass} - {
+                tree.function_of(t) for t in self.bug.public
+            }
+            for file in files_of(hidden):
+                functions = [h.split("::")[1:] for h in hidden if h.startswith(file + "::")]
+                left, missing = tree.cut((fresh / file).read_bytes().decode("utf-8"), functions)
+                if missing:
+                    raise BadInput(
+                        f"{self.bug.task} hides {'::'.join(next(iter(missing)))}, which {file} does not define",
+                        fix="list it under `public`, or make the task anew",
+                        code="bad-tasks-file",
+                    )
+                (fresh / file).write_bytes(left.encode("utf-8"))
+            _publish(fresh, list(self.bug.public), self.suite)
+
+        return _tree([self.key, self._identity()], "given", build)
+
+    def graded(self) -> Path:
+        def build(fresh: Path) -> None:
+            tree.copy(self.pristine(), fresh)
+            tree.write(fresh, {self.bug.file: self._mutated()})
+
+        return _tree([self.key, self._identity()], "graded", build)
+
+    def gold(self) -> dict[str, str | None]:
+        return {self.bug.file: (self.pristine() / self.bug.file).read_bytes().decode("utf-8")}
+
+    def _identity(self) -> list[object]:
+        return [self.bug.file, self.bug.mutant, self.fail_to_pass, self.bug.public]
+
+
+_HOW = (
+    "You are at the top of its sources; no network is there. To run tests: `python3 -m pytest {suite}`. "
+    "What you change in tests or in how they are configured does not count."
+)
+
+
+def content(text: str) -> str:
+    """The digest of a file's text that recipes hold."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
+
+
+def _quoted(test: str) -> str:
+    return test if all(c.isalnum() or c in "/._:-" for c in test) else "'" + test.replace("'", "'\\''") + "'"
+
+
+def _tests_in(text: str) -> list[str]:
+    found = []
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
+            found.append(node.name)
+        elif isinstance(node, ast.ClassDef):
+            inner = [n.name for n in node.body if isinstance(n, ast.FunctionDef) and n.name.startswith("test")]
+            found += [f"{node.name}::{name}" for name in inner]
+    return found
+
+
+def _publish(folder: Path, fail: Sequence[str], seen: Suite) -> None:
+    """What tools of a scaffold read, and a git repository with the state the agent starts from."""
+    public = {"fail": list(fail), "suite": list(seen.tests), "python_path": list(seen.roots)}
+    (folder / tree.PUBLIC).parent.mkdir(exist_ok=True)
+    (folder / tree.PUBLIC).write_text(json.dumps(public, indent=1) + "\n", encoding="utf-8")
+    _commit(folder)
+
+
+def _commit(folder: Path) -> None:
+    """One commit of everything, if git is here: a convenience for agents, on which nothing of ours relies."""
+    if shutil.which("git") is None:
+        return
+    nobody = {"NAME": "recreate", "EMAIL": "recreate@localhost", "DATE": "2000-01-01T00:00:00Z"}
+    env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
+    env |= {f"GIT_{who}_{key}": value for who in ("AUTHOR", "COMMITTER") for key, value in nobody.items()}
+    for command in (
+        ["init", "--quiet", "--template=", "--initial-branch=main"],
+        ["add", "--all", "--force", "--", ".", ":(exclude).recreate"],
+        ["commit", "--quiet", "--message", "The sources as they are"],
+        ["repack", "-adq"],
+    ):
+        done = subprocess.run(
+            ["git", *command], cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+        if done.returncode != 0:
+            shutil.rmtree(folder / ".git", ignore_errors=True)
+            return
+    (folder / ".git" / "info").mkdir(exist_ok=True)
+    (folder / ".git" / "info" / "exclude").write_text(".recreate/\n__pycache__/\n*.pyc\n", encoding="utf-8")
+
+
+def _tree(identity: object, which: str, build: Callable[[Path], None]) -> Path:
+    return once(paths.home() / "swe" / "trees" / f"{digest([LAYOUT, identity])}-{which}", build)

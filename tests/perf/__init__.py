@@ -1,0 +1,11 @@
+"""What recreate costs, beside a thin client doing the same: `python -m tests.perf NAME [--json]`.
+
+    step         own CPU per agent step, against http.client and json sending the same bodies
+    throughput   steps per second of 64 agents at once, against 64 threads of the same thin client
+    help         CPU of `recreate --help`
+    toy-build    a whole scripted build on the toy domain, its imports excluded
+    memory       what stays in memory of an attempt that has ended
+
+The machine may be busy: ours and the baseline take turns within one run, and what counts is the median of the
+ratios of such pairs. Exit code 0 when every goal is met, else 4. Nothing here is a test.
+"""

@@ -1,0 +1,52 @@
+"""`litellm:` through the stub endpoint. One test, because litellm's import takes seconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from recreate.errors import Refused, Transient
+from recreate.models.litellm import LiteLLM
+from recreate.ports import Price
+from recreate.types import Call, Message
+from tests.stub import Stub
+
+CALL = Call(run="run", attempt="attempt", step=7)
+HELLO: list[Message] = [{"role": "user", "content": "hello"}]
+KEY = "sk-verysecret-0123456789"
+SCHEMA = {"type": "object", "properties": {}}
+
+
+@pytest.mark.filterwarnings("ignore")  # litellm's own deprecations
+def test_a_hosted_model_answers_and_its_errors_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    faults = [None, 503, (429, "slow down", {"Retry-After": "7"}), (401, f"bad key {KEY}"), (404, "no such model")]
+    faults += [(400, "This model's maximum context length is 5 tokens"), (400, "odd request"), "hang"]  # type: ignore[list-item]
+    with Stub("four words and more", faults=faults) as stub:
+        model = LiteLLM("openai/gpt-4o-mini", api_base=stub.url, price=Price(tokens_in=1e6, tokens_out=1e6))
+        reply = model.reply(HELLO, CALL, temperature=0.5, max_tokens=9, json_schema=SCHEMA)
+        assert (reply.text, reply.tokens_in, reply.tokens_out, reply.usd) == ("four words and more", 10, 5, 15)
+        assert stub.calls == ["run/attempt/7"]
+        sent = stub.bodies[0]
+        assert (sent["temperature"], sent["max_tokens"]) == (0.5, 9)
+        assert sent["response_format"]["type"] == "json_schema"
+        with pytest.raises(Transient, match="503"):
+            model.reply(HELLO, CALL)
+        with pytest.raises(Transient) as slow:
+            model.reply(HELLO, CALL)
+        assert (slow.value.code, slow.value.after) == ("http-429", 7)
+        with pytest.raises(Refused) as key:
+            model.reply(HELLO, CALL)
+        assert "OPENAI_API_KEY" in key.value.fix
+        assert KEY not in str(key.value.record())
+        for code in ("unknown-model", "context-length", "http-400"):
+            with pytest.raises(Refused) as refused:
+                model.reply(HELLO, CALL)
+            assert refused.value.code == code
+        with pytest.raises(Transient) as late:
+            model.reply(HELLO, CALL, timeout=0.2)
+        assert late.value.code == "timeout"
+        assert stub.count == 8  # nothing was retried behind our back
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(Refused) as none:
+        LiteLLM("cohere/command-r").reply(HELLO, CALL)  # a provider our own list does not have
+    assert "COHERE_API_KEY" in none.value.message
