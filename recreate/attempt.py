@@ -17,11 +17,13 @@ from __future__ import annotations
 import json
 import re
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from recreate.calls import spent
 from recreate.errors import BadInput
 from recreate.journal import Lines
 from recreate.ports import Domain, Rung, Sandbox
@@ -93,13 +95,14 @@ class _Attempt:
         }
         if agent.action == "json":
             self.params["json_schema"] = COMMAND_SCHEMA
-        self.shown = {"task": self.task}
+        self.address = self.call.model_dump(exclude={"step", "sample"})
+        self.shown = {"task": {"prompt": self.task.prompt}}
 
     def note(self, **fields: Any) -> None:
         step = Step(step=len(self.steps), **fields)
         self.steps.append(step)
         if self.lines is not None:
-            self.lines.append(step.model_dump(exclude_defaults=True))
+            self.lines.append({"step": step.step, **fields})
         if self.on_step is not None:
             self.on_step(step)
 
@@ -133,21 +136,15 @@ class _Attempt:
             if reached:
                 return "limit", reached
             step = len(self.steps)
-            call = self.call.model_copy(update={"step": step, "sample": number})
-            seed = int(digest([call.attempt, step], 7), 16)
+            call = Call(**self.address, step=step, sample=number)
+            seed = zlib.crc32(f"{call.attempt}/{step}".encode()) >> 1
             try:
                 reply = self.ask(messages, call, seed=seed, **self.params)
             except BadInput as e:
                 if e.code != "context-length":
                     raise
                 return "limit", "context"
-            usage = Usage(
-                calls=1,
-                tokens_in=reply.tokens_in,
-                tokens_out=reply.tokens_out,
-                usd=reply.usd,
-                seconds=reply.latency,
-            )
+            usage = spent(reply)
             self.usage = self.usage + usage
             seen = messages[-1]["content"]
             left = limits.steps - turn - 1

@@ -97,11 +97,11 @@ def spent(reply: Reply) -> Usage:
 
 def tokens_bound(messages: Sequence[Message]) -> int:
     """An upper bound on the prompt's tokens: no tokenizer makes more tokens than bytes, chat marks aside."""
-    total = 16
-    for message in messages:
-        text = message["content"]
-        total += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-    return total + 16 * len(messages)
+    texts = [message["content"] for message in messages]
+    total = sum(map(len, texts))
+    if not all(map(str.isascii, texts)):
+        total += sum(len(t.encode("utf-8", "surrogatepass")) - len(t) for t in texts if not t.isascii())
+    return 16 + total + 16 * len(messages)
 
 
 def request_check(messages: Sequence[Message], params: dict[str, Any]) -> str:

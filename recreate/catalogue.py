@@ -39,6 +39,7 @@ FILTERS = ("domain", "task", "group", "split", "passed", "ending", "digest", "mo
 FACTS = (*FILTERS, "score", "repeat", "steps")
 """The columns that say what an experience is."""
 
+_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 _ERROR = re.compile(r"\b([A-Z]\w{2,60}(?:Error|Exception|Interrupt|Exit|Timeout))\b")
 
 
@@ -51,7 +52,7 @@ def error_type(text: str) -> str:
 class Catalogue:
     """`memory/index/catalogue.sqlite`; in this process alone while there is nothing to list or no place to write.
 
-    `folder` is the memory folder. Safe for several threads and processes. Raises Fault when the disk is full.
+    `folder` is the memory folder. Safe for several threads and processes. On a full disk it goes on in memory.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -59,6 +60,7 @@ class Catalogue:
         self.path = folder / "index" / "catalogue.sqlite"
         self._lock = threading.RLock()
         self._inode: int | None = None
+        self._aside = False
         self._db: sqlite3.Connection | None = None
         self._closer: Callable[[], object] | None = None
 
@@ -243,17 +245,15 @@ class Catalogue:
     def _with(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do some work on the database; when it is broken, once more on a new one."""
         with self._lock:
-            for last in (False, True):
+            for last in (False, False, True):
                 try:
                     return work(self._connect())
                 except sqlite3.Error as e:
                     code = getattr(e, "sqlite_errorcode", 0) & 0xFF
-                    if code == sqlite3.SQLITE_FULL:
-                        raise Fault(
-                            f"the disk that holds {self.path.parent} is full",
-                            fix=f"free some space there: df -h {self.folder}",
-                            code="disk-full",
-                        ) from e
+                    if code in _NO_ROOM and not self._aside:
+                        self._aside = True  # reading goes on; who appends will meet the full disk and say so
+                        self.close()
+                        continue
                     if last or code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                         raise Fault(
                             f"the catalogue {self.path} cannot be used: {e}",
@@ -267,12 +267,18 @@ class Catalogue:
             inode = self.path.stat().st_ino
         except OSError:
             inode = None
+        if self._db is not None and self._aside:
+            return self._db
         if self._db is not None and self._inode == inode and (inode is not None or not self._storable()):
             return self._db
         self.close()
         if self._storable():
-            make(self.path.parent, ignored=True)
-            db = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
+            try:
+                make(self.path.parent, ignored=True)
+            except Fault:
+                self._aside = True
+                return self._connect()
+            db = sqlite3.connect(self.path, timeout=600, isolation_level=None, check_same_thread=False)
         else:
             db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._db, self._closer = db, weakref.finalize(self, db.close)
@@ -294,6 +300,8 @@ class Catalogue:
 
     def _storable(self) -> bool:
         """Whether there is something to list and a place to keep the list."""
+        if self._aside:
+            return False
         if self.path.exists():
             return os.access(self.path, os.W_OK)
         return os.access(self.folder, os.W_OK) and bool(self.files())

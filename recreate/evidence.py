@@ -66,7 +66,7 @@ def signature(experience: Experience) -> str:
         return "passed"
     acted = [s for s in trace.steps if s.kind != "before"]
     wrong = sum(s.kind == "malformed" for s in acted)
-    if acted and 2 * wrong >= len(acted):
+    if acted and 2 * wrong > len(acted):
         return "malformed replies"
     if not trace.answer.strip():
         return "nothing handed in"
@@ -87,9 +87,8 @@ def clusters(experiences: Sequence[Experience], most: int) -> list[tuple[str, li
     if len(ordered) == 1 and len(ordered[0][1]) >= 2 * most > 2:
         name, members = ordered[0]
         return [(name, members[i::most]) for i in range(most)]
-    for name, members in ordered[most:]:
+    for _, members in ordered[most:]:
         ordered[most - 1][1].extend(members)
-        del name
     return ordered[:most]
 
 

@@ -12,12 +12,12 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from recreate.attempt import attempt, attempt_key
 from recreate.errors import Fault, Interrupted
-from recreate.journal import Lines
+from recreate.journal import Lines, encode
 from recreate.redact import redact
 from recreate.scaffold import Scaffold
 from recreate.types import Call, Experience, Step, Task, Usage
@@ -40,7 +40,7 @@ class Score:
     score: float | None
     passed: bool = False
     ending: str = ""
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
 
 
 def gather(
@@ -168,16 +168,14 @@ def live(shop: Workshop, scaffold: Scaffold, task: Task, call: Call, folder: Pat
 def keep(shop: Workshop, experience: Experience, folder: Path) -> None:
     """Write the graded attempt: to its folder, to memory, and last to the journal, which makes it final."""
     folder.mkdir(parents=True, exist_ok=True)
-    record = experience.model_dump(mode="json")
+    record = experience.model_dump(mode="json", exclude={"trace": {"steps"}})
     record["trace"]["steps"] = []
     temporary = folder / "experience.json.new"
     try:
-        temporary.write_text(redact(json.dumps(record, ensure_ascii=False)), "utf-8", errors="surrogatepass")
+        temporary.write_bytes(redact(encode(record)).encode("utf-8", "surrogatepass"))
         temporary.replace(folder / "experience.json")
     except OSError as e:
-        raise Fault(
-            f"cannot write {folder}: {e.strerror}", fix="free some disk space, then resume", code="disk"
-        ) from e
+        raise Fault(f"cannot write {folder}: {e.strerror}", fix="free some disk space, then resume", code="disk") from e
     shop.memory.add([experience])
     grade = experience.grade
     shop.journal.add(

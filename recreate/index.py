@@ -210,13 +210,7 @@ class Index:
             opened.collection.query, query_embeddings=[vector], n_results=n, where=where, include=["distances"]
         )
         found = [(id, 1.0 - d) for id, d in zip(got["ids"][0], got["distances"][0], strict=True)]
-        if len(found) < n and where is not None:
-            # A graph search under a narrow filter may come back short: then look at all that match.
-            got = self._ask(opened.collection.get, where=where, limit=20_000, include=["embeddings"])
-            if len(got["ids"]) > len(found):
-                scored = (got["embeddings"] @ vector).tolist()
-                found = list(zip(got["ids"], scored, strict=True))
-        return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:n]
+        return sorted(found, key=lambda pair: (-pair[1], pair[0]))
 
     def _count(self, opened: _Opened) -> int:
         return int(self._ask(opened.collection.count))
@@ -281,9 +275,14 @@ class Index:
         config: Any = need("chromadb.config")
 
         def connect() -> _Opened:
-            client = chromadb.PersistentClient(
-                str(self.folder / name), settings=config.Settings(anonymized_telemetry=False)
+            # Chroma would read a .env of the current folder, which is somebody else's, and CHROMA_* variables.
+            settings = config.Settings(
+                _env_file=None,
+                anonymized_telemetry=False,
+                chroma_api_impl="chromadb.api.rust.RustBindingsAPI",
+                allow_reset=False,
             )
+            client = chromadb.PersistentClient(str(self.folder / name), settings=settings)
             collection = client.get_or_create_collection(
                 "memory", embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
             )

@@ -19,17 +19,34 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_json
+
 from recreate.errors import BadInput, Fault
 from recreate.redact import redact
 from recreate.types import SCHEMA
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+def _fields(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_fields).encode
+
+
+def encode(value: Any) -> str:
+    """Compact JSON, not escaped beyond need."""
+    try:
+        return to_json(value, inf_nan_mode="constants").decode()
+    except PydanticSerializationError:  # a lone surrogate, from a program's broken output
+        return _encode(value)
 
 
 def seal(record: Mapping[str, Any]) -> bytes:
     """One line: the record with `schema` and `sum` added, secrets masked."""
-    body = redact(_encode({**record, "schema": SCHEMA}))
-    data = body.encode("utf-8", "surrogatepass")
+    data = redact(encode({**record, "schema": SCHEMA})).encode("utf-8", "surrogatepass")
     return data[:-1] + b',"sum":"%08x"}\n' % zlib.crc32(data)
 
 
@@ -56,19 +73,26 @@ class Lines:
         self.damaged = 0
         self._lock = threading.Lock()
         self._fd: int | None = None
+        self._end = 0
 
     def append(self, record: Mapping[str, Any]) -> int:
-        """Write one record and return its byte offset. Raises Fault when the disk does not take it (nothing half-written stays)."""
+        """Write one record and return its byte offset.
+
+        Raises Fault when the disk does not take it; nothing half-written stays.
+        """
         data = seal(record)
         with self._lock:
             if self._fd is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._mend()
                 self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            end = os.lseek(self._fd, 0, os.SEEK_END)
+                self._end = os.lseek(self._fd, 0, os.SEEK_END)
+            end = self._end
             try:
-                while data:
-                    data = data[os.write(self._fd, data) :]
+                left = data
+                while left:
+                    left = left[os.write(self._fd, left) :]
+                self._end = end + len(data)
             except OSError as e:
                 os.ftruncate(self._fd, end)
                 raise Fault(
@@ -76,6 +100,9 @@ class Lines:
                     fix="free some disk space, then run `recreate resume` on this run",
                     code="disk",
                 ) from None
+            except BaseException:  # Ctrl-C: who knows how far it came
+                self._end = os.lseek(self._fd, 0, os.SEEK_END)
+                raise
             return end
 
     def read(self) -> Iterator[dict[str, Any]]:

@@ -13,6 +13,7 @@ import re
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from recreate.errors import BadInput, OutOfBudget
 from recreate.journal import Lines
@@ -66,19 +67,47 @@ class Budget(Record):
         return " or ".join(p for p in parts if p) or "no cap"
 
 
+@dataclass(slots=True)
+class _Sum:
+    """A Usage that grows."""
+
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, usage: Usage) -> None:
+        self.calls += usage.calls
+        self.tokens_in += usage.tokens_in
+        self.tokens_out += usage.tokens_out
+        self.usd += usage.usd
+        self.seconds += usage.seconds
+
+    def usage(self) -> Usage:
+        return Usage(
+            calls=self.calls,
+            tokens_in=self.tokens_in,
+            tokens_out=self.tokens_out,
+            usd=self.usd,
+            seconds=self.seconds,
+        )
+
+
 class Ledger:
     """What was reserved and spent, in memory and in ledger.jsonl. Thread-safe."""
 
     def __init__(self, lines: Lines, budget: Budget) -> None:
         self.budget = budget
-        self.spent = Usage()
-        self.by_role: dict[str, Usage] = {}
+        self._spent = _Sum()
+        self._by_role: dict[str, _Sum] = {}
         self.attempts = 0
         self._held: dict[str, tuple[float, int]] = {}
         self._held_usd = 0.0
         self._held_tokens = 0
         self._lines = lines
-        self._change = threading.Condition()
+        self._lock = threading.RLock()
+        self._change = threading.Condition(self._lock)
         self._earlier = 0.0
         self._started = time.monotonic()
         self._seen_attempts: set[str] = set()
@@ -105,30 +134,41 @@ class Ledger:
         self._held_usd, self._held_tokens = 0.0, 0
 
     @property
+    def spent(self) -> Usage:
+        """What was settled, over all roles and sessions."""
+        with self._lock:
+            return self._spent.usage()
+
+    @property
+    def by_role(self) -> dict[str, Usage]:
+        """The same by role; `lost in flight` is what a killed process had reserved."""
+        with self._lock:
+            return {role: total.usage() for role, total in self._by_role.items()}
+
+    @property
     def minutes(self) -> float:
         """Wall minutes of this and all earlier sessions of the run."""
         return (self._earlier + time.monotonic() - self._started) / 60
 
     def reserve(self, call: Call, tokens: int, usd: float) -> None:
         """Hold `tokens` and `usd` for one call. Raises OutOfBudget; nothing is held then."""
-        with self._change:
+        with self._lock:
             while True:
                 self._refuse_time()
-                short = self._short(self.spent, tokens, usd)
+                short = self._short(tokens, usd)
                 if short:
                     raise OutOfBudget(
                         f"the budget of {self.budget} does not cover the next call ({short})",
                         fix="recreate resume RUN --budget with a larger cap goes on where this stopped",
                     )
-                held = Usage(tokens_in=self._held_tokens, usd=self._held_usd)
-                if not self._short(self.spent + held, tokens, usd):
+                if not self._short(self._held_tokens + tokens, self._held_usd + usd):
                     break
                 self._change.wait(1.0)
             self._hold(call.id, usd, tokens)
             self._lines.append({"kind": "reserve", "call": call.id, "usd": usd, "tokens": tokens})
 
     def settle(self, call: Call, usage: Usage) -> None:
-        with self._change:
+        with self._lock:
             self._release(call.id)
             self._count(call.role, usage)
             self._lines.append(
@@ -150,14 +190,14 @@ class Ledger:
 
     def release(self, call: Call) -> None:
         """The call failed without a reply: nothing was spent."""
-        with self._change:
+        with self._lock:
             self._release(call.id)
             self._lines.append({"kind": "release", "call": call.id})
             self._change.notify_all()
 
     def begin(self, attempt: str) -> None:
         """Count one attempt against the cap (once, also over resumes). Raises OutOfBudget."""
-        with self._change:
+        with self._lock:
             self._refuse_time()
             if attempt in self._seen_attempts:
                 return
@@ -184,10 +224,12 @@ class Ledger:
                 fix="recreate resume RUN --budget with a larger cap goes on where this stopped",
             )
 
-    def _short(self, base: Usage, tokens: int, usd: float) -> str:
-        if self.budget.usd is not None and base.usd + usd > self.budget.usd + 1e-12:
-            return f"${base.usd:.4f} spent, up to ${usd:.4f} more needed"
-        total = base.tokens_in + base.tokens_out
+    def _short(self, tokens: int, usd: float) -> str:
+        """What is lacking when so much more were spent; '' for nothing."""
+        spent = self._spent
+        if self.budget.usd is not None and spent.usd + usd > self.budget.usd + 1e-12:
+            return f"${spent.usd:.4f} spent, up to ${usd:.4f} more needed"
+        total = spent.tokens_in + spent.tokens_out
         if self.budget.tokens is not None and total + tokens > self.budget.tokens:
             return f"{total:,} tokens spent, up to {tokens:,} more needed"
         return ""
@@ -204,5 +246,5 @@ class Ledger:
         self._held_tokens -= tokens
 
     def _count(self, role: str, usage: Usage) -> None:
-        self.spent = self.spent + usage
-        self.by_role[role] = self.by_role.get(role, Usage()) + usage
+        self._spent.add(usage)
+        self._by_role.setdefault(role, _Sum()).add(usage)

@@ -18,7 +18,7 @@ from typing import Any, TypedDict
 
 from recreate import scaffold as scaffolds
 from recreate.check import check
-from recreate.errors import BadInput, OutOfBudget
+from recreate.errors import BadInput, Missing, OutOfBudget
 from recreate.evidence import uncited
 from recreate.gather import Score, gather, read_experience
 from recreate.history import History
@@ -26,6 +26,7 @@ from recreate.judge import MIN_TASKS, judge
 from recreate.leak import leaks
 from recreate.optimizers.materials import Materials
 from recreate.plug import find
+from recreate.ports import Hit
 from recreate.scaffold import BadEdit, Scaffold
 from recreate.types import Call, Edit, Experience, Message, Revision, Task, Verdict, digest
 from recreate.workshop import Workshop
@@ -261,12 +262,21 @@ class _Build:
 
         return Materials(
             ask=ask,
-            recall=lambda query, k, filters: self.shop.memory.recall(query, k, filters, "optimizer"),
-            find=lambda id: by_id.get(id) or self.experience(id) or self.shop.memory.get(id),
+            recall=self.recall,
+            find=lambda id: by_id.get(id) or self.shop.memory.get(id, "optimizer"),
             complain=lambda scaffold, edits: self.complain(scaffold, edits, by_id or {}),
             rejected=[r for r in self.revisions if not r.kept],
             note=lambda text: self.shop.say("note", {"text": text}),
         )
+
+    def recall(self, query: str, k: int, filters: Mapping[str, Any]) -> Sequence[Hit]:
+        """Search memory as the optimizer may. Without the `memory` extra there is nothing to search, and it says so."""
+        try:
+            found: Sequence[Hit] = self.shop.memory.recall(query, k, filters, "optimizer")
+            return found
+        except Missing as e:
+            self.shop.say("note", {"text": f"the optimizer cannot search memory: {e.message} ({e.fix})"})
+            return []
 
     def scores(self, scaffold: Scaffold) -> list[Score]:
         """Validation scores: run once, read back ever after."""

@@ -26,6 +26,7 @@ from recreate.embedders import default_embedder, named
 from recreate.errors import BadInput
 from recreate.held_out import Held, HeldOut
 from recreate.index import Document, Index, Sources
+from recreate.lesson import read_lesson
 from recreate.ports import Embedder, Hit
 from recreate.redact import redact, redact_fields
 from recreate.store import append, fault, locked, make, seal
@@ -134,8 +135,6 @@ class Workspace:
 
     def lessons(self) -> dict[str, tuple[str, Lesson]]:
         """`lesson:DOMAIN/NAME` -> (checksum, lesson) of memory/*/lessons/*.md."""
-        from recreate.scaffold import read_lesson
-
         found = {}
         for path in sorted(self.folder.glob("*/lessons/*.md")):
             try:
@@ -184,7 +183,7 @@ class Workspace:
         """Experiences and steps that hold every word of `text` (any case, any script), newest file last.
 
         A plain scan of the files: nothing to install, nothing to keep up to date, no text too long. score counts
-        how often the words occur. Lessons are searched too.
+        how often the words occur; text is the place where the first one stands. Lessons are searched too.
         """
         wanted = _parse(filters)
         words = [w.casefold() for w in text.split()]
@@ -479,13 +478,22 @@ def _scan(e: Experience, words: Sequence[str]) -> Iterator[Hit]:
     """The steps that hold all words; the experience itself when its prompt or grade does, or all of it together."""
     parts = [f"{s.observation}\n{s.reply}\n{s.action}\n{s.output}" for s in e.trace.steps]
     head = f"{e.id}\n{e.task}\n{e.prompt}\n{e.trace.answer}\n{e.grade.evidence}"
-    found = [(f"{e.id}/{n}", _count(part, words)) for n, part in enumerate(parts)]
-    found = [(id, count) for id, count in found if count]
-    count = _count(head, words) or (0 if found else _count("\n".join([head, *parts]), words))
-    for id, times in [(e.id, count), *found]:
+    found = [(f"{e.id}/{n}", part, _count(part, words)) for n, part in enumerate(parts)]
+    found = [each for each in found if each[2]]
+    count = _count(head, words)
+    if not count and not found:
+        head = "\n".join([head, *parts])
+        count = _count(head, words)
+    for id, part, times in [(e.id, head, count), *found]:
         hit = _experience_hit(e, id, float(times)) if times else None
         if hit is not None:
-            yield hit
+            yield hit.model_copy(update={"text": _around(part, words[0])})
+
+
+def _around(text: str, word: str) -> str:
+    """The place in the text where the word is first."""
+    at = max(0, text.casefold().find(word) - 150)
+    return text[at : at + 500].strip()
 
 
 def _count(text: str, words: Sequence[str]) -> int:

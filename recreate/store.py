@@ -97,7 +97,10 @@ def locked(folder: Path) -> Iterator[None]:
         except OSError as e:
             raise fault(folder, e) from e
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            except OSError as e:  # some network file systems have no locks
+                raise fault(folder, e) from e
             try:
                 # Somebody may have deleted and remade the folder while we waited.
                 same = os.fstat(handle).st_ino == folder.stat().st_ino

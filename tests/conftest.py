@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
-def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("RECREATE_", "AGENT_MODEL", "LLM_API")) or name.endswith("_API_KEY"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("RECREATE_HOME", str(tmp_path / "home"))
-    yield
 
 
 @pytest.fixture

@@ -148,9 +148,7 @@ class Stub:
         status, text, headers = (*(fault if isinstance(fault, tuple) else (fault,)), "", {})[:3]
         message = text or f"the stub says {status}"
         payload = (
-            message.encode()
-            if str(message).startswith("{")
-            else json.dumps({"error": {"message": message}}).encode()
+            message.encode() if str(message).startswith("{") else json.dumps({"error": {"message": message}}).encode()
         )
         return _raw(int(status), payload, headers if isinstance(headers, dict) else {}), ""
 

@@ -22,9 +22,7 @@ TASK = Task(id="toy:train:1", domain="toy", prompt="Write it.", split="train", g
 
 def agent(toml: str = "", **files: str) -> Scaffold:
     seed = scaffolds.load(shipped("scaffolds") / "seed")
-    named = {
-        name.replace("__", "/").replace("_md", ".md").replace("_py", ".py"): text for name, text in files.items()
-    }
+    named = {name.replace("__", "/").replace("_md", ".md").replace("_py", ".py"): text for name, text in files.items()}
     return Scaffold(name="t", files={**seed.files, "agent.toml": toml, **named})
 
 

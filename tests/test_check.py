@@ -46,9 +46,7 @@ def test_the_shipped_seeds_have_no_faults(name: str) -> None:
 @pytest.mark.parametrize("file", ["system.md", "workflow.md", "observation.md", "format.md"])
 def test_a_stray_key_value_in_braces_is_caught_before_a_token_is_spent(file: str) -> None:
     (fault,) = [
-        f
-        for f in faults(**{file: "Answer as\n\n{{key: value}}\n"})
-        if f.file == file and "lessons" not in f.message
+        f for f in faults(**{file: "Answer as\n\n{{key: value}}\n"}) if f.file == file and "lessons" not in f.message
     ]
     assert fault.line == 3
 
@@ -171,9 +169,7 @@ def test_a_template_that_passes_the_check_renders_in_an_attempt(template: str, t
     if found:
         return
     task = Task(id="a:b:1", domain="a", prompt="Mend it.", split="train", group="g")
-    given = {
-        k: v for k, v in variables_example(template, ["look"]).items() if k not in ("tools", "lessons", "limits")
-    }
+    given = {k: v for k, v in variables_example(template, ["look"]).items() if k not in ("tools", "lessons", "limits")}
     given["task"] = task
     if "output" in given:
         given["output"] = Output(text="x", status=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -207,6 +208,15 @@ def test_a_full_disk_is_said_to_be_one(
     assert error["code"] == "disk"
     assert "/some/file" in error["message"]
     assert not list(tmp_path.glob("home/crash-*"))
+
+
+def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    command = f"set -o pipefail; {sys.executable} {ROOT / 'cli.py'} tasks list tests.toy:Toy --json | true"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -100,17 +100,14 @@ def test_the_log_says_what_was_changed_why_and_with_what_result(tmp_path: Path) 
     assert entry.revision.edits[0].evidence[0].step == 3
 
 
-def test_the_same_build_gives_the_same_commits_whoever_runs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_build_gives_the_same_commits_whoever_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = build(tmp_path / "a.git")
     home = tmp_path / "home"
     (home / "hooks").mkdir(parents=True)
     (home / "hooks/reference-transaction").write_text("#!/bin/sh\nexit 1\n")
     (home / "hooks/reference-transaction").chmod(0o755)
     (home / ".gitconfig").write_text(
-        f"[user]\nname = Somebody\n[core]\nhooksPath = {home}/hooks\nautocrlf = true\n"
-        "[init]\ndefaultBranch = trunk\n"
+        f"[user]\nname = Somebody\n[core]\nhooksPath = {home}/hooks\nautocrlf = true\n[init]\ndefaultBranch = trunk\n"
     )
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("GIT_AUTHOR_NAME", "Somebody")

@@ -184,9 +184,7 @@ def test_p_of_drawn_flips_is_never_nothing() -> None:
 
 def test_thousands_of_tasks_are_judged_too() -> None:
     rng = random.Random(4)
-    v = judge(
-        scores(*(rng.random() < 0.3 for _ in range(2000))), scores(*(rng.random() < 0.4 for _ in range(2000)))
-    )
+    v = judge(scores(*(rng.random() < 0.3 for _ in range(2000))), scores(*(rng.random() < 0.4 for _ in range(2000))))
     assert v.verdict == "better"
 
 
@@ -242,9 +240,7 @@ def test_one_repeat_of_yes_or_no_has_wilsons_interval() -> None:
 
 
 @pytest.mark.parametrize(("tasks", "repeats", "base"), [(10, 1, 0.3), (20, 3, 0.3), (30, 8, 0.6)])
-def test_the_interval_of_a_mean_holds_the_true_mean_nine_times_in_ten(
-    tasks: int, repeats: int, base: float
-) -> None:
+def test_the_interval_of_a_mean_holds_the_true_mean_nine_times_in_ten(tasks: int, repeats: int, base: float) -> None:
     rng = random.Random(6)
     held = 0
     for _ in range(500):

@@ -14,9 +14,7 @@ from recreate.types import Edit, Task
 settings.register_profile("steady", deadline=None, database=None)
 settings.load_profile("steady")
 
-HOW = (
-    "\n\nFind the cause in the package and mend it there, so that every test passes again. Run `python3 -m pytest`."
-)
+HOW = "\n\nFind the cause in the package and mend it there, so that every test passes again. Run `python3 -m pytest`."
 PARENT = Scaffold(
     name="seed",
     files={

@@ -22,9 +22,7 @@ def experience(id: str, **given: Any) -> Experience:
     """A finished attempt of two steps; keyword arguments replace its fields."""
     passed = given.pop("passed", False)
     steps = given.pop("steps", None) or (
-        Step(
-            step=0, observation="a failing test", action="grep -rn quote parser.py", output="parser.py:12", status=0
-        ),
+        Step(step=0, observation="a failing test", action="grep -rn quote parser.py", output="parser.py:12", status=0),
         Step(step=1, action="edit parser.py", output="NameError: name 'qoute' is not defined", status=1),
     )
     fields: dict[str, Any] = {
@@ -132,7 +130,7 @@ def test_files_that_come_and_go_are_followed(tmp_path: Path) -> None:
     assert [e.id for e in memory.experiences()] == ["b"]
 
 
-@pytest.mark.parametrize("damage", ["garbage", "middle", "cut", "gone", "folder gone"])
+@pytest.mark.parametrize("damage", ["garbage", "middle", "cut", "gone", "folder gone", "no place"])
 def test_a_broken_catalogue_is_made_again(tmp_path: Path, damage: str) -> None:
     memory = Workspace(tmp_path)
     memory.add([experience(f"e{n}") for n in range(50)])
@@ -147,6 +145,9 @@ def test_a_broken_catalogue_is_made_again(tmp_path: Path, damage: str) -> None:
         broken.write_bytes(data[: len(data) // 2])
     elif damage == "gone":
         broken.unlink()
+    elif damage == "no place":
+        broken.unlink()
+        broken.mkdir()
     else:
         for file in broken.parent.iterdir():
             file.unlink()
@@ -165,18 +166,36 @@ sys.path.insert(0, sys.argv[3])
 from tests.test_memory import experience
 from recreate.memory import Workspace
 memory = Workspace(Path(sys.argv[1]))
+print("ready", flush=True)
+sys.stdin.readline()
 for n in range(60):
     long = "x" * (n * 997)
-    memory.add([experience(f"{sys.argv[2]}-{n}", prompt=long), experience(f"both-{n}", prompt=long)])
+    memory.add([experience(f"both-{n}", prompt=long)])
+    memory.add([experience(f"{sys.argv[2]}-{n}", prompt=long)])
 """
 
 
 def test_two_processes_add_at_once_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
     here = str(Path(__file__).parent.parent)
     running = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name, here]) for name in ("left", "right")
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path), name, here],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("left", "right")
     ]
-    assert [p.wait() for p in running] == [0, 0]
+    for process in running:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in running:
+        process.communicate()
+    assert [p.returncode for p in running] == [0, 0]
     expected = {f"{name}-{n}" for name in ("left", "right", "both") for n in range(60)}
     (file,) = files(tmp_path)
     ids = [json.loads(line)["experience"]["id"] for line in file.read_bytes().splitlines()]
@@ -293,11 +312,12 @@ def test_a_key_that_is_an_ordinary_word_does_not_break_a_record(
 def test_search_finds_every_word_in_any_case_and_script_however_long_the_text(tmp_path: Path) -> None:
     memory = Workspace(tmp_path)
     long = Step(step=4, action="run", output="." * 200_000 + "Ungewöhnlich 失敗した Needle" + "." * 200_000)
-    memory.add(
-        [experience("a"), experience("b", steps=(long,)), experience("v", split="validation", steps=(long,))]
-    )
+    memory.add([experience("a"), experience("b", steps=(long,)), experience("v", split="validation", steps=(long,))])
     assert [(h.id, h.step) for h in memory.search("needle UNGEWÖHNLICH")] == [("b/0", 4), ("v/0", 4)]
-    assert [h.experience for h in memory.search("失敗", {"split": "train"})] == ["b"]
+    (hit,) = memory.search("失敗", {"split": "train"})
+    assert hit.experience == "b"
+    assert "失敗した Needle" in hit.text
+    assert len(hit.text) <= 500
     assert [h.experience for h in memory.search("失敗", reader="optimizer")] == ["b"]
     assert [h.id for h in memory.search("qoute nameerror")] == ["a/1"]
     assert [h.id for h in memory.search("closing qoute")] == ["a"]  # in the prompt and in a step

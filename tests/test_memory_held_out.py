@@ -38,9 +38,7 @@ def test_validation_and_test_are_not_recalled(memory: Workspace, reader: str) ->
 
 
 def test_a_group_held_out_before_is_not_recalled_though_recorded_as_train(memory: Workspace) -> None:
-    memory.hold_out(
-        [task("toy:hand:v", "test", group="module-held"), task("toy:hand:t", "train", group="module-open")]
-    )
+    memory.hold_out([task("toy:hand:v", "test", group="module-held"), task("toy:hand:t", "train", group="module-open")])
     memory.add([experience("open", prompt=SECRET), experience("held", prompt=SECRET)])
     assert seen(memory) == {"open"}
     assert seen(memory, "human") == {"open", "held"}
@@ -56,6 +54,13 @@ def test_a_group_held_out_after_it_was_indexed_disappears_at_once(memory: Worksp
 def test_a_group_that_was_validation_in_another_run_or_domain_is_not_recalled(memory: Workspace) -> None:
     memory.add([experience("open", prompt=SECRET), experience("held", prompt=SECRET, run="run-1")])
     memory.add([experience("other", group="module-held", domain="import", split="test", run="run-2")])
+    assert seen(memory) == {"open"}
+
+
+def test_a_group_stays_held_out_when_the_run_that_said_so_is_deleted(memory: Workspace, tmp_path: Path) -> None:
+    memory.add([experience("open", prompt=SECRET), experience("held", prompt=SECRET)])
+    memory.add([experience("v", group="module-held", split="validation", run="run-2")])
+    (tmp_path / "memory" / "toy" / "experiences" / "run-2.jsonl").unlink()
     assert seen(memory) == {"open"}
 
 

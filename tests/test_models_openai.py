@@ -321,9 +321,7 @@ def test_a_model_works_again_after_a_fault() -> None:
         model.close()
 
 
-@pytest.mark.parametrize(
-    "where", ["", "http://h/v1", "h:80#m", "ftp://h#m", "http://h:x/v1#m", "http://h/v1?a=b#m"]
-)
+@pytest.mark.parametrize("where", ["", "http://h/v1", "h:80#m", "ftp://h#m", "http://h:x/v1#m", "http://h/v1?a=b#m"])
 def test_a_spelling_without_endpoint_and_model_is_bad_input(where: str) -> None:
     with pytest.raises(BadInput) as e:
         OpenAI(where)

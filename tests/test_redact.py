@@ -37,13 +37,16 @@ def test_a_bearer_header_keeps_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "task-abcdefghijklmnopqrstuvwx", "sk-learn", "the bearer of news", "AKIA", "desk-abcdefghijklmnopqrstu"]
+    "text",
+    ["", "task-abcdefghijklmnopqrstuvwx", "sk-learn", "the bearer of news", "AKIA", "desk-abcdefghijklmnopqrstu"],
 )
 def test_ordinary_texts_stay(text: str) -> None:
     assert redact(text) == text
 
 
-@pytest.mark.parametrize("name", ["OPENAI_API_KEY", "GH_TOKEN", "DB_PASSWORD", "CLIENT_SECRET", "my_key", "AWS_CREDENTIALS"])
+@pytest.mark.parametrize(
+    "name", ["OPENAI_API_KEY", "GH_TOKEN", "DB_PASSWORD", "CLIENT_SECRET", "my_key", "AWS_CREDENTIALS"]
+)
 def test_values_of_variables_named_like_keys_are_masked_with_their_name(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -236,9 +236,7 @@ def test_descriptors_of_the_host_are_closed(open_chosen: Open, tmp_path: Path) -
     (tmp_path / "open").write_text("secret")
     with (tmp_path / "open").open() as file:
         os.set_inheritable(file.fileno(), True)
-        assert (
-            open_chosen().run("ls -l /proc/self/fd | grep -c -e ' [012] -> ' -e ' 3 -> /proc'").text.strip() == "4"
-        )
+        assert open_chosen().run("ls -l /proc/self/fd | grep -c -e ' [012] -> ' -e ' 3 -> /proc'").text.strip() == "4"
         assert "open" not in open_chosen().run("ls -l /proc/self/fd /proc/1/fd 2>&1; cat <&3 2>&1").text.split("/")
 
 

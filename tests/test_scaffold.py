@@ -351,9 +351,7 @@ def test_a_diff_is_empty_exactly_when_the_files_are_the_same(a: Scaffold, b: Sca
 
 
 def test_git_can_apply_a_diff(tmp_path: Path) -> None:
-    a = scaffold(
-        **{"observation.md": "no end", "format.md": "crlf\r\nx\u2028y\x0cz\n" + "line\n" * 20, "memory__": ""}
-    )
+    a = scaffold(**{"observation.md": "no end", "format.md": "crlf\r\nx\u2028y\x0cz\n" + "line\n" * 20, "memory__": ""})
     a = Scaffold(name="a", files={k: v for k, v in a.files.items() if k != "memory/"})
     b = apply(
         a,

@@ -16,9 +16,7 @@ from recreate.domains.swe.mutate import OPERATORS, Source, meant, mutate, mutati
 LINE = st.sampled_from(
     ["a", "b", "", " ", "-x", "+y", "@@ -1 +1 @@", "--- a/f", "+++ b/f", "\\ No", "c\r", "\u2028", "ü"]
 )
-TEXT = st.builds(
-    lambda lines, end: "\n".join(lines) + end, st.lists(LINE, max_size=12), st.sampled_from(["", "\n"])
-)
+TEXT = st.builds(lambda lines, end: "\n".join(lines) + end, st.lists(LINE, max_size=12), st.sampled_from(["", "\n"]))
 TREE = st.dictionaries(st.sampled_from(["f", "a b/c.py", 'q"\\t.py', "ü/x", "z\t.py"]), TEXT, max_size=4)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from recreate.domains.swe import suite
 from tests.swe_project import SUMS, Project, _project, project
 
 __all__ = ["_project", "project"]
@@ -168,3 +169,10 @@ def test_an_answer_that_is_no_change_is_a_failure_with_a_reason(project: Project
     grade = project.grade(answer)
     assert (grade.score, grade.passed) == (0.0, False)
     assert says in grade.evidence
+
+
+def test_a_test_that_has_the_name_of_one_of_ours_is_not_confused_with_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suite, "_NAMES", ("test_high_is_high",))
+    assert project.grade(project.swe.gold(project.task)).passed

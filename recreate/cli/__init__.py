@@ -52,7 +52,9 @@ def run(arguments: list[str]) -> int:
         return fail(BadInput(e.format_message(), code="usage"), as_json)
     except (KeyboardInterrupt, typer.Abort):
         return fail(Interrupted("interrupted"), as_json)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as e:
+        if isinstance(e, SystemExit) and not isinstance(e.__context__, BrokenPipeError):
+            raise  # click leaves by SystemExit(1) when the pipe breaks
         _hush()
         return 0
     except Exception as e:

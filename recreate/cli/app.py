@@ -28,9 +28,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def recreate(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,
 ) -> None:
     """Creates LLM agents for a domain from experience."""
 

@@ -146,9 +146,7 @@ def run(
             }
         )
         return
-    show(
-        f"{'passed' if grade.passed else 'failed'} ({grade.score:g}), {trace.ending} after {len(trace.steps)} steps"
-    )
+    show(f"{'passed' if grade.passed else 'failed'} ({grade.score:g}), {trace.ending} after {len(trace.steps)} steps")
     show(f"recreate traces show {experience.id} shows what it did")
 
 

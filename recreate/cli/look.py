@@ -172,9 +172,7 @@ def find_agent(text: str, where: Path) -> Any:
         wanted = [d for d in dict.fromkeys(known_digests) if digest and d.startswith(digest)]
     if len(wanted) != 1:
         raise BadInput(
-            f"{len(wanted)} revisions of {here(folder)} begin with {digest!r}"
-            if colon
-            else f"{text} holds no agent",
+            f"{len(wanted)} revisions of {here(folder)} begin with {digest!r}" if colon else f"{text} holds no agent",
             fix=f"there are: {', '.join(known_digests) or 'none'}",
             code="no-revision",
         )
@@ -477,9 +475,7 @@ def traces_show(
 
 @traces.command("search")
 def traces_search(
-    text: Annotated[
-        list[str], typer.Argument(metavar="TEXT...", help="Words that must all be there, in any case.")
-    ],
+    text: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Words that must all be there, in any case.")],
     domain: Domain = "",
     split: SplitOption = "",
     passed: Passed = None,
@@ -604,9 +600,7 @@ def _find_experience(id: str, run: str, where: Path) -> Any:
     known = [row["id"] for row in memory.facts() if id and row["id"].startswith(id)]
     if len(known) == 1 and (found := memory.get(known[0])) is not None:
         return found
-    runs = [
-        p.parent for p in (where / "runs").glob("*/settings.toml") if any((p.parent / "attempts").glob(f"{id}*"))
-    ]
+    runs = [p.parent for p in (where / "runs").glob("*/settings.toml") if any((p.parent / "attempts").glob(f"{id}*"))]
     if not known and len(runs) >= 1 and id:
         return Run(max(runs, key=lambda p: p.stat().st_mtime)).experience(id)
     raise BadInput(

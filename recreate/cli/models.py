@@ -51,9 +51,7 @@ def list_(as_json: Json = False) -> None:
 
 @app.command("fetch")
 def fetch(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A name of `recreate models list`; default: ours.")
-    ] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of `recreate models list`; default: ours.")] = "",
     as_json: Json = False,
 ) -> None:
     """Fetch a model's weights and check their hash. A cut download goes on where it ended.
@@ -75,6 +73,9 @@ def fetch(
         )
     before = catalog.state(name)
     started = time.monotonic()
+    if before != "ready":
+        goes_on = "going on with" if before == "partial" else "fetching"
+        say(f"{goes_on} {name}, {known[name].size / 1e6:,.0f} MB ({known[name].license}), once")
     with _Progress(name) as progress:
         path = catalog.fetch_model(name, progress=progress, say=say)
     seconds = time.monotonic() - started

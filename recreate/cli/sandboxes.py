@@ -12,9 +12,7 @@ from recreate.cli.options import Json
 from recreate.cli.out import emit, say, show
 from recreate.errors import BadInput, CheckFailed
 
-app = typer.Typer(
-    help="Run a command the way agents' commands are run.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(help="Run a command the way agents' commands are run.", no_args_is_help=True, rich_markup_mode=None)
 scaffold = typer.Typer(help="Look an agent's folder over.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -46,9 +44,7 @@ def execute(
     from recreate.sandboxes import choose
 
     if timeout <= 0:
-        raise BadInput(
-            f"a timeout of {timeout:g} seconds", fix="give more than 0, such as --timeout 60", code="usage"
-        )
+        raise BadInput(f"a timeout of {timeout:g} seconds", fix="give more than 0, such as --timeout 60", code="usage")
     chosen = choose(rung or settings.load(workspace()).sandbox or None)
     box = chosen.open(source=folder)
     try:

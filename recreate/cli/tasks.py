@@ -24,9 +24,7 @@ LARGEST = 20_000_000
 """Bytes of one file that `grade --dir` puts into the box."""
 
 Domain = Annotated[str, typer.Argument(metavar="DOMAIN", help="A built-in, installed or module:Class domain.")]
-Data = Annotated[
-    Path | None, typer.Option("--data", help="A file or folder of tasks in place of the domain's own.")
-]
+Data = Annotated[Path | None, typer.Option("--data", help="A file or folder of tasks in place of the domain's own.")]
 SplitOption = Annotated[str, typer.Option("--split", help="train, validation or test only.")]
 RungOption = Annotated[str, typer.Option("--sandbox", help="bwrap, unshare or none; default: the best here.")]
 
@@ -103,28 +101,18 @@ def check(
 @app.command("make")
 def make(
     domain: Domain,
-    package: Annotated[
-        str, typer.Option("--package", metavar="NAME==VERSION", help="A release on the index.")
-    ] = "",
+    package: Annotated[str, typer.Option("--package", metavar="NAME==VERSION", help="A release on the index.")] = "",
     repo: Annotated[Path | None, typer.Option("--repo", help="A repository of yours.")] = None,
     n: Annotated[int, typer.Option("--n", "-n", help="How many.", min=1)] = 10,
     seed: Annotated[int, typer.Option("--seed", help="Which ones.")] = 0,
     split: Annotated[
         str, typer.Option("--split", help="Of all of them; default: train and validation by module.")
     ] = "",
-    requires: Annotated[
-        list[str] | None, typer.Option("--requires", help="What the tests need; repeatable.")
-    ] = None,
+    requires: Annotated[list[str] | None, typer.Option("--requires", help="What the tests need; repeatable.")] = None,
     tests: Annotated[list[str] | None, typer.Option("--tests", help="Where the tests are; repeatable.")] = None,
-    python_path: Annotated[
-        list[str] | None, typer.Option("--python-path", help="Put on sys.path; repeatable.")
-    ] = None,
-    module: Annotated[
-        list[str] | None, typer.Option("--module", help="Only bugs in this file; repeatable.")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option("--data", help="The file to write; default: the workspace's.")
-    ] = None,
+    python_path: Annotated[list[str] | None, typer.Option("--python-path", help="Put on sys.path; repeatable.")] = None,
+    module: Annotated[list[str] | None, typer.Option("--module", help="Only bugs in this file; repeatable.")] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="The file to write; default: the workspace's.")] = None,
     sandbox: RungOption = "",
     as_json: Json = False,
 ) -> None:
@@ -178,12 +166,8 @@ def make(
 def grade(
     domain: Domain,
     task: Annotated[str, typer.Argument(metavar="TASK", help="A task's id; recreate tasks list shows them.")],
-    patch: Annotated[
-        Path | None, typer.Option("--patch", help="A file with the diff to grade; - reads stdin.")
-    ] = None,
-    folder: Annotated[
-        Path | None, typer.Option("--dir", help="A folder whose files are put over the task's.")
-    ] = None,
+    patch: Annotated[Path | None, typer.Option("--patch", help="A file with the diff to grade; - reads stdin.")] = None,
+    folder: Annotated[Path | None, typer.Option("--dir", help="A folder whose files are put over the task's.")] = None,
     answer: Annotated[str | None, typer.Option("--answer", help="The answer as text.")] = None,
     data: Data = None,
     sandbox: RungOption = "",
@@ -311,9 +295,7 @@ def _collected(part: Any, task: Any, folder: Path, rung: Any) -> str:
 def _files(folder: Path) -> Iterable[tuple[str, bytes, int]]:
     """(path, bytes, mode) of the plain files of a folder; links are passed over, and never followed."""
     for top, folders, names in os.walk(folder, followlinks=False):
-        folders[:] = sorted(
-            n for n in folders if n not in (".git", "__pycache__") and not (Path(top) / n).is_symlink()
-        )
+        folders[:] = sorted(n for n in folders if n not in (".git", "__pycache__") and not (Path(top) / n).is_symlink())
         for name in sorted(names):
             path = Path(top) / name
             try:

@@ -199,9 +199,7 @@ def _sandbox() -> tuple[str | None, list[dict[str, Any]]]:
     try:
         used: str | None = choose(wanted or None).name
         checks = [
-            _check(
-                "sandbox", True, f"{used} is used" + ("" if used != "none" else ": no walls at all"), needed=True
-            )
+            _check("sandbox", True, f"{used} is used" + ("" if used != "none" else ": no walls at all"), needed=True)
         ]
     except BadInput as e:
         used, checks = None, [_check("sandbox", False, e.message, e.fix, needed=True)]
@@ -228,9 +226,7 @@ def _extras() -> Iterator[dict[str, Any]]:
     for extra, purpose in EXTRAS_FOR.items():
         modules = [m for m, brings in EXTRAS.items() if brings == extra]
         missing = [m for m in modules if find_spec(m) is None]
-        detail = (
-            f"{', '.join(missing)} not installed ({purpose})" if missing else f"{', '.join(modules)} ({purpose})"
-        )
+        detail = f"{', '.join(missing)} not installed ({purpose})" if missing else f"{', '.join(modules)} ({purpose})"
         yield _check(f"extra.{extra}", not missing, detail, f"pip install 'recreate[{extra}]'")
 
 
@@ -245,9 +241,7 @@ def _model() -> dict[str, Any]:
         state, size = catalog.state(name), catalog.entry(name).size
     except BadInput as e:
         return _check("default model", False, e.message, e.fix)
-    detail = f"{spec}, {size / 1e9:.1f} GB: " + {"ready": "present", "partial": "partly fetched"}.get(
-        state, "absent"
-    )
+    detail = f"{spec}, {size / 1e9:.1f} GB: " + {"ready": "present", "partial": "partly fetched"}.get(state, "absent")
     return _check(
         "default model", state == "ready", detail, f"recreate models fetch {name} (a build does so by itself)"
     )

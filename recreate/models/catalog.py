@@ -147,10 +147,12 @@ def _none_worked(e: Entry, failures: list[RecreateError], told: list[str]) -> Re
             fix=f"put the file at {e.path}, or name a catalogue with a source in RECREATE_MODEL_CATALOG",
             code="no-source",
         )
+    begun = _part(e).exists() or _wheels_here(e)
     fix = (
-        "run the same command again: it resumes; if a source stays out of reach, set HF_ENDPOINT to a hub you "
-        f"reach, or RECREATE_MODEL_CATALOG to a catalogue that names another source, or put {e.file} into "
-        f"{e.path.parent}, or use a server: --model openai:URL#MODEL"
+        ("run the same command again: it resumes where it was cut" if begun else "is the network up?")
+        + "; if a source stays out of reach, set HF_ENDPOINT to a hub you reach, or RECREATE_MODEL_CATALOG to a "
+        f"catalogue that names another source, or put {e.file} into {e.path.parent}, or use a server: "
+        "--model openai:URL#MODEL"
     )
     wrong = [f for f in failures if f.code == "wrong-sha256"]
     kind = BadInput if wrong and len(wrong) == len(failures) else Fault

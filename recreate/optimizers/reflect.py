@@ -114,9 +114,7 @@ class Reflect:
                 ideas.append(idea)
         return ideas[:MAX_EDITS], "; ".join(faults)
 
-    def distil(
-        self, scaffold: Scaffold, ideas: Sequence[Idea], experiences: Mapping[str, Experience]
-    ) -> list[Idea]:
+    def distil(self, scaffold: Scaffold, ideas: Sequence[Idea], experiences: Mapping[str, Experience]) -> list[Idea]:
         """One update of all ideas. An idea that is neither used nor rejected stays as it was: nothing gets lost."""
         told = [
             {
@@ -161,7 +159,8 @@ def same_together(ideas: Sequence[Idea]) -> list[Idea]:
     for idea in ideas:
         key = (idea.file, idea.line, " ".join(idea.text.split()))
         first = found.get(key)
-        found[key] = replace(first, evidence=tuple(dict.fromkeys(first.evidence + idea.evidence))) if first else idea
+        both = dict.fromkeys((first.evidence if first else ()) + idea.evidence)
+        found[key] = replace(first or idea, evidence=tuple(both))
     return list(found.values())
 
 
@@ -180,12 +179,13 @@ def merge(scaffold: Scaffold, ideas: Sequence[Idea], found: Mapping[str, Any], m
         if not isinstance(row, dict):
             continue
         numbers = row.get("ideas")
-        used = [n for n in numbers if n in left] if isinstance(numbers, list) else []
+        named = [n for n in numbers if isinstance(n, int)] if isinstance(numbers, list) else []
+        used = [n for n in dict.fromkeys(named) if n in left]
         if not used:
             continue
         evidence = tuple(dict.fromkeys(e for n in used for e in left[n].evidence))
-        idea = read_place(row)
-        idea = idea and replace(idea, evidence=evidence)
+        place = read_place(row)
+        idea = replace(place, evidence=evidence) if place else None
         edit = to_edit(scaffold, idea) if idea else None
         if idea is None or edit is None or materials.complain(scaffold, [edit]):
             continue  # the ideas it was made of stay as they were
@@ -245,7 +245,7 @@ def to_edit(scaffold: Scaffold, idea: Idea) -> Edit | None:
         return None
     first, last = idea.line - 1, idea.line
     old = lines[first]
-    while text.count(old) > 1 and (first > 0 or last < len(lines)):
+    while text.find(old) != text.rfind(old):
         first, last = max(0, first - 1), min(len(lines), last + 1)
         old = "".join(lines[first:last])
     end = "\n" if lines[idea.line - 1].endswith("\n") else ""

@@ -1,4 +1,7 @@
-"""Own-process CPU per agent step, everything on the way included: budget, journal, steps on disk, the record kept."""
+"""Own-process CPU per agent step, all included: budget, journal, steps on disk, the experience kept.
+
+The sandbox does nothing on either side. The baseline keeps nothing, checks nothing and writes nothing.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,9 +27,7 @@ REPLY = (
 """About 300 characters, as an agent's turn has."""
 
 _LINE = 'File "/work/src/parser.py", line {}, in parse: assert tokens[-1] == "\\n", (len(tokens), {!r})\n'
-OUTPUTS = tuple(
-    "".join(_LINE.format(n * 17 + k, "x" * (k * 3 % 11)) for k in range(5 + n % 5)) for n in range(16)
-)
+OUTPUTS = tuple("".join(_LINE.format(n * 17 + k, "x" * (k * 3 % 11)) for k in range(5 + n % 5)) for n in range(16))
 """What commands print: 450 to 1,000 characters."""
 
 
@@ -40,9 +39,7 @@ class StillBox:
     def __init__(self) -> None:
         self.commands = 0
 
-    def run(
-        self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None
-    ) -> Output:
+    def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
         self.commands += 1
         return Output(text=OUTPUTS[self.commands % len(OUTPUTS)], status=1, seconds=0.01)
 
@@ -111,8 +108,13 @@ def agent(steps: int) -> Scaffold:
 
 @contextmanager
 def workshop(model: str, jobs: int = 1) -> Iterator[Workshop]:
-    """A run in a new workspace, put together as `recreate build` does it: with a price and a cap."""
-    with tempfile.TemporaryDirectory(prefix="recreate-perf-") as name:
+    """A run in a new workspace, put together as `recreate build` does it: with a price and a cap.
+
+    It lies in memory where there is such a place, because what the kernel takes to make a file on a disk depends
+    on what others have just deleted there. TMPDIR names another place.
+    """
+    place = "/dev/shm" if "TMPDIR" not in os.environ and os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="recreate-perf-", dir=place) as name:
         flags: dict[str, Any] = {
             "domain": "tests.perf.still:Still",
             "sandbox": "tests.perf.still:StillRung",

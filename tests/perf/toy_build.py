@@ -1,4 +1,4 @@
-"""A whole build on the toy domain with a scripted model: 8 train tasks, 8 validation tasks, 2 rounds, 20 ms a reply.
+"""A whole build on the toy domain with a scripted model: 8 train and 8 validation tasks, 2 rounds, 20 ms a reply.
 
 Each is done in a process of its own that has imported everything before; the clock starts after that.
 """
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,16 @@ def measure() -> list[Row]:
     middle = statistics.median
     return [
         Row(
-            "toy-build", case, "s", middle(seconds), middle(waits), middle(ratios), ratios[0], ratios[-1], GOAL, "ours"
+            "toy-build",
+            case,
+            "s",
+            middle(seconds),
+            middle(waits),
+            middle(ratios),
+            ratios[0],
+            ratios[-1],
+            GOAL,
+            "ours",
         ),
     ]
 
@@ -49,10 +59,8 @@ def main(folder: Path) -> None:
     import langgraph.checkpoint.sqlite
     import langgraph.graph  # noqa: F401
 
-    try:
+    with suppress(ImportError):
         import chromadb  # noqa: F401
-    except ImportError:
-        pass
     from recreate import scaffold
     from recreate.loop import build
     from recreate.optimizers import reflect  # noqa: F401

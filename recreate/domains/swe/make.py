@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,17 +82,13 @@ def make(
         rung = choose()
     file = file or paths.workspace() / "benchmarks" / "swe" / INJECTED
     origin, pristine = _origin(package, version, repo, tuple(requires), tuple(tests), tuple(python_path), file, say)
+    known = _known(file, origin)
+    files = _files(origin, pristine, modules, split, known)
     python = env if env is not None else environment(origin.requires, say)
     _not_installed(origin, pristine, python)
     origin, passing, traced = _measured(origin, pristine, python, rung, say)
-    found = tree.modules(pristine, origin.python_path, origin.tests)
-    unknown = sorted(set(modules) - set(found))
-    if unknown:
-        raise BadInput(
-            f"{origin.name} has no module {unknown[0]}", fix=f"there are: {', '.join(found)}", code="unknown-module"
-        )
     chance = random.Random(f"{seed} {origin.sha256 or origin.digest}")
-    candidates = list(_candidates(pristine, list(modules) or found, traced, passing, chance))
+    candidates = list(_candidates(pristine, files, traced, passing, chance))
     kept, tried = _kept(origin, pristine, python, rung, candidates, passing, n, say)
     if not kept:
         raise BadInput(
@@ -99,7 +96,7 @@ def make(
             fix="take a package with more tests, or another --seed",
             code="no-mutants",
         )
-    bugs = _dealt(origin, kept, split, _known(file, origin))
+    bugs = _dealt(origin, kept, split, known)
     recipe.add(file, origin, bugs)
     cases = [InjectedCase(origin, bug, say) for bug in bugs]
     return Made([case.task() for case in cases], tried, origin.seconds, file)
@@ -181,6 +178,28 @@ def _not_installed(origin: Origin, pristine: Path, env: Path) -> None:
                     fix="leave out the requirement that brings it",
                     code="package-installed",
                 )
+
+
+def _files(
+    origin: Origin, pristine: Path, wanted: Sequence[str], split: Split | None, known: Mapping[str, Split]
+) -> list[str]:
+    """The modules to put bugs into: `wanted`, or all but those whose group has another split than `split`."""
+    found = tree.modules(pristine, origin.python_path, origin.tests)
+    unknown = sorted(set(wanted) - set(found))
+    if unknown:
+        raise BadInput(
+            f"{origin.name} has no module {unknown[0]}", fix=f"there are: {', '.join(found)}", code="unknown-module"
+        )
+    clash = [f for f in found if split is not None and known.get(_group(origin, f), split) != split]
+    both = sorted(set(clash) & set(wanted or clash))
+    if both and (wanted or len(clash) == len(found)):
+        group = _group(origin, both[0])
+        raise BadInput(
+            f"{group} has {known[group]} tasks already: it cannot have {split} tasks",
+            fix=f"--split {known[group]}, or other --modules",
+            code="split-group",
+        )
+    return list(wanted) or [f for f in found if f not in clash]
 
 
 def _measured(
@@ -272,6 +291,8 @@ def _candidates(
                 continue
             own = []
             for mutation in mutations(module, place):
+                if not likely(module, mutation):
+                    continue
                 hit = frozenset(t for t in covering if mutation.line in tests[t])
                 own.append(_Candidate(file, module, place, mutation, hit or covering))
             chance.shuffle(own)
@@ -301,6 +322,21 @@ def _varied(candidates: list[_Candidate]) -> list[_Candidate]:
     return [c for _, c in sorted(keyed, key=lambda k: k[0])]
 
 
+def likely(module: Source, mutation: Mutation) -> bool:
+    """Whether a person might have made this mistake, rather than one that only a machine makes."""
+    start, end, new = mutation.edit
+    old = module.data[start:end].decode("utf-8")
+    line = module.text.split("\n")[mutation.line - 1]
+    before = module.data[:start].decode("utf-8").rsplit("\n", 1)[-1]
+    if mutation.operator == "arguments":
+        return not re.search(r"\b(isinstance|issubclass|super|getattr|setattr|hasattr|type)\($", before)
+    if mutation.operator == "arithmetic" and old.startswith("+"):
+        return re.search(r"\d|len\(|total|count|sum|size|offset", line) is not None
+    if mutation.operator == "returned":
+        return new != "None" or "(" not in old
+    return True
+
+
 def _kept(
     origin: Origin,
     pristine: Path,
@@ -313,21 +349,26 @@ def _kept(
 ) -> tuple[list[Injected], int]:
     """The first `n` mutants that a few tests notice: at most one of a function, no operator too often."""
     kept: list[Injected] = []
-    tried = 0
+    tried = crashes = 0
     operators: Counter[str] = Counter()
     functions: set[tuple[str, str]] = set()
     for candidate in candidates:
         operator, where = candidate.mutation.operator, (candidate.file, candidate.place.name)
         if len(kept) == n or tried >= n * TRIES:
             break
-        if where in functions or operators[operator] > max(1, n // 6):
+        if where in functions or operators[operator] > max(0, n // 8):
             continue
         mutated = meant(candidate.module, candidate.mutation)
         if mutated is None:
             continue
         tried += 1
         bug = _tried(origin, pristine, env, rung, candidate, mutated, passing)
-        if bug is not None:
+        if bug is None:
+            continue
+        # A wrong value is what most bugs give; a crash names its line, and would make most tasks easy.
+        crash = not all(re.match(r"assert|AssertionError|Failed: DID NOT", m) for m in bug.observed.values())
+        if not crash or crashes < max(1, n // 4):
+            crashes += crash
             kept.append(bug)
             functions.add(where)
             operators[operator] += 1
@@ -426,13 +467,6 @@ def _dealt(origin: Origin, kept: list[Injected], split: Split | None, known: Map
     if split is None and any(g.startswith(f"{origin.package}/") and s == "test" for g, s in known.items()):
         split = "test"
     if split is not None:
-        clash = next((b.group for b in kept if known.get(b.group, split) != split), None)
-        if clash:
-            raise BadInput(
-                f"{clash} has {known[clash]} tasks already: it cannot have {split} tasks",
-                fix=f"--split {known[clash]}, or other --modules",
-                code="split-group",
-            )
         return [b.model_copy(update={"split": split}) for b in kept]
     if len({b.group for b in kept}) == 1 and kept[0].group not in known:
         kept = [b.model_copy(update={"group": f"{b.group}.{b.function}"}) for b in kept]

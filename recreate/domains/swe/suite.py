@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from recreate import paths
 from recreate.domains.swe import tree
 from recreate.errors import BadInput, Fault
 from recreate.ports import Limits, Rung, Sandbox
@@ -86,11 +87,32 @@ def opened(
         "PYTHONHASHSEED": "0",
     }
     if suite is not None:
-        inside = [r for r in suite.roots if r not in ("", ".")]
-        # "" is the current folder: a command starts at the top of the sources.
-        variables |= {"PYTHONPATH": ":".join([*inside, "."]), "GIT_PAGER": "cat", "PAGER": "cat"}
-        variables["PYTEST_ADDOPTS"] = "-c /dev/null --rootdir=. -p no:cacheprovider"
-    return rung.open(source=source, mounts=interpreter_mounts(env), env=variables, limits=limits)
+        top = "." if rung.name == "none" else "/work"
+        inside = [f"{top}/{root}" for root in suite.roots if root not in ("", ".")]
+        variables |= {"PYTHONPATH": ":".join([*inside, top]), "GIT_PAGER": "cat", "PAGER": "cat"}
+        # The project's own settings of pytest may ask for plugins that are not here.
+        variables["PYTEST_ADDOPTS"] = f"-c /dev/null --rootdir={top} -p no:cacheprovider"
+    mounts = interpreter_mounts(env)
+    if rung.name != "none":  # which cannot hide anything
+        mounts |= _hidden(env, list(mounts.values()))
+    return rung.open(source=source, mounts=mounts, env=variables, limits=limits)
+
+
+def _hidden(env: Path, shown: Sequence[Path]) -> dict[str, Path]:
+    """An empty folder over the packages of the interpreter that `env` was made from: they may hold the very package
+    that a task is about, mended. Those of the system below /usr stay, as every box shows them."""
+    empty = paths.home() / "swe" / "empty"
+    empty.mkdir(parents=True, exist_ok=True)
+    empty.chmod(0o755)
+    prefixes = [p for p in shown if p.resolve() != env.resolve()]
+    found = [
+        place
+        for prefix in prefixes
+        for name in ("site-packages", "dist-packages")
+        for place in prefix.glob(f"lib/python3*/{name}")
+        if not place.is_symlink() and not env.resolve().is_relative_to(place.resolve())
+    ]
+    return {str(place): empty for place in found}
 
 
 def run(

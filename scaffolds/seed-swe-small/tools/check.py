@@ -15,7 +15,8 @@ ROOT = Path.cwd()
 
 def run(arguments, public):
     """{test id: outcome} of a pytest run, from its short report."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT / public.get("python_path", ".")), "PYTHONDONTWRITEBYTECODE": "1"}
+    paths = os.pathsep.join(str(ROOT / path) for path in public.get("python_path", ["."]))
+    env = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-rA", "--tb=no", "--no-header", "-p", "no:cacheprovider"]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, env=env, check=False)
     found = {}

@@ -56,7 +56,7 @@ def run_tests(public):
                     failures[report.nodeid] = report.longreprtext
 
     files = sorted({name.split("::")[0] for name in public["fail"]})
-    sys.path.insert(0, str(ROOT / public.get("python_path", ".")))
+    sys.path[:0] = [str(ROOT / path) for path in public.get("python_path", ["."])]
     sys.dont_write_bytecode = True
     tracer.start()
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
@@ -89,7 +89,7 @@ def rank(outcomes, covered, fail):
     scores = {}
     for path in sorted({path for path, _ in hits}):
         name = Path(path)
-        if not name.is_relative_to(ROOT) or is_test(name.relative_to(ROOT)):
+        if not name.is_relative_to(ROOT) or name.is_relative_to(sys.prefix) or is_test(name.relative_to(ROOT)):
             continue
         lines = {line: hit for (p, line), hit in hits.items() if p == path}
         for qualname, first, last, body in functions(name):
@@ -103,6 +103,9 @@ def rank(outcomes, covered, fail):
 
 
 def is_test(path):
+    """Tests, reproductions of an issue, and what lies in hidden folders (the tools themselves)."""
+    if any(part.startswith(".") for part in path.parts) or path.name == "reproduce_issue.py":
+        return True
     return any(part in ("test", "tests", "testing") for part in path.parts[:-1]) or path.name.startswith("test")
 
 
