@@ -41,6 +41,7 @@ class Score:
     passed: bool = False
     ending: str = ""
     usage: Usage = field(default_factory=Usage)
+    reused: bool = False
 
 
 def gather(
@@ -76,7 +77,8 @@ def gather(
                     continue
                 score = future.result()
                 scores[score.task, score.repeat] = score
-                shop.say("score", {"phase": phase, "score": score, "spent": shop.ledger.spent})
+                if not score.reused:
+                    shop.say("score", {"phase": phase, "score": score, "spent": shop.ledger.spent})
     if failed is not None:
         raise failed
     return [scores[task.id, repeat] for task, repeat in work]
@@ -205,6 +207,7 @@ def read_score(folder: Path, task: Task, repeat: int) -> Score | None:
         passed=experience.grade.passed,
         ending=experience.trace.ending,
         usage=experience.trace.usage,
+        reused=True,
     )
 
 

@@ -176,7 +176,8 @@ def _project(tmp_path_factory: pytest.TempPathFactory) -> Project:
         patch.chdir(home)
         swe = Swe(data, env=env, say=lambda _: None, patience=1.0)
         project = Project(home, env, repo, data, swe, Task.model_construct(), rung)
-        clamp(project)
+        data.parent.mkdir(parents=True)
+        data.write_text(recipe(repo, "calm"))
         project.task = swe.tasks()[0]
         swe.baseline(project.task, rung)
     return project
@@ -190,16 +191,16 @@ def project(_project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     return _project
 
 
-def clamp(project: Project) -> None:
-    """Write a recipe by hand: `value > high` becomes `value < high`; one of the two tests that notice is hidden."""
+def recipe(repo: Path, path: str) -> str:
+    """By hand: `value > high` becomes `value < high` in clamp; one of the two tests that notice is hidden."""
     from recreate.domains.swe import source
     from recreate.domains.swe.case import content
     from recreate.domains.swe.mutate import mutate
 
-    _, commit, digest = source.snapshot(project.repo)
+    _, commit, digest = source.snapshot(repo)
     mutated = mutate(SUMS, "clamp", "compare", 1)
     assert mutated == SUMS.replace("value > high", "value < high")
-    about = {"name": "calm-1", "package": "calm", "path": "calm", "commit": commit, "digest": digest}
+    about = {"name": "calm-1", "package": "calm", "path": path, "commit": commit, "digest": digest}
     failing = [f"tests/test_sums.py::{t}" for t in ("ClampTest::test_parts", "test_high_is_high")]
     bug = {
         "source": "calm-1",
@@ -215,9 +216,8 @@ def clamp(project: Project) -> None:
         "public": failing[1:],
         "observed": {failing[1]: "assert 4 == 3"},
     }
-    project.data.parent.mkdir(parents=True)
     lines = [{"kind": "source", "tests": ["tests"], **about}, {"kind": "task", **bug}]
-    project.data.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 def _environment(folder: Path) -> Path:

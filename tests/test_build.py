@@ -311,7 +311,8 @@ def test_stopped_by_the_budget_is_exit_3_and_resumes(workspace: Path, capsys: py
         "--budget",
         "22attempts",
     ]
-    assert cli([*flags, "--rounds", "2"]) == 3
+    assert cli([*flags, "--rounds", "2", "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["status"] == "budget"
     assert cli(["resume", "runs/x", "--budget", "90attempts", "--json"]) == 0
     out = capsys.readouterr().out
     assert json.loads(out.splitlines()[-1])["status"] == "done"

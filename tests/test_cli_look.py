@@ -112,12 +112,12 @@ def test_show_tells_one_revision_with_its_diff(ask: Ask, say: Say) -> None:
 
 
 def test_show_tells_an_agent_in_words(ask: Ask, say: Say) -> None:
-    (record,) = ask("show", "tests.toy-Toy")
+    (record,) = ask("show", "toy")
     assert record["digest"] == ask("show", "last")[0]["scaffold"]["digest"]
     assert [lesson["body"] for lesson in record["lessons"]] == [LESSON]
     assert {"agent.toml", "system.md", "workflow.md"} <= {f["path"] for f in record["files"]}
     assert record["agent"]["action"] == "bash"
-    _, out, _ = say("show", "tests.toy-Toy")
+    _, out, _ = say("show", "toy")
     assert "one bash command a turn" in out
     assert LESSON in out
 
@@ -154,7 +154,7 @@ def test_diff_brings_reasons_and_the_verdict_of_a_run_along(ask: Ask, say: Say) 
     for a, b in (
         ("runs/a:seed", f"runs/a:{revision['id'][:5]}"),
         ("seed", "a"),
-        ("seed", "tests.toy-Toy"),
+        ("seed", "toy"),
     ):
         (record,) = ask("diff", a, b)
         assert record["edits"] == revision["edits"]
@@ -180,9 +180,9 @@ def test_diff_of_two_folders_says_what_changed_and_claims_no_reason(ask: Ask, sa
 
 
 def test_an_unknown_agent_or_run_names_the_near_ones(say: Say) -> None:
-    code, _, err = say("diff", "seed", "tests.toy-toy")
+    code, _, err = say("diff", "seed", "toi")
     assert code == 2
-    assert "tests.toy-Toy" in err
+    assert "toy" in err
     assert say("log", "nope")[0] == 2
     assert say("diff", "seed", "runs/a:ffff")[0] == 2
 

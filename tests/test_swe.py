@@ -15,7 +15,7 @@ from recreate.domains.swe.recipe import INJECTED, REAL
 from recreate.errors import BadInput, Fault
 from recreate.ports import Domain, Provable
 from recreate.types import Trace
-from tests.swe_project import FILES, SUMS, Project, _project, project, write
+from tests.swe_project import FILES, SUMS, Project, _project, project, recipe, write
 
 __all__ = ["_project", "project"]
 
@@ -225,10 +225,8 @@ def test_a_repository_that_changed_is_refused_unless_git_has_its_older_state(
     commands = ["init -q", "add -A", "-c user.name=a -c user.email=a@b commit -q -m one"]
     for command in commands:
         subprocess.run(["git", *command.split()], cwd=repo, check=True)
-    file = tmp_path / "benchmarks" / "swe" / INJECTED
-    file.parent.mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    project.make(repo=repo, file=file, n=1, modules=["calm/sums.py"])
+    file = tmp_path / INJECTED
+    file.write_text(recipe(repo, str(repo)))
     assert json.loads(file.read_text().splitlines()[0])["commit"]
     (repo / "calm" / "sums.py").write_text("changed = True\n")
     monkeypatch.setenv("RECREATE_HOME", str(tmp_path / "fresh"))

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
+from recreate.cli.agents import find_agent, seed_for
 from recreate.cli.options import Json, here, with_settings
 from recreate.cli.out import emit, say, show
 from recreate.errors import BadInput, Fault, Interrupted, OutOfBudget
-from recreate.paths import shipped, workspace
+from recreate.paths import workspace
 from recreate.settings import Settings
 from recreate.types import Split
 
@@ -62,6 +63,12 @@ def resume(
     where = workspace()
     folder = find_run(run, where)
     settings = load_run(folder)
+    if not (folder / "seed").is_dir():
+        raise BadInput(
+            f"{here(folder)} is not a build",
+            fix=f"run and bench go on when they are given the same folder: --out {here(folder)}",
+            code="not-a-build",
+        )
     change: dict[str, Any] = {"budget": tuple(budget)} if budget else {}
     if jobs:
         change["jobs"] = jobs
@@ -82,7 +89,7 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     settings = _fit(settings, domain)
     model, price, other, other_price, told = open_models(settings)
     try:
-        seed = seed_for(settings, where, model.name)
+        seed = seed_for(settings, domain.name, where, model.name)
         past = [
             e.trace.usage
             for e in Workspace(where).experiences(domain=settings.domain)
@@ -124,7 +131,7 @@ def run(
 
     folder = run_folder(where, settings if settings.out else settings.model_copy(update={"domain": "run"}))
     with opened(settings, where, folder) as shop:
-        agent = find_scaffold(scaffold, where)
+        agent = find_agent(scaffold, where)
         wanted = [t for t in shop.domain.tasks() if t.id == task]
         if not wanted:
             raise unknown_task(task, [t.id for t in shop.domain.tasks()])
@@ -171,7 +178,7 @@ def bench(
     named = run_folder(
         where, settings if settings.out else settings.model_copy(update={"domain": f"bench-{settings.domain}"})
     )
-    agents = [find_scaffold(name, where) for name in scaffold]
+    agents = [find_agent(name, where) for name in scaffold]
     with opened(settings, where, named, resume=(named / "settings.toml").exists()) as shop:
         cells = []
         wanted: Split = split  # type: ignore[assignment]
@@ -205,15 +212,16 @@ def _build(settings: Settings, where: Path, folder: Path, as_json: bool, *, agai
         shop.settings = _fit(settings, shop.domain)
         seed_folder = folder / "seed"
         if not seed_folder.is_dir():
-            scaffolds.save(seed_for(settings, where, shop.model.name), seed_folder)
+            scaffolds.save(seed_for(settings, shop.domain.name, where, shop.model.name), seed_folder)
         seed = scaffolds.load(seed_folder)
         refuse_if_too_small(shop.settings, seed, shop.price, shop.optimizer_price)
         if not again:
             say(f"run folder {here(folder)}; seed {seed.digest}, model {shop.model.name}, sandbox {shop.rung.name}")
         built = build_loop(shop, seed)
+        domain = shop.domain.name
         shop.journal.add("end", status=built.status, scaffold=built.scaffold.digest)
     seen = Run(folder)
-    target = where / "scaffolds" / settings.domain.replace(":", "-")
+    target = where / "scaffolds" / domain
     agent = built.scaffold.model_copy(update={"name": target.name})
     text = report.readme(agent, seen, built)
     agent = agent.model_copy(update={"files": {**agent.files, "README.md": text}})
@@ -229,8 +237,8 @@ def _build(settings: Settings, where: Path, folder: Path, as_json: bool, *, agai
         for row in record["set_aside"]:
             show(f"set aside: {row['task']}: {row['fault']}")
     if built.status == "budget":
-        say(f"the budget is used; recreate resume {here(folder)} --budget MORE goes on")
-        raise OutOfBudget("stopped by the budget", fix=f"recreate resume {here(folder)} --budget MORE")
+        say(f"stopped by the budget; recreate resume {here(folder)} --budget MORE goes on")
+        raise typer.Exit(OutOfBudget.exit_code)
 
 
 @contextmanager
@@ -274,39 +282,6 @@ def _fit(settings: Settings, domain: Any) -> Settings:
             "validation": max(1, min(settings.validation, len(domain.tasks("validation")))),
         }
     )
-
-
-def seed_for(settings: Settings, where: Path, model: str) -> Any:
-    """The agent to start from: --scaffold, else the domain's own, else a shipped seed.
-
-    A local model gets the seed that was made for small ones, where the domain has one.
-    """
-    from recreate import scaffold as scaffolds
-
-    if settings.scaffold:
-        return find_scaffold(settings.scaffold, where)
-    domain = settings.domain.replace(":", "-")
-    small = [f"seed-{domain}-small"] if model.startswith("local:") else []
-    for name in (domain, *small, f"seed-{domain}", "seed"):
-        for root in (where / "scaffolds", shipped("scaffolds")):
-            if (root / name / "agent.toml").is_file():
-                return scaffolds.load(root / name)
-    raise BadInput("there is no seed scaffold", fix="recreate init makes a workspace with one", code="no-scaffold")
-
-
-def find_scaffold(text: str, where: Path) -> Any:
-    """A scaffold by folder, by name in the workspace or shipped, or `RUN:DIGEST` of a run's lineage."""
-    from recreate import scaffold as scaffolds
-
-    for path in (Path(text), where / "scaffolds" / text, shipped("scaffolds") / text):
-        if (path / "agent.toml").is_file():
-            return scaffolds.load(path)
-    run, colon, digest = text.rpartition(":")
-    if colon and (Path(run) / "scaffold.git").is_dir():
-        from recreate.history import History
-
-        return History(Path(run) / "scaffold.git").read(digest)
-    return scaffolds.load(Path(text))
 
 
 def unknown_task(task: str, known: list[str]) -> BadInput:

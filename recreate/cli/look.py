@@ -11,10 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
+from recreate.cli.agents import find_agent, named_run
 from recreate.cli.options import Json, here
 from recreate.cli.out import emit, say, show
 from recreate.errors import BadInput
-from recreate.paths import shipped, workspace
+from recreate.paths import workspace
 
 traces = typer.Typer(help="What agents did, step by step.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -77,7 +78,7 @@ def show_(
     Example: recreate show last
     """
     where = workspace()
-    folder = _run_folder(what, where)
+    folder = named_run(what, where)
     if folder is None:
         if revision:
             raise BadInput(f"{what!r} is not a run, so it has no revision", fix="recreate show RUN REVISION")
@@ -108,7 +109,7 @@ def diff(
         else:
             say("the files are the same")
         return
-    named = [_run_folder(x.rpartition(":")[0] or x, where) for x in (a, b)]
+    named = [named_run(x.rpartition(":")[0] or x, where) for x in (a, b)]
     newest = sorted((where / "runs").glob("*/settings.toml"), key=lambda p: p.stat().st_mtime, reverse=True)
     runs = [r for r in named if r] or [p.parent for p in newest[:RUNS]]
     edits, verdict = _between(before, after, runs)
@@ -124,73 +125,6 @@ def diff(
 
 
 # ------------------------------------------------------------------------------------------- agents and runs
-
-
-def find_agent(text: str, where: Path) -> Any:
-    """A scaffold: a folder, a name in the workspace or shipped, `RUN:DIGEST`, `RUN:seed`, or a run's last kept.
-
-    Raises BadInput that lists the near names.
-    """
-    import difflib
-
-    from recreate import scaffold as scaffolds
-    from recreate.history import History
-    from recreate.run import Run
-
-    for path in (Path(text), where / "scaffolds" / text, shipped("scaffolds") / text):
-        if (path / "agent.toml").is_file() or (path.is_dir() and not (path / "settings.toml").is_file()):
-            return scaffolds.load(path)
-    name, colon, digest = text.rpartition(":")
-    folder = _run_folder(name if colon else text, where)
-    if folder is None:
-        known = sorted(
-            {
-                p.parent.name
-                for root in (where, shipped("scaffolds").parent)
-                for p in root.glob("scaffolds/*/agent.toml")
-            }
-        )
-        runs = sorted(p.parent.name for p in (where / "runs").glob("*/settings.toml"))
-        near = difflib.get_close_matches(text, [*known, *runs], 1, 0.5)
-        raise BadInput(
-            f"there is no scaffold or run {text!r}",
-            fix=f"did you mean {near[0]!r}?" if near else f"scaffolds: {', '.join(known) or 'none'}; or RUN:DIGEST",
-            code="no-scaffold",
-        )
-    run = Run(folder)
-    seed = scaffolds.load(folder / "seed") if (folder / "seed").is_dir() else None
-    if colon and digest == "seed":
-        if seed is None:
-            raise BadInput(f"{text!r}: this run has no seed", fix="recreate show RUN shows what it has")
-        return seed
-    revisions = run.revisions()
-    known_digests = [r.id for r in revisions] + ([seed.digest] if seed else [])
-    if not colon:
-        kept = [r.id for r in revisions if r.kept]
-        wanted = kept[-1:] or known_digests[-1:]
-    else:
-        wanted = [d for d in dict.fromkeys(known_digests) if digest and d.startswith(digest)]
-    if len(wanted) != 1:
-        raise BadInput(
-            f"{len(wanted)} revisions of {here(folder)} begin with {digest!r}" if colon else f"{text} holds no agent",
-            fix=f"there are: {', '.join(known_digests) or 'none'}",
-            code="no-revision",
-        )
-    if seed is not None and wanted[0] == seed.digest:
-        return seed
-    return History(folder / "scaffold.git").read(wanted[0])
-
-
-def _run_folder(text: str, where: Path) -> Path | None:
-    """The run folder that `text` names, or None when it names none."""
-    from recreate.run import find_run
-
-    try:
-        return find_run(text, where) if text else None
-    except BadInput:
-        if text == "last":
-            raise
-        return None
 
 
 def _revision(record: Mapping[str, Any]) -> Any:

@@ -45,9 +45,7 @@ class LiteLLM:
         self.timeout = timeout
         self.api_base = api_base
         self._schema: bool | None = None
-        provider = (
-            model.partition("/")[0] if "/" in model else str((facts(model) or {}).get("litellm_provider", ""))
-        )
+        provider = model.partition("/")[0] if "/" in model else str((facts(model) or {}).get("litellm_provider", ""))
         variable, there = key_variable(provider)
         if variable and not there and not api_base:
             raise _no_key(model, [variable])
@@ -129,9 +127,7 @@ class LiteLLM:
         if isinstance(e, kinds.NotFoundError):
             return Refused(text, fix="check the model's name: litellm:PROVIDER/NAME", code="unknown-model")
         if isinstance(e, kinds.ContextWindowExceededError):
-            return Refused(
-                text, fix="shorten the prompt, or use a model with a larger context", code="context-length"
-            )
+            return Refused(text, fix="shorten the prompt, or use a model with a larger context", code="context-length")
         status = getattr(e, "status_code", None)
         status = status if isinstance(status, int) else 0
         passing = (
@@ -145,9 +141,7 @@ class LiteLLM:
             code = "timeout" if isinstance(e, kinds.Timeout) else f"http-{status or 503}"
             return Transient(text, fix="try again later", code=code, after=_after(e))
         if isinstance(e, kinds.BadRequestError) or 400 <= status < 500:
-            return Refused(
-                text, fix="the provider will not serve this request as it is", code=f"http-{status or 400}"
-            )
+            return Refused(text, fix="the provider will not serve this request as it is", code=f"http-{status or 400}")
         return Fault(f"{text} ({type(e).__name__})", fix="see the provider's words above", code="model-fault")
 
 

@@ -174,9 +174,7 @@ class OpenAI:
         )
         return self._exchange("POST", head + body, timeout)
 
-    def _exchange(
-        self, method: str, request: bytes, timeout: float
-    ) -> tuple[int, str, http.client.HTTPMessage, bytes]:
+    def _exchange(self, method: str, request: bytes, timeout: float) -> tuple[int, str, http.client.HTTPMessage, bytes]:
         while True:
             wire, kept = self._wires.take()
             answer: http.client.HTTPResponse | None = None

@@ -108,9 +108,7 @@ class Scripted:
     def close(self) -> None:
         pass
 
-    def _answer(
-        self, i: int, row: Mapping[str, Any], messages: Sequence[Message], params: Mapping[str, Any]
-    ) -> Reply:
+    def _answer(self, i: int, row: Mapping[str, Any], messages: Sequence[Message], params: Mapping[str, Any]) -> Reply:
         begun = time.perf_counter()
         if row.get("delay_ms"):
             time.sleep(row["delay_ms"] / 1000)

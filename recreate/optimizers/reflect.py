@@ -185,13 +185,13 @@ def merge(scaffold: Scaffold, ideas: Sequence[Idea], found: Mapping[str, Any], m
             continue
         evidence = tuple(dict.fromkeys(e for n in used for e in left[n].evidence))
         place = read_place(row)
-        idea = replace(place, evidence=evidence) if place else None
-        edit = to_edit(scaffold, idea) if idea else None
-        if idea is None or edit is None or materials.complain(scaffold, [edit]):
+        joined = replace(place, evidence=evidence) if place else None
+        edit = to_edit(scaffold, joined) if joined else None
+        if joined is None or edit is None or materials.complain(scaffold, [edit]):
             continue  # the ideas it was made of stay as they were
         for n in used:
             left.pop(n)
-        out.append(idea)
+        out.append(joined)
     return [*out, *left.values()]
 
 

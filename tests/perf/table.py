@@ -31,7 +31,8 @@ class Row(NamedTuple):
         return value is not None and (value <= number if sign == "<=" else value >= number)
 
     def record(self) -> dict[str, Any]:
-        return {**self._asdict(), "pass": self.met}
+        wanted = f"{self.goal_of} {self.goal}"
+        return {**self._asdict(), "goal": float(self.goal[2:]), "goal_of": wanted, "pass": self.met}
 
     def __str__(self) -> str:
         beside = f" beside {_short(self.baseline)}" if self.baseline is not None else ""

@@ -97,8 +97,9 @@ def rank(outcomes, covered, fail):
             if inside and last - first < LONGEST:
                 score = max(ef / math.sqrt(len(failing) * (ef + ep)) for ef, ep in inside)
                 scores[(str(name.relative_to(ROOT)), qualname, first, last)] = score
-    # of two functions with the same score the shorter one says more
-    ranked = sorted(scores, key=lambda k: (-round(scores[k], 6), k[3] - k[2], k))
+    # of two functions with the same score the longer one has more that can be wrong: with it the bug is among the
+    # first three in 19 of 24 train tasks, with the shorter one in 17
+    ranked = sorted(scores, key=lambda k: (-round(scores[k], 6), k[2] - k[3], k))
     return failing, ranked
 
 
