@@ -82,9 +82,7 @@ def read_agent(text: str) -> tuple[Agent | None, list[tuple[int, str]]]:
     faults = _unknown(raw, Agent, text, ())
     schema = raw.get("schema", SCHEMA)
     if isinstance(schema, int) and schema > SCHEMA:
-        faults.append(
-            (key_line(text, ("schema",)), f"schema {schema} is newer than this recreate reads ({SCHEMA})")
-        )
+        faults.append((key_line(text, ("schema",)), f"schema {schema} is newer than this recreate reads ({SCHEMA})"))
     try:
         agent = Agent.model_validate(raw)
     except ValidationError as e:
@@ -96,9 +94,7 @@ def read_agent(text: str) -> tuple[Agent | None, list[tuple[int, str]]]:
     return (None if faults else agent), sorted(faults)
 
 
-def _unknown(
-    raw: Mapping[str, Any], kind: type[BaseModel], text: str, under: tuple[str, ...]
-) -> list[tuple[int, str]]:
+def _unknown(raw: Mapping[str, Any], kind: type[BaseModel], text: str, under: tuple[str, ...]) -> list[tuple[int, str]]:
     known = [f.alias or name for name, f in kind.model_fields.items()]
     faults = []
     for key, value in raw.items():

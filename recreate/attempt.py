@@ -287,9 +287,7 @@ def cut_middle(text: str, limit: int, dropped: int = 0) -> str:
         return text
     half = limit // 2
     gone = len(text) - 2 * half + dropped
-    return (
-        f"{text[:half]}\n[... {gone} characters left out here; print less, or a part at a time ...]\n{text[-half:]}"
-    )
+    return f"{text[:half]}\n[... {gone} characters left out here; print less, or a part at a time ...]\n{text[-half:]}"
 
 
 def executable(text: str) -> bytes:

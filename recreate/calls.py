@@ -90,9 +90,7 @@ class Calls:
 
 def spent(reply: Reply) -> Usage:
     """What one reply cost."""
-    return Usage(
-        calls=1, tokens_in=reply.tokens_in, tokens_out=reply.tokens_out, usd=reply.usd, seconds=reply.latency
-    )
+    return Usage(calls=1, tokens_in=reply.tokens_in, tokens_out=reply.tokens_out, usd=reply.usd, seconds=reply.latency)
 
 
 def tokens_bound(messages: Sequence[Message]) -> int:

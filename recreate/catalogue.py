@@ -96,9 +96,7 @@ class Catalogue:
         """The line of an experience, read from its file and verified; None when there is none."""
         for _ in range(2):
             row = self._with(
-                lambda db: db.execute(
-                    "select file, at, length, sum from experiences where id = ?", (id,)
-                ).fetchone()
+                lambda db: db.execute("select file, at, length, sum from experiences where id = ?", (id,)).fetchone()
             )
             if row is None:
                 return None

@@ -43,9 +43,7 @@ class HeldOut:
 
     def _new(self, entries: Iterable[Held]) -> list[Held]:
         _, groups, tasks = self.read()
-        unknown = {
-            (e.group, e.task): e for e in entries if (e.group and e.group not in groups) or e.task not in tasks
-        }
+        unknown = {(e.group, e.task): e for e in entries if (e.group and e.group not in groups) or e.task not in tasks}
         return list(unknown.values())
 
     def read(self) -> tuple[str, frozenset[str], frozenset[str]]:

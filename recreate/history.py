@@ -122,9 +122,7 @@ class History:
     def _open(self) -> None:
         if not (self.path / "HEAD").exists():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._git(
-                "init", "--quiet", "--bare", "--template=", "--object-format=sha1", "-b", "main", str(self.path)
-            )
+            self._git("init", "--quiet", "--bare", "--template=", "--object-format=sha1", "-b", "main", str(self.path))
         elif not self._mine:
             # one build at a time writes here, so a lock that is there now was left by one that was killed
             for lock in [*self.path.glob("*.lock"), *(self.path / "refs").rglob("*.lock")]:
@@ -194,13 +192,9 @@ class History:
             "-c",
             "core.logAllRefUpdates=false",
         ]
-        done = subprocess.run(
-            [*command, *arguments], input=stdin, capture_output=True, env=environment, check=False
-        )
+        done = subprocess.run([*command, *arguments], input=stdin, capture_output=True, env=environment, check=False)
         if done.returncode:
-            lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or [
-                f"exit status {done.returncode}"
-            ]
+            lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit status {done.returncode}"]
             raise Fault(
                 f"git {arguments[0]} failed in {self.path}: {lines[0]}",
                 fix="check that the disk has space and the folder can be written, then resume the run",

@@ -199,9 +199,7 @@ def _bound(code: str) -> set[str]:
 def _ordinary() -> frozenset[str]:
     """Words of English and of programming: those of Python's own documentation, which comes with it."""
     said = [str(part.__doc__) for part in _library_parts()]
-    said += [
-        str(member.__doc__) for part in _library_parts() for member in vars(part).values() if isroutine(member)
-    ]
+    said += [str(member.__doc__) for part in _library_parts() for member in vars(part).values() if isroutine(member)]
     try:
         from pydoc_data.topics import topics
 
@@ -262,9 +260,7 @@ def _library() -> frozenset[str]:
 def _pythons(word: str) -> bool:
     """A name of Python or its library, or one that every test suite has."""
     dunder = word.startswith("__") and word.endswith("__")
-    return (
-        dunder or word.casefold() in _library() or word.casefold() in ("pytest", "test", "tests", "src", "python")
-    )
+    return dunder or word.casefold() in _library() or word.casefold() in ("pytest", "test", "tests", "src", "python")
 
 
 # ------------------------------------------------------------------------------------------- quotations

@@ -46,9 +46,7 @@ class Budget(Record):
             unit = match[3] if match[3] in UNITS else match[3] + "s"
             name, value = UNITS[unit], float(match[1]) * _SCALE[match[2]]
             if value <= 0:
-                raise BadInput(
-                    f"a budget of {text} pays for nothing", fix="give a number above 0", code="bad-budget"
-                )
+                raise BadInput(f"a budget of {text} pays for nothing", fix="give a number above 0", code="bad-budget")
             caps[name] = min(value, caps.get(name, value))
         return cls(
             usd=caps.get("usd"),

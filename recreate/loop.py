@@ -162,9 +162,7 @@ class _Build:
     def propose(self, state: State) -> State:
         current = self.scaffold(state["scaffold"])
         experiences = [e for id in state["experiences"] if (e := self.experience(id)) is not None]
-        key = digest(
-            ["proposal", current.digest, state["round"], state["experiences"], self.shop.settings.optimizer]
-        )
+        key = digest(["proposal", current.digest, state["round"], state["experiences"], self.shop.settings.optimizer])
         known = next((r for r in self.shop.journal.records("proposal") if r["attempt"] == key), None)
         if known is not None:
             return {"edits": known["edits"]}
@@ -234,9 +232,7 @@ class _Build:
             made.append(edit)
         return (child, made, faults) if child.digest != current.digest else (current, [], faults)
 
-    def complain(
-        self, scaffold: Scaffold, edits: Sequence[Edit], experiences: Mapping[str, Experience]
-    ) -> list[str]:
+    def complain(self, scaffold: Scaffold, edits: Sequence[Edit], experiences: Mapping[str, Experience]) -> list[str]:
         """Why edits cannot be used: they cite what is not there, do not apply, break the agent, or leak a task."""
         faults = uncited(edits, experiences)
         if faults:

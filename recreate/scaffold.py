@@ -354,9 +354,7 @@ def _walk(root: Path) -> list[str]:
                 continue
             if entry.is_symlink():
                 if not at.resolve().is_relative_to(inside):
-                    raise _bad(
-                        at, "is a link that leads outside the scaffold", "put a copy of the file in its place"
-                    )
+                    raise _bad(at, "is a link that leads outside the scaffold", "put a copy of the file in its place")
                 if at.is_dir():
                     raise _bad(at, "is a link to a folder", "put the files themselves in its place")
             if entry.is_dir():
@@ -422,9 +420,7 @@ def save(scaffold: Scaffold, path: Path | str) -> None:
         else:
             _swap(scaffold, beside, root)
     except OSError as e:
-        raise Fault(
-            f"cannot write {root}: {e.strerror}", fix="free space or check permissions, then again"
-        ) from None
+        raise Fault(f"cannot write {root}: {e.strerror}", fix="free space or check permissions, then again") from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 

@@ -30,7 +30,7 @@ class Models(Part):
     optimizer: str = ""
     optimizer_price: str = ""
     threads: int = Field(default=0, ge=0)
-    timeout: float = Field(default=300.0, gt=0)
+    timeout: float = Field(default=0.0, ge=0)
     retries: int = Field(default=3, ge=0, le=10)
 
 
@@ -85,9 +85,7 @@ def addresses(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, 
     return found
 
 
-def load(
-    workspace: Path, flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
-) -> Settings:
+def load(workspace: Path, flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """The settings in force in a workspace. Raises BadInput naming where a wrong value stands."""
     values: dict[str, Any] = {}
     file = workspace / "recreate.toml"

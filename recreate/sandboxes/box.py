@@ -267,9 +267,7 @@ def _mounts(mounts: Mapping[str, Path]) -> dict[str, Path]:
         if not inside.startswith("/") or ".." in inside.split("/") or inside.strip("/") == "":
             raise BadInput(f"{inside!r} is not a place for a mount", fix="give an absolute path", code="bad-mount")
         if not outside.exists():
-            raise BadInput(
-                f"{outside} cannot be mounted: it does not exist", fix="check the path", code="bad-mount"
-            )
+            raise BadInput(f"{outside} cannot be mounted: it does not exist", fix="check the path", code="bad-mount")
         place = Path(inside)
         if any(place.is_relative_to(taken) for taken in _TAKEN) or str(place) in _WHOLE:
             raise BadInput(f"nothing can be mounted at {inside}", fix="choose another path", code="bad-mount")

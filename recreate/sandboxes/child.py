@@ -99,9 +99,7 @@ class Tail:
 class Child:
     """A started command. `finish` sees it through; `kill` may be called from another thread."""
 
-    def __init__(
-        self, rung: str, argv: Sequence[bytes], stdin: bytes, keep: int, ours: bool, give: int = -1
-    ) -> None:
+    def __init__(self, rung: str, argv: Sequence[bytes], stdin: bytes, keep: int, ours: bool, give: int = -1) -> None:
         """`ours`: the command has no pid namespace of its own, so it is ended by its process group.
 
         `give`: a descriptor that the rung reads, or -1.

@@ -84,9 +84,7 @@ def delete(folder: Path) -> None:
     except (OSError, RecursionError):
         # chmod 000 folders, or nesting deeper than a path or the stack: coreutils walk with descriptors.
         for argv in (["chmod", "-R", "u+rwX", "--"], ["rm", "-rf", "--"]):
-            subprocess.run(
-                [*argv, str(folder)], stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd="/"
-            )
+            subprocess.run([*argv, str(folder)], stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd="/")
         if folder.is_dir():
             raise Fault(
                 f"cannot delete the sandbox folder {folder}", fix=f"delete it by hand: rm -rf {folder}"
@@ -285,9 +283,7 @@ def _path_only(name: str, parent: int, path: str) -> int:
     handle = os.open(name, _PATH_ONLY, dir_fd=parent)
     if stat.S_ISLNK(os.fstat(handle).st_mode):
         os.close(handle)
-        raise BadInput(
-            f"{path!r} in a box leads through a link", fix="name the file the link points to", code="link"
-        )
+        raise BadInput(f"{path!r} in a box leads through a link", fix="name the file the link points to", code="link")
     return handle
 
 

@@ -66,9 +66,7 @@ class Unshare:
         """See `recreate.ports.Rung`. Raises BadInput when the probe says no, Fault when the host fails."""
         way, why = _way()
         if why:
-            raise BadInput(
-                f"the unshare sandbox does not work here: {why}", fix="recreate doctor", code="no-sandbox"
-            )
+            raise BadInput(f"the unshare sandbox does not work here: {why}", fix="recreate doctor", code="no-sandbox")
         return Box(self, drop=way == "drop", source=source, mounts=mounts, env=env, limits=limits)
 
     def argv(self, box: Box, command: Sequence[bytes], seccomp: int) -> list[bytes]:
@@ -143,9 +141,7 @@ def _skeleton(box: Box) -> str:
         if Path("/proc", name).exists():
             there = _quoted(root / "proc" / name)
             text += f"{there} {there} none bind,ro,nosuid,nodev,noexec 0 0\n"
-    return (
-        text + f"devpts {_quoted(root / 'dev/pts')} devpts newinstance,ptmxmode=0666,mode=620,nosuid,noexec 0 0\n"
-    )
+    return text + f"devpts {_quoted(root / 'dev/pts')} devpts newinstance,ptmxmode=0666,mode=620,nosuid,noexec 0 0\n"
 
 
 def _quoted(path: Path) -> str:

@@ -76,9 +76,7 @@ class RealCase:
         )
         named = f"This is the Python package {bug.package}, version {bug.before}."
         prompt = f"{named}\n\n{bug.prompt.strip()}{shown}\n\n{how}"
-        return Task(
-            id=bug.task, domain="swe", prompt=prompt, split=bug.split, group=bug.group, facts=bug.model_dump()
-        )
+        return Task(id=bug.task, domain="swe", prompt=prompt, split=bug.split, group=bug.group, facts=bug.model_dump())
 
     def _before(self) -> Path:
         return sources.release(self.bug.package, self.bug.before, self.bug.before_sha256, self._say)
@@ -196,9 +194,7 @@ class InjectedCase:
         def build(fresh: Path) -> None:
             tree.copy(self.pristine(), fresh)
             tree.write(fresh, {self.bug.file: self._mutated()})
-            hidden = {tree.function_of(t) for t in self.fail_to_pass} - {
-                tree.function_of(t) for t in self.bug.public
-            }
+            hidden = {tree.function_of(t) for t in self.fail_to_pass} - {tree.function_of(t) for t in self.bug.public}
             for file in files_of(hidden):
                 functions = [h.split("::")[1:] for h in hidden if h.startswith(file + "::")]
                 left, missing = tree.cut((fresh / file).read_bytes().decode("utf-8"), functions)

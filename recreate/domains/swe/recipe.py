@@ -159,9 +159,7 @@ def add(file: Path, origin: Origin, tasks: list[Injected]) -> None:
     lines = []
     for name, source in sorted(sources.items()):
         own = sorted((t for t in kept if t.source == name), key=lambda t: t.id)
-        lines += (
-            [source.model_dump_json(exclude_defaults=False), *(t.model_dump_json() for t in own)] if own else []
-        )
+        lines += [source.model_dump_json(exclude_defaults=False), *(t.model_dump_json() for t in own)] if own else []
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_name(f".{file.name}.new")
     fresh.write_text("".join(line + "\n" for line in lines), encoding="utf-8")

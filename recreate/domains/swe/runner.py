@@ -59,9 +59,7 @@ class Recorder:
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         only = self._order["only"] and set(self._order["only"])
         dropped = set(self._order["deselect"])
-        items[:] = [
-            i for i in items if not ({i.nodeid, i.nodeid.partition("::")[0], _function(i.nodeid)} & dropped)
-        ]
+        items[:] = [i for i in items if not ({i.nodeid, i.nodeid.partition("::")[0], _function(i.nodeid)} & dropped)]
         if only:
             items[:] = [i for i in items if i.nodeid in only]
         if self._order["canary"]:

@@ -74,9 +74,7 @@ def program_digest() -> str:
     return digest(program(), 8)
 
 
-def opened(
-    rung: Rung, source: Path, env: Path, suite: Suite | None = None, limits: Limits | None = None
-) -> Sandbox:
+def opened(rung: Rung, source: Path, env: Path, suite: Suite | None = None, limits: Limits | None = None) -> Sandbox:
     """A fresh box with a copy of `source` and the Python of the environment `env` first on PATH.
 
     With `suite`, it is a box to work in: pytest and coverage find the sources by themselves.
@@ -236,13 +234,10 @@ def _canaries(
     alive = [
         c
         for c in canaries
-        if [p for p in phases.get(c, []) if p[0] == "call"] != [("call", "failed")]
-        or token not in messages.get(c, "")
+        if [p for p in phases.get(c, []) if p[0] == "call"] != [("call", "failed")] or token not in messages.get(c, "")
     ]
     if alive:
-        return (
-            f"{len(alive)} of {len(canaries)} tests that must fail did not: the tested code interferes with pytest"
-        )
+        return f"{len(alive)} of {len(canaries)} tests that must fail did not: the tested code interferes with pytest"
     if unguarded:
         return f"no test that must fail ran in {', '.join(sorted(unguarded)[:3])}"
     return ""
