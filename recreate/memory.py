@@ -11,7 +11,6 @@ as. That is asked of the index and then asked again of each experience found, as
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,11 +25,12 @@ from recreate.embedders import default_embedder, named
 from recreate.errors import BadInput
 from recreate.held_out import Held, HeldOut
 from recreate.index import Document, Index, Sources
+from recreate.journal import encode
 from recreate.lesson import read_lesson
 from recreate.ports import Embedder, Hit
 from recreate.redact import redact, redact_fields
-from recreate.store import append, fault, locked, make, seal
-from recreate.types import Experience, Lesson, Task, digest
+from recreate.store import append, fault, locked, make, seal, seal_text
+from recreate.types import SCHEMA, Experience, Lesson, Task, digest
 
 READERS = ("optimizer", "agent", "human")
 GRAINS = ("experience", "step", "lesson")
@@ -76,6 +76,8 @@ class Workspace:
         self.progress = progress
         self._embedder = embedder
         self._index: Index | None = None
+        self._left: dict[Path, tuple[int, int]] = {}
+        self._added: set[str] = set()
 
     # the files
 
@@ -88,17 +90,22 @@ class Workspace:
         if not experiences:
             return
         self.held_out.add(Held(e.group, e.task, e.split, e.domain) for e in experiences)
-        folders = {domain: self._experiences(domain) for domain in sorted({e.domain for e in experiences})}
+        new = [(e.id, self._experiences(e.domain) / _file(e.run), _sealed(e)) for e in experiences]
+        paths = {path for _, path, _ in new}
+        for path in paths:
+            if not path.exists():
+                make(path.parent, ignored=True)
         with locked(self.folder):
-            self.catalogue.refresh()
-            known = self.catalogue.knows([e.id for e in experiences])
+            known = self._known([id for id, _, _ in new], paths)
             by_file: dict[Path, list[bytes]] = {}
-            for e in experiences:
-                if e.id not in known:
-                    known.add(e.id)
-                    by_file.setdefault(folders[e.domain] / _file(e.run), []).append(seal({"experience": _plain(e)}))
-            for path, sealed in by_file.items():
-                append(path, sealed)
+            for id, path, sealed in new:
+                if id not in known:
+                    known.add(id)
+                    by_file.setdefault(path, []).append(sealed)
+            for path, lines in by_file.items():
+                append(path, lines)
+                self._left[path] = _stamp(path)
+            self._added.update(id for id, _, _ in new)
 
     def get(self, id: str, reader: str = "human") -> Experience | None:
         """The experience with this id; None when there is none, or none that the reader may see."""
@@ -266,6 +273,15 @@ class Workspace:
 
     # inside
 
+    def _known(self, ids: Sequence[str], paths: Iterable[Path]) -> set[str]:
+        """Those of the ids that are recorded. Reading what this process itself wrote last is spared."""
+        if len(self._added) > 1000 or any(self._left.get(path) != _stamp(path) for path in paths):
+            self._left.clear()
+            self._added.clear()
+            self.catalogue.refresh()
+            self._left.update((path, _stamp(path)) for path in paths)
+        return self.catalogue.knows([id for id in ids if id not in self._added]) | (self._added & set(ids))
+
     def _scope(self, reader: str) -> _Scope:
         if reader not in READERS:
             raise BadInput(f"no reader is called {reader!r}", fix=f"one of: {', '.join(READERS)}")
@@ -357,15 +373,13 @@ class Workspace:
         return Hit(id=key, grain="lesson", score=score, split="train", text=text, facts=facts)
 
     def _experiences(self, domain: str) -> Path:
-        """The folder of a domain's experiences, made."""
+        """The folder of a domain's experiences."""
         if not _NAME.fullmatch(domain) or domain == "index":
             raise BadInput(
                 f"{domain!r} cannot be a domain: it names a folder",
                 fix="letters, digits, `.`, `_` and `-`, and not `index`",
             )
-        folder = self.folder / domain / "experiences"
-        make(folder, ignored=True)
-        return folder
+        return self.folder / domain / "experiences"
 
 
 class _Nobody:
@@ -378,21 +392,30 @@ class _Nobody:
         raise AssertionError("stats embeds nothing")
 
 
+def _stamp(path: Path) -> tuple[int, int]:
+    """What changes whenever somebody writes the file."""
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return stat.st_size, stat.st_mtime_ns
+
+
 def _file(run: str) -> str:
     """One file a run, so that builds side by side do not wait for each other's disk and a run can be deleted."""
     return f"{run}.jsonl" if _NAME.fullmatch(run) else f"run-{digest(run)}.jsonl" if run else "no-run.jsonl"
 
 
-def _plain(e: Experience) -> dict[str, Any]:
-    """The record to be written, keys masked."""
-    record = e.model_dump(mode="json")
-    text = json.dumps(record, ensure_ascii=False)
+def _sealed(e: Experience) -> bytes:
+    """The line to be written, keys masked."""
+    text = encode({"experience": e, "schema": SCHEMA})
     if redact(text) == text:
-        return record
+        return seal_text(text)
+    record = e.model_dump(mode="json")
     plain: dict[str, Any] = redact_fields(record, keep=IDENTITY)
     for name in ("attempt", "task", "scaffold", "model", "ending"):
         plain["trace"][name] = record["trace"][name]
-    return plain
+    return seal({"experience": plain})
 
 
 def _parse(filters: Mapping[str, Any] | None) -> dict[str, list[Any]]:

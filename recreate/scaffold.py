@@ -137,10 +137,12 @@ class Scaffold(Record):
         Raises TypeError for a variable no template has, BadInput (file, line) when the template fails.
         """
         known = VARIABLES[template]
-        if strange := sorted(set(variables) - set(known)):
+        if strange := sorted(variables.keys() - known):
             raise TypeError(f"{template}.md has no variable {', '.join(strange)}; it has {', '.join(known)}")
-        given = {key: _plain(key, value) for key, value in variables.items()}
-        return render_text(f"{template}.md", self.source(template), {**self.own, **given})
+        given = {**self.own}
+        for key, value in variables.items():
+            given[key] = value if type(value) in (int, str) else _plain(key, value)
+        return render_text(f"{template}.md", self.source(template), given)
 
 
 def variables_example(template: Template, before: Sequence[str] = ()) -> dict[str, Any]:

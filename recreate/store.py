@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recreate.errors import BadInput, Fault
-from recreate.journal import unseal
+from recreate.journal import encode, unseal
 from recreate.types import SCHEMA
 
 
@@ -32,8 +31,12 @@ class Line(NamedTuple):
 
 def seal(record: Mapping[str, Any]) -> bytes:
     """One line, as `journal.unseal` reads it. Unlike the journal's, its keys were masked field by field before."""
-    body = json.dumps({**record, "schema": SCHEMA}, ensure_ascii=False, separators=(",", ":"))
-    data = body.encode("utf-8", "surrogatepass")
+    return seal_text(encode({**record, "schema": SCHEMA}))
+
+
+def seal_text(text: str) -> bytes:
+    """The same of a record that is JSON already, `schema` and all."""
+    data = text.encode("utf-8", "surrogatepass")
     return data[:-1] + b',"sum":"%08x"}\n' % zlib.crc32(data)
 
 
@@ -115,10 +118,12 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def append(path: Path, data: Sequence[bytes], *, mend: bool = False) -> None:
-    """Append whole lines and put them on the disk; all of them or, when the disk is full, none.
+    """Append whole lines; all of them or, when the disk is full, none. Like the journal's they survive a kill of
+    the process, not a power cut: an fsync takes 10 ms, and all attempts would wait for it in turn.
 
     The caller holds the lock. A torn end left by a killed writer is closed by a newline, so that it stays a
-    damaged line of its own; with `mend` it is cut off. Raises Fault naming the folder.
+    damaged line of its own; with `mend` it is cut off, and the lines are put on the disk at once: a file that must
+    not lose any. Raises Fault naming the folder.
     """
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     try:
@@ -138,7 +143,8 @@ def append(path: Path, data: Sequence[bytes], *, mend: bool = False) -> None:
             view = memoryview(block)
             while view:
                 view = view[os.write(handle, view) :]
-            os.fsync(handle)
+            if mend:
+                os.fsync(handle)
         except OSError:
             os.ftruncate(handle, size)
             raise

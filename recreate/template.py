@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError, nodes
@@ -76,6 +77,9 @@ _METHODS = (
 )
 
 
+_OF_A_DICT = frozenset(dir(dict))
+
+
 class _Bounded(ImmutableSandboxedEnvironment):
     """The sandbox with bounds: what could make a huge value from a small template is refused."""
 
@@ -104,6 +108,11 @@ class _Bounded(ImmutableSandboxedEnvironment):
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         return _Metered().visit(super()._parse(source, name, filename))  # type: ignore[no-any-return]
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        if type(obj) is dict and attribute in obj and attribute not in _OF_A_DICT:
+            return obj[attribute]  # what the sandbox would find too, after an exception
+        return super().getattr(obj, attribute)
 
     def wrap_str_format(self, value: Any) -> None:
         """No `str.format`: it pads without end. Answering None lets `is_safe_attribute` refuse it."""
@@ -134,12 +143,12 @@ class _Bounded(ImmutableSandboxedEnvironment):
 
 
 def _join(parts: Iterable[str], by: str = "") -> str:
-    kept, size = [], 0
-    for part in parts:
-        size += len(part) + len(by)
+    kept, size, rest = list[str](), 0, iter(parts)
+    while some := list(islice(rest, 32)):
+        size += sum(map(len, some)) + len(by) * len(some)
         if size > MAX_TEXT:
             raise _TooMuch(f"it makes more than {MAX_TEXT} characters")
-        kept.append(part)
+        kept += some
     return by.join(kept)
 
 
@@ -203,10 +212,81 @@ def _compile(file: str, source: str) -> Compiled:
     return Compiled.from_code(_ENVIRONMENT, code, _ENVIRONMENT.globals, None)
 
 
+class _Plain:
+    """A template of texts, `{{ name }}`, `{{ name.key }}` and ifs on these, as an observation mostly is.
+
+    One is rendered after each step, and Jinja's preparations would cost as much as a call's other bookkeeping.
+    Whatever Jinja has an opinion about (a missing variable, a list, a length) is a KeyError: it is then asked.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.parts = self._read(parse_template(source).body)
+
+    def _read(self, found: Iterable[nodes.Node]) -> list[Any]:
+        """Texts as str, variables as their path, an if as [path, then, otherwise]."""
+        parts: list[Any] = []
+        for node in found:
+            if isinstance(node, nodes.Output):
+                parts += [n.data if isinstance(n, nodes.TemplateData) else self._path(n) for n in node.nodes]
+            elif isinstance(node, nodes.If) and not node.elif_:
+                parts.append([self._path(node.test), self._read(node.body), self._read(node.else_)])
+            else:
+                raise KeyError(node)
+        return parts
+
+    def _path(self, node: nodes.Node) -> tuple[str, ...]:
+        if isinstance(node, nodes.Name):
+            return (node.name,)
+        if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name) and node.attr not in _OF_A_DICT:
+            return (node.node.name, node.attr)
+        raise KeyError(node)
+
+    def render(self, variables: Mapping[str, Any]) -> str:
+        said: list[str] = []
+        self._say(self.parts, variables, said)
+        if sum(map(len, said)) > MAX_TEXT:
+            raise KeyError(MAX_TEXT)
+        return "".join(said)
+
+    def _say(self, parts: Iterable[Any], variables: Mapping[str, Any], said: list[str]) -> None:
+        for part in parts:
+            if type(part) is str:
+                said.append(part)
+            elif type(part) is tuple:
+                said.append(str(self._value(part, variables)))
+            else:
+                test, then, otherwise = part
+                self._say(then if self._value(test, variables) else otherwise, variables, said)
+
+    def _value(self, path: tuple[str, ...], variables: Mapping[str, Any]) -> str | int | float:
+        value = variables[path[0]]
+        if len(path) == 2:
+            if type(value) is not dict:
+                raise KeyError(path)
+            value = value[path[1]]
+        if type(value) not in (str, int, float, bool):
+            raise KeyError(path)
+        return value  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=512)
+def _plain(source: str) -> _Plain | None:
+    try:
+        return _Plain(source)
+    except (KeyError, TemplateError, RecursionError):
+        return None
+
+
 def render_text(file: str, source: str, variables: Mapping[str, Any]) -> str:
     """Render one template. Raises BadInput (code `bad-template`) that names file and line."""
+    plain = _plain(source)
+    if plain is not None:
+        try:
+            return plain.render(variables)
+        except KeyError:
+            pass
     try:
-        return _compile(file, source).render({**variables, "_tick": _Meter().tick})
+        return _compile(file, source).render(variables, _tick=_Meter().tick)
     except (
         TemplateError,
         ArithmeticError,

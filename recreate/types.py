@@ -41,8 +41,7 @@ def digest(value: Any, length: int = 16) -> str:
 
     Every id in recreate is made by this: same inputs, same id.
     """
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_plain)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]
+    return hashlib.sha256(_canonical(value).encode("utf-8", "surrogatepass")).hexdigest()[:length]
 
 
 def _plain(value: Any) -> Any:
@@ -55,11 +54,19 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_plain).encode
+
+
 class Record(BaseModel):
     """A frozen record that keeps unknown fields and carries `schema`."""
 
     model_config = ConfigDict(
-        frozen=True, extra="allow", validate_by_name=True, validate_by_alias=True, serialize_by_alias=True
+        frozen=True,
+        extra="allow",
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+        ser_json_inf_nan="constants",
     )
     schema_: int = Field(default=SCHEMA, alias="schema")
 

@@ -10,8 +10,11 @@ import contextlib
 import email.utils
 import errno
 import http.client
+import io
 import json
+import operator
 import os
+import re
 import socket
 import ssl
 import threading
@@ -20,6 +23,8 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
+
+from pydantic_core import from_json, to_json
 
 from recreate.errors import BadInput, Fault, Refused, Transient
 from recreate.models.price import price_of
@@ -33,6 +38,11 @@ _SENT_ON = ("temperature", "top_p", "max_tokens", "seed", "stop", "logprobs", "t
 _FINISHES = ("stop", "length", "tool_calls")
 _KEYS = ("OPENAI_API_KEY", "LLM_API_KEY")
 _STALE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
+_BLOCK = 65536
+_ROLE_AND_CONTENT = operator.itemgetter("role", "content")
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,12})[ \t]*(?=\r\n)")
+_KEPT = re.compile(rb"\r\nconnection:[ \t]*keep-alive[ \t]*(?=\r\n)")
+_NO_HEADERS = http.client.HTTPMessage()
 _TOO_LONG = (
     "context length",
     "context_length",
@@ -115,7 +125,7 @@ class OpenAI:
         encoded = self._encode(messages)
         for _ in range(1 + len(_SENT_ON)):  # each round more is left out, at the endpoint's wish
             rest, schema = self._rest(params)
-            status, reason, headers, raw = self._post(encoded + rest, call, timeout)
+            status, reason, headers, raw = self._post(encoded, rest, call, timeout)
             if status == 200:
                 return self._read(raw, messages, time.perf_counter() - begun)
             if status not in (400, 422) or not self._give_way(raw, rest, schema):
@@ -127,23 +137,24 @@ class OpenAI:
 
     # what is sent
 
-    def _encode(self, messages: Sequence[Message]) -> bytes:
-        """`{"messages": [...],` from the pieces this thread sent last time: a transcript only grows at its end."""
-        before: dict[tuple[str, str], bytes] = getattr(self._sent, "pieces", {})
-        now: dict[tuple[str, str], bytes] = {}
-        pieces = []
-        for m in messages:
-            key = (m["role"], m["content"])
-            if len(m) != 2 or not isinstance(key[1], str):
-                pieces.append(json.dumps(m).encode())
-                continue
-            piece = before.get(key)
-            if piece is None:
-                piece = _piece(*key)
-            now[key] = piece
-            pieces.append(piece)
-        self._sent.pieces = now
-        return b'{"messages":[' + b",".join(pieces) + b"],"
+    def _encode(self, messages: Sequence[Message]) -> bytes | bytearray:
+        """`{"messages":[...],`; what this thread sent last is not encoded again: a transcript grows at its end."""
+        if sum(map(len, messages)) != 2 * len(messages):
+            return b'{"messages":' + json.dumps(list(messages)).encode() + b","
+        keys = list(map(_ROLE_AND_CONTENT, messages))
+        before: list[Any] = getattr(self._sent, "keys", [])
+        if before and keys[: len(before)] == before:
+            sent: bytearray = self._sent.text
+            self._sent.keys = []  # until it is whole again
+            sent[-2:] = b""
+        else:
+            before, sent = [], bytearray(b'{"messages":[')
+        for key in keys[len(before) :]:
+            sent += b"" if sent.endswith(b"[") else b","
+            sent += _piece(*key)
+        sent += b"],"
+        self._sent.keys, self._sent.text = keys, sent
+        return sent
 
     def _rest(self, params: Mapping[str, Any]) -> tuple[bytes, str]:
         """The body's other fields, and the digest of the schema asked for ('' for none)."""
@@ -162,17 +173,19 @@ class OpenAI:
             body["response_format"] = {"type": "json_schema", "json_schema": wrapped}
         else:
             asked = ""
-        return json.dumps(body).encode()[1:], asked
+        return to_json(body)[1:], asked
 
-    def _post(self, body: bytes, call: Call, timeout: float) -> tuple[int, str, http.client.HTTPMessage, bytes]:
+    def _post(
+        self, body: bytes | bytearray, rest: bytes, call: Call, timeout: float
+    ) -> tuple[int, str, http.client.HTTPMessage, bytes]:
         path = f"{self._base}/chat/completions"
         head = b"POST %s HTTP/1.1\r\n%sx-recreate-call: %s\r\nContent-Length: %d\r\n\r\n" % (
             self._wires.target(path).encode("ascii", "replace"),
             self._head,
             call.id.encode("ascii", "replace").replace(b"\r", b"").replace(b"\n", b""),
-            len(body),
+            len(body) + len(rest),
         )
-        return self._exchange("POST", head + body, timeout)
+        return self._exchange("POST", b"".join((head, body, rest)), timeout)
 
     def _exchange(self, method: str, request: bytes, timeout: float) -> tuple[int, str, http.client.HTTPMessage, bytes]:
         while True:
@@ -183,11 +196,17 @@ class OpenAI:
                 if wire.sock is None:
                     wire.timeout = min(CONNECT_SECONDS, timeout)
                     wire.connect()
-                wire.sock.settimeout(timeout)
+                if wire.sock.gettimeout() != timeout:
+                    wire.sock.settimeout(timeout)
                 wire.sock.sendall(request)
-                answer = http.client.HTTPResponse(wire.sock, method=method)
+                first = wire.sock.recv(_BLOCK)
+                begun = bool(first)
+                raw = _plain(wire.sock, first)
+                if raw is not None:
+                    whole = True
+                    return 200, "OK", _NO_HEADERS, raw
+                answer = http.client.HTTPResponse(_Begun(wire.sock, first), method=method)  # type: ignore[arg-type]
                 answer.begin()
-                begun = True
                 raw = answer.read()
                 whole = not answer.will_close
             except (OSError, http.client.HTTPException) as e:
@@ -207,7 +226,7 @@ class OpenAI:
 
     def _read(self, raw: bytes, messages: Sequence[Message], latency: float) -> Reply:
         try:
-            body = json.loads(raw)
+            body = _parse(raw)
             choice = body["choices"][0]
             content = choice["message"].get("content")
             if isinstance(content, list):  # some gateways answer in parts
@@ -407,10 +426,63 @@ def _proxy(scheme: str, host: str) -> str | None:
     return None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(scheme)
 
 
+def _parse(raw: bytes) -> Any:
+    try:
+        return from_json(raw)
+    except ValueError:  # half of a surrogate pair, which a model may well cut off at its last token
+        return json.loads(raw)
+
+
+def _plain(wire: socket.socket, first: bytes) -> bytes | None:
+    """The body of the answer that `first` begins, when it is the common kind: 200, its length said, kept open.
+
+    None leaves it to http.client, whose reading of headers takes longer than all the rest of a call.
+    """
+    end = first.find(b"\r\n\r\n")
+    if end < 0 or not first.startswith(b"HTTP/1.1 200"):
+        return None
+    found = _LENGTH.findall(head := first[: end + 2].lower())
+    if len(found) != 1 or b"\r\ntransfer-encoding:" in head or b"\r\nconnection:" in _KEPT.sub(b"", head):
+        return None
+    size = int(found[0])
+    if len(first) == end + 4 + size:
+        return first[end + 4 :]
+    if len(first) > end + 4 + size:
+        return None
+    raw = bytearray(first[end + 4 :])
+    while len(raw) < size:
+        block = wire.recv(min(size - len(raw), 1 << 20))
+        if not block:
+            raise http.client.IncompleteRead(bytes(raw), size - len(raw))
+        raw += block
+    return bytes(raw)
+
+
+class _Begun(io.RawIOBase):
+    """A socket of which a part was read, as http.client wants to have it."""
+
+    def __init__(self, wire: socket.socket, first: bytes) -> None:
+        self.wire, self.first = wire, memoryview(first)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self.first:
+            return self.wire.recv_into(buffer)
+        size = min(len(buffer), len(self.first))
+        buffer[:size], self.first = self.first[:size], self.first[size:]
+        return size
+
+
 def _piece(role: str, content: str) -> bytes:
-    if not content.isascii():  # a lone surrogate, from a program's broken output, is taken by no JSON parser
+    # a lone surrogate, from a program's broken output, is taken by no JSON parser
+    if isinstance(content, str) and not content.isascii():
         content = content.encode("utf-8", "replace").decode()
-    return f'{{"role":{json.dumps(role)},"content":{json.dumps(content)}}}'.encode("ascii")
+    return to_json({"role": role, "content": content})
 
 
 def _after(headers: http.client.HTTPMessage) -> float | None:

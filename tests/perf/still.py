@@ -26,7 +26,7 @@ REPLY = (
 )
 """About 300 characters, as an agent's turn has."""
 
-_LINE = 'File "/work/src/parser.py", line {}, in parse: assert tokens[-1] == "\\n", (len(tokens), {!r})\n'
+_LINE = 'File "src/lib/parser.py", line {}, in parse: assert tokens[-1] == "\\n", (len(tokens), {!r})\n'
 OUTPUTS = tuple("".join(_LINE.format(n * 17 + k, "x" * (k * 3 % 11)) for k in range(5 + n % 5)) for n in range(16))
 """What commands print: 450 to 1,000 characters."""
 

@@ -13,7 +13,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 ROOT = Path.cwd()
-SHOWN, LONGEST = 3, 90
+SHOWN, LONGEST = 3, 70
 
 
 def functions(path):
