@@ -66,19 +66,7 @@ def judge(
     old, new = _means(before, pairs), _means(after, pairs)
     tasks = len(old)
     if not tasks:
-        return Verdict(
-            before=None,
-            after=None,
-            diff=None,
-            lo=None,
-            hi=None,
-            p=None,
-            tasks=0,
-            repeats=0,
-            dropped=dropped,
-            verdict="undecided",
-            reason="no task was scored on both sides",
-        )
+        return unjudged("undecided", "no task was scored on both sides", dropped)
     differences, scale = _units([new[task] - old[task] for task in old])
     total = sum(differences)
     p, reach = _flips(sorted(abs(d) for d in differences if d), abs(total), alpha, seed)
@@ -116,6 +104,12 @@ def judge(
         reason=reason,
         dropped=dropped,
     )
+
+
+def unjudged(verdict: Decision, reason: str, dropped: int = 0) -> Verdict:
+    """A verdict without scores: nothing was compared, and why."""
+    nothing: dict[str, Any] = dict.fromkeys(("before", "after", "diff", "lo", "hi", "p"))
+    return Verdict(**nothing, tasks=0, repeats=0, dropped=dropped, verdict=verdict, reason=reason)
 
 
 def judge_files(before: Path | str, after: Path | str, *, alpha: float = 0.10, seed: int = 0) -> Verdict:

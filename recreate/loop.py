@@ -22,7 +22,7 @@ from recreate.errors import BadInput, Missing, OutOfBudget
 from recreate.evidence import uncited
 from recreate.gather import Score, gather, read_experience
 from recreate.history import History
-from recreate.judge import MIN_TASKS, judge
+from recreate.judge import MIN_TASKS, judge, unjudged
 from recreate.leak import leaks
 from recreate.optimizers.materials import Materials
 from recreate.plug import find
@@ -193,7 +193,7 @@ class _Build:
         self.known[child.digest] = child
         wrong = [f"{f.file}:{f.line}: {f.message}" for f in check(child, self.shop.rung)]
         if wrong:
-            verdict = _unjudged("not-better", "the check failed: " + "; ".join(wrong))
+            verdict = unjudged("not-better", "the check failed: " + "; ".join(wrong))
         else:
             self.afford(len(self.validation) * self.shop.settings.repeats)
             self.shop.say("candidate", {"edits": made})
@@ -247,7 +247,9 @@ class _Build:
                 return [f"{edit.path}: exactly this was tried before and did not help; propose something else"]
         seen = {e.task for e in experiences.values()}
         tasks = [t for t in self.train if t.id in seen]
-        return broken or leaks(edits, scaffold, tasks, [])
+        # what was handed in names the places of one task; whole traces are left out, since what the environment says
+        # (a command, a format) is just what there is to learn
+        return broken or leaks(edits, scaffold, tasks, [e.trace.answer for e in experiences.values()])
 
     def materials(self, key: str, experiences: Sequence[Experience]) -> Materials:
         by_id = {e.id: e for e in experiences}
@@ -285,11 +287,11 @@ class _Build:
         except OutOfBudget:
             if before.digest != after.digest:
                 raise
-            return _unjudged("undecided", "the budget ended before validation did")
+            return unjudged("undecided", "the budget ended before validation did")
         if before.digest == after.digest:
             held = [s.score for s in a if s.score is not None]
             mean = sum(held) / len(held) if held else None
-            verdict = _unjudged("undecided", "nothing was kept: before and after are the same agent")
+            verdict = unjudged("undecided", "nothing was kept: before and after are the same agent")
             return verdict.model_copy(
                 update={
                     "before": mean,
@@ -359,18 +361,3 @@ def _same(edit: Edit, tried: Sequence[Edit]) -> bool:
 
 def _by_task(scores: Sequence[Score]) -> dict[tuple[str, int], float | None]:
     return {(s.task, s.repeat): s.score for s in scores}
-
-
-def _unjudged(verdict: Any, reason: str) -> Verdict:
-    return Verdict(
-        before=None,
-        after=None,
-        diff=None,
-        lo=None,
-        hi=None,
-        p=None,
-        tasks=0,
-        repeats=0,
-        verdict=verdict,
-        reason=reason,
-    )

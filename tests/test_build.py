@@ -220,24 +220,15 @@ def test_the_report_counts_what_is_really_there(go: Go) -> None:
 # ------------------------------------------------------------------------------------------------ the command
 
 
+def build_toy(model: str) -> list[str]:
+    return ["build", "--domain", "tests.toy:Toy", "--memory.embedder", "hashed", "--model", model]
+
+
 def test_the_command_prints_one_object_and_leaves_an_agent(
     workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = write_script(workspace / "s.jsonl")
-    code = cli(
-        [
-            "build",
-            "--domain",
-            "tests.toy:Toy",
-            "--model",
-            model,
-            "--memory.embedder",
-            "hashed",
-            "--out",
-            "runs/x",
-            "--json",
-        ]
-    )
+    code = cli([*build_toy(model), "--out", "runs/x", "--json"])
     out = capsys.readouterr().out
     record = json.loads(out)
     assert code == 0
@@ -254,18 +245,7 @@ def test_a_second_build_on_the_same_folder_says_how_to_go_on(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = write_script(workspace / "s.jsonl")
-    flags = [
-        "build",
-        "--domain",
-        "tests.toy:Toy",
-        "--model",
-        model,
-        "--memory.embedder",
-        "hashed",
-        "--out",
-        "runs/x",
-        "--json",
-    ]
+    flags = [*build_toy(model), "--out", "runs/x", "--json"]
     assert cli(flags) == 0
     capsys.readouterr()
     assert cli(flags) == 2
@@ -278,18 +258,7 @@ def test_a_budget_too_small_for_one_proposal_names_the_number_it_takes(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = write_script(workspace / "s.jsonl")
-    flags = [
-        "build",
-        "--domain",
-        "tests.toy:Toy",
-        "--model",
-        model,
-        "--memory.embedder",
-        "hashed",
-        "--budget",
-        "10attempts",
-        "--json",
-    ]
+    flags = [*build_toy(model), "--budget", "10attempts", "--json"]
     assert cli(flags) == 2
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["code"] == "budget-too-small"
@@ -298,19 +267,7 @@ def test_a_budget_too_small_for_one_proposal_names_the_number_it_takes(
 
 def test_stopped_by_the_budget_is_exit_3_and_resumes(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = write_script(workspace / "s.jsonl")
-    flags = [
-        "build",
-        "--domain",
-        "tests.toy:Toy",
-        "--model",
-        model,
-        "--memory.embedder",
-        "hashed",
-        "--out",
-        "runs/x",
-        "--budget",
-        "22attempts",
-    ]
+    flags = [*build_toy(model), "--out", "runs/x", "--budget", "22attempts"]
     assert cli([*flags, "--rounds", "2", "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["status"] == "budget"
     assert cli(["resume", "runs/x", "--budget", "90attempts", "--json"]) == 0

@@ -130,8 +130,11 @@ def test_the_distilled_update_keeps_rejects_and_merges_with_all_evidence() -> No
     assert [(k.text, [e.experience for e in k.evidence]) for k in kept] == [("A and B", ["e1", "e2"]), ("D", ["e4"])]
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda x: st.lists(x, max_size=3)
-                    | st.dictionaries(st.sampled_from(["update", "rejected", "ideas", "idea", "file", "text"]), x)))  # fmt: skip
+KEYS = st.sampled_from(["update", "rejected", "ideas", "idea", "file", "text"])
+PLAIN = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
+
+
+@given(st.recursive(PLAIN, lambda x: st.lists(x, max_size=3) | st.dictionaries(KEYS, x)))
 def test_whatever_is_distilled_no_idea_gets_lost_that_was_not_rejected(reply: Any) -> None:
     ideas = [idea("A"), idea("B")]
     found = reply if isinstance(reply, dict) else {"update": reply, "rejected": []}

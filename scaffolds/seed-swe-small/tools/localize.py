@@ -126,6 +126,10 @@ def clip(text, most):
     return text[: most // 2] + "\n    ...\n" + text[-most // 2 :]
 
 
+def indent(text):
+    return "\n".join("    " + line for line in text.splitlines())
+
+
 def main():
     if "--help" in sys.argv:
         print(__doc__)
@@ -141,13 +145,16 @@ def main():
     (ROOT / ".recreate" / "suspects.json").write_text(json.dumps(suspects[:12]))
     if failing:
         name = failing[0]
-        print(f"# The failing test\n```python\n{clip(test_source(name), 1600)}\n```\n")
-        print(f"# How it fails\n```\n{clip(failures.get(name, ''), 1400)}\n```\n")
-    print("# The functions most likely at fault")
+        # no ```python here: a small model takes the first such block for what it is to write again
+        print(f"# A test that fails, and is right\n{indent(clip(test_source(name), 1600))}\n")
+        print(f"# How it fails\n{indent(clip(failures.get(name, ''), 1400))}\n")
+    print("# The functions of the package that it runs; one of them has the bug")
     for found in suspects[:SHOWN]:
         lines = (ROOT / found["file"]).read_text("utf-8", "replace").splitlines()
         source = "\n".join(lines[found["first"] - 1 : found["last"]])
         print(f"## `{found['name']}` in {found['file']}\n```python\n{source}\n```")
+    names = ", ".join(f"`{found['name'].rpartition('.')[2]}`" for found in suspects[:SHOWN])
+    print(f"\nOne of {names} has the bug.")
 
 
 if __name__ == "__main__":
