@@ -241,7 +241,7 @@ def test_an_unknown_trace_is_bad_input(say: Say) -> None:
 def test_long_texts_are_folded_errors_marked_and_nothing_moves_the_cursor(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from recreate.cli.look import _tell
+    from recreate.cli.traces import _tell
     from recreate.types import Experience, Grade, Step, Trace
 
     long = "start " + "x" * 5000 + " end"

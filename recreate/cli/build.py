@@ -92,7 +92,7 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         seed = seed_for(settings, domain.name, where, model.name)
         past = [
             e.trace.usage
-            for e in Workspace(where).experiences(domain=settings.domain)
+            for e in Workspace(where).experiences(domain=domain.name)
             if e.trace.model == model.name and e.digest == seed.digest
         ]
         made = planning.plan(settings, seed, price, other_price, past)

@@ -1,0 +1,295 @@
+"""traces list, show, search: what agents did, step by step, told to a person or as JSON."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from recreate.cli.options import Json
+from recreate.cli.out import emit, say, show
+from recreate.errors import BadInput
+from recreate.paths import workspace
+
+app = typer.Typer(help="What agents did, step by step.", no_args_is_help=True, rich_markup_mode=None)
+
+FOLD = 1200
+"""Characters of one text that `traces show` prints; --full prints all."""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What an agent printed must not move the cursor of whoever reads it."""
+
+
+Domain = Annotated[str, typer.Option("--domain", help="Of one domain.")]
+SplitOption = Annotated[str, typer.Option("--split", help="train, validation or test.")]
+Passed = Annotated[bool | None, typer.Option("--passed/--failed", help="Only those.")]
+TaskOption = Annotated[str, typer.Option("--task", help="Of one task.")]
+
+
+@app.command("list")
+def traces_list(
+    run: Annotated[str, typer.Argument(help="A run folder or `last`; default: the workspace's memory.")] = "",
+    domain: Domain = "",
+    split: SplitOption = "",
+    passed: Passed = None,
+    task: TaskOption = "",
+    as_json: Json = False,
+) -> None:
+    """List attempts: of a run, or of everything that was lived through in this workspace.
+
+    Example: recreate traces list last --failed --split train
+    """
+    filters = _filters(domain, split, passed, task)
+    where, told = workspace(), 0
+    if as_json:
+        for experience in _experiences(run, filters, where):
+            emit(trace_record(experience))
+        return
+    for row in _rows(run, filters, where):
+        told += 1
+        mark = "passed" if row["passed"] else "failed"
+        show(
+            f"{row['id']}  {mark} {row['score']:.2f}  {row['split']:<10}  {row['ending']:<9}  "
+            f"{row['steps']:>3} steps  {row['task']}"
+        )
+    if not told:
+        say("no attempt is like that" if filters else "no attempt has ended here yet")
+
+
+@app.command("show")
+def traces_show(
+    id: Annotated[str, typer.Argument(metavar="ID", help="An attempt's id, or the beginning of it.")],
+    run: Annotated[str, typer.Option("--run", help="Look in this run only; default: memory, then all runs.")] = "",
+    full: Annotated[bool, typer.Option("--full", help="Every text whole.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show one attempt: each step, what went wrong in it, and the grader's words.
+
+    Example: recreate traces show 3f2a --full
+    """
+    experience = _find_experience(id, run, workspace())
+    if as_json:
+        emit(trace_record(experience))
+        return
+    _tell(experience, full)
+
+
+@app.command("search")
+def traces_search(
+    text: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Words that must all be there, in any case.")],
+    domain: Domain = "",
+    split: SplitOption = "",
+    passed: Passed = None,
+    task: TaskOption = "",
+    k: Annotated[int, typer.Option("-k", help="At most so many places.", min=1)] = 20,
+    as_json: Json = False,
+) -> None:
+    """Find attempts by the words in them. `recreate memory recall` finds them by meaning.
+
+    Example: recreate traces search AssertionError --failed
+    """
+    from recreate.memory import Workspace
+
+    memory = Workspace(workspace())
+    words = " ".join(text)
+    filters = {**_filters(domain, split, passed, task), "grain": ["experience", "step"]}
+    hits: dict[str, list[Any]] = {}
+    for hit in memory.search(words, filters, k=k):
+        hits.setdefault(hit.experience, []).append(hit)
+    for id, found in hits.items():
+        experience = memory.get(id)
+        if experience is None:
+            continue
+        places = [{"step": hit.step, "text": _around(_place(experience, hit.step), text)} for hit in found]
+        if as_json:
+            emit({**trace_record(experience), "matches": places})
+            continue
+        show(f"{id}  {'passed' if experience.grade.passed else 'failed'}  {experience.split}  {experience.task}")
+        for place in places:
+            at = "the task or the grade" if place["step"] is None else f"step {place['step']}"
+            show(f"    {at}: {place['text']}")
+    if not hits:
+        say(f"no attempt in memory has the words {words!r}")
+
+
+def trace_record(experience: Any) -> dict[str, Any]:
+    """An experience as `traces --json` prints it."""
+    trace, grade = experience.trace, experience.grade
+    return {
+        "experience": experience.id,
+        "task": experience.task,
+        "group": experience.group,
+        "split": experience.split,
+        "domain": experience.domain,
+        "digest": experience.digest,
+        "model": trace.model,
+        "repeat": trace.repeat,
+        "run": experience.run,
+        "ending": trace.ending,
+        "limit": trace.limit,
+        "passed": grade.passed,
+        "score": grade.score,
+        "prompt": experience.prompt,
+        "steps": [s.model_dump(mode="json") for s in trace.steps],
+        "answer": trace.answer,
+        "usage": trace.usage.model_dump(mode="json"),
+        "evidence": grade.evidence,
+    }
+
+
+def _filters(domain: str, split: str, passed: bool | None, task: str) -> dict[str, Any]:
+    if split and split not in ("train", "validation", "test"):
+        raise BadInput(f"there is no split {split!r}", fix="--split train, validation or test", code="bad-split")
+    wanted: dict[str, Any] = {k: v for k, v in (("domain", domain), ("split", split), ("task", task)) if v}
+    if passed is not None:
+        wanted["passed"] = passed
+    return wanted
+
+
+def _rows(run: str, filters: Mapping[str, Any], where: Path) -> Iterable[dict[str, Any]]:
+    """id and facts of the attempts that match, without their steps where memory lists them."""
+    from recreate.memory import Workspace
+
+    if not run:
+        yield from Workspace(where).facts(filters)
+        return
+    for e in _experiences(run, filters, where):
+        yield {
+            "id": e.id,
+            "passed": e.grade.passed,
+            "score": e.grade.score,
+            "split": e.split,
+            "ending": e.trace.ending,
+            "steps": len(e.trace.steps),
+            "task": e.task,
+        }
+
+
+def _experiences(run: str, filters: Mapping[str, Any], where: Path) -> Iterator[Any]:
+    """The attempts that match, whole, one in memory at a time."""
+    from recreate.gather import read_experience
+    from recreate.memory import Workspace
+    from recreate.run import Run, find_run
+
+    if not run:
+        memory = Workspace(where)
+        for row in memory.facts(filters):
+            found = memory.get(row["id"])
+            if found is not None:
+                yield found
+        return
+    seen = Run(find_run(run, where))
+    for record in seen.records("experience"):
+        if any(k in record and record[k] != v for k, v in filters.items()):
+            continue
+        found = read_experience(seen.folder / "attempts" / record["attempt"])
+        if found is not None and found.domain == filters.get("domain", found.domain):
+            yield found
+
+
+def _find_experience(id: str, run: str, where: Path) -> Any:
+    """By id or unique beginning, in memory and then in the runs. Raises BadInput."""
+    from recreate.memory import Workspace
+    from recreate.run import Run, find_run
+
+    if run:
+        return Run(find_run(run, where)).experience(id)
+    memory = Workspace(where)
+    found = memory.get(id)
+    if found is not None:
+        return found
+    known = [row["id"] for row in memory.facts() if id and row["id"].startswith(id)]
+    if len(known) == 1 and (found := memory.get(known[0])) is not None:
+        return found
+    runs = [p.parent for p in (where / "runs").glob("*/settings.toml") if any((p.parent / "attempts").glob(f"{id}*"))]
+    if not known and len(runs) >= 1 and id:
+        return Run(max(runs, key=lambda p: p.stat().st_mtime)).experience(id)
+    raise BadInput(
+        f"{len(known) or 'no'} attempts begin with {id!r}",
+        fix=f"one of {', '.join(known[:5])}" if known else "recreate traces list shows them",
+        code="no-attempt",
+    )
+
+
+def _tell(experience: Any, full: bool) -> None:
+    """An attempt for a person to read."""
+    trace, grade = experience.trace, experience.grade
+    outcome = "passed" if grade.passed else "failed"
+    usage = trace.usage
+    show(f"{experience.id}  {outcome} ({grade.score:g})  {experience.task}  ({experience.split})")
+    show(
+        f"agent {experience.digest} with {trace.model}, repeat {trace.repeat}; {trace.ending}"
+        f"{' by the limit on ' + trace.limit if trace.limit else ''}; {usage.calls} calls, "
+        f"{usage.tokens_in + usage.tokens_out:,} tokens, ${usage.usd:.4f}"
+    )
+    if trace.fault:
+        show(_red(f"fault of ours: {trace.fault}"))
+    show(_head("task"))
+    show(_fold(experience.prompt, full))
+    for step in trace.steps:
+        sample = f", sample {step.sample}" if trace.steps[-1].sample else ""
+        if step.kind == "before":
+            show(_head(f"step {step.step}{sample}: {step.action} ran before the first turn", _wrong(step)))
+        else:
+            show(_head(f"step {step.step}{sample}", _wrong(step)))
+            show(_fold(step.reply, full))
+        if step.action and step.action not in step.reply and step.kind != "before":
+            show(f"$ {_fold(step.action, full)}")
+        if step.output:
+            show("->")
+            show(_fold(step.output, full))
+    if trace.answer:
+        show(_head("handed in"))
+        show(_fold(trace.answer, full))
+    show(_head(f"grade: {outcome} ({grade.score:g})", "" if grade.passed else "failed"))
+    show(_fold(grade.evidence, full, 4 * FOLD))
+
+
+def _wrong(step: Any) -> str:
+    if step.kind == "malformed":
+        return "the reply could not be read"
+    return f"exit status {step.status}" if step.status else ""
+
+
+def _head(text: str, wrong: str = "") -> str:
+    line = f"\n--- {text}"
+    return _red(f"{line}  ! {wrong}") if wrong else line
+
+
+def _red(text: str) -> str:
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    return f"\033[31m{text}\033[0m"
+
+
+def _fold(text: str, full: bool, limit: int = FOLD) -> str:
+    """Head and tail of a long text, and how much was left out between; control characters are spelled out."""
+    text = _CONTROL.sub(lambda m: repr(m[0])[1:-1], text.rstrip().replace("\r\n", "\n"))
+    if full or len(text) <= limit:
+        return text
+    head, tail = text[: limit * 2 // 3], text[-limit // 3 :]
+    return f"{head}\n[... {len(text) - len(head) - len(tail):,} characters; --full shows them ...]\n{tail}"
+
+
+def _place(experience: Any, step: int | None) -> str:
+    """Where a hit is: one step's texts, or the task's and the grader's."""
+    if step is None:
+        parts = [experience.task, experience.prompt, experience.trace.answer, experience.grade.evidence]
+        return "\n".join(parts)
+    s = experience.trace.steps[step]
+    return "\n".join([s.reply, s.action, s.output, s.observation])
+
+
+def _around(text: str, words: Sequence[str], width: int = 160) -> str:
+    """The surroundings of the first of the words, in one line."""
+    low = text.casefold()
+    places = [at for word in " ".join(words).casefold().split() if (at := low.find(word)) >= 0]
+    at = min(places, default=0)
+    start = max(0, at - width // 3)
+    line = " ".join(text[start : start + width].split())
+    return ("..." if start else "") + line + ("..." if start + width < len(text) else "")

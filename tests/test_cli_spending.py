@@ -1,0 +1,80 @@
+"""plan, run and bench: what they print and what they may touch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recreate.cli import run as cli
+from tests.toy import write_script
+
+TOY = ["--domain", "tests.toy:Toy"]
+
+
+@pytest.fixture
+def model(workspace: Path) -> list[str]:
+    return ["--model", write_script(workspace / "s.jsonl")]
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+    capsys.readouterr()
+    assert cli([*arguments, "--json"]) == code
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_plan_says_what_a_build_takes_and_spends_nothing(
+    workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = printed(capsys, "plan", *TOY, *model, "--rounds", "2", "--budget", "25attempts")
+    # 8 validation tasks for the seed and for each of two candidates, and two batches of four
+    assert plan["attempts"] == 8 * 3 + 4 * 2
+    assert plan["proposals"] == 1
+    assert 0 < plan["detectable_gain"] <= 1
+    assert {"calls", "usd", "minutes", "tokens"} <= plan.keys()
+    assert not (workspace / "runs").exists()
+
+
+def test_a_plan_learns_from_attempts_made_here(
+    workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "guess" in printed(capsys, "plan", *TOY, *model)["source"]
+    assert cli(["build", *TOY, *model, "--rounds", "0", "--scaffold", "seed"]) == 0
+    plan = printed(capsys, "plan", "--scaffold", "seed", *TOY, *model)
+    assert "mean of 8 attempts" in plan["source"]
+    assert plan["calls"] == plan["attempts"] * 2 + 4 * 2
+
+
+def test_one_agent_attempts_one_task(workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed(capsys, "run", "seed", "toy:train:1", *TOY, *model)
+    assert (found["ending"], found["score"], found["passed"], found["steps"]) == ("submitted", 0.0, False, 2)
+    assert found["usage"]["calls"] == 2
+    shown = printed(capsys, "traces", "show", found["experience"])
+    assert shown["task"] == "toy:train:1"
+
+
+def test_the_test_split_opens_only_in_bench_and_each_opening_is_counted(
+    workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["bench", *TOY, *model, "--scaffold", "seed", "--split"]
+    assert printed(capsys, *flags, "validation", "--out", "runs/v")["test_openings"] == 0
+    first = printed(capsys, *flags, "test", "--out", "runs/a")
+    assert first["test_openings"] == 1
+    cell = first["cells"][0]
+    assert (cell["n"], cell["repeats"], cell["mean"], cell["usd"]) == (6, 1, 0.0, 0.0)
+    assert cell["lo"] <= cell["mean"] <= cell["hi"]
+    # the same run folder again is the same opening, and nothing is paid for twice
+    again = printed(capsys, *flags, "test", "--out", "runs/a")
+    assert again["test_openings"] == 1
+    assert again["cells"] == first["cells"]
+    assert printed(capsys, *flags, "test", "--out", "runs/b")["test_openings"] == 2
+
+
+def test_a_bench_is_not_resumed_as_a_build(
+    workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli(["bench", *TOY, *model, "--scaffold", "seed", "--out", "runs/v"]) == 0
+    assert printed(capsys, "resume", "runs/v", code=2)["error"]["code"] == "not-a-build"
