@@ -56,7 +56,7 @@ class Settings(Part):
     sandbox: str = ""
     price: str = ""
     budget: tuple[str, ...] = ()
-    rounds: int = Field(default=2, ge=0)
+    rounds: int = Field(default=1, ge=0)
     train: int = Field(default=8, ge=1)
     validation: int = Field(default=20, ge=1)
     repeats: int = Field(default=1, ge=1)

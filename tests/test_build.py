@@ -38,7 +38,7 @@ def go(workspace: Path) -> Go:
         file = workspace / "script.jsonl"
         file.write_text("".join(json.dumps(r) + "\n" for r in rows or script()))
         values = {
-            "domain": "tests.toy:Toy", "model": f"scripted:{file}", "models.retries": 0, "memory.embedder": "hashed",
+            "domain": "tests.toy:Toy", "model": f"scripted:{file}", "models.retries": 0, "memory.embedder": "hashed", "rounds": 2,
             **flags,
         }  # fmt: skip
         folder = workspace / "runs" / name
@@ -221,7 +221,7 @@ def test_the_report_counts_what_is_really_there(go: Go) -> None:
 
 
 def build_toy(model: str) -> list[str]:
-    return ["build", "--domain", "tests.toy:Toy", "--memory.embedder", "hashed", "--model", model]
+    return ["build", "--domain", "tests.toy:Toy", "--memory.embedder", "hashed", "--rounds", "2", "--model", model]
 
 
 def test_the_command_prints_one_object_and_leaves_an_agent(
@@ -310,7 +310,7 @@ def toy_reply(rows: list[dict[str, Any]]) -> Callable[[dict[str, Any]], str]:
 def build_flags(url: str, out: str) -> list[str]:
     return [
         "build", "--domain", "tests.toy:Toy", "--model", f"openai:{url}#toy", "--price", "0,0", "--out", out,
-        "--jobs", "2", "--json", "--scaffold", "seed", "--memory.embedder", "hashed",
+        "--jobs", "2", "--rounds", "2", "--json", "--scaffold", "seed", "--memory.embedder", "hashed",
     ]  # fmt: skip
 
 

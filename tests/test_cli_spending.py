@@ -45,7 +45,7 @@ def test_a_plan_learns_from_attempts_made_here(
     assert cli(["build", *TOY, *model, "--rounds", "0", "--scaffold", "seed"]) == 0
     plan = printed(capsys, "plan", "--scaffold", "seed", *TOY, *model)
     assert "mean of 8 attempts" in plan["source"]
-    assert plan["calls"] == plan["attempts"] * 2 + 4 * 2
+    assert plan["calls"] == plan["attempts"] * 2 + 4
 
 
 def test_one_agent_attempts_one_task(workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]) -> None:
