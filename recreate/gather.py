@@ -77,8 +77,7 @@ def gather(
                     continue
                 score = future.result()
                 scores[score.task, score.repeat] = score
-                if not score.reused:
-                    shop.say("score", {"phase": phase, "score": score, "spent": shop.ledger.spent})
+                shop.say("score", {"phase": phase, "score": score})
     if failed is not None:
         raise failed
     return [scores[task.id, repeat] for task, repeat in work]

@@ -17,7 +17,7 @@ class Screen:
     def __init__(self) -> None:
         from rich.console import Console
 
-        self.console = Console(stderr=True, highlight=False)
+        self.console = Console(stderr=True, highlight=False, emoji=False, markup=False, soft_wrap=True)
         self.ledger: Ledger | None = None
         self.phase, self.done, self.total, self.passed, self.steps = "", 0, 0, 0, 0
         self.started = time.monotonic()
@@ -36,7 +36,7 @@ class Screen:
 
     def line(self, text: str) -> None:
         if self.live:
-            self.console.print(text, markup=False)
+            self.console.print(text, soft_wrap=True)
         else:
             say(text)
 
@@ -64,7 +64,7 @@ class Screen:
                 score = facts["score"]
                 self.done += 1
                 self.passed += score.passed
-                if score.score is not None:
+                if score.score is not None and not score.reused:
                     mark = "passed" if score.passed else "failed"
                     self.line(
                         f"  {self.phase} {self.done}/{self.total}  {mark}  {score.task} "
