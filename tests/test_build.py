@@ -37,10 +37,8 @@ def go(workspace: Path) -> Go:
     def go(rows: list[dict[str, Any]] | None = None, name: str = "a", **flags: Any) -> tuple[Built, Run]:
         file = workspace / "script.jsonl"
         file.write_text("".join(json.dumps(r) + "\n" for r in rows or script()))
-        values = {
-            "domain": "tests.toy:Toy", "model": f"scripted:{file}", "models.retries": 0, "memory.embedder": "hashed", "rounds": 2,
-            **flags,
-        }  # fmt: skip
+        values: dict[str, Any] = {"domain": "tests.toy:Toy", "model": f"scripted:{file}", "rounds": 2}
+        values |= {"models.retries": 0, "memory.embedder": "hashed", **flags}
         folder = workspace / "runs" / name
         resume = (folder / "settings.toml").exists()
         shop = open_workshop(settings.load(workspace, values, {}), workspace, folder, resume=resume)
