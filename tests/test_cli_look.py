@@ -28,7 +28,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         patch.setenv("RECREATE_HOME", str(folder / "home"))
         model = write_script(folder / "script.jsonl")
-        flags = ["--domain", "tests.toy:Toy", "--model", model, "--train", "4", "--validation", "6"]
+        flags = ["--domain", "tests.toy:Toy", "--model", model, "--train", "4", "--validation", "6", "--rounds", "2"]
         assert run(["build", *flags, "--sandbox", "none", "--out", "runs/a", "--json"]) == 0
     return folder
 

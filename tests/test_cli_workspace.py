@@ -239,7 +239,7 @@ def test_a_download_tells_bytes_share_and_speed(
 
     now = iter((0.0, 1.0, 11.0, 12.0))
     monkeypatch.setattr(models.time, "monotonic", lambda: next(now))
-    with models._Progress("tiny") as progress:
+    with models.Progress("tiny") as progress:
         for done in (0, 1_000_000, 110_000_000, 200_000_000):
             progress(done, 200_000_000)
     first, last = capsys.readouterr().err.splitlines()
