@@ -80,12 +80,20 @@ def test_no_change_is_an_honest_outcome() -> None:
     assert Reflect(materials([answer])).propose(SEED, [experience(1)]) == []
 
 
-def test_an_idea_that_cannot_be_used_is_sent_back_once_with_the_reason() -> None:
+def test_an_idea_that_cannot_be_used_is_sent_back_once_with_the_reason_and_asked_for_less() -> None:
     asked: list[Any] = []
-    answers = [study({"file": "new lesson", "text": "SECRET advice"}), study({"file": "new lesson", "text": "Plain."})]
+    advice = json.dumps({"why": "w", "advice": "Plain advice.", "experience": "e1", "step": 1})
+    answers = [study({"file": "new lesson", "text": "SECRET advice"}), advice]
     found = Reflect(materials(answers, asked, complaint="SECRET")).propose(SEED, [experience(1)])
-    assert "Plain." in found[0].new
+    assert "Plain advice." in found[0].new
+    assert found[0].evidence == (Evidence(experience="e1", step=1),)
     assert "cannot be used: SECRET" in asked[1][1][-1]["content"]
+    assert "advice" in asked[1][2]["json_schema"]["properties"]
+
+
+def test_what_is_wrong_twice_is_left_out() -> None:
+    answers = [study({"file": "new lesson", "text": "SECRET"}), study({"file": "new lesson", "text": "SECRET"})]
+    assert Reflect(materials(answers, complaint="SECRET")).propose(SEED, [experience(1)]) == []
 
 
 @pytest.mark.parametrize("reply", ["", "no json", "[1, 2]", '{"edits": 3}', '{"edits": [{"file": 7}]}', "{" * 50])

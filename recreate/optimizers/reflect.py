@@ -63,7 +63,7 @@ class Reflect:
     def study(
         self, scaffold: Scaffold, cluster: str, failures: Sequence[Experience], batch: Sequence[Experience]
     ) -> list[Idea]:
-        """One structured call on one cluster; once more when what came back cannot be used."""
+        """One structured call on one cluster; when what came back cannot be used, one more that asks for less."""
         shown = list(failures[:SHOWN])
         contrast = self.contrast(shown[0], batch)
         cited = [*shown, *contrast]
@@ -77,23 +77,27 @@ class Reflect:
             successes=[tell(e, 1400) for e in contrast],
             most=MAX_EDITS,
         )
-        schema = study_schema(scaffold, [e.id for e in cited])
-        for _ in range(2):
-            text = self.ask(messages, schema)
-            found = read_object(text)
-            if found is None:
-                wrong = "that was not one JSON object"
-            else:
-                ideas, wrong = self.usable(scaffold, found, cited)
-                if ideas or not wrong:
-                    return ideas
-            self.materials.note(f"sent back ({cluster}): {wrong}")
-            messages = [
-                *messages,
-                {"role": "assistant", "content": text},
-                {"role": "user", "content": f"This cannot be used: {wrong}\nAnswer again with one JSON object."},
-            ]
-        return []
+        ids = [e.id for e in cited]
+        text = self.ask(messages, study_schema(scaffold, ids))
+        ideas, wrong = self.read(scaffold, text, cited)
+        if ideas or not wrong:
+            return ideas
+        self.materials.note(f"sent back ({cluster}): {wrong}")
+        messages = [*messages, {"role": "assistant", "content": text}, *prompt("again", wrong=wrong)]
+        ideas, wrong = self.read(scaffold, self.ask(messages, advice_schema(ids)), cited)
+        if wrong:
+            self.materials.note(f"not used ({cluster}): {wrong}")
+        return ideas
+
+    def read(self, scaffold: Scaffold, text: str, cited: Sequence[Experience]) -> tuple[list[Idea], str]:
+        """The usable ideas of a reply in either form, and what is wrong with the others."""
+        found = read_object(text)
+        if found is None:
+            return [], "that was not one JSON object"
+        if "advice" in found:
+            lesson = {"file": "new lesson", "title": "", "text": found["advice"], "reason": found.get("why", "")}
+            found = {"edits": [{**lesson, "experience": found.get("experience"), "step": found.get("step", 0)}]}
+        return self.usable(scaffold, found, cited)
 
     def usable(
         self, scaffold: Scaffold, found: Mapping[str, Any], cited: Sequence[Experience]
@@ -307,6 +311,18 @@ def study_schema(scaffold: Scaffold, ids: Sequence[str]) -> dict[str, Any]:
             "why": {"type": "string", "maxLength": 600},
             "cause": {"type": "string", "enum": ["knowledge", "strategy", "tool", "none"]},
             "edits": {"type": "array", "maxItems": MAX_EDITS, "items": _object(edit)},
+        }
+    )
+
+
+def advice_schema(ids: Sequence[str]) -> dict[str, Any]:
+    """The second form: a reason and one sentence. A small model that may choose a file writes code into it."""
+    return _object(
+        {
+            "why": {"type": "string", "maxLength": 200},
+            "advice": {"type": "string", "maxLength": 240},
+            "experience": {"type": "string", "enum": list(dict.fromkeys(ids))},
+            "step": {"type": "integer", "minimum": 0},
         }
     )
 
