@@ -335,6 +335,11 @@ class Index:
                 raise _Broken(str(e)) from e
             raise
 
+    def close(self) -> None:
+        """Let go of Chroma's files; whoever asks next opens them again."""
+        with _THREADS:
+            self._close()
+
     def _close(self) -> None:
         opened = _OPEN.pop(self.folder, None)
         if opened is not None:

@@ -268,8 +268,10 @@ class Workspace:
         }
 
     def close(self) -> None:
-        """Let go of the catalogue's file."""
+        """Let go of all files."""
         self.catalogue.close()
+        if self._index is not None:
+            self._index.close()
 
     # inside
 

@@ -219,6 +219,8 @@ class _Server:
     def _await_url(self) -> str:
         assert self._process.stdout is not None
         out, line, end = self._process.stdout.fileno(), b"", time.monotonic() + START_SECONDS
+        ready = select.poll()  # select.select stops at 1024 open files
+        ready.register(out, select.POLLIN)
         while not line.endswith(b"\n"):
             left = end - time.monotonic()
             if left <= 0:
@@ -227,7 +229,7 @@ class _Server:
                     fix="is the machine busy, or its memory full?",
                     code="server-slow",
                 )
-            if not select.select([out], [], [], min(left, 1.0))[0]:
+            if not ready.poll(1000 * min(left, 1.0)):
                 continue
             piece = os.read(out, 4096)
             if not piece:
