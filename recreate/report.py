@@ -78,7 +78,7 @@ def report(run: Run, built: Built) -> str:
         "",
         f"Model `{start.get('model', settings.model)}`, optimizer `{settings.optimizer}`, sandbox "
         f"`{start.get('sandbox', '')}`, seed {settings.seed}. Ended: {built.status}. "
-        f"{len(built.revisions)} candidates were judged, {kept} kept.",
+        f"{_count(len(built.revisions), 'candidate was', 'candidates were')} judged, {kept} kept.",
         "",
         "## Validation",
         "",
@@ -123,6 +123,10 @@ def _revision(number: int, revision: Revision, history: History) -> list[str]:
     text = diff(history.read(revision.parent), history.read(revision.id))
     fence = "````" if "```" in text else "```"
     return [*lines, "", f"{fence}diff", text.rstrip("\n"), fence, ""]
+
+
+def _count(n: int, one: str, many: str) -> str:
+    return f"{n} {one if n == 1 else many}"
 
 
 def _scores(run: Run, scaffold: str) -> dict[str, float]:

@@ -209,7 +209,7 @@ def test_the_report_counts_what_is_really_there(go: Go) -> None:
     """A promise: statistics say 8 memories there, and 2 are kept."""
     built, run = go()
     text = report.report(run, built)
-    assert "1 candidates were judged, 1 kept" in text
+    assert "1 candidate was judged, 1 kept" in text
     assert "0.000 -> 1.000" in text
     assert LESSON in text
     assert f"| all | {run.spend().total.calls} |" in text
@@ -236,6 +236,7 @@ def test_the_command_prints_one_object_and_leaves_an_agent(
     agent = scaffolds.load(Path(record["scaffold"]["path"]))
     assert agent.digest == record["scaffold"]["digest"]
     assert "0.000 -> 1.000" in agent.files["README.md"]
+    assert "from `seed`" in agent.files["README.md"]
     assert (workspace / "runs/x/report.md").read_text().startswith("# Building an agent")
 
 

@@ -212,8 +212,12 @@ def _build(settings: Settings, where: Path, folder: Path, as_json: bool, *, agai
         shop.settings = _fit(settings, shop.domain)
         seed_folder = folder / "seed"
         if not seed_folder.is_dir():
-            scaffolds.save(seed_for(settings, shop.domain.name, where, shop.model.name), seed_folder)
+            chosen = seed_for(settings, shop.domain.name, where, shop.model.name)
+            scaffolds.save(chosen, seed_folder)
+            shop.journal.add("seed", name=chosen.name, scaffold=chosen.digest)
         seed = scaffolds.load(seed_folder)
+        named = next(shop.journal.records("seed"), {"name": seed.name})
+        seed = seed.model_copy(update={"name": named["name"]})
         refuse_if_too_small(shop.settings, seed, shop.price, shop.optimizer_price)
         if not again:
             say(f"run folder {here(folder)}; seed {seed.digest}, model {shop.model.name}, sandbox {shop.rung.name}")
