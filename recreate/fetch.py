@@ -1,44 +1,26 @@
-"""Bytes from elsewhere: downloads that resume, packages of the user's index, archives unpacked safely.
-
-Nothing that is fetched is executed or imported, and nothing is given its final name before its hash is right.
-"""
+"""One file by its address: downloads that resume. Nothing has its final name before its hash is right."""
 
 from __future__ import annotations
 
 import base64
-import configparser
 import contextlib
 import errno
 import fcntl
 import hashlib
 import http.client
 import os
-import re
-import shutil
-import stat
-import sys
-import tarfile
-import tempfile
 import time
 import urllib.error
 import urllib.request
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import IO
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from recreate import paths
 from recreate.errors import BadInput, Fault, RecreateError, Refused, Transient
-from recreate.plug import need
-
-if TYPE_CHECKING:
-    from pypi_simple import DistributionPackage
 
 Progress = Callable[[int, int | None], None]
 """Called with (bytes so far, bytes in all or None when the server does not say)."""
-
-Kind = Literal["sdist", "wheel"]
 
 RETRIES = 3
 CONNECT_SECONDS = 10.0
@@ -47,10 +29,6 @@ BACKOFF_SECONDS = 0.5
 """The wait before the first retry; it doubles. Tests set it to 0."""
 
 _BLOCK = 1 << 18
-_INDEX_VARIABLES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
-
-
-# --- one file by its address ------------------------------------------------------------------------------
 
 
 def download(
@@ -157,7 +135,7 @@ def _stream(
 ) -> None:
     """One connection's worth of bytes, appended to `out`. Returns only when the server's last byte is there."""
     have = out.seek(0, os.SEEK_END)
-    address, login = _login(url)
+    address, login = split_login(url)
     if urlsplit(address).scheme not in ("http", "https"):
         raise BadInput(f"{shown(url)} is not an http or https address", fix="give one that is", code="bad-address")
     request = urllib.request.Request(address, headers={"User-Agent": "recreate"})
@@ -298,7 +276,7 @@ class _Https(urllib.request.HTTPSHandler):
         return self.do_open(_HttpsConnection, req)
 
 
-def _login(url: str) -> tuple[str, str]:
+def split_login(url: str) -> tuple[str, str]:
     """`url` without its user and password, and the Authorization header they make."""
     parts = urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
@@ -307,262 +285,3 @@ def _login(url: str) -> tuple[str, str]:
     name, _, word = user.partition(":")
     pair = f"{unquote(name)}:{unquote(word)}".encode()
     return urlunsplit(parts._replace(netloc=host)), "Basic " + base64.b64encode(pair).decode()
-
-
-# --- one package of the index -----------------------------------------------------------------------------
-
-
-def index_url() -> str | None:
-    """The package index the user configured (PIP_INDEX_URL, uv's variables, pip's files), or None."""
-    for variable in _INDEX_VARIABLES:
-        if os.environ.get(variable, "").strip():
-            return os.environ[variable].strip()
-    user = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    files = [
-        os.environ.get("PIP_CONFIG_FILE", ""),
-        f"{sys.prefix}/pip.conf",
-        f"{user}/pip/pip.conf",
-        "~/.pip/pip.conf",
-        "/etc/pip.conf",
-    ]
-    for name in files:
-        settings = configparser.RawConfigParser()
-        try:
-            read = name and settings.read(Path(name).expanduser(), encoding="utf-8")
-        except (configparser.Error, UnicodeDecodeError):
-            continue  # pip itself will complain about it better than we can
-        for section in ("download", "install", "global") if read else ():
-            for key in ("index-url", "index_url"):
-                if settings.get(section, key, fallback="").strip():
-                    return settings.get(section, key).strip()
-    return None
-
-
-def package(
-    name: str,
-    version: str,
-    kind: Kind,
-    *,
-    sha256: str | None = None,
-    progress: Progress | None = None,
-) -> Path:
-    """The file of one release from the package index, kept in home()/packages; nothing in it is executed.
-
-    Its hash is `sha256` when given, else the one the index states; a file fetched before is checked and
-    returned without asking the index. Raises BadInput (unknown-package, wrong-sha256) and Fault.
-    """
-    from packaging.utils import canonicalize_name
-    from packaging.version import InvalidVersion, Version
-
-    name = canonicalize_name(name)
-    try:
-        wanted = Version(version)
-    except InvalidVersion:
-        raise BadInput(
-            f"{version!r} is not a version of {name}", fix="name one like 1.2.3", code="unknown-package"
-        ) from None
-    folder = package_folder(name, version)
-    for kept in sorted(folder.glob("*/*")):  # the folder's name is the hash the file must have
-        if _kind(kept.name) == kind and (sha256 or kept.parent.name).lower() == kept.parent.name:
-            if file_sha256(kept) == kept.parent.name:
-                return kept
-            kept.unlink()
-    link, login = _link(name, str(wanted), kind, sha256)
-    hash_ = (sha256 or link.digests.get("sha256") or "").lower()
-    if not hash_:
-        raise BadInput(
-            f"the index states no sha256 for {link.filename}", fix="give the sha256 it must have", code="no-sha256"
-        )
-    headers = {"Authorization": login} if login else {}
-    return download(
-        link.url, folder / hash_ / link.filename, sha256=hash_, size=link.size, progress=progress, headers=headers
-    )
-
-
-def package_folder(name: str, version: str) -> Path:
-    """Where `package` keeps a release: its files lie one folder below, in folders named by their sha256."""
-    from packaging.utils import canonicalize_name, canonicalize_version
-
-    return paths.home() / "packages" / canonicalize_name(name) / canonicalize_version(version)
-
-
-def _kind(filename: str) -> str:
-    if filename.endswith(".whl"):
-        return "wheel"
-    return "sdist" if filename.endswith((".tar.gz", ".zip", ".tgz", ".tar.bz2")) else ""
-
-
-def _link(name: str, version: str, kind: Kind, sha256: str | None) -> tuple[DistributionPackage, str]:
-    """The index's link to the file that fits, and the Authorization header it takes ('' for none)."""
-    from packaging.version import Version
-
-    page, endpoint = _project(name)
-    of_version = [p for p in page.packages if p.version and _same(p.version, version)]
-    fitting = [p for p in of_version if p.package_type == kind]
-    if not fitting:
-        have = sorted({v for p in page.packages if (v := p.version) and _same(v, v)}, key=Version)
-        raise BadInput(
-            f"{name} {version} has no {kind} on the package index"
-            if of_version
-            else f"{name} has no version {version} on the package index",
-            fix=f"it has {', '.join(sorted({str(p.package_type) for p in of_version}))}"
-            if of_version
-            else f"there are: {', '.join(have[-8:]) or 'none'}",
-            code="unknown-package",
-        )
-    if sha256:
-        stated = [p for p in fitting if p.digests.get("sha256", sha256).lower() == sha256.lower()]
-        if not stated:
-            offered = ", ".join(f"{p.filename} {p.digests['sha256']}" for p in fitting)
-            raise BadInput(
-                f"no {kind} of {name} {version} on the index has sha256 {sha256}",
-                fix=f"the index states: {offered}",
-                code="wrong-sha256",
-            )
-        fitting = stated
-    best = min(fitting, key=lambda p: (_rank(p), p.filename))
-    address, login = _login(endpoint)
-    near = urlsplit(address).netloc == urlsplit(best.url).netloc
-    return best, login if near else ""
-
-
-def _rank(link: DistributionPackage) -> int:
-    """0 for the file to prefer: .tar.gz; a wheel for any machine, else one for this machine."""
-    if link.package_type == "sdist":
-        return 0 if link.filename.endswith(".tar.gz") else 1
-    if link.filename.endswith("-none-any.whl"):
-        return 0
-    from packaging.tags import sys_tags
-    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
-
-    try:
-        tags = parse_wheel_filename(link.filename)[3]
-    except InvalidWheelFilename:
-        return 1 << 30
-    return next((i for i, tag in enumerate(sys_tags(), 1) if tag in tags), 1 << 20)
-
-
-def _same(one: str, other: str) -> bool:
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return Version(one) == Version(other)
-    except InvalidVersion:
-        return False
-
-
-def _project(name: str) -> tuple[Any, str]:
-    """The index's page of one project, and the index's address."""
-    pypi_simple = need("pypi_simple")
-    requests = need("requests")
-    configured = index_url()
-    endpoint: str = configured or pypi_simple.PYPI_SIMPLE_ENDPOINT
-    session = requests.Session()
-    certificates = os.environ.get("PIP_CERT") or os.environ.get("SSL_CERT_FILE")
-    if certificates:
-        session.verify = certificates  # requests reads REQUESTS_CA_BUNDLE by itself, but not these
-    with pypi_simple.PyPISimple(endpoint, session=session) as index:
-        for wait in [BACKOFF_SECONDS * 2**i for i in range(RETRIES)] + [None]:
-            try:
-                return index.get_project_page(name, timeout=(CONNECT_SECONDS, READ_SECONDS)), endpoint
-            except pypi_simple.NoSuchProjectError:
-                raise BadInput(
-                    f"no package is called {name!r} on the package index",
-                    fix="check the spelling"
-                    + (f"; the index asked is {shown(configured)}" if configured else "")
-                    + f"; another index: set {_INDEX_VARIABLES[0]}",
-                    code="unknown-package",
-                ) from None
-            except requests.RequestException as e:
-                status = e.response.status_code if e.response is not None else None
-                for_good = status is not None and status < 500 and status not in (408, 425, 429)
-                if wait is None or for_good or isinstance(e, ValueError):
-                    why = f"it answered {status}" if status else _reason(e)
-                    raise Fault(
-                        f"the package index {shown(endpoint)} cannot be read: {why}",
-                        fix=f"is the network up? set {_INDEX_VARIABLES[0]} to an index you reach, "
-                        "HTTPS_PROXY behind a proxy, SSL_CERT_FILE with an own certificate",
-                        code="index-unreachable",
-                    ) from None
-                time.sleep(wait)
-            except (pypi_simple.UnsupportedContentTypeError, pypi_simple.UnsupportedRepoVersionError) as e:
-                raise Fault(
-                    f"{shown(endpoint)} does not answer like a package index: {type(e).__name__}",
-                    fix=f"set {_INDEX_VARIABLES[0]} to the address of a simple index (it ends in /simple/)",
-                    code="index-unreachable",
-                ) from None
-    raise AssertionError("unreachable")
-
-
-def _reason(e: Exception) -> str:
-    """The innermost reason of a requests error, in a few words: it never repeats the address."""
-    seen: list[str] = []
-    at: BaseException | None = e
-    while at is not None:
-        seen.append(type(at).__name__)
-        args = at.args[0] if at.args else None
-        reason = getattr(args, "reason", None)
-        at = reason if isinstance(reason, BaseException) else (args if isinstance(args, BaseException) else None)
-    return seen[-1]
-
-
-# --- archives ---------------------------------------------------------------------------------------------
-
-
-def unpack(archive: Path, into: Path) -> Path:
-    """Unpack a .tar.gz or .zip sdist below `into`; returns its single top folder, `into`/NAME.
-
-    A member that is absolute, climbs out by `..`, is a device, or is a link that leads out is refused, and
-    nothing is left behind. An older folder of the same name is replaced, so the result is always the archive's.
-    Raises BadInput (bad-archive) and Fault (disk-full).
-    """
-    with disk(into):
-        into.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".unpack-", dir=into) as scratch:
-            fresh = Path(scratch)
-            try:
-                if zipfile.is_zipfile(archive):
-                    _unzip(archive, fresh)
-                else:
-                    with tarfile.open(archive, "r:*") as tar:
-                        tar.extractall(fresh, filter="data")
-            except (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError) as e:
-                raise _bad(archive, str(e)) from None
-            except OSError as e:
-                if e.errno in (errno.ENOSPC, errno.EDQUOT) or isinstance(e, FileNotFoundError):
-                    raise
-                raise _bad(archive, str(e)) from None  # a broken gzip stream is an OSError
-            tops = sorted(fresh.iterdir())
-            if len(tops) != 1 or tops[0].is_symlink() or not tops[0].is_dir():
-                names = ", ".join(t.name for t in tops[:5])
-                raise _bad(archive, f"it should hold one folder, and holds {names or 'nothing'}")
-            target = into / tops[0].name
-            if target.is_symlink() or target.is_file():
-                target.unlink()
-            elif target.exists():
-                shutil.rmtree(target)
-            tops[0].rename(target)
-            return target
-
-
-def _unzip(archive: Path, into: Path) -> None:
-    with zipfile.ZipFile(archive) as z:
-        for member in z.infolist():
-            name = PurePosixPath(member.filename)
-            if name.is_absolute() or ".." in name.parts or re.match(r"[A-Za-z]:|.*[\\\0]", member.filename):
-                raise ValueError(f"{member.filename!r} leads out of the archive")
-            mode = member.external_attr >> 16
-            if mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise ValueError(f"{member.filename!r} is a link or a device")
-            target = into / name
-            if member.is_dir():
-                target.mkdir(parents=True, exist_ok=True)
-                continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with z.open(member) as source, target.open("wb") as out:
-                shutil.copyfileobj(source, out, _BLOCK)
-            target.chmod(0o755 if mode & 0o100 else 0o644)
-
-
-def _bad(archive: Path, why: str) -> BadInput:
-    return BadInput(f"{archive.name} was not unpacked: {why}", fix="is it the right file?", code="bad-archive")

@@ -160,8 +160,9 @@ class Lines:
 class Journal:
     """A run's journal: replies that need not be paid for again, and the events of the run.
 
-    Kinds of record: `start` (a session began), `seed`, `reply` (call, check, reply), `experience` (an attempt ended and was
-    graded), `aside` (an attempt was set aside for a fault of ours), `proposal`, `revision`, `test-opened`, `end`.
+    Kinds of record: `start` (a session began), `seed`, `reply` (call, check, reply), `experience` (an attempt ended and
+    was graded), `aside` (it was set aside for a fault of ours), `proposal`, `nothing`, `revision`,
+    `test-opened`, `end`.
 
     Only replies of attempts that have not ended are kept findable, as byte offsets: memory does not grow with
     the number of finished attempts.

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from recreate import fetch
+from recreate import fetch, packages
+from recreate.archive import unpack
 from recreate.errors import BadInput, Fault, Refused, Transient
-from recreate.fetch import download, package, unpack
+from recreate.fetch import download
+from recreate.packages import package
 from tests.web import Web, sha, targz, zipped
 
 DATA = os.urandom(50_000)
@@ -231,9 +233,9 @@ def test_the_index_of_pips_configuration_is_used(tmp_path: Path, monkeypatch: py
     conf = tmp_path / "pip.conf"
     conf.write_text("[global]\nindex-url = http://127.0.0.1:1/from-pip/\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(conf))
-    assert fetch.index_url() == "http://127.0.0.1:1/from-pip/"
+    assert packages.index_url() == "http://127.0.0.1:1/from-pip/"
     monkeypatch.setenv("UV_INDEX_URL", "http://127.0.0.1:1/from-uv/")
-    assert fetch.index_url() == "http://127.0.0.1:1/from-uv/"
+    assert packages.index_url() == "http://127.0.0.1:1/from-uv/"
 
 
 # --- archives ---------------------------------------------------------------------------------------------

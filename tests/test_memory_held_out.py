@@ -10,7 +10,6 @@ from recreate.errors import BadInput
 from recreate.memory import Workspace
 from tests.test_memory import experience, task
 
-pytest.importorskip("chromadb")
 SECRET = "the zebra crossing is repainted every leap year"
 
 

@@ -23,8 +23,6 @@ from recreate.ports import Embedder, Memory
 from recreate.types import Grade, Step
 from tests.test_memory import experience
 
-pytest.importorskip("chromadb")
-
 LIVED = {
     "quotes": ("The CSV reader drops the closing quotation mark", "ValueError: unterminated quoted field"),
     "dates": ("Leap days are parsed as the first of March", "AssertionError: 2024-03-01 != 2024-02-29"),

@@ -255,11 +255,11 @@ def _keys() -> dict[str, Any]:
 
 
 def _index() -> dict[str, Any]:
-    from recreate import fetch
+    from recreate import fetch, packages
     from recreate.plug import need
 
     pypi_simple, requests = need("pypi_simple"), need("requests")
-    endpoint = fetch.index_url() or pypi_simple.PYPI_SIMPLE_ENDPOINT
+    endpoint = packages.index_url() or pypi_simple.PYPI_SIMPLE_ENDPOINT
     fix = "is the network up? PIP_INDEX_URL names another index, HTTPS_PROXY a proxy"
     verify = os.environ.get("PIP_CERT") or os.environ.get("SSL_CERT_FILE") or True
     try:

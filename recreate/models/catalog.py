@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from recreate import paths
 from recreate.errors import BadInput, Fault, RecreateError
-from recreate.fetch import Progress, disk, download, exclusive, file_sha256, package, package_folder, shown
+from recreate.fetch import Progress, disk, download, exclusive, file_sha256, shown
+from recreate.packages import package, package_folder
 
 HUB = "https://huggingface.co"
 HUB_CONNECT_SECONDS = 5.0

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from recreate import fetch, paths
+from recreate import packages, paths
 from recreate.domains.swe.once import locked, writing
 from recreate.errors import BadInput, Fault
 from recreate.types import digest
@@ -61,7 +61,7 @@ def _build(target: Path, wanted: Sequence[str]) -> None:
 
 def _run(command: list[str], target: Path, wanted: Sequence[str]) -> None:
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
-    if index := fetch.index_url():
+    if index := packages.index_url():
         env |= {"UV_DEFAULT_INDEX": index, "PIP_INDEX_URL": index}
     done = subprocess.run(
         command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=target.parent, check=False

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from recreate import fetch, paths
+from recreate import archive, fetch, packages, paths
 from recreate.domains.swe import tree
 from recreate.domains.swe.once import once
 from recreate.errors import BadInput
@@ -30,19 +30,19 @@ def release(package: str, version: str, sha256: str | None, say: Say = lambda _:
         say(f"looking for {package} {version} on the package index")
     else:
         say(f"fetching the sources of {package} {version}, once")
-    archive = fetch.package(package, version, "sdist", sha256=sha256)
-    found = fetch.file_sha256(archive)
+    sdist = packages.package(package, version, "sdist", sha256=sha256)
+    found = fetch.file_sha256(sdist)
 
     def build(fresh: Path) -> None:
         with tempfile.TemporaryDirectory(dir=fresh.parent) as scratch:
-            tree.copy(fetch.unpack(archive, Path(scratch)), fresh)
+            tree.copy(archive.unpack(sdist, Path(scratch)), fresh)
 
     return once(folder / f"{package}-{version}-{found[:12]}", build)
 
 
 def released_sha256(package: str, version: str) -> str:
     """The SHA-256 of the release's sdist, fetched when it is not here yet."""
-    return fetch.file_sha256(fetch.package(package, version, "sdist"))
+    return fetch.file_sha256(packages.package(package, version, "sdist"))
 
 
 def repository(path: Path, commit: str, wanted: str, say: Say = lambda _: None) -> Path:
@@ -85,9 +85,9 @@ def snapshot(path: Path) -> tuple[Path, str, str]:
 def _snapshot(path: Path, commit: str, scratch: Path) -> tuple[Path, str, str]:
     taken = scratch / "tree"
     if commit and _git(path, "cat-file", "-e", f"{commit}^{{commit}}") is not None:
-        archive = scratch / "tree.tar"
-        if _git(path, "archive", "--format=tar", f"--output={archive}", f"{commit}:./") is not None:
-            with tarfile.open(archive) as tar:
+        exported = scratch / "tree.tar"
+        if _git(path, "archive", "--format=tar", f"--output={exported}", f"{commit}:./") is not None:
+            with tarfile.open(exported) as tar:
                 tar.extractall(taken, filter="data")
             return taken, commit, digest(tree.manifest(taken))
     listed = _git(path, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
