@@ -110,8 +110,7 @@ class _Attempt:
         """One independent try in a fresh box; the caller closes the box."""
         box = self.domain.prepare(self.task, self.rung)
         try:
-            for path, text in self.scaffold.tools.items():
-                box.write(f"{BIN}/{path}", executable(self.scaffold.files[text]), 0o755)
+            furnish(box, self.scaffold)
             shown = {**self.shown, "before": {n: self.before(box, n, number) for n in self.agent.before}}
             messages: list[Message] = [
                 {"role": "system", "content": self.scaffold.render("system", **shown)},
@@ -258,6 +257,44 @@ def attempt(
         chosen=best[1],
         usage=work.usage,
     )
+
+
+def furnish(box: Sandbox, scaffold: Scaffold) -> None:
+    """Put the scaffold's tools where its agent finds them."""
+    for name, path in scaffold.tools.items():
+        box.write(f"{BIN}/{name}", executable(scaffold.files[path]), 0o755)
+
+
+def replay(scaffold: Scaffold, task: Task, trace: Trace, domain: Domain, rung: Rung) -> tuple[Sandbox, str]:
+    """(a fresh box in which the actions of the sample that was handed in are done again, how faithful that is).
+
+    A box is not kept for this: it would be lost with the process, and an experience of an earlier run has none.
+    """
+    call = Call(run="replay", attempt=trace.attempt, step=0)
+    work = _Attempt(scaffold, task, domain, rung, _nobody, call, None, None)
+    box = domain.prepare(task, rung)
+    again, other = 0, []
+    try:
+        furnish(box, scaffold)
+        for step in trace.steps:
+            if step.sample != trace.chosen or step.kind == "malformed" or step.action in ("", SUBMIT):
+                continue
+            if work.limits.reached(Usage()):
+                other.append(f"there was no time for step {step.step} and what followed")
+                break
+            output = work.tool(box, step.action) if step.kind == "before" else work.act(box, step.action)
+            again += 1
+            if output.status != step.status:
+                other.append(f"step {step.step} ended with status {output.status}, it had been {step.status}")
+    except BaseException:
+        box.close()
+        raise
+    said = f"{again} actions were done again"
+    return box, f"{said}; {'; '.join(other)}" if other else f"{said}, and all ended as they had"
+
+
+def _nobody(messages: list[Message], call: Call, **params: Any) -> Reply:
+    raise AssertionError("a replay asks no model")
 
 
 def parse(action: str, reply: Reply) -> tuple[str, str]:

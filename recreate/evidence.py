@@ -103,7 +103,7 @@ def uncited(edits: Sequence[Edit], experiences: Mapping[str, Experience]) -> lis
         for cited in edit.evidence:
             experience = experiences.get(cited.experience)
             if experience is None:
-                faults.append(f"{edit.path}: there is no experience {cited.experience!r} in this batch")
+                faults.append(f"{edit.path}: there is no train experience {cited.experience!r}")
             elif experience.split != "train":
                 faults.append(f"{edit.path}: {cited.experience} is a {experience.split} experience")
             elif not 0 <= cited.step < len(experience.trace.steps):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from recreate import scaffold as scaffolds
+from recreate.attempt import furnish, replay
 from recreate.check import check
 from recreate.errors import BadInput, Missing, OutOfBudget
 from recreate.evidence import uncited
@@ -26,9 +27,9 @@ from recreate.judge import MIN_TASKS, judge, unjudged
 from recreate.leak import leaks
 from recreate.optimizers.materials import Materials
 from recreate.plug import find
-from recreate.ports import Hit
+from recreate.ports import Hit, Sandbox
 from recreate.scaffold import BadEdit, Scaffold
-from recreate.types import Call, Edit, Experience, Message, Revision, Task, Verdict, digest
+from recreate.types import Call, Edit, Experience, Message, Reply, Revision, Task, Verdict, digest
 from recreate.workshop import Workshop
 
 
@@ -180,7 +181,7 @@ class _Build:
         after: State = {"round": state["round"] + 1, "scaffold": current.digest}
         edits = [Edit.model_validate(e) for e in state["edits"]]
         experiences = {id: e for id in state["experiences"] if (e := self.experience(id)) is not None}
-        child, made, faults = self.apply(current, edits, experiences)
+        child, made, faults = self.apply(current, edits, list(experiences.values()))
         if not made:
             reason = "; ".join(faults) or "the optimizer proposed no edit"
             self.shop.say("nothing", {"reason": reason})
@@ -219,7 +220,7 @@ class _Build:
     # ---------------------------------------------------------------------------------------------- their parts
 
     def apply(
-        self, current: Scaffold, edits: Sequence[Edit], experiences: Mapping[str, Experience]
+        self, current: Scaffold, edits: Sequence[Edit], experiences: Sequence[Experience]
     ) -> tuple[Scaffold, list[Edit], list[str]]:
         """(the child, the edits it is made of, what was wrong with the others)."""
         child, made, faults = current, [], []
@@ -232,8 +233,12 @@ class _Build:
             made.append(edit)
         return (child, made, faults) if child.digest != current.digest else (current, [], faults)
 
-    def complain(self, scaffold: Scaffold, edits: Sequence[Edit], experiences: Mapping[str, Experience]) -> list[str]:
+    def complain(self, scaffold: Scaffold, edits: Sequence[Edit], batch: Sequence[Experience]) -> list[str]:
         """Why edits cannot be used: they cite what is not there, do not apply, break the agent, or leak a task."""
+        experiences = {e.id: e for e in batch}
+        for id in {c.experience for edit in edits for c in edit.evidence} - experiences.keys():
+            if (earlier := self.shop.memory.get(id, "optimizer")) is not None:
+                experiences[id] = earlier
         faults = uncited(edits, experiences)
         if faults:
             return faults
@@ -246,26 +251,73 @@ class _Build:
             if any(_same(edit, r.edits) for r in self.revisions if not r.kept and r.verdict.tasks):
                 return [f"{edit.path}: exactly this was tried before and did not help; propose something else"]
         seen = {e.task for e in experiences.values()}
-        tasks = [t for t in self.train if t.id in seen]
+        tasks = [t for t in self.shop.domain.tasks("train") if t.id in seen]
         # what was handed in names the places of one task; whole traces are left out, since what the environment says
         # (a command, a format) is just what there is to learn
         return broken or leaks(edits, scaffold, tasks, [e.trace.answer for e in experiences.values()])
 
     def materials(self, key: str, experiences: Sequence[Experience]) -> Materials:
+        settings = self.shop.settings
         by_id = {e.id: e for e in experiences}
 
-        def ask(step: int, messages: list[Message], **params: Any) -> str:
-            call = Call(run=self.shop.run, attempt=key, step=step, role="optimizer", phase="propose")
-            return self.shop.ask_optimizer(messages, call, seed=int(digest([key, step], 7), 16), **params).text
+        def known(id: str) -> Experience | None:
+            return by_id.get(id) or self.shop.memory.get(id, "optimizer")
+
+        def ask(messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply:
+            attempt = thread or key
+            call = Call(run=self.shop.run, attempt=attempt, step=step, role="optimizer", phase="propose")
+            return self.shop.ask_optimizer(list(messages), call, seed=int(digest([attempt, step], 7), 16), **params)
+
+        def start(child: Scaffold) -> list[str]:
+            return [f"{f.file}:{f.line}: {f.message}" for f in check(child, self.shop.rung)]
 
         return Materials(
             ask=ask,
             recall=self.recall,
-            find=lambda id: by_id.get(id) or self.shop.memory.get(id, "optimizer"),
-            complain=lambda scaffold, edits: self.complain(scaffold, edits, by_id or {}),
+            search=lambda words, k, filters: self.shop.memory.search(words, filters, "optimizer", k),
+            find=known,
+            complain=lambda scaffold, edits: self.complain(scaffold, edits, experiences),
+            start=start,
+            open=self.reopen,
+            empty=lambda: self.shop.rung.open(),
+            measure=lambda child: self.measure(child, experiences),
             rejected=[r for r in self.revisions if not r.kept],
+            without=settings.without,
+            limits=settings.study,
+            best_of=settings.best_of,
+            jobs=settings.jobs,
+            native=settings.study.tools == "native"
+            or (settings.study.tools == "auto" and bool(getattr(self.shop.optimizer_model, "native_tools", False))),
+            key=key,
+            folder=self.shop.folder / "studies",
+            domain=self.shop.domain.name,
             note=lambda text: self.shop.say("note", {"text": text}),
+            studied=lambda study: self.shop.say("study", {"study": study}),
         )
+
+    def reopen(self, experience: Experience, done: bool) -> tuple[Sandbox, str]:
+        """The box of an experience: as it was given, or with the agent's actions done again."""
+        task = next((t for t in self.shop.domain.tasks() if t.id == experience.task), None)
+        if task is None or task.split != "train":
+            raise BadInput(f"the task of {experience.id} is not here any more", fix="read its steps instead")
+        try:
+            scaffold, other = self.scaffold(experience.digest), ""
+        except BadInput:
+            scaffold, other = self.seed, "; its agent's files are not in this run, so the seed's tools were used"
+        if not done:
+            box = self.shop.domain.prepare(task, self.shop.rung)
+            furnish(box, scaffold)
+            return box, "as the agent found it" + other
+        box, told = replay(scaffold, task, experience.trace, self.shop.domain, self.shop.rung)
+        return box, told + other
+
+    def measure(self, child: Scaffold, experiences: Sequence[Experience]) -> float:
+        """The mean score of a candidate on the train tasks of a batch."""
+        tasks = {t.id: t for t in self.train}
+        chosen = [tasks[id] for id in dict.fromkeys(e.task for e in experiences) if id in tasks]
+        self.afford(len(chosen))
+        held = [s.score for s in gather(self.shop, child, chosen, phase="select") if s.score is not None]
+        return sum(held) / len(held) if held else 0.0
 
     def recall(self, query: str, k: int, filters: Mapping[str, Any]) -> Sequence[Hit]:
         """Search memory as the optimizer may. Without the `memory` extra there is nothing to search, and it says so."""

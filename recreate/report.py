@@ -7,7 +7,7 @@ from typing import Any
 
 from recreate.history import History
 from recreate.loop import Built
-from recreate.run import Run
+from recreate.runs import Run
 from recreate.scaffold import Scaffold, diff
 from recreate.types import Revision, Verdict
 

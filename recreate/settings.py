@@ -11,7 +11,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -40,6 +40,19 @@ class MemorySettings(Part):
     embedder: str = ""
 
 
+class StudySettings(Part):
+    """What one study of the optimizer `recreate` may use, and how it calls its tools: auto, native or json."""
+
+    steps: int = Field(default=40, ge=2)
+    tokens: int = Field(default=1_000_000, ge=1)
+    usd: float = Field(default=2.0, gt=0)
+    tools: Literal["auto", "native", "json"] = "auto"
+
+
+Switch = Literal["trajectory", "environment", "evidence", "guidance", "distilling"]
+"""What `--without` can take from an optimizer, to see what it is worth: see docs/optimizers.md."""
+
+
 class Gate(Part):
     """What it takes for a revision to be kept: see docs/format.md."""
 
@@ -52,6 +65,9 @@ class Settings(Part):
     domain: str = "swe"
     model: str = ""
     optimizer: str = "reflect"
+    without: tuple[Switch, ...] = ()
+    best_of: int = Field(default=4, ge=1, le=64)
+    review: bool = False
     scaffold: str = ""
     sandbox: str = ""
     price: str = ""
@@ -65,6 +81,7 @@ class Settings(Part):
     seed: int = 0
     out: str = ""
     models: Models = Models()
+    study: StudySettings = StudySettings()
     gate: Gate = Gate()
     memory: MemorySettings = MemorySettings()
 
@@ -159,8 +176,9 @@ def _put(values: dict[str, Any], address: str, value: Any, source: str) -> None:
             fix=f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}",
             code="unknown-setting",
         )
-    if isinstance(known[address], tuple) and isinstance(value, str):
-        value = [part for part in value.replace(",", " ").split() if part]
+    if isinstance(known[address], tuple):
+        given = [value] if isinstance(value, str) else value
+        value = [part for each in given for part in str(each).replace(",", " ").split()]
     *tables, name = address.split(".")
     for table in tables:
         values = values.setdefault(table, {})

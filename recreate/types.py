@@ -7,7 +7,7 @@ A record keeps fields it does not know (a newer version's, a stranger's) and say
     Step        one turn of an attempt              Edit        one change to a scaffold, and why
     Trace       a whole attempt, ungraded           Verdict     what the gate found
     Grade       the score and the grader's words    Revision    edits + verdict, kept or dropped
-    Experience  trace + grade: the unit learned from
+    Experience  trace + grade: the unit learned from         Study       an optimizer's investigation
     Lesson      what was learned, in a few sentences
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,10 +30,16 @@ Origin = Literal["experience", "search", "human", "prune"]
 
 
 class Message(TypedDict):
-    """One chat message, in the form every OpenAI-style endpoint takes."""
+    """One chat message, in the form every OpenAI-style endpoint takes.
+
+    An assistant's message may carry `tool_calls` ({"id", "type": "function", "function": {"name", "arguments"}});
+    the answer to one is a message of role `tool` with its `tool_call_id`.
+    """
 
     role: str
     content: str
+    tool_calls: NotRequired[list[dict[str, Any]]]
+    tool_call_id: NotRequired[str]
 
 
 def digest(value: Any, length: int = 16) -> str:
@@ -131,10 +137,19 @@ class Usage(Record):
         )
 
 
+class ToolCall(Record):
+    """A tool that a model asked for in its endpoint's own way. arguments: JSON text, as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str = "{}"
+
+
 class Reply(Record):
     """A model's answer to one call. finish: stop | length | tool_calls | other; latency in seconds."""
 
     text: str
+    tool_calls: tuple[ToolCall, ...] = ()
     model: str = ""
     finish: str = "stop"
     tokens_in: int = 0
@@ -277,8 +292,38 @@ class Verdict(Record):
         return self.verdict == "better"
 
 
+class Study(Record):
+    """One investigation by an optimizer, and what it proposes. id: its address among the run's calls.
+
+    kind      `study` of one experience, `distil` of a batch's ideas, `create` of a seed
+    ending    `finished`; or `limit`, `prose` (no tool was called), `fault` (ours): these deliver no edits
+    cause     where the need lies: knowledge | strategy | tool | none; '' for a study that did not finish
+    actions   how often each tool was called; kinds: the same by inspect | try | edit | decide
+    rejected  distil only: (idea, why) of what was turned down
+    """
+
+    id: str
+    kind: Literal["study", "distil", "create"] = "study"
+    scaffold: str = ""
+    experience: str = ""
+    task: str = ""
+    passed: bool = False
+    ending: Literal["finished", "limit", "prose", "fault"] = "finished"
+    why: str = ""
+    cause: str = ""
+    summary: str = ""
+    edits: tuple[Edit, ...] = ()
+    rejected: tuple[tuple[str, str], ...] = ()
+    actions: Mapping[str, int] = {}
+    kinds: Mapping[str, int] = {}
+    usage: Usage = Usage()
+
+
 class Revision(Record):
-    """A candidate that was judged: kept and dropped alike. id = digest of the child's files."""
+    """A candidate that was judged: kept and dropped alike. id = digest of the child's files.
+
+    review: what a person said of it when `--review` asked: '' | accepted | rejected: WHY.
+    """
 
     id: str
     parent: str
@@ -288,3 +333,4 @@ class Revision(Record):
     kept: bool
     faults: tuple[str, ...] = ()
     usage: Usage = Usage()
+    review: str = ""

@@ -86,7 +86,7 @@ class Workshop:
 
 def run_id(settings: Settings) -> str:
     """Derived from what was asked for, not from the clock: the same settings give the same run id."""
-    return digest(settings.model_dump(exclude={"out", "jobs", "budget"}), 12)
+    return digest(settings.model_dump(exclude={"out", "jobs", "budget", "review"}), 12)
 
 
 def run_folder(workspace: Path, settings: Settings) -> Path:

@@ -22,7 +22,7 @@ from recreate.errors import Fault
 from recreate.history import History
 from recreate.loop import Built, build
 from recreate.paths import shipped
-from recreate.run import Run
+from recreate.runs import Run
 from recreate.workshop import open_workshop
 from tests.stub import Stub
 from tests.toy import LESSON, script, write_script

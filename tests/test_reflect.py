@@ -16,7 +16,7 @@ from recreate.optimizers.materials import Materials, read_object
 from recreate.optimizers.reflect import Idea, Reflect, editable, merge, to_edit
 from recreate.paths import shipped
 from recreate.scaffold import Scaffold, apply
-from recreate.types import Edit, Evidence, Experience, Grade, Step, Trace
+from recreate.types import Edit, Evidence, Experience, Grade, Reply, Step, Trace
 
 SEED = scaffolds.load(shipped("scaffolds") / "seed")
 
@@ -36,10 +36,10 @@ def experience(n: int, passed: bool = False, split: Any = "train", evidence: str
 def materials(answers: Sequence[str], asked: list[Any] | None = None, complaint: str = "") -> Materials:
     left = list(answers)
 
-    def ask(step: int, messages: Any, **params: Any) -> str:
+    def ask(messages: Any, *, step: int, thread: str = "", **params: Any) -> Reply:
         if asked is not None:
             asked.append((step, messages, params))
-        return left.pop(0)
+        return Reply(text=left.pop(0))
 
     def complain(scaffold: Scaffold, edits: Sequence[Edit]) -> list[str]:
         return [complaint] if complaint and any(complaint in e.new for e in edits) else []
@@ -197,7 +197,7 @@ def test_evidence_must_exist_and_be_of_train() -> None:
 
     assert faults("e1", 1) == []
     assert "steps 0 to 1" in faults("e1", 2)[0]
-    assert "no experience" in faults("e9", 0)[0]
+    assert "no train experience" in faults("e9", 0)[0]
     assert "validation" in faults("e2", 0)[0]
     assert uncited([Edit(path="system.md", new="x")], known) == ["system.md: cites nothing"]
     assert uncited([Edit(path="system.md", new="x", origin="human")], known) == []

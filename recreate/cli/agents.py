@@ -20,7 +20,7 @@ def find_agent(text: str, where: Path) -> Any:
 
     from recreate import scaffold as scaffolds
     from recreate.history import History
-    from recreate.run import Run
+    from recreate.runs import Run
 
     for path in (Path(text), where / "scaffolds" / text, shipped("scaffolds") / text):
         if (path / "agent.toml").is_file() or (path.is_dir() and not (path / "settings.toml").is_file()):
@@ -68,7 +68,7 @@ def find_agent(text: str, where: Path) -> Any:
 
 def named_run(text: str, where: Path) -> Path | None:
     """The run folder that `text` names, or None when it names none."""
-    from recreate.run import find_run
+    from recreate.runs import find_run
 
     try:
         return find_run(text, where) if text else None

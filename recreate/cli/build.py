@@ -57,7 +57,7 @@ def resume(
 
     Example: recreate resume last --budget 10usd
     """
-    from recreate.run import find_run
+    from recreate.runs import find_run
     from recreate.workshop import load_run
 
     where = workspace()
@@ -170,7 +170,7 @@ def bench(
 
     Example: recreate bench --scaffold seed --scaffold swe --domain swe --split test
     """
-    from recreate.bench import bench as measure
+    from recreate.cell import measure
     from recreate.workshop import run_folder
 
     if split not in ("train", "validation", "test"):
@@ -206,7 +206,7 @@ def _build(settings: Settings, where: Path, folder: Path, as_json: bool, *, agai
     from recreate import scaffold as scaffolds
     from recreate.loop import build as build_loop
     from recreate.plan import refuse_if_too_small
-    from recreate.run import Run
+    from recreate.runs import Run
 
     with opened(settings, where, folder, resume=again) as shop:
         shop.settings = _fit(settings, shop.domain)

@@ -39,7 +39,7 @@ def log(
     Example: recreate log last
     """
     from recreate.report import revision_record, say_verdict
-    from recreate.run import Run, find_run
+    from recreate.runs import Run, find_run
 
     seen = Run(find_run(run, workspace()))
     told = 0
@@ -176,7 +176,7 @@ def _attempts(run: Any) -> dict[str, dict[str, int]]:
 def _show_run(folder: Path, as_json: bool) -> None:
     from recreate import scaffold as scaffolds
     from recreate.report import revision_record, say_verdict
-    from recreate.run import Run
+    from recreate.runs import Run
 
     run = Run(folder)
     status, revisions, settings = _status(run), run.revisions(), run.settings
@@ -247,7 +247,7 @@ def _show_revision(folder: Path, text: str, as_json: bool) -> None:
     from recreate import scaffold as scaffolds
     from recreate.history import History
     from recreate.report import revision_record
-    from recreate.run import Run
+    from recreate.runs import Run
 
     revisions = Run(folder).revisions()
     found = [r for r in revisions if r.id.startswith(text)]
@@ -319,7 +319,7 @@ def _show_agent(agent: Any, as_json: bool) -> None:
 def _between(before: Any, after: Any, runs: Sequence[Path]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """The edits that lead from one agent to the other, reasons where a run knows them; the last verdict."""
     from recreate.report import revision_record
-    from recreate.run import Run
+    from recreate.runs import Run
 
     for folder in dict.fromkeys(runs):
         by_id = {r.id: r for r in Run(folder).revisions()}

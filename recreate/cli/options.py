@@ -17,7 +17,15 @@ from recreate.settings import Settings, addresses
 HELP = {
     "domain": "What the agent is for: a built-in, installed or `module:Class` domain.",
     "model": "The agent's model: litellm:PROVIDER/NAME, openai:URL#MODEL, local:NAME, scripted:FILE.",
-    "optimizer": "Who proposes edits.",
+    "optimizer": "Who proposes edits: recreate (an agent, for strong models), reflect (one structured call), "
+    "best-of-n, or your own.",
+    "without": "Take trajectory, environment, evidence, guidance or distilling from the optimizer; comma-separated.",
+    "best_of": "Proposals that best-of-n chooses from.",
+    "review": "Ask a person before a revision is kept.",
+    "study.steps": "Turns one study may take.",
+    "study.tokens": "Tokens one study may use.",
+    "study.usd": "USD one study may cost.",
+    "study.tools": "How an optimizer calls its tools: native, json, or auto (what the model can).",
     "scaffold": "The agent to start from, a folder or a name; default: the domain's own, else a seed.",
     "sandbox": "bwrap, unshare or none; default: the best that works here.",
     "price": "IN,OUT in USD per million tokens, for a model whose price is unknown.",
@@ -71,7 +79,7 @@ def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
 def _flag(address: str) -> inspect.Parameter:
     default = addresses()[address]
     names = ["--" + address]
-    if address == "budget":
+    if isinstance(default, tuple):
         kind: Any = list[str] | None
     else:
         kind = type(default) | None

@@ -174,7 +174,7 @@ def _experiences(run: str, filters: Mapping[str, Any], where: Path) -> Iterator[
     """The attempts that match, whole, one in memory at a time."""
     from recreate.gather import read_experience
     from recreate.memory import Workspace
-    from recreate.run import Run, find_run
+    from recreate.runs import Run, find_run
 
     if not run:
         memory = Workspace(where)
@@ -195,7 +195,7 @@ def _experiences(run: str, filters: Mapping[str, Any], where: Path) -> Iterator[
 def _find_experience(id: str, run: str, where: Path) -> Any:
     """By id or unique beginning, in memory and then in the runs. Raises BadInput."""
     from recreate.memory import Workspace
-    from recreate.run import Run, find_run
+    from recreate.runs import Run, find_run
 
     if run:
         return Run(find_run(run, where)).experience(id)

@@ -45,8 +45,9 @@ class Idea:
 class Reflect:
     """The optimizer for small models (and a cheap one for large)."""
 
-    def __init__(self, materials: Materials) -> None:
+    def __init__(self, materials: Materials, thread: str = "") -> None:
         self.materials = materials
+        self.thread = thread
         self.step = 0
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
@@ -154,7 +155,8 @@ class Reflect:
 
     def ask(self, messages: Any, schema: Mapping[str, Any]) -> str:
         self.step += 1
-        return self.materials.ask(self.step - 1, messages, json_schema=schema, temperature=0.4, max_tokens=900)
+        params: dict[str, Any] = {"json_schema": schema, "temperature": 0.4, "max_tokens": 900}
+        return self.materials.ask(messages, step=self.step - 1, thread=self.thread, **params).text
 
 
 def same_together(ideas: Sequence[Idea]) -> list[Idea]:

@@ -1,4 +1,4 @@
-"""`bench`: a scaffold measured on a split, in a run folder of its own; the only door to the test split."""
+"""One cell: a scaffold measured on a split, in a run folder of its own; the only door to the test split."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recreate.types import Split, Usage
 from recreate.workshop import Workshop
 
 
-def bench(shop: Workshop, scaffold: Scaffold, split: Split, most: int = 0) -> dict[str, Any]:
+def measure(shop: Workshop, scaffold: Scaffold, split: Split, most: int = 0) -> dict[str, Any]:
     """One cell: n tasks, repeats, mean with its 90 % interval, cost, and what was set aside.
 
     An opening of the test split is written down in the workspace and counted, whoever asks.
