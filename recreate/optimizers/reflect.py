@@ -130,7 +130,7 @@ class Reflect:
             }
             for idea in ideas
         ]
-        messages = prompt("distil", files=numbered(scaffold), rejected=self.rejected(), ideas=told)
+        messages = prompt("merge", files=numbered(scaffold), rejected=self.rejected(), ideas=told)
         found = read_object(self.ask(messages, distil_schema(scaffold, len(ideas))))
         if found is None:
             self.materials.note("the distilled update was not one JSON object; all ideas are kept as they were")
