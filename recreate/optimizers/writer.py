@@ -14,7 +14,7 @@ from recreate.lesson import lesson_file, read_lesson
 from recreate.optimizers.draft import Draft, lesson_of
 from recreate.optimizers.tool import Tool, Wrong, number, text
 from recreate.scaffold import Scaffold
-from recreate.types import Edit, Evidence
+from recreate.types import Edit, Evidence, Origin
 
 Cite = Callable[[Mapping[str, Any]], tuple[Evidence, ...]]
 """The evidence that an edit's arguments name. Raises Wrong."""
@@ -23,8 +23,16 @@ Cite = Callable[[Mapping[str, Any]], tuple[Evidence, ...]]
 class Writer:
     """`citing` are the arguments that name evidence, and `cite` reads them."""
 
-    def __init__(self, draft: Draft, cite: Cite, citing: Mapping[str, Mapping[str, Any]], optional: Sequence[str]):
+    def __init__(
+        self,
+        draft: Draft,
+        cite: Cite,
+        citing: Mapping[str, Mapping[str, Any]],
+        optional: Sequence[str],
+        origin: Origin = "experience",
+    ) -> None:
         self.draft = draft
+        self.origin = origin
         self.cite = cite
         self.citing = citing
         self.optional = tuple(optional)
@@ -131,6 +139,7 @@ class Writer:
         return f"taken back; {len(self.draft.edits)} edits are left"
 
     def _add(self, edit: Edit) -> str:
+        edit = edit.model_copy(update={"origin": self.origin})
         if faults := [*costs(self.draft.current, edit), *self.draft.add(edit)]:
             raise Wrong("not made: " + "; ".join(faults))
         return f"edit {len(self.draft.edits)} is made: {edit.path}."
