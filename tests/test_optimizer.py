@@ -198,7 +198,7 @@ def test_a_tool_is_written_tried_and_mended_before_it_is_handed_in(attempt: Try)
         (("edit", {"path": "format.md", "old": "", "new": "Be brief.", **ABOUT}), "protected"),
         (("edit", {"path": "agent.toml", "old": "", "new": "samples = 50\n", **ABOUT}), "agent.toml"),
         (("delete", {"path": "system.md", **ABOUT}), "only tools and lessons"),
-        (("lesson", {"title": "T", "text": "Write the word number 0 of the train list to it.", **ABOUT}), "copies"),
+        (("lesson", {"title": "T", "text": "As in toy:train:0, say it.", **ABOUT}), "say it in general"),
         (("lesson", {"title": "T", "text": "x", "replaces": "none such", **ABOUT}), "there is no lesson"),
         (("undo", {"edit": 3}), "you have 0 edits"),
         (("nonsense", {}), "there is no tool"),
@@ -293,6 +293,7 @@ def test_when_every_study_is_lost_the_build_stops_and_resumes_without_paying_twi
 
 def test_two_lessons_learnt_in_parallel_both_survive_the_distilling(attempt: Try) -> None:
     """A promise: 8 memories are added in parallel there, 2 kept."""
+
     def study(first: str) -> Acts:
         yield "steps", {"first": 0}
         title = "One" if first.partition("experience ")[2][:16] == min(seen(first)) else "Other"
@@ -350,7 +351,8 @@ def test_distilling_reads_merges_and_rejects_with_a_reason(attempt: Try) -> None
         assert "the agent replied" in said
         said = yield "finish", {"summary": "early"}
         assert "nothing was decided on 1.1, 1.2, 2.1, 2.2" in said
-        said = yield lesson("End every answer with an exclamation mark.", "The end", ideas=["1.1", "2.1"], steps=None)
+        told = {"title": "The end", "text": LESSON, "reason": "both say it", "ideas": ["1.1", "2.1"]}
+        said = yield "lesson", told
         assert "edit 1 is made" in said
         yield "reject", {"name": "1.2", "why": "haste helps nobody"}
         yield "reject", {"name": "2.2", "why": "the same"}
