@@ -76,6 +76,7 @@ def study(materials: Materials, scaffold: Scaffold, experience: Experience, batc
                 turns=materials.limits.steps,
                 domain=materials.domain,
                 outcome=outcome(experience),
+                model=experience.trace.model or "a model that was not recorded",
                 task=clip(experience.prompt, 6000),
                 files=tell_files(draft),
                 others=[outcome(e) for e in batch if e.id != experience.id],
