@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,18 @@ import pytest
 from recreate import scaffold as scaffolds
 from recreate import settings
 from recreate.errors import Fault
-from recreate.loop import Built, build
+from recreate.loop import Built, build, create
+from recreate.optimizers.best_of_n import BestOfN
 from recreate.optimizers.draft import union
 from recreate.paths import shipped
+from recreate.report import report
 from recreate.runs import Run
 from recreate.scaffold import Scaffold
 from recreate.types import Call, Study
 from recreate.workshop import open_workshop
 from tests.investigator import Action, Investigator
+from tests.test_reflect import experience, materials
+from tests.test_reflect import study as proposal
 from tests.toy import LESSON, script
 
 Acts = Generator[Action, str, None]
@@ -306,8 +311,6 @@ def test_two_lessons_learnt_in_parallel_both_survive_the_distilling(attempt: Try
 
 def seen(first: str) -> set[str]:
     """The ids of the experiences that a study is told of."""
-    import re
-
     return set(re.findall(r"experience ([0-9a-f]{16})", first))
 
 
@@ -417,8 +420,6 @@ def test_what_is_switched_off_is_not_offered_and_the_report_says_so(attempt: Try
     system = tried.model.prompts[0][0]["content"]
     assert not any(f"\n- {name}:" in system for name in gone)
     assert "AssertionError" not in tried.said() or switch != "evidence"
-    from recreate.report import report
-
     assert f"worked without: {switch}" in report(tried.run, tried.built)
 
 
@@ -477,8 +478,6 @@ def test_what_a_reviewer_or_the_gate_turned_down_is_told_to_the_next_study(attem
 
 
 def test_the_optimizer_writes_the_seed(workspace: Path, attempt: Try) -> None:
-    from recreate.loop import create
-
     def study(first: str) -> Acts:
         assert "The domain: toy" in first
         said = yield "run", {"command": "pwd"}
@@ -499,11 +498,87 @@ def test_the_optimizer_writes_the_seed(workspace: Path, attempt: Try) -> None:
 
 
 def test_best_of_n_takes_the_proposal_that_is_best_on_its_own_train_tasks(workspace: Path) -> None:
-    from recreate.optimizers.best_of_n import BestOfN
-    from tests.test_reflect import experience, materials, study
-
-    answers = [study({"file": "new lesson", "text": text}) for text in ("First.", "Second.", "Third.")]
+    answers = [proposal({"file": "new lesson", "text": text}) for text in ("First.", "Second.", "Third.")]
     given = materials(answers)
     given.best_of, given.key = 3, "k"
     given.measure = lambda child: float("Second." in child.lessons[0].body)
     assert "Second." in BestOfN(given).propose(SEED, [experience(1)])[0].new
+
+
+# --------------------------------------------------------------------------------------------- promises of ours
+
+
+def test_optimizer_commands_run_without_keys_and_no_key_is_written_down(
+    attempt: Try, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A promise: the optimizer runs in a host shell with every API key there, and keys are saved into trajectories."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-verysecretverysecretverysecret")
+
+    def study(first: str) -> Acts:
+        said = yield (
+            "run",
+            {"command": "env; cat /proc/1/environ | tr '\\0' '\\n'; echo sk-verysecretverysecretverysecret"},
+        )
+        assert "OPENAI" not in said
+        yield "steps", {"first": 0}
+        yield lesson("Use sk-verysecretverysecretverysecret as the key.")
+        yield "finish", {**DONE, "summary": "sk-verysecretverysecretverysecret"}
+
+    tried = attempt(study, train=1)
+    assert [s.ending for s in tried.studies] == ["finished"]
+    for file in [*tried.run.folder.glob("studies/*/*"), tried.run.folder / "journal.jsonl"]:
+        assert "verysecretvery" not in file.read_text()
+
+
+def test_every_episode_ever_lived_is_searchable_across_runs(attempt: Try, workspace: Path) -> None:
+    """A promise: each optimizer sees one episode there, and its memory search is a substring match."""
+
+    def first_run(first: str) -> Acts:
+        yield "finish", NOTHING
+
+    attempt(first_run, train=2)
+    (workspace / "runs" / "a").rename(workspace / "runs" / "earlier")
+    found: list[str] = []
+
+    def study(first: str) -> Acts:
+        found.append((yield "search", {"query": "an answer that does not end as it must", "k": 20}))
+        found.append((yield "search", {"query": "answer.txt", "by": "words", "where": {"outcome": "failed"}, "k": 20}))
+        other = re.findall(r"experience ([0-9a-f]{16})", found[0])
+        said = yield "steps", {"first": 0, "experience": other[0]}
+        assert "the agent replied" in said
+        yield "finish", NOTHING
+
+    seed = SEED.model_copy(update={"files": {**SEED.files, "system.md": SEED.files["system.md"] + "\nBe brief.\n"}})
+    tried = attempt(study, train=1, seed=seed)
+    assert [s.ending for s in tried.studies] == ["finished"]
+    assert all(len(set(re.findall(r"experience ([0-9a-f]{16})", said))) >= 2 for said in found)
+
+
+def test_what_does_not_help_any_more_is_deleted(attempt: Try) -> None:
+    """A promise: prompts, tools and memories only grow there."""
+    files = {**SEED.files, "memory/old.md": "# Old\n\nNever end with a mark.\n"}
+
+    def study(first: str) -> Acts:
+        yield "steps", {"first": 0}
+        yield "delete", {"path": "memory/old.md", "reason": "it is wrong", "steps": [0]}
+        yield lesson()
+        yield "finish", DONE
+
+    tried = attempt(study, takes_all, seed=SEED.model_copy(update={"files": files}))
+    assert "memory/old.md" not in tried.built.scaffold.files
+    assert [x.body for x in tried.built.scaffold.lessons] == [LESSON]
+
+
+def test_one_ledger_holds_every_call_of_studies_and_distilling(attempt: Try) -> None:
+    """A promise: seed, synthesis and agent spend are left out there."""
+    tried = attempt(finds_the_mark, takes_all)
+    spent = tried.run.spend().by_role
+    assert spent["optimizer"].calls == sum(s.usage.calls for s in tried.all)
+    assert spent["optimizer"].tokens_in == sum(s.usage.tokens_in for s in tried.all)
+
+
+def test_the_report_tells_what_was_studied_and_how_much_of_it_was_inspection(attempt: Try) -> None:
+    tried = attempt(finds_the_mark, takes_all)
+    text = report(tried.run, tried.built)
+    assert "knowledge, 1 edit; 5 actions (60% inspection)" in text
+    assert "The mark was missing." in text
