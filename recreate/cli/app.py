@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from recreate import __version__
-from recreate.cli import build, judging, look, memories, models, sandboxes, tasks, traces, workspaces
+from recreate.cli import build, judging, keep, look, memories, models, review, sandboxes, tasks, traces, workspaces
 
 app = typer.Typer(
     name="recreate",
@@ -33,7 +33,7 @@ def recreate(
     """Creates LLM agents for a domain from experience."""
 
 
-for part in (build, look, workspaces, judging):
+for part in (build, review, keep, look, workspaces, judging):
     part.add(app)
 app.add_typer(traces.app, name="traces")
 app.add_typer(tasks.app, name="tasks")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,10 +19,13 @@ from recreate.paths import workspace
 from recreate.settings import Settings
 from recreate.types import Split
 
+if TYPE_CHECKING:
+    from recreate.review import Reviewer
+
 BUILD = (
     "domain", "model", "models.optimizer", "optimizer", "budget", "rounds", "train", "validation", "repeats", "jobs",
     "seed", "out", "scaffold", "sandbox", "price", "batch", "models.optimizer_price", "models.threads",
-    "models.timeout", "models.retries", "gate.alpha", "memory.embedder",
+    "models.timeout", "models.retries", "gate.alpha", "memory.embedder", "review",
 )  # fmt: skip
 RUN = ("domain", "model", "budget", "jobs", "out", "sandbox", "price", "models.threads", "models.timeout")
 
@@ -58,10 +61,18 @@ def resume(
     Example: recreate resume last --budget 10usd
     """
     from recreate.runs import find_run
-    from recreate.workshop import load_run
 
     where = workspace()
-    folder = find_run(run, where)
+    change: dict[str, Any] = {"budget": tuple(budget)} if budget else {}
+    if jobs:
+        change["jobs"] = jobs
+    go_on(find_run(run, where), where, as_json, **change)
+
+
+def go_on(folder: Path, where: Path, as_json: bool, review: Reviewer | None = None, **change: Any) -> None:
+    """Go on with a build, some of its settings changed. review: who is asked first about what waits."""
+    from recreate.workshop import load_run
+
     settings = load_run(folder)
     if not (folder / "seed").is_dir():
         raise BadInput(
@@ -69,10 +80,7 @@ def resume(
             fix=f"run and bench go on when they are given the same folder: --out {here(folder)}",
             code="not-a-build",
         )
-    change: dict[str, Any] = {"budget": tuple(budget)} if budget else {}
-    if jobs:
-        change["jobs"] = jobs
-    _build(settings.model_copy(update=change), where, folder, as_json, again=True)
+    _build(settings.model_copy(update=change), where, folder, as_json, again=True, review=review)
 
 
 @with_settings(*BUILD)
@@ -201,9 +209,13 @@ def bench(
 # ------------------------------------------------------------------------------------------------- their parts
 
 
-def _build(settings: Settings, where: Path, folder: Path, as_json: bool, *, again: bool) -> None:
+def _build(
+    settings: Settings, where: Path, folder: Path, as_json: bool, *, again: bool, review: Reviewer | None = None
+) -> None:
     from recreate import report
     from recreate import scaffold as scaffolds
+    from recreate.cli.review import at_terminal, how
+    from recreate.keep import keep, standing, untouched
     from recreate.loop import build as build_loop
     from recreate.plan import refuse_if_too_small
     from recreate.runs import Run
@@ -214,32 +226,41 @@ def _build(settings: Settings, where: Path, folder: Path, as_json: bool, *, agai
         if not seed_folder.is_dir():
             chosen = seed_for(settings, shop.domain.name, where, shop.model.name)
             scaffolds.save(chosen, seed_folder)
-            shop.journal.add("seed", name=chosen.name, scaffold=chosen.digest)
+            stood = standing(where / "scaffolds" / shop.domain.name)
+            shop.journal.add("seed", name=chosen.name, scaffold=chosen.digest, stood=stood)
         seed = scaffolds.load(seed_folder)
         named = next(shop.journal.records("seed"), {"name": seed.name})
         seed = seed.model_copy(update={"name": named["name"]})
         refuse_if_too_small(shop.settings, seed, shop.price, shop.optimizer_price)
         if not again:
             say(f"run folder {here(folder)}; seed {seed.digest}, model {shop.model.name}, sandbox {shop.rung.name}")
-        built = build_loop(shop, seed)
+        built = build_loop(shop, seed, review=at_terminal(shop, review))
         domain = shop.domain.name
         shop.journal.add("end", status=built.status, scaffold=built.scaffold.digest)
     seen = Run(folder)
     target = where / "scaffolds" / domain
     agent = built.scaffold.model_copy(update={"name": target.name})
-    text = report.readme(agent, seen, built)
-    agent = agent.model_copy(update={"files": {**agent.files, "README.md": text}})
+    place, stays = str(target), False
     if any(r.kept for r in built.revisions) or not target.exists():
-        scaffolds.save(agent, target)
+        if stays := not untouched(target, seen):
+            place = f"{here(folder)}:{agent.digest}"
+        else:
+            keep(agent, folder, target, report.readme(agent, seen, built))
     (folder / "report.md").write_text(report.report(seen, built), "utf-8")
-    record = report.result(seen, built, str(target))
+    record = report.result(seen, built, place)
     if as_json:
         emit(record)
     else:
         show(report.say_verdict(built.verdict))
-        show(f"agent: {here(target)}   report: {here(folder / 'report.md')}")
+        show(f"agent: {place if stays else here(target)}   report: {here(folder / 'report.md')}")
         for row in record["set_aside"]:
             show(f"set aside: {row['task']}: {row['fault']}")
+    if stays:
+        say(f"{here(target)} was changed while this build ran, so it is left as it stands")
+        say(f"recreate keep {place} puts the result there")
+    if built.waiting:
+        say(f"{built.waiting.id} waits for your review: recreate review {here(folder)} shows it")
+        say(how(folder))
     if built.status == "budget":
         say(f"stopped by the budget; recreate resume {here(folder)} --budget MORE goes on")
         raise typer.Exit(OutOfBudget.exit_code)
