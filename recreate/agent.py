@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import posixpath
 import re
 import tomllib
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
@@ -40,7 +42,7 @@ class Agent(Record):
     before   tools run before the first turn; their output is `{{ before.NAME }}`
     done     a tool run after each action; exit 0 means that the work is handed in
     samples  independent tries at a task; `choose` names the tool whose last line is a number, the highest wins
-    protect  patterns of files no edit may touch
+    protect  patterns of files no edit may touch: see `protects`
     """
 
     parent: str = ""
@@ -61,6 +63,14 @@ class Agent(Record):
         if value in ("bash", "json") or re.fullmatch(r"tool:[\w.-]+", value):
             return value
         raise ValueError(f"{value!r} is none of bash, json, tool:NAME")
+
+    def protects(self, path: str) -> bool:
+        """Whether no edit may touch (make, change, delete) the file. A pattern that names a folder means all in it."""
+        for pattern in self.protect:
+            plain = posixpath.normpath(pattern.strip()).lstrip("/")
+            if any(fnmatchcase(path, p) for p in (plain, plain.removeprefix("**/"), f"{plain}/*")):
+                return True
+        return False
 
     @property
     def uses(self) -> dict[str, str]:

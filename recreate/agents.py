@@ -41,7 +41,7 @@ def find_agent(text: str, where: Path) -> Any:
             code="no-scaffold",
         )
     run = Run(folder)
-    seed = scaffolds.load(folder / "seed") if (folder / "seed").is_dir() else None
+    seed = run.seed()
     if colon and digest == "seed":
         if seed is None:
             raise BadInput(f"{text!r}: this run has no seed", fix="recreate show RUN shows what it has")
@@ -52,7 +52,9 @@ def find_agent(text: str, where: Path) -> Any:
         kept = [r.id for r in revisions if r.kept]
         wanted = kept[-1:] or known_digests[-1:]
     else:
-        wanted = [d for d in dict.fromkeys(known_digests) if digest and d.startswith(digest)]
+        known_digests += [e.digest for e in History(folder / "scaffold.git").log()]  # a person's own files, too
+        known_digests = list(dict.fromkeys(known_digests))
+        wanted = [d for d in known_digests if digest and d.startswith(digest)]
     if len(wanted) != 1:
         raise BadInput(
             f"{len(wanted)} revisions of {short(folder)} begin with {digest!r}" if colon else f"{text} holds no agent",

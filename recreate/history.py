@@ -1,8 +1,10 @@
 """The lineage of a build: scaffold.git in the run folder, a bare git repository that any git client can read.
 
 Each revision is a commit. Kept ones follow each other on `main`; each dropped one is a branch `dropped/<digest>`
-off its parent. Author and dates are fixed, so the same files, parent and message give the same commit id, and
-committing again after a kill changes nothing. The user's git settings and hooks play no part.
+off its parent. `review/<digest>` is a candidate while a person is asked about it, `human/<digest>` what a person wrote
+in the agent's folder, saved before another revision took its place. Author and dates are fixed, so the same files,
+parent and message give the same commit id, and committing again after a kill changes nothing. The user's git settings
+and hooks play no part.
 
 A message is for people first (outcome, reasons, evidence, score with its interval) and ends in a paragraph of
 trailers for programs: Recreate-Name, Recreate-Digest, Recreate-Kept and, from `describe`, Recreate-Revision.
@@ -16,6 +18,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -26,6 +29,8 @@ from recreate.types import Record, Revision
 WHO = "recreate <recreate@localhost>"
 WHEN = "946684800 +0000"
 """Every commit's date (2000-01-01): a clock would make two equal builds differ."""
+
+Side = Literal["dropped", "review", "human"]
 
 _NEW = "refs/recreate/new"
 _TRAILER = re.compile(r"(Recreate-[A-Za-z]+): (.*)")
@@ -52,10 +57,11 @@ class History:
         self.path = Path(path)
         self._mine = False
 
-    def commit(self, scaffold: Scaffold, parent: str | None, kept: bool, message: str) -> str:
+    def commit(self, scaffold: Scaffold, parent: str | None, kept: bool, message: str, side: Side = "dropped") -> str:
         """Record a revision and return its commit id; doing it again returns the same id and changes nothing.
 
-        parent: a commit id, branch or scaffold digest in here, None for the first.
+        parent: a commit id, branch or scaffold digest in here, None for the first. side: the kind of side branch for
+        what is not kept. A candidate that is kept or dropped is no longer on `review/`.
         """
         self._open()
         above = self._resolve(parent) if parent else ""
@@ -66,18 +72,22 @@ class History:
         }
         sha = self._import(scaffold, above, _with(message, trailers))
         branches = self._branches()
+        waits = f"review/{scaffold.digest}"
+        done = [f"delete {_NEW}"]
+        if waits in branches and (kept or side == "dropped"):
+            done.append(f"delete refs/heads/{waits}")
         if kept:
             main = branches.get("main", "")
             if main and self._is_ancestor(sha, main):
-                self._update([f"delete {_NEW}"])
+                self._update(done)
             else:
-                self._update([f"update refs/heads/main {sha}", f"delete {_NEW}"])
+                self._update([f"update refs/heads/main {sha}", *done])
             return sha
-        name, count = f"dropped/{scaffold.digest}", 1
+        name, count = f"{side}/{scaffold.digest}", 1
         while branches.get(name, sha) != sha:
             count += 1
-            name = f"dropped/{scaffold.digest}-{count}"
-        self._update([f"update refs/heads/{name} {sha}", f"delete {_NEW}"])
+            name = f"{side}/{scaffold.digest}-{count}"
+        self._update([f"update refs/heads/{name} {sha}", *done])
         return sha
 
     def read(self, name: str) -> Scaffold:
@@ -154,7 +164,8 @@ class History:
         return sha in self._git("rev-list", of).decode().split()
 
     def _resolve(self, name: str) -> str:
-        entries = self.log()
+        # one digest may stand on several branches; a kept one is what others follow
+        entries = sorted(self.log(), key=lambda e: not e.kept)
         for entry in entries:
             if name in (entry.digest, entry.sha, entry.branch):  # main: its newest comes first
                 return entry.sha

@@ -106,6 +106,17 @@ def judge(
     )
 
 
+def alone(scores: Scores, reason: str) -> Verdict:
+    """The score of one agent as a verdict on no change at all: before and after are the same."""
+    held = {key: score for key, score in scores.items() if score is not None}
+    verdict = unjudged("undecided", reason, len(scores) - len(held))
+    if not held:
+        return verdict
+    mean, tasks = sum(held.values()) / len(held), {task for task, _ in held}
+    same = {"before": mean, "after": mean, "diff": 0.0, "lo": 0.0, "hi": 0.0}
+    return verdict.model_copy(update={**same, "tasks": len(tasks), "repeats": len({repeat for _, repeat in held})})
+
+
 def unjudged(verdict: Decision, reason: str, dropped: int = 0) -> Verdict:
     """A verdict without scores: nothing was compared, and why."""
     nothing: dict[str, Any] = dict.fromkeys(("before", "after", "diff", "lo", "hi", "p"))

@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from recreate.errors import BadInput, OutOfBudget
@@ -208,6 +209,15 @@ class Ledger:
             self.attempts += 1
             self._seen_attempts.add(attempt)
             self._lines.append({"kind": "attempt", "attempt": attempt})
+
+    @contextmanager
+    def unclocked(self) -> Iterator[None]:
+        """While a person thinks: that time is not the run's."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._started += time.monotonic() - began
 
     def close(self) -> None:
         """Note how long this session ran. Call once."""

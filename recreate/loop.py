@@ -3,6 +3,8 @@
     attempt   a train batch with the current agent; every attempt becomes an experience
     propose   the optimizer reads the batch and proposes edits           (none: next round)
     settle    apply -> check -> leak scan -> paired re-runs on validation -> judge -> keep or drop -> history
+    review    with --review: what would be kept waits for a person             (langgraph's interrupt)
+    decide    keep it, drop it, or judge what the person made of it and offer that -> review
 
 The graph is langgraph's, its state is small (digests and ids) and checkpointed in SQLite after every node; what
 costs money is in the journal besides, so that a node which was killed half-way pays for nothing twice.
@@ -24,34 +26,40 @@ from recreate.errors import BadInput, Missing, OutOfBudget
 from recreate.evidence import uncited
 from recreate.gather import Score, gather, read_experience
 from recreate.history import History
-from recreate.judge import MIN_TASKS, judge, unjudged
+from recreate.judge import MIN_TASKS, alone, judge, unjudged
 from recreate.leak import leaks
 from recreate.optimizers.create import create as write_seed
 from recreate.optimizers.materials import Materials
 from recreate.ports import Hit, Sandbox
+from recreate.review import Desk, Reviewer, human_edits
 from recreate.scaffold import BadEdit, Scaffold
 from recreate.types import Call, Edit, Experience, Message, Reply, Revision, Task, Verdict, digest
 from recreate.workshop import Workshop
 
 
 class State(TypedDict, total=False):
-    """What is checkpointed between nodes: ids only."""
+    """What is checkpointed between nodes: ids and edits. candidate: what a person is asked about, '' for nothing;
+    offer: how often a person was asked, which is the number of the offer; answer: what was said of it."""
 
     round: int
     scaffold: str
     experiences: list[str]
     edits: list[dict[str, Any]]
+    candidate: str
+    offer: int
+    answer: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Built:
-    """What a build ended with. status: done | budget."""
+    """What a build ended with. status: done | budget | review (`waiting` is the candidate that a person must see)."""
 
     status: str
     seed: Scaffold
     scaffold: Scaffold
     verdict: Verdict
     revisions: tuple[Revision, ...]
+    waiting: Revision | None = None
 
 
 def choose_tasks(shop: Workshop) -> tuple[list[Task], list[Task]]:
@@ -81,9 +89,10 @@ def choose_tasks(shop: Workshop) -> tuple[list[Task], list[Task]]:
     return train, validation
 
 
-def build(shop: Workshop, seed: Scaffold) -> Built:
+def build(shop: Workshop, seed: Scaffold, review: Reviewer | None = None) -> Built:
     """Improve `seed` on the workshop's domain. Resumes by itself when the run folder holds a part of the work.
 
+    review: asked before a revision is kept when `settings.review`; without one the build stops there, status `review`.
     Raises what stops a run (OutOfBudget is not raised but is the status); everything paid for is on disk.
     """
     faults = check(seed, shop.rung)
@@ -93,12 +102,12 @@ def build(shop: Workshop, seed: Scaffold) -> Built:
             fix="recreate scaffold check shows all faults of a scaffold",
             code="bad-scaffold",
         )
-    return _Build(shop, seed).run()
+    return _Build(shop, seed, review).run()
 
 
 def create(shop: Workshop, start: Scaffold) -> Scaffold:
     """A seed for the workshop's domain, written by the optimizer's model from `start` and two train tasks."""
-    work = _Build(shop, start)
+    work = _Build(shop, start, None)
     tasks = work.train[:2]
     key = digest(["create", start.digest, [t.id for t in tasks]])
     materials = replace(work.materials(key, []), complain=lambda scaffold, edits: _unfit(scaffold, edits, tasks))
@@ -120,10 +129,12 @@ def _unfit(scaffold: Scaffold, edits: Sequence[Edit], tasks: Sequence[Task]) -> 
 
 
 class _Build:
-    def __init__(self, shop: Workshop, seed: Scaffold) -> None:
+    def __init__(self, shop: Workshop, seed: Scaffold, reviewer: Reviewer | None) -> None:
         self.shop = shop
         self.seed = seed
+        self.reviewer = reviewer
         self.history = History(shop.folder / "scaffold.git")
+        self.desk = Desk(shop, self.history)
         if seed.digest not in {e.digest for e in self.history.log()}:
             self.history.commit(seed, None, True, f"Start from {seed.name}")
         self.train, self.validation = choose_tasks(shop)
@@ -136,22 +147,26 @@ class _Build:
 
         from langgraph.checkpoint.sqlite import SqliteSaver
         from langgraph.graph import END, START, StateGraph
+        from langgraph.types import Command
 
         graph = StateGraph(State)
-        graph.add_node("attempt", self.attempt)
-        graph.add_node("propose", self.propose)
-        graph.add_node("settle", self.settle)
+        for node in (self.attempt, self.propose, self.settle, self.review, self.decide):
+            graph.add_node(node.__name__, node)
         graph.add_edge(START, "attempt")
         graph.add_edge("attempt", "propose")
         graph.add_edge("propose", "settle")
-        graph.add_conditional_edges("settle", self.again, {"attempt": "attempt", "end": END})
+        graph.add_edge("review", "decide")
+        for node in (self.settle, self.decide):
+            graph.add_conditional_edges(
+                node.__name__, self.again, {"review": "review", "attempt": "attempt", "end": END}
+            )
         connection = sqlite3.connect(self.shop.folder / "checkpoint.sqlite", check_same_thread=False)
-        status = "done"
+        status, waiting = "done", None
         try:
             compiled = graph.compile(checkpointer=SqliteSaver(connection))
             config: Any = {
                 "configurable": {"thread_id": "build"},
-                "recursion_limit": 10 + 4 * self.shop.settings.rounds,
+                "recursion_limit": 10 + 6 * self.shop.settings.rounds,
             }
             earlier = compiled.get_state(config)
             start: Any = None if earlier.next else {"round": 0, "scaffold": self.seed.digest}
@@ -160,7 +175,13 @@ class _Build:
                 self.scores(self.seed)
             elif not (earlier.values and not earlier.next):
                 try:
-                    compiled.invoke(start, config)
+                    state = compiled.invoke(start, config)
+                    while asked := state.get("__interrupt__"):
+                        answer = self.desk.answer(asked[0].value["offer"], self.reviewer)
+                        if answer is None:
+                            status, waiting = "review", self.desk.offered(asked[0].value["offer"])
+                            break
+                        state = compiled.invoke(Command(resume=answer), config)
                 except OutOfBudget as e:
                     status = "budget"
                     self.shop.say("budget", {"text": e.message})
@@ -173,6 +194,7 @@ class _Build:
             scaffold=best,
             verdict=self.compare(self.seed, best),
             revisions=tuple(self.revisions),
+            waiting=waiting,
         )
 
     # ------------------------------------------------------------------------------------------------ nodes
@@ -231,19 +253,65 @@ class _Build:
             round=state["round"],
             edits=tuple(made),
             verdict=verdict,
-            kept=verdict.better,
+            kept=verdict.better and not self.shop.settings.review,
             faults=tuple([*faults, *wrong]),
         )
-        self.history.commit(child, current.digest, revision.kept, message(revision))
-        self.shop.journal.add("revision", revision=revision.model_dump(mode="json"))
-        self.revisions.append(revision)
-        self.shop.say("revision", {"revision": revision})
+        if verdict.better and not revision.kept:
+            return {**after, **self.offer(state, revision)}
+        self.record(revision)
         return {**after, "scaffold": child.digest} if revision.kept else after
 
+    def review(self, state: State) -> State:
+        """Nothing else may stand here: a node that was interrupted runs again from its start."""
+        from langgraph.types import interrupt
+
+        return {"answer": interrupt({"revision": state["candidate"], "offer": state["offer"]})}
+
+    def decide(self, state: State) -> State:
+        offered, answer = self.desk.offered(state["offer"]), state["answer"]
+        match answer["decision"]:
+            case "accept":
+                self.record(offered.model_copy(update={"kept": True, "review": "accepted"}))
+                return {"candidate": "", "scaffold": offered.id}
+            case "reject":
+                self.record(offered.model_copy(update={"review": f"rejected: {answer['reason']}"}))
+                return {"candidate": ""}
+        current, child = self.scaffold(offered.parent), self.scaffold(offered.id)
+        edited = self.scaffold(answer["edited"])
+        self.afford(len(self.validation) * self.shop.settings.repeats)
+        edits = human_edits(current, offered, child, edited, answer["reason"] or "edited by a person")
+        self.shop.say("candidate", {"edits": edits})
+        verdict = self.compare(current, edited)
+        changes = {"id": edited.digest, "edits": tuple(edits), "verdict": verdict, "faults": ()}
+        made = offered.model_copy(update=changes)
+        if verdict.better:
+            self.record(
+                offered.model_copy(update={"review": f"rejected: a person's edit of it, {made.id}, replaced it"})
+            )
+            return self.offer(state, made)
+        self.record(made)
+        return self.offer(state, offered)
+
     def again(self, state: State) -> str:
+        if state.get("candidate"):
+            return "review"
         return "attempt" if state["round"] < self.shop.settings.rounds else "end"
 
     # ---------------------------------------------------------------------------------------------- their parts
+
+    def record(self, revision: Revision) -> None:
+        """A revision's end, in the history and in the journal; once, however often a killed node runs again."""
+        if any(r.id == revision.id for r in self.revisions):
+            return
+        self.history.commit(self.scaffold(revision.id), revision.parent, revision.kept, message(revision))
+        self.shop.journal.add("revision", revision=revision.model_dump(mode="json"))
+        self.revisions.append(revision)
+        self.shop.say("revision", {"revision": revision})
+
+    def offer(self, state: State, revision: Revision) -> State:
+        number = state.get("offer", 0) + 1
+        self.desk.offer(number, revision, self.scaffold(revision.id))
+        return {"candidate": revision.id, "offer": number}
 
     def apply(
         self, current: Scaffold, edits: Sequence[Edit], experiences: Sequence[Experience]
@@ -274,8 +342,13 @@ class _Build:
             return [e.message]
         broken = [f"{f.file}:{f.line}: {f.message}" for f in check(child)]
         for edit in edits:
-            if any(_same(edit, r.edits) for r in self.revisions if not r.kept and r.verdict.tasks):
-                return [f"{edit.path}: exactly this was tried before and did not help; propose something else"]
+            tried = next(
+                (r for r in self.revisions if not r.kept and r.verdict.tasks and _same(edit, r.edits)),
+                None,
+            )
+            if tried is not None:
+                why = f"a person {tried.review}" if tried.review else "it did not help"
+                return [f"{edit.path}: exactly this was tried before and {why}; propose something else"]
         seen = {e.task for e in experiences.values()}
         tasks = [t for t in self.shop.domain.tasks("train") if t.id in seen]
         # what was handed in names the places of one task; whole traces are left out, since what the environment says
@@ -367,20 +440,7 @@ class _Build:
                 raise
             return unjudged("undecided", "the budget ended before validation did")
         if before.digest == after.digest:
-            held = [s.score for s in a if s.score is not None]
-            mean = sum(held) / len(held) if held else None
-            verdict = unjudged("undecided", "nothing was kept: before and after are the same agent")
-            return verdict.model_copy(
-                update={
-                    "before": mean,
-                    "after": mean,
-                    "diff": 0.0 if held else None,
-                    "lo": 0.0 if held else None,
-                    "hi": 0.0 if held else None,
-                    "tasks": len(self.validation),
-                    "repeats": self.shop.settings.repeats,
-                }
-            )
+            return alone(_by_task(a), "nothing was kept: before and after are the same agent")
         return judge(_by_task(a), _by_task(b), alpha=self.shop.settings.gate.alpha, seed=self.shop.settings.seed)
 
     def afford(self, attempts: int) -> None:
@@ -415,6 +475,8 @@ def message(revision: Revision) -> str:
     verdict = revision.verdict
     files = ", ".join(dict.fromkeys(e.path for e in revision.edits))
     lines = [f"{'Keep' if revision.kept else 'Drop'} {files}: {verdict.verdict}", ""]
+    if revision.review:
+        lines += [f"A person's word: {revision.review}", ""]
     if verdict.diff is not None:
         lines.append(
             f"validation {verdict.before:.3f} -> {verdict.after:.3f}, difference {verdict.diff:+.3f} "

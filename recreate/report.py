@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recreate.history import History
+from recreate.judge import unjudged
 from recreate.loop import Built
 from recreate.runs import Run
 from recreate.scaffold import Scaffold, diff
@@ -21,9 +22,16 @@ def result(run: Run, built: Built, path: str) -> dict[str, Any]:
         "scaffold": {"path": path, "digest": built.scaffold.digest},
         "validation": _validation(built.verdict),
         "revisions": [
-            {"id": r.id, "parent": r.parent, "kept": r.kept, "verdict": r.verdict.model_dump(mode="json")}
+            {
+                "id": r.id,
+                "parent": r.parent,
+                "kept": r.kept,
+                "review": r.review,
+                "verdict": r.verdict.model_dump(mode="json"),
+            }
             for r in built.revisions
         ],
+        "waiting": built.waiting.id if built.waiting else None,
         "spend": run.spend().record(),
         "set_aside": run.aside(),
     }
@@ -54,6 +62,7 @@ def revision_record(revision: Revision) -> dict[str, Any]:
         ],
         "verdict": revision.verdict.model_dump(mode="json"),
         "faults": list(revision.faults),
+        "review": revision.review,
     }
 
 
@@ -98,6 +107,7 @@ def report(run: Run, built: Built) -> str:
         f"`{start.get('sandbox', '')}`, seed {settings.seed}. Ended: {built.status}. "
         f"{_count(len(built.revisions), 'candidate was', 'candidates were')} judged, {kept} kept.",
         *([f"The optimizer worked without: {', '.join(settings.without)}."] if settings.without else []),
+        *([f"Waits for a person: {built.waiting.id} (`recreate review`)."] if built.waiting else []),
         "",
         "## Validation",
         "",
@@ -136,6 +146,7 @@ def report(run: Run, built: Built) -> str:
 def _revision(number: int, revision: Revision, history: History) -> list[str]:
     outcome = "kept" if revision.kept else "dropped"
     lines = [f"### {number}. {revision.id}, {outcome}", "", say_verdict(revision.verdict), ""]
+    lines += [f"A person {revision.review}.", ""] if revision.review else []
     for edit in revision.edits:
         cited = ", ".join(f"`{e.experience}` step {e.step}" for e in edit.evidence) or "none"
         lines.append(f"- `{edit.path}`: {edit.reason or 'no reason given'} Evidence: {cited}.")
@@ -176,8 +187,20 @@ def _scores(run: Run, scaffold: str) -> dict[str, float]:
     return {task: sum(scores) / len(scores) for task, scores in found.items()}
 
 
+def chosen(scaffold: Scaffold, run: Run) -> Built:
+    """Any agent of a run as a result: its score against the seed's as it was measured there."""
+    seed = run.seed()
+    assert seed is not None
+    verdict = run.validation(seed.digest, scaffold.digest) or unjudged("undecided", "these files had no attempts")
+    offered = run.waiting()
+    return Built("chosen", seed, scaffold, verdict, (*run.revisions(), *([offered] if offered else [])))
+
+
 def readme(scaffold: Scaffold, run: Run, built: Built, facts: Mapping[str, str] | None = None) -> str:
-    """README.md of a created agent: who it is, what it was measured on, its score, its lineage."""
+    """README.md of a created agent: who it is, what it was measured on, its score, its lineage.
+
+    `built` is a build's result, or `chosen`: any revision of a run that a person chose.
+    """
     verdict, settings = built.verdict, run.settings
     start = next(iter(run.records("start")), {})
     lines = [
@@ -188,15 +211,22 @@ def readme(scaffold: Scaffold, run: Run, built: Built, facts: Mapping[str, str] 
         f"Created by `recreate build --domain {settings.domain}` from `{built.seed.name}` with "
         f"`{start.get('model', '')}`.",
         "",
-        f"Measured on {verdict.tasks} validation tasks x {verdict.repeats}: {say_verdict(verdict)}.",
+        f"Measured on {verdict.tasks} validation tasks x {verdict.repeats}: {say_verdict(verdict)}."
+        if verdict.tasks
+        else f"Not measured: {verdict.reason}.",
         "These tasks also decided which edits were kept, so the score flatters.",
         "",
-        "Lineage (digests of the files; kept revisions only):",
+        "Lineage (digests of the files):",
         "",
         f"- {built.seed.digest} {built.seed.name}",
     ]
-    for revision in built.revisions:
-        if revision.kept:
-            what = "; ".join(dict.fromkeys(e.reason or e.path for e in revision.edits))
-            lines.append(f"- {revision.id} {what}")
+    by_id, chain, at = {r.id: r for r in built.revisions}, list[Revision](), scaffold.digest
+    while at in by_id:
+        chain.insert(0, by_id.pop(at))
+        at = chain[0].parent
+    for revision in chain:
+        what = "; ".join(dict.fromkeys(e.reason or e.path for e in revision.edits))
+        lines.append(f"- {revision.id} {what}" + ("" if revision.kept else " (not kept by the build)"))
+    if not chain and scaffold.digest != built.seed.digest:
+        lines.append(f"- {scaffold.digest} written by a person")
     return "\n".join(lines) + "\n"

@@ -10,8 +10,11 @@ from typing import Any
 from recreate.errors import BadInput
 from recreate.gather import read_experience
 from recreate.journal import Lines
+from recreate.judge import alone, judge
+from recreate.review import waiting
+from recreate.scaffold import Scaffold, load
 from recreate.settings import Settings
-from recreate.types import Experience, Revision, Study, Usage
+from recreate.types import Experience, Revision, Study, Usage, Verdict
 from recreate.workshop import load_run
 
 
@@ -58,6 +61,29 @@ class Run:
         files = (self.folder / "studies").glob("*/study.json")
         ordered = sorted(files, key=lambda p: (p.stat().st_mtime_ns, p.parent.name))
         return [Study.model_validate_json(p.read_text("utf-8")) for p in ordered]
+
+    def seed(self) -> Scaffold | None:
+        """The agent the build started from; None when this run is no build."""
+        if not (self.folder / "seed" / "agent.toml").is_file():
+            return None
+        seed = load(self.folder / "seed")
+        return seed.model_copy(update={"name": next(self.records("seed"), {}).get("name", seed.name)})
+
+    def waiting(self) -> Revision | None:
+        """The candidate that waits for a person's word, if any."""
+        return waiting(self.records("candidate", "review"))
+
+    def validation(self, before: str, after: str) -> Verdict | None:
+        """The gate's words on two agents (digests), or the score of one, from the journal; None without scores."""
+        sides: dict[str, dict[tuple[str, int], float | None]] = {before: {}, after: {}}
+        for record in self.records("experience"):
+            if record["split"] == "validation" and record["scaffold"] in sides:
+                sides[record["scaffold"]][record["task"], record["repeat"]] = record["score"]
+        if not all(sides.values()):
+            return None
+        if before == after:
+            return alone(sides[before], "it is what the build started from")
+        return judge(sides[before], sides[after], alpha=self.settings.gate.alpha, seed=self.settings.seed)
 
     def aside(self) -> list[dict[str, Any]]:
         """Attempts set aside for a fault of ours and not ended since."""
@@ -111,14 +137,17 @@ class Run:
         return experience
 
 
+def runs(workspace: Path) -> list[Path]:
+    """The run folders of a workspace, newest first. Raises BadInput when there is none."""
+    found = sorted((workspace / "runs").glob("*/settings.toml"), key=lambda p: p.stat().st_mtime, reverse=True)
+    if not found:
+        raise BadInput("there is no run here yet", fix="recreate build --domain swe makes one", code="no-run")
+    return [file.parent for file in found]
+
+
 def latest(workspace: Path) -> Path:
     """The newest run folder of a workspace. Raises BadInput when there is none."""
-    runs = sorted(
-        (p for p in (workspace / "runs").glob("*/settings.toml")), key=lambda p: p.stat().st_mtime, reverse=True
-    )
-    if not runs:
-        raise BadInput("there is no run here yet", fix="recreate build --domain swe makes one", code="no-run")
-    return runs[0].parent
+    return runs(workspace)[0]
 
 
 def find_run(text: str, workspace: Path) -> Path:

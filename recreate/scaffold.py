@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ast
 import difflib
-import fnmatch
 import inspect
 import io
 import os
@@ -222,7 +221,7 @@ def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:
     Semantics in `Edit`. Raises BadEdit naming the first edit that cannot be made.
     """
     files = dict(scaffold.files)
-    protect = scaffold.agent.protect if "agent.toml" in files else ()
+    agent = scaffold.agent if "agent.toml" in files else Agent()
     for index, edit in enumerate(edits):
 
         def refuse(message: str, fix: str, edit: Edit = edit, index: int = index) -> BadEdit:
@@ -230,7 +229,7 @@ def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:
 
         if wrong := path_fault(edit.path):
             raise refuse(wrong, f"use one of {ROOTS}")
-        if any(fnmatch.fnmatchcase(edit.path, pattern) for pattern in protect):
+        if agent.protects(edit.path):
             raise refuse("is protected by agent.toml", "leave this file as it is")
         if edit.origin == "experience" and not edit.evidence:
             raise refuse("comes from experience and cites none", "cite an experience and a step in it")
@@ -263,10 +262,10 @@ def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:
                     f"`old` is in the file more than once: {_short(edit.old)}", "take more of the lines around it"
                 )
             files[edit.path] = text[:first] + edit.new + text[first + len(edit.old) :]
-            if edit.path == "agent.toml" and protect:
-                child, _ = read_agent(files[edit.path])
-                if child is not None and not set(protect) <= set(child.protect):
-                    raise refuse("takes protection away from files", "leave `protect` as it is")
+        if edit.path == "agent.toml" and agent.protect:
+            child, _ = read_agent(files[edit.path])
+            if child is not None and not set(agent.protect) <= set(child.protect):
+                raise refuse("takes protection away from files", "leave `protect` as it is")
     return Scaffold(name=scaffold.name, files=files)
 
 

@@ -19,10 +19,12 @@ from recreate.agents import find_agent, seed_for
 from recreate.cell import measure
 from recreate.errors import BadInput, Fault
 from recreate.gather import one, read_experience
+from recreate.keep import keep, standing, untouched
 from recreate.loop import Built, create
 from recreate.loop import build as build_loop
 from recreate.plan import refuse_if_too_small
 from recreate.ports import Domain, Model, Optimizer, Rung
+from recreate.review import Reviewer
 from recreate.runs import Run
 from recreate.scaffold import Scaffold
 from recreate.settings import Settings
@@ -37,11 +39,15 @@ CREATE = "create"
 class Outcome:
     """What a build ended with. `path` is the agent's folder, `run` the run folder with reports and lineage.
 
-    status: done | budget | review. `scaffold` is the best version, `verdict` compares it with `seed` on validation.
+    place: where the result is found again: the folder, or RUN:DIGEST when what stood in the folder `stays` there.
+    status: done | budget | review (it waits for a person). `scaffold` is the best version, `verdict` compares it with
+    `seed` on validation.
     """
 
     run: Path
     path: Path
+    place: str
+    stays: bool
     status: str
     seed: Scaffold
     scaffold: Scaffold
@@ -80,19 +86,22 @@ def build(
     scaffold: str | Path | Scaffold = "",
     sandbox: str | Rung = "",
     workspace: str | Path | None = None,
+    review: Reviewer | None = None,
     say: Say = silent,
     **settings: Any,
 ) -> Outcome:
     """Create an agent for a domain from experience: what `recreate build` does.
 
     `settings` are the flags of the command: budget="5usd", rounds=2, train=8, validation=20, jobs=4, out="runs/mine".
+    `review` is asked before a revision is kept (see docs/review.md); it turns the setting of that name on.
     With `out` naming a run folder that holds a part of the same build, it goes on there and pays for nothing twice.
 
     Raises BadInput for what the caller can mend, Refused when an endpoint refuses, Fault for the infrastructure. A
     budget that is used up is not raised: the status says it.
     """
+    settings = {"review": True, **settings} if review else settings
     with _started(domain, model, optimizer, optimizer_model, sandbox, workspace, say, settings) as (shop, where):
-        built = improve(shop, where, scaffold)
+        built = improve(shop, where, scaffold, review=review)
         folder, name = shop.folder, shop.domain.name
     return deliver(where, folder, name, built)
 
@@ -141,36 +150,45 @@ def bench(
 # ------------------------------------------------------------------------------- the parts that commands share
 
 
-def improve(shop: Workshop, where: Path, scaffold: str | Path | Scaffold = "", **options: Any) -> Built:
+def improve(
+    shop: Workshop, where: Path, scaffold: str | Path | Scaffold = "", *, review: Reviewer | None = None
+) -> Built:
     """The loop in an opened workshop, from its seed; the run folder remembers which one that was."""
     shop.settings = fitted(shop.settings, shop.domain)
     seed = _seed(shop, where, scaffold)
     refuse_if_too_small(shop.settings, seed, shop.price, shop.optimizer_price)
     shop.say("seed", {"scaffold": seed, "shop": shop})
-    built = build_loop(shop, seed, **options)
+    built = build_loop(shop, seed, review=review)
     shop.journal.add("end", status=built.status, scaffold=built.scaffold.digest)
     return built
 
 
 def deliver(where: Path, folder: Path, domain: str, built: Built) -> Outcome:
-    """Put the agent into scaffolds/DOMAIN and write the reports; after the workshop is closed."""
+    """Put the agent into scaffolds/DOMAIN and write the reports; after the workshop is closed.
+
+    An agent there that a person changed while the build ran stays as it stands: then `stays` is True.
+    """
     seen = Run(folder)
     target = where / "scaffolds" / domain
     agent = built.scaffold.model_copy(update={"name": target.name})
-    readme = report.readme(agent, seen, built)
-    agent = agent.model_copy(update={"files": {**agent.files, "README.md": readme}})
+    place, stays = str(target), False
     if any(r.kept for r in built.revisions) or not target.exists():
-        scaffolds.save(agent, target)
+        if stays := not untouched(target, seen):
+            place = f"{paths.short(folder)}:{agent.digest}"
+        else:
+            keep(agent, folder, target, report.readme(agent, seen, built))
     (folder / "report.md").write_text(report.report(seen, built), "utf-8")
     return Outcome(
         run=folder,
         path=target,
+        place=place,
+        stays=stays,
         status=built.status,
         seed=built.seed,
         scaffold=built.scaffold,
         verdict=built.verdict,
         revisions=built.revisions,
-        record=report.result(seen, built, str(target)),
+        record=report.result(seen, built, place),
     )
 
 
@@ -225,7 +243,8 @@ def _seed(shop: Workshop, where: Path, scaffold: str | Path | Scaffold) -> Scaff
         else:
             chosen = default_seed(shop.domain.name, where, shop.model.name)
         scaffolds.save(chosen, folder)
-        shop.journal.add("seed", name=chosen.name, scaffold=chosen.digest)
+        stood = standing(where / "scaffolds" / shop.domain.name)
+        shop.journal.add("seed", name=chosen.name, scaffold=chosen.digest, stood=stood)
     seed = scaffolds.load(folder)
     named = next(shop.journal.records("seed"), {"name": seed.name})
     return seed.model_copy(update={"name": named["name"]})

@@ -8,7 +8,7 @@ A record keeps fields it does not know (a newer version's, a stranger's) and say
     Trace       a whole attempt, ungraded           Verdict     what the gate found
     Grade       the score and the grader's words    Revision    edits + verdict, kept or dropped
     Experience  trace + grade: the unit learned from         Study       an optimizer's investigation
-    Lesson      what was learned, in a few sentences
+    Lesson      what was learned, in a few sentences        Review      a person's word on a candidate
 """
 
 from __future__ import annotations
@@ -334,3 +334,16 @@ class Revision(Record):
     faults: tuple[str, ...] = ()
     usage: Usage = Usage()
     review: str = ""
+
+
+class Review(Record):
+    """A person's word on a candidate that the gate would keep.
+
+    decision  accept | edit | reject
+    reason    why; a rejection needs one, since the optimizer reads it
+    files     edit only: all files of the candidate as the person wrote them, {posix relative path: text}
+    """
+
+    decision: Literal["accept", "edit", "reject"]
+    reason: str = ""
+    files: Mapping[str, str] | None = None

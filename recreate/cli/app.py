@@ -7,7 +7,20 @@ from typing import Annotated
 import typer
 
 from recreate import __version__
-from recreate.cli import build, judging, look, memories, models, sandboxes, studies, tasks, traces, workspaces
+from recreate.cli import (
+    build,
+    judging,
+    keep,
+    look,
+    memories,
+    models,
+    review,
+    sandboxes,
+    studies,
+    tasks,
+    traces,
+    workspaces,
+)
 
 app = typer.Typer(
     name="recreate",
@@ -33,7 +46,7 @@ def recreate(
     """Creates LLM agents for a domain from experience."""
 
 
-for part in (build, look, workspaces, judging):
+for part in (build, review, keep, look, workspaces, judging):
     part.add(app)
 app.add_typer(traces.app, name="traces")
 app.add_typer(studies.app, name="studies")

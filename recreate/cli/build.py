@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,9 @@ from recreate.paths import short as here
 from recreate.paths import workspace
 from recreate.settings import Settings
 from recreate.types import Split
+
+if TYPE_CHECKING:
+    from recreate.review import Reviewer
 
 BUILD = (
     "domain", "model", "models.optimizer", "optimizer", "without", "best_of", "review", "study.steps", "study.tokens",
@@ -59,10 +62,18 @@ def resume(
     Example: recreate resume last --budget 10usd
     """
     from recreate.runs import find_run
-    from recreate.workshop import load_run
 
     where = workspace()
-    folder = find_run(run, where)
+    change: dict[str, Any] = {"budget": tuple(budget)} if budget else {}
+    if jobs:
+        change["jobs"] = jobs
+    go_on(find_run(run, where), where, as_json, **change)
+
+
+def go_on(folder: Path, where: Path, as_json: bool, review: Reviewer | None = None, **change: Any) -> None:
+    """Go on with a build, some of its settings changed. review: who is asked first about what waits."""
+    from recreate.workshop import load_run
+
     settings = load_run(folder)
     if not (folder / "seed").is_dir():
         raise BadInput(
@@ -70,10 +81,7 @@ def resume(
             fix=f"run and bench go on when they are given the same folder: --out {here(folder)}",
             code="not-a-build",
         )
-    change: dict[str, Any] = {"budget": tuple(budget)} if budget else {}
-    if jobs:
-        change["jobs"] = jobs
-    _build(settings.model_copy(update=change), where, folder, as_json, again=True)
+    _build(settings.model_copy(update=change), where, folder, as_json, again=True, review=review)
 
 
 @with_settings(*BUILD)
@@ -199,20 +207,29 @@ def bench(
 # ------------------------------------------------------------------------------------------------- their parts
 
 
-def _build(settings: Settings, where: Path, folder: Path, as_json: bool, *, again: bool) -> None:
+def _build(
+    settings: Settings, where: Path, folder: Path, as_json: bool, *, again: bool, review: Reviewer | None = None
+) -> None:
     from recreate import report, sdk
+    from recreate.cli.review import at_terminal, how
 
     with opened(settings, where, folder, resume=again) as shop:
-        built = sdk.improve(shop, where)
+        built = sdk.improve(shop, where, review=at_terminal(shop, review))
         domain = shop.domain.name
     made = sdk.deliver(where, folder, domain, built)
     if as_json:
         emit(made.record)
     else:
         show(report.say_verdict(made.verdict))
-        show(f"agent: {here(made.path)}   report: {here(folder / 'report.md')}")
+        show(f"agent: {made.place if made.stays else here(made.path)}   report: {here(folder / 'report.md')}")
         for row in made.record["set_aside"]:
             show(f"set aside: {row['task']}: {row['fault']}")
+    if made.stays:
+        say(f"{here(made.path)} was changed while this build ran, so it is left as it stands")
+        say(f"recreate keep {made.place} puts the result there")
+    if built.waiting:
+        say(f"{built.waiting.id} waits for your review: recreate review {here(folder)} shows it")
+        say(how(folder))
     if made.status == "budget":
         say(f"stopped by the budget; recreate resume {here(folder)} --budget MORE goes on")
         raise typer.Exit(OutOfBudget.exit_code)

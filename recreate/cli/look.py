@@ -57,7 +57,7 @@ def log(
         files = ", ".join(dict.fromkeys(e.path for e in revision.edits))
         show(
             f"round {revision.round + 1}  {_fate(revision.kept)}  {revision.id}  {files}  "
-            f"{say_verdict(revision.verdict)}"
+            f"{say_verdict(revision.verdict)}" + (f"; a person {revision.review}" if revision.review else "")
         )
     if not told:
         say(f"{here(seen.folder)} has no revision ({_status(seen)})")
@@ -133,7 +133,7 @@ def _fate(kept: bool) -> str:
 
 
 def _status(run: Any) -> str:
-    """done | budget as the build ended, else running or stopped; `ended` for a bench, which has no end to miss."""
+    """done | budget | review as the build ended, else running or stopped; `ended` for a bench, which has no end."""
     import fcntl
 
     try:
@@ -149,21 +149,6 @@ def _status(run: Any) -> str:
     return str(end["status"]) if end else "stopped"
 
 
-def _validation(run: Any, seed: Any, final: str) -> Any:
-    """The gate's words on seed against result, from the scores in the journal; None while there are not both."""
-    from recreate.judge import judge
-
-    if seed is None or not final or final == seed.digest:
-        return None
-    sides: dict[str, dict[tuple[str, int], float | None]] = {seed.digest: {}, final: {}}
-    for record in run.records("experience"):
-        if record["split"] == "validation" and record["scaffold"] in sides:
-            sides[record["scaffold"]][record["task"], record["repeat"]] = record["score"]
-    if not all(sides.values()):
-        return None
-    return judge(sides[seed.digest], sides[final], alpha=run.settings.gate.alpha, seed=run.settings.seed)
-
-
 def _attempts(run: Any) -> dict[str, dict[str, int]]:
     """Attempts by split: how many ended, how many passed."""
     found: dict[str, dict[str, int]] = {}
@@ -175,15 +160,15 @@ def _attempts(run: Any) -> dict[str, dict[str, int]]:
 
 
 def _show_run(folder: Path, as_json: bool) -> None:
-    from recreate import scaffold as scaffolds
     from recreate.report import revision_record, say_verdict
     from recreate.runs import Run
 
     run = Run(folder)
     status, revisions, settings = _status(run), run.revisions(), run.settings
-    seed = scaffolds.load(folder / "seed") if (folder / "seed" / "agent.toml").is_file() else None
+    seed = run.seed()
     final = next((r.id for r in reversed(revisions) if r.kept), seed.digest if seed else "")
-    verdict, spend, aside, attempts = _validation(run, seed, final), run.spend(), run.aside(), _attempts(run)
+    verdict = run.validation(seed.digest, final) if seed and final != seed.digest else None
+    spend, aside, attempts = run.spend(), run.aside(), _attempts(run)
     start: dict[str, Any] = next(iter(run.records("start")), {})
     if as_json:
         emit(
@@ -231,12 +216,16 @@ def _show_run(folder: Path, as_json: bool) -> None:
         show(f"set aside: {row['task']} (repeat {row['repeat']}, {row['phase']}): {row['fault']}")
     if status in ("stopped", "budget"):
         say(f"recreate resume {here(folder)} goes on")
+    if run.waiting():
+        say(f"a candidate waits for you: recreate review {here(folder)} shows it")
 
 
 def _show_edits(revision: Any) -> None:
     from recreate.report import say_verdict
 
     show(f"   {say_verdict(revision.verdict)}")
+    if revision.review:
+        show(f"   a person {revision.review}")
     for edit in revision.edits:
         cited = ", ".join(f"{e.experience} step {e.step}" for e in edit.evidence)
         show(f"   {edit.path}: {edit.reason or 'no reason given'} ({edit.origin}{': ' + cited if cited else ''})")

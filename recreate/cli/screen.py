@@ -96,8 +96,14 @@ class Screen:
             case "revision":
                 revision = facts["revision"]
                 self.line(f"{'KEPT' if revision.kept else 'dropped'}: {say_verdict(revision.verdict)}")
+                if revision.review:
+                    self.line(f"  a person {revision.review}")
             case "nothing":
                 self.line(f"nothing to judge this round: {facts['reason']}")
+            case "review" | "reviewed":
+                if self.live:  # a line that moves would be in the way of whoever types
+                    (self.live.stop if event == "review" else self.live.start)()
+                return
             case _:
                 self.line(str(facts.get("text", event)))
         self.refresh()

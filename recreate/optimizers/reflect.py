@@ -17,7 +17,8 @@ from recreate.optimizers.materials import Materials, prompt, read_object
 from recreate.scaffold import Scaffold, lesson_file
 from recreate.types import Edit, Evidence, Experience, digest
 
-NEW = ("new lesson", "new tool")
+NEW = {"new lesson": "memory/a-new-lesson.md", "new tool": "tools/a_new_tool.py"}
+"""What a proposal may add, and a path that stands for all such files."""
 MAX_CLUSTERS = 3
 MAX_EDITS = 2
 SHOWN = 2
@@ -52,6 +53,9 @@ class Reflect:
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
         """Edits that the batch supports; [] when nothing failed or nothing usable was proposed."""
+        if not places(scaffold):
+            self.materials.note("agent.toml protects every file: there is nothing to propose")
+            return []
         without = self.materials.without
         groups = clusters(experiences, MAX_CLUSTERS, without)
         ideas: list[Idea] = []
@@ -153,7 +157,8 @@ class Reflect:
         lines = []
         for revision in list(self.materials.rejected)[-5:]:
             said = "; ".join(f"{e.path}: {clip(e.new, 160)!r}" for e in revision.edits)
-            lines.append(f"{said} ({revision.verdict.reason or revision.verdict.verdict})")
+            why = revision.verdict.reason or revision.verdict.verdict
+            lines.append(f"{said} ({f'a person {revision.review}' if revision.review else why})")
         return lines
 
     def ask(self, messages: Any, schema: Mapping[str, Any]) -> str:
@@ -264,14 +269,13 @@ def to_edit(scaffold: Scaffold, idea: Idea) -> Edit | None:
 
 def editable(scaffold: Scaffold) -> list[str]:
     """The files a proposal may change: prompts, tools and lessons, not what agent.toml protects."""
-    from fnmatch import fnmatch
+    protects = scaffold.agent.protects
+    return [p for p in sorted(scaffold.files) if p not in ("README.md", "agent.toml") and not protects(p)]
 
-    protect = scaffold.agent.protect
-    return [
-        path
-        for path in sorted(scaffold.files)
-        if path not in ("README.md", "agent.toml") and not any(fnmatch(path, p) for p in protect)
-    ]
+
+def places(scaffold: Scaffold) -> list[str]:
+    """What a proposal may name: the editable files, and what it may add; [] when agent.toml protects everything."""
+    return editable(scaffold) + [name for name, path in NEW.items() if not scaffold.agent.protects(path)]
 
 
 def numbered(scaffold: Scaffold, most: int = 4000) -> list[tuple[str, str]]:
@@ -287,7 +291,7 @@ def numbered(scaffold: Scaffold, most: int = 4000) -> list[tuple[str, str]]:
 
 def _place(scaffold: Scaffold) -> dict[str, Any]:
     return {
-        "file": {"type": "string", "enum": [*editable(scaffold), *NEW]},
+        "file": {"type": "string", "enum": places(scaffold)},
         "line": {"type": "integer", "minimum": -1},
         "title": {"type": "string", "maxLength": 80},
         "text": {"type": "string", "maxLength": 1500},
