@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from recreate import scaffold as scaffolds
+from recreate.errors import BadInput
 from recreate.history import History
+from recreate.judge import judge
 from recreate.loop import Built
 from recreate.runs import Run
 from recreate.scaffold import Scaffold, diff
@@ -123,6 +126,46 @@ def _revision(number: int, revision: Revision, history: History) -> list[str]:
     text = diff(history.read(revision.parent), history.read(revision.id))
     fence = "````" if "```" in text else "```"
     return [*lines, "", f"{fence}diff", text.rstrip("\n"), fence, ""]
+
+
+def ended(run: Run) -> Built:
+    """What a build came to, read from its run folder; status `unfinished` while it has not ended.
+
+    Raises BadInput when the folder is not a build's.
+    """
+    if not (run.folder / "seed" / "agent.toml").is_file():
+        raise BadInput(
+            f"{run.folder.name} is not a build",
+            fix="name a run of recreate build; recreate show RUN tells of a bench",
+            code="not-a-build",
+        )
+    seed = scaffolds.load(run.folder / "seed")
+    named = next(run.records("seed"), {"name": seed.name})
+    seed = seed.model_copy(update={"name": named["name"]})
+    revisions, end = run.revisions(), run.end()
+    kept = [r.id for r in revisions if r.kept]
+    final = History(run.folder / "scaffold.git").read(kept[-1]) if kept else seed
+    sides: dict[str, dict[tuple[str, int], float | None]] = {seed.digest: {}, final.digest: {}}
+    for record in run.records("experience"):
+        if record["split"] == "validation" and record["scaffold"] in sides:
+            sides[record["scaffold"]][record["task"], record["repeat"]] = record["score"]
+    before, after = sides[seed.digest], sides[final.digest]
+    verdict = judge(before, after, alpha=run.settings.gate.alpha, seed=run.settings.seed)
+    if final.digest == seed.digest:
+        verdict = verdict.model_copy(
+            update={
+                "verdict": "undecided",
+                "p": None,
+                "reason": "nothing was kept: before and after are the same agent",
+            }
+        )
+    return Built(
+        status=str(end["status"]) if end else "unfinished",
+        seed=seed,
+        scaffold=final,
+        verdict=verdict,
+        revisions=tuple(revisions),
+    )
 
 
 def _count(n: int, one: str, many: str) -> str:

@@ -202,7 +202,7 @@ def bench(
 
 
 def _build(settings: Settings, where: Path, folder: Path, as_json: bool, *, again: bool) -> None:
-    from recreate import report
+    from recreate import page, report
     from recreate import scaffold as scaffolds
     from recreate.loop import build as build_loop
     from recreate.plan import refuse_if_too_small
@@ -232,12 +232,13 @@ def _build(settings: Settings, where: Path, folder: Path, as_json: bool, *, agai
     if any(r.kept for r in built.revisions) or not target.exists():
         scaffolds.save(agent, target)
     (folder / "report.md").write_text(report.report(seen, built), "utf-8")
+    html = page.write(seen, built)
     record = report.result(seen, built, str(target))
     if as_json:
         emit(record)
     else:
         show(report.say_verdict(built.verdict))
-        show(f"agent: {here(target)}   report: {here(folder / 'report.md')}")
+        show(f"agent: {here(target)}   report: {here(folder / 'report.md')}, to look at: {here(html)}")
         for row in record["set_aside"]:
             show(f"set aside: {row['task']}: {row['fault']}")
     if built.status == "budget":
