@@ -7,20 +7,25 @@ the agent's failure.
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from recreate.errors import Fault, Interrupted, Transient
-from recreate.journal import Journal
+from recreate.journal import Journal, encode
 from recreate.ledger import Ledger
+from recreate.models.chat import content
 from recreate.ports import Model, Price
 from recreate.types import Call, Message, Reply, Usage
 
 MAX_TOKENS = 1024
 """What a reply may cost when nobody says otherwise: a bound is needed to reserve."""
+
+TOOLS_PREAMBLE = 1024
+"""Tokens that an endpoint's own words around tools may take: hosted models add some hundreds."""
 
 
 class Calls:
@@ -57,7 +62,7 @@ class Calls:
         if known is not None:
             return Reply.model_validate(known)
         params.setdefault("max_tokens", MAX_TOKENS)
-        bound_in = tokens_bound(messages)
+        bound_in = tokens_bound(messages, params.get("tools") or ())
         bound_out = int(params["max_tokens"])
         self.ledger.reserve(call, bound_in + bound_out, price.usd(bound_in, bound_out))
         try:
@@ -93,20 +98,39 @@ def spent(reply: Reply) -> Usage:
     return Usage(calls=1, tokens_in=reply.tokens_in, tokens_out=reply.tokens_out, usd=reply.usd, seconds=reply.latency)
 
 
-def tokens_bound(messages: Sequence[Message]) -> int:
-    """An upper bound on the prompt's tokens: no tokenizer makes more tokens than bytes, chat marks aside."""
-    texts = [message["content"] for message in messages]
+def tokens_bound(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> int:
+    """An upper bound on the prompt's tokens: no tokenizer makes more tokens than bytes, chat marks aside.
+
+    A tool call counts as the JSON of its message, which says more than models are shown of it; tools count as JSON
+    in its long spelling, spaces and escapes included, since some endpoints show just that.
+    """
+    texts = [content(message) for message in messages]
+    texts += [encode(_rest(message)) for message in messages if len(message) > 2 or "tool_calls" in message]
+    if tools:
+        texts.append(json.dumps(tools))
     total = sum(map(len, texts))
     if not all(map(str.isascii, texts)):
         total += sum(len(t.encode("utf-8", "surrogatepass")) - len(t) for t in texts if not t.isascii())
-    return 16 + total + 16 * len(messages)
+    return 16 + total + 16 * len(messages) + (TOOLS_PREAMBLE if tools else 0)
 
 
 def request_check(messages: Sequence[Message], params: dict[str, Any]) -> str:
     """A cheap fingerprint that tells a changed request from the journalled one.
 
-    The last message and the number of messages suffice: the earlier ones were checked at the earlier steps.
+    The last message, the results of tools right before it, and the number of messages suffice: the earlier ones were
+    checked at the earlier steps.
     """
-    last = messages[-1]["content"] if messages else ""
-    crc = zlib.crc32(last.encode("utf-8", "surrogatepass"))
+    crc, at = 0, len(messages) - 1
+    while at >= 0:
+        crc = zlib.crc32(content(messages[at]).encode("utf-8", "surrogatepass"), crc)
+        rest = _rest(messages[at])
+        if rest:
+            crc = zlib.crc32(repr(sorted(rest.items())).encode(), crc)
+        at -= 1
+        if at < 0 or messages[at]["role"] != "tool":
+            break
     return f"{len(messages)}-{crc:08x}-{zlib.crc32(repr(sorted(params.items())).encode()):08x}"
+
+
+def _rest(message: Message) -> dict[str, Any]:
+    return {key: value for key, value in message.items() if key not in ("role", "content")}

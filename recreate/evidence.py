@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from recreate.types import Edit, Experience, Step
 
@@ -35,19 +35,22 @@ def tell_step(step: Step, limit: int) -> str:
     return "\n".join(parts)
 
 
-def tell(experience: Experience, limit: int = 2400) -> str:
-    """An experience in about `limit` characters: the task, the steps, how it ended, the grader's words."""
+def tell(experience: Experience, limit: int = 2400, without: Collection[str] = ()) -> str:
+    """An experience in about `limit` characters: the task, the steps, how it ended, the grader's words.
+
+    without: `trajectory` leaves the steps out, `evidence` the grader's words.
+    """
     trace, grade = experience.trace, experience.grade
     passed = "PASSED" if grade.passed else f"FAILED (score {grade.score:g})"
     head = f"experience {experience.id}: {passed}, ended by {trace.ending} {trace.limit}".rstrip()
-    steps = _worth_telling(trace.steps)
+    steps = _worth_telling(trace.steps) if "trajectory" not in without else []
     share = max(120, (limit * 2 // 3) // max(1, 2 * len(steps)))
     return "\n".join(
         [
             head,
             "task: " + clip(experience.prompt, limit // 4),
             *(tell_step(step, share) for step in steps),
-            "grader: " + clip(grade.evidence, limit // 5),
+            *(["grader: " + clip(grade.evidence, limit // 5)] if "evidence" not in without else []),
         ]
     )
 
@@ -59,7 +62,7 @@ def _worth_telling(steps: Sequence[Step], most: int = 8) -> list[Step]:
     return [*steps[: most // 2], *steps[-most // 2 :]]
 
 
-def signature(experience: Experience) -> str:
+def signature(experience: Experience, without: Collection[str] = ()) -> str:
     """What kind of ending this was: attempts with the same signature are studied together."""
     trace = experience.trace
     if experience.grade.passed:
@@ -70,11 +73,13 @@ def signature(experience: Experience) -> str:
         return "malformed replies"
     if not trace.answer.strip():
         return "nothing handed in"
-    found = _ERROR.findall(experience.grade.evidence)
+    found = _ERROR.findall(experience.grade.evidence) if "evidence" not in without else []
     return f"{trace.ending} {trace.limit}".strip() + (f", {found[0].split('.')[-1]}" if found else "")
 
 
-def clusters(experiences: Sequence[Experience], most: int) -> list[tuple[str, list[Experience]]]:
+def clusters(
+    experiences: Sequence[Experience], most: int, without: Collection[str] = ()
+) -> list[tuple[str, list[Experience]]]:
     """Failures by signature, largest first, at most `most` groups; what is over joins the last group.
 
     A single signature is cut into even parts, so that different attempts are still looked at apart.
@@ -82,7 +87,7 @@ def clusters(experiences: Sequence[Experience], most: int) -> list[tuple[str, li
     groups: dict[str, list[Experience]] = {}
     for experience in experiences:
         if not experience.grade.passed:
-            groups.setdefault(signature(experience), []).append(experience)
+            groups.setdefault(signature(experience, without), []).append(experience)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     if len(ordered) == 1 and len(ordered[0][1]) >= 2 * most > 2:
         name, members = ordered[0]

@@ -2,7 +2,8 @@
 
 Found are: ids of the tasks; their test ids, file paths, snake_case, CamelCase and dotted names; the names of their
 packages, modules and functions; and eight words in a row from their prompts or from hidden text. Let pass are:
-names of Python and its standard library, what the parent scaffold already says, what tasks of two packages share,
+names of Python and its standard library, what the parent scaffold already says, what tasks of two packages or the
+prompts of all tasks share,
 and plain words of English, unless they are written as code (`word` or word(...)) and name a part of the task.
 """
 
@@ -108,6 +109,9 @@ def _secrets(tasks: Sequence[Task], texts: Sequence[str]) -> tuple[dict[str, str
     for text in texts:
         for found in _identifiers(text):
             identifiers.setdefault(found.casefold(), {"": "the tasks"})
+    if len({task.group for task in tasks}) > 1:  # what every prompt says is the domain's own wording
+        for found in set.intersection(*(_identifiers(task.prompt) for task in tasks)):
+            identifiers.pop(found.casefold(), None)
     shared = 2  # what two packages share tells of neither
     return (
         {found: next(iter(by.values())) for found, by in identifiers.items() if len(by) < shared},

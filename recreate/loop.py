@@ -11,9 +11,10 @@ costs money is in the journal besides, so that a node which was killed half-way 
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 from recreate import scaffold as scaffolds
@@ -25,8 +26,8 @@ from recreate.gather import Score, gather, read_experience
 from recreate.history import History
 from recreate.judge import MIN_TASKS, judge, unjudged
 from recreate.leak import leaks
+from recreate.optimizers.create import create as write_seed
 from recreate.optimizers.materials import Materials
-from recreate.plug import find
 from recreate.ports import Hit, Sandbox
 from recreate.scaffold import BadEdit, Scaffold
 from recreate.types import Call, Edit, Experience, Message, Reply, Revision, Task, Verdict, digest
@@ -95,12 +96,36 @@ def build(shop: Workshop, seed: Scaffold) -> Built:
     return _Build(shop, seed).run()
 
 
+def create(shop: Workshop, start: Scaffold) -> Scaffold:
+    """A seed for the workshop's domain, written by the optimizer's model from `start` and two train tasks."""
+    work = _Build(shop, start)
+    tasks = work.train[:2]
+    key = digest(["create", start.digest, [t.id for t in tasks]])
+    materials = replace(work.materials(key, []), complain=lambda scaffold, edits: _unfit(scaffold, edits, tasks))
+    domain = shop.domain
+    description = str(getattr(domain, "description", "") or inspect.getdoc(type(domain)) or "")
+    shop.say("note", {"text": "the optimizer writes a seed from the domain's description and two train tasks"})
+    seed = write_seed(materials, start, description, tasks)
+    work.history.commit(seed, start.digest, True, f"Create a seed for {domain.name} from {start.name}")
+    return seed.model_copy(update={"name": f"created-{domain.name}"})
+
+
+def _unfit(scaffold: Scaffold, edits: Sequence[Edit], tasks: Sequence[Task]) -> list[str]:
+    """What is wrong with edits that come from no experience."""
+    try:
+        child = scaffolds.apply(scaffold, edits)
+    except BadEdit as e:
+        return [e.message]
+    return [f"{f.file}:{f.line}: {f.message}" for f in check(child)] or leaks(edits, scaffold, tasks)
+
+
 class _Build:
     def __init__(self, shop: Workshop, seed: Scaffold) -> None:
         self.shop = shop
         self.seed = seed
         self.history = History(shop.folder / "scaffold.git")
-        self.history.commit(seed, None, True, f"Start from {seed.name}")
+        if seed.digest not in {e.digest for e in self.history.log()}:
+            self.history.commit(seed, None, True, f"Start from {seed.name}")
         self.train, self.validation = choose_tasks(shop)
         self.known = {seed.digest: seed}
         shop.memory.hold_out([t for s in ("validation", "test") for t in shop.domain.tasks(s)])
@@ -170,10 +195,11 @@ class _Build:
         self.shop.say(
             "propose", {"experiences": len(experiences), "failures": sum(not e.grade.passed for e in experiences)}
         )
-        optimizer = find("optimizer", self.shop.settings.optimizer)(self.materials(key, experiences))
+        optimizer = self.shop.optimizer(self.materials(key, experiences))
         edits = [e.model_dump(mode="json") for e in optimizer.propose(current, experiences)]
         self.shop.journal.add("proposal", attempt=key, round=state["round"], edits=edits)
-        self.shop.journal.forget(key)
+        for thread in [key, *(digest([key, e.id]) for e in experiences), digest([key, "distil"])]:
+            self.shop.journal.forget(thread)
         return {"edits": edits}
 
     def settle(self, state: State) -> State:

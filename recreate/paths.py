@@ -36,3 +36,9 @@ def workspace(start: Path | None = None) -> Path:
         ):
             return folder
     return here
+
+
+def short(path: Path) -> str:
+    """A path as short as it can be said from here."""
+    cwd = Path.cwd()
+    return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)

@@ -17,10 +17,8 @@ from recreate.scaffold import Scaffold
 from recreate.settings import Settings
 from recreate.types import Record, Usage
 
-STUDY_CALLS = 4
-"""Calls of one proposal: up to three clusters and one that distils."""
-STUDY_TOKENS = (5000, 600)
-"""Prompt and reply tokens of one such call, as seen with the shipped seeds."""
+STUDY_TURNS = 15
+"""Turns of one study of the optimizer `recreate`, and of its distilling, as seen with strong models."""
 
 
 class Plan(Record):
@@ -64,6 +62,26 @@ def typical(scaffold: Scaffold, past: Sequence[Usage]) -> tuple[Usage, str]:
     )
 
 
+class Proposal(Record):
+    """What one proposal takes: calls of the optimizer, tokens of one call, attempts at train tasks."""
+
+    calls: int
+    tokens_in: int
+    tokens_out: int
+    attempts: int = 0
+
+
+def proposal(settings: Settings) -> Proposal:
+    """The proposal of an optimizer; one that is not ours is taken for the agentic one, the dearest."""
+    reflect = Proposal(calls=4, tokens_in=5000, tokens_out=600)  # up to three clusters and one that distils
+    if settings.optimizer == "reflect":
+        return reflect
+    if settings.optimizer == "best-of-n":
+        n = settings.best_of
+        return reflect.model_copy(update={"calls": 4 * n, "attempts": n * settings.batch_size})
+    return Proposal(calls=STUDY_TURNS * (settings.batch_size + 1), tokens_in=12_000, tokens_out=300)
+
+
 def plan(
     settings: Settings,
     scaffold: Scaffold,
@@ -74,14 +92,15 @@ def plan(
 ) -> Plan:
     """The plan of a build. `base_rate`: the validation score to expect before any edit."""
     each, source = typical(scaffold, past)
+    one = proposal(settings)
     budget = Budget.parse(settings.budget)
 
     def cost(rounds: int) -> tuple[int, int, int, float, float]:
         judged = settings.validation * settings.repeats
-        attempts = judged * (1 + rounds) + settings.batch_size * rounds
-        studies = STUDY_CALLS * rounds
+        attempts = judged * (1 + rounds) + (settings.batch_size + one.attempts) * rounds
+        studies = one.calls * rounds
         calls = attempts * each.calls + studies
-        t_in, t_out = STUDY_TOKENS
+        t_in, t_out = one.tokens_in, one.tokens_out
         tokens = attempts * (each.tokens_in + each.tokens_out) + studies * (t_in + t_out)
         usd = attempts * price.usd(each.tokens_in, each.tokens_out) + studies * optimizer_price.usd(t_in, t_out)
         seconds = (attempts * each.seconds) / settings.jobs + studies * (each.seconds / max(1, each.calls)) * 2

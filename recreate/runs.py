@@ -11,7 +11,7 @@ from recreate.errors import BadInput
 from recreate.gather import read_experience
 from recreate.journal import Lines
 from recreate.settings import Settings
-from recreate.types import Experience, Revision, Usage
+from recreate.types import Experience, Revision, Study, Usage
 from recreate.workshop import load_run
 
 
@@ -52,6 +52,12 @@ class Run:
 
     def revisions(self) -> list[Revision]:
         return [Revision.model_validate(r["revision"]) for r in self.records("revision")]
+
+    def studies(self) -> list[Study]:
+        """The optimizer's investigations that ended, in the order in which they did."""
+        files = (self.folder / "studies").glob("*/study.json")
+        ordered = sorted(files, key=lambda p: (p.stat().st_mtime_ns, p.parent.name))
+        return [Study.model_validate_json(p.read_text("utf-8")) for p in ordered]
 
     def aside(self) -> list[dict[str, Any]]:
         """Attempts set aside for a fault of ours and not ended since."""

@@ -80,6 +80,10 @@ class Scaffold(Record):
     name: str
     files: Mapping[str, str]
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Scaffold:
+        """Pydantic's, but for what was read from the old files: digest, agent, tools and lessons are read anew."""
+        return Scaffold.model_validate({**self.model_dump(), **(update or {})})
+
     @cached_property
     def digest(self) -> str:
         """Of the files alone: neither the name nor README.md counts."""

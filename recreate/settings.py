@@ -64,7 +64,7 @@ class Settings(Part):
 
     domain: str = "swe"
     model: str = ""
-    optimizer: str = "reflect"
+    optimizer: str = ""
     without: tuple[Switch, ...] = ()
     best_of: int = Field(default=4, ge=1, le=64)
     review: bool = False

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from recreate import paths
 from recreate import settings as settings_
 from recreate.calls import Calls
 from recreate.errors import BadInput, Fault
 from recreate.journal import Journal, Lines
 from recreate.ledger import Budget, Ledger
-from recreate.ports import Domain, Model, Price, Rung
+from recreate.ports import Domain, Model, Optimizer, Price, Rung
 from recreate.settings import Settings
 from recreate.types import Call, Message, Reply, digest
 
@@ -29,6 +30,17 @@ Say = Callable[[str, dict[str, Any]], None]
 
 def silent(event: str, facts: dict[str, Any]) -> None:
     """Say nothing."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Parts that are objects already and need not be found by name."""
+
+    domain: Domain | None = None
+    rung: Rung | None = None
+    model: Model | None = None
+    optimizer_model: Model | None = None
+    optimizer: Callable[..., Optimizer] | None = None
 
 
 @dataclass
@@ -49,6 +61,7 @@ class Workshop:
     journal: Journal
     ledger: Ledger
     calls: Calls
+    optimizer: Callable[..., Optimizer]
     say: Say = silent
     aside: list[dict[str, Any]] = field(default_factory=list)
 
@@ -96,22 +109,28 @@ def run_folder(workspace: Path, settings: Settings) -> Path:
     return workspace / "runs" / f"{settings.domain.replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def open_models(settings: Settings) -> tuple[Model, Price, Model, Price, str]:
+def open_models(settings: Settings, parts: Parts | None = None) -> tuple[Model, Price, Model, Price, str]:
     """(agent's model, its price, optimizer's, its price, what to tell the user about the choice)."""
     from recreate.models import default_model, open_model
     from recreate.models.price import known_price, parse_price
 
+    parts = parts or Parts()
     spec, told = (settings.model, "") if settings.model else default_model()
     options: dict[str, Any] = {"jobs": settings.jobs, "threads": settings.models.threads}
     given = parse_price(settings.price) if settings.price else None
-    model = open_model(spec, price=given, **options)
-    price = known_price(model)
+    model = parts.model or open_model(spec, price=given, **options)
+    price = given or known_price(model)
     other = settings.models.optimizer
-    if not other or other == spec:
+    if parts.optimizer_model is None and (not other or other == spec):
         return model, price, model, price, told
     given = parse_price(settings.models.optimizer_price) if settings.models.optimizer_price else None
-    optimizer = open_model(other, price=given, **options)
-    return model, price, optimizer, known_price(optimizer, flag="--models.optimizer_price"), told
+    optimizer = parts.optimizer_model or open_model(other, price=given, **options)
+    return model, price, optimizer, given or known_price(optimizer, flag="--models.optimizer_price"), told
+
+
+def default_optimizer(model: Model) -> str:
+    """Who proposes edits when nobody says: the agent for a hosted model, the one structured call for others."""
+    return "recreate" if model.name.startswith("litellm:") else "reflect"
 
 
 def open_domain(settings: Settings, workspace: Path) -> Domain:
@@ -124,25 +143,38 @@ def open_domain(settings: Settings, workspace: Path) -> Domain:
 
 
 def open_workshop(
-    settings: Settings, workspace: Path, folder: Path, *, say: Say = silent, resume: bool = False
+    settings: Settings,
+    workspace: Path,
+    folder: Path,
+    *,
+    say: Say = silent,
+    resume: bool = False,
+    parts: Parts | None = None,
 ) -> Workshop:
-    """Find every part, take the run folder, and be ready to spend.
+    """Find every part that is not given, take the run folder, and be ready to spend.
 
     Raises BadInput for an unknown part, a missing key or price, a folder in use or already holding another run.
     """
     from recreate.memory import Workspace
+    from recreate.plug import find
     from recreate.sandboxes import choose
+
+    parts = parts or Parts()
 
     file = folder / "settings.toml"
     if file.exists() and not resume:
         raise BadInput(
             f"{folder} already holds a run",
-            fix=f"recreate resume {_short(folder)}, or give another folder with --out",
+            fix=f"recreate resume {paths.short(folder)}, or give another folder with --out",
             code="run-exists",
         )
-    domain = open_domain(settings, workspace)
-    rung = choose(settings.sandbox or None)
-    model, price, optimizer_model, optimizer_price, told = open_models(settings)
+    domain = parts.domain or open_domain(settings, workspace)
+    rung = parts.rung or choose(settings.sandbox or None)
+    optimizer = parts.optimizer or (find("optimizer", settings.optimizer) if settings.optimizer else None)
+    model, price, optimizer_model, optimizer_price, told = open_models(settings, parts)
+    if optimizer is None:
+        settings = settings.model_copy(update={"optimizer": default_optimizer(optimizer_model)})
+        optimizer = find("optimizer", settings.optimizer)
     if told:
         say("model", {"text": told})
     budget = Budget.parse(settings.budget)
@@ -169,6 +201,7 @@ def open_workshop(
         memory=Workspace(workspace, settings.memory.embedder or None),
         journal=journal,
         ledger=ledger,
+        optimizer=optimizer,
         calls=Calls(run, journal, ledger, retries=settings.models.retries),
         say=say,
     )
@@ -184,8 +217,3 @@ def load_run(folder: Path) -> Settings:
     if not file.is_file():
         raise BadInput(f"{folder} is not a run folder", fix="runs lie under runs/; `ls runs` shows them", code="no-run")
     return Settings.model_validate(tomllib.loads(file.read_text("utf-8")))
-
-
-def _short(path: Path) -> str:
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

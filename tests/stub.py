@@ -198,6 +198,24 @@ class _Wire(asyncio.Protocol):
             self.out.close()
 
 
+def calling(*calls: tuple[str, Any], text: str | None = None) -> Body:
+    """A chat completion that calls tools: (name, arguments) each, with the ids `id-0`, `id-1` and so on."""
+    body = completion(text or "")
+    body["choices"][0] = {
+        "index": 0,
+        "finish_reason": "tool_calls",
+        "message": {
+            "role": "assistant",
+            "content": text,
+            "tool_calls": [
+                {"id": f"id-{n}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+                for n, (name, arguments) in enumerate(calls)
+            ],
+        },
+    }
+    return body
+
+
 def completion(answer: Answer) -> Body:
     """A chat completion that says `answer`, with token counts of len/4."""
     if isinstance(answer, dict):

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recreate.calls import Calls, tokens_bound
+from recreate.calls import Calls, request_check, tokens_bound
 from recreate.errors import BadInput, Fault, OutOfBudget
 from recreate.journal import Journal, Lines
 from recreate.ledger import Budget, Ledger
 from recreate.models.scripted import Scripted
 from recreate.ports import Price
-from recreate.types import Call, Reply, Usage
+from recreate.types import Call, Message, Reply, Usage
 
 
 def call(step: int, role: str = "agent") -> Call:
@@ -104,6 +106,43 @@ def test_the_bound_on_prompt_tokens_counts_every_byte(text: str) -> None:
     assert tokens_bound([{"role": "user", "content": text}]) >= len(text.encode("utf-8", "surrogatepass"))
 
 
+@given(st.text(), st.text(), st.text(), st.sampled_from([None, "", "text é"]))
+def test_the_bound_counts_tool_calls_and_tools_as_json(name: str, arguments: str, about: str, said: str | None) -> None:
+    function = {"name": name, "arguments": json.dumps({"x": arguments}, ensure_ascii=False)}
+    messages: list[Any] = [
+        {"role": "assistant", "content": said, "tool_calls": [{"id": "1", "type": "function", "function": function}]},
+        {"role": "tool", "content": about, "tool_call_id": "1"},
+    ]
+    tools = [{"type": "function", "function": {"name": name, "description": about, "parameters": {"type": "object"}}}]
+    called = {"name": name, "arguments": {"x": arguments}}
+    shown = [json.dumps(value, ensure_ascii=False) for value in (called, tools)]
+    size = sum(len(text.encode("utf-8", "surrogatepass")) for text in (*shown, said or "", about))
+    assert tokens_bound(messages, tools) >= size
+    assert tokens_bound([{"role": "assistant", "tool_calls": []}]) > 0  # type: ignore[typeddict-item]
+
+
+def test_a_request_is_another_when_its_tools_or_their_results_are() -> None:
+    def check(first: str = "a", last: str = "b", id: str = "2", arguments: str = "{}", tools: Any = None) -> str:
+        calls = [{"id": str(n), "type": "function", "function": {"name": "f", "arguments": arguments}} for n in (1, 2)]
+        messages: list[Message] = [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": "", "tool_calls": calls},
+            {"role": "tool", "content": first, "tool_call_id": "1"},
+            {"role": "tool", "content": last, "tool_call_id": id},
+        ]
+        return request_check(messages, {"tools": tools} if tools else {}) + request_check(messages[:2], {})
+
+    changes: list[dict[str, Any]] = [
+        {"first": "x"}, {"last": "x"}, {"id": "3"}, {"arguments": '{"a": 1}'}, {"tools": [{"type": "function"}]},
+    ]  # fmt: skip
+    assert check() == check()
+    assert len({check(), *(check(**change) for change in changes)}) == 6
+    # what journals written before tools hold must stay true
+    assert request_check([{"role": "system", "content": "s"}, {"role": "user", "content": "u"}], {"seed": 1}) == (
+        "2-f26d6a3e-764aa0eb"
+    )
+
+
 class Flaky:
     """Fails so many times, then answers."""
 
@@ -156,3 +195,16 @@ def test_a_reply_in_the_journal_is_never_asked_for_again(desk: Calls, tmp_path: 
     assert model.asked == 1
     again.ask(model, Price(), [{"role": "user", "content": "changed"}], call(0), seed=1)
     assert model.asked == 2
+
+
+def test_tool_calls_survive_the_journal(desk: Calls, tmp_path: Path) -> None:
+    model = Scripted.of([{"tool_calls": [{"name": "look", "arguments": {"at": "é"}}, {"name": "stop"}]}])
+    message: list[Message] = [{"role": "user", "content": "x"}]
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    first = desk.ask(model, Price(), message, call(0), tools=tools)
+    desk.journal.close()
+    journal = Journal(tmp_path)
+    journal.open()
+    again = Calls("r", journal, desk.ledger, backoff=0).ask(Flaky(99), Price(), message, call(0), tools=tools)
+    assert again == first
+    assert [c.name for c in again.tool_calls] == ["look", "stop"]

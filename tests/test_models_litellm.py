@@ -1,14 +1,18 @@
-"""`litellm:` through the stub endpoint. One test, because litellm's import takes seconds."""
+"""`litellm:` through the stub endpoint. Few tests, because litellm's import takes seconds."""
 
 from __future__ import annotations
 
+import json
+import sys
+from typing import Any
+
 import pytest
 
-from recreate.errors import Refused, Transient
+from recreate.errors import Missing, RecreateError, Refused, Transient
 from recreate.models.litellm import LiteLLM
 from recreate.ports import Price
 from recreate.types import Call, Message
-from tests.stub import Stub
+from tests.stub import Stub, calling
 
 CALL = Call(run="run", attempt="attempt", step=7)
 HELLO: list[Message] = [{"role": "user", "content": "hello"}]
@@ -50,3 +54,50 @@ def test_a_hosted_model_answers_and_its_errors_are_sorted(monkeypatch: pytest.Mo
     with pytest.raises(Refused) as none:
         LiteLLM("cohere/command-r").reply(HELLO, CALL)  # a provider our own list does not have
     assert "COHERE_API_KEY" in none.value.message
+
+
+TOOLS = [{"type": "function", "function": {"name": "look", "description": "see", "parameters": SCHEMA}}]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_hosted_model_calls_tools(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    with Stub(calling(("look", {"a": "é"}), ("look", {}))) as stub:
+        model = LiteLLM("openai/gpt-4o-mini", api_base=stub.url)
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "mcp", None)  # litellm imports it as soon as tools are passed
+            with pytest.raises(Missing) as e:
+                model.reply(HELLO, CALL, tools=TOOLS)
+        assert e.value.fix == "pip install 'recreate[hosted]'"
+        reply = model.reply(HELLO, CALL, tools=TOOLS, tool_choice="auto")
+        assert (reply.text, reply.finish) == ("", "tool_calls")
+        called = [(c.id, c.name, json.loads(c.arguments)) for c in reply.tool_calls]
+        assert called == [("id-0", "look", {"a": "é"}), ("id-1", "look", {})]
+        calls = [
+            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+            for c in reply.tool_calls
+        ]
+        results = [{"role": "tool", "content": "seen", "tool_call_id": c.id} for c in reply.tool_calls]
+        messages: list[Any] = [*HELLO, {"role": "assistant", "tool_calls": calls}, *results]
+        model.reply(messages, CALL, tools=TOOLS)
+        assert stub.bodies[-1]["tools"] == TOOLS
+        assert stub.bodies[-1]["messages"] == messages
+        assert model.native_tools
+        assert not LiteLLM("openai/some-model-of-ours", api_base=stub.url).native_tools
+        assert not LiteLLM("no-such-provider/x", api_base=stub.url).native_tools
+    for status, words, code in (
+        (400, "this model does not support tools", "no-tools"),
+        (500, "tools param requires --jinja flag", "no-tools"),
+        (503, "no worker for tools is up", "http-503"),
+        (400, "maximum context length is 8192 tokens, 500 in the functions", "context-length"),
+        (400, "temperature is odd", "http-400"),
+    ):
+        with Stub(faults=[(status, words)]) as stub:
+            model = LiteLLM("openai/gpt-4o-mini", api_base=stub.url)
+            with pytest.raises(RecreateError) as refused:
+                model.reply(HELLO, CALL, tools=TOOLS)
+            assert refused.value.code == code
+            assert model.native_tools is (code != "no-tools")
+    with pytest.raises(Refused) as dropped:  # litellm would leave the tools out and say nothing
+        LiteLLM("petals/x", api_base="http://127.0.0.1:1").reply(HELLO, CALL, tools=TOOLS)
+    assert "--study.tools json" in dropped.value.fix
+    assert capfd.readouterr().out == ""

@@ -14,7 +14,7 @@ from recreate.models import open_model
 from recreate.models.openai import OpenAI
 from recreate.ports import Model, Price
 from recreate.types import Call, Message, Reply
-from tests.stub import Stub, completion
+from tests.stub import Stub, calling, completion
 
 CALL = Call(run="run", attempt="attempt", step=7)
 HELLO: list[Message] = [{"role": "user", "content": "hello"}]
@@ -164,6 +164,110 @@ def test_unusual_answers_are_read(message: dict[str, Any], text: str, finish: st
         reply = ask(stub)
     assert reply.text == text
     assert reply.finish == (finish if finish != "content_filter" else "other")
+
+
+# --- tools ------------------------------------------------------------------------------------------------
+
+TOOLS = [{"type": "function", "function": {"name": "look", "description": "see", "parameters": SCHEMA}}]
+
+
+def test_tools_are_sent_on_and_all_calls_of_an_answer_come_back() -> None:
+    with Stub(calling(("look", {"a": "é"}), ("look", {}))) as stub:
+        reply = ask(stub, tools=TOOLS, tool_choice="required")
+        assert (stub.bodies[0]["tools"], stub.bodies[0]["tool_choice"]) == (TOOLS, "required")
+        ask(stub, tools=[], tool_choice="auto")
+        assert not {"tools", "tool_choice"} & set(stub.bodies[1])
+    assert reply.text == ""
+    assert reply.finish == "tool_calls"
+    assert [(c.id, c.name, json.loads(c.arguments)) for c in reply.tool_calls] == [
+        ("id-0", "look", {"a": "é"}),
+        ("id-1", "look", {}),
+    ]
+
+
+def test_tool_calls_without_ids_or_with_arguments_as_an_object_are_mended() -> None:
+    calls = [{"function": {"name": "a", "arguments": {"x": [1]}}}, {"id": "", "function": {"name": "b"}}]
+    with Stub({"choices": [{"message": {"tool_calls": calls}}]}) as stub:
+        first, later = ask(stub), ask(stub, HELLO * 3)
+    assert [(c.name, c.arguments) for c in first.tool_calls] == [("a", '{"x": [1]}'), ("b", "{}")]
+    ids = [c.id for c in first.tool_calls + later.tool_calls]
+    assert len(set(ids)) == 4
+    assert all(len(i) == 9 and i.isalnum() for i in ids)
+    assert first.tokens_out == (1 + 10 + 1 + 2) // 4
+
+
+@pytest.mark.parametrize("calls", [[{}], ["look"], [{"function": {"name": None}}], {"a": 1}, 7])
+def test_a_tool_call_that_is_none_is_a_malformed_reply(calls: Any) -> None:
+    with Stub({"choices": [{"message": {"content": "", "tool_calls": calls}}]}) as stub:
+        assert fails(stub, Transient).code == "malformed-reply"
+
+
+def test_a_growing_transcript_with_tool_calls_is_sent_as_it_stands(stub: Stub) -> None:
+    model = OpenAI(f"{stub.url}#stub")
+    messages: list[Any] = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "look"}]
+    model.reply(messages, CALL)
+    for n in range(4):
+        call = {"id": f"{n}", "type": "function", "function": {"name": "look", "arguments": '{"a": "é\\n"}'}}
+        said = ({"content": None}, {"content": ""}, {}, {"content": "so"})[n]
+        messages.append({"role": "assistant", **said, "tool_calls": [call]})
+        messages.append({"role": "tool", "content": "seen é", "tool_call_id": f"{n}"})
+        model.reply(messages, CALL)
+        assert stub.bodies[-1]["messages"] == [{"content": None, **m} for m in messages]
+    messages[-2]["tool_calls"][0]["function"]["arguments"] = '"changed \udc80"'
+    model.reply(messages, CALL, tools=[{"function": {"description": "broken \udc80"}}])
+    assert stub.bodies[-1]["messages"][-2]["tool_calls"][0]["function"]["arguments"] == '"changed ?"'
+    alone: list[Any] = [{"role": "assistant", "tool_calls": messages[2]["tool_calls"]}]
+    model.reply(alone, CALL)
+    assert stub.bodies[-1]["messages"] == [{"content": None, **alone[0]}]
+    model.close()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+        (500, "tools param requires --jinja flag"),
+        (400, "registry.ollama.ai/library/stub:latest does not support tools"),
+        (404, "No endpoints found that support tool use."),
+        (422, json.dumps({"detail": [{"loc": ["body", "tools"], "msg": "Extra inputs are not permitted"}]})),
+        (501, "function calling is not implemented"),
+    ],
+)
+def test_an_endpoint_that_knows_no_tools_gives_way_to_json(fault: tuple[int, str]) -> None:
+    with Stub(fault=lambda body: fault if "tools" in body else None) as stub:
+        model = OpenAI(f"{stub.url}#stub")
+        assert model.native_tools
+        with pytest.raises(Refused) as e:
+            model.reply(HELLO, CALL, tools=TOOLS)
+        assert e.value.code == "no-tools"
+        assert "--study.tools json" in e.value.fix
+        assert not model.native_tools
+        assert model.reply(HELLO, CALL).text == "ok"
+        model.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "params"),
+    [
+        ((500, "overloaded"), "http-500", {"tools": TOOLS}),
+        ((503, "no worker for tools is up"), "http-503", {"tools": TOOLS}),
+        (
+            (400, "maximum context length: 8500 in the messages, 500 in the functions"),
+            "context-length",
+            {"tools": TOOLS},
+        ),
+        ((404, "no model is called the-tools-model"), "unknown-model", {"tools": TOOLS}),
+        ((400, "tools are odd"), "http-400", {}),
+    ],
+)
+def test_other_errors_are_not_blamed_on_the_tools(fault: tuple[int, str], code: str, params: dict[str, Any]) -> None:
+    with Stub(faults=[fault]) as stub:
+        model = OpenAI(f"{stub.url}#the-tools-model")
+        with pytest.raises(RecreateError) as e:
+            model.reply(HELLO, CALL, **params)
+        model.close()
+    assert e.value.code == code
+    assert model.native_tools
 
 
 # --- schemas and parameters an endpoint does not take ------------------------------------------------------

@@ -56,6 +56,39 @@ def test_tokens_are_counted_the_same_each_time_and_cost_nothing() -> None:
     assert model.price.usd(10**6, 10**6) == 0
 
 
+def test_a_script_with_tool_calls_is_a_model_that_calls_tools() -> None:
+    calls = [
+        {"name": "open", "arguments": {"id": "$1", "in": [["$1"], 3]}},
+        {"name": "stop"},
+        {"name": "odd", "arguments": "{$1"},
+    ]
+    model = Scripted.of([{"step": 0, "find": "id=(.*)", "text": "opening $1", "tool_calls": calls}, {"text": "done"}])
+    assert model.native_tools
+    assert not Scripted.of([{"text": "x"}]).native_tools
+    reply = model.reply([{"role": "user", "content": 'id=a"b'}], call())
+    assert (reply.text, reply.finish) == ('opening a"b', "tool_calls")
+    assert [(c.name, c.arguments) for c in reply.tool_calls] == [
+        ("open", '{"id": "a\\"b", "in": [["a\\"b"], 3]}'),
+        ("stop", "{}"),
+        ("odd", '{a"b'),
+    ]
+    assert len({c.id for c in reply.tool_calls}) == 3
+    assert (model.reply(HELLO, call(step=1)).tool_calls, model.reply(HELLO, call(step=1)).finish) == ((), "stop")
+
+
+def test_messages_without_content_match_as_empty_ones() -> None:
+    asked = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    messages: list[Any] = [
+        {"role": "assistant", "content": None, "tool_calls": [asked]},
+        {"role": "assistant", "tool_calls": [asked]},
+        {"role": "tool", "content": "id=7", "tool_call_id": "1"},
+    ]
+    model = Scripted.of([{"lacks": "id=", "text": ""}, {"contains": "id=", "find": "id=(.)", "text": "$1"}])
+    reply = model.reply(messages, call())
+    assert reply.text == "7"
+    assert reply.tokens_in > 1
+
+
 def test_a_call_that_no_line_answers_is_named() -> None:
     model = Scripted.of([{"role": "optimizer", "text": ""}])
     with pytest.raises(BadInput) as e:
@@ -103,7 +136,11 @@ def test_a_file_is_read_by_its_spelling(tmp_path: Path) -> None:
         ('{"text": "x", "step": "0"}', "wrong type"),
         ('{"text": "x", "stepp": 0}', "'stepp' is not known"),
         ('{"fault": "melted"}', "no fault is called 'melted'"),
-        ('{"role": "agent"}', "neither `text` nor `fault`"),
+        ('{"role": "agent"}', "neither `text` nor `tool_calls` nor `fault`"),
+        ('{"tool_calls": {}}', "wrong type"),
+        ('{"tool_calls": [{"arguments": {}}]}', "a tool call is"),
+        ('{"tool_calls": [{"name": "a", "arguments": [1]}]}', "a tool call is"),
+        ('{"tool_calls": [{"name": "a", "args": {}}]}', "a tool call is"),
         ('{"fault": "503", "fault_times": 1}', "answers afterwards"),
     ],
 )

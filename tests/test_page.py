@@ -72,8 +72,6 @@ def by_hand(run: Run) -> None:
         id="d15711", kind="distil", summary="One update of two ideas.", rejected=(("the second idea", "it was tried"),)
     )
     (folder / "study.json").write_text(json.dumps(study.model_dump(mode="json")), "utf-8")
-    (run.folder / "studies" / "broken").mkdir()
-    (run.folder / "studies" / "broken" / "study.json").write_text("{", "utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -81,6 +81,10 @@ def test_a_value_never_survives_plain_or_as_json(value: str) -> None:
         for ascii_only in (True, False):
             line = redact(json.dumps({"k": f"<{value}>"}, ensure_ascii=ascii_only))
             assert value not in json.loads(line)["k"]
+            for inner_ascii in (True, False):  # a tool call's arguments are JSON within JSON
+                arguments = json.dumps({"k": f"<{value}>"}, ensure_ascii=inner_ascii)
+                line = redact(json.dumps({"arguments": arguments}, ensure_ascii=ascii_only))
+                assert value not in json.loads(json.loads(line)["arguments"])["k"]
 
 
 def test_fields_are_redacted_at_any_depth_but_for_those_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,3 +224,15 @@ def test_a_telling_is_short_and_says_how_it_ended() -> None:
 )
 def test_an_object_is_found_in_a_reply(text: str) -> None:
     assert read_object(text) == {"a": 1}
+
+
+def test_reflect_is_not_shown_what_was_switched_off() -> None:
+    answer = json.dumps({"why": "w", "cause": "none", "edits": []})
+    for switch, gone in (("trajectory", "step 0"), ("evidence", "ValueError")):
+        asked: list[Any] = []
+        given = materials([answer], asked)
+        given.without = (switch,)
+        Reflect(given).propose(SEED, [experience(1), experience(2, passed=True)])
+        prompt = asked[0][1][0]["content"]
+        assert gone not in prompt
+        assert "FAILED" in prompt

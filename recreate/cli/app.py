@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from recreate import __version__
-from recreate.cli import build, judging, look, memories, models, sandboxes, tasks, traces, workspaces
+from recreate.cli import build, judging, look, memories, models, sandboxes, studies, tasks, traces, workspaces
 
 app = typer.Typer(
     name="recreate",
@@ -36,6 +36,7 @@ def recreate(
 for part in (build, look, workspaces, judging):
     part.add(app)
 app.add_typer(traces.app, name="traces")
+app.add_typer(studies.app, name="studies")
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(sandboxes.app, name="sandbox")
 app.add_typer(sandboxes.scaffold, name="scaffold")

@@ -11,16 +11,17 @@ from typing import Annotated, Any
 
 import typer
 
-from recreate.cli.agents import find_agent, seed_for
-from recreate.cli.options import Json, here, with_settings
+from recreate.cli.options import Json, with_settings
 from recreate.cli.out import emit, say, show
-from recreate.errors import BadInput, Fault, Interrupted, OutOfBudget
+from recreate.errors import BadInput, Interrupted, OutOfBudget
+from recreate.paths import short as here
 from recreate.paths import workspace
 from recreate.settings import Settings
 from recreate.types import Split
 
 BUILD = (
-    "domain", "model", "models.optimizer", "optimizer", "budget", "rounds", "train", "validation", "repeats", "jobs",
+    "domain", "model", "models.optimizer", "optimizer", "without", "best_of", "review", "study.steps", "study.tokens",
+    "study.usd", "study.tools", "budget", "rounds", "train", "validation", "repeats", "jobs",
     "seed", "out", "scaffold", "sandbox", "price", "batch", "models.optimizer_price", "models.threads",
     "models.timeout", "models.retries", "gate.alpha", "memory.embedder",
 )  # fmt: skip
@@ -83,13 +84,16 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     """
     from recreate import plan as planning
     from recreate.memory import Workspace
-    from recreate.workshop import open_domain, open_models
+    from recreate.sdk import CREATE, default_seed, find_scaffold, fitted
+    from recreate.workshop import default_optimizer, open_domain, open_models
 
     domain = open_domain(settings, where)
-    settings = _fit(settings, domain)
+    settings = fitted(settings, domain)
     model, price, other, other_price, told = open_models(settings)
     try:
-        seed = seed_for(settings, domain.name, where, model.name)
+        settings = settings.model_copy(update={"optimizer": settings.optimizer or default_optimizer(other)})
+        named = settings.scaffold if settings.scaffold != CREATE else "seed"
+        seed = find_scaffold(named, where) if named else default_seed(domain.name, where, model.name)
         past = [
             e.trace.usage
             for e in Workspace(where).experiences(domain=domain.name)
@@ -126,19 +130,12 @@ def run(
 
     Example: recreate run scaffolds/swe swe:parse-1.20.1:1
     """
-    from recreate.gather import one, read_experience
+    from recreate.sdk import attempt_one, find_scaffold
     from recreate.workshop import run_folder
 
     folder = run_folder(where, settings if settings.out else settings.model_copy(update={"domain": "run"}))
     with opened(settings, where, folder) as shop:
-        agent = find_agent(scaffold, where)
-        wanted = [t for t in shop.domain.tasks() if t.id == task]
-        if not wanted:
-            raise unknown_task(task, [t.id for t in shop.domain.tasks()])
-        score = one(shop, agent, wanted[0], 0, wanted[0].split)
-        experience = read_experience(shop.folder / "attempts" / score.attempt)
-        if experience is None:
-            raise Fault(shop.aside[-1]["fault"], fix="mend that and run it again", code="set-aside")
+        experience = attempt_one(shop, find_scaffold(scaffold, where), task)
     trace, grade = experience.trace, experience.grade
     if as_json:
         emit(
@@ -171,6 +168,7 @@ def bench(
     Example: recreate bench --scaffold seed --scaffold swe --domain swe --split test
     """
     from recreate.cell import measure
+    from recreate.sdk import find_scaffold
     from recreate.workshop import run_folder
 
     if split not in ("train", "validation", "test"):
@@ -178,7 +176,7 @@ def bench(
     named = run_folder(
         where, settings if settings.out else settings.model_copy(update={"domain": f"bench-{settings.domain}"})
     )
-    agents = [find_agent(name, where) for name in scaffold]
+    agents = [find_scaffold(name, where) for name in scaffold]
     with opened(settings, where, named, resume=(named / "settings.toml").exists()) as shop:
         cells = []
         wanted: Split = split  # type: ignore[assignment]
@@ -202,46 +200,20 @@ def bench(
 
 
 def _build(settings: Settings, where: Path, folder: Path, as_json: bool, *, again: bool) -> None:
-    from recreate import page, report
-    from recreate import scaffold as scaffolds
-    from recreate.loop import build as build_loop
-    from recreate.plan import refuse_if_too_small
-    from recreate.runs import Run
+    from recreate import page, report, sdk
 
     with opened(settings, where, folder, resume=again) as shop:
-        shop.settings = _fit(settings, shop.domain)
-        seed_folder = folder / "seed"
-        if not seed_folder.is_dir():
-            chosen = seed_for(settings, shop.domain.name, where, shop.model.name)
-            scaffolds.save(chosen, seed_folder)
-            shop.journal.add("seed", name=chosen.name, scaffold=chosen.digest)
-        seed = scaffolds.load(seed_folder)
-        named = next(shop.journal.records("seed"), {"name": seed.name})
-        seed = seed.model_copy(update={"name": named["name"]})
-        refuse_if_too_small(shop.settings, seed, shop.price, shop.optimizer_price)
-        if not again:
-            say(f"run folder {here(folder)}; seed {seed.digest}, model {shop.model.name}, sandbox {shop.rung.name}")
-        built = build_loop(shop, seed)
+        built = sdk.improve(shop, where)
         domain = shop.domain.name
-        shop.journal.add("end", status=built.status, scaffold=built.scaffold.digest)
-    seen = Run(folder)
-    target = where / "scaffolds" / domain
-    agent = built.scaffold.model_copy(update={"name": target.name})
-    text = report.readme(agent, seen, built)
-    agent = agent.model_copy(update={"files": {**agent.files, "README.md": text}})
-    if any(r.kept for r in built.revisions) or not target.exists():
-        scaffolds.save(agent, target)
-    (folder / "report.md").write_text(report.report(seen, built), "utf-8")
-    html = page.write(seen, built)
-    record = report.result(seen, built, str(target))
+    made = sdk.deliver(where, folder, domain, built)
     if as_json:
-        emit(record)
+        emit(made.record)
     else:
-        show(report.say_verdict(built.verdict))
-        show(f"agent: {here(target)}   report: {here(folder / 'report.md')}, to look at: {here(html)}")
-        for row in record["set_aside"]:
+        show(report.say_verdict(made.verdict))
+        show(f"agent: {here(made.path)}   report: {here(folder / 'report.md')}, to look at: {here(folder / page.FILE)}")
+        for row in made.record["set_aside"]:
             show(f"set aside: {row['task']}: {row['fault']}")
-    if built.status == "budget":
+    if made.status == "budget":
         say(f"stopped by the budget; recreate resume {here(folder)} --budget MORE goes on")
         raise typer.Exit(OutOfBudget.exit_code)
 
@@ -287,31 +259,10 @@ def opened(settings: Settings, where: Path, folder: Path, *, resume: bool = Fals
 
 
 def ready(model: Any) -> None:
-    """Let a model that must be fetched or started do so now, with progress, and not inside its first call."""
+    """The same as a library user gets, with progress on the screen."""
+    from recreate import sdk
+    from recreate.cli.models import Progress
+
     if hasattr(model, "prepare"):
-        from recreate.cli.models import Progress
-
         with Progress(model.name) as progress:
-            model.prepare(progress, say)
-
-
-def _fit(settings: Settings, domain: Any) -> Settings:
-    """The settings with no more tasks than the domain has."""
-    return settings.model_copy(
-        update={
-            "train": max(1, min(settings.train, len(domain.tasks("train")))),
-            "validation": max(1, min(settings.validation, len(domain.tasks("validation")))),
-        }
-    )
-
-
-def unknown_task(task: str, known: list[str]) -> BadInput:
-    """The error for a task id that is not there."""
-    import difflib
-
-    near = difflib.get_close_matches(task, known, 1, 0.3)
-    return BadInput(
-        f"there is no task {task!r}",
-        fix=f"did you mean {near[0]}?" if near else "recreate tasks list shows them",
-        code="unknown-task",
-    )
+            sdk.ready(model, progress, say)

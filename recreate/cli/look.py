@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from recreate.cli.agents import find_agent, named_run
-from recreate.cli.options import Json, here
+from recreate.agents import find_agent, named_run
+from recreate.cli.options import Json
 from recreate.cli.out import emit, say, show
 from recreate.errors import BadInput
+from recreate.paths import short as here
 from recreate.paths import workspace
 
 RUNS = 5

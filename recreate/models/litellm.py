@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from recreate.errors import BadInput, Fault, Refused, Transient
+from recreate.models.chat import estimate, estimate_reply, no_tools, refuses_tools, too_long, tool_calls
 from recreate.models.hosted import key_variable
 from recreate.models.price import facts, price_of
-from recreate.plug import need
+from recreate.plug import missing, need
 from recreate.ports import Price
 from recreate.redact import redact
 from recreate.types import Call, Message, Reply
@@ -45,10 +46,21 @@ class LiteLLM:
         self.timeout = timeout
         self.api_base = api_base
         self._schema: bool | None = None
+        self._native: bool | None = None
         provider = model.partition("/")[0] if "/" in model else str((facts(model) or {}).get("litellm_provider", ""))
         variable, there = key_variable(provider)
         if variable and not there and not api_base:
             raise _no_key(model, [variable])
+
+    @property
+    def native_tools(self) -> bool:
+        """Whether litellm knows the model to call tools; the first look costs litellm's import."""
+        if self._native is None:
+            try:
+                self._native = bool(_litellm().supports_function_calling(self.model))
+            except Exception:  # whatever its tables make of an odd name: a doubt means no
+                self._native = False
+        return self._native
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
         """One answer; see `recreate.ports.Model`."""
@@ -59,6 +71,14 @@ class LiteLLM:
         if schema is not None and self._schema:
             wrapped = {"name": "reply", "schema": schema, "strict": True}
             sent["response_format"] = {"type": "json_schema", "json_schema": wrapped}
+        tools = params.get("tools")
+        if tools:
+            sent["tools"] = list(tools)
+            if params.get("tool_choice") is not None:
+                sent["tool_choice"] = params["tool_choice"]
+            if "tools" not in (litellm.get_supported_openai_params(self.model) or ("tools",)):
+                self._native = False  # litellm would drop them without a word
+                raise no_tools(self.model, "litellm has no way to hand them to this model")
         if self.api_base:
             sent["api_base"] = self.api_base
             sent["api_key"] = os.environ.get("LLM_API_KEY") or os.environ.get("OPENAI_API_KEY") or "none"
@@ -66,7 +86,7 @@ class LiteLLM:
         try:
             body = litellm.completion(
                 model=self.model,
-                messages=[dict(m) for m in messages],
+                messages=[{"content": None, **m} for m in messages],
                 extra_headers={"x-recreate-call": call.id},
                 timeout=params.get("timeout") or self.timeout,
                 num_retries=0,
@@ -75,7 +95,7 @@ class LiteLLM:
                 **sent,
             )
         except Exception as e:  # litellm raises many kinds, its own and its transports': each is attributed
-            raise self._error(litellm, e) from None
+            raise self._error(litellm, e, tools=bool(tools)) from None
         return self._read(body, messages, time.perf_counter() - begun)
 
     def close(self) -> None:
@@ -94,13 +114,16 @@ class LiteLLM:
         try:
             choice = body.choices[0]
             text = choice.message.content or ""
+            found = getattr(choice.message, "tool_calls", None) or ()
+            calls = tool_calls([c if isinstance(c, dict) else c.model_dump() for c in found], len(messages))
             usage = getattr(body, "usage", None)
             tokens_in, tokens_out = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
             more: dict[str, Any] = {} if tokens_in and tokens_out is not None else {"estimated": True}
-            tokens_in = int(tokens_in or sum(len(m["content"]) for m in messages) // 4)
-            tokens_out = int(len(text) // 4 if tokens_out is None else tokens_out)
+            tokens_in = int(tokens_in or estimate(messages))
+            tokens_out = int(estimate_reply(text, calls) if tokens_out is None else tokens_out)
             return Reply(
                 text=text,
+                tool_calls=calls,
                 model=str(getattr(body, "model", "") or self.model),
                 finish=choice.finish_reason if choice.finish_reason in _FINISHES else "other",
                 tokens_in=tokens_in,
@@ -109,14 +132,16 @@ class LiteLLM:
                 latency=latency,
                 **more,
             )
-        except (AttributeError, IndexError, TypeError, ValueError) as e:
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
             raise Transient(
                 f"{self.model} answered with something that is not a chat completion ({type(e).__name__})",
                 fix="try again",
                 code="malformed-reply",
             ) from None
 
-    def _error(self, litellm: Any, e: Exception) -> Fault | Refused:
+    def _error(self, litellm: Any, e: Exception, *, tools: bool) -> Fault | BadInput:
+        if isinstance(e, ModuleNotFoundError) and (absent := missing(e.name or "")):
+            return absent
         kinds = litellm.exceptions
         words = " ".join(redact(str(e)).split())
         words = words if len(words) <= 300 else words[:297] + "..."
@@ -124,12 +149,16 @@ class LiteLLM:
         variable = key_variable(self.model.partition("/")[0])[0] or "the provider's key variable"
         if isinstance(e, kinds.AuthenticationError | kinds.PermissionDeniedError):
             return Refused(text, fix=f"put a valid key into {variable}: export {variable}=...", code="refused-key")
-        if isinstance(e, kinds.NotFoundError):
-            return Refused(text, fix="check the model's name: litellm:PROVIDER/NAME", code="unknown-model")
-        if isinstance(e, kinds.ContextWindowExceededError):
-            return Refused(text, fix="shorten the prompt, or use a model with a larger context", code="context-length")
         status = getattr(e, "status_code", None)
         status = status if isinstance(status, int) else 0
+        if isinstance(e, kinds.ContextWindowExceededError) or (status in (400, 413, 422) and too_long(words)):
+            return Refused(text, fix="shorten the prompt, or use a model with a larger context", code="context-length")
+        # a lost connection is told with a traceback, in which any word may occur
+        if tools and not isinstance(e, kinds.APIConnectionError) and refuses_tools(status, words, self.model):
+            self._native = False
+            return no_tools(self.model, words)
+        if isinstance(e, kinds.NotFoundError):
+            return Refused(text, fix="check the model's name: litellm:PROVIDER/NAME", code="unknown-model")
         passing = (
             kinds.Timeout,
             kinds.RateLimitError,

@@ -50,6 +50,7 @@ class Local:
     parallel: requests served at once (default: as many as `jobs`, up to MOST_SLOTS)."""
 
     price: Price | None = FREE
+    native_tools = False  # a server may offer them; what models of this size put into them is not relied on
 
     def __init__(
         self,

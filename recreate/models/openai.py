@@ -24,9 +24,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from recreate.errors import BadInput, Fault, Refused, Transient
+from recreate.models.chat import estimate, estimate_reply, no_tools, refuses_tools, too_long, tool_calls
 from recreate.models.price import price_of
 from recreate.ports import Price
 from recreate.redact import redact
@@ -43,14 +44,6 @@ _ROLE_AND_CONTENT = operator.itemgetter("role", "content")
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,12})[ \t]*(?=\r\n)")
 _KEPT = re.compile(rb"\r\nconnection:[ \t]*keep-alive[ \t]*(?=\r\n)")
 _NO_HEADERS = http.client.HTTPMessage()
-_TOO_LONG = (
-    "context length",
-    "context_length",
-    "context size",
-    "context window",
-    "maximum context",
-    "prompt is too long",
-)
 
 
 class OpenAI:
@@ -59,7 +52,11 @@ class OpenAI:
     key_env   the variable with the key; by default OPENAI_API_KEY, else LLM_API_KEY; '' sends none
     timeout   seconds to wait for an answer, unless `reply` is told otherwise
     extra     further fields of every request's body
+
+    `native_tools` turns False once the endpoint has refused a request for its tools.
     """
+
+    native_tools = True
 
     def __init__(
         self,
@@ -130,7 +127,7 @@ class OpenAI:
                 return self._read(raw, messages, time.perf_counter() - begun)
             if status not in (400, 422) or not self._give_way(raw, rest, schema):
                 break
-        raise self._error(status, reason, headers, raw)
+        raise self._error(status, reason, headers, raw, tools=bool(params.get("tools")))
 
     def close(self) -> None:
         self._wires.close()
@@ -139,9 +136,7 @@ class OpenAI:
 
     def _encode(self, messages: Sequence[Message]) -> bytes | bytearray:
         """`{"messages":[...],`; what this thread sent last is not encoded again: a transcript grows at its end."""
-        if sum(map(len, messages)) != 2 * len(messages):
-            return b'{"messages":' + json.dumps(list(messages)).encode() + b","
-        keys = list(map(_ROLE_AND_CONTENT, messages))
+        keys = _keys(messages)
         before: list[Any] = getattr(self._sent, "keys", [])
         if before and keys[: len(before)] == before:
             sent: bytearray = self._sent.text
@@ -164,6 +159,10 @@ class OpenAI:
                 body[name] = params[name]
         if "max_tokens" in self._drop and params.get("max_tokens") is not None:
             body["max_completion_tokens"] = params["max_tokens"]
+        if params.get("tools"):
+            body["tools"] = params["tools"]
+            if params.get("tool_choice") is not None:
+                body["tool_choice"] = params["tool_choice"]
         schema = params.get("json_schema")
         asked = ""
         if schema is not None and not self._bare_schemas & {"all", asked := digest(schema)}:
@@ -173,7 +172,7 @@ class OpenAI:
             body["response_format"] = {"type": "json_schema", "json_schema": wrapped}
         else:
             asked = ""
-        return to_json(body)[1:], asked
+        return _json(body)[1:], asked
 
     def _post(
         self, body: bytes | bytearray, rest: bytes, call: Call, timeout: float
@@ -228,10 +227,11 @@ class OpenAI:
         try:
             body = _parse(raw)
             choice = body["choices"][0]
-            content = choice["message"].get("content")
-            if isinstance(content, list):  # some gateways answer in parts
-                content = "".join(p.get("text", "") for p in content)
-            text = content or ""
+            message = choice["message"]
+            text = message.get("content") or ""
+            if isinstance(text, list):  # some gateways answer in parts
+                text = "".join(p.get("text", "") for p in text)
+            calls = tool_calls(message.get("tool_calls") or (), len(messages))
             usage = body.get("usage") or {}
             tokens_in, tokens_out = usage.get("prompt_tokens"), usage.get("completion_tokens")
             more: dict[str, Any] = {}
@@ -245,10 +245,11 @@ class OpenAI:
             if choice.get("token_ids"):
                 more["token_ids"] = tuple(choice["token_ids"])
             finish = choice.get("finish_reason")
-            tokens_in = int(sum(len(m["content"]) for m in messages) // 4 if tokens_in is None else tokens_in)
-            tokens_out = int(len(text) // 4 if tokens_out is None else tokens_out)
+            tokens_in = int(estimate(messages) if tokens_in is None else tokens_in)
+            tokens_out = int(estimate_reply(text, calls) if tokens_out is None else tokens_out)
             return Reply(
                 text=text,
+                tool_calls=calls,
                 model=str(body.get("model") or self.model),
                 finish=finish if finish in _FINISHES else "other",
                 tokens_in=tokens_in,
@@ -268,7 +269,7 @@ class OpenAI:
     def _give_way(self, raw: bytes, rest: bytes, schema: str) -> bool:
         """After a 400: leave out what the endpoint does not know, from now on. False when there is nothing to."""
         words = raw.decode("utf-8", "replace").lower()
-        if any(mark in words for mark in _TOO_LONG):
+        if too_long(words):
             return False
         try:
             param = str(json.loads(raw)["error"]["param"])
@@ -283,7 +284,9 @@ class OpenAI:
             return True
         return False
 
-    def _error(self, status: int, reason: str, headers: http.client.HTTPMessage, raw: bytes) -> Fault | Refused:
+    def _error(
+        self, status: int, reason: str, headers: http.client.HTTPMessage, raw: bytes, *, tools: bool = False
+    ) -> Fault | Refused:
         words = self._words(raw) or self._words(reason.encode())
         text = f"{self.url} answered {status}: {words}"
         if status in (401, 403):
@@ -295,6 +298,9 @@ class OpenAI:
                 fix=f"put a valid key into {key}: export {key}=...",
                 code="refused-key",
             )
+        if tools and refuses_tools(status, words, self.model):
+            self.native_tools = False
+            return no_tools(f"{self.model} at {self.url}", words)
         if status == 404:
             there = self._models()
             return Refused(
@@ -306,7 +312,7 @@ class OpenAI:
             )
         if status in (408, 409, 425, 429) or status >= 500:
             return Transient(text, fix="try again later", code=f"http-{status}", after=_after(headers))
-        if status in (400, 413, 422) and any(mark in words.lower() for mark in _TOO_LONG):
+        if status in (400, 413, 422) and too_long(words):
             return Refused(
                 text,
                 fix="shorten the prompt, or use a model (or start the server) with a larger context",
@@ -478,11 +484,35 @@ class _Begun(io.RawIOBase):
         return size
 
 
-def _piece(role: str, content: str) -> bytes:
+def _keys(messages: Sequence[Message]) -> list[Any]:
+    """What each message is told from others by, and made into JSON from: role, content, and the rest as JSON."""
+    if sum(map(len, messages)) == 2 * len(messages):
+        try:
+            return list(map(_ROLE_AND_CONTENT, messages))
+        except KeyError:  # a message without content
+            pass
+    return [_key(message) for message in messages]
+
+
+def _key(message: Message) -> tuple[Any, ...]:
+    rest = {k: v for k, v in message.items() if k not in ("role", "content")}
+    key = (message["role"], message.get("content"))
+    return (*key, _json(rest)) if rest else key
+
+
+def _piece(role: str, content: str | None, rest: bytes = b"") -> bytes:
     # a lone surrogate, from a program's broken output, is taken by no JSON parser
     if isinstance(content, str) and not content.isascii():
         content = content.encode("utf-8", "replace").decode()
-    return to_json({"role": role, "content": content})
+    piece = to_json({"role": role, "content": content})
+    return piece[:-1] + b"," + rest[1:] if rest else piece
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return to_json(value)
+    except PydanticSerializationError:  # a lone surrogate
+        return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _after(headers: http.client.HTTPMessage) -> float | None:

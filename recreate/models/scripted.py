@@ -3,15 +3,19 @@
     {"role": "agent", "task": "toy:1", "step": 0, "text": "echo hello"}
     {"role": "agent", "contains": "FAILED", "lacks": "fixed", "text": "try again", "delay_ms": 20}
     {"role": "optimizer", "fault": "503", "fault_times": 2, "text": "{}"}
+    {"role": "optimizer", "step": 0, "tool_calls": [{"name": "steps", "arguments": {"first": 3}}]}
 
 A line matches a call when everything it names agrees: `role`, `task`, `repeat`, `step` (the call's step),
 `sample`; `contains` must occur in one of the messages, `lacks` in none. **The first matching line answers**;
 order decides, not how specific a line is, so put the special ones first and a general one last.
 
     text         the reply                      finish       stop (default) | length | tool_calls | other
+    tool_calls   tools called natively, besides the text or instead of it: [{"name", "arguments"}, ...], with
+                 arguments an object, or a text to be handed on as it is. With such a line in it the script is a model
+                 that takes tools natively (`native_tools`), and that line's finish is tool_calls by default
     delay_ms     how long it takes              tokens_in, tokens_out    counts; len/4 when absent
-    find         a pattern searched in the messages; `$1` in the text becomes its first group (ids are not known
-                 when a script is written)
+    find         a pattern searched in the messages; `$1` in the text, and in the strings of the tool calls'
+                 arguments, becomes its first group (ids are not known when a script is written)
     fault        timeout | 503 | 429 | refused | reset: raised instead of answering
     fault_times  how often this line faults before it answers (default: always)
 """
@@ -27,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from recreate.errors import BadInput, Transient
+from recreate.models.chat import content, estimate, estimate_reply, tool_calls
 from recreate.models.price import FREE
 from recreate.ports import Price
 from recreate.types import Call, Message, Reply
@@ -35,6 +40,7 @@ _KEYS: dict[str, type] = {"role": str, "task": str, "repeat": int, "step": int, 
 _SEARCHED: dict[str, type] = {"contains": str, "lacks": str}
 _REST: dict[str, type | tuple[type, ...]] = {
     "text": str,
+    "tool_calls": list,
     "find": str,
     "delay_ms": (int, float),
     "fault": (str, int),
@@ -88,13 +94,14 @@ class Scripted:
         for row, number in zip(rows, numbers, strict=True):
             _check(row, number, source)
         self.rows = tuple(dict(row) for row in rows)
+        self.native_tools = any("tool_calls" in row for row in rows)
         self.source = source
         self._numbers = tuple(numbers)
         self._lock = threading.Lock()
         self._faulted = [0] * len(rows)
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """The first matching line's text. Raises BadInput (script-has-no-line) when none matches."""
+        """The first matching line's text and tool calls. Raises BadInput (script-has-no-line) when none matches."""
         for i, row in enumerate(self.rows):
             if _matches(row, messages, call):
                 return self._answer(i, row, messages, params)
@@ -118,16 +125,18 @@ class Scripted:
                 self._faulted[i] += again
             if again:
                 raise _fault(str(row["fault"]), f"{self.source} line {self._numbers[i]}")
-        text = row.get("text", "")
+        text, called = row.get("text", ""), row.get("tool_calls", ())
         if "find" in row:
-            found = re.search(row["find"], "\n".join(m["content"] for m in messages))
-            text = text.replace("$1", found[1] if found else "")
+            found = re.search(row["find"], "\n".join(map(content, messages)))
+            text, called = _filled([text, called], found[1] if found else "")
+        calls = tool_calls(({"function": c} for c in called), len(messages))
         return Reply(
             text=text,
+            tool_calls=calls,
             model=self.name,
-            finish=row.get("finish", "stop"),
-            tokens_in=row.get("tokens_in", sum(len(m["content"]) for m in messages) // 4),
-            tokens_out=row.get("tokens_out", len(text) // 4),
+            finish=row.get("finish", "tool_calls" if calls else "stop"),
+            tokens_in=row.get("tokens_in", estimate(messages)),
+            tokens_out=row.get("tokens_out", estimate_reply(text, calls)),
             latency=time.perf_counter() - begun if row.get("delay_ms") else 0.0,
         )
 
@@ -136,9 +145,18 @@ def _matches(row: Mapping[str, Any], messages: Sequence[Message], call: Call) ->
     for key in _KEYS:
         if key in row and row[key] != getattr(call, key):
             return False
-    if "contains" in row and not any(row["contains"] in m["content"] for m in messages):
+    if "contains" in row and not any(row["contains"] in content(m) for m in messages):
         return False
-    return not ("lacks" in row and any(row["lacks"] in m["content"] for m in messages))
+    return not ("lacks" in row and any(row["lacks"] in content(m) for m in messages))
+
+
+def _filled(value: Any, found: str) -> Any:
+    """`value` with `$1` in each of its strings replaced."""
+    if isinstance(value, str):
+        return value.replace("$1", found)
+    if isinstance(value, dict):
+        return {k: _filled(v, found) for k, v in value.items()}
+    return [_filled(v, found) for v in value] if isinstance(value, list | tuple) else value
 
 
 def _check(row: Any, number: int, source: str) -> None:
@@ -152,10 +170,15 @@ def _check(row: Any, number: int, source: str) -> None:
             raise _broken(source, number, f"{key!r} has the wrong type: {value!r}")
     if "fault" in row and str(row["fault"]) not in _FAULTS:
         raise _broken(source, number, f"no fault is called {row['fault']!r}; there are: {', '.join(_FAULTS)}")
-    if "text" not in row and "fault" not in row:
-        raise _broken(source, number, "it has neither `text` nor `fault`")
-    if "fault_times" in row and "text" not in row:
-        raise _broken(source, number, "with `fault_times` it needs the `text` it answers afterwards")
+    for called in row.get("tool_calls", ()):
+        form = isinstance(called, dict) and set(called) <= {"name", "arguments"} and isinstance(called.get("name"), str)
+        if not form or not isinstance(called.get("arguments", {}), dict | str):
+            raise _broken(source, number, f'a tool call is {{"name": TEXT, "arguments": OBJECT}}, not {called!r}')
+    answers = "text" in row or "tool_calls" in row
+    if not answers and "fault" not in row:
+        raise _broken(source, number, "it has neither `text` nor `tool_calls` nor `fault`")
+    if "fault_times" in row and not answers:
+        raise _broken(source, number, "with `fault_times` it needs the `text` or `tool_calls` it answers afterwards")
 
 
 def _broken(source: str, number: int, why: str) -> BadInput:

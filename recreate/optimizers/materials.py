@@ -77,6 +77,13 @@ def prompt(name: str, **variables: Any) -> list[Message]:
     return [{"role": "user", "content": text}]
 
 
+def prompts(name: str, **variables: Any) -> list[Message]:
+    """A prompt in two parts, parted by a line of `=====`: who the optimizer is, and what it is given."""
+    text = render_text(f"{name}.md", (PROMPTS / f"{name}.md").read_text("utf-8"), variables)
+    system, _, user = text.partition("\n=====\n")
+    return [{"role": "system", "content": system.strip()}, {"role": "user", "content": user.strip()}]
+
+
 def read_object(text: str) -> dict[str, Any] | None:
     """The JSON object in a reply: the whole of it, a fenced block, or the outermost braces; else None."""
     fenced = re.findall(r"```(?:json)?\s*\n(.*?)```", text, re.DOTALL)

@@ -52,12 +52,13 @@ class Reflect:
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
         """Edits that the batch supports; [] when nothing failed or nothing usable was proposed."""
-        groups = clusters(experiences, MAX_CLUSTERS)
+        without = self.materials.without
+        groups = clusters(experiences, MAX_CLUSTERS, without)
         ideas: list[Idea] = []
         for name, failures in groups:
             ideas += self.study(scaffold, name, failures, experiences)
         ideas = same_together(ideas)
-        if len(ideas) > 1:
+        if len(ideas) > 1 and "distilling" not in without:
             ideas = self.distil(scaffold, ideas, {e.id: e for e in experiences})
         return [edit for edit in (to_edit(scaffold, idea) for idea in ideas) if edit is not None]
 
@@ -74,8 +75,8 @@ class Reflect:
             tools=", ".join(scaffold.tools),
             rejected=self.rejected(),
             cluster=cluster,
-            failures=[tell(e) for e in shown],
-            successes=[tell(e, 1400) for e in contrast],
+            failures=[tell(e, without=self.materials.without) for e in shown],
+            successes=[tell(e, 1400, self.materials.without) for e in contrast],
             most=MAX_EDITS,
         )
         ids = [e.id for e in cited]
@@ -126,11 +127,13 @@ class Reflect:
                 "where": idea.where,
                 "text": idea.text,
                 "reason": idea.reason,
-                "evidence": " | ".join(clip(tell(experiences[e.experience], 900), 900) for e in idea.evidence[:2]),
+                "evidence": " | ".join(
+                    clip(tell(experiences[e.experience], 900, self.materials.without), 900) for e in idea.evidence[:2]
+                ),
             }
             for idea in ideas
         ]
-        messages = prompt("distil", files=numbered(scaffold), rejected=self.rejected(), ideas=told)
+        messages = prompt("merge", files=numbered(scaffold), rejected=self.rejected(), ideas=told)
         found = read_object(self.ask(messages, distil_schema(scaffold, len(ideas))))
         if found is None:
             self.materials.note("the distilled update was not one JSON object; all ideas are kept as they were")

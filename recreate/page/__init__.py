@@ -20,7 +20,7 @@ from recreate.errors import BadInput, Fault
 from recreate.history import History
 from recreate.loop import Built
 from recreate.page.texts import FileDiff, cut, read_diff, visible
-from recreate.page.traces import Room, citations, read_studies, read_traces, show_studies
+from recreate.page.traces import Room, citations, read_traces, show_studies
 from recreate.page.versions import (
     HEIGHT,
     TRACKED,
@@ -68,10 +68,10 @@ def page(run: Run, built: Built) -> str:
     settings, alpha = run.settings, run.settings.gate.alpha
     found = versions(built, facts.scores, alpha)
     room = Room()
-    studies = read_studies(run.folder, facts.asked)
-    cited = citations(built.revisions, [s for _, s in studies])
-    traces = read_traces(run.folder, list(facts.train.values()), cited, [s for _, s in studies], room)
-    shown_studies = show_studies(studies, room)
+    studies = run.studies()
+    cited = citations(built.revisions, studies)
+    traces = read_traces(run.folder, list(facts.train.values()), cited, studies, room)
+    shown_studies = show_studies(run.folder, studies, room)
     rows, lanes = lineage(found)
     changed = flips(found, built.scaffold.digest)
     style = _text("page.css") + _sizes(len(found), lanes)
@@ -100,7 +100,6 @@ def page(run: Run, built: Built) -> str:
         rounds=_rounds(built, facts, run),
         scale=_scale([built.verdict, *(r.verdict for r in built.revisions)]),
         studies=shown_studies,
-        studied={s.study.experience: s.number for s in shown_studies if s.study.kind == "study"},
         spend=spend,
         shares=_shares(spend),
         traces=traces,
@@ -137,13 +136,10 @@ class _Facts:
         self.scores: dict[str, dict[tuple[str, int], float]] = {}
         self.train: dict[str, tuple[str, str, bool]] = {}
         self.nothing: list[dict[str, Any]] = []
-        asked: dict[str, None] = {}
         for record in run.records():
             match record["kind"]:
                 case "start":
                     self.start = self.start or record
-                case "reply":
-                    asked[str(record["call"]).split("/")[1]] = None
                 case "nothing":
                     self.nothing.append(record)
                 case "experience" if record["split"] == "validation":
@@ -151,7 +147,6 @@ class _Facts:
                     held[record["task"], record["repeat"]] = record["score"]
                 case "experience" if record["split"] == "train":
                     self.train[record["attempt"]] = (record["attempt"], record["task"], bool(record["passed"]))
-        self.asked = list(asked)
 
 
 def _rounds(built: Built, facts: _Facts, run: Run) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -213,23 +212,9 @@ class ShownStudy:
     rejected: Sequence[tuple[Cut, Cut]] = field(default=())
 
 
-def read_studies(folder: Path, order: Sequence[str]) -> list[tuple[Path, Study]]:
-    """(folder, study) of a run, in the order in which they first asked their model; unreadable ones are skipped."""
-    found = dict[str, tuple[Path, Study]]()
-    for file in sorted((folder / "studies").glob("*/study.json")):
-        try:
-            study = Study.model_validate(json.loads(file.read_text("utf-8", errors="surrogatepass")))
-        except (OSError, ValueError, ValidationError):
-            continue
-        found[file.parent.name] = (file.parent, study)
-    place = {name: i for i, name in enumerate(order)}
-    names = sorted(found, key=lambda name: (place.get(name, len(place)), name))
-    return [found[name] for name in names]
-
-
-def show_studies(studies: Sequence[tuple[Path, Study]], room: Room) -> list[ShownStudy]:
-    """The studies with their steps, as far as there is room."""
-    return [_study(folder, number, study, room) for number, (folder, study) in enumerate(studies, 1)]
+def show_studies(folder: Path, studies: Sequence[Study], room: Room) -> list[ShownStudy]:
+    """The studies of a run folder with their steps, as far as there is room."""
+    return [_study(folder / "studies" / s.id, number, s, room) for number, s in enumerate(studies, 1)]
 
 
 def _study(folder: Path, number: int, study: Study, room: Room) -> ShownStudy:

@@ -1,14 +1,12 @@
-"""Which agent or run a word on the command line means."""
+"""Which agent or run a word means."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from recreate.cli.options import here
 from recreate.errors import BadInput
-from recreate.paths import shipped
-from recreate.settings import Settings
+from recreate.paths import shipped, short
 
 
 def find_agent(text: str, where: Path) -> Any:
@@ -57,7 +55,7 @@ def find_agent(text: str, where: Path) -> Any:
         wanted = [d for d in dict.fromkeys(known_digests) if digest and d.startswith(digest)]
     if len(wanted) != 1:
         raise BadInput(
-            f"{len(wanted)} revisions of {here(folder)} begin with {digest!r}" if colon else f"{text} holds no agent",
+            f"{len(wanted)} revisions of {short(folder)} begin with {digest!r}" if colon else f"{text} holds no agent",
             fix=f"there are: {', '.join(known_digests) or 'none'}",
             code="no-revision",
         )
@@ -78,15 +76,13 @@ def named_run(text: str, where: Path) -> Path | None:
         return None
 
 
-def seed_for(settings: Settings, domain: str, where: Path, model: str) -> Any:
-    """The agent to start from: --scaffold, else the domain's own, else a shipped seed.
+def seed_for(domain: str, where: Path, model: str) -> Any:
+    """The agent to start from when nobody names one: the domain's own, else a shipped seed.
 
     A local model gets the seed that was made for small ones, where the domain has one.
     """
     from recreate import scaffold as scaffolds
 
-    if settings.scaffold:
-        return find_agent(settings.scaffold, where)
     small = [f"seed-{domain}-small"] if model.startswith("local:") else []
     for name in (domain, *small, f"seed-{domain}", "seed"):
         for root in (where / "scaffolds", shipped("scaffolds")):

@@ -1,0 +1,45 @@
+"""`best-of-n`: n independent proposals from the same evidence, the best of them on the batch's own train tasks.
+
+The floor that every optimizer has to beat: sampling without investigation. What is chosen is chosen on train tasks,
+so the gate's verdict on validation stays that of one candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from recreate import scaffold as scaffolds
+from recreate.optimizers.materials import Materials
+from recreate.optimizers.reflect import Reflect
+from recreate.scaffold import BadEdit, Scaffold
+from recreate.types import Edit, Experience
+
+
+class BestOfN:
+    """The optimizer `best-of-n`; n is the setting `best_of`."""
+
+    def __init__(self, materials: Materials) -> None:
+        self.materials = materials
+
+    def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
+        """The edits of the proposal with the best mean score on the batch's train tasks; the first of equals."""
+        best: tuple[float, Sequence[Edit]] | None = None
+        seen: set[str] = {scaffold.digest}
+        for number in range(self.materials.best_of):
+            thread = self.materials.thread(f"sample {number}")
+            edits = Reflect(self.materials, thread).propose(scaffold, experiences)
+            try:
+                child = scaffolds.apply(scaffold, edits)
+            except BadEdit as e:
+                self.materials.note(f"proposal {number + 1} does not hold together: {e.message}")
+                continue
+            if child.digest in seen:
+                continue
+            seen.add(child.digest)
+            score = self.materials.measure(child) if self.materials.measure else 0.0
+            self.materials.note(
+                f"proposal {number + 1} of {self.materials.best_of}: {score:.3f} on the batch's train tasks"
+            )
+            if best is None or score > best[0]:
+                best = (score, edits)
+        return best[1] if best else []

@@ -1,0 +1,110 @@
+"""The environments of a study: rebuilt from experiences when first asked for, gone when the study ends.
+
+Commands run in a sandbox with neither keys nor network, with the tools of the private copy on PATH.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from recreate.attempt import BIN, furnish
+from recreate.errors import BadInput
+from recreate.optimizers.draft import Draft
+from recreate.optimizers.materials import Materials
+from recreate.optimizers.reader import Reader
+from recreate.optimizers.tool import Tool, Wrong, one_of, text
+from recreate.ports import Sandbox
+from recreate.types import Output
+
+SECONDS = 60.0
+
+
+class Boxes:
+    """Use as a context manager."""
+
+    def __init__(self, materials: Materials, reader: Reader, draft: Draft) -> None:
+        self.materials = materials
+        self.reader = reader
+        self.draft = draft
+        self.open: dict[tuple[str, str], Sandbox] = {}
+
+    def __enter__(self) -> Boxes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for box in self.open.values():
+            box.close()
+
+    def tools(self) -> list[Tool]:
+        """`run` (unless environments are switched off) and `try_tool`."""
+        where = one_of("end", "start", description="the environment as the agent left it (default), or as it was given")
+        of = text("the id of another experience; left out: the one studied")
+        found = []
+        if "environment" not in self.materials.without and self.materials.open is not None:
+            found.append(
+                Tool(
+                    "run",
+                    "inspect",
+                    "Run a shell command inside the environment of an attempt (no network). It is a copy: try what "
+                    "you like.",
+                    self.run,
+                    {"command": text("for bash"), "where": where, "experience": of},
+                    ("where", "experience"),
+                )
+            )
+        if self.materials.empty is not None:
+            found.append(
+                Tool(
+                    "try_tool",
+                    "try",
+                    "Run a tool of your private copy, in the environment of the attempt if you may, else in an empty "
+                    "one.",
+                    self.try_tool,
+                    {
+                        "name": text("the tool's name without its ending"),
+                        "arguments": text("the rest of the command line"),
+                        "stdin": text("what it reads"),
+                    },
+                    ("arguments", "stdin"),
+                )
+            )
+        return found
+
+    def run(self, command: str, where: str = "end", experience: str = "") -> str:
+        e = self.reader.find(experience)
+        told = ""
+        if (e.id, where) not in self.open:
+            assert self.materials.open is not None
+            try:
+                box, how = self.materials.open(e, where == "end")
+            except BadInput as error:
+                raise Wrong(f"{error.message}; {error.fix}") from None
+            self.open[e.id, where] = box
+            told = f"[the environment was rebuilt: {how}]\n"
+        if where == "end":
+            self.reader.ended(e)
+        return told + self._shell(self.open[e.id, where], command)
+
+    def try_tool(self, name: str, arguments: str = "", stdin: str = "") -> str:
+        tools: Mapping[str, str] = self.draft.current.tools
+        if name not in tools:
+            raise Wrong(f"there is no tool {name!r}; there are: {', '.join(tools) or 'none'}")
+        box = next((box for (_, where), box in self.open.items() if where == "end"), None)
+        if box is None:
+            if ("", "") not in self.open:
+                assert self.materials.empty is not None
+                self.open["", ""] = self.materials.empty()
+            box = self.open["", ""]
+        return self._shell(box, f"{name} {arguments}", stdin)
+
+    def _shell(self, box: Sandbox, command: str, stdin: str = "") -> str:
+        furnish(box, self.draft.current)
+        line = f'export PATH="/work/{BIN}:$PATH"\n{command}'
+        return tell_output(box.run(line, timeout=SECONDS, stdin=stdin.encode("utf-8", "surrogatepass")))
+
+
+def tell_output(output: Output) -> str:
+    """What a command printed and how it ended; nothing in it differs from run to run by itself."""
+    ended = f"stopped after {SECONDS:g} s" if output.timed_out else f"exit status {output.status}"
+    limit = f", limit reached: {output.limit}" if output.limit and not output.timed_out else ""
+    return f"{output.text.rstrip()}\n[{ended}{limit}]".lstrip("\n")
