@@ -131,6 +131,7 @@ def test_every_section_is_there_and_reads_without_a_script(tree: Tree) -> None:
         "Round 6 : nothing to judge: the optimizer proposed no edit",
         "the sandbox <could> not be opened",
         "One update of two ideas.",
+        "said I look. </script>",
         "the second idea",
         "0.950 [0.804, 0.989]",
         "validation traces are left out on purpose",

@@ -104,7 +104,13 @@ def write_study(folder: Path, experience: Experience, edits: Sequence[Edit]) -> 
     (place / "steps.jsonl").unlink(missing_ok=True)
     lines = Lines(place / "steps.jsonl")
     for n, action in enumerate(("steps 0-2", "run 'cat notes'", "finish")):
-        step = Step(step=n, reply=f"I look. {ESCAPE}", action=action, output=HIDDEN, status=1 if n == 1 else 0)
+        step = Step(
+            step=n,
+            reply=json.dumps({"thought": f"I look. {ESCAPE}", "tool": "x"}),
+            action=action,
+            output=HIDDEN,
+            status=1 if n == 1 else 0,
+        )
         lines.append(step.model_dump(mode="json"))
     lines.close()
     return study

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -202,13 +203,14 @@ def show_step(
 
 @dataclass(frozen=True)
 class ShownStudy:
-    """An investigation of the optimizer as the page shows it; more: steps left out."""
+    """An investigation of the optimizer as the page shows it. more: steps left out; kinds: (name, actions, x and
+    width in per cent of the bar, which shade)."""
 
     number: int
     study: Study
     steps: Sequence[ShownStep] = ()
     more: int = 0
-    kinds: Sequence[tuple[str, int, float, float]] = ()
+    kinds: Sequence[tuple[str, int, float, float, int]] = ()
     rejected: Sequence[tuple[Cut, Cut]] = field(default=())
 
 
@@ -222,12 +224,13 @@ def _study(folder: Path, number: int, study: Study, room: Room) -> ShownStudy:
     chosen = _chosen(len(steps), {}, full=True) if number <= MOST_STUDIES and room.left > 0 else []
     shown, last = [], -1
     for i in chosen:
-        shown.append(show_step(i, steps[i], room, "", (), i - last - 1))
+        step = steps[i].model_copy(update={"reply": _thought(steps[i].reply)})
+        shown.append(show_step(i, step, room, gap=i - last - 1))
         last = i
     total, at, kinds = sum(study.kinds.values()), 0.0, []
     for name in sorted(study.kinds, key=_kind):
         if count := study.kinds[name]:
-            kinds.append((name, count, round(at, 3), round(100 * count / total, 3)))
+            kinds.append((name, count, round(at, 3), round(100 * count / total, 3), _kind(name)[0]))
             at += 100 * count / total
     return ShownStudy(
         number=number,
@@ -237,6 +240,17 @@ def _study(folder: Path, number: int, study: Study, room: Room) -> ShownStudy:
         kinds=kinds,
         rejected=[(room.cut(idea, TEXT), room.cut(reason, TEXT)) for idea, reason in study.rejected],
     )
+
+
+def _thought(reply: str) -> str:
+    """What a reply says besides the action, which is shown anyway: of a JSON action, its thought."""
+    try:
+        found = json.loads(reply)
+    except (ValueError, RecursionError):
+        return reply
+    if isinstance(found, dict) and "tool" in found and isinstance(found.get("thought", ""), str):
+        return str(found.get("thought", ""))
+    return reply
 
 
 def _steps(folder: Path) -> Iterator[Step]:
