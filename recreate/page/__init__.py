@@ -115,6 +115,8 @@ def lead(built: Built) -> str:
     judged = f"{count} candidate{'s' if count != 1 else ''} judged"
     if built.status == "unfinished":
         return f"This build has not ended: {judged} so far, {kept} kept."
+    if built.status == "review":
+        return f"A candidate waits for a person's word (recreate review shows it): {judged} before it, {kept} kept."
     if v.verdict == "better":
         return f"The new agent is better than the seed: {judged}, {kept} kept."
     if built.scaffold.digest == built.seed.digest:
