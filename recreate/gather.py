@@ -84,9 +84,16 @@ def gather(
 
 
 def one(
-    shop: Workshop, scaffold: Scaffold, task: Task, repeat: int, phase: str, outage: _Outage | None = None
+    shop: Workshop,
+    scaffold: Scaffold,
+    task: Task,
+    repeat: int,
+    phase: str,
+    outage: _Outage | None = None,
+    *,
+    remember: bool = True,
 ) -> Score:
-    """One attempt, graded and remembered, or read back."""
+    """One attempt, graded and remembered (in memory too, unless told not to yet), or read back."""
     key = attempt_key(
         scaffold,
         task,
@@ -115,7 +122,7 @@ def one(
                 raise
             continue
         outage.ended()
-        keep(shop, experience, folder)
+        keep(shop, experience, folder, remember=remember)
         return Score(
             attempt=key,
             task=task.id,
@@ -166,7 +173,7 @@ def live(shop: Workshop, scaffold: Scaffold, task: Task, call: Call, folder: Pat
     )
 
 
-def keep(shop: Workshop, experience: Experience, folder: Path) -> None:
+def keep(shop: Workshop, experience: Experience, folder: Path, *, remember: bool = True) -> None:
     """Write the graded attempt: to its folder, to memory, and last to the journal, which makes it final."""
     folder.mkdir(parents=True, exist_ok=True)
     record = experience.model_dump(mode="json", exclude={"trace": {"steps"}})
@@ -177,7 +184,8 @@ def keep(shop: Workshop, experience: Experience, folder: Path) -> None:
         temporary.replace(folder / "experience.json")
     except OSError as e:
         raise Fault(f"cannot write {folder}: {e.strerror}", fix="free some disk space, then resume", code="disk") from e
-    shop.memory.add([experience])
+    if remember:
+        shop.memory.add([experience])
     grade = experience.grade
     shop.journal.add(
         "experience",

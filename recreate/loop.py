@@ -24,7 +24,7 @@ from recreate.attempt import furnish, replay
 from recreate.check import check
 from recreate.errors import BadInput, Missing, OutOfBudget
 from recreate.evidence import uncited
-from recreate.gather import Score, gather, read_experience
+from recreate.gather import Score, gather, one, read_experience
 from recreate.history import History
 from recreate.judge import MIN_TASKS, alone, judge, unjudged
 from recreate.leak import leaks
@@ -139,6 +139,7 @@ class _Build:
             self.history.commit(seed, None, True, f"Start from {seed.name}")
         self.train, self.validation = choose_tasks(shop)
         self.known = {seed.digest: seed}
+        self.rehearsed: dict[str, Experience] = {}
         shop.memory.hold_out([t for s in ("validation", "test") for t in shop.domain.tasks(s)])
         self.revisions = [Revision.model_validate(r["revision"]) for r in shop.journal.records("revision")]
 
@@ -219,6 +220,7 @@ class _Build:
         )
         optimizer = self.shop.optimizer(self.materials(key, experiences))
         edits = [e.model_dump(mode="json") for e in optimizer.propose(current, experiences)]
+        self.shop.memory.add(list(self.rehearsed.values()))
         self.shop.journal.add("proposal", attempt=key, round=state["round"], edits=edits)
         for thread in [key, *(digest([key, e.id]) for e in experiences), digest([key, "distil"])]:
             self.shop.journal.forget(thread)
@@ -329,7 +331,7 @@ class _Build:
 
     def complain(self, scaffold: Scaffold, edits: Sequence[Edit], batch: Sequence[Experience]) -> list[str]:
         """Why edits cannot be used: they cite what is not there, do not apply, break the agent, or leak a task."""
-        experiences = {e.id: e for e in batch}
+        experiences = {**self.rehearsed, **{e.id: e for e in batch}}
         for id in {c.experience for edit in edits for c in edit.evidence} - experiences.keys():
             if (earlier := self.shop.memory.get(id, "optimizer")) is not None:
                 experiences[id] = earlier
@@ -360,7 +362,7 @@ class _Build:
         by_id = {e.id: e for e in experiences}
 
         def known(id: str) -> Experience | None:
-            return by_id.get(id) or self.shop.memory.get(id, "optimizer")
+            return by_id.get(id) or self.rehearsed.get(id) or self.shop.memory.get(id, "optimizer")
 
         def ask(messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply:
             attempt = thread or key
@@ -379,6 +381,7 @@ class _Build:
             start=start,
             open=self.reopen,
             empty=lambda: self.shop.rung.open(),
+            rehearse=self.rehearse if settings.study.rehearsals else None,
             measure=lambda child: self.measure(child, experiences),
             rejected=[r for r in self.revisions if not r.kept],
             without=settings.without,
@@ -409,6 +412,24 @@ class _Build:
             return box, "as the agent found it" + other
         box, told = replay(scaffold, task, experience.trace, self.shop.domain, self.shop.rung)
         return box, told + other
+
+    def rehearse(self, child: Scaffold, experience: Experience) -> Experience | None:
+        """An attempt of `child` at the task of a train experience; None when judging it could then not be paid.
+
+        It comes into memory when the proposal is made: until then a search must find what it found before.
+        """
+        task = next((t for t in self.shop.domain.tasks("train") if t.id == experience.task), None)
+        if task is None:
+            return None
+        try:
+            self.afford(1 + len(self.validation) * self.shop.settings.repeats)
+        except OutOfBudget:
+            return None
+        score = one(self.shop, child, task, 0, "rehearse", remember=False)
+        made = self.experience(score.attempt)
+        if made is not None:
+            self.rehearsed[made.id] = made
+        return made
 
     def measure(self, child: Scaffold, experiences: Sequence[Experience]) -> float:
         """The mean score of a candidate on the train tasks of a batch."""

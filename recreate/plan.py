@@ -79,7 +79,9 @@ def proposal(settings: Settings) -> Proposal:
     if settings.optimizer == "best-of-n":
         n = settings.best_of
         return reflect.model_copy(update={"calls": 4 * n, "attempts": n * settings.batch_size})
-    return Proposal(calls=STUDY_TURNS * (settings.batch_size + 1), tokens_in=12_000, tokens_out=300)
+    studies = settings.batch_size + 1
+    attempts = settings.study.rehearsals * studies
+    return Proposal(calls=STUDY_TURNS * studies, tokens_in=12_000, tokens_out=300, attempts=attempts)
 
 
 def plan(

@@ -41,11 +41,15 @@ class MemorySettings(Part):
 
 
 class StudySettings(Part):
-    """What one study of the optimizer `recreate` may use, and how it calls its tools: auto, native or json."""
+    """What one study of the optimizer `recreate` may use, and how it calls its tools: auto, native or json.
+
+    rehearsals: attempts at train tasks that one study may make with its edits.
+    """
 
     steps: int = Field(default=40, ge=2)
     tokens: int = Field(default=1_000_000, ge=1)
     usd: float = Field(default=2.0, gt=0)
+    rehearsals: int = Field(default=2, ge=0)
     tools: Literal["auto", "native", "json"] = "auto"
 
 

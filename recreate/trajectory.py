@@ -86,7 +86,8 @@ def differ(a: Experience, b: Experience) -> str:
 
 
 def _row(step: Step) -> Row:
-    action = step.action[:_ACTION_CHARS]
+    # a reply that a tool of the scaffold took whole is no shell: its words are not commands
+    action = step.action[:_ACTION_CHARS] if step.action != step.reply or step.kind == "before" else ""
     edited = _edited(action)
     seen = _distinct(p for p in _paths(action) if p not in edited)
     if not action or len(seen) + len(edited) == 0:
@@ -113,6 +114,8 @@ def _line(row: Row) -> str:
         parts.append("the reply could not be read")
     elif row.commands:
         parts.append(" ".join(row.commands))
+    else:
+        parts.append("the reply was handed to the agent's tool")
     if row.status is not None:
         parts.append(f"status {row.status}")
     for name, cell in (("saw", row.seen), ("edited", row.edited), ("errors", row.errors)):

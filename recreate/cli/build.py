@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BUILD = (
     "domain", "model", "models.optimizer", "optimizer", "without", "best_of", "review", "study.steps", "study.tokens",
-    "study.usd", "study.tools", "budget", "rounds", "train", "validation", "repeats", "jobs",
+    "study.usd", "study.rehearsals", "study.tools", "budget", "rounds", "train", "validation", "repeats", "jobs",
     "seed", "out", "scaffold", "sandbox", "price", "batch", "models.optimizer_price", "models.threads",
     "models.timeout", "models.retries", "gate.alpha", "memory.embedder",
 )  # fmt: skip

@@ -24,6 +24,7 @@ HELP = {
     "study.steps": "Turns one study may take.",
     "study.tokens": "Tokens one study may use.",
     "study.usd": "USD one study may cost.",
+    "study.rehearsals": "Attempts at train tasks one study may make with its edits.",
     "study.tools": "How an optimizer calls its tools: native, json, or auto (what the model can).",
     "scaffold": "The agent to start from, a folder or a name; `create`: the optimizer writes it; default: the domain's "
     "own, else a seed.",

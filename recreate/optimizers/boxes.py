@@ -14,7 +14,7 @@ from recreate.optimizers.materials import Materials
 from recreate.optimizers.reader import Reader
 from recreate.optimizers.tool import Tool, Wrong, one_of, text
 from recreate.ports import Sandbox
-from recreate.types import Output
+from recreate.types import Experience, Output
 
 SECONDS = 60.0
 
@@ -40,13 +40,13 @@ class Boxes:
         where = one_of("end", "start", description="the environment as the agent left it (default), or as it was given")
         of = text("the id of another experience; left out: the one studied")
         found = []
-        if "environment" not in self.materials.without and self.materials.open is not None:
+        if self.inside:
             found.append(
                 Tool(
                     "run",
                     "inspect",
-                    "Run a shell command inside the environment of an attempt (no network). It is a copy: try what "
-                    "you like.",
+                    "Run a shell command inside the environment of an attempt (no network), with the tools of your "
+                    "private copy on PATH. It is a copy: try what you like.",
                     self.run,
                     {"command": text("for bash"), "where": where, "experience": of},
                     ("where", "experience"),
@@ -57,21 +57,43 @@ class Boxes:
                 Tool(
                     "try_tool",
                     "try",
-                    "Run a tool of your private copy, in the environment of the attempt if you may, else in an empty "
-                    "one.",
+                    "Run a tool of your private copy, in the environment of the attempt if there is one to look into, "
+                    "else in an empty one.",
                     self.try_tool,
                     {
                         "name": text("the tool's name without its ending"),
                         "arguments": text("the rest of the command line"),
                         "stdin": text("what it reads"),
+                        "where": where,
                     },
-                    ("arguments", "stdin"),
+                    ("arguments", "stdin", "where"),
                 )
             )
         return found
 
     def run(self, command: str, where: str = "end", experience: str = "") -> str:
-        e = self.reader.find(experience)
+        told, box = self.environment(self.reader.find(experience), where)
+        return told + self._shell(box, command)
+
+    def try_tool(self, name: str, arguments: str = "", stdin: str = "", where: str = "end") -> str:
+        tools: Mapping[str, str] = self.draft.current.tools
+        if name not in tools:
+            raise Wrong(f"there is no tool {name!r}; there are: {', '.join(tools) or 'none'}")
+        if self.reader.subject is not None and self.inside:
+            told, box = self.environment(self.reader.subject, where)
+            return told + self._shell(box, f"{name} {arguments}", stdin)
+        if ("", "") not in self.open:
+            assert self.materials.empty is not None
+            self.open["", ""] = self.materials.empty()
+        return "[in an empty environment]\n" + self._shell(self.open["", ""], f"{name} {arguments}", stdin)
+
+    @property
+    def inside(self) -> bool:
+        """Whether the environments of attempts may be looked into."""
+        return "environment" not in self.materials.without and self.materials.open is not None
+
+    def environment(self, e: Experience, where: str) -> tuple[str, Sandbox]:
+        """(how it was rebuilt when it just was, the box)."""
         told = ""
         if (e.id, where) not in self.open:
             assert self.materials.open is not None
@@ -83,19 +105,7 @@ class Boxes:
             told = f"[the environment was rebuilt: {how}]\n"
         if where == "end":
             self.reader.ended(e)
-        return told + self._shell(self.open[e.id, where], command)
-
-    def try_tool(self, name: str, arguments: str = "", stdin: str = "") -> str:
-        tools: Mapping[str, str] = self.draft.current.tools
-        if name not in tools:
-            raise Wrong(f"there is no tool {name!r}; there are: {', '.join(tools) or 'none'}")
-        box = next((box for (_, where), box in self.open.items() if where == "end"), None)
-        if box is None:
-            if ("", "") not in self.open:
-                assert self.materials.empty is not None
-                self.open["", ""] = self.materials.empty()
-            box = self.open["", ""]
-        return self._shell(box, f"{name} {arguments}", stdin)
+        return told, self.open[e.id, where]
 
     def _shell(self, box: Sandbox, command: str, stdin: str = "") -> str:
         furnish(box, self.draft.current)

@@ -11,9 +11,11 @@ from typing import Any
 
 from recreate import scaffold as scaffolds
 from recreate.optimizers.boxes import Boxes
+from recreate.optimizers.briefing import tell_agent
 from recreate.optimizers.draft import Draft, tell_edit
 from recreate.optimizers.materials import Materials, prompts
 from recreate.optimizers.reader import Reader, outcome, tell_files
+from recreate.optimizers.rehearsal import Rehearsal
 from recreate.optimizers.study import begin, end
 from recreate.optimizers.tool import Tool, Wrong, text
 from recreate.optimizers.writer import Writer
@@ -187,7 +189,8 @@ def distil(materials: Materials, parent: Scaffold, studies: Sequence[Study], bat
         Tool("finish", "decide", "Hand the update in.", finish, {"summary": text("what the update does, and why so")}),
     ]
     with Boxes(materials, reader, draft) as boxes:
-        tools = [*reader.tools(), *boxes.tools(), *map(marking, writer.tools()), *deciding]
+        rehearsal = Rehearsal(materials, reader, draft)
+        tools = [*reader.tools(), *boxes.tools(), *map(marking, writer.tools()), *rehearsal.tools(), *deciding]
 
         def prompt(native: bool) -> list[Message]:
             return prompts(
@@ -195,6 +198,7 @@ def distil(materials: Materials, parent: Scaffold, studies: Sequence[Study], bat
                 tools=None if native else [tool.told() for tool in tools],
                 turns=materials.limits.steps,
                 domain=materials.domain,
+                agent=tell_agent(parent.agent),
                 files=tell_files(draft),
                 batch=[outcome(e) for e in batch],
                 ideas=[ideas.tell(str(n)) for n, study in enumerate(ideas.studies, 1) if study.edits],

@@ -38,6 +38,8 @@ class Materials:
     open      (experience, done) -> the box it was worked in, its actions done again when `done`, and what is to be
               known about that
     empty     a fresh box with nothing of a task in it
+    rehearse  an attempt of a candidate at an experience's task (train): paid, in the run folder, found again by `find`;
+              None when there is no budget for it
     measure   the mean score of a candidate on the batch's own train tasks: paid attempts, remembered like all others
     rejected  revisions that were dropped, by the gate or by a person
     without   what was switched off (`--without`)
@@ -53,6 +55,7 @@ class Materials:
     start: Callable[[Scaffold], list[str]] = field(default=lambda scaffold: [])
     open: Callable[[Experience, bool], tuple[Sandbox, str]] | None = None
     empty: Callable[[], Sandbox] | None = None
+    rehearse: Callable[[Scaffold, Experience], Experience | None] | None = None
     measure: Callable[[Scaffold], float] | None = None
     rejected: Sequence[Revision] = ()
     without: Collection[str] = ()

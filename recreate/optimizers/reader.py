@@ -16,7 +16,7 @@ from recreate.optimizers.materials import Materials
 from recreate.optimizers.tool import Tool, Wrong, number, one_of, text
 from recreate.ports import Hit
 from recreate.trajectory import differ, index, tell_index
-from recreate.types import Evidence, Experience, Step
+from recreate.types import Evidence, Experience, Step, digest
 
 STEP_CHARS = 6_000
 WINDOW_CHARS = 22_000
@@ -74,7 +74,7 @@ class Reader:
                         "where": {
                             "type": "object",
                             "description": 'facts that must agree, e.g. {"outcome": "failed", "error": '
-                            '"TypeError"}; names: outcome, task, ending, error, grain (experience|step|lesson)',
+                            '"TypeError"}; names: outcome, ending, error, grain (experience|step|lesson)',
                         },
                         "k": number("how many; default 6"),
                     },
@@ -249,7 +249,9 @@ def outcome(e: Experience) -> str:
     passed = "PASSED" if e.grade.passed else f"FAILED (score {e.grade.score:g})"
     ended = f"{e.trace.ending} {e.trace.limit}".strip()
     samples = f", sample {e.trace.chosen} was handed in" if any(s.sample for s in e.trace.steps) else ""
-    return f"experience {e.id}: {passed}, ended by {ended} after {len(e.trace.steps)} steps{samples}; task {e.task}"
+    return (
+        f"experience {e.id}: {passed}, ended by {ended} after {len(e.trace.steps)} steps{samples}; task {short(e.task)}"
+    )
 
 
 def tell_whole(step: Step, limit: int) -> str:
@@ -274,8 +276,13 @@ def tell_hit(hit: Hit) -> str:
     facts = hit.facts
     passed = {True: "passed", False: "failed"}.get(facts.get("passed", None), "")
     where = f"experience {hit.experience}" + (f" step {hit.step}" if hit.step is not None else "")
-    head = f"{where if hit.experience else hit.id} ({hit.grain} {passed}, task {facts.get('task', '-')})"
+    head = f"{where if hit.experience else hit.id} ({hit.grain} {passed}, task {short(str(facts.get('task', '')))})"
     return f"{head}\n{clip(hit.text, HIT_CHARS)}"
+
+
+def short(task: str) -> str:
+    """A task as a mark that tells it from others and nothing else: ids of real tasks may name what is wrong."""
+    return digest(task, 6)
 
 
 def tell_files(draft: Draft) -> str:

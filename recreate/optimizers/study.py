@@ -14,9 +14,11 @@ from recreate.errors import Fault
 from recreate.evidence import clip
 from recreate.journal import encode
 from recreate.optimizers.boxes import Boxes
+from recreate.optimizers.briefing import tell_agent
 from recreate.optimizers.draft import Draft
 from recreate.optimizers.materials import Materials, prompts
 from recreate.optimizers.reader import Reader, outcome, tell_files
+from recreate.optimizers.rehearsal import Rehearsal
 from recreate.optimizers.talk import Talk
 from recreate.optimizers.tool import Tool, Wrong, numbers, one_of, text
 from recreate.optimizers.writer import Writer
@@ -54,6 +56,7 @@ def study(materials: Materials, scaffold: Scaffold, experience: Experience, batc
     optional = ("experience",) if "trajectory" not in materials.without else ("steps", "experience")
     writer = Writer(draft, cite, CITING, optional)
     with Boxes(materials, reader, draft) as boxes:
+        rehearsal = Rehearsal(materials, reader, draft)
         told: dict[str, str] = {}
 
         def finish(summary: str, cause: str = "") -> str:
@@ -65,7 +68,7 @@ def study(materials: Materials, scaffold: Scaffold, experience: Experience, batc
             talk.done = True
             return "handed in"
 
-        tools = [*reader.tools(), *boxes.tools(), *writer.tools(), finishing(materials, finish)]
+        tools = [*reader.tools(), *boxes.tools(), *writer.tools(), *rehearsal.tools(), finishing(materials, finish)]
 
         def prompt(native: bool) -> list[Message]:
             return prompts(
@@ -77,6 +80,7 @@ def study(materials: Materials, scaffold: Scaffold, experience: Experience, batc
                 domain=materials.domain,
                 outcome=outcome(experience),
                 model=experience.trace.model or "a model that was not recorded",
+                agent=tell_agent(scaffold.agent),
                 task=clip(experience.prompt, 6000),
                 files=tell_files(draft),
                 others=[outcome(e) for e in batch if e.id != experience.id],
