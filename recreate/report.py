@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from recreate.errors import BadInput
 from recreate.history import History
 from recreate.judge import unjudged
 from recreate.loop import Built
@@ -154,6 +155,31 @@ def _revision(number: int, revision: Revision, history: History) -> list[str]:
     text = diff(history.read(revision.parent), history.read(revision.id))
     fence = "````" if "```" in text else "```"
     return [*lines, "", f"{fence}diff", text.rstrip("\n"), fence, ""]
+
+
+def ended(run: Run) -> Built:
+    """What a build came to, read from its run folder; status `unfinished` while it has not ended.
+
+    Raises BadInput when the folder is not a build's.
+    """
+    seed = run.seed()
+    if seed is None:
+        raise BadInput(
+            f"{run.folder.name} is not a build",
+            fix="name a run of recreate build; recreate show RUN tells of a bench",
+            code="not-a-build",
+        )
+    revisions, end = run.revisions(), run.end()
+    kept = [r.id for r in revisions if r.kept]
+    final = History(run.folder / "scaffold.git").read(kept[-1]) if kept else seed
+    return Built(
+        status=str(end["status"]) if end else "unfinished",
+        seed=seed,
+        scaffold=final,
+        verdict=run.validation(seed.digest, final.digest) or unjudged("undecided", "validation has not ended"),
+        revisions=tuple(revisions),
+        waiting=run.waiting(),
+    )
 
 
 def _studies(studies: Sequence[Study]) -> list[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from recreate.errors import BadInput
 from recreate.gather import read_experience
@@ -57,10 +60,13 @@ class Run:
         return [Revision.model_validate(r["revision"]) for r in self.records("revision")]
 
     def studies(self) -> list[Study]:
-        """The optimizer's investigations that ended, in the order in which they did."""
+        """The optimizer's investigations that ended, in the order in which they did; a damaged record is left out."""
         files = (self.folder / "studies").glob("*/study.json")
-        ordered = sorted(files, key=lambda p: (p.stat().st_mtime_ns, p.parent.name))
-        return [Study.model_validate_json(p.read_text("utf-8")) for p in ordered]
+        found = []
+        for file in sorted(files, key=lambda p: (p.stat().st_mtime_ns, p.parent.name)):
+            with contextlib.suppress(ValidationError):
+                found.append(Study.model_validate_json(file.read_bytes()))
+        return found
 
     def seed(self) -> Scaffold | None:
         """The agent the build started from; None when this run is no build."""

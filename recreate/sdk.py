@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recreate import paths, report
+from recreate import page, paths, report
 from recreate import scaffold as scaffolds
 from recreate import settings as settings_
 from recreate.agents import find_agent, seed_for
@@ -181,6 +181,7 @@ def deliver(where: Path, folder: Path, domain: str, built: Built) -> Outcome:
         else:
             kept = keep(agent, folder, target, report.readme(agent, seen, built))
     (folder / "report.md").write_text(report.report(seen, built), "utf-8")
+    page.write(seen, built)
     return Outcome(
         run=folder,
         path=target,

@@ -210,7 +210,7 @@ def bench(
 def _build(
     settings: Settings, where: Path, folder: Path, as_json: bool, *, again: bool, review: Reviewer | None = None
 ) -> None:
-    from recreate import report, sdk
+    from recreate import page, report, sdk
     from recreate.cli.keep import say_back
     from recreate.cli.review import at_terminal, how
 
@@ -222,7 +222,8 @@ def _build(
         emit(made.record)
     else:
         show(report.say_verdict(made.verdict))
-        show(f"agent: {made.place if made.stays else here(made.path)}   report: {here(folder / 'report.md')}")
+        agent = made.place if made.stays else here(made.path)
+        show(f"agent: {agent}   report: {here(folder / 'report.md')}, to look at: {here(folder / page.FILE)}")
         for row in made.record["set_aside"]:
             show(f"set aside: {row['task']}: {row['fault']}")
     if made.kept and made.kept.saved:

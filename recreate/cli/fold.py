@@ -10,7 +10,7 @@ from typing import Any
 FOLD = 1200
 """Characters of one text that `traces show` prints; --full prints all."""
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """What an agent printed must not move the cursor of whoever reads it."""
 
 
@@ -36,7 +36,7 @@ def red(text: str) -> str:
 
 def fold(text: str, full: bool, limit: int = FOLD) -> str:
     """Head and tail of a long text, and how much was left out between; control characters are spelled out."""
-    text = _CONTROL.sub(lambda m: repr(m[0])[1:-1], text.rstrip().replace("\r\n", "\n"))
+    text = CONTROL.sub(lambda m: repr(m[0])[1:-1], text.rstrip().replace("\r\n", "\n"))
     if full or len(text) <= limit:
         return text
     head, tail = text[: limit * 2 // 3], text[-limit // 3 :]

@@ -66,15 +66,18 @@ def log(
 def show_(
     what: Annotated[str, typer.Argument(metavar="RUN_OR_SCAFFOLD", help="A run, `last`, or a scaffold.")] = "last",
     revision: Annotated[str, typer.Argument(help="One revision of the run, by the beginning of its id.")] = "",
+    html: Annotated[bool, typer.Option("--html", help="Write the run's report.html anew and print its path.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show a run (settings, status, revisions with their evidence), one revision with its diff, or an agent.
 
-    Example: recreate show last
+    Example: recreate show last --html
     """
     where = workspace()
     folder = named_run(what, where)
-    if folder is None:
+    if html:
+        _write_page(folder, what, revision, as_json)
+    elif folder is None:
         if revision:
             raise BadInput(f"{what!r} is not a run, so it has no revision", fix="recreate show RUN REVISION")
         _show_agent(find_agent(what, where), as_json)
@@ -231,6 +234,20 @@ def _show_edits(revision: Any) -> None:
         show(f"   {edit.path}: {edit.reason or 'no reason given'} ({edit.origin}{': ' + cited if cited else ''})")
     for fault in revision.faults:
         show(f"   not used: {fault}")
+
+
+def _write_page(folder: Path | None, what: str, revision: str, as_json: bool) -> None:
+    from recreate import page
+    from recreate.runs import Run
+
+    if folder is None or revision:
+        wrong = f"{what!r} is not a run" if folder is None else "--html is of a whole run"
+        raise BadInput(wrong, fix="recreate show RUN --html", code="no-run" if folder is None else "usage")
+    file = page.write(Run(folder))
+    if as_json:
+        emit({"run": str(folder), "html": str(file)})
+    else:
+        show(here(file))
 
 
 def _show_revision(folder: Path, text: str, as_json: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from recreate.cli.fold import CONTROL
 from recreate.cli.out import say
 from recreate.ledger import Ledger
 from recreate.paths import short
@@ -36,6 +37,7 @@ class Screen:
             self.live.stop()
 
     def line(self, text: str) -> None:
+        text = CONTROL.sub(lambda m: repr(m[0])[1:-1], text)
         if self.live:
             self.console.print(text, soft_wrap=True)
         else:

@@ -1,0 +1,117 @@
+"""Texts of models, agents and graders, made fit to be shown: control characters visible, long ones cut, diffs read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+"""What moves a cursor, turns the direction of writing, has no width, or is half a character."""
+
+
+def visible(text: str) -> str:
+    """`text` with nothing hidden in it: ESC reads `\\x1b`, a change of the direction of writing `\\u202e`.
+
+    Tabs and line ends stay; of `\\r\\n` the line end stays.
+    """
+    return _HIDDEN.sub(_mark, text.replace("\r\n", "\n"))
+
+
+def _mark(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A text of bounded size: its head, how many characters were left out, its tail."""
+
+    head: str
+    left_out: int = 0
+    tail: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.head)
+
+    def __len__(self) -> int:
+        return len(self.head) + len(self.tail)
+
+
+def cut(text: str, limit: int, rows: int = 40) -> Cut:
+    """At most `limit` characters and `rows` lines of a text, two thirds from its head, broken at line ends near by."""
+    text = text.rstrip()
+    if len(text) <= limit and text.count("\n") < rows:
+        return Cut(text)
+    head = _rows(text[: limit * 2 // 3], rows * 2 // 3)
+    tail = _rows(text[max(len(head), len(text) - limit // 3) :][::-1], rows // 3)[::-1]
+    return Cut(head, len(text) - len(head) - len(tail), tail)
+
+
+def _rows(text: str, most: int) -> str:
+    """The beginning of a text: at most so many lines, and no broken one when its end is near."""
+    lines = text.split("\n")
+    if len(lines) > most:
+        return "\n".join(lines[:most])
+    return text if len(lines) == 1 or len(lines[-1]) > 120 else "\n".join(lines[:-1])
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a diff. kind: add | del | same | at (where the next lines are) | note | gap (lines left out)."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class FileDiff:
+    """What changed in one file. how: created | deleted | changed."""
+
+    path: str
+    how: str
+    added: int
+    removed: int
+    lines: Sequence[Line]
+
+
+_KINDS = {"+": "add", "-": "del", " ": "same", "\\": "note"}
+_AT = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)")
+
+
+def read_diff(text: str, most: int = 400) -> list[FileDiff]:
+    """A unified diff in git's form (`scaffold.diff`), file by file; at most `most` lines of each."""
+    found = []
+    for part in re.split(r"^diff --git ", text, flags=re.MULTILINE)[1:]:
+        rows = part.removesuffix("\n").split("\n")
+        first = next((i for i, row in enumerate(rows) if row.startswith("@@")), len(rows))
+        path = rows[0].rpartition(" b/")[2]
+        how = next((h for h in ("new", "deleted") for row in rows[1:first] if row.startswith(f"{h} file")), "")
+        lines = [_line(row) for row in rows[first:]]
+        if lines and lines[0].kind == "at" and how:
+            lines = lines[1:]
+        found.append(
+            FileDiff(
+                path=path,
+                how={"new": "created", "deleted": "deleted", "": "changed"}[how],
+                added=sum(line.kind == "add" for line in lines),
+                removed=sum(line.kind == "del" for line in lines),
+                lines=_bounded(lines, most),
+            )
+        )
+    return found
+
+
+def _line(row: str) -> Line:
+    if at := _AT.match(row):
+        return Line("at", f"line {at[1]}")
+    return Line(_KINDS.get(row[:1], "same"), row[1:])
+
+
+def _bounded(lines: Sequence[Line], most: int) -> Sequence[Line]:
+    if len(lines) <= most:
+        return lines
+    head, tail = lines[: most * 2 // 3], lines[len(lines) - most // 3 :]
+    return [*head, Line("gap", f"{len(lines) - len(head) - len(tail):,} lines left out"), *tail]
