@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from recreate.types import Message as Message
     from recreate.types import Output as Output
     from recreate.types import Reply as Reply
+    from recreate.types import Review as Review
     from recreate.types import Revision as Revision
     from recreate.types import Step as Step
     from recreate.types import Study as Study
@@ -71,8 +72,8 @@ _WHERE = {
     "scaffold": "Scaffold",
     "sdk": "Cell Outcome bench build run",
     "settings": "Settings",
-    "types": "Call Edit Evidence Experience Grade Lesson Message Output Reply Revision Step Study Task ToolCall Trace "
-    "Usage Verdict",
+    "types": "Call Edit Evidence Experience Grade Lesson Message Output Reply Review Revision Step Study Task ToolCall "
+    "Trace Usage Verdict",
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names.split()}
 
@@ -80,8 +81,8 @@ __all__ = [
     "BadInput", "Call", "Cell", "CheckFailed", "Domain", "Edit", "Embedder", "Evidence", "Experience", "Fault",
     "Grade", "Hit", "Interrupted", "Lesson", "Limits", "Materials", "Memory", "Message", "Missing", "Model",
     "Optimizer", "OutOfBudget", "Outcome", "Output", "Price", "Provable", "RecreateError", "Refused", "Reply",
-    "Revision", "Rung", "Sandbox", "Scaffold", "Settings", "Step", "Study", "Task", "ToolCall", "Trace", "Transient",
-    "Usage", "Verdict", "Workspace", "bench", "build", "run",
+    "Review", "Revision", "Rung", "Sandbox", "Scaffold", "Settings", "Step", "Study", "Task", "ToolCall", "Trace",
+    "Transient", "Usage", "Verdict", "Workspace", "bench", "build", "run",
 ]  # fmt: skip
 
 

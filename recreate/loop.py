@@ -349,7 +349,7 @@ class _Build:
                 None,
             )
             if tried is not None:
-                why = f"a person {tried.review}" if tried.review else "it did not help"
+                why = f"a person {tried.review}" if tried.review else "did not help"
                 return [f"{edit.path}: exactly this was tried before and {why}; propose something else"]
         seen = {e.task for e in experiences.values()}
         tasks = [t for t in self.shop.domain.tasks("train") if t.id in seen]

@@ -19,7 +19,7 @@ from recreate.agents import find_agent, seed_for
 from recreate.cell import measure
 from recreate.errors import BadInput, Fault
 from recreate.gather import one, read_experience
-from recreate.keep import keep, standing, untouched
+from recreate.keep import Kept, keep, standing, untouched
 from recreate.loop import Built, create
 from recreate.loop import build as build_loop
 from recreate.plan import refuse_if_too_small
@@ -41,7 +41,8 @@ class Outcome:
 
     place: where the result is found again: the folder, or RUN:DIGEST when what stood in the folder `stays` there.
     status: done | budget | review (it waits for a person). `scaffold` is the best version, `verdict` compares it with
-    `seed` on validation.
+    `seed` on validation. waiting: the candidate a person must see. kept: what was put into the folder, and what stood
+    there before; None when nothing was.
     """
 
     run: Path
@@ -55,6 +56,8 @@ class Outcome:
     revisions: tuple[Revision, ...]
     record: Mapping[str, Any]
     """The object that `recreate build --json` prints."""
+    waiting: Revision | None = None
+    kept: Kept | None = None
 
 
 class Cell(Record):
@@ -86,14 +89,14 @@ def build(
     scaffold: str | Path | Scaffold = "",
     sandbox: str | Rung = "",
     workspace: str | Path | None = None,
-    review: Reviewer | None = None,
+    review: bool | Reviewer = False,
     say: Say = silent,
     **settings: Any,
 ) -> Outcome:
     """Create an agent for a domain from experience: what `recreate build` does.
 
     `settings` are the flags of the command: budget="5usd", rounds=2, train=8, validation=20, jobs=4, out="runs/mine".
-    `review` is asked before a revision is kept (see docs/review.md); it turns the setting of that name on.
+    `review` is asked before a revision is kept (see docs/review.md); True waits there, with status `review`.
     With `out` naming a run folder that holds a part of the same build, it goes on there and pays for nothing twice.
 
     Raises BadInput for what the caller can mend, Refused when an endpoint refuses, Fault for the infrastructure. A
@@ -101,7 +104,7 @@ def build(
     """
     settings = {"review": True, **settings} if review else settings
     with _started(domain, model, optimizer, optimizer_model, sandbox, workspace, say, settings) as (shop, where):
-        built = improve(shop, where, scaffold, review=review)
+        built = improve(shop, where, scaffold, review=review if callable(review) else None)
         folder, name = shop.folder, shop.domain.name
     return deliver(where, folder, name, built)
 
@@ -171,12 +174,12 @@ def deliver(where: Path, folder: Path, domain: str, built: Built) -> Outcome:
     seen = Run(folder)
     target = where / "scaffolds" / domain
     agent = built.scaffold.model_copy(update={"name": target.name})
-    place, stays = str(target), False
+    place, stays, kept = str(target), False, None
     if any(r.kept for r in built.revisions) or not target.exists():
         if stays := not untouched(target, seen):
             place = f"{paths.short(folder)}:{agent.digest}"
         else:
-            keep(agent, folder, target, report.readme(agent, seen, built))
+            kept = keep(agent, folder, target, report.readme(agent, seen, built))
     (folder / "report.md").write_text(report.report(seen, built), "utf-8")
     page.write(seen, built)
     return Outcome(
@@ -190,6 +193,8 @@ def deliver(where: Path, folder: Path, domain: str, built: Built) -> Outcome:
         verdict=built.verdict,
         revisions=built.revisions,
         record=report.result(seen, built, place),
+        waiting=built.waiting,
+        kept=kept,
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import recreate
 from recreate import scaffold as scaffolds
 from recreate.cli import run
 from recreate.runs import Run
@@ -414,6 +415,31 @@ def test_the_next_build_starts_from_what_a_person_wrote_but_not_from_a_new_readm
     assert next(Run(here / "runs/b").records("seed"))["scaffold"] == mine
     assert "Mine." in system.read_text()
     assert (here / "scaffolds/toy/README.md").read_text() == "# Mine\n"
+
+
+@in_built
+def test_a_build_from_another_seed_saves_what_stood_there_and_says_so(here: Path, say: Say) -> None:
+    system = here / "scaffolds/toy/system.md"
+    system.write_text(system.read_text() + "Mine.\n")
+    mine = agent(here).digest
+    flags = [*FLAGS, "--model", "scripted:script.jsonl", "--scaffold", "seed", "--rounds", "1"]
+    code, _, err = say("build", *flags, "--out", "runs/b")
+    assert (code, err.splitlines()[-1]) == (0, f"recreate keep b:{mine} --as toy puts it back")
+    assert "Mine." not in system.read_text()
+    assert say("keep", f"b:{mine}")[0] == 0
+    assert agent(here).digest == mine
+
+
+def test_the_sdk_asks_a_function_and_waits_without_one(workspace: Path) -> None:
+    (workspace / "script.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows()))
+    options: dict[str, Any] = {"model": "scripted:script.jsonl", "train": 4, "validation": 6, "rounds": 1}
+    options |= {"sandbox": "none", "memory__embedder": "hashed", "out": "runs/a", "optimizer": "reflect"}
+    waits = recreate.build("tests.toy:Toy", review=True, **options)
+    assert (waits.status, waits.waiting is not None, waits.record["waiting"]) == ("review", True, waits.waiting.id)  # type: ignore[union-attr]
+    said = recreate.build("tests.toy:Toy", review=lambda *offer: recreate.Review(decision="accept"), **options)
+    assert (said.status, said.revisions[0].review) == ("done", "accepted")
+    assert said.kept is not None
+    assert (said.kept.digest, said.kept.saved) == (said.scaffold.digest, False)
 
 
 class Meddler:

@@ -211,6 +211,7 @@ def _build(
     settings: Settings, where: Path, folder: Path, as_json: bool, *, again: bool, review: Reviewer | None = None
 ) -> None:
     from recreate import page, report, sdk
+    from recreate.cli.keep import say_back
     from recreate.cli.review import at_terminal, how
 
     with opened(settings, where, folder, resume=again) as shop:
@@ -225,11 +226,13 @@ def _build(
         show(f"agent: {agent}   report: {here(folder / 'report.md')}, to look at: {here(folder / page.FILE)}")
         for row in made.record["set_aside"]:
             show(f"set aside: {row['task']}: {row['fault']}")
+    if made.kept and made.kept.saved:
+        say_back(made.kept)
     if made.stays:
         say(f"{here(made.path)} was changed while this build ran, so it is left as it stands")
         say(f"recreate keep {made.place} puts the result there")
-    if built.waiting:
-        say(f"{built.waiting.id} waits for your review: recreate review {here(folder)} shows it")
+    if made.waiting:
+        say(f"{made.waiting.id} waits for your review: recreate review {here(folder)} shows it")
         say(how(folder))
     if made.status == "budget":
         say(f"stopped by the budget; recreate resume {here(folder)} --budget MORE goes on")

@@ -96,7 +96,6 @@ def _target(name: str, where: Path) -> Path:
 
 
 def _tell(kept: Kept, as_json: bool) -> None:
-    run = kept.run.name if kept.run.parent.name == "runs" else str(kept.run)
     if as_json:
         emit(
             {
@@ -108,7 +107,13 @@ def _tell(kept: Kept, as_json: bool) -> None:
     else:
         was = f" (it was {kept.before})" if kept.before not in ("", kept.digest) else ""
         show(f"{here(kept.path)} is now {kept.digest}{was}")
+    say_back(kept)
+
+
+def say_back(kept: Kept) -> None:
+    """How what stood there comes back, if anything else did."""
+    run = kept.run.name if kept.run.parent.name == "runs" else str(kept.run)
     if kept.saved:
-        say(f"what stood there was in no history of {run}; it is now, on the branch human/{kept.before}")
+        say(f"what stood in {here(kept.path)} was in no history of {run}; it is now, as human/{kept.before}")
     if kept.before not in ("", kept.digest):
         say(f"recreate keep {run}:{kept.before} --as {kept.path.name} puts it back")

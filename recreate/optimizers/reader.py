@@ -287,12 +287,10 @@ def short(task: str) -> str:
 
 def tell_files(draft: Draft) -> str:
     """The files of the copy with their sizes, and what may not be touched."""
-    from fnmatch import fnmatchcase
-
-    protect = draft.current.agent.protect
+    protects = draft.current.agent.protects
     lines = []
     for path, whole in sorted(draft.current.files.items()):
-        mark = " (protected)" if any(fnmatchcase(path, p) for p in protect) else ""
+        mark = " (protected)" if protects(path) else ""
         changed = "" if draft.parent.files.get(path) == whole else " (changed by you)"
         lines.append(f"{path}, {len(whole)} characters{mark}{changed}")
     return "\n".join(lines)
