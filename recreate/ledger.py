@@ -210,6 +210,15 @@ class Ledger:
             self._seen_attempts.add(attempt)
             self._lines.append({"kind": "attempt", "attempt": attempt})
 
+    def afford(self, attempts: int) -> None:
+        """Do not start what cannot be brought to its end within the cap on attempts. Raises OutOfBudget."""
+        cap = self.budget.attempts
+        if cap is not None and self.attempts + attempts > cap:
+            raise OutOfBudget(
+                f"{cap - self.attempts} attempts are left; judging this candidate takes {attempts}",
+                fix="recreate resume RUN --budget with a larger cap goes on where this stopped",
+            )
+
     @contextmanager
     def unclocked(self) -> Iterator[None]:
         """While a person thinks: that time is not the run's."""

@@ -15,25 +15,22 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 from recreate import scaffold as scaffolds
-from recreate.attempt import furnish, replay
+from recreate.batch import Batch
 from recreate.check import check
-from recreate.errors import BadInput, Missing, OutOfBudget
-from recreate.evidence import uncited
-from recreate.gather import Score, gather, one, read_experience
+from recreate.errors import BadInput, OutOfBudget
+from recreate.gather import Score, gather, read_experience
 from recreate.history import History
 from recreate.judge import MIN_TASKS, alone, judge, unjudged
 from recreate.leak import leaks
 from recreate.optimizers.create import create as write_seed
-from recreate.optimizers.materials import Materials
-from recreate.ports import Hit, Sandbox
 from recreate.review import Desk, Reviewer, human_edits
 from recreate.scaffold import BadEdit, Scaffold
-from recreate.types import Call, Edit, Experience, Message, Reply, Revision, Task, Verdict, digest
+from recreate.types import Edit, Experience, Revision, Task, Verdict, digest
 from recreate.workshop import Workshop
 
 
@@ -110,7 +107,9 @@ def create(shop: Workshop, start: Scaffold) -> Scaffold:
     work = _Build(shop, start, None)
     tasks = work.train[:2]
     key = digest(["create", start.digest, [t.id for t in tasks]])
-    materials = replace(work.materials(key, []), complain=lambda scaffold, edits: _unfit(scaffold, edits, tasks))
+    materials = replace(
+        work.studied(key, start, []).materials(), complain=lambda scaffold, edits: _unfit(scaffold, edits, tasks)
+    )
     domain = shop.domain
     description = str(getattr(domain, "description", "") or inspect.getdoc(type(domain)) or "")
     shop.say("note", {"text": "the optimizer writes a seed from the domain's description and two train tasks"})
@@ -139,7 +138,6 @@ class _Build:
             self.history.commit(seed, None, True, f"Start from {seed.name}")
         self.train, self.validation = choose_tasks(shop)
         self.known = {seed.digest: seed}
-        self.rehearsed: dict[str, Experience] = {}
         shop.memory.hold_out([t for s in ("validation", "test") for t in shop.domain.tasks(s)])
         self.revisions = [Revision.model_validate(r["revision"]) for r in shop.journal.records("revision")]
 
@@ -218,9 +216,11 @@ class _Build:
         self.shop.say(
             "propose", {"experiences": len(experiences), "failures": sum(not e.grade.passed for e in experiences)}
         )
-        optimizer = self.shop.optimizer(self.materials(key, experiences))
-        edits = [e.model_dump(mode="json") for e in optimizer.propose(current, experiences)]
-        self.shop.memory.add(list(self.rehearsed.values()))
+        batch = self.studied(key, current, experiences)
+        optimizer = self.shop.optimizer(batch.materials())
+        proposed = [_from_experience(e) for e in optimizer.propose(current, experiences)]
+        edits = [e.model_dump(mode="json") for e in proposed]
+        self.shop.memory.add(list(batch.rehearsed.values()))
         self.shop.journal.add("proposal", attempt=key, round=state["round"], edits=edits)
         for thread in [key, *(digest([key, e.id]) for e in experiences), digest([key, "distil"])]:
             self.shop.journal.forget(thread)
@@ -231,7 +231,8 @@ class _Build:
         after: State = {"round": state["round"] + 1, "scaffold": current.digest}
         edits = [Edit.model_validate(e) for e in state["edits"]]
         experiences = {id: e for id in state["experiences"] if (e := self.experience(id)) is not None}
-        child, made, faults = self.apply(current, edits, list(experiences.values()))
+        batch = self.studied("", current, list(experiences.values()))
+        child, made, faults = batch.apply(current, edits)
         if not made:
             reason = "; ".join(faults) or "the optimizer proposed no edit"
             self.shop.say("nothing", {"reason": reason})
@@ -246,7 +247,7 @@ class _Build:
         if wrong:
             verdict = unjudged("not-better", "the check failed: " + "; ".join(wrong))
         else:
-            self.afford(len(self.validation) * self.shop.settings.repeats)
+            self.shop.ledger.afford(self.judging)
             self.shop.say("candidate", {"edits": made})
             verdict = self.compare(current, child)
         revision = Revision(
@@ -280,7 +281,7 @@ class _Build:
                 return {"candidate": ""}
         current, child = self.scaffold(offered.parent), self.scaffold(offered.id)
         edited = self.scaffold(answer["edited"])
-        self.afford(len(self.validation) * self.shop.settings.repeats)
+        self.shop.ledger.afford(self.judging)
         edits = human_edits(current, offered, child, edited, answer["reason"] or "edited by a person")
         self.shop.say("candidate", {"edits": edits})
         verdict = self.compare(current, edited)
@@ -315,138 +316,14 @@ class _Build:
         self.desk.offer(number, revision, self.scaffold(revision.id))
         return {"candidate": revision.id, "offer": number}
 
-    def apply(
-        self, current: Scaffold, edits: Sequence[Edit], experiences: Sequence[Experience]
-    ) -> tuple[Scaffold, list[Edit], list[str]]:
-        """(the child, the edits it is made of, what was wrong with the others)."""
-        child, made, faults = current, [], []
-        for edit in edits:
-            complaints = self.complain(child, [edit], experiences)
-            if complaints:
-                faults += complaints
-                continue
-            child = scaffolds.apply(child, [edit])
-            made.append(edit)
-        return (child, made, faults) if child.digest != current.digest else (current, [], faults)
+    @property
+    def judging(self) -> int:
+        """How many attempts it takes to judge a candidate."""
+        return len(self.validation) * self.shop.settings.repeats
 
-    def complain(self, scaffold: Scaffold, edits: Sequence[Edit], batch: Sequence[Experience]) -> list[str]:
-        """Why edits cannot be used: they cite what is not there, do not apply, break the agent, or leak a task."""
-        experiences = {**self.rehearsed, **{e.id: e for e in batch}}
-        for id in {c.experience for edit in edits for c in edit.evidence} - experiences.keys():
-            if (earlier := self.shop.memory.get(id, "optimizer")) is not None:
-                experiences[id] = earlier
-        faults = uncited(edits, experiences)
-        if faults:
-            return faults
-        try:
-            child = scaffolds.apply(scaffold, edits)
-        except BadEdit as e:
-            return [e.message]
-        broken = [f"{f.file}:{f.line}: {f.message}" for f in check(child)]
-        for edit in edits:
-            tried = next(
-                (r for r in self.revisions if not r.kept and r.verdict.tasks and _same(edit, r.edits)),
-                None,
-            )
-            if tried is not None:
-                why = f"a person {tried.review}" if tried.review else "did not help"
-                return [f"{edit.path}: exactly this was tried before and {why}; propose something else"]
-        seen = {e.task for e in experiences.values()}
-        tasks = [t for t in self.shop.domain.tasks("train") if t.id in seen]
-        # what was handed in names the places of one task; whole traces are left out, since what the environment says
-        # (a command, a format) is just what there is to learn
-        return broken or leaks(edits, scaffold, tasks, [e.trace.answer for e in experiences.values()])
-
-    def materials(self, key: str, experiences: Sequence[Experience]) -> Materials:
-        settings = self.shop.settings
-        by_id = {e.id: e for e in experiences}
-
-        def known(id: str) -> Experience | None:
-            return by_id.get(id) or self.rehearsed.get(id) or self.shop.memory.get(id, "optimizer")
-
-        def ask(messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply:
-            attempt = thread or key
-            call = Call(run=self.shop.run, attempt=attempt, step=step, role="optimizer", phase="propose")
-            return self.shop.ask_optimizer(list(messages), call, seed=int(digest([attempt, step], 7), 16), **params)
-
-        def start(child: Scaffold) -> list[str]:
-            return [f"{f.file}:{f.line}: {f.message}" for f in check(child, self.shop.rung)]
-
-        return Materials(
-            ask=ask,
-            recall=self.recall,
-            search=lambda words, k, filters: self.shop.memory.search(words, filters, "optimizer", k),
-            find=known,
-            complain=lambda scaffold, edits: self.complain(scaffold, edits, experiences),
-            start=start,
-            open=self.reopen,
-            empty=lambda: self.shop.rung.open(),
-            rehearse=self.rehearse if settings.study.rehearsals else None,
-            measure=lambda child: self.measure(child, experiences),
-            rejected=[r for r in self.revisions if not r.kept],
-            without=settings.without,
-            limits=settings.study,
-            best_of=settings.best_of,
-            jobs=settings.jobs,
-            native=settings.study.tools == "native"
-            or (settings.study.tools == "auto" and bool(getattr(self.shop.optimizer_model, "native_tools", False))),
-            key=key,
-            folder=self.shop.folder / "studies",
-            domain=self.shop.domain.name,
-            note=lambda text: self.shop.say("note", {"text": text}),
-            studied=lambda study: self.shop.say("study", {"study": study}),
-        )
-
-    def reopen(self, experience: Experience, done: bool) -> tuple[Sandbox, str]:
-        """The box of an experience: as it was given, or with the agent's actions done again."""
-        task = next((t for t in self.shop.domain.tasks() if t.id == experience.task), None)
-        if task is None or task.split != "train":
-            raise BadInput(f"the task of {experience.id} is not here any more", fix="read its steps instead")
-        try:
-            scaffold, other = self.scaffold(experience.digest), ""
-        except BadInput:
-            scaffold, other = self.seed, "; its agent's files are not in this run, so the seed's tools were used"
-        if not done:
-            box = self.shop.domain.prepare(task, self.shop.rung)
-            furnish(box, scaffold)
-            return box, "as the agent found it" + other
-        box, told = replay(scaffold, task, experience.trace, self.shop.domain, self.shop.rung)
-        return box, told + other
-
-    def rehearse(self, child: Scaffold, experience: Experience) -> Experience | None:
-        """An attempt of `child` at the task of a train experience; None when judging it could then not be paid.
-
-        It comes into memory when the proposal is made: until then a search must find what it found before.
-        """
-        task = next((t for t in self.shop.domain.tasks("train") if t.id == experience.task), None)
-        if task is None:
-            return None
-        try:
-            self.afford(1 + len(self.validation) * self.shop.settings.repeats)
-        except OutOfBudget:
-            return None
-        score = one(self.shop, child, task, 0, "rehearse", remember=False)
-        made = self.experience(score.attempt)
-        if made is not None:
-            self.rehearsed[made.id] = made
-        return made
-
-    def measure(self, child: Scaffold, experiences: Sequence[Experience]) -> float:
-        """The mean score of a candidate on the train tasks of a batch."""
-        tasks = {t.id: t for t in self.train}
-        chosen = [tasks[id] for id in dict.fromkeys(e.task for e in experiences) if id in tasks]
-        self.afford(len(chosen))
-        held = [s.score for s in gather(self.shop, child, chosen, phase="select") if s.score is not None]
-        return sum(held) / len(held) if held else 0.0
-
-    def recall(self, query: str, k: int, filters: Mapping[str, Any]) -> Sequence[Hit]:
-        """Search memory as the optimizer may. Without the `memory` extra there is nothing to search, and it says so."""
-        try:
-            found: Sequence[Hit] = self.shop.memory.recall(query, k, filters, "optimizer")
-            return found
-        except Missing as e:
-            self.shop.say("note", {"text": f"the optimizer cannot search memory: {e.message} ({e.fix})"})
-            return []
+    def studied(self, key: str, current: Scaffold, experiences: Sequence[Experience]) -> Batch:
+        """The batch as the optimizer and the check of its edits know it."""
+        return Batch(self.shop, key, current, experiences, self.revisions, self.judging, self.scaffold)
 
     def scores(self, scaffold: Scaffold) -> list[Score]:
         """Validation scores: run once, read back ever after."""
@@ -463,15 +340,6 @@ class _Build:
         if before.digest == after.digest:
             return alone(_by_task(a), "nothing was kept: before and after are the same agent")
         return judge(_by_task(a), _by_task(b), alpha=self.shop.settings.gate.alpha, seed=self.shop.settings.seed)
-
-    def afford(self, attempts: int) -> None:
-        """Do not start to judge what cannot be judged to the end within the cap on attempts."""
-        cap = self.shop.ledger.budget.attempts
-        if cap is not None and self.shop.ledger.attempts + attempts > cap:
-            raise OutOfBudget(
-                f"{cap - self.shop.ledger.attempts} attempts are left; judging this candidate takes {attempts}",
-                fix="recreate resume RUN --budget with a larger cap goes on where this stopped",
-            )
 
     def batch(self, round: int) -> list[Task]:
         size = min(self.shop.settings.batch_size, len(self.train))
@@ -511,13 +379,9 @@ def message(revision: Revision) -> str:
     return "\n".join(lines)
 
 
-def _same(edit: Edit, tried: Sequence[Edit]) -> bool:
-    """Whether a dropped revision was this one edit. What a lesson was born of makes it no other lesson."""
-
-    def said(e: Edit) -> tuple[str, str, str]:
-        return e.path, e.old, "\n".join(line for line in e.new.splitlines() if not line.startswith("born_of:"))
-
-    return len(tried) == 1 and said(edit) == said(tried[0])
+def _from_experience(edit: Edit) -> Edit:
+    """Only a person's edits, and prunings, need no evidence: an optimizer cannot call its own ones so."""
+    return edit if edit.origin in ("experience", "prune") else edit.model_copy(update={"origin": "experience"})
 
 
 def _by_task(scores: Sequence[Score]) -> dict[tuple[str, int], float | None]:
