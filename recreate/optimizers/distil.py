@@ -63,14 +63,15 @@ class Ideas:
         """The evidence of several ideas together."""
         return tuple(dict.fromkeys(e for name in names for e in self.edits[name].evidence))
 
-    def tell(self, name: str) -> str:
-        """One study's conclusion and its edits."""
+    def tell(self, name: str, whole: bool = True) -> str:
+        """One study's conclusion and its edits, or one edit of it; not `whole`: only which files, and why."""
         number = int(name.partition(".")[0])
         study = self.studies[number - 1]
         lines = [f"idea {number}: {study.cause or 'an edit'}; experience {study.experience}", study.summary]
-        for each in self.named(str(number)):
+        for each in self.named(name):
             state = "used" if each in self.used else "rejected" if each in self.rejected else "open"
-            lines.append(f"\n{each} ({state}): {tell_edit(self.edits[each])}")
+            edit = self.edits[each]
+            lines.append(f"\n{each} ({state}): {tell_edit(edit)}" if whole else f"{each} {edit.path}: {edit.reason}")
         return "\n".join(lines)
 
 
@@ -132,7 +133,8 @@ def distil(materials: Materials, parent: Scaffold, studies: Sequence[Study], bat
     warned: list[str] = []
 
     def idea(name: str) -> str:
-        return ideas.tell(ideas.named(name)[0])
+        ideas.named(name)
+        return ideas.tell(name)
 
     def take(name: str) -> str:
         said = []
@@ -183,7 +185,7 @@ def distil(materials: Materials, parent: Scaffold, studies: Sequence[Study], bat
 
     name = {"name": text("an idea's number: 2 for all of study 2, 2.1 for its first edit")}
     deciding = [
-        Tool("idea", "inspect", "One study's conclusion and its edits, whole.", idea, name),
+        Tool("idea", "inspect", "One study's conclusion with its edits, or one edit, as a diff.", idea, name),
         Tool("take", "decide", "Put an idea into the update as it is.", take, name),
         Tool("reject", "decide", "Turn an idea down.", reject, {**name, "why": text("the reason, which is kept")}),
         Tool("finish", "decide", "Hand the update in.", finish, {"summary": text("what the update does, and why so")}),
@@ -201,7 +203,7 @@ def distil(materials: Materials, parent: Scaffold, studies: Sequence[Study], bat
                 agent=tell_agent(parent.agent),
                 files=tell_files(draft),
                 batch=[outcome(e) for e in batch],
-                ideas=[ideas.tell(str(n)) for n, study in enumerate(ideas.studies, 1) if study.edits],
+                ideas=[ideas.tell(str(n), whole=False) for n, study in enumerate(ideas.studies, 1) if study.edits],
                 unchanged=[f"{s.experience}: {s.summary}" for s in ideas.studies if not s.edits and s.summary],
             )
 

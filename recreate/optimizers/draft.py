@@ -6,6 +6,7 @@ any more, the lines of both are kept (`git merge-file --union`), so that what wa
 
 from __future__ import annotations
 
+import difflib
 import re
 import subprocess
 import tempfile
@@ -105,9 +106,9 @@ def union(base: str, ours: str, theirs: str) -> str:
 def tell_edit(edit: Edit) -> str:
     """An edit as a reader sees it: what goes, what comes, why, and what it cites."""
     cited = ", ".join(f"{c.experience} step {c.step}" for c in edit.evidence) or "nothing"
-    gone = "".join(f"- {line}\n" for line in edit.old.splitlines())
-    comes = "".join(f"+ {line}\n" for line in edit.new.splitlines())
-    return f"{edit.path}\n{gone}{comes}reason: {edit.reason}\ncites: {cited}"
+    lines = difflib.unified_diff(edit.old.splitlines(), edit.new.splitlines(), n=3, lineterm="")
+    changed = "\n".join(line for line in lines if not line.startswith(("---", "+++")))
+    return f"{edit.path}\n{changed}\nreason: {edit.reason}\ncites: {cited}"
 
 
 def lesson_of(scaffold: Scaffold, name: str) -> str | None:
