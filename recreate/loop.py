@@ -196,7 +196,14 @@ class _Build:
             "propose", {"experiences": len(experiences), "failures": sum(not e.grade.passed for e in experiences)}
         )
         optimizer = self.shop.optimizer(self.materials(key, experiences))
-        edits = [e.model_dump(mode="json") for e in optimizer.propose(current, experiences)]
+        proposed = list(optimizer.propose(current, experiences))
+        if strange := [type(e).__name__ for e in proposed if not isinstance(e, Edit)]:
+            raise BadInput(
+                f"the optimizer {self.shop.settings.optimizer} proposed a {strange[0]}, not an Edit",
+                fix="docs/ports/optimizer.md has an example",
+                code="misfit",
+            )
+        edits = [e.model_dump(mode="json") for e in proposed]
         self.shop.journal.add("proposal", attempt=key, round=state["round"], edits=edits)
         for thread in [key, *(digest([key, e.id]) for e in experiences), digest([key, "distil"])]:
             self.shop.journal.forget(thread)
@@ -348,8 +355,7 @@ class _Build:
     def recall(self, query: str, k: int, filters: Mapping[str, Any]) -> Sequence[Hit]:
         """Search memory as the optimizer may. Without the `memory` extra there is nothing to search, and it says so."""
         try:
-            found: Sequence[Hit] = self.shop.memory.recall(query, k, filters, "optimizer")
-            return found
+            return self.shop.recall(query, k, filters)
         except Missing as e:
             self.shop.say("note", {"text": f"the optimizer cannot search memory: {e.message} ({e.fix})"})
             return []

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
+import sys
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any
 
+from recreate import paths
 from recreate.errors import BadInput, Missing
 
 BUILT_IN: dict[str, dict[str, str]] = {
@@ -60,7 +64,12 @@ def names(kind: str) -> dict[str, str]:
 
 
 def find(kind: str, name: str) -> Any:
-    """The class (or factory) called `name`. Raises BadInput that lists the names there are."""
+    """The class (or factory) called `name`.
+
+    A `module:Class` is looked for on PYTHONPATH and then in the workspace's folder. Raises BadInput that lists the
+    names there are (`unknown-KIND`), or says why a class cannot be found from here (`not-importable`); Missing for a
+    part whose extra is not installed.
+    """
     known = names(kind)
     target = known.get(name) or (name if ":" in name else "")
     if not target:
@@ -72,10 +81,58 @@ def find(kind: str, name: str) -> Any:
             code=f"unknown-{kind}",
         )
     module, _, attribute = target.partition(":")
+    if module == "__main__" or "<" in attribute:
+        raise BadInput(
+            f"the {kind} {target} was made by a script, so it cannot be found from here",
+            fix="run that script again (with out= it goes on), or put the class into a module of its own",
+            code="not-importable",
+        )
+    if name not in known:
+        _see_workspace(module)
+    found = need(module)
     try:
-        return getattr(need(module), attribute)
+        for part in attribute.split("."):
+            found = getattr(found, part)
     except AttributeError:
         raise BadInput(f"{module} has no {attribute!r}", fix=f"check the spelling of {target!r}") from None
+    return found
+
+
+def _see_workspace(module: str) -> None:
+    """Let a module that lies in the workspace be imported; last on the path, so that it hides nothing."""
+    top, here = module.partition(".")[0], str(paths.workspace())
+    if top not in sys.modules and here not in sys.path and find_spec(top) is None:
+        sys.path.append(here)
+        importlib.invalidate_caches()
+
+
+def made(kind: str, name: str, *arguments: Any, **options: Any) -> Any:
+    """The part called `name`, made with these arguments and with those of the options that it takes.
+
+    Raises BadInput like `find`, and `cannot-be-made` when its class wants other arguments.
+    """
+    part = find(kind, name)
+    try:
+        signature = inspect.signature(part)
+    except (TypeError, ValueError):
+        return part(*arguments)
+    if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+        options = {key: value for key, value in options.items() if key in signature.parameters}
+    try:
+        signature.bind(*arguments, **options)
+    except TypeError as e:
+        raise BadInput(
+            f"the {kind} {name} cannot be made from its name: {e}",
+            fix="give its constructor defaults, or run the script that made it (with out= it goes on)",
+            code="cannot-be-made",
+        ) from None
+    return part(*arguments, **options)
+
+
+def spelled(part: Any) -> str:
+    """How an object is named in settings: `module:Class`, or `module:function` for a function."""
+    kind = part if isinstance(part, type) or inspect.isroutine(part) else type(part)
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def need(module: str) -> Any:
