@@ -55,6 +55,14 @@ EXTRAS = {
 """Which extra brings a module: a missing one is answered with the command that installs it."""
 
 
+def brought_by(kind: str, name: str) -> str:
+    """The installed package that brings a part, with its version; '' for what is built in."""
+    for point in entry_points(group=f"recreate.{kind}"):
+        if point.name == name and name not in BUILT_IN.get(kind, {}) and point.dist is not None:
+            return f"{point.dist.name} {point.dist.version}"
+    return ""
+
+
 def names(kind: str) -> dict[str, str]:
     """All parts of a kind that can be named here: name -> where it comes from."""
     found = dict(BUILT_IN.get(kind, {}))
@@ -144,8 +152,28 @@ def need(module: str) -> Any:
         if absent:
             raise absent from None
         if e.name and module.startswith(e.name):
-            raise BadInput(f"no module is called {module!r}", fix="is it on PYTHONPATH?") from None
-        raise
+            raise BadInput(
+                f"no module is called {module!r}",
+                fix="it must lie in the workspace's folder or on PYTHONPATH, or be installed",
+                code="not-importable",
+            ) from None
+        if module.partition(".")[0] == "recreate":
+            raise
+        raise _broken(module, e) from e
+    except Exception as e:
+        if module.partition(".")[0] == "recreate":
+            raise  # one of ours: a crash
+        raise _broken(module, e) from e
+
+
+def _broken(module: str, error: Exception) -> BadInput:
+    """A stranger's module that fails to import: the user's to mend."""
+    said = f"{type(error).__name__}: {error}".partition("\n")[0]
+    return BadInput(
+        f"the module {module!r} cannot be imported: {said}",
+        fix=f"python -c 'import {module}' shows where",
+        code="not-importable",
+    )
 
 
 def missing(module: str) -> Missing | None:

@@ -19,7 +19,7 @@ from recreate.fits import fit
 from recreate.ports import Rung
 
 LADDER = ("bwrap", "unshare")
-_lock = threading.Lock()
+_lock = threading.RLock()  # a rung that wraps another chooses that one while it is probed
 
 __all__ = ["LADDER", "choose", "survey"]
 
