@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from recreate.types import Reply as Reply
     from recreate.types import Review as Review
     from recreate.types import Revision as Revision
+    from recreate.types import Split as Split
     from recreate.types import Step as Step
     from recreate.types import Study as Study
     from recreate.types import Task as Task
@@ -72,8 +73,8 @@ _WHERE = {
     "scaffold": "Scaffold",
     "sdk": "Cell Outcome bench build run",
     "settings": "Settings",
-    "types": "Call Edit Evidence Experience Grade Lesson Message Output Reply Review Revision Step Study Task ToolCall "
-    "Trace Usage Verdict",
+    "types": "Call Edit Evidence Experience Grade Lesson Message Output Reply Review Revision Split Step Study Task "
+    "ToolCall Trace Usage Verdict",
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names.split()}
 
@@ -81,8 +82,8 @@ __all__ = [
     "BadInput", "Call", "Cell", "CheckFailed", "Domain", "Edit", "Embedder", "Evidence", "Experience", "Fault",
     "Grade", "Hit", "Interrupted", "Lesson", "Limits", "Materials", "Memory", "Message", "Missing", "Model",
     "Optimizer", "OutOfBudget", "Outcome", "Output", "Price", "Provable", "RecreateError", "Refused", "Reply",
-    "Review", "Revision", "Rung", "Sandbox", "Scaffold", "Settings", "Step", "Study", "Task", "ToolCall", "Trace",
-    "Transient", "Usage", "Verdict", "Workspace", "bench", "build", "run",
+    "Review", "Revision", "Rung", "Sandbox", "Scaffold", "Settings", "Split", "Step", "Study", "Task", "ToolCall",
+    "Trace", "Transient", "Usage", "Verdict", "Workspace", "bench", "build", "run",
 ]  # fmt: skip
 
 
@@ -97,4 +98,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__} - {"Any", "TYPE_CHECKING", "annotations"})

@@ -177,8 +177,7 @@ class Batch:
     def recall(self, query: str, k: int, filters: Mapping[str, Any]) -> Sequence[Hit]:
         """Search memory as the optimizer may. Without the `memory` extra there is nothing to search, and it says so."""
         try:
-            found: Sequence[Hit] = self.shop.memory.recall(query, k, filters, "optimizer")
-            return found
+            return self.shop.recall(query, k, filters)
         except Missing as e:
             self.shop.say("note", {"text": f"the optimizer cannot search memory: {e.message} ({e.fix})"})
             return []

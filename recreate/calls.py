@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from recreate.errors import Fault, Interrupted, Transient
+from recreate.errors import BadInput, Fault, Interrupted, Transient
 from recreate.journal import Journal, encode
 from recreate.ledger import Ledger
 from recreate.models.chat import content
@@ -83,6 +83,12 @@ class Calls:
         for tried in range(self.retries + 1):
             try:
                 reply = model.reply(messages, call, **params)
+                if not isinstance(reply, Reply):
+                    raise BadInput(
+                        f"the model {model.name} answered with {type(reply).__name__}, not a Reply",
+                        fix="return recreate.Reply(text=...): docs/ports/model.md",
+                        code="misfit",
+                    )
                 return reply.model_copy(update={"retries": tried}) if tried else reply
             except Transient as e:
                 if tried == self.retries:

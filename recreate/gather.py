@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from recreate.attempt import attempt, attempt_key
-from recreate.errors import Fault, Interrupted
+from recreate.errors import BadInput, Fault, Interrupted
 from recreate.journal import Lines, encode
 from recreate.redact import redact
 from recreate.scaffold import Scaffold
-from recreate.types import Call, Experience, Step, Task, Usage
+from recreate.types import Call, Experience, Grade, Step, Task, Usage
 from recreate.workshop import Workshop
 
 TRIES = 3
@@ -159,6 +159,12 @@ def live(shop: Workshop, scaffold: Scaffold, task: Task, call: Call, folder: Pat
         on_step=on_step,
     )
     grade = shop.domain.grade(task, trace, shop.rung)
+    if not isinstance(grade, Grade) or not 0 <= grade.score <= 1:
+        raise BadInput(
+            f"domain {shop.domain.name} graded {task.id} with {grade!r}"[:300],
+            fix="grade returns Grade(score=0..1, passed=..., evidence=...): docs/ports/domain.md",
+            code="misfit",
+        )
     return Experience(
         id=call.attempt,
         domain=shop.domain.name,
@@ -186,6 +192,8 @@ def keep(shop: Workshop, experience: Experience, folder: Path, *, remember: bool
         raise Fault(f"cannot write {folder}: {e.strerror}", fix="free some disk space, then resume", code="disk") from e
     if remember:
         shop.memory.add([experience])
+        if shop.own_memory is not None and experience.split == "train":
+            shop.own_memory.add([experience])
     grade = experience.grade
     shop.journal.add(
         "experience",

@@ -218,8 +218,14 @@ class _Build:
         )
         batch = self.studied(key, current, experiences)
         optimizer = self.shop.optimizer(batch.materials())
-        proposed = [_from_experience(e) for e in optimizer.propose(current, experiences)]
-        edits = [e.model_dump(mode="json") for e in proposed]
+        proposed = list(optimizer.propose(current, experiences))
+        if strange := [type(e).__name__ for e in proposed if not isinstance(e, Edit)]:
+            raise BadInput(
+                f"the optimizer {self.shop.settings.optimizer} proposed a {strange[0]}, not an Edit",
+                fix="docs/ports/optimizer.md has an example",
+                code="misfit",
+            )
+        edits = [_from_experience(e).model_dump(mode="json") for e in proposed]
         self.shop.memory.add(list(batch.rehearsed.values()))
         self.shop.journal.add("proposal", attempt=key, round=state["round"], edits=edits)
         for thread in [key, *(digest([key, e.id]) for e in experiences), digest([key, "distil"])]:

@@ -63,12 +63,16 @@ def typical(scaffold: Scaffold, past: Sequence[Usage]) -> tuple[Usage, str]:
 
 
 class Proposal(Record):
-    """What one proposal takes: calls of the optimizer, tokens of one call, attempts at train tasks."""
+    """What one proposal takes: calls of the optimizer, tokens of one call, attempts at train tasks.
+
+    rehearsals: attempts that are only made when the budget has them to spare.
+    """
 
     calls: int
     tokens_in: int
     tokens_out: int
     attempts: int = 0
+    rehearsals: int = 0
 
 
 def proposal(settings: Settings) -> Proposal:
@@ -80,8 +84,8 @@ def proposal(settings: Settings) -> Proposal:
         n = settings.best_of
         return reflect.model_copy(update={"calls": 4 * n, "attempts": n * settings.batch_size})
     studies = settings.batch_size + 1
-    attempts = settings.study.rehearsals * studies
-    return Proposal(calls=STUDY_TURNS * studies, tokens_in=12_000, tokens_out=300, attempts=attempts)
+    rehearsals = settings.study.rehearsals * studies if settings.optimizer == "recreate" else 0
+    return Proposal(calls=STUDY_TURNS * studies, tokens_in=12_000, tokens_out=300, rehearsals=rehearsals)
 
 
 def plan(
@@ -97,9 +101,9 @@ def plan(
     one = proposal(settings)
     budget = Budget.parse(settings.budget)
 
-    def cost(rounds: int) -> tuple[int, int, int, float, float]:
+    def cost(rounds: int, rehearsals: int = 0) -> tuple[int, int, int, float, float]:
         judged = settings.validation * settings.repeats
-        attempts = judged * (1 + rounds) + (settings.batch_size + one.attempts) * rounds
+        attempts = judged * (1 + rounds) + (settings.batch_size + one.attempts + rehearsals) * rounds
         studies = one.calls * rounds
         calls = attempts * each.calls + studies
         t_in, t_out = one.tokens_in, one.tokens_out
@@ -118,7 +122,7 @@ def plan(
         )
 
     proposals = max((r for r in range(settings.rounds + 1) if fits(r)), default=0)
-    attempts, calls, tokens, usd, minutes = cost(settings.rounds)
+    attempts, calls, tokens, usd, minutes = cost(settings.rounds, one.rehearsals)
     return Plan(
         attempts=attempts,
         calls=calls,
@@ -140,7 +144,8 @@ def refuse_if_too_small(settings: Settings, scaffold: Scaffold, price: Price, op
     budget = Budget.parse(settings.budget)
     if settings.rounds == 0:
         return
-    one = plan(settings.model_copy(update={"rounds": 1, "budget": ()}), scaffold, price, optimizer_price)
+    least = {"rounds": 1, "budget": (), "study": settings.study.model_copy(update={"rehearsals": 0})}
+    one = plan(settings.model_copy(update=least), scaffold, price, optimizer_price)
     first_batch = settings.batch_size
     attempts = one.attempts - settings.train + first_batch if settings.batch == 0 else one.attempts
     wanted = []

@@ -1,7 +1,8 @@
 """The ports: what a part must offer to take a place in recreate. At most four methods; nobody must inherit.
 
 A part is found by `recreate.plug.find(kind, name)`: built-in, an installed entry point (`recreate.<kind>`),
-or `module:Class`.
+or `module:Class`; `recreate.fits` compares it with its port before anything is spent. Each port has a page with an
+example in docs/ports/.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ from recreate.types import Call, Edit, Experience, Grade, Message, Output, Recor
 
 
 class Price(Record):
-    """US dollars per million tokens."""
+    """US dollars per million tokens; the default is free."""
 
     tokens_in: float = 0.0
     tokens_out: float = 0.0
 
     def usd(self, tokens_in: int, tokens_out: int) -> float:
+        """US dollars for so many tokens."""
         return (tokens_in * self.tokens_in + tokens_out * self.tokens_out) / 1e6
 
 
 @runtime_checkable
 class Model(Protocol):
-    """Something that answers chat messages.
+    """Something that answers chat messages. `reply` is called from several threads at once.
 
     `name` is the spelling that finds it again; `price` is per million tokens, or None when unknown.
     `native_tools`, a bool that may be absent and then means False, says whether `tools` are worth handing to it.
@@ -37,11 +39,12 @@ class Model(Protocol):
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
         """One answer. params: temperature, top_p, max_tokens, seed, stop, timeout (s), json_schema (a dict), tools
         (a list of {"type": "function", "function": {"name", "description", "parameters"}}), tool_choice (auto |
-        required | none, or {"type": "function", "function": {"name"}}).
+        required | none, or {"type": "function", "function": {"name"}}). The same call.id is the same question again.
 
         A parameter that the endpoint does not know is left out, not an error; but for tools, whose lack is `Refused`
         with the code `no-tools`. Raises `Transient` for what may pass (the caller retries, this method does not),
-        `Refused` for what will not, `Fault` otherwise.
+        `Refused` for what will not, BadInput with the code
+        `context-length` for a prompt that is too long, `Fault` otherwise.
         """
         ...
 
@@ -66,27 +69,33 @@ class Sandbox(Protocol):
 
     `run` is stateless between calls but for the files: cwd is /work, HOME is private, the environment is only
     what the box was opened with. All paths of `read`/`write` are relative to /work; neither follows a link out.
+    One thread at a time uses a box; `rung` names what made it.
     """
 
     rung: str
 
     def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
-        """Run a shell command (str, by bash -c) or an argv. Never raises for what the command does."""
+        """Run a shell command (str, by bash -c) or an argv. timeout: seconds of wall time, None for the box's own.
+
+        Never raises for what the command does: that is in the Output. Raises Fault when the box itself fails.
+        """
         ...
 
-    def write(self, path: str, data: bytes, mode: int = 0o644) -> None: ...
+    def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        """Write a file, its folders made. Raises BadInput when a link or `..` leads outside, Fault on a full disk."""
+        ...
 
     def read(self, path: str) -> bytes:
         """The file's bytes. Raises FileNotFoundError, or BadInput when a link or `..` leads outside."""
         ...
 
     def close(self) -> None:
-        """Kill what runs and delete the folder."""
+        """Kill what runs and delete the folder. Safe to call twice."""
         ...
 
 
 class Rung(Protocol):
-    """A way to make sandboxes: bwrap, unshare, none."""
+    """A way to make sandboxes: bwrap, unshare, none. `open` is called from several threads at once."""
 
     name: str
 
@@ -103,17 +112,22 @@ class Rung(Protocol):
         limits: Limits | None = None,
     ) -> Sandbox:
         """A fresh box. `source` is a folder whose copy becomes /work (links copied as links); `mounts` maps
-        paths inside to host paths, read-only; `env` is added to a minimal environment (PATH, HOME, LANG)."""
+        paths inside to host paths, read-only; `env` is added to a minimal environment (PATH, HOME, LANG).
+
+        Raises BadInput for a mount that cannot be, Fault when no box can be made."""
         ...
 
 
 class Domain(Protocol):
-    """A kind of task and how it is graded. `name` is the domain's name."""
+    """A kind of task and how it is graded. `name` names folders: letters, digits, `.`, `_`, `-`.
+
+    Its methods are called from several threads at once. What they raise but for Fault stops the run.
+    """
 
     name: str
 
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
-        """The tasks of one split (or all), in a stable order."""
+        """The tasks of one split (or all), in a stable order: ids unique, no group in two splits."""
         ...
 
     def prepare(self, task: Task, rung: Rung) -> Sandbox:
@@ -125,7 +139,10 @@ class Domain(Protocol):
         ...
 
     def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
-        """Grade `trace.answer` in a fresh box the agent never touched. A bad answer is a Grade, not an error."""
+        """Grade `trace.answer` in a fresh box the agent never touched: score 0..1, passed, the grader's own words.
+
+        A bad answer is a Grade, not an error. Raises Fault when it cannot be graded: the attempt is then set aside.
+        """
         ...
 
 
@@ -139,7 +156,11 @@ class Provable(Protocol):
 
 
 class Hit(Record):
-    """One result of `recall`. grain: experience | step | lesson. score: higher is closer, within one query."""
+    """One result of `recall`. grain: experience | step | lesson. score: higher is closer, within one query.
+
+    text: what the reader is shown, about 1,500 characters; experience: its id, '' for a lesson; step counts from 0;
+    facts: what filters may name (domain, task, passed, ...).
+    """
 
     id: str
     grain: str
@@ -160,22 +181,34 @@ class Embedder(Protocol):
     name: str
     dimensions: int
 
-    def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]: ...
+    def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
+        """One vector per text, in their order: `dimensions` finite floats of length 1. Raises Missing, Fault."""
+        ...
 
 
 class Memory(Protocol):
-    """Everything lived through, searchable."""
+    """Experience, searchable. Both methods are called from several threads at once."""
 
-    def add(self, experiences: Sequence[Experience]) -> None: ...
+    def add(self, experiences: Sequence[Experience]) -> None:
+        """Take experiences in; one whose id is known already is the same one. Raises Fault when it cannot."""
+        ...
 
     def recall(
         self, query: str, k: int = 8, filters: Mapping[str, Any] | None = None, reader: str = "optimizer"
     ) -> list[Hit]:
-        """The k nearest. reader `optimizer` and `agent` see the train split only; `human` sees all."""
+        """At most k hits, best first. reader `optimizer` and `agent` see the train split only; `human` sees all.
+
+        filters: a fact's name -> a value, or a list of them. Raises BadInput for a filter or reader it does not know.
+        """
         ...
 
 
 class Optimizer(Protocol):
-    """Something that reads experience and proposes edits."""
+    """Something that reads experience and proposes edits. Its class is made with Materials, or with nothing."""
 
-    def propose(self, scaffold: Any, experiences: Sequence[Experience]) -> Sequence[Edit]: ...
+    def propose(self, scaffold: Any, experiences: Sequence[Experience]) -> Sequence[Edit]:
+        """Edits of `scaffold` (a Scaffold) that a batch of train experiences supports, [] for none.
+
+        Each cites experience and step. Lets OutOfBudget, Refused, Fault and Interrupted of its calls through.
+        """
+        ...

@@ -74,7 +74,10 @@ class BadEdit(BadInput):
 
 
 class Scaffold(Record):
-    """An agent: a name and its files, {posix relative path: text}. Everything else is read from the files."""
+    """An agent: a name and its files, {posix relative path: text}. Everything else is read from the files.
+
+    Nothing is checked here: `check` (recreate.check) says what is wrong, and a build refuses what is broken.
+    """
 
     name: str
     files: Mapping[str, str]
@@ -117,7 +120,10 @@ class Scaffold(Record):
         ]
 
     def help(self, tool: str) -> str:
-        """What a tool says of itself: the module's docstring, or the comment at the head of a script."""
+        """What a tool says of itself: the module's docstring, or the comment at the head of a script.
+
+        Raises KeyError for a name that `tools` has not.
+        """
         return tool_help(self.tools[tool], self.files[self.tools[tool]])
 
     def source(self, template: Template) -> str:

@@ -6,6 +6,8 @@ name of its flag (`models.timeout` is written `models__timeout`). What is paid f
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,19 +19,20 @@ from recreate import scaffold as scaffolds
 from recreate import settings as settings_
 from recreate.agents import find_agent, seed_for
 from recreate.cell import measure
-from recreate.errors import BadInput, Fault
+from recreate.errors import BadInput, Fault, Interrupted
 from recreate.gather import one, read_experience
 from recreate.keep import Kept, keep, standing, untouched
 from recreate.loop import Built, create
 from recreate.loop import build as build_loop
 from recreate.plan import refuse_if_too_small
-from recreate.ports import Domain, Model, Optimizer, Rung
+from recreate.plug import spelled
+from recreate.ports import Domain, Embedder, Memory, Model, Optimizer, Rung
 from recreate.review import Reviewer
 from recreate.runs import Run
 from recreate.scaffold import Scaffold
 from recreate.settings import Settings
 from recreate.types import Experience, Record, Revision, Split, Task, Verdict
-from recreate.workshop import Parts, Say, Workshop, open_workshop, run_folder, silent
+from recreate.workshop import Parts, Say, Workshop, load_run, open_workshop, run_folder, silent
 
 CREATE = "create"
 """As `scaffold`: the optimizer writes the seed."""
@@ -37,12 +40,17 @@ CREATE = "create"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a build ended with. `path` is the agent's folder, `run` the run folder with reports and lineage.
+    """What a build ended with.
 
-    place: where the result is found again: the folder, or RUN:DIGEST when what stood in the folder `stays` there.
-    status: done | budget | review (it waits for a person). `scaffold` is the best version, `verdict` compares it with
-    `seed` on validation. waiting: the candidate a person must see. kept: what was put into the folder, and what stood
-    there before; None when nothing was.
+    run        the run folder: reports, lineage, every attempt
+    path       the agent's folder, scaffolds/DOMAIN; it is written when something was kept, or when there was none
+    status     done | budget | review
+    scaffold   the best version, which is `seed` when nothing was kept
+    verdict    how `scaffold` and `seed` compare on validation: scores 0..1, `.better`
+    revisions  what was judged, kept and dropped alike, in order
+    place      where the result is found again: `path`, or RUN:DIGEST when what a person wrote there `stays`
+    waiting    the candidate that a person must see first, with status `review`
+    kept       what was put into the folder, and what stood there before; None when nothing was
     """
 
     run: Path
@@ -84,10 +92,12 @@ def build(
     domain: str | Domain = "swe",
     *,
     model: str | Model = "",
-    optimizer: str | Callable[..., Optimizer] = "",
+    optimizer: str | Optimizer | Callable[..., Optimizer] = "",
     optimizer_model: str | Model = "",
     scaffold: str | Path | Scaffold = "",
     sandbox: str | Rung = "",
+    embedder: str | Embedder = "",
+    memory: str | Memory = "",
     workspace: str | Path | None = None,
     review: bool | Reviewer = False,
     say: Say = silent,
@@ -95,15 +105,28 @@ def build(
 ) -> Outcome:
     """Create an agent for a domain from experience: what `recreate build` does.
 
-    `settings` are the flags of the command: budget="5usd", rounds=2, train=8, validation=20, jobs=4, out="runs/mine".
-    `review` is asked before a revision is kept (see docs/review.md); True waits there, with status `review`.
-    With `out` naming a run folder that holds a part of the same build, it goes on there and pays for nothing twice.
+    domain           its name, `module:Class`, or an object that fits the port; so for the other parts
+    optimizer        an Optimizer, or a class or function that makes one from Materials
+    scaffold         the agent to start from: itself, its folder or name, "create"; "": the domain's own, else a seed
+    memory           who recalls for the optimizer; "": the workspace's own memory
+    review           asked before a revision is kept (docs/review.md); True waits there, with status `review`
+    workspace        the folder that holds scaffolds/, memory/ and runs/; None: the one around the current folder
+    say              progress, called from several threads: say(event, facts)
+    settings         the flags of the command: budget="5usd", rounds=2, train=8, validation=20, jobs=4, out="runs/mine"
 
-    Raises BadInput for what the caller can mend, Refused when an endpoint refuses, Fault for the infrastructure. A
-    budget that is used up is not raised: the status says it.
+    With `out` naming a run folder that holds a part of the same build, it goes on there and pays for nothing twice.
+    Objects are the caller's: a model that was given is not closed.
+
+    Raises, before anything is spent, BadInput for what the caller can mend (a part that does not fit its port, an
+    unknown setting, another build in `out`); later Refused when an endpoint refuses for good, Fault for the
+    infrastructure, Interrupted after Ctrl-C in the main thread. A budget that is used up is not raised: the status says
+    it. In every case what was paid for is in the run folder.
     """
     settings = {"review": True, **settings} if review else settings
-    with _started(domain, model, optimizer, optimizer_model, sandbox, workspace, say, settings) as (shop, where):
+    named: dict[str, Any] = {"domain": domain, "model": model, "sandbox": sandbox, "scaffold": scaffold}
+    named |= {"optimizer": optimizer, "models.optimizer": optimizer_model}
+    named |= {"memory.embedder": embedder, "memory.recall": memory}
+    with _started(named, workspace, say, settings) as (shop, where):
         built = improve(shop, where, scaffold, review=review if callable(review) else None)
         folder, name = shop.folder, shop.domain.name
     return deliver(where, folder, name, built)
@@ -122,9 +145,13 @@ def run(
 ) -> Experience:
     """Let one agent attempt one task, and grade it: what `recreate run` does.
 
-    Raises BadInput for an unknown task, Fault when the attempt was lost to the infrastructure three times.
+    scaffold: itself, its folder or name, RUN:DIGEST. task: its id, or a Task of the domain. The rest as for `build`.
+
+    Returns the graded attempt: `.grade` (score 0..1, passed, the grader's words), `.trace` (its steps, what it cost).
+    Raises BadInput for an unknown task, Fault when the attempt was lost to the infrastructure three times, OutOfBudget.
     """
-    with _started(domain, model, "", "", sandbox, workspace, say, settings, prefix="run") as (shop, where):
+    named = {"domain": domain, "model": model, "sandbox": sandbox}
+    with _started(named, workspace, say, settings, prefix="run") as (shop, where):
         return attempt_one(shop, find_scaffold(scaffold, where), task if isinstance(task, str) else task.id)
 
 
@@ -140,12 +167,15 @@ def bench(
     say: Say = silent,
     **settings: Any,
 ) -> list[Cell]:
-    """Measure scaffolds on a split, one cell each: what `recreate bench` does. tasks: at most so many, 0 for all.
+    """Measure scaffolds on a split, one cell each, in their order: what `recreate bench` does.
 
+    tasks: at most so many, 0 for all. repeats=3 attempts each task three times. The rest as for `build`.
     split="test" opens the test tasks, which is written down in the workspace and counted.
+    Raises BadInput, Fault, Refused, OutOfBudget; with `out` the next call goes on.
     """
     several = [scaffold] if isinstance(scaffold, str | Path | Scaffold) else list(scaffold)
-    with _started(domain, model, "", "", sandbox, workspace, say, settings, prefix="bench") as (shop, where):
+    named = {"domain": domain, "model": model, "sandbox": sandbox}
+    with _started(named, workspace, say, settings, prefix="bench-{domain}") as (shop, where):
         agents = [find_scaffold(each, where) for each in several]
         return [Cell.model_validate(measure(shop, agent, split, tasks)) for agent in agents]
 
@@ -256,51 +286,105 @@ def _seed(shop: Workshop, where: Path, scaffold: str | Path | Scaffold) -> Scaff
     return seed.model_copy(update={"name": named["name"]})
 
 
+def models_of(shop: Workshop) -> list[Model]:
+    """The agent's model, and the optimizer's when it is another."""
+    return [shop.model] if shop.optimizer_model is shop.model else [shop.model, shop.optimizer_model]
+
+
+@contextmanager
+def stopping(
+    shop: Workshop, go_on: str, signals: Sequence[signal.Signals] = (), told: Callable[[str], None] | None = None
+) -> Iterator[None]:
+    """Let Ctrl-C stop the work cleanly: the calls in flight are waited for; a second one stops at once.
+
+    signals: what to take over; without any, SIGINT where nobody else has taken it. Only the main thread can. Raises
+    Interrupted whose fix is `go_on`.
+    """
+
+    def stop(number: int, frame: object) -> None:
+        if shop.calls.stop.is_set():
+            raise KeyboardInterrupt
+        shop.calls.stop.set()
+        if told is not None:
+            told("stopping: the calls in flight are waited for; Ctrl-C again stops at once")
+
+    if not signals and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signals = (signal.SIGINT,)
+    main = threading.current_thread() is threading.main_thread()
+    old = {number: signal.signal(number, stop) for number in signals} if main else {}
+    try:
+        yield
+    except Interrupted:
+        raise Interrupted(
+            f"stopped after {shop.ledger.attempts} attempts; all that ended is on disk", fix=go_on
+        ) from None
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
 @contextmanager
 def _started(
-    domain: str | Domain,
-    model: str | Model,
-    optimizer: str | Callable[..., Optimizer],
-    optimizer_model: str | Model,
-    sandbox: str | Rung,
+    named: Mapping[str, Any],
     workspace: str | Path | None,
     say: Say,
     settings: Mapping[str, Any],
     prefix: str = "",
 ) -> Iterator[tuple[Workshop, Path]]:
-    where = Path(workspace).resolve() if workspace else paths.workspace()
-    named = {
-        "domain": domain,
-        "model": model,
-        "optimizer": optimizer,
-        "models.optimizer": optimizer_model,
-        "sandbox": sandbox,
-    }
-    flags = {key: value if isinstance(value, str) else spelled(value) for key, value in named.items() if value}
+    """A workshop of the parts named, by their settings' addresses, and the workspace; closed in the end."""
+    where = Path(workspace).expanduser().resolve() if workspace else paths.workspace()
+    given = {key: part for key, part in named.items() if not isinstance(part, str | Path | Scaffold)}
+    flags = {key: _said(part) for key, part in named.items() if key in given or str(part)}
     flags |= {key.replace("__", "."): value for key, value in settings.items()}
     loaded = settings_.load(where, flags)
-    folder = run_folder(where, loaded if loaded.out or not prefix else loaded.model_copy(update={"domain": prefix}))
+    folder = run_folder(
+        where, loaded.model_copy(update={"domain": prefix.format(domain=loaded.domain) or loaded.domain})
+    )
     parts = Parts(
-        domain=None if isinstance(domain, str) else domain,
-        model=None if isinstance(model, str) else model,
-        optimizer=None if isinstance(optimizer, str) else optimizer,
-        optimizer_model=None if isinstance(optimizer_model, str) else optimizer_model,
-        rung=None if isinstance(sandbox, str) else sandbox,
+        domain=given.get("domain"),
+        model=given.get("model"),
+        optimizer=given.get("optimizer"),
+        optimizer_model=given.get("models.optimizer"),
+        rung=given.get("sandbox"),
+        embedder=given.get("memory.embedder"),
+        memory=given.get("memory.recall"),
     )
     resume = (folder / "settings.toml").exists()
+    if resume:
+        _refuse_another(folder, loaded)
     shop = open_workshop(loaded, where, folder, say=say, resume=resume, parts=parts)
     try:
-        for each in dict.fromkeys((shop.model, shop.optimizer_model)):
-            ready(each)
-        yield shop, where
+        with stopping(shop, f"the same call with out={str(folder)!r} goes on"):
+            for each in models_of(shop):
+                ready(each)
+            yield shop, where
     finally:
         shop.close()
 
 
-def spelled(part: Any) -> str:
-    """How an object's class is named in settings: `module:Class`, which finds it again when it can be imported."""
-    kind = part if isinstance(part, type) else type(part)
-    return f"{kind.__module__}:{kind.__qualname__}"
+def _said(part: Any) -> str:
+    """How a part is written in settings.toml: an object by its class, a scaffold by its digest."""
+    if isinstance(part, Scaffold):
+        return f"{part.name}@{part.digest}"
+    return str(part) if isinstance(part, str | Path) else spelled(part)
+
+
+def _refuse_another(folder: Path, loaded: Settings) -> None:
+    """Raises BadInput when `folder` holds a run with other settings: its replies would not be found again."""
+    known = load_run(folder)
+    free = {"out": loaded.out, "jobs": loaded.jobs, "budget": loaded.budget, "review": loaded.review}
+    if not loaded.optimizer:  # it was chosen then, and written down
+        loaded = loaded.model_copy(update={"optimizer": known.optimizer})
+    there, here = known.model_copy(update=free), loaded
+    differing = [name for name in type(here).model_fields if getattr(there, name) != getattr(here, name)]
+    if differing:
+        name = differing[0]
+        raise BadInput(
+            f"{paths.short(folder)} holds a run with {name} = {getattr(there, name)!r}, and this is "
+            f"{getattr(here, name)!r}",
+            fix="give the settings it was begun with, or another out=",
+            code="another-run",
+        )
 
 
 def find_scaffold(named: str | Path | Scaffold, where: Path) -> Scaffold:

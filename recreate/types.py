@@ -78,7 +78,7 @@ class Record(BaseModel):
 
 
 class Task(Record):
-    """What is asked. `facts` is read by the task's domain only and is never shown to a model.
+    """What is asked. `facts` (JSON values) is read by the task's domain only and is never shown to a model.
 
     id       domain:source:id
     group    what must never be split between train, validation and test (a module, a bug, a table)
@@ -94,12 +94,15 @@ class Task(Record):
 
     @property
     def digest(self) -> str:
+        """Of id, prompt and facts: part of the key under which scores are reused."""
         return digest([self.id, self.prompt, self.facts])
 
 
 class Call(Record):
     """Who asks a model, and for what: the address under which the reply is journalled.
 
+    role: agent | optimizer; phase: train | validation | test | select | propose; task '' for an optimizer;
+    repeat and sample count from 0.
     `id` = run/attempt/step is sent as the header `x-recreate-call`; a proposal's "attempt" is its own digest.
     `step` counts over all samples of an attempt, so that the id is unique.
     """
@@ -146,7 +149,11 @@ class ToolCall(Record):
 
 
 class Reply(Record):
-    """A model's answer to one call. finish: stop | length | tool_calls | other; latency in seconds."""
+    """A model's answer to one call. finish: stop | length | tool_calls | other.
+
+    tokens_in and tokens_out are counts, usd is US dollars (0 where the price says it), latency seconds. token_ids and
+    logprobs (natural) are one per token of the reply, where an endpoint tells them.
+    """
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
@@ -165,7 +172,7 @@ class Reply(Record):
 class Output(Record):
     """What a command printed (stdout and stderr interleaved), its exit status and how long it ran.
 
-    status is the exit code, 128+N for a signal, 124 for a timeout. `cut` says bytes were dropped in the middle.
+    status is the exit code, 128+N for a signal, 124 for a timeout. `cut`: so many bytes were dropped in the middle.
     `limit` is the one that ended the command: seconds, memory, processes, disk, or '' for none.
     """
 
@@ -180,6 +187,8 @@ class Output(Record):
 class Step(Record):
     """One turn: what the agent saw (`observation`, the anchor state), said, did, and what came of it.
 
+    step counts from 0 over all samples of the attempt, sample from 0; status as in Output, None when nothing ran;
+    seconds are the action's own.
     kind: `action` (the reply was acted on), `malformed` (the scaffold's format message was the answer),
     `before` (a tool of the scaffold ran before the first turn; no model was asked).
     """
@@ -198,7 +207,11 @@ class Step(Record):
 
 
 class Trace(Record):
-    """A whole attempt, ungraded. `answer` is what was handed in; `fault` is set when ours, not the agent's."""
+    """A whole attempt, ungraded. `answer` is what was handed in; `fault` is set when ours, not the agent's.
+
+    ending: submitted | limit | error; limit names the one reached: steps, tokens, usd, seconds, context. chosen is the
+    sample that was handed in.
+    """
 
     attempt: str
     task: str
@@ -238,7 +251,7 @@ class Experience(Record):
 
 
 class Lesson(Record):
-    """What was learned: a title, a few sentences, and the experiences it came from."""
+    """What was learned: a title, a few sentences (Markdown), and the ids of the experiences it came from."""
 
     id: str
     title: str
@@ -250,7 +263,7 @@ class Lesson(Record):
 
 
 class Evidence(Record):
-    """Where an edit comes from: an experience and a step in it."""
+    """Where an edit comes from: an experience's id and a step in it, counted from 0."""
 
     experience: str
     step: int
@@ -273,7 +286,11 @@ class Edit(Record):
 
 
 class Verdict(Record):
-    """Paired scores on the same tasks and repeats: mean difference, its 90 % interval, sign-flip p."""
+    """Paired scores on the same tasks and repeats: mean difference, its 90 % interval, sign-flip p.
+
+    before, after, diff, lo and hi are in units of the score (0..1), None when nothing could be paired; tasks counts
+    pairs, dropped those lost because an attempt was set aside.
+    """
 
     before: float | None
     after: float | None
@@ -289,6 +306,7 @@ class Verdict(Record):
 
     @property
     def better(self) -> bool:
+        """Whether the gate keeps what comes after: the interval's lower end is above 0."""
         return self.verdict == "better"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +18,11 @@ from recreate import paths
 from recreate import settings as settings_
 from recreate.calls import Calls
 from recreate.errors import BadInput, Fault
+from recreate.fits import fit, fit_tasks, lacking, misfit
 from recreate.journal import Journal, Lines
 from recreate.ledger import Budget, Ledger
-from recreate.ports import Domain, Model, Optimizer, Price, Rung
+from recreate.plug import find, made, spelled
+from recreate.ports import Domain, Embedder, Hit, Memory, Model, Optimizer, Price, Rung
 from recreate.settings import Settings
 from recreate.types import Call, Message, Reply, digest
 
@@ -34,13 +36,18 @@ def silent(event: str, facts: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Parts:
-    """Parts that are objects already and need not be found by name."""
+    """Parts that are objects already and need not be found by name. Who made them closes them.
+
+    optimizer: an object with `propose`, or what makes one, from Materials or from nothing.
+    """
 
     domain: Domain | None = None
     rung: Rung | None = None
     model: Model | None = None
     optimizer_model: Model | None = None
-    optimizer: Callable[..., Optimizer] | None = None
+    optimizer: Optimizer | Callable[..., Optimizer] | None = None
+    embedder: Embedder | None = None
+    memory: Memory | None = None
 
 
 @dataclass
@@ -64,6 +71,9 @@ class Workshop:
     optimizer: Callable[..., Optimizer]
     say: Say = silent
     aside: list[dict[str, Any]] = field(default_factory=list)
+    own_memory: Memory | None = None
+    """A user's Memory, asked in place of the workspace's; what it answers is held against the registry all the same."""
+    given: Parts = field(default_factory=Parts)
 
     def ask(self, messages: list[Message], call: Call, **params: Any) -> Reply:
         """The agent's model."""
@@ -80,6 +90,14 @@ class Workshop:
             **params,
         )
 
+    def recall(self, query: str, k: int, filters: Mapping[str, Any]) -> Sequence[Hit]:
+        """What the optimizer may be told: train experiences of groups that are not held out, whoever recalls."""
+        if self.own_memory is None:
+            hits: Sequence[Hit] = self.memory.recall(query, k, filters, "optimizer")
+            return hits
+        found = self.own_memory.recall(query, k, filters, "optimizer")
+        return [h for h in found if not h.experience or self.memory.get(h.experience, "optimizer") is not None]
+
     def patience(self) -> dict[str, float]:
         """The timeout to ask with; each kind of model has its own when none is set."""
         return {"timeout": self.settings.models.timeout} if self.settings.models.timeout else {}
@@ -87,8 +105,9 @@ class Workshop:
     def close(self) -> None:
         """Release everything, whatever fails on the way: a full disk must not keep the folder taken."""
         with ExitStack() as stack:
-            stack.callback(self.model.close)
-            stack.callback(self.optimizer_model.close)
+            for model in (self.model, self.optimizer_model):
+                if model is not self.given.model and model is not self.given.optimizer_model:
+                    stack.callback(model.close)
             stack.callback(self.memory.close)
             stack.callback(self.journal.close)
             try:
@@ -103,10 +122,12 @@ def run_id(settings: Settings) -> str:
 
 
 def run_folder(workspace: Path, settings: Settings) -> Path:
-    """--out, else runs/<domain>-<when>."""
+    """--out, else runs/<domain>-<when>; a second run within the same second gets a number."""
     if settings.out:
         return Path(settings.out).expanduser().resolve()
-    return workspace / "runs" / f"{settings.domain.replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = f"{settings.domain.replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = (name, *(f"{name}-{n}" for n in range(2, 10_000)))
+    return next(folder for n in names if not (folder := workspace / "runs" / n).exists())
 
 
 def open_models(settings: Settings, parts: Parts | None = None) -> tuple[Model, Price, Model, Price, str]:
@@ -118,13 +139,16 @@ def open_models(settings: Settings, parts: Parts | None = None) -> tuple[Model, 
     spec, told = (settings.model, "") if settings.model else default_model()
     options: dict[str, Any] = {"jobs": settings.jobs, "threads": settings.models.threads}
     given = parse_price(settings.price) if settings.price else None
-    model = parts.model or open_model(spec, price=given, **options)
+    model = open_model(spec, price=given, **options) if parts.model is None else fit("model", parts.model)
     price = given or known_price(model)
     other = settings.models.optimizer
     if parts.optimizer_model is None and (not other or other == spec):
         return model, price, model, price, told
     given = parse_price(settings.models.optimizer_price) if settings.models.optimizer_price else None
-    optimizer = parts.optimizer_model or open_model(other, price=given, **options)
+    if parts.optimizer_model is None:
+        optimizer = open_model(other, price=given, **options)
+    else:
+        optimizer = fit("model", parts.optimizer_model)
     return model, price, optimizer, given or known_price(optimizer, flag="--models.optimizer_price"), told
 
 
@@ -135,11 +159,59 @@ def default_optimizer(model: Model) -> str:
 
 def open_domain(settings: Settings, workspace: Path) -> Domain:
     """The domain by name. A domain may take the workspace (to find the user's own tasks)."""
-    from recreate.plug import find
+    part: Domain = made("domain", settings.domain, workspace=workspace)
+    return fit("domain", part)
 
-    part = find("domain", settings.domain)
-    made: Domain = part(workspace=workspace) if "workspace" in inspect.signature(part).parameters else part()
-    return made
+
+def open_rung(settings: Settings, given: Rung | None = None) -> Rung:
+    """The rung, seen to work. Raises BadInput: `misfit`, or `no-sandbox` with the reason that its probe gives."""
+    from recreate.sandboxes import choose
+
+    if given is None:
+        rung = choose(settings.sandbox or None)
+    else:
+        rung = fit("sandbox", given)
+        if why := rung.probe():
+            raise BadInput(f"the sandbox {rung.name} does not work here: {why}", fix="mend that", code="no-sandbox")
+    if not type(rung).__module__.startswith("recreate."):
+        fit("box", box := rung.open())
+        box.close()
+    return rung
+
+
+def open_optimizer(part: Optimizer | Callable[..., Optimizer]) -> Callable[[Any], Optimizer]:
+    """What makes an optimizer from Materials: an optimizer itself, or a class or function that takes them or nothing.
+
+    Raises BadInput (`misfit`) when that cannot be.
+    """
+    if isinstance(part, type) and (wrong := lacking("optimizer", part)):
+        raise misfit("optimizer", spelled(part), wrong)
+    if not isinstance(part, type) and (hasattr(part, "propose") or not callable(part)):
+        proposer: Any = fit("optimizer", part)
+        return lambda materials: proposer
+    signature = inspect.signature(part)
+    for arguments in (["materials"], []):
+        try:
+            signature.bind(*arguments)
+        except TypeError as e:
+            why = str(e)
+            continue
+        make: Callable[..., Optimizer] = part
+        if arguments:
+            return lambda materials: fit("optimizer", make(materials))
+        return lambda materials: fit("optimizer", make())
+    raise misfit("optimizer", spelled(part), [f"it is made from Materials or from nothing: {why}"])
+
+
+def open_memory(settings: Settings, workspace: Path, given: Memory | None, domain: str, known: Any) -> Memory | None:
+    """The user's own Memory, told of the train experiences there are; None when the workspace's answers."""
+    if given is None and not settings.memory.recall:
+        return None
+    found: Any = made("memory", settings.memory.recall, workspace=workspace) if given is None else given
+    memory: Memory = fit("memory", found)
+    for experience in known.experiences(domain=domain, split="train", reader="optimizer"):
+        memory.add([experience])
+    return memory
 
 
 def open_workshop(
@@ -151,13 +223,12 @@ def open_workshop(
     resume: bool = False,
     parts: Parts | None = None,
 ) -> Workshop:
-    """Find every part that is not given, take the run folder, and be ready to spend.
+    """Find every part that is not given, see that each fits its port, take the run folder, and be ready to spend.
 
-    Raises BadInput for an unknown part, a missing key or price, a folder in use or already holding another run.
+    Raises BadInput for a part that is unknown or does not fit, a missing key or price, a folder in use or already
+    holding another run.
     """
     from recreate.memory import Workspace
-    from recreate.plug import find
-    from recreate.sandboxes import choose
 
     parts = parts or Parts()
 
@@ -168,21 +239,31 @@ def open_workshop(
             fix=f"recreate resume {paths.short(folder)}, or give another folder with --out",
             code="run-exists",
         )
-    domain = parts.domain or open_domain(settings, workspace)
-    rung = parts.rung or choose(settings.sandbox or None)
-    optimizer = parts.optimizer or (find("optimizer", settings.optimizer) if settings.optimizer else None)
+    domain = open_domain(settings, workspace) if parts.domain is None else fit("domain", parts.domain)
+    fit_tasks(domain)
+    rung = open_rung(settings, parts.rung)
+    optimizer = parts.optimizer
+    if optimizer is None and settings.optimizer:
+        optimizer = find("optimizer", settings.optimizer)
+    memory = Workspace(workspace, settings.memory.embedder or None)
+    if parts.embedder is not None:
+        memory = Workspace(workspace, fit("embedder", parts.embedder))
     model, price, optimizer_model, optimizer_price, told = open_models(settings, parts)
     if optimizer is None:
         settings = settings.model_copy(update={"optimizer": default_optimizer(optimizer_model)})
         optimizer = find("optimizer", settings.optimizer)
+    proposer = open_optimizer(optimizer)
     if told:
         say("model", {"text": told})
     budget = Budget.parse(settings.budget)
     journal = Journal(folder)
     try:
         journal.open()
+        _same_parts(journal, domain=domain.name, model=model.name)
     except BaseException:
-        model.close()
+        journal.close()
+        if model is not parts.model:
+            model.close()
         raise
     file.write_text(settings_.dump(settings), "utf-8")
     ledger = Ledger(Lines(folder / "ledger.jsonl"), budget)
@@ -198,15 +279,33 @@ def open_workshop(
         price=price,
         optimizer_model=optimizer_model,
         optimizer_price=optimizer_price,
-        memory=Workspace(workspace, settings.memory.embedder or None),
+        memory=memory,
         journal=journal,
         ledger=ledger,
-        optimizer=optimizer,
+        optimizer=proposer,
         calls=Calls(run, journal, ledger, retries=settings.models.retries),
         say=say,
+        given=parts,
     )
+    try:
+        shop.own_memory = open_memory(settings, workspace, parts.memory, domain.name, memory)
+    except BaseException:
+        shop.close()
+        raise
     journal.add("start", run=run, pid=os.getpid(), model=model.name, sandbox=rung.name, domain=domain.name)
     return shop
+
+
+def _same_parts(journal: Journal, **parts: str) -> None:
+    """A run goes on with the parts it began with: a class found by name may make another object than a script did."""
+    first = next(journal.records("start"), None)
+    for kind, name in parts.items() if first else ():
+        if first and first.get(kind, name) != name:
+            raise BadInput(
+                f"{paths.short(journal.folder)} was begun with the {kind} {first[kind]}, and this is {name}",
+                fix=f"go on with the {kind} it was begun with, or give another folder with --out",
+                code="another-run",
+            )
 
 
 def load_run(folder: Path) -> Settings:

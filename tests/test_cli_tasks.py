@@ -34,7 +34,7 @@ class Goldless:
     """Cannot say what is right."""
 
     name = "goldless"
-    tasks = Toy.tasks
+    tasks, prepare, collect, grade = Toy.tasks, Toy.prepare, Toy.collect, Toy.grade
 
 
 class FromFile(Toy):

@@ -42,7 +42,8 @@ def test_a_hosted_model_is_found_without_importing_litellm(monkeypatch: pytest.M
 
 
 def test_a_strangers_model_is_found_by_module_and_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "theirs_here.py").write_text("class Theirs:\n    name = 'theirs'\n    price = None\n")
+    text = "class Theirs:\n    name = 'theirs'\n    price = None\n    def reply(self, messages, call, **params): ...\n"
+    (tmp_path / "theirs_here.py").write_text(text + "    def close(self): ...\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     model = open_model("theirs_here:Theirs", price=Price(tokens_in=1, tokens_out=2), jobs=3)
     assert model.name == "theirs"

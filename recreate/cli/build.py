@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 
 from recreate.cli.options import Json, with_settings
 from recreate.cli.out import emit, say, show
-from recreate.errors import BadInput, Interrupted, OutOfBudget
+from recreate.errors import BadInput, OutOfBudget
 from recreate.paths import short as here
 from recreate.paths import workspace
 from recreate.settings import Settings
@@ -26,7 +25,7 @@ BUILD = (
     "domain", "model", "models.optimizer", "optimizer", "without", "best_of", "review", "study.steps", "study.tokens",
     "study.usd", "study.rehearsals", "study.tools", "budget", "rounds", "train", "validation", "repeats", "jobs",
     "seed", "out", "scaffold", "sandbox", "price", "batch", "models.optimizer_price", "models.threads",
-    "models.timeout", "models.retries", "gate.alpha", "memory.embedder",
+    "models.timeout", "models.retries", "gate.alpha", "memory.embedder", "memory.recall",
 )  # fmt: skip
 RUN = ("domain", "model", "budget", "jobs", "out", "sandbox", "price", "models.threads", "models.timeout")
 
@@ -243,39 +242,25 @@ def _build(
 def opened(settings: Settings, where: Path, folder: Path, *, resume: bool = False) -> Iterator[Any]:
     """A workshop with its screen; Ctrl-C and SIGTERM stop it cleanly, a second Ctrl-C at once."""
     from recreate.cli.screen import Screen
+    from recreate.sdk import models_of, stopping
     from recreate.workshop import open_workshop
 
     screen = Screen()
     shop = open_workshop(settings, where, folder, say=screen, resume=resume)
     screen.ledger = shop.ledger
     try:
-        for model in dict.fromkeys((shop.model, shop.optimizer_model)):
+        for model in models_of(shop):
             ready(model)
     except BaseException:
         shop.close()
         raise
     with screen:
-
-        def stop(number: int, frame: object) -> None:
-            if shop.calls.stop.is_set():
-                raise KeyboardInterrupt
-            shop.calls.stop.set()
-            screen.line("stopping: the calls in flight are waited for; Ctrl-C again stops at once")
-
-        main = threading.current_thread() is threading.main_thread()
-        old = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)} if main else {}
         try:
-            yield shop
-        except Interrupted:
-            raise Interrupted(
-                f"stopped after {shop.ledger.attempts} attempts; all that ended is on disk",
-                fix=f"recreate resume {here(folder)}",
-            ) from None
+            with stopping(shop, f"recreate resume {here(folder)}", (signal.SIGINT, signal.SIGTERM), screen.line):
+                yield shop
         except OutOfBudget as e:
             raise OutOfBudget(e.message, fix=f"recreate resume {here(folder)} --budget MORE goes on") from None
         finally:
-            for number, handler in old.items():
-                signal.signal(number, handler)
             shop.close()
 
 

@@ -206,19 +206,19 @@ def grade(
 
 def open_domain(name: str, data: Path | None = None, repos: Path | None = None) -> Any:
     """The domain by name, given what it takes of: the workspace, --data, --repos."""
-    from recreate.plug import find
+    from recreate.fits import fit
+    from recreate.plug import find, made
 
     if data is not None and not data.exists():
         raise BadInput(f"there is no {data}", fix="name a file or folder of tasks", code="no-tasks-file")
     if repos is not None and not repos.is_dir():
         raise BadInput(f"{repos} is not a folder", fix="name a folder of repositories", code="no-repos")
-    part = find("domain", name)
-    takes = inspect.signature(part).parameters
+    takes = inspect.signature(find("domain", name)).parameters
     offered = {"workspace": workspace(), "data": data, "repos": repos}
     for flag, value in (("data", data), ("repos", repos)):
         if value is not None and flag not in takes:
             raise BadInput(f"the domain {name} takes no --{flag}", fix="leave it out", code="usage")
-    return part(**{k: v for k, v in offered.items() if k in takes and v is not None})
+    return fit("domain", made("domain", name, **{k: v for k, v in offered.items() if k in takes and v is not None}))
 
 
 def _rung(name: str) -> Any:

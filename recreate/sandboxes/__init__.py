@@ -15,10 +15,11 @@ from functools import cache
 
 from recreate import plug
 from recreate.errors import BadInput
+from recreate.fits import fit
 from recreate.ports import Rung
 
 LADDER = ("bwrap", "unshare")
-_lock = threading.Lock()
+_lock = threading.RLock()  # a rung that wraps another chooses that one while it is probed
 
 __all__ = ["LADDER", "choose", "survey"]
 
@@ -31,7 +32,7 @@ def choose(name: str | None = None) -> Rung:
     """
     name = name or os.environ.get("RECREATE_SANDBOX") or None
     if name:
-        rung: Rung = plug.find("sandbox", name)()
+        rung: Rung = fit("sandbox", plug.made("sandbox", name))
         if why := _probed(name):
             raise BadInput(f"the sandbox {name} does not work here: {why}", fix=_FIX, code="no-sandbox")
         return rung
@@ -65,5 +66,5 @@ def _probed(name: str) -> str:
 
 @cache
 def _probe(name: str) -> str:
-    rung: Rung = plug.find("sandbox", name)()
+    rung: Rung = fit("sandbox", plug.made("sandbox", name))
     return rung.probe()

@@ -1,0 +1,98 @@
+"""Parts for recreate from a package of its own: `fruit`, `grader-says` and `monkey`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from recreate import (
+    Call,
+    Edit,
+    Evidence,
+    Experience,
+    Grade,
+    Materials,
+    Message,
+    Price,
+    Reply,
+    Rung,
+    Sandbox,
+    Scaffold,
+    Split,
+    Task,
+    Trace,
+)
+
+FRUIT = ("apple", "fig", "kiwi", "lemon", "mango", "melon", "olive", "peach", "pear", "plum")
+WAY = {"train": "Name", "validation": "Say", "test": "Spell"}
+
+
+class Fruit:
+    """Write a fruit to fruit.txt, in capitals: which no task says, and the grader does."""
+
+    name = "fruit"
+
+    def tasks(self, split: Split | None = None) -> Sequence[Task]:
+        splits: tuple[Split, ...] = ("train", "validation", "test")
+        return [_task(each, fruit) for each in splits if split in (None, each) for fruit in FRUIT]
+
+    def prepare(self, task: Task, rung: Rung) -> Sandbox:
+        return rung.open()
+
+    def collect(self, task: Task, box: Sandbox) -> str:
+        return box.run("cat fruit.txt 2>/dev/null").text.strip()
+
+    def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
+        right = trace.answer == self.gold(task)
+        return Grade(score=float(right), passed=right, evidence="right" if right else "A fruit is written in capitals.")
+
+    def gold(self, task: Task) -> str:
+        return str(task.facts["fruit"]).upper()
+
+
+def _task(split: Split, fruit: str) -> Task:
+    return Task(
+        id=f"fruit:{split}:{fruit}",
+        domain="fruit",
+        prompt=f"{WAY[split]} the fruit {fruit} in fruit.txt.",
+        split=split,
+        group=f"{split} {fruit}",
+        facts={"fruit": fruit},
+    )
+
+
+class GraderSays:
+    """What the grader said of the first failure becomes a lesson, as it stands."""
+
+    def __init__(self, materials: Materials) -> None:
+        self.materials = materials
+
+    def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> list[Edit]:
+        failed = next((e for e in experiences if not e.grade.passed), None)
+        if failed is None:
+            return []
+        cited = Evidence(experience=failed.id, step=len(failed.trace.steps) - 1)
+        text = f"# The grader says\n\n{failed.grade.evidence}\n"
+        return [Edit(path="memory/grader-says.md", new=text, reason="the grader says so", evidence=(cited,))]
+
+
+class Monkey:
+    """Writes the fruit that it reads, and heeds what it was taught of capitals. `monkey` or `monkey:NAME`."""
+
+    price: Price | None = Price()
+
+    def __init__(self, nick: str = "") -> None:
+        self.name = f"monkey:{nick}" if nick else "monkey"
+
+    def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
+        found = re.search(r"the fruit (\w+)", messages[-1]["content"])
+        fruit = found[1] if found else ""
+        if "in capitals" in messages[0]["content"]:
+            fruit = fruit.upper()
+        text = f"```bash\necho {fruit} > fruit.txt\n```" if found else "```bash\nsubmit\n```"
+        asked = sum(len(m["content"]) for m in messages)
+        return Reply(text=text, model=self.name, tokens_in=asked // 4, tokens_out=len(text) // 4)
+
+    def close(self) -> None:
+        """Nothing is open."""
