@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -90,8 +91,7 @@ def _templates(scaffold: Scaffold, agent: Agent | None, prompt_chars: int) -> It
             continue
         source = scaffold.source(template)
         try:
-            tree = parse_template(source)
-            undeclared = meta.find_undeclared_variables(tree) - OWN_NAMES
+            tree, undeclared = _read(source)
         except TemplateSyntaxError as e:
             yield Fault(file=file, line=e.lineno, message=e.message or "is not a template")
             continue
@@ -122,7 +122,17 @@ def _templates(scaffold: Scaffold, agent: Agent | None, prompt_chars: int) -> It
         yield Fault(file="system.md", line=1, message=message)
 
 
-def _strange(file: str, tree: nodes.Template, undeclared: set[str], example: Mapping[str, Any]) -> Iterator[Fault]:
+@lru_cache(maxsize=64)
+def _read(source: str) -> tuple[nodes.Template, frozenset[str]]:
+    """(the syntax tree, the names it does not declare). Raises as parsing does.
+
+    An optimizer checks after each of its edits, and an edit touches one file: the others were read before.
+    """
+    tree = parse_template(source)
+    return tree, frozenset(meta.find_undeclared_variables(tree)) - OWN_NAMES
+
+
+def _strange(file: str, tree: nodes.Template, undeclared: Set[str], example: Mapping[str, Any]) -> Iterator[Fault]:
     """Variables, and fields of them, that the template does not have: in branches not taken today as well."""
     lines: dict[str, int] = {}
     assigned = set()

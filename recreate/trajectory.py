@@ -14,7 +14,8 @@ from recreate.types import Experience, Record, Step, Trace
 
 MOST = 6
 """Names one cell of a row holds."""
-_ACTION_CHARS = 20_000
+_ACTION_CHARS = 8_000
+"""So much of an action is searched for names, here-documents cut out of it first."""
 _HEAD_CHARS = 2_000
 _PATH = re.compile(r"(?<![\w./-])/?(?:[\w.-]+/)*[\w-]+\.[A-Za-z]\w{0,7}\b(?![\w/(])|(?<![\w./-])/?(?:[\w.-]+/)+[\w-]+")
 _EDITED = re.compile(
@@ -27,7 +28,9 @@ _EDITED = re.compile(
     r"|^(?:\+\+\+|---)\s+[ab]/(?P<diff>\S+)",
     re.MULTILINE,
 )
-_COMMAND = re.compile(r"(?:^|[;|&\n]|&&|\|\|)\s*(?:\w+=\S*\s+)*((?:\./)?[A-Za-z_][\w./+-]*)")
+# possessive, and held between separators: an action of ten thousand blank lines costs no more than another
+_COMMAND = re.compile(r"(?:^|[;|&\n])[ \t]*+(?:\w++=[^\s;|&]*+[ \t]++)*+((?:\./)?[A-Za-z_][\w./+-]*+)")
+_HEREDOC = re.compile(r"<<-?[ \t]*+(['\"]?)(\w++)\1[^\n]*+\n")
 _ERROR = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception)\b")
 _COUNT = re.compile(r"\b(\d+) (passed|failed|errors?|skipped)\b")
 _TEST = re.compile(r"(?:FAILED|ERROR) (\S+::\S+)")
@@ -87,8 +90,11 @@ def differ(a: Experience, b: Experience) -> str:
 
 def _row(step: Step) -> Row:
     # a reply that a tool of the scaffold took whole is no shell: its words are not commands
-    action = step.action[:_ACTION_CHARS] if step.action != step.reply or step.kind == "before" else ""
-    edited = _edited(action)
+    done = step.action if step.action != step.reply or step.kind == "before" else ""
+    bare = _without_heredocs(done)[:_ACTION_CHARS]
+    action = done[:_ACTION_CHARS]
+    # Python in a here-document may write files itself
+    edited = _edited(action if not bare or "open(" in action or "write_" in action else bare)
     seen = _distinct(p for p in _paths(action) if p not in edited)
     if not action or len(seen) + len(edited) == 0:
         seen = _distinct(_paths(step.output[:_HEAD_CHARS]))
@@ -97,7 +103,7 @@ def _row(step: Step) -> Row:
         sample=step.sample,
         kind=step.kind,
         status=step.status,
-        commands=(action,) if step.kind == "before" else _commands(action),
+        commands=(action,) if step.kind == "before" else _commands(bare),
         seen=seen,
         edited=edited,
         errors=_distinct(_errors(step.output)),
@@ -126,31 +132,31 @@ def _line(row: Row) -> str:
     return " | ".join([*parts, f"{row.chars} characters"])
 
 
-def _commands(action: str) -> tuple[str, ...]:
+def _commands(bare: str) -> tuple[str, ...]:
     """The programs that a shell action starts; of code, nothing."""
-    found = (m[1].rpartition("/")[2] for m in _COMMAND.finditer(_without_heredocs(action)))
+    found = (m[1].rpartition("/")[2] for m in _COMMAND.finditer(bare))
     return _distinct(name for name in found if name not in _SHELL)
 
 
 def _without_heredocs(action: str) -> str:
-    """What a here-document holds is no command."""
-    return re.sub(r"<<-?\s*(['\"]?)(\w+)\1[^\n]*\n.*?(?:^\2$|\Z)", "\n", action, flags=re.DOTALL | re.MULTILINE)
+    """The action without what its here-documents hold, which is no command."""
+    kept, at = [], 0
+    while found := _HEREDOC.search(action, at):
+        kept += [action[at : found.start()], "\n"]
+        closing = re.compile(rf"^{found[2]}$", re.MULTILINE).search(action, found.end())
+        at = closing.end() if closing else len(action)
+    return "".join([*kept, action[at:]])
 
 
 def _edited(action: str) -> tuple[str, ...]:
     names: list[str] = []
-    for found in _EDITED.finditer(_redirects(action)):
+    for found in _EDITED.finditer(action):
         kind = found.lastgroup
         if kind in ("sed", "moved"):
             names += [word for word in found[kind].split() if _PATH.fullmatch(word)][-2:]
         elif kind and not found[kind].startswith("/dev/") and not found[kind].isdigit():
             names.append(found[kind])
     return _distinct(names)
-
-
-def _redirects(action: str) -> str:
-    """The action without what here-documents hold, but for Python in them, which may write files itself."""
-    return action if "open(" in action or "write_" in action else _without_heredocs(action) or action
 
 
 def _paths(text: str) -> Iterator[str]:

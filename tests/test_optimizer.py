@@ -125,6 +125,33 @@ def test_an_edit_that_cites_a_step_it_has_not_read_is_sent_back(attempt: Try) ->
     assert all(e.step == 0 for s in tried.studies for edit in s.edits for e in edit.evidence)
 
 
+def test_a_long_step_is_clipped_among_others_and_whole_alone_in_as_many_parts_as_it_takes(attempt: Try) -> None:
+    flood = "```bash\nseq 100000 104000; echo middle; seq 200000 204000; echo w > answer.txt\n```"
+    rows = [{"role": "agent", "step": 0, "text": flood}, {"role": "agent", "text": "```bash\nsubmit\n```"}]
+
+    def study(first: str) -> Acts:
+        said = yield "steps", {"first": 0, "last": 1}
+        assert "[...]" in said
+        assert "\nmiddle\n" not in said
+        whole, part = "", 1
+        while True:
+            said = yield "steps", {"first": 0, "part": part}
+            whole += said.partition("\n")[2]
+            if said.startswith(f"[part {part} of {part}]"):
+                break
+            part += 1
+        assert part > 1
+        assert "\nmiddle\n" in whole
+        said = yield "steps", {"first": 0, "part": part + 1}
+        assert f"has parts 1 to {part}" in said
+        yield "finish", NOTHING
+
+    seed = SEED.files["agent.toml"].replace("observation_chars = 8000", "observation_chars = 100000")
+    seed_ = SEED.model_copy(update={"files": {**SEED.files, "agent.toml": seed}})
+    tried = attempt(study, seed=seed_, rows=rows, train=1)
+    assert [s.ending for s in tried.studies] == ["finished"]
+
+
 def test_no_change_is_an_honest_outcome_and_costs_no_validation(attempt: Try) -> None:
     def study(first: str) -> Acts:
         said = yield "finish", DONE

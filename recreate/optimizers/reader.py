@@ -6,6 +6,7 @@ box as it was left belong to an experience's last step.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ from recreate.types import Evidence, Experience, Step, digest
 STEP_CHARS = 6_000
 WINDOW_CHARS = 22_000
 HIT_CHARS = 500
+LONG = 200
+"""Characters from which on a text that stands in a window already is not told again."""
 
 _OF = text("the id of another experience; left out: the one studied")
 
@@ -54,11 +57,16 @@ class Reader:
                 Tool(
                     "steps",
                     "inspect",
-                    "A window of steps, whole: what the agent was told, said and did, and what came of it. Only steps "
-                    "shown by this can be cited.",
+                    "A window of steps: what the agent was told, said and did, and what came of it. A long step has "
+                    "`[...]` in its middle there; asked for alone it is whole. Only steps shown by this can be cited.",
                     self.steps,
-                    {"first": number("the first step"), "last": number("the last step"), "experience": _OF},
-                    ("last", "experience"),
+                    {
+                        "first": number("the first step"),
+                        "last": number("the last step; left out: `first` alone"),
+                        "part": number("of a step too long for one answer: which part, from 1"),
+                        "experience": _OF,
+                    },
+                    ("last", "part", "experience"),
                 ),
                 Tool(
                     "search",
@@ -137,7 +145,7 @@ class Reader:
         """Steps as evidence. Raises Wrong for one that does not exist or was not read."""
         e = self.find(id)
         last = len(e.trace.steps) - 1
-        if not steps and self.materials.without and "trajectory" in self.materials.without:
+        if not steps and "trajectory" in self.materials.without:
             steps = [last]
         if not steps:
             raise Wrong("an edit cites at least one step that shows the need: give `steps`")
@@ -147,7 +155,8 @@ class Reader:
                 raise Wrong(f"{e.id} has steps 0 to {last}, not {step!r}")
             evidence = Evidence(experience=e.id, step=step)
             if evidence not in self.read:
-                raise Wrong(f"step {step} of {e.id} was not read yet: look at it with `steps` before citing it")
+                how = "`steps`" if "trajectory" not in self.materials.without else "`submission`, which ends it,"
+                raise Wrong(f"step {step} of {e.id} was not read yet: look at it with {how} before citing it")
             found.append(evidence)
         return tuple(dict.fromkeys(found))
 
@@ -162,16 +171,26 @@ class Reader:
         e = self.find(experience)
         return f"{outcome(e)}\ntask: {clip(e.prompt, 1500)}\n\n{tell_index(index(e.trace))}"
 
-    def steps(self, first: int, last: int | None = None, experience: str = "") -> str:
+    def steps(self, first: int, last: int | None = None, part: int = 1, experience: str = "") -> str:
         e = self.find(experience)
         steps = e.trace.steps
         last = first if last is None else last
         if not steps or not 0 <= first < len(steps) or last < first:
             raise Wrong(f"{e.id} has steps 0 to {len(steps) - 1}")
+        if last == first:
+            told = tell_part(steps[first], part)
+            self.read.add(Evidence(experience=e.id, step=steps[first].step))
+            return told
+        return self.window(e, first, last)
+
+    def window(self, e: Experience, first: int, last: int) -> str:
+        """Several steps, as many as one answer holds."""
+        steps = e.trace.steps
         told: list[str] = []
         room = WINDOW_CHARS
+        shown: dict[str, int] = {}
         for step in steps[first : last + 1]:
-            whole = tell_whole(step, STEP_CHARS)
+            whole = tell_whole(step, STEP_CHARS, shown)
             if told and len(whole) > room:
                 told.append(f"[steps {step.step} to {min(last, len(steps) - 1)} were left out: ask for fewer at once]")
                 break
@@ -254,21 +273,49 @@ def outcome(e: Experience) -> str:
     )
 
 
-def tell_whole(step: Step, limit: int) -> str:
-    """One step as it was: each part in at most `limit` characters."""
+def tell_part(step: Step, part: int) -> str:
+    """One step uncut; one that no answer holds is told in parts of WINDOW_CHARS. Raises Wrong for no such part."""
+    whole = tell_whole(step, sys.maxsize)
+    count = -(-len(whole) // WINDOW_CHARS)
+    if not 1 <= part <= count:
+        raise Wrong(f"step {step.step} has parts 1 to {count}")
+    if count == 1:
+        return whole
+    told = whole[(part - 1) * WINDOW_CHARS : part * WINDOW_CHARS]
+    return f"[part {part} of {count}]\n{told}"
+
+
+def tell_whole(step: Step, limit: int, shown: dict[str, int] | None = None) -> str:
+    """One step as it was: each of what was told, said and printed in at most `limit` characters.
+
+    shown: long texts of earlier steps of the same window and where they stand; samples see the same prompt again.
+    """
+    shown = {} if shown is None else shown
     parts = [f"--- step {step.step}" + (f", sample {step.sample}" if step.sample else "")]
     if step.kind == "before":
         parts.append(f"the tool {step.action} ran before the first turn (status {step.status}) and printed:")
-        parts.append(clip(step.output, limit))
+        parts.append(_once(step.output.strip(), step.step, limit, shown))
         return "\n".join(parts)
     if step.observation:
-        parts.append(f"the agent was shown:\n{clip(step.observation, limit)}")
+        parts.append(f"the agent was shown:\n{_once(step.observation, step.step, limit, shown)}")
     parts.append(f"the agent replied:\n{clip(step.reply, limit)}")
     if step.kind == "malformed":
         parts.append(f"which could not be read: {clip(step.output, limit)}")
     elif step.output or step.status is not None:
         parts.append(f"its action ended with status {step.status}:\n{clip(step.output, limit)}")
     return "\n".join(parts)
+
+
+def _once(text: str, step: int, limit: int, shown: dict[str, int]) -> str:
+    """A text, with long ones that stand in the window already replaced by where they do."""
+    if text in shown:
+        return f"[the same as in step {shown[text]}]"
+    whole = text
+    for other, at in shown.items():
+        whole = whole.replace(other, f"[what step {at} shows]")
+    if len(text) >= LONG:
+        shown[text] = step
+    return clip(whole, limit)
 
 
 def tell_hit(hit: Hit) -> str:

@@ -51,6 +51,7 @@ class Talk:
 
     def __post_init__(self) -> None:
         self.by_name = {tool.name: tool for tool in self.tools}
+        self.offered = [tool.native() for tool in self.tools]
 
     @property
     def kinds(self) -> dict[str, int]:
@@ -119,7 +120,7 @@ class Talk:
     def _ask(self, messages: list[Message], turn: int) -> Reply:
         params: dict[str, Any] = {"max_tokens": REPLY_TOKENS}
         if self.native:
-            params["tools"] = [tool.native() for tool in self.tools]
+            params["tools"] = self.offered
         else:
             params["json_schema"] = action_schema(self.tools)
         return self.ask(messages, step=turn, thread=self.thread, **params)

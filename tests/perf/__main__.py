@@ -13,6 +13,7 @@ NAMES = {
     "help": "tests.perf.help",
     "toy-build": "tests.perf.toy_build",
     "memory": "tests.perf.growth",
+    "study": "tests.perf.study",
 }
 
 

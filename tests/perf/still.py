@@ -107,7 +107,7 @@ def agent(steps: int) -> Scaffold:
 
 
 @contextmanager
-def workshop(model: str, jobs: int = 1) -> Iterator[Workshop]:
+def workshop(model: str, jobs: int = 1, **more: Any) -> Iterator[Workshop]:
     """A run in a new workspace, put together as `recreate build` does it: with a price and a cap.
 
     It lies in memory where there is such a place, because what the kernel takes to make a file on a disk depends
@@ -122,6 +122,7 @@ def workshop(model: str, jobs: int = 1) -> Iterator[Workshop]:
             "price": "0.5,1.5",
             "budget": "1000000usd",
             "jobs": jobs,
+            **more,
         }
         shop = open_workshop(load(Path(name), flags, environ={}), Path(name), Path(name) / "runs" / "perf")
         try:
