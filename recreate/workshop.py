@@ -245,9 +245,8 @@ def open_workshop(
     optimizer = parts.optimizer
     if optimizer is None and settings.optimizer:
         optimizer = find("optimizer", settings.optimizer)
-    memory = Workspace(workspace, settings.memory.embedder or None)
-    if parts.embedder is not None:
-        memory = Workspace(workspace, fit("embedder", parts.embedder))
+    embedder = settings.memory.embedder or None if parts.embedder is None else fit("embedder", parts.embedder)
+    memory = Workspace(workspace, embedder, lambda done, total: say("indexing", {"done": done, "total": total}))
     model, price, optimizer_model, optimizer_price, told = open_models(settings, parts)
     if optimizer is None:
         settings = settings.model_copy(update={"optimizer": default_optimizer(optimizer_model)})

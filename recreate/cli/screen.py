@@ -81,6 +81,10 @@ class Screen:
                     f"run folder {short(shop.folder)}; seed {facts['scaffold'].digest}, model {shop.model.name}, "
                     f"sandbox {shop.rung.name}"
                 )
+            case "indexing":
+                done, total = facts["done"], facts["total"]
+                if total >= 20 and (done == total or done % max(1, total // 4) == 0):
+                    self.line(f"indexing memory for search: {done} of {total}")
             case "study":
                 self.line("  " + tell_study(facts["study"]))
             case "build":

@@ -302,7 +302,9 @@ def tell_whole(step: Step, limit: int, shown: dict[str, int] | None = None) -> s
     if step.kind == "malformed":
         parts.append(f"which could not be read: {clip(step.output, limit)}")
     elif step.output or step.status is not None:
-        parts.append(f"its action ended with status {step.status}:\n{clip(step.output, limit)}")
+        parts.append(
+            f"its action ended with status {step.status}:\n{_once(step.output.strip(), step.step, limit, shown)}"
+        )
     return "\n".join(parts)
 
 
