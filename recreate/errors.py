@@ -26,6 +26,8 @@ class RecreateError(Exception):
         self.message = message
         self.fix = fix
         self.code = code or _code(type(self).__name__)
+        if fix:
+            self.add_note(f"fix: {fix}")  # for those who see a traceback: a library's user
 
     def record(self) -> dict[str, dict[str, str]]:
         """The object that `--json` prints."""

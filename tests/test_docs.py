@@ -204,7 +204,7 @@ def typed(page: Path) -> list[str]:
 def fault(words: str) -> str:
     """Why typer does not know this command line, or ''. Its arguments are not looked at."""
     try:
-        tokens = shlex.split(words, comments=True)[1:]
+        tokens = shlex.split(re.split(r"\s{3,}", words)[0], comments=True)[1:]  # what follows a gap is prose
     except ValueError as e:
         return str(e)
     command: Any = typer.main.get_command(app)

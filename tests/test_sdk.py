@@ -405,6 +405,7 @@ def test_a_part_that_does_not_fit_is_named_before_anything_is_spent(
         recreate.build(**{"domain": Toy(), "model": model, **FLAGS, **given, "out": "runs/x"})
     assert (e.value.code, said in e.value.message, page in e.value.fix) == (code, True, True), e.value.message
     assert not (workspace / "runs/x/attempts").exists()
+    assert getattr(e.value, "__notes__", []) == [f"fix: {e.value.fix}"]
 
 
 class Says(Wrapped):
@@ -426,7 +427,7 @@ class GradesTwo(Toy):
 )
 def test_what_a_part_returns_is_looked_at_too(workspace: Path, model: str, given: dict[str, Any], said: str) -> None:
     with pytest.raises(recreate.BadInput, match=said):
-        recreate.run("seed", "toy:train:0", **{"domain": Toy(), "model": model, **given})
+        recreate.run("seed", "toy:train:0", **{"domain": Toy(), "model": model, "price": "0,0", **given})
 
 
 def test_a_module_that_does_not_import_is_the_users_to_mend(
