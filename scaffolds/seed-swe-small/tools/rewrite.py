@@ -20,7 +20,9 @@ def malformed(why):
 
 
 def blocks(reply):
-    found = re.findall(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", reply, re.DOTALL)
+    # a fence closes where it opened: one that stands deeper belongs to a docstring
+    fenced = re.findall(r"^([ \t]*)```(?:python|py)?[ \t]*\n(.*?)(?:^\1```|\Z)", reply, re.DOTALL | re.MULTILINE)
+    found = [text for _, text in fenced]
     return found or ([reply] if re.match(r"\s*(@|def |async def |class )", reply) else [])
 
 
