@@ -91,9 +91,12 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     """
     from recreate import plan as planning
     from recreate.memory import Workspace
+    from recreate.plug import find
     from recreate.sdk import CREATE, default_seed, find_scaffold, fitted
     from recreate.workshop import default_optimizer, open_domain, open_models
 
+    if settings.optimizer:
+        find("optimizer", settings.optimizer)
     domain = open_domain(settings, where)
     settings = fitted(settings, domain)
     model, price, other, other_price, told = open_models(settings)

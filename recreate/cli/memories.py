@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -35,7 +36,8 @@ def recall(
     from recreate.memory import Workspace
 
     words = " ".join(query)
-    memory = Workspace(workspace(), progress=_progress("indexing"))
+    root = workspace()
+    memory = Workspace(root, _embedder(root), _progress("indexing"))
     hits = memory.recall(words, k, _filters(where or []), reader)
     if as_json:
         emit({"query": words, "as": reader, "hits": [hit.model_dump(mode="json") for hit in hits]})
@@ -67,7 +69,15 @@ def rebuild(as_json: Json = False) -> None:
     """
     from recreate.memory import Workspace
 
-    _stats(Workspace(workspace()).rebuild(_progress("reading")), as_json)
+    root = workspace()
+    _stats(Workspace(root, _embedder(root)).rebuild(_progress("reading")), as_json)
+
+
+def _embedder(root: Path) -> str | None:
+    """The embedder that this workspace's settings name: another one would make all vectors anew."""
+    from recreate import settings
+
+    return settings.load(root).memory.embedder or None
 
 
 def _stats(found: dict[str, Any], as_json: bool) -> None:
