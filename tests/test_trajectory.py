@@ -46,6 +46,6 @@ def test_a_window_tells_a_long_text_once() -> None:
     ]
     shown: dict[str, int] = {}
     told = "\n".join(tell_whole(step, 6000, shown) for step in steps)
-    assert told.count("a suspect\n") == 39
+    assert told.count("a suspect") == 40
     assert "[what step 0 shows]" in told
     assert "[the same as in step 1]" in told
