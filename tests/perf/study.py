@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from recreate.batch import Batch
 from recreate.lesson import lesson_file
-from recreate.loop import _Build
 from recreate.optimizers.materials import Materials
+from recreate.optimizers.reader import short, tell_whole
 from recreate.optimizers.study import study
 from recreate.ports import Rung, Sandbox
 from recreate.scaffold import Scaffold
@@ -194,13 +195,14 @@ class Ours:
         self.shop = shop
         self.scaffold = agent(STEPS)
         self.batch = batch(self.scaffold)
-        self.build = _Build(shop, self.scaffold)
         shop.memory.add(self.batch)
         self.studies = 0
 
     def materials(self) -> Materials:
         self.studies += 1
-        return self.build.materials(f"{self.studies:016x}", self.batch)
+        key = f"{self.studies:016x}"
+        lived = Batch(self.shop, key, self.scaffold, self.batch, [], 0, lambda digest: self.scaffold)
+        return lived.materials()
 
     def study(self) -> float:
         """Seconds of CPU."""
@@ -251,7 +253,7 @@ class ThinStudy:
 
     def outcome(self, e: Experience) -> str:
         passed = "PASSED" if e.grade.passed else f"FAILED (score {e.grade.score:g})"
-        return f"experience {e.id}: {passed}, ended by submitted after {len(e.trace.steps)} steps; task {e.task}"
+        return f"experience {e.id}: {passed}, ended by submitted after {len(e.trace.steps)} steps; task {short(e.task)}"
 
     def index(self, experience: str = "") -> str:
         e = self.batch.get(experience, self.own)
@@ -259,11 +261,9 @@ class ThinStudy:
 
     def steps(self, first: int, last: int, experience: str = "") -> str:
         told, room = [], 22_000
+        shown: dict[str, int] = {}
         for step in self.batch.get(experience, self.own).trace.steps[first : last + 1]:
-            whole = (
-                f"--- step {step.step}\nthe agent was shown:\n{step.observation.strip()}\nthe agent replied:\n"
-                f"{step.reply.strip()}\nits action ended with status {step.status}:\n{step.output.strip()}"
-            )
+            whole = tell_whole(step, 6_000, shown)
             if len(whole) > room:
                 break
             room -= len(whole)
@@ -302,7 +302,7 @@ class ThinStudy:
                 if all(word in folded for word in words) and len(hits) < k:
                     at = max(0, folded.find(words[0]) - 150)
                     shown = _cut(text[at : at + 500].strip(), 500)
-                    hits.append(f"experience {e['id']}{where} ({grain} {passed}, task {e['task']})\n{shown}")
+                    hits.append(f"experience {e['id']}{where} ({grain} {passed}, task {short(e['task'])})\n{shown}")
             if len(hits) >= k:
                 break
         return "\n\n".join(hits)
