@@ -99,6 +99,7 @@ def test_it_investigates_and_what_helps_on_held_out_tasks_is_kept(attempt: Try) 
     assert [x.body for x in tried.built.scaffold.lessons] == [LESSON]
     assert len(tried.built.scaffold.lessons[0].born_of) == 2
     assert {e.experience for e in tried.built.revisions[0].edits[0].evidence} == {s.experience for s in tried.studies}
+    assert next(s for s in tried.all if s.kind == "distil").edits == tried.built.revisions[0].edits
     assert [s.kinds for s in tried.studies] == [{"inspect": 3, "edit": 1, "decide": 1}] * 2
     assert tried.studies[0].cause == "knowledge"
 

@@ -98,7 +98,7 @@ class Screen:
             case "candidate":
                 self.line("a candidate is judged on validation:")
                 for edit in facts["edits"]:
-                    self.line(f"  {edit.path}: {edit.reason or edit.new[:80]!r}")
+                    self.line(f"  {edit.path}: {edit.reason or repr(edit.new[:80])}")
             case "revision":
                 revision = facts["revision"]
                 self.line(f"{'KEPT' if revision.kept else 'dropped'}: {say_verdict(revision.verdict)}")

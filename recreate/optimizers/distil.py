@@ -162,6 +162,7 @@ def distil(materials: Materials, parent: Scaffold, studies: Sequence[Study], bat
                 f"nothing was decided on {', '.join(ideas.left)}: take, merge or reject them. What is open at the "
                 "next `finish` is taken as it is."
             )
+        take_left(materials, ideas, draft)
         told.update(summary=summary, rejected=tuple((name, why) for name, why in ideas.rejected.items()))
         talk.done = True
         return "handed in"
@@ -214,7 +215,6 @@ def distil(materials: Materials, parent: Scaffold, studies: Sequence[Study], bat
         return merged(materials, parent, studies)
     for name_, why in done.rejected:
         materials.note(f"rejected: idea {name_} ({ideas.edits[name_].path}): {why}")
-    take_left(materials, ideas, draft)
     return draft.edits
 
 
