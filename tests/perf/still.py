@@ -86,7 +86,7 @@ class Still:
                 split="train",
                 group=f"g{n}",
             )
-            for n in range(TASKS)
+            for n in range(TASKS if split in (None, "train") else 0)
         ]
 
     def prepare(self, task: Task, rung: Rung) -> Sandbox:
