@@ -67,8 +67,9 @@ class Boxes:
                         "arguments": text("the rest of the command line"),
                         "stdin": text("what it reads"),
                         "where": where,
+                        "experience": of,
                     },
-                    ("arguments", "stdin", "where"),
+                    ("arguments", "stdin", "where", "experience"),
                 )
             )
         return found
@@ -80,12 +81,14 @@ class Boxes:
         told, box = self.environment(e, where)
         return told + self._shell(box, command)
 
-    def try_tool(self, name: str, arguments: str = "", stdin: str = "", where: str = "end") -> str:
+    def try_tool(
+        self, name: str, arguments: str = "", stdin: str = "", where: str = "end", experience: str = ""
+    ) -> str:
         tools: Mapping[str, str] = self.draft.current.tools
         if name not in tools:
             raise Wrong(f"there is no tool {name!r}; there are: {', '.join(tools) or 'none'}")
-        if self.reader.subject is not None and self.inside:
-            told, box = self.environment(self.reader.subject, where)
+        if self.inside and (experience or self.reader.subject is not None):
+            told, box = self.environment(self.reader.find(experience), where)
             return told + self._shell(box, f"{name} {arguments}", stdin)
         if ("", "") not in self.open:
             assert self.materials.empty is not None
