@@ -200,7 +200,11 @@ class Terminal:
 
     def end(self) -> tuple[int, str]:
         """(exit code, the rest of what was printed)."""
+        end = time.monotonic() + 60
         while True:
+            assert time.monotonic() < end, self.seen
+            if not select.select([self.fd], [], [], 1)[0]:
+                continue
             try:
                 data = os.read(self.fd, 65536)
             except OSError:

@@ -114,7 +114,7 @@ def at_terminal(shop: Any, first: Reviewer | None = None) -> Reviewer | None:
     """Who is asked: `first`, then the person at the terminal. None when there is neither."""
     person = None
     if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
-        person = Terminal(shop.folder, shop.workspace)
+        person = Terminal(shop.folder, shop.workspace, shop.calls.stop.is_set)
     if first is None or person is None:
         return first or person
     return lambda *offer: first(*offer) or person(*offer)
@@ -123,20 +123,21 @@ def at_terminal(shop: Any, first: Reviewer | None = None) -> Reviewer | None:
 class Terminal:
     """Asks on the terminal. Words go to stderr: stdout is for the result."""
 
-    def __init__(self, folder: Path, where: Path) -> None:
+    def __init__(self, folder: Path, where: Path, stopped: Callable[[], bool] = lambda: False) -> None:
         self.folder = folder
         self.where = where
+        self.stopped = stopped
 
     def __call__(self, revision: Any, parent: Any, child: Any) -> Review | None:
         say(told(revision, parent, child, self.folder, self.where, True))
         while True:
-            answer = ask("\n[a]ccept, [e]dit, [r]eject WHY, [l]ater? ")
+            answer = self.ask("\n[a]ccept, [e]dit, [r]eject WHY, [l]ater? ")
             word, _, rest = (answer or "later").strip().partition(" ")
             match word.lower():
                 case "a" | "accept":
                     return Review(decision="accept")
                 case "r" | "reject":
-                    reason = rest.strip() or (ask("why? the optimizer reads it: ") or "").strip()
+                    reason = rest.strip() or (self.ask("why? the optimizer reads it: ") or "").strip()
                     if reason:
                         return Review(decision="reject", reason=reason)
                 case "e" | "edit":
@@ -159,21 +160,23 @@ class Terminal:
                 return
             except (OSError, ValueError) as e:
                 say(f"{editor} cannot be started: {e}")
-        ask(f"the candidate's files lie in {here(place)}; edit them there, then press Enter ")
+        self.ask(f"the candidate's files lie in {here(place)}; edit them there, then press Enter ")
 
+    def ask(self, text: str) -> str | None:
+        """A line from the terminal; None at its end (Ctrl-D). Ctrl-C interrupts at once: nothing is in flight."""
+        from recreate.errors import Interrupted
 
-def ask(text: str) -> str | None:
-    """A line from the terminal; None at its end (Ctrl-D). Ctrl-C interrupts at once: nothing is in flight."""
-    from recreate.errors import Interrupted
-
-    print(text, file=sys.stderr, end="", flush=True)
-    with _at_ctrl_c(signal.default_int_handler):
-        try:
-            line = sys.stdin.readline()
-        except KeyboardInterrupt:
-            say()
-            raise Interrupted("interrupted") from None
-    return line if line else None
+        # taken over before anything is printed: who answers the prompt with Ctrl-C must not be too quick for us
+        with _at_ctrl_c(signal.default_int_handler):
+            try:
+                if self.stopped():
+                    raise KeyboardInterrupt
+                print(text, file=sys.stderr, end="", flush=True)
+                line = sys.stdin.readline()
+            except KeyboardInterrupt:
+                say()
+                raise Interrupted("interrupted") from None
+        return line if line else None
 
 
 @contextmanager
