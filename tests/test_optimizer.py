@@ -610,3 +610,53 @@ def test_the_report_tells_what_was_studied_and_how_much_of_it_was_inspection(att
     text = report(tried.run, tried.built)
     assert "knowledge, 1 edit; 5 actions (60% inspection)" in text
     assert "The mark was missing." in text
+
+
+def test_the_agent_rehearses_a_train_task_with_the_edit_before_validation_is_paid(attempt: Try) -> None:
+    def study(first: str) -> Acts:
+        yield "steps", {"first": 0}
+        said = yield "rehearse", {}
+        assert "there is no edit to rehearse" in said
+        yield lesson()
+        said = yield "rehearse", {}
+        assert "PASSED" in said
+        assert "[1 rehearsals are left]" in said
+        made = re.findall(r"experience ([0-9a-f]{16})", said)[0]
+        said = yield "steps", {"first": 0, "experience": made}
+        assert "!' > answer.txt" in said
+        yield "rehearse", {}
+        said = yield "rehearse", {}
+        assert "no rehearsal is left" in said
+        yield "finish", DONE
+
+    tried = attempt(study, train=1)
+    assert [s.ending for s in tried.studies] == ["finished"]
+    assert tried.studies[0].kinds["try"] == 4
+    lived = [r for r in tried.run.records("experience") if r["split"] == "train"]
+    assert [r["passed"] for r in lived] == [False, True]
+    assert tried.run.spend().attempts == 2 + 2 * 8
+
+
+def test_a_budget_without_attempts_to_spare_rehearses_nothing_and_still_judges(attempt: Try) -> None:
+    def study(first: str) -> Acts:
+        yield "steps", {"first": 0}
+        yield lesson()
+        said = yield "rehearse", {}
+        assert "cannot be rehearsed" in said
+        yield "finish", DONE
+
+    tried = attempt(study, train=1, budget=["17attempts"])
+    assert [r.kept for r in tried.built.revisions] == [True]
+
+
+def test_an_environment_keeps_what_was_done_to_it_until_it_is_made_anew(attempt: Try) -> None:
+    def study(first: str) -> Acts:
+        yield "run", {"command": "echo x > mine.txt"}
+        said = yield "run", {"command": "ls"}
+        assert "mine.txt" in said
+        said = yield "run", {"command": "ls", "fresh": True}
+        assert "mine.txt" not in said
+        assert "was rebuilt" in said
+        yield "finish", NOTHING
+
+    assert [s.ending for s in attempt(study, train=1).studies] == ["finished"]
