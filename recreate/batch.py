@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from recreate import scaffold as scaffolds
@@ -15,7 +16,7 @@ from recreate.leak import leaks
 from recreate.optimizers.materials import Materials
 from recreate.ports import Hit, Sandbox
 from recreate.scaffold import BadEdit, Scaffold
-from recreate.types import Call, Edit, Experience, Message, Reply, Revision, digest
+from recreate.types import Call, Edit, Experience, Message, Reply, Revision, Task, digest
 from recreate.workshop import Workshop
 
 
@@ -75,14 +76,23 @@ class Batch:
             limits=settings.study,
             best_of=settings.best_of,
             jobs=settings.jobs,
-            native=settings.study.tools == "native"
-            or (settings.study.tools == "auto" and bool(getattr(self.shop.optimizer_model, "native_tools", False))),
+            native=self.native,
             key=key,
             folder=self.shop.folder / "studies",
             domain=self.shop.domain.name,
             note=lambda text: self.shop.say("note", {"text": text}),
             studied=lambda study: self.shop.say("study", {"study": study}),
         )
+
+    def native(self) -> bool:
+        """Whether tools are called in the endpoint's own way: as `study.tools` says, else what the model can."""
+        asked = self.shop.settings.study.tools
+        return asked == "native" or (asked == "auto" and getattr(self.shop.optimizer_model, "native_tools", False))
+
+    @cached_property
+    def train(self) -> dict[str, Task]:
+        """The domain's train tasks by id; asked for once, since every edit is checked against them."""
+        return {task.id: task for task in self.shop.domain.tasks("train")}
 
     def find(self, id: str) -> Experience | None:
         """A train experience: of the batch, rehearsed in this proposal, or of memory."""
@@ -112,7 +122,7 @@ class Batch:
                 why = f"a person {tried.review}" if tried.review else "did not help"
                 return [f"{edit.path}: exactly this was tried before and {why}; propose something else"]
         seen = {e.task for e in experiences.values()}
-        tasks = [t for t in self.shop.domain.tasks("train") if t.id in seen]
+        tasks = [self.train[id] for id in sorted(seen & self.train.keys())]
         # what was handed in names the places of one task; whole traces are left out, since what the environment says
         # (a command, a format) is just what there is to learn
         return broken or leaks(edits, scaffold, tasks, [e.trace.answer for e in experiences.values()])
@@ -131,8 +141,8 @@ class Batch:
 
     def reopen(self, experience: Experience, done: bool) -> tuple[Sandbox, str]:
         """The box of an experience: as it was given, or with the agent's actions done again."""
-        task = next((t for t in self.shop.domain.tasks() if t.id == experience.task), None)
-        if task is None or task.split != "train":
+        task = self.train.get(experience.task)
+        if task is None:
             raise BadInput(f"the task of {experience.id} is not here any more", fix="read its steps instead")
         try:
             scaffold, other = self.scaffold_of(experience.digest), ""
@@ -153,7 +163,7 @@ class Batch:
 
         It comes into memory when the proposal is made: until then a search must find what it found before.
         """
-        task = next((t for t in self.shop.domain.tasks("train") if t.id == experience.task), None)
+        task = self.train.get(experience.task)
         if task is None:
             return None
         try:
@@ -168,8 +178,7 @@ class Batch:
 
     def measure(self, child: Scaffold) -> float:
         """The mean score of a candidate on the train tasks of a batch."""
-        tasks = {t.id: t for t in self.shop.domain.tasks("train")}
-        chosen = [tasks[id] for id in dict.fromkeys(e.task for e in self.lived.values()) if id in tasks]
+        chosen = [self.train[id] for id in dict.fromkeys(e.task for e in self.lived.values()) if id in self.train]
         self.shop.ledger.afford(len(chosen) + self.judging)
         held = [s.score for s in gather(self.shop, child, chosen, phase="select") if s.score is not None]
         return sum(held) / len(held) if held else 0.0

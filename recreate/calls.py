@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from recreate.errors import BadInput, Fault, Interrupted, Transient
+from recreate.errors import BadInput, Fault, Interrupted, RecreateError, Transient
 from recreate.journal import Journal, encode
 from recreate.ledger import Ledger
 from recreate.models.chat import content
@@ -67,7 +67,7 @@ class Calls:
         self.ledger.reserve(call, bound_in + bound_out, price.usd(bound_in, bound_out))
         try:
             reply = self._try(model, messages, call, params)
-        except BaseException:
+        except RecreateError:  # of anything else nobody knows whether it was paid: it stays charged at its bound
             self.ledger.release(call)
             raise
         usd = price.usd(reply.tokens_in, reply.tokens_out) or reply.usd

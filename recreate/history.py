@@ -225,7 +225,8 @@ def describe(revision: Revision) -> str:
         lines.append(f"- {edit.path} ({edit.origin}): {' '.join(edit.reason.split()) or 'no reason given'}")
         if edit.evidence:
             lines.append("  seen in " + ", ".join(f"{e.experience} step {e.step}" for e in edit.evidence))
-    lines += ["", score_line(revision), *(f"Fault: {' '.join(fault.split())}" for fault in revision.faults), ""]
+    said = [f"Review: {' '.join(revision.review.split())}"] if revision.review else []
+    lines += ["", score_line(revision), *said, *(f"Fault: {' '.join(fault.split())}" for fault in revision.faults), ""]
     short = [edit.model_copy(update={"old": "", "new": ""}) for edit in revision.edits]
     lines.append(f"Recreate-Revision: {revision.model_copy(update={'edits': tuple(short)}).model_dump_json()}")
     return "\n".join(lines)

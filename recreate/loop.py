@@ -24,7 +24,7 @@ from recreate.batch import Batch
 from recreate.check import check
 from recreate.errors import BadInput, OutOfBudget
 from recreate.gather import Score, gather, read_experience
-from recreate.history import History
+from recreate.history import History, describe
 from recreate.judge import MIN_TASKS, alone, judge, unjudged
 from recreate.leak import leaks
 from recreate.optimizers.create import create as write_seed
@@ -312,7 +312,7 @@ class _Build:
         """A revision's end, in the history and in the journal; once, however often a killed node runs again."""
         if any(r.id == revision.id for r in self.revisions):
             return
-        self.history.commit(self.scaffold(revision.id), revision.parent, revision.kept, message(revision))
+        self.history.commit(self.scaffold(revision.id), revision.parent, revision.kept, describe(revision))
         self.shop.journal.add("revision", revision=revision.model_dump(mode="json"))
         self.revisions.append(revision)
         self.shop.say("revision", {"revision": revision})
@@ -363,26 +363,6 @@ class _Build:
 
     def experience(self, id: str) -> Experience | None:
         return read_experience(self.shop.folder / "attempts" / id)
-
-
-def message(revision: Revision) -> str:
-    """The commit message of a revision: outcome, reasons, evidence, score."""
-    verdict = revision.verdict
-    files = ", ".join(dict.fromkeys(e.path for e in revision.edits))
-    lines = [f"{'Keep' if revision.kept else 'Drop'} {files}: {verdict.verdict}", ""]
-    if revision.review:
-        lines += [f"A person's word: {revision.review}", ""]
-    if verdict.diff is not None:
-        lines.append(
-            f"validation {verdict.before:.3f} -> {verdict.after:.3f}, difference {verdict.diff:+.3f} "
-            f"[{verdict.lo:+.3f}, {verdict.hi:+.3f}] over {verdict.tasks} tasks x {verdict.repeats}"
-        )
-    if verdict.reason:
-        lines.append(verdict.reason)
-    for edit in revision.edits:
-        cited = ", ".join(f"{e.experience} step {e.step}" for e in edit.evidence)
-        lines += ["", f"{edit.path}: {edit.reason}", f"  evidence: {cited}"]
-    return "\n".join(lines)
 
 
 def _from_experience(edit: Edit) -> Edit:

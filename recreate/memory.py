@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from recreate import documents
-from recreate.catalogue import FILTERS, Catalogue, error_type
+from recreate.catalogue import Catalogue
 from recreate.embedders import default_embedder, named
 from recreate.errors import BadInput
+from recreate.filters import allows, matches, parse
 from recreate.held_out import Held, HeldOut
+from recreate.hits import experience_hit, occurrences, scan
 from recreate.index import Document, Index, Sources
 from recreate.journal import encode
 from recreate.lesson import read_lesson
@@ -33,10 +35,6 @@ from recreate.store import append, fault, locked, make, seal, seal_text
 from recreate.types import SCHEMA, Experience, Lesson, Task, digest
 
 READERS = ("optimizer", "agent", "human")
-GRAINS = ("experience", "step", "lesson")
-KEYS = (*FILTERS, "experience", "grain", "step")
-"""What `filters` may name; `outcome` (passed or failed) is another way to say `passed`."""
-
 IDENTITY = ("id", "schema", "domain", "task", "group", "split", "digest", "run")
 """What redaction leaves alone: a masked id would be another experience."""
 
@@ -125,7 +123,7 @@ class Workspace:
 
     def facts(self, filters: Mapping[str, Any] | None = None, reader: str = "human") -> Iterator[dict[str, Any]]:
         """id and facts of the experiences that match (see KEYS), without reading them: for lists."""
-        where = _parse(filters)
+        where = parse(filters)
         for key in ("grain", "step"):
             where.pop(key, None)
         if "experience" in where:
@@ -162,7 +160,7 @@ class Workspace:
         filters: a name of KEYS -> a value or a list of values, e.g. {"domain": "swe", "grain": "step"}. Raises
         Missing without the extra `memory`, BadInput for an unknown filter or reader.
         """
-        wanted = _parse(filters)
+        wanted = parse(filters)
         if k < 1:
             raise BadInput(f"k is {k}: how many to recall is at least 1", fix="-k 8")
         self.catalogue.refresh()
@@ -192,24 +190,24 @@ class Workspace:
         A plain scan of the files: nothing to install, nothing to keep up to date, no text too long. score counts
         how often the words occur; text is the place where the first one stands. Lessons are searched too.
         """
-        wanted = _parse(filters)
+        wanted = parse(filters)
         words = [w.casefold() for w in text.split()]
         if not words:
             raise BadInput("nothing to search for", fix="recreate traces search WORDS")
         scope = self._scope(reader)
         hits: list[Hit] = []
-        if _allows(wanted, "grain", "experience") or _allows(wanted, "grain", "step"):
+        if allows(wanted, "grain", "experience") or allows(wanted, "grain", "step"):
             rows = self.facts({k: v for k, v in wanted.items() if k not in ("grain", "step", "error")}, reader)
             for row in rows:
                 e = self._get(row["id"], scope)
                 if e is not None:
-                    hits += [h for h in _scan(e, words) if _matches(wanted, h)]
+                    hits += [h for h in scan(e, words) if matches(wanted, h)]
                 if len(hits) >= k:
                     return hits[:k]
         for key, (_, lesson) in self.lessons().items():
             hit = self._lesson_hit(key, lesson, 0.0, scope)
-            count = _count(f"{lesson.title}\n{lesson.body}", words)
-            if hit is not None and count and _matches(wanted, hit):
+            count = occurrences(f"{lesson.title}\n{lesson.body}", words)
+            if hit is not None and count and matches(wanted, hit):
                 hits.append(hit.model_copy(update={"score": float(count)}))
         return hits[:k]
 
@@ -360,8 +358,8 @@ class Workspace:
             if key not in read:
                 read[key] = self._get(key, scope)
             e = read[key]
-            hit = _experience_hit(e, id, score) if e is not None else None
-        return hit if hit is not None and _matches(wanted, hit) else None
+            hit = experience_hit(e, id, score) if e is not None else None
+        return hit if hit is not None and matches(wanted, hit) else None
 
     def _lesson_hit(self, key: str, lesson: Lesson, score: float, scope: _Scope) -> Hit | None:
         """A lesson that cites an experience which the reader may not see is as closed as that experience."""
@@ -418,114 +416,6 @@ def _sealed(e: Experience) -> bytes:
     for name in ("attempt", "task", "scaffold", "model", "ending"):
         plain["trace"][name] = record["trace"][name]
     return seal({"experience": plain})
-
-
-def _parse(filters: Mapping[str, Any] | None) -> dict[str, list[Any]]:
-    """name -> the values it may have. Raises BadInput for a name or a value that cannot be."""
-    parsed: dict[str, list[Any]] = {}
-    for name, value in (filters or {}).items():
-        values = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
-        if name == "outcome":
-            name, values = "passed", [{"passed": True, "failed": False}.get(str(v), v) for v in values]
-        if name not in KEYS:
-            raise BadInput(f"there is no filter {name!r}", fix=f"one of: outcome, {', '.join(KEYS)}")
-        if name == "passed":
-            values = [_truth(v) for v in values]
-        elif name == "step":
-            values = [_number(v) for v in values]
-        else:
-            values = [str(v) for v in values]
-        if name == "grain" and set(values) - set(GRAINS):
-            raise BadInput(f"there is no grain {values}", fix=f"one of: {', '.join(GRAINS)}")
-        if not values:
-            raise BadInput(f"the filter {name!r} allows no value", fix="give one, or leave the filter out")
-        parsed[name] = values
-    return parsed
-
-
-def _truth(value: Any) -> bool:
-    if isinstance(value, bool | int):
-        return bool(value)
-    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if str(value).lower() not in known:
-        raise BadInput(f"passed is true or false, not {value!r}", fix="passed=true or passed=false")
-    return known[str(value).lower()]
-
-
-def _number(value: Any) -> int:
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        raise BadInput(f"a step is a number, not {value!r}", fix="step=3") from None
-
-
-def _allows(wanted: Mapping[str, Sequence[Any]], name: str, value: Any) -> bool:
-    return name not in wanted or value in wanted[name]
-
-
-def _matches(wanted: Mapping[str, Sequence[Any]], hit: Hit) -> bool:
-    """Whether a hit, as its file tells it, is what the filters asked for."""
-    own = {"experience": hit.experience, "grain": hit.grain, "step": hit.step, "split": hit.split}
-    return all(own.get(name, hit.facts.get(name)) in values for name, values in wanted.items())
-
-
-def _experience_hit(e: Experience, id: str, score: float) -> Hit | None:
-    found = documents.text(e, id)
-    if found is None:
-        return None
-    text, step = found
-    output = e.grade.evidence if step is None else e.trace.steps[int(id.rpartition("/")[2])].output
-    facts = {
-        "domain": e.domain,
-        "task": e.task,
-        "group": e.group,
-        "passed": e.grade.passed,
-        "score": e.grade.score,
-        "ending": e.trace.ending,
-        "digest": e.digest,
-        "model": e.trace.model,
-        "run": e.run,
-        "error": error_type(output),
-    }
-    return Hit(
-        id=id,
-        grain="experience" if step is None else "step",
-        score=score,
-        split=e.split,
-        text=text,
-        experience=e.id,
-        step=step,
-        facts=facts,
-    )
-
-
-def _scan(e: Experience, words: Sequence[str]) -> Iterator[Hit]:
-    """The steps that hold all words; the experience itself when its prompt or grade does, or all of it together."""
-    parts = [f"{s.observation}\n{s.reply}\n{s.action}\n{s.output}" for s in e.trace.steps]
-    head = f"{e.id}\n{e.task}\n{e.prompt}\n{e.trace.answer}\n{e.grade.evidence}"
-    found = [(f"{e.id}/{n}", part, _count(part, words)) for n, part in enumerate(parts)]
-    found = [each for each in found if each[2]]
-    count = _count(head, words)
-    if not count and not found:
-        head = "\n".join([head, *parts])
-        count = _count(head, words)
-    for id, part, times in [(e.id, head, count), *found]:
-        hit = _experience_hit(e, id, float(times)) if times else None
-        if hit is not None:
-            yield hit.model_copy(update={"text": _around(part, words[0])})
-
-
-def _around(text: str, word: str) -> str:
-    """The place in the text where the word is first."""
-    at = max(0, text.casefold().find(word) - 150)
-    return text[at : at + 500].strip()
-
-
-def _count(text: str, words: Sequence[str]) -> int:
-    """How often the words occur; 0 unless each does."""
-    text = text.casefold()
-    counts = [text.count(word) for word in words]
-    return sum(counts) if all(counts) else 0
 
 
 def _domain(key: str) -> str:

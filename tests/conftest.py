@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,3 +25,11 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "recreate.toml").write_text("")
     monkeypatch.chdir(folder)
     return folder
+
+
+@pytest.fixture
+def attempt(workspace: Path) -> Any:
+    """A build with an optimizer that acts by rule: `tests.studied.trying`."""
+    from tests.studied import trying
+
+    return trying(workspace)

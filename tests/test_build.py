@@ -110,7 +110,7 @@ def test_the_lineage_is_a_git_repository_with_the_evidence(go: Go) -> None:
         text=True,
         check=True,
     ).stdout
-    assert "Keep memory/" in log
+    assert "Kept (better): The grader wants a mark" in log
     assert built.revisions[0].edits[0].evidence[0].experience in log
     kept = History(run.folder / "scaffold.git").read(built.scaffold.digest)
     assert kept.files == built.scaffold.files

@@ -228,7 +228,7 @@ class Killed(BaseException):
         ("after", "recreate.journal.Journal.add candidate", (ACCEPT,)),
         ("before", "recreate.journal.Journal.add review", (ACCEPT,)),
         ("after", "recreate.journal.Journal.add review", (ACCEPT,)),
-        ("after", "recreate.history.History.commit Keep", (ACCEPT,)),
+        ("after", "recreate.history.History.commit Kept", (ACCEPT,)),
         ("after", "recreate.journal.Journal.add revision", (ACCEPT,)),
         ("after", "recreate.journal.Journal.add revision", (REJECT,)),
         ("after", "recreate.journal.Journal.add review", (reworded, ACCEPT)),

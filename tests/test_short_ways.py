@@ -16,6 +16,7 @@ from recreate import template
 from recreate.errors import Transient
 from recreate.journal import encode
 from recreate.models.openai import OpenAI
+from recreate.models.transcript import Transcript
 from recreate.redact import redact
 from recreate.template import render_text
 from recreate.types import Call
@@ -168,13 +169,13 @@ def test_an_answer_that_ends_early_is_a_fault_that_may_pass() -> None:
 
 
 def test_a_growing_transcript_is_sent_as_it_stands() -> None:
-    model = OpenAI("http://127.0.0.1:1/v1#m")
+    transcript = Transcript()
     messages: list[dict[str, str]] = [{"role": "system", "content": 'a "quoted"\n[line]'}]
     for n in range(4):
         messages.append({"role": "user", "content": f"{n}é\ud83d"})
-        text = bytes(model._encode(messages)) + b'"x":1}'  # type: ignore[arg-type]
+        text = bytes(transcript.encode(messages)) + b'"x":1}'  # type: ignore[arg-type]
         sent = json.loads(text)["messages"]
         assert [m["content"].replace("\ud83d", "?") for m in messages] == [m["content"] for m in sent]
         messages[0] = {"role": "system", "content": f"changed {n}"}
-    again = bytes(model._encode(messages[:1])) + b'"x":1}'  # type: ignore[arg-type]
+    again = bytes(transcript.encode(messages[:1])) + b'"x":1}'  # type: ignore[arg-type]
     assert json.loads(again)["messages"] == messages[:1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 import stat
@@ -74,7 +73,11 @@ def check(
     tasks = _of_split(part, split)
     if task:
         by_id = {t.id: t for t in tasks}
-        tasks = [by_id[t] if t in by_id else _unknown(t, list(by_id)) for t in dict.fromkeys(task)]
+        from recreate.sdk import unknown_task
+
+        for unknown in (t for t in task if t not in by_id):
+            raise unknown_task(unknown, list(by_id))
+        tasks = [by_id[t] for t in dict.fromkeys(task)]
     if not tasks:
         raise BadInput(
             f"{domain} has no {split} tasks to check".replace("  ", " "),
@@ -183,7 +186,11 @@ def grade(
         raise BadInput("give one answer to grade", fix="--patch FILE, --dir DIR or --answer TEXT", code="usage")
     part = open_domain(domain, data)
     by_id = {t.id: t for t in part.tasks()}
-    wanted = by_id[task] if task in by_id else _unknown(task, list(by_id))
+    if task not in by_id:
+        from recreate.sdk import unknown_task
+
+        raise unknown_task(task, list(by_id))
+    wanted = by_id[task]
     if patch is not None:
         text = _read(patch)
     rung = _rung(sandbox)
@@ -242,16 +249,6 @@ def _row(task: Any) -> dict[str, Any]:
     """A task as JSON; what only `tasks check` finds out is null."""
     unproven = dict.fromkeys(("gold", "untouched", "ok", "reason", "seconds"))
     return {"task": task.id, "group": task.group, "split": task.split, "digest": task.digest, **unproven}
-
-
-def _unknown(task: str, known: Sequence[str]) -> Any:
-    """Raises the error for a task id that is not there."""
-    near = difflib.get_close_matches(task, known, 3, 0.3)
-    raise BadInput(
-        f"there is no task {task!r}",
-        fix=f"did you mean {', '.join(near)}?" if near else "recreate tasks list DOMAIN shows them",
-        code="unknown-task",
-    )
 
 
 def _each(tasks: Sequence[Any], work: Any, jobs: int) -> Iterator[Any]:

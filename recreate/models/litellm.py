@@ -56,10 +56,7 @@ class LiteLLM:
     def native_tools(self) -> bool:
         """Whether litellm knows the model to call tools; the first look costs litellm's import."""
         if self._native is None:
-            try:
-                self._native = bool(_litellm().supports_function_calling(self.model))
-            except Exception:  # whatever its tables make of an odd name: a doubt means no
-                self._native = False
+            self._native = bool(_litellm().supports_function_calling(self.model))
         return self._native
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:

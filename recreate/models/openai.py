@@ -10,40 +10,30 @@ import contextlib
 import email.utils
 import errno
 import http.client
-import io
 import json
-import operator
 import os
-import re
 import socket
 import ssl
-import threading
 import time
-import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import from_json
 
 from recreate.errors import BadInput, Fault, Refused, Transient
 from recreate.models.chat import estimate, estimate_reply, no_tools, refuses_tools, too_long, tool_calls
 from recreate.models.price import price_of
+from recreate.models.transcript import Transcript, to_bytes
+from recreate.models.wire import Wires
 from recreate.ports import Price
 from recreate.redact import redact
 from recreate.types import Call, Message, Reply, digest
 
 TIMEOUT_SECONDS = 300.0
-CONNECT_SECONDS = 10.0
 _SENT_ON = ("temperature", "top_p", "max_tokens", "seed", "stop", "logprobs", "top_logprobs", "return_token_ids")
 _FINISHES = ("stop", "length", "tool_calls")
 _KEYS = ("OPENAI_API_KEY", "LLM_API_KEY")
-_STALE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
-_BLOCK = 65536
-_ROLE_AND_CONTENT = operator.itemgetter("role", "content")
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,12})[ \t]*(?=\r\n)")
-_KEPT = re.compile(rb"\r\nconnection:[ \t]*keep-alive[ \t]*(?=\r\n)")
-_NO_HEADERS = http.client.HTTPMessage()
 
 
 class OpenAI:
@@ -105,9 +95,9 @@ class OpenAI:
             raise BadInput(
                 f"the key in {self.key_env} has odd characters", fix=f"set {self.key_env} again", code="bad-key"
             )
-        self._wires = _Wires(parts.scheme, host, port)
+        self._wires = Wires(parts.scheme, host, port)
         self._base = urlsplit(self.url).path
-        self._sent = threading.local()
+        self._transcript = Transcript()
         self._drop: frozenset[str] = frozenset()
         self._bare_schemas: frozenset[str] = frozenset()
         head = f"Host: {parts.netloc}\r\nAccept-Encoding: identity\r\nContent-Type: application/json\r\n"
@@ -119,7 +109,7 @@ class OpenAI:
         and the reply then carries `estimated=True`."""
         begun = time.perf_counter()
         timeout = params.get("timeout") or self.timeout
-        encoded = self._encode(messages)
+        encoded = self._transcript.encode(messages)
         for _ in range(1 + len(_SENT_ON)):  # each round more is left out, at the endpoint's wish
             rest, schema = self._rest(params)
             status, reason, headers, raw = self._post(encoded, rest, call, timeout)
@@ -133,23 +123,6 @@ class OpenAI:
         self._wires.close()
 
     # what is sent
-
-    def _encode(self, messages: Sequence[Message]) -> bytes | bytearray:
-        """`{"messages":[...],`; what this thread sent last is not encoded again: a transcript grows at its end."""
-        keys = _keys(messages)
-        before: list[Any] = getattr(self._sent, "keys", [])
-        if before and keys[: len(before)] == before:
-            sent: bytearray = self._sent.text
-            self._sent.keys = []  # until it is whole again
-            sent[-2:] = b""
-        else:
-            before, sent = [], bytearray(b'{"messages":[')
-        for key in keys[len(before) :]:
-            sent += b"" if sent.endswith(b"[") else b","
-            sent += _piece(*key)
-        sent += b"],"
-        self._sent.keys, self._sent.text = keys, sent
-        return sent
 
     def _rest(self, params: Mapping[str, Any]) -> tuple[bytes, str]:
         """The body's other fields, and the digest of the schema asked for ('' for none)."""
@@ -172,7 +145,7 @@ class OpenAI:
             body["response_format"] = {"type": "json_schema", "json_schema": wrapped}
         else:
             asked = ""
-        return _json(body)[1:], asked
+        return to_bytes(body)[1:], asked
 
     def _post(
         self, body: bytes | bytearray, rest: bytes, call: Call, timeout: float
@@ -187,39 +160,10 @@ class OpenAI:
         return self._exchange("POST", b"".join((head, body, rest)), timeout)
 
     def _exchange(self, method: str, request: bytes, timeout: float) -> tuple[int, str, http.client.HTTPMessage, bytes]:
-        while True:
-            wire, kept = self._wires.take()
-            answer: http.client.HTTPResponse | None = None
-            begun = whole = False
-            try:
-                if wire.sock is None:
-                    wire.timeout = min(CONNECT_SECONDS, timeout)
-                    wire.connect()
-                if wire.sock.gettimeout() != timeout:
-                    wire.sock.settimeout(timeout)
-                wire.sock.sendall(request)
-                first = wire.sock.recv(_BLOCK)
-                begun = bool(first)
-                raw = _plain(wire.sock, first)
-                if raw is not None:
-                    whole = True
-                    return 200, "OK", _NO_HEADERS, raw
-                answer = http.client.HTTPResponse(_Begun(wire.sock, first), method=method)  # type: ignore[arg-type]
-                answer.begin()
-                raw = answer.read()
-                whole = not answer.will_close
-            except (OSError, http.client.HTTPException) as e:
-                if kept and not begun and isinstance(e, _STALE):
-                    continue  # the server had closed the kept connection: not a fault, ask on a fresh one
-                raise self._unreached(e, timeout) from None
-            finally:
-                if answer is not None:
-                    answer.close()
-                if whole:
-                    self._wires.give(wire)
-                else:
-                    wire.close()
-            return answer.status, answer.reason, answer.headers, raw
+        try:
+            return self._wires.exchange(method, request, timeout)
+        except (OSError, http.client.HTTPException) as e:
+            raise self._unreached(e, timeout) from None
 
     # what comes back
 
@@ -383,136 +327,11 @@ class OpenAI:
         )
 
 
-class _Wires:
-    """Kept connections to one host, taken and given back by any thread; the last one given is taken first."""
-
-    def __init__(self, scheme: str, host: str, port: int | None) -> None:
-        self.scheme, self.host, self.port = scheme, host, port
-        self.closed = False
-        self._idle: list[http.client.HTTPConnection] = []
-        self._tls = ssl.create_default_context() if scheme == "https" else None
-        proxy = None if host == "localhost" or host.startswith("127.") or host == "::1" else _proxy(scheme, host)
-        self._proxy = urlsplit(proxy) if proxy else None
-
-    def target(self, path: str) -> str:
-        """What the request line names: the path, or all of it when a proxy is to fetch it."""
-        if self._proxy and self.scheme == "http":
-            return f"http://{self.host}{f':{self.port}' if self.port else ''}{path}"
-        return path
-
-    def take(self) -> tuple[http.client.HTTPConnection, bool]:
-        """A connection, and whether it was used before."""
-        try:
-            return self._idle.pop(), True
-        except IndexError:
-            return self._new(), False
-
-    def give(self, wire: http.client.HTTPConnection) -> None:
-        if self.closed:
-            wire.close()
-        else:
-            self._idle.append(wire)
-
-    def close(self) -> None:
-        self.closed = True
-        while self._idle:
-            self._idle.pop().close()
-
-    def _new(self) -> http.client.HTTPConnection:
-        host, port = (self._proxy.hostname or "", self._proxy.port) if self._proxy else (self.host, self.port)
-        if self._tls is None:
-            return http.client.HTTPConnection(host, port)
-        wire = http.client.HTTPSConnection(host, port, context=self._tls)
-        if self._proxy:
-            wire.set_tunnel(self.host, self.port)
-        return wire
-
-
-def _proxy(scheme: str, host: str) -> str | None:
-    return None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(scheme)
-
-
 def _parse(raw: bytes) -> Any:
     try:
         return from_json(raw)
     except ValueError:  # half of a surrogate pair, which a model may well cut off at its last token
         return json.loads(raw)
-
-
-def _plain(wire: socket.socket, first: bytes) -> bytes | None:
-    """The body of the answer that `first` begins, when it is the common kind: 200, its length said, kept open.
-
-    None leaves it to http.client, whose reading of headers takes longer than all the rest of a call.
-    """
-    end = first.find(b"\r\n\r\n")
-    if end < 0 or not first.startswith(b"HTTP/1.1 200"):
-        return None
-    found = _LENGTH.findall(head := first[: end + 2].lower())
-    if len(found) != 1 or b"\r\ntransfer-encoding:" in head or b"\r\nconnection:" in _KEPT.sub(b"", head):
-        return None
-    size = int(found[0])
-    if len(first) == end + 4 + size:
-        return first[end + 4 :]
-    if len(first) > end + 4 + size:
-        return None
-    raw = bytearray(first[end + 4 :])
-    while len(raw) < size:
-        block = wire.recv(min(size - len(raw), 1 << 20))
-        if not block:
-            raise http.client.IncompleteRead(bytes(raw), size - len(raw))
-        raw += block
-    return bytes(raw)
-
-
-class _Begun(io.RawIOBase):
-    """A socket of which a part was read, as http.client wants to have it."""
-
-    def __init__(self, wire: socket.socket, first: bytes) -> None:
-        self.wire, self.first = wire, memoryview(first)
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(self)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if not self.first:
-            return self.wire.recv_into(buffer)
-        size = min(len(buffer), len(self.first))
-        buffer[:size], self.first = self.first[:size], self.first[size:]
-        return size
-
-
-def _keys(messages: Sequence[Message]) -> list[Any]:
-    """What each message is told from others by, and made into JSON from: role, content, and the rest as JSON."""
-    if sum(map(len, messages)) == 2 * len(messages):
-        try:
-            return list(map(_ROLE_AND_CONTENT, messages))
-        except KeyError:  # a message without content
-            pass
-    return [_key(message) for message in messages]
-
-
-def _key(message: Message) -> tuple[Any, ...]:
-    rest = {k: v for k, v in message.items() if k not in ("role", "content")}
-    key = (message["role"], message.get("content"))
-    return (*key, _json(rest)) if rest else key
-
-
-def _piece(role: str, content: str | None, rest: bytes = b"") -> bytes:
-    # a lone surrogate, from a program's broken output, is taken by no JSON parser
-    if isinstance(content, str) and not content.isascii():
-        content = content.encode("utf-8", "replace").decode()
-    piece = to_json({"role": role, "content": content})
-    return piece[:-1] + b"," + rest[1:] if rest else piece
-
-
-def _json(value: Any) -> bytes:
-    try:
-        return to_json(value)
-    except PydanticSerializationError:  # a lone surrogate
-        return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _after(headers: http.client.HTTPMessage) -> float | None:

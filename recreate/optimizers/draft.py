@@ -34,10 +34,9 @@ class Draft:
         if faults:
             return faults
         child = scaffolds.apply(self.current, [edit])
-        if edit.path.startswith("tools/") and edit.path in child.files:
-            before = set(self.materials.start(self.current))
-            if broken := [f for f in self.materials.start(child) if f not in before]:
-                return broken
+        tool = edit.path.startswith("tools/") and edit.path in child.files
+        if tool and (broken := self.materials.start(child)):  # the parent's tools start: it was checked
+            return broken
         self.current = child
         self.edits.append(edit)
         return []

@@ -44,7 +44,7 @@ class Materials:
     rejected  revisions that were dropped, by the gate or by a person
     without   what was switched off (`--without`)
     folder    where studies are kept
-    native    whether the model calls tools in its endpoint's own way
+    native    asks whether the model calls tools in its endpoint's own way (litellm's import, for who wants to know)
     """
 
     ask: Ask
@@ -62,7 +62,7 @@ class Materials:
     limits: StudySettings = field(default_factory=StudySettings)
     best_of: int = 4
     jobs: int = 1
-    native: bool = False
+    native: Callable[[], bool] = field(default=lambda: False)
     key: str = ""
     folder: Path | None = None
     domain: str = ""

@@ -105,7 +105,7 @@ def finishing(materials: Materials, finish: Callable[..., str]) -> Tool:
 def begin(materials: Materials, thread: str, prompt: Callable[[bool], list[Message]], tools: Sequence[Tool]) -> Talk:
     """The talk of one thread, written down as it happens."""
     file = materials.folder / thread / "steps.jsonl" if materials.folder else None
-    return Talk(materials.ask, thread, prompt, tools, materials.limits, materials.native, file)
+    return Talk(materials.ask, thread, prompt, tools, materials.limits, materials.native(), file)
 
 
 def end(materials: Materials, talk: Talk, blank: Study, draft: Draft, told: Mapping[str, Any]) -> Study:

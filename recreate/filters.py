@@ -1,0 +1,63 @@
+"""What a search may ask of facts: `{"domain": "swe", "outcome": "failed"}`, read strictly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recreate.catalogue import FILTERS
+from recreate.errors import BadInput
+from recreate.ports import Hit
+
+GRAINS = ("experience", "step", "lesson")
+KEYS = (*FILTERS, "experience", "grain", "step")
+"""What `filters` may name; `outcome` (passed or failed) is another way to say `passed`."""
+
+
+def parse(filters: Mapping[str, Any] | None) -> dict[str, list[Any]]:
+    """name -> the values it may have. Raises BadInput for a name or a value that cannot be."""
+    parsed: dict[str, list[Any]] = {}
+    for name, value in (filters or {}).items():
+        values = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
+        if name == "outcome":
+            name, values = "passed", [{"passed": True, "failed": False}.get(str(v), v) for v in values]
+        if name not in KEYS:
+            raise BadInput(f"there is no filter {name!r}", fix=f"one of: outcome, {', '.join(KEYS)}")
+        if name == "passed":
+            values = [_truth(v) for v in values]
+        elif name == "step":
+            values = [_number(v) for v in values]
+        else:
+            values = [str(v) for v in values]
+        if name == "grain" and set(values) - set(GRAINS):
+            raise BadInput(f"there is no grain {values}", fix=f"one of: {', '.join(GRAINS)}")
+        if not values:
+            raise BadInput(f"the filter {name!r} allows no value", fix="give one, or leave the filter out")
+        parsed[name] = values
+    return parsed
+
+
+def _truth(value: Any) -> bool:
+    if isinstance(value, bool | int):
+        return bool(value)
+    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if str(value).lower() not in known:
+        raise BadInput(f"passed is true or false, not {value!r}", fix="passed=true or passed=false")
+    return known[str(value).lower()]
+
+
+def _number(value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise BadInput(f"a step is a number, not {value!r}", fix="step=3") from None
+
+
+def allows(wanted: Mapping[str, Sequence[Any]], name: str, value: Any) -> bool:
+    return name not in wanted or value in wanted[name]
+
+
+def matches(wanted: Mapping[str, Sequence[Any]], hit: Hit) -> bool:
+    """Whether a hit, as its file tells it, is what the filters asked for."""
+    own = {"experience": hit.experience, "grain": hit.grain, "step": hit.step, "split": hit.split}
+    return all(own.get(name, hit.facts.get(name)) in values for name, values in wanted.items())
