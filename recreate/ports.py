@@ -11,7 +11,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from recreate.types import Call, Edit, Experience, Grade, Message, Output, Record, Reply, Split, Task, Trace
+from recreate.types import (
+    Call,
+    Change,
+    Edit,
+    Experience,
+    Grade,
+    Lesson,
+    Message,
+    Output,
+    Record,
+    Reply,
+    Split,
+    Task,
+    Trace,
+)
 
 
 class Price(Record):
@@ -199,6 +213,27 @@ class Memory(Protocol):
         """At most k hits, best first. reader `optimizer` and `agent` see the train split only; `human` sees all.
 
         filters: a fact's name -> a value, or a list of them. Raises BadInput for a filter or reader it does not know.
+        """
+        ...
+
+
+class MemoryPolicy(Protocol):
+    """Decides which lessons there are and which an agent is offered. Its class is made with policies.Materials.
+
+    `observe` is called by one thread between batches; `offer` by several at once, and never while `observe` runs.
+    """
+
+    def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
+        """Learn from graded train experiences: change `materials.lessons`, and say what was changed and why.
+
+        What is observed twice counts once. Lets OutOfBudget, Refused, Fault and Interrupted of its calls through.
+        """
+        ...
+
+    def offer(self, situation: str, budget: int) -> Sequence[Lesson]:
+        """The lessons to show in a situation, best first, of at most `budget` tokens together; [] for none.
+
+        The same lessons and situation give the same offer. situation: the task's prompt, or what the agent just saw.
         """
         ...
 

@@ -9,6 +9,7 @@ A record keeps fields it does not know (a newer version's, a stranger's) and say
     Grade       the score and the grader's words    Revision    edits + verdict, kept or dropped
     Experience  trace + grade: the unit learned from         Study       an optimizer's investigation
     Lesson      what was learned, in a few sentences        Review      a person's word on a candidate
+    Gain        a re-run with and without a lesson          Change      what a memory policy did to a lesson
 """
 
 from __future__ import annotations
@@ -250,8 +251,33 @@ class Experience(Record):
     run: str = ""
 
 
+class Gain(Record):
+    """A re-run of one experience's task with and without a lesson: score with - score without, in -1..1."""
+
+    experience: str
+    group: str
+    diff: float
+    repeat: int = 0
+
+
+Standing = Literal["candidate", "active", "quarantined", "forgotten", "merged", "vetoed"]
+
+
 class Lesson(Record):
-    """What was learned: a title, a few sentences (Markdown), and the ids of the experiences it came from."""
+    """What was learned: a title, a few sentences (Markdown), and what speaks for and against it.
+
+    scope        instance: born of one experience; domain, general: a pattern that earned it
+    status       candidate: being tested; active: offered; quarantined: it stopped helping; forgotten: nobody used it;
+                 merged: it lives on in `merged_into`; vetoed: a person forbade it
+    frozen       a person forbade that code changes it
+    born_of, supports, contradicts: ids of experiences, each at most once, whatever is observed twice
+    groups       the independent groups of tasks among its supports
+    domains      the domains in which it became a pattern
+    merged       ids of the lessons that joined it
+    gains        its re-runs, the newest last
+    offered, helpful, harmful: attempts in which it was offered, and what a policy that counts made of them
+    seen         how many attempts its policy had observed when it was last offered or supported
+    """
 
     id: str
     title: str
@@ -260,6 +286,28 @@ class Lesson(Record):
     born_of: tuple[str, ...] = ()
     supports: tuple[str, ...] = ()
     contradicts: tuple[str, ...] = ()
+    status: Standing = "candidate"
+    frozen: bool = False
+    groups: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
+    merged: tuple[str, ...] = ()
+    merged_into: str = ""
+    gains: tuple[Gain, ...] = ()
+    offered: int = 0
+    helpful: int = 0
+    harmful: int = 0
+    seen: int = 0
+
+
+class Change(Record):
+    """What a memory policy did to one lesson, and why: counts and intervals, not prose.
+
+    kind: born | supported | contradicted | merged | tested | promoted | demoted | quarantined | forgotten | revised.
+    """
+
+    kind: str
+    lesson: str
+    why: str = ""
 
 
 class Evidence(Record):
