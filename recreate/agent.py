@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
@@ -34,6 +34,16 @@ class AgentModel(Record):
     max_tokens: int = Field(default=1024, ge=1)
 
 
+class AgentMemory(Record):
+    """What the agent is offered of the workspace's memory: lessons of at most `tokens` in one attempt; 0: nothing.
+
+    when   `start` of the task, an `error` it had not just seen, another result of the `tests`
+    """
+
+    tokens: int = Field(default=0, ge=0, le=100_000)
+    when: tuple[Literal["start", "error", "tests"], ...] = ("start", "error", "tests")
+
+
 class Agent(Record):
     """agent.toml, parsed.
 
@@ -55,6 +65,7 @@ class Agent(Record):
     choose: str = ""
     limits: AgentLimits = AgentLimits()
     model: AgentModel = AgentModel()
+    memory: AgentMemory = AgentMemory()
     protect: tuple[str, ...] = ()
 
     @field_validator("action")
@@ -112,9 +123,12 @@ def _unknown(raw: Mapping[str, Any], kind: type[BaseModel], text: str, under: tu
             near = difflib.get_close_matches(key, known, 1, 0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
             faults.append((key_line(text, (*under, key)), f"unknown key {'.'.join((*under, key))!r}; {hint}"))
-        elif key in ("limits", "model") and not under and isinstance(value, Mapping):
-            faults += _unknown(value, AgentLimits if key == "limits" else AgentModel, text, (key,))
+        elif key in _TABLES and not under and isinstance(value, Mapping):
+            faults += _unknown(value, _TABLES[key], text, (key,))
     return faults
+
+
+_TABLES: dict[str, type[BaseModel]] = {"limits": AgentLimits, "model": AgentModel, "memory": AgentMemory}
 
 
 def key_line(text: str, keys: tuple[str, ...]) -> int:

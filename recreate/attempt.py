@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 import zlib
 from collections.abc import Callable
@@ -26,14 +27,19 @@ from typing import Any, Protocol
 from recreate.calls import spent
 from recreate.errors import BadInput
 from recreate.journal import Lines
+from recreate.offers import Offers, support
 from recreate.ports import Domain, Rung, Sandbox
 from recreate.scaffold import Scaffold
+from recreate.situation import Situation
 from recreate.types import Call, Ending, Message, Output, Reply, Step, Task, Trace, Usage, digest
 
 BIN = ".recreate/bin"
 """Where a scaffold's tools lie, relative to /work. A domain leaves `.recreate/` out of what is handed in."""
 
 SUBMIT = "submit"
+SITUATION = 1500
+"""Characters of a result's end that say what the situation is."""
+
 COMMAND_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"thought": {"type": "string"}, "command": {"type": "string"}},
@@ -74,6 +80,20 @@ class _Limits:
 
 
 @dataclass
+class _Told:
+    """Which lessons a sample was offered so far, what they took, and which of them it has not answered to yet."""
+
+    ids: set[str] = field(default_factory=set)
+    tokens: int = 0
+    fresh: tuple[str, ...] = ()
+
+
+def tokens(text: str) -> int:
+    """About so many tokens, from the characters: a budget for lessons must not depend on a model's tokenizer."""
+    return -(-len(text) // 4)
+
+
+@dataclass
 class _Attempt:
     scaffold: Scaffold
     task: Task
@@ -83,6 +103,7 @@ class _Attempt:
     call: Call
     lines: Lines | None
     on_step: Callable[[Step], None] | None
+    offers: Offers | None = None
     steps: list[Step] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
 
@@ -97,8 +118,12 @@ class _Attempt:
             self.params["json_schema"] = COMMAND_SCHEMA
         self.address = self.call.model_dump(exclude={"step", "sample"})
         self.shown = {"task": {"prompt": self.task.prompt}}
+        self.when: tuple[str, ...] = ()
+        if self.offers is not None and self.offers.lessons:
+            self.when = ("start",) if self.offers.forced else agent.memory.when if agent.memory.tokens else ()
 
-    def note(self, **fields: Any) -> None:
+    def note(self, offered: tuple[str, ...] = (), **fields: Any) -> None:
+        fields |= {"offered": offered} if offered else {}
         step = Step(step=len(self.steps), **fields)
         self.steps.append(step)
         if self.lines is not None:
@@ -116,7 +141,9 @@ class _Attempt:
                 {"role": "system", "content": self.scaffold.render("system", **shown)},
                 {"role": "user", "content": self.scaffold.render("workflow", **shown)},
             ]
-            ending, limit = self.turns(box, messages, number)
+            told = _Told()
+            messages[1]["content"] += self.offered("start", self.task.prompt, told)
+            ending, limit = self.turns(box, messages, number, told)
             return box, ending, limit
         except BaseException:
             box.close()
@@ -128,8 +155,30 @@ class _Attempt:
         self.note(sample=number, kind="before", action=name, output=text, status=output.status)
         return text
 
-    def turns(self, box: Sandbox, messages: list[Message], number: int) -> tuple[Ending, str]:
+    def offered(self, why: str, seen: str, told: _Told) -> str:
+        """What memory has to say about a situation, as it is shown; '' for nothing, or nothing new."""
+        if why not in self.when or self.offers is None:
+            return ""
+        budget = sys.maxsize if self.offers.forced else self.agent.memory.tokens - told.tokens
+        own = {lesson.id for lesson in self.scaffold.lessons}
+        found = []
+        for lesson in self.offers.offer(seen, budget) if budget > 0 else ():
+            size = tokens(f"{lesson.title}: {lesson.body}")
+            if lesson.id in own or lesson.id in told.ids or size > budget:
+                continue
+            budget -= size
+            told.tokens += size
+            found.append(lesson)
+        if not found:
+            return ""
+        told.ids.update(lesson.id for lesson in found)
+        told.fresh = tuple(lesson.id for lesson in found)
+        given = [{**x.model_dump(include={"id", "title", "body", "scope"}), "support": support(x)} for x in found]
+        return "\n\n" + self.scaffold.render("offer", offered=given, why=why, **self.shown).strip("\n")
+
+    def turns(self, box: Sandbox, messages: list[Message], number: int, told: _Told) -> tuple[Ending, str]:
         limits = self.agent.limits
+        situation = Situation()
         for turn in range(limits.steps):
             reached = self.limits.reached(self.usage)
             if reached:
@@ -146,11 +195,12 @@ class _Attempt:
             usage = spent(reply)
             self.usage = self.usage + usage
             seen = messages[-1]["content"]
+            given, told.fresh = told.fresh, ()
             left = limits.steps - turn - 1
             action, wrong = parse(self.agent.action, reply)
             output: Output | None = None
             if action == SUBMIT and not wrong:
-                self.note(sample=number, observation=seen, reply=reply.text, action=SUBMIT, usage=usage)
+                self.note(sample=number, observation=seen, reply=reply.text, action=SUBMIT, usage=usage, offered=given)
                 return "submitted", ""
             if not wrong:
                 output = self.act(box, action)
@@ -171,7 +221,9 @@ class _Attempt:
                 }
                 answer = self.scaffold.render("observation", output=shown, step=turn, steps_left=left, **self.shown)
                 fields = {"action": action, "output": text, "status": output.status, "seconds": output.seconds}
-            self.note(sample=number, observation=seen, reply=reply.text, usage=usage, **fields)
+                situation, why = situation.after(text)
+                answer += self.offered(why, text[-SITUATION:], told)
+            self.note(sample=number, observation=seen, reply=reply.text, usage=usage, offered=given, **fields)
             if not wrong and self.agent.done and self.tool(box, self.agent.done).status == 0:
                 return "submitted", ""
             messages.append({"role": "assistant", "content": reply.text})
@@ -211,6 +263,7 @@ def attempt(
     model: str = "",
     folder: Path | None = None,
     on_step: Callable[[Step], None] | None = None,
+    offers: Offers | None = None,
 ) -> Trace:
     """Let the agent work on the task. Returns the trace with what was handed in.
 
@@ -223,7 +276,7 @@ def attempt(
         path = folder / "steps.jsonl"
         path.unlink(missing_ok=True)
         lines = Lines(path)
-    work = _Attempt(scaffold, task, domain, rung, ask, call, lines, on_step)
+    work = _Attempt(scaffold, task, domain, rung, ask, call, lines, on_step, offers)
     agent = scaffold.agent
     best: tuple[float, int, str, Ending, str] | None = None
     try:

@@ -13,6 +13,7 @@ from recreate.errors import BadInput, Missing, OutOfBudget
 from recreate.evidence import uncited
 from recreate.gather import gather, one, read_experience
 from recreate.leak import leaks
+from recreate.offers import Offers
 from recreate.optimizers.materials import Materials
 from recreate.ports import Hit, Sandbox
 from recreate.scaffold import BadEdit, Scaffold
@@ -27,6 +28,7 @@ class Batch:
     tried        the run's revisions so far
     judging      how many attempts it takes to judge a candidate: trying one out must leave them over
     scaffold_of  an agent of this run by digest; raises BadInput for one that is not
+    offers       what its agents are offered of memory
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Batch:
         tried: Sequence[Revision],
         judging: int,
         scaffold_of: Callable[[str], Scaffold],
+        offers: Offers | None = None,
     ) -> None:
         self.shop = shop
         self.key = key
@@ -46,6 +49,7 @@ class Batch:
         self.tried = tried
         self.judging = judging
         self.scaffold_of = scaffold_of
+        self.offers = offers
         self.rehearsed: dict[str, Experience] = {}
 
     def materials(self) -> Materials:
@@ -170,7 +174,7 @@ class Batch:
             self.shop.ledger.afford(1 + self.judging)
         except OutOfBudget:
             return None
-        score = one(self.shop, child, task, 0, "rehearse", remember=False)
+        score = one(self.shop, child, task, 0, "rehearse", remember=False, offers=self.offers)
         made = read_experience(self.shop.folder / "attempts" / score.attempt)
         if made is not None:
             self.rehearsed[made.id] = made
@@ -180,7 +184,9 @@ class Batch:
         """The mean score of a candidate on the train tasks of a batch."""
         chosen = [self.train[id] for id in dict.fromkeys(e.task for e in self.lived.values()) if id in self.train]
         self.shop.ledger.afford(len(chosen) + self.judging)
-        held = [s.score for s in gather(self.shop, child, chosen, phase="select") if s.score is not None]
+        held = [
+            s.score for s in gather(self.shop, child, chosen, phase="select", offers=self.offers) if s.score is not None
+        ]
         return sum(held) / len(held) if held else 0.0
 
     def recall(self, query: str, k: int, filters: Mapping[str, Any]) -> Sequence[Hit]:

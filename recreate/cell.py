@@ -9,6 +9,7 @@ from recreate.errors import BadInput
 from recreate.gather import Score, gather
 from recreate.journal import Lines
 from recreate.judge import interval
+from recreate.learning import Learning
 from recreate.scaffold import Scaffold
 from recreate.types import Split, Usage
 from recreate.workshop import Workshop
@@ -28,7 +29,8 @@ def measure(shop: Workshop, scaffold: Scaffold, split: Split, most: int = 0) -> 
         random.Random(f"{shop.settings.seed}/{split}").shuffle(tasks)
         tasks = tasks[:most]
     openings = open_test(shop, scaffold, len(tasks)) if split == "test" else test_openings(shop)
-    scores = gather(shop, scaffold, tasks, repeats=shop.settings.repeats, phase=split)
+    offers = Learning(shop).offers()
+    scores = gather(shop, scaffold, tasks, repeats=shop.settings.repeats, phase=split, offers=offers)
     held = [s for s in scores if s.score is not None]
     by_task: dict[str, list[float]] = {}
     for score in held:

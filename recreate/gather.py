@@ -18,6 +18,7 @@ from pathlib import Path
 from recreate.attempt import attempt, attempt_key
 from recreate.errors import BadInput, Fault, Interrupted
 from recreate.journal import Lines, encode
+from recreate.offers import Offers
 from recreate.redact import redact
 from recreate.scaffold import Scaffold
 from recreate.types import Call, Experience, Grade, Step, Task, Usage
@@ -45,7 +46,13 @@ class Score:
 
 
 def gather(
-    shop: Workshop, scaffold: Scaffold, tasks: Sequence[Task], *, repeats: int = 1, phase: str = "train"
+    shop: Workshop,
+    scaffold: Scaffold,
+    tasks: Sequence[Task],
+    *,
+    repeats: int = 1,
+    phase: str = "train",
+    offers: Offers | None = None,
 ) -> list[Score]:
     """Scores in the order of (task, repeat).
 
@@ -64,7 +71,7 @@ def gather(
                 item = next(queue, None)
                 if item is None:
                     break
-                pending.add(pool.submit(one, shop, scaffold, item[0], item[1], phase, outage))
+                pending.add(pool.submit(one, shop, scaffold, item[0], item[1], phase, outage, offers=offers))
             if not pending:
                 break
             finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
@@ -92,13 +99,19 @@ def one(
     outage: _Outage | None = None,
     *,
     remember: bool = True,
+    offers: Offers | None = None,
 ) -> Score:
-    """One attempt, graded and remembered (in memory too, unless told not to yet), or read back."""
+    """One attempt, graded and remembered (in memory too, unless told not to yet), or read back.
+
+    offers: what its agent may be told of the workspace's lessons, when it asks for that.
+    """
+    told = offers if offers is not None and (offers.forced or scaffold.agent.memory.tokens) else None
     key = attempt_key(
         scaffold,
         task,
         model=shop.model.name,
         sandbox=shop.rung.name,
+        memory=told.digest if told else "",
         grader=getattr(shop.domain, "grader", shop.domain.name),
         repeat=repeat,
     )
@@ -115,7 +128,7 @@ def one(
         if shop.calls.stop.is_set():
             raise Interrupted("stopped")
         try:
-            experience = live(shop, scaffold, task, call, folder)
+            experience = live(shop, scaffold, task, call, folder, told)
         except Fault as e:
             fault = e
             if e.code == "disk":
@@ -141,7 +154,9 @@ def one(
     return Score(attempt=key, task=task.id, repeat=repeat, score=None, ending="error")
 
 
-def live(shop: Workshop, scaffold: Scaffold, task: Task, call: Call, folder: Path) -> Experience:
+def live(
+    shop: Workshop, scaffold: Scaffold, task: Task, call: Call, folder: Path, offers: Offers | None = None
+) -> Experience:
     """Attempt and grade. Raises Fault for what is ours."""
 
     def on_step(step: Step) -> None:
@@ -157,6 +172,7 @@ def live(shop: Workshop, scaffold: Scaffold, task: Task, call: Call, folder: Pat
         model=shop.model.name,
         folder=folder,
         on_step=on_step,
+        offers=offers,
     )
     grade = shop.domain.grade(task, trace, shop.rung)
     if not isinstance(grade, Grade) or not 0 <= grade.score <= 1:

@@ -1,25 +1,42 @@
-"""A lesson on disk: one Markdown file with a title, a few sentences, and where it came from.
+"""A lesson on disk: one Markdown file. An agent carries the short form; the workspace keeps what speaks for it.
 
-# Read the failing test first
+In a scaffold                                       In memory/, with a header in TOML
 
-It says what is expected; the traceback only says where it went wrong.
-
-born_of: 3f2a..., 91bc...
+    # Read the failing test first                       +++
+                                                        scope = "domain"
+    It says what is expected; the traceback             status = "active"
+    only says where it went wrong.                      supports = ["3f2a...", "91bc...", "04de..."]
+                                                        +++
+    born_of: 3f2a..., 91bc...                           # Read the failing test first
+                                                        ...
 """
 
 from __future__ import annotations
 
+import json
 import re
+import tomllib
 from collections.abc import Sequence
+from typing import Any
 
-from recreate.types import Lesson, digest
+from pydantic import ValidationError
+
+from recreate.errors import BadInput
+from recreate.types import SCHEMA, Gain, Lesson, digest
 
 _FACTS = ("born_of", "scope", "supports", "contradicts")
+_FENCE = "+++"
 
 
 def read_lesson(name: str, text: str) -> Lesson:
-    """A lesson file: `# Title`, the body, and a last paragraph of `born_of: id, id` (and scope, supports, ...)."""
-    lines = text.replace("\r\n", "\n").strip("\n").split("\n")
+    """The lesson in a file, in either form; its id is the file's name without `.md`.
+
+    Raises BadInput (`broken-lesson`) for a header that is not what it must be; without a header nothing can be wrong.
+    """
+    text = text.replace("\r\n", "\n").lstrip("\ufeff")
+    if text.startswith(_FENCE + "\n"):
+        return _headed(name, text)
+    lines = text.strip("\n").split("\n")
     title = name.replace("-", " ")
     if lines and lines[0].startswith("# "):
         title, lines = lines[0][2:].strip(), lines[1:]
@@ -46,6 +63,69 @@ def lesson_file(title: str, body: str, born_of: Sequence[str] = ()) -> tuple[str
     """(path, text) of a new lesson; the path is the title in plain letters and six digits of the content."""
     title = " ".join(title.split()) or "untitled"
     body = re.sub(r"\r\n?", "\n", body).strip("\n")
-    slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60].strip("-") or "lesson"
     text = f"# {title}\n\n{body}\n\nborn_of: {', '.join(born_of)}".rstrip() + "\n"
-    return f"memory/{slug}-{digest([title, body], 6)}.md", text
+    return f"memory/{lesson_id(title, body)}.md", text
+
+
+def lesson_id(title: str, body: str) -> str:
+    """The title in plain letters and six digits of the content: the same lesson, the same id."""
+    slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60].strip("-") or "lesson"
+    return f"{slug}-{digest([title, body], 6)}"
+
+
+def headed(lesson: Lesson) -> str:
+    """The lesson with its header, as it stands in memory/. `read_lesson` reads the same lesson back."""
+    facts = lesson.model_dump(mode="json", by_alias=True, exclude={"id", "title", "body", "gains", "schema_"})
+    first = {key: facts.pop(key) for key in ("scope", "status")}
+    lines = [f"{key} = {_toml(value)}" for key, value in (first | facts).items() if key in first or value]
+    if lesson.gains:
+        lines += [
+            "# re-runs with and without it: the experience, its group, what it changed in the score, the repeat",
+            "gains = [",
+            *(f"    [{_toml(g.experience)}, {_toml(g.group)}, {g.diff:g}, {g.repeat}]," for g in lesson.gains),
+            "]",
+        ]
+    body = lesson.body.strip("\n")
+    return "\n".join([_FENCE, *lines, _FENCE, f"# {' '.join(lesson.title.split()) or 'untitled'}", "", body, ""])
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(v) for v in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(str(k))} = {_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value)
+
+
+def _headed(name: str, text: str) -> Lesson:
+    parts = re.fullmatch(r"\+\+\+\n(.*?)^\+\+\+[ \t]*(?:\n(.*))?", text, re.DOTALL | re.MULTILINE)
+    if parts is None:
+        raise _broken("its header has no closing `+++` line")
+    header, rest = parts[1], parts[2] or ""
+    try:
+        facts = tomllib.loads(header)
+    except tomllib.TOMLDecodeError as e:
+        raise _broken(f"its header is not TOML: {e}") from None
+    lines = rest.strip("\n").split("\n")
+    title = name.replace("-", " ")
+    if lines[0].startswith("# "):
+        title, lines = lines[0][2:].strip(), lines[1:]
+    if facts.get("schema", SCHEMA) != SCHEMA:
+        raise _broken(f"it has schema {facts['schema']}; this recreate reads {SCHEMA}")
+    try:
+        gains = tuple(Gain(experience=e, group=g, diff=float(d), repeat=r) for e, g, d, r in facts.pop("gains", ()))
+        facts |= {"id": name, "title": title, "body": "\n".join(lines).strip("\n"), "gains": gains}
+        return Lesson.model_validate(facts)
+    except ValidationError as e:
+        first = e.errors(include_url=False)[0]
+        raise _broken(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}, got {first['input']!r}") from None
+    except (TypeError, ValueError):
+        raise _broken("gains are lists of [experience, group, difference, repeat]") from None
+
+
+def _broken(why: str) -> BadInput:
+    return BadInput(
+        why, fix="mend that line, or take the file away: what it stood on is in the experiences", code="broken-lesson"
+    )

@@ -27,6 +27,8 @@ from recreate.gather import Score, gather, read_experience
 from recreate.history import History, describe
 from recreate.judge import MIN_TASKS, alone, judge, unjudged
 from recreate.leak import leaks
+from recreate.learning import Learning
+from recreate.offers import Offers
 from recreate.optimizers.create import create as write_seed
 from recreate.review import Desk, Reviewer, human_edits
 from recreate.scaffold import BadEdit, Scaffold
@@ -137,9 +139,12 @@ class _Build:
         if seed.digest not in {e.digest for e in self.history.log()}:
             self.history.commit(seed, None, True, f"Start from {seed.name}")
         self.train, self.validation = choose_tasks(shop)
+        self.learning = Learning(shop, self.judging)
         self.known = {seed.digest: seed}
         shop.memory.hold_out([t for s in ("validation", "test") for t in shop.domain.tasks(s)])
         self.revisions = [Revision.model_validate(r["revision"]) for r in shop.journal.records("revision")]
+        self.learning.announce(seed)
+        self.learning.offers()  # before anybody learns: what validation is offered
 
     def run(self) -> Built:
         import sqlite3
@@ -203,7 +208,7 @@ class _Build:
         self.scores(current)
         batch = self.batch(state["round"])
         self.shop.say("round", {"round": state["round"] + 1, "rounds": self.shop.settings.rounds})
-        scores = gather(self.shop, current, batch, phase="train")
+        scores = gather(self.shop, current, batch, phase="train", offers=self.learning.offers(state["round"]))
         return {"experiences": [s.attempt for s in scores if s.score is not None]}
 
     def propose(self, state: State) -> State:
@@ -213,10 +218,11 @@ class _Build:
         known = next((r for r in self.shop.journal.records("proposal") if r["attempt"] == key), None)
         if known is not None:
             return {"edits": known["edits"]}
+        self.learning.observe(state["round"], current, experiences)
         self.shop.say(
             "propose", {"experiences": len(experiences), "failures": sum(not e.grade.passed for e in experiences)}
         )
-        batch = self.studied(key, current, experiences)
+        batch = self.studied(key, current, experiences, self.learning.offers(state["round"]))
         optimizer = self.shop.optimizer(batch.materials())
         proposed = list(optimizer.propose(current, experiences))
         if strange := [type(e).__name__ for e in proposed if not isinstance(e, Edit)]:
@@ -225,7 +231,10 @@ class _Build:
                 fix="docs/ports/optimizer.md has an example",
                 code="misfit",
             )
-        edits = [_from_experience(e).model_dump(mode="json") for e in proposed]
+        given = [_from_experience(e) for e in proposed]
+        self.learning.born(given, batch.lived | batch.rehearsed)
+        given += self.learning.promotions(current, self.revisions)
+        edits = [e.model_dump(mode="json") for e in given]
         self.shop.memory.add(list(batch.rehearsed.values()))
         self.shop.journal.add("proposal", attempt=key, round=state["round"], edits=edits)
         for thread in [key, *(digest([key, e.id]) for e in experiences), digest([key, "distil"])]:
@@ -327,13 +336,22 @@ class _Build:
         """How many attempts it takes to judge a candidate."""
         return len(self.validation) * self.shop.settings.repeats
 
-    def studied(self, key: str, current: Scaffold, experiences: Sequence[Experience]) -> Batch:
+    def studied(
+        self, key: str, current: Scaffold, experiences: Sequence[Experience], offers: Offers | None = None
+    ) -> Batch:
         """The batch as the optimizer and the check of its edits know it."""
-        return Batch(self.shop, key, current, experiences, self.revisions, self.judging, self.scaffold)
+        return Batch(self.shop, key, current, experiences, self.revisions, self.judging, self.scaffold, offers)
 
     def scores(self, scaffold: Scaffold) -> list[Score]:
         """Validation scores: run once, read back ever after."""
-        return gather(self.shop, scaffold, self.validation, repeats=self.shop.settings.repeats, phase="validation")
+        return gather(
+            self.shop,
+            scaffold,
+            self.validation,
+            repeats=self.shop.settings.repeats,
+            phase="validation",
+            offers=self.learning.offers(),
+        )
 
     def compare(self, before: Scaffold, after: Scaffold) -> Verdict:
         """The gate. With less than the gate needs on disk (the budget ended first): undecided."""

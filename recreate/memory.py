@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from pydantic import ValidationError
 from recreate import documents
 from recreate.catalogue import Catalogue
 from recreate.embedders import default_embedder, named
+from recreate.embedders.cached import checked
 from recreate.errors import BadInput
 from recreate.filters import allows, matches, parse
 from recreate.held_out import Held, HeldOut
@@ -74,6 +76,7 @@ class Workspace:
         self.progress = progress
         self._embedder = embedder
         self._index: Index | None = None
+        self._embedding = threading.Lock()
         self._left: dict[Path, tuple[int, int]] = {}
         self._added: set[str] = set()
 
@@ -139,15 +142,23 @@ class Workspace:
         self.held_out.add(Held(t.group, t.id, t.split, t.domain) for t in tasks)
 
     def lessons(self) -> dict[str, tuple[str, Lesson]]:
-        """`lesson:DOMAIN/NAME` -> (checksum, lesson) of memory/*/lessons/*.md."""
+        """`lesson:DOMAIN/NAME` -> (checksum, lesson) of the lessons and patterns that stand: see recreate.shelf.
+
+        One that a person broke is left out here; `recreate patterns list` says what is wrong with it.
+        """
         found = {}
-        for path in sorted(self.folder.glob("*/lessons/*.md")):
-            try:
-                text = path.read_text("utf-8", errors="replace")
-            except OSError as e:
-                raise fault(path.parent, e) from e
-            key = f"lesson:{path.parent.parent.name}/{path.stem}"
-            found[key] = (digest(text), read_lesson(path.stem, text))
+        for pattern in ("*/lessons/*.md", "*/patterns/*.md", "general/*.md"):
+            for path in sorted(self.folder.glob(pattern)):
+                try:
+                    text = path.read_text("utf-8", errors="replace")
+                    lesson = read_lesson(path.stem, text)
+                except OSError as e:
+                    raise fault(path.parent, e) from e
+                except BadInput:
+                    continue
+                if lesson.status not in ("merged", "forgotten", "vetoed"):
+                    domain = "general" if path.parent.name == "general" else path.parent.parent.name
+                    found[f"lesson:{domain}/{path.stem}"] = (digest(text), lesson)
         return found
 
     # finding
@@ -212,6 +223,16 @@ class Workspace:
         return hits[:k]
 
     # the index
+
+    def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
+        """Unit vectors of this memory's embedder; one caller at a time gets in."""
+        with self._embedding:
+            return checked(self.index.embedder, texts, kind)
+
+    def count(self, domain: str) -> int:
+        """How many train experiences of a domain there are."""
+        self.catalogue.refresh()
+        return int(self.catalogue.counts()["domains"].get(domain, {}).get("train", 0))
 
     @property
     def index(self) -> Index:

@@ -133,6 +133,7 @@ def report(run: Run, built: Built) -> str:
     for number, revision in enumerate(built.revisions, 1):
         lines += _revision(number, revision, history)
     lines += _studies(run.studies())
+    lines += _learned(run)
     lines += ["## Spending", "", "| role | calls | tokens in | tokens out | USD |", "|---|---|---|---|---|"]
     for role, usage in [*sorted(spend.by_role.items()), ("all", spend.total)]:
         lines.append(f"| {role} | {usage.calls} | {usage.tokens_in:,} | {usage.tokens_out:,} | {usage.usd:.4f} |")
@@ -198,6 +199,16 @@ def _studies(studies: Sequence[Study]) -> list[str]:
     by_tool = ", ".join(f"{name} {n}" for name, n in tools.most_common())
     lines += ["", f"Actions: {sum(kinds.values())}, {inspection(kinds)}; {by_tool}.", ""]
     return lines
+
+
+def _learned(run: Run) -> list[str]:
+    """What a memory policy did, round by round; nothing without one."""
+    lines = []
+    for record in run.records("memory"):
+        head = f"Round {record['round'] + 1}, policy {record['policy']}"
+        said = [f"  - {c['lesson']} {c['kind']}{': ' * bool(c['why'])}{c['why']}" for c in record["changes"]]
+        lines += [f"- {head}: {_count(len(said), 'change', 'changes')}", *said]
+    return ["## Memory", "", *lines, ""] if lines else []
 
 
 def _count(n: int, one: str, many: str) -> str:

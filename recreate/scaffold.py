@@ -4,6 +4,7 @@
     README.md         for people; not part of the digest            workflow.md     how it goes about a task
     tools/NAME.py     one script each, its docstring is its help    observation.md  how a result is shown
     memory/NAME.md    one lesson each                               format.md       the answer to a malformed reply
+                                                                    offer.md        how memory's lessons are shown
 
 A scaffold *is* its files: digest, prompts, tools and lessons are read from them, `apply` and `diff` are pure.
 Templates are Jinja, within the bounds of `template.py`.
@@ -32,6 +33,7 @@ from pydantic import BaseModel
 
 from recreate.agent import Agent as Agent
 from recreate.agent import AgentLimits as AgentLimits
+from recreate.agent import AgentMemory as AgentMemory
 from recreate.agent import AgentModel as AgentModel
 from recreate.agent import read_agent
 from recreate.errors import BadInput, Fault
@@ -40,9 +42,9 @@ from recreate.lesson import read_lesson as read_lesson
 from recreate.template import render_text as render_text
 from recreate.types import Edit, Lesson, Record, digest
 
-Template = Literal["system", "workflow", "observation", "format"]
+Template = Literal["system", "workflow", "observation", "format", "offer"]
 
-TEMPLATES: tuple[Template, ...] = ("system", "workflow", "observation", "format")
+TEMPLATES: tuple[Template, ...] = ("system", "workflow", "observation", "format", "offer")
 REQUIRED = ("agent.toml", "system.md", "workflow.md")
 UNCOUNTED = ("README.md",)
 """Not in the digest: it carries the score, which is found only after the digest."""
@@ -52,14 +54,18 @@ MAX_FILE = 256_000
 DEFAULTS = {
     "observation": "{{ output.text }}\n[exit status {{ output.status }}; {{ steps_left }} steps left]",
     "format": "Your reply could not be read: {{ error }}\nReply again; {{ steps_left }} steps left.",
+    "offer": "From memory, learned on other tasks; use what fits:\n"
+    "{% for lesson in offered %}- {{ lesson.title }}: {{ lesson.body }}"
+    "{% if lesson.support %} ({{ lesson.support }}){% endif %}\n{% endfor %}",
 }
-"""What is used when a scaffold has no observation.md or format.md."""
+"""What is used when a scaffold has no observation.md, format.md or offer.md."""
 
 VARIABLES: dict[str, tuple[str, ...]] = {
     "system": ("task", "tools", "lessons", "before", "limits"),
     "workflow": ("task", "tools", "lessons", "before", "limits"),
     "observation": ("output", "step", "steps_left", "task", "tools", "lessons", "limits"),
     "format": ("error", "steps_left", "task", "tools", "lessons", "limits"),
+    "offer": ("offered", "why", "task", "tools", "lessons", "limits"),
 }
 """What each template may use. tools, lessons and limits come from the scaffold itself."""
 
@@ -166,6 +172,8 @@ def variables_example(template: Template, before: Sequence[str] = ()) -> dict[st
         "step": 1,
         "steps_left": 19,
         "error": "no command was found",
+        "offered": [{"id": "read-first", "title": "Read first", "body": "Read it.", "scope": "domain", "support": "x"}],
+        "why": "start",
     }
     return {key: values[key] for key in VARIABLES[template]}
 
@@ -275,12 +283,12 @@ def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:
     return Scaffold(name=scaffold.name, files=files)
 
 
-ROOTS = "system.md, workflow.md, observation.md, format.md, agent.toml, README.md, tools/NAME, memory/NAME.md"
+ROOTS = "system.md, workflow.md, observation.md, format.md, offer.md, agent.toml, README.md, tools/NAME, memory/NAME.md"
 
 
 def path_fault(path: str) -> str:
     """Why a path cannot be a scaffold's file, or ''."""
-    if path in (*REQUIRED, "observation.md", "format.md", "README.md"):
+    if path in (*REQUIRED, "observation.md", "format.md", "offer.md", "README.md"):
         return ""
     if path.startswith("/") or "\\" in path or ".." in path.split("/"):
         return "leads outside the scaffold"

@@ -22,11 +22,12 @@ from recreate.cell import measure
 from recreate.errors import BadInput, Fault, Interrupted
 from recreate.gather import one, read_experience
 from recreate.keep import Kept, keep, standing, untouched
+from recreate.learning import Learning
 from recreate.loop import Built, create
 from recreate.loop import build as build_loop
 from recreate.plan import refuse_if_too_small
 from recreate.plug import spelled
-from recreate.ports import Domain, Embedder, Memory, Model, Optimizer, Rung
+from recreate.ports import Domain, Embedder, Memory, MemoryPolicy, Model, Optimizer, Rung
 from recreate.review import Reviewer
 from recreate.runs import Run
 from recreate.scaffold import Scaffold
@@ -98,6 +99,7 @@ def build(
     sandbox: str | Rung = "",
     embedder: str | Embedder = "",
     memory: str | Memory = "",
+    policy: str | Callable[..., MemoryPolicy] = "",
     workspace: str | Path | None = None,
     review: bool | Reviewer = False,
     say: Say = silent,
@@ -109,6 +111,8 @@ def build(
     optimizer        an Optimizer, or a class or function that makes one from Materials
     scaffold         the agent to start from: itself, its folder or name, "create"; "": the domain's own, else a seed
     memory           who recalls for the optimizer; "": the workspace's own memory
+    policy           who learns lessons and offers them: recreate, playbook, mistakes, or what makes a MemoryPolicy from
+                     policies.Materials; "": none
     review           asked before a revision is kept (docs/review.md); True waits there, with status `review`
     workspace        the folder that holds scaffolds/, memory/ and runs/; None: the one around the current folder
     say              progress, called from several threads: say(event, facts)
@@ -125,7 +129,7 @@ def build(
     settings = {"review": True, **settings} if review else settings
     named: dict[str, Any] = {"domain": domain, "model": model, "sandbox": sandbox, "scaffold": scaffold}
     named |= {"optimizer": optimizer, "models.optimizer": optimizer_model}
-    named |= {"memory.embedder": embedder, "memory.recall": memory}
+    named |= {"memory.embedder": embedder, "memory.recall": memory, "memory.policy": policy}
     with _started(named, workspace, say, settings) as (shop, where):
         built = improve(shop, where, scaffold, review=review if callable(review) else None)
         folder, name = shop.folder, shop.domain.name
@@ -233,7 +237,7 @@ def attempt_one(shop: Workshop, agent: Scaffold, task: str) -> Experience:
     tasks = {t.id: t for t in shop.domain.tasks()}
     if task not in tasks:
         raise unknown_task(task, list(tasks))
-    score = one(shop, agent, tasks[task], 0, tasks[task].split)
+    score = one(shop, agent, tasks[task], 0, tasks[task].split, offers=Learning(shop).offers())
     experience = read_experience(shop.folder / "attempts" / score.attempt)
     if experience is None:
         raise Fault(shop.aside[-1]["fault"], fix="mend that and run it again", code="set-aside")
@@ -348,6 +352,7 @@ def _started(
         rung=given.get("sandbox"),
         embedder=given.get("memory.embedder"),
         memory=given.get("memory.recall"),
+        policy=given.get("memory.policy"),
     )
     resume = (folder / "settings.toml").exists()
     if resume:

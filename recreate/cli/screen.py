@@ -91,6 +91,15 @@ class Screen:
                 self.line(f"{facts['train']} train tasks, {facts['validation']} validation tasks")
             case "round":
                 self.line(f"round {facts['round']} of {facts['rounds']}: attempting train tasks")
+            case "observe":
+                self.line(f"the policy {facts['policy']} learns from {facts['experiences']} experiences")
+            case "rerun":
+                told = f"with {', '.join(facts['lessons'])}" if facts["lessons"] else "without"
+                score = "set aside" if facts["score"] is None else f"{facts['score']:g}"
+                self.line(f"  re-run of {facts['task']} {told}: {score}   {self.left()}")
+            case "learned":
+                change = facts["change"]
+                self.line(f"  {change.lesson} {change.kind}{': ' * bool(change.why)}{change.why}")
             case "propose":
                 self.line(
                     f"the optimizer studies {facts['experiences']} experiences ({facts['failures']} of them failed)"
