@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args
 
 from recreate.errors import BadInput
 from recreate.plug import spelled
-from recreate.ports import Domain, Embedder, Memory, Model, Optimizer, Price, Rung, Sandbox
+from recreate.ports import Domain, Embedder, Memory, MemoryPolicy, Model, Optimizer, Price, Rung, Sandbox
 from recreate.types import Split, Task
 
 PORTS: dict[str, type] = {
@@ -24,6 +24,7 @@ PORTS: dict[str, type] = {
     "memory": Memory,
     "embedder": Embedder,
     "optimizer": Optimizer,
+    "policy": MemoryPolicy,
 }
 """Kind of part -> its port; `box` is what a sandbox's `open` returns."""
 

@@ -40,6 +40,12 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "sentence": "recreate.embedders.sentence:Sentence",
         "hashed": "recreate.embedders.hashed:Hashed",
     },
+    "policy": {
+        "recreate": "recreate.policies.recreate:Recreate",
+        "playbook": "recreate.policies.playbook:Playbook",
+        "mistakes": "recreate.policies.mistakes:Mistakes",
+        "none": "recreate.policies.none:Nothing",
+    },
 }
 
 EXTRAS = {
