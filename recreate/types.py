@@ -252,12 +252,25 @@ class Experience(Record):
 
 
 class Gain(Record):
-    """A re-run of one experience's task with and without a lesson: score with - score without, in -1..1."""
+    """A re-run of one experience's task with and without a lesson: score with - score without, in -1..1.
+
+    round: which test of the lesson it belongs to; a later test weighs more.
+    """
 
     experience: str
     group: str
     diff: float
     repeat: int = 0
+    task: str = ""
+    round: int = 0
+
+
+class Trial(Record):
+    """An attempt in which a lesson was offered, and what it scored; round as in Gain."""
+
+    experience: str
+    score: float
+    round: int = 0
 
 
 Standing = Literal["candidate", "active", "quarantined", "forgotten", "merged", "vetoed"]
@@ -274,7 +287,8 @@ class Lesson(Record):
     groups       the independent groups of tasks among its supports
     domains      the domains in which it became a pattern
     merged       ids of the lessons that joined it
-    gains        its re-runs, the newest last
+    gains        its re-runs, the newest last; trials: attempts in which it was offered, the newest last
+    rounds       how often its standing was put to the test anew; tested: supports it had at its last test
     offered, helpful, harmful: attempts in which it was offered, and what a policy that counts made of them
     seen         how many attempts its policy had observed when it was last offered or supported
     """
@@ -293,6 +307,9 @@ class Lesson(Record):
     merged: tuple[str, ...] = ()
     merged_into: str = ""
     gains: tuple[Gain, ...] = ()
+    trials: tuple[Trial, ...] = ()
+    rounds: int = 0
+    tested: int = 0
     offered: int = 0
     helpful: int = 0
     harmful: int = 0
@@ -302,7 +319,8 @@ class Lesson(Record):
 class Change(Record):
     """What a memory policy did to one lesson, and why: counts and intervals, not prose.
 
-    kind: born | supported | contradicted | merged | tested | promoted | demoted | quarantined | forgotten | revised.
+    kind: born | supported | contradicted | merged | split | tested | promoted | demoted | quarantined | forgotten |
+    revised.
     """
 
     kind: str

@@ -55,8 +55,8 @@ def test_the_header_says_what_speaks_for_a_lesson_and_the_rest_is_markdown(shelf
     assert path.relative_to(shelf.folder).as_posix() == "swe/patterns/a.md"
     assert path.read_text() == (
         '+++\nscope = "domain"\nstatus = "active"\nsupports = ["3f2a"]\n'
-        "# re-runs with and without it: the experience, its group, what it changed in the score, the repeat\n"
-        'gains = [\n    ["3f2a", "parse", 1, 0],\n]\n+++\n# Read first\n\nRead the test.\n'
+        "# re-runs with and without it: experience, group, what it changed in the score, repeat, task, test\n"
+        'gains = [\n    ["3f2a", "parse", 1.0, 0, "", 0],\n]\n+++\n# Read first\n\nRead the test.\n'
     )
 
 

@@ -137,10 +137,15 @@ def patterns_split(
 
     shelf, lesson = _one(id, domain, "recreate")
     before = shelf.read()
-    after = dict(before)
-    split(after, lesson.id, member)
-    shelf.write(before, after)
-    _said(shelf, after[member], as_json)
+    parted = split(before, lesson.id, member)
+    if member not in parted:
+        raise BadInput(
+            f"{member!r} has not joined {lesson.id}",
+            fix=f"recreate patterns show {lesson.id} lists what has",
+            code="no-lesson",
+        )
+    shelf.write(before, {**before, **parted})
+    _said(shelf, parted[member], as_json)
 
 
 @app.command("diff")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from recreate.ports import Hit, Sandbox
-from recreate.scaffold import Scaffold, render_text
+from recreate.question import filled
+from recreate.question import read_object as read_object
+from recreate.scaffold import Scaffold
 from recreate.settings import StudySettings
 from recreate.types import Edit, Experience, Message, Reply, Revision, Study, digest
 
@@ -76,26 +76,10 @@ class Materials:
 
 def prompt(name: str, **variables: Any) -> list[Message]:
     """One of the package's prompts, filled in, as the only message."""
-    text = render_text(f"{name}.md", (PROMPTS / f"{name}.md").read_text("utf-8"), variables)
-    return [{"role": "user", "content": text}]
+    return [{"role": "user", "content": filled(PROMPTS, name, variables)}]
 
 
 def prompts(name: str, **variables: Any) -> list[Message]:
     """A prompt in two parts, parted by a line of `=====`: who the optimizer is, and what it is given."""
-    text = render_text(f"{name}.md", (PROMPTS / f"{name}.md").read_text("utf-8"), variables)
-    system, _, user = text.partition("\n=====\n")
+    system, _, user = filled(PROMPTS, name, variables).partition("\n=====\n")
     return [{"role": "system", "content": system.strip()}, {"role": "user", "content": user.strip()}]
-
-
-def read_object(text: str) -> dict[str, Any] | None:
-    """The JSON object in a reply: the whole of it, a fenced block, or the outermost braces; else None."""
-    fenced = re.findall(r"```(?:json)?\s*\n(.*?)```", text, re.DOTALL)
-    start, end = text.find("{"), text.rfind("}")
-    for candidate in (text, *fenced, text[start : end + 1] if 0 <= start < end else ""):
-        try:
-            found = json.loads(candidate, strict=False)
-        except ValueError:
-            continue
-        if isinstance(found, dict):
-            return found
-    return None

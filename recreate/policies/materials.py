@@ -37,6 +37,7 @@ class Materials:
     embed     (texts, kind) -> unit vectors; kind `passage` for lessons, `query` for situations
     rerun     see Rerun
     nearest   the nearest success of other attempts, for a failure; None when memory knows none
+    find      a train experience by its id, of any run; None when there is none that may be seen
     observed  attempts of this domain that were observed before, by any process
     note      a line for the person who watches
     """
@@ -47,6 +48,7 @@ class Materials:
     embed: Callable[[Sequence[str], str], Sequence[Sequence[float]]]
     rerun: Rerun
     nearest: Callable[[Experience], Experience | None] = lambda experience: None
+    find: Callable[[str], Experience | None] = lambda id: None
     elsewhere: Sequence[Lesson] = ()
     observed: int = 0
     note: Callable[[str], None] = field(default=silent)

@@ -1,14 +1,18 @@
-"""No policy: nothing is learned beside the agent, and nothing is offered."""
+"""`none`: nothing is learned, nothing is offered: what the other policies are compared with."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from recreate.policies.materials import Materials
 from recreate.types import Change, Experience, Lesson
 
 
-class NoPolicy:
-    """What memory on is compared with."""
+class Nothing:
+    """The policy without a memory."""
+
+    def __init__(self, materials: Materials | None = None) -> None:
+        pass
 
     def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
         return []
