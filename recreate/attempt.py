@@ -142,7 +142,8 @@ class _Attempt:
                 {"role": "user", "content": self.scaffold.render("workflow", **shown)},
             ]
             told = _Told()
-            messages[1]["content"] += self.offered("start", self.task.prompt, told)
+            seen = "\n".join([self.task.prompt, *(text[-SITUATION:] for text in shown["before"].values())])
+            messages[1]["content"] += self.offered("start", seen, told)
             ending, limit = self.turns(box, messages, number, told)
             return box, ending, limit
         except BaseException:
