@@ -389,7 +389,8 @@ class Workspace:
             for row in self.catalogue.rows({"id": cited}):
                 if not scope.sees(row["split"], row["group"], row["task"]):
                     return None
-        facts = {"domain": _domain(key), "scope": lesson.scope, "born_of": list(lesson.born_of)}
+        facts = {"domain": _domain(key), "scope": lesson.scope, "status": lesson.status}
+        facts |= {name: list(getattr(lesson, name)) for name in ("born_of", "supports", "contradicts")}
         text = f"{lesson.title}\n{lesson.body}"
         return Hit(id=key, grain="lesson", score=score, split="train", text=text, facts=facts)
 

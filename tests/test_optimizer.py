@@ -10,7 +10,8 @@ import pytest
 
 from recreate.errors import Fault
 from recreate.report import report
-from recreate.types import Call
+from recreate.shelf import Shelf
+from recreate.types import Call, Lesson
 from tests.investigator import Action
 from tests.studied import ABOUT, DONE, NOTHING, SEED, Acts, Try, finds_the_mark, lesson, takes_all
 from tests.toy import LESSON
@@ -172,6 +173,25 @@ def test_every_episode_ever_lived_is_searchable_across_runs(attempt: Try, worksp
     tried = attempt(study, train=1, seed=seed)
     assert [s.ending for s in tried.studies] == ["finished"]
     assert all(len(set(re.findall(r"experience ([0-9a-f]{16})", said))) >= 2 for said in found)
+
+
+def test_a_lesson_that_is_found_lists_every_experience_it_was_born_of_or_contradicted_by(
+    attempt: Try, workspace: Path
+) -> None:
+    learned = Lesson(
+        id="marks", title="Marks", body="Mind the marks at the end.", scope="domain", status="active",
+        born_of=("aaaa",), supports=("aaaa", "bbbb"), contradicts=("cccc",),
+    )  # fmt: skip
+    Shelf(workspace / "memory", "toy").write({}, {"marks": learned})
+    said: list[str] = []
+
+    def study(first: str) -> Acts:
+        said.append((yield "search", {"query": "marks at the end", "where": {"grain": "lesson"}}))
+        yield "finish", NOTHING
+
+    attempt(study, train=1)
+    assert "lesson:toy/marks (domain lesson, active)" in said[0]
+    assert "born of aaaa\nsupported by aaaa, bbbb\ncontradicted by cccc" in said[0]
 
 
 def test_what_does_not_help_any_more_is_deleted(attempt: Try) -> None:

@@ -323,6 +323,11 @@ def _once(text: str, step: int, limit: int, shown: dict[str, int]) -> str:
 def tell_hit(hit: Hit) -> str:
     """One search result."""
     facts = hit.facts
+    if hit.grain == "lesson":
+        told = [f"{hit.id} ({facts.get('scope')} lesson, {facts.get('status')})", clip(hit.text, HIT_CHARS)]
+        for name, words in (("born_of", "born of"), ("supports", "supported by"), ("contradicts", "contradicted by")):
+            told += [f"{words} {', '.join(facts[name])}"] if facts.get(name) else []
+        return "\n".join(told)
     passed = {True: "passed", False: "failed"}.get(facts.get("passed", None), "")
     where = f"experience {hit.experience}" + (f" step {hit.step}" if hit.step is not None else "")
     head = f"{where if hit.experience else hit.id} ({hit.grain} {passed}, task {short(str(facts.get('task', '')))})"
