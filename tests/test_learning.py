@@ -19,9 +19,9 @@ from recreate.policies.materials import Materials
 from recreate.runs import Run
 from recreate.scaffold import Scaffold
 from recreate.shelf import Shelf
-from recreate.types import Change, Experience, Gain, Lesson
+from recreate.types import Change, Experience, Gain, Lesson, Split, Task
 from recreate.workshop import Parts, open_workshop
-from tests.toy import LESSON, script
+from tests.toy import LESSON, Toy, script
 
 SEED = scaffolds.load(shipped("scaffolds") / "seed")
 ASKS = Scaffold(
@@ -63,7 +63,7 @@ def go(workspace: Path) -> Go:
     """Build on the toy domain with `Tells`; no optimizer proposes anything unless told so."""
 
     def go(name: str = "a", seed: Scaffold = SEED, learns: bool = False, **flags: Any) -> tuple[Built, Run]:
-        rows = [r for r in script() if learns or r["role"] != "optimizer"]
+        rows = flags.pop("rows", None) or [r for r in script() if learns or r["role"] != "optimizer"]
         rows += [] if learns else [{"role": "optimizer", "text": "{}"}]
         file = workspace / "script.jsonl"
         file.write_text("".join(json.dumps(r) + "\n" for r in rows))
@@ -197,6 +197,56 @@ def test_reruns_leave_enough_of_the_budget_to_judge_the_candidate(go: Go, worksp
     built, _ = go(rounds=1, budget="22attempts")
     assert len(shelf(workspace)["mark"].gains) < 4
     assert [r.kept for r in built.revisions] == [True]
+
+
+# ------------------------------------------------------------------------------- the policy `recreate`, whole
+
+
+def learner(*, helps: bool = True) -> list[dict[str, Any]]:
+    """The toy's agent, and an optimizer that proposes nothing but answers what the policy asks."""
+    said = {"title": "How answers end", "body": LESSON if helps else "Think twice.", "when": ""}
+    rows = [r for r in script() if r["role"] != "optimizer"]
+    rows.append({"role": "optimizer", "contains": "What made the difference", "text": json.dumps(said)})
+    return [*rows, {"role": "optimizer", "contains": "same", "text": '{"same": true}'}, {"text": "{}"}]
+
+
+def test_a_lesson_is_born_joined_tested_promoted_and_kept(go: Go, workspace: Path) -> None:
+    built, run = go(rows=learner(), rounds=1, batch=8, **{"memory.policy": "recreate"})
+    (pattern,) = [x for x in shelf(workspace).values() if x.status == "active"]
+    assert (pattern.scope, pattern.body) == ("domain", LESSON)
+    assert len(pattern.groups) == 8
+    assert {g.diff for g in pattern.gains} == {1.0}
+    kinds = [c["kind"] for r in run.records("memory") for c in r["changes"]]
+    assert [kinds.count(k) for k in ("born", "merged", "promoted")] == [1, 7, 1]
+    assert [r.kept for r in built.revisions] == [True]
+    assert built.revisions[0].edits[0].path == f"memory/{pattern.id}.md"
+    assert "a domain pattern: seen in 8 groups of tasks" in built.revisions[0].edits[0].reason
+
+
+def test_a_lesson_that_reruns_do_not_confirm_stays_a_candidate_and_is_shown_to_nobody(go: Go, workspace: Path) -> None:
+    built, run = go(rows=learner(helps=False), seed=ASKS, **{"memory.policy": "recreate"})
+    assert {x.status for x in shelf(workspace).values()} == {"candidate", "merged"}
+    assert built.revisions == ()
+    assert set(offered(run, "validation")) == {()}
+
+
+def test_a_pattern_of_one_domain_becomes_general_when_a_second_one_proves_it(go: Go, workspace: Path) -> None:
+    flags = {"rounds": 1, "batch": 8, "memory.policy": "recreate"}
+    go(rows=learner(), **flags)
+    go("b", rows=learner(), domain="tests.test_learning:Other", **flags)
+    found = {x.id: x for x in Shelf(workspace / "memory", "other").read().values() if x.status == "active"}
+    (pattern,) = found.values()
+    assert (pattern.scope, set(pattern.domains)) == ("general", {"toy", "other"})
+    assert (workspace / "memory" / "general" / f"{pattern.id}.md").is_file()
+
+
+class Other(Toy):
+    """The same rule in another domain: its tasks are its own."""
+
+    name = "other"
+
+    def tasks(self, split: Split | None = None) -> Sequence[Task]:
+        return [t.model_copy(update={"domain": "other", "group": f"other-{t.group}"}) for t in super().tasks(split)]
 
 
 # ---------------------------------------------------------------------------------------------- the commands
