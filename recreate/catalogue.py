@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from recreate.blobs import refs
 from recreate.errors import Fault
 from recreate.store import Line, fault, line_at, lines, make
 
-FORMAT = "1"
+FORMAT = "2"
 T = TypeVar("T")
 
 _TABLES = """
@@ -29,6 +30,7 @@ create table files(name text primary key, size integer, mtime integer, consumed 
 create table experiences(id text primary key, sum text, file text, at integer, length integer, domain text,
     task text, "group" text, split text, passed integer, score real, ending text, digest text, model text,
     run text, error text, repeat integer, steps integer) without rowid;
+create table blobs(domain text, sha text, file text);
 create index by_place on experiences(file, at);
 create index by_group on experiences("group", split);
 """
@@ -155,6 +157,10 @@ class Catalogue:
         sql = f'select distinct "{column}" from experiences where 1 {clause}'
         return {row[0] for row in self._with(lambda db: db.execute(sql, values).fetchall())}
 
+    def blobs(self) -> set[tuple[str, str]]:
+        """(domain, SHA-256) of every large text that a line names."""
+        return set(self._with(lambda db: db.execute("select distinct domain, sha from blobs").fetchall()))
+
     def counts(self) -> dict[str, Any]:
         """experiences, steps, damaged lines, and experiences by domain and split."""
 
@@ -188,6 +194,7 @@ class Catalogue:
             if not all(self._grew(name, known[name], files) for name in known):
                 db.execute("delete from experiences")
                 db.execute("delete from files")
+                db.execute("delete from blobs")
                 known = {}
             done, total = 0, sum(s.st_size for s in files.values())
             for name, stat in files.items():
@@ -233,6 +240,8 @@ class Catalogue:
                 continue
             marks = ",".join("?" * len(row))
             db.execute(f"insert or ignore into experiences values ({marks})", row)
+            large = {(row[5], ref.sha256, name) for ref in refs(line.record or {})}
+            db.executemany("insert into blobs values (?, ?, ?)", sorted(large))
         db.execute(
             "insert or replace into files values (?,?,?,?,?,?,?,?)",
             (name, stat.st_size, stat.st_mtime_ns, consumed, *last, damaged),

@@ -1,6 +1,7 @@
 """Everything lived through, on files that only grow, and found again by meaning, by word and by fact.
 
     memory/DOMAIN/experiences/RUN.jsonl   what was lived: the only thing here that cannot be made again
+    memory/DOMAIN/blobs/                  its texts that are too large for a line
     memory/DOMAIN/lessons/NAME.md         what was learned
     memory/held_out.jsonl                 what an optimizer or an agent must never be shown
     memory/index/                         derived: the catalogue, the vectors
@@ -17,9 +18,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from recreate import documents
+from recreate.blobs import Blobs, is_large, take_out
 from recreate.catalogue import Catalogue
 from recreate.embedders import default_embedder, named
 from recreate.errors import BadInput
@@ -71,6 +73,7 @@ class Workspace:
         self.folder = root / "memory"
         self.catalogue = Catalogue(self.folder)
         self.held_out = HeldOut(self.folder)
+        self.blobs = Blobs(self.folder)
         self.progress = progress
         self._embedder = embedder
         self._index: Index | None = None
@@ -88,27 +91,31 @@ class Workspace:
         if not experiences:
             return
         self.held_out.add(Held(e.group, e.task, e.split, e.domain) for e in experiences)
-        new = [(e.id, self._experiences(e.domain) / _file(e.run), _sealed(e)) for e in experiences]
-        paths = {path for _, path, _ in new}
+        new = [(e.id, self._experiences(e.domain) / _file(e.run), *_sealed(e)) for e in experiences]
+        paths = {path for _, path, _, _ in new}
         for path in paths:
             if not path.exists():
                 make(path.parent, ignored=True)
         with locked(self.folder):
-            known = self._known([id for id, _, _ in new], paths)
+            known = self._known([id for id, *_ in new], paths)
             by_file: dict[Path, list[bytes]] = {}
-            for id, path, sealed in new:
+            for id, path, sealed, large in new:
                 if id not in known:
                     known.add(id)
+                    self.blobs.put(path.parent.parent.name, large)
                     by_file.setdefault(path, []).append(sealed)
             for path, lines in by_file.items():
                 append(path, lines)
                 self._left[path] = _stamp(path)
-            self._added.update(id for id, _, _ in new)
+            self._added.update(id for id, *_ in new)
 
     def get(self, id: str, reader: str = "human") -> Experience | None:
-        """The experience with this id; None when there is none, or none that the reader may see."""
+        """The experience with this id, whole; None when there is none, or none that the reader may see.
+
+        Where a large text is missing or damaged, a note in square brackets stands before what is left of it.
+        """
         self.catalogue.refresh()
-        return self._get(id, self._scope(reader))
+        return self._get(id, self._scope(reader), whole=True)
 
     def experiences(
         self, domain: str | None = None, split: str | None = None, run: str | None = None, reader: str = "human"
@@ -117,7 +124,7 @@ class Workspace:
         asked = {"domain": domain, "split": split, "run": run}
         scope = self._scope(reader)
         for row in self.facts({k: v for k, v in asked.items() if v is not None}, reader):
-            found = self._get(row["id"], scope)
+            found = self._get(row["id"], scope, whole=True)
             if found is not None:
                 yield found
 
@@ -199,7 +206,7 @@ class Workspace:
         if allows(wanted, "grain", "experience") or allows(wanted, "grain", "step"):
             rows = self.facts({k: v for k, v in wanted.items() if k not in ("grain", "step", "error")}, reader)
             for row in rows:
-                e = self._get(row["id"], scope)
+                e = self._get(row["id"], scope, whole=True)
                 if e is not None:
                     hits += [h for h in scan(e, words) if matches(wanted, h)]
                 if len(hits) >= k:
@@ -222,6 +229,10 @@ class Workspace:
                 self._embedder = named(self._embedder)
             self._index = Index(self.folder / "index", self._embedder)
         return self._index
+
+    def embedder_in_use(self) -> str:
+        """The name of the embedder that made the index as it is, '' when there is none."""
+        return str(Index(self.folder / "index", _Nobody()).state().get("embedder", ""))
 
     def rebuild(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
         """Make everything derived again from the files, and return stats(). Known vectors are not paid twice.
@@ -259,6 +270,7 @@ class Workspace:
             "splits": _total(counts["domains"]),
             "domains": counts["domains"],
             "damaged_lines": counts["damaged_lines"],
+            "blobs": self._count_blobs(),
             "held_out": {"groups": len(scope.groups), "tasks": len(scope.tasks), "hidden_train": hidden},
             "files_digest": digest(self.catalogue.sums()),
             "index": {k: state.get(k) for k in ("embedder", "dimensions", "count", "digest")},
@@ -292,12 +304,13 @@ class Workspace:
         groups |= self.catalogue.distinct("group", kept) - {""}
         return _Scope(True, groups, tasks | self.catalogue.distinct("task", kept))
 
-    def _get(self, id: str, scope: _Scope) -> Experience | None:
+    def _get(self, id: str, scope: _Scope, *, whole: bool = False) -> Experience | None:
+        """As its line has it; with `whole` its large texts are read as well."""
         line = self.catalogue.find(id)
         if line is None or line.record is None:
             return None
         try:
-            found = Experience.model_validate(line.record["experience"])
+            found = Experience.model_validate(self.blobs.restore(line.record) if whole else line.record["experience"])
         except (ValidationError, KeyError) as e:
             raise BadInput(
                 f"the experience {id} in {self.folder} is not one: {str(e).splitlines()[0]}",
@@ -372,6 +385,19 @@ class Workspace:
         text = f"{lesson.title}\n{lesson.body}"
         return Hit(id=key, grain="lesson", score=score, split="train", text=text, facts=facts)
 
+    def _count_blobs(self) -> dict[str, int]:
+        """How many large texts there are, and how many that a line names are missing or damaged: all are read."""
+        there = {(domain, sha): path.stat().st_size for domain, sha, path in self.blobs.all()}
+        named = self.catalogue.blobs()
+        wrong = [self.blobs.sound(domain, sha) for domain, sha in named]
+        return {
+            "count": len(there),
+            "bytes": sum(there.values()),
+            "missing": wrong.count("missing"),
+            "damaged": wrong.count("damaged"),
+            "unreferenced": len(there.keys() - named),
+        }
+
     def _experiences(self, domain: str) -> Path:
         """The folder of a domain's experiences."""
         if not _NAME.fullmatch(domain) or domain == "index":
@@ -406,16 +432,38 @@ def _file(run: str) -> str:
     return f"{run}.jsonl" if _NAME.fullmatch(run) else f"run-{digest(run)}.jsonl" if run else "no-run.jsonl"
 
 
-def _sealed(e: Experience) -> bytes:
-    """The line to be written, keys masked."""
+def _sealed(e: Experience) -> tuple[bytes, dict[str, bytes]]:
+    """The line to be written, keys masked, and the texts that are too large for it by SHA-256."""
+    if any(map(is_large, _texts(e))):
+        record, refs, large = take_out(e.model_dump(mode="json"), IDENTITY)
+        return seal({"experience": _masked(record), "blobs": [ref._asdict() for ref in refs]}), large
     text = encode({"experience": e, "schema": SCHEMA})
     if redact(text) == text:
-        return seal_text(text)
+        return seal_text(text), {}
     record = e.model_dump(mode="json")
+    return seal({"experience": _masked(record)}), {}
+
+
+def _masked(record: Mapping[str, Any]) -> dict[str, Any]:
     plain: dict[str, Any] = redact_fields(record, keep=IDENTITY)
     for name in ("attempt", "task", "scaffold", "model", "ending"):
         plain["trace"][name] = record["trace"][name]
-    return seal({"experience": plain})
+    return plain
+
+
+def _texts(e: Experience) -> Iterator[str]:
+    """Every text of an experience that may be large."""
+    stack: list[Any] = [e]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, BaseModel):
+            stack += [*vars(value).values(), *(value.model_extra or {}).values()]
+        elif isinstance(value, Mapping):
+            stack += value.values()
+        elif isinstance(value, list | tuple):
+            stack += value
 
 
 def _domain(key: str) -> str:
