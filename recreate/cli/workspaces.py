@@ -36,7 +36,15 @@ EXTRAS_FOR = {
     "rl": "training",
 }
 ENOUGH_MB = 200
-IGNORED = ("/runs/", "/memory/*/experiences/", "/memory/index/", "/memory/held_out.jsonl", "__pycache__/", "*.pyc")
+IGNORED = (
+    "/runs/",
+    "/memory/*/experiences/",
+    "/memory/*/blobs/",
+    "/memory/index/",
+    "/memory/held_out.jsonl",
+    "__pycache__/",
+    "*.pyc",
+)
 
 
 def add(app: typer.Typer) -> None:
