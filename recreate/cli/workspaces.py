@@ -32,6 +32,7 @@ EXTRAS_FOR = {
     "hosted": "models of hosted providers",
     "local": "models on this machine",
     "memory": "recall by meaning",
+    "multilingual": "recall by meaning in other languages than English",
     "embeddings": "other sentence embedders",
     "rl": "training",
 }
