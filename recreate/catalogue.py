@@ -13,6 +13,7 @@ import threading
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -67,10 +68,16 @@ class Catalogue:
         """The experience files, by their path relative to the memory folder."""
         found: dict[str, os.stat_result] = {}
         try:
-            for path in sorted(self.folder.glob("*/experiences/*.jsonl")):
-                found[path.relative_to(self.folder).as_posix()] = path.stat()
+            for domain in sorted(os.listdir(self.folder)):  # noqa: PTH208 - asked at every question
+                with (
+                    suppress(FileNotFoundError, NotADirectoryError),
+                    os.scandir(self.folder / domain / "experiences") as entries,
+                ):
+                    for entry in sorted(entries, key=lambda entry: entry.name):
+                        if entry.name.endswith(".jsonl"):
+                            found[f"{domain}/experiences/{entry.name}"] = entry.stat()
         except FileNotFoundError:
-            return self.files()  # deleted while we looked
+            return {}
         except OSError as e:
             raise fault(self.folder, e) from e
         return found

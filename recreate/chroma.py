@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypedDict
@@ -58,19 +58,19 @@ class Chroma:
         self._collection: Any = None
         self._opened = ("", -1)
 
-    def sound(self, state: State | None, *, thorough: bool = False) -> bool:
+    def sound(self, state: State, *, thorough: bool) -> bool:
         """Whether Chroma's files are what was written last; by size and time, and by checksum where those differ."""
-        if state is None or state["writing"]:
+        if state["writing"]:
             return False
-        folder = self.folder / state["folder"]
         try:
-            if set(state["files"]) != {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}:
+            found = dict(_files(self.folder / state["folder"]))
+            if set(found) != set(state["files"]):
                 return False
             for name, (size, mtime, sha) in state["files"].items():
-                stat = (folder / name).stat()
-                if stat.st_size != size:
+                if found[name].st_size != size:
                     return False
-                if (thorough or stat.st_mtime_ns != mtime) and _sha(folder / name) != sha:
+                path = self.folder / state["folder"] / name
+                if (thorough or found[name].st_mtime_ns != mtime) and _sha(path) != sha:
                     return False
         except (KeyError, TypeError, ValueError, OSError):
             return False
@@ -118,11 +118,12 @@ class Chroma:
         self._opened = ("", -1)
 
     def _open(self, state: State) -> State:
-        if self._opened == (state["folder"], state["version"]):
+        known = self._opened == (state["folder"], state["version"])
+        if not self.sound(state, thorough=not known):
+            raise Broken("its files are not what was written last")
+        if known:
             return state
         self.close()
-        if not self.sound(state, thorough=True):
-            raise Broken("its files are not what was written last")
         self._connect(state["folder"])
         if self._ask(self._collection.count) != state["count"]:
             raise Broken("it holds another number of documents than were written")
@@ -157,10 +158,8 @@ class Chroma:
     def _mark(self, state: State) -> State:
         """Put on record what Chroma's files are now."""
         folder = self.folder / state["folder"]
-        files = {}
-        for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-            stat = path.stat()
-            files[path.relative_to(folder).as_posix()] = (stat.st_size, stat.st_mtime_ns, _sha(path))
+        found = sorted(_files(folder), key=lambda each: each[0])
+        files = {name: (stat.st_size, stat.st_mtime_ns, _sha(folder / name)) for name, stat in found}
         state = {**state, "writing": False, "files": files}
         self._opened = (state["folder"], state["version"])
         self.save(state)
@@ -184,6 +183,16 @@ class Chroma:
             if type(e).__name__ == "PanicException":
                 raise Broken(str(e)) from e
             raise
+
+
+def _files(folder: Path, prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
+    """The files in a folder and below, by their path in it."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _files(folder / entry.name, f"{prefix}{entry.name}/")
+            else:
+                yield prefix + entry.name, entry.stat()
 
 
 def _sha(path: Path) -> str:

@@ -248,14 +248,14 @@ class Index:
 
     def _is(self, opened: _Opened, name: str, written: Sequence[int]) -> bool:
         """Whether a file is what was written; its checksum is compared the first time and when its time changes."""
-        path, (size, _, sum_) = self.segments / name, written
+        path, (size, _, sum_) = f"{self.segments}/{name}", written
         try:
-            stat = path.stat()
+            stat = os.stat(path)  # noqa: PTH116 - asked of every file at every question
             if stat.st_size != size:
                 return False
             if opened.seen.get(name) == (size, stat.st_mtime_ns, sum_):
                 return True
-            if arrays.checksum(path) != sum_:
+            if arrays.checksum(Path(path)) != sum_:
                 return False
         except OSError:
             return False
@@ -460,10 +460,8 @@ class Index:
     def _feed(self, opened: _Opened, most: int | None) -> None:
         """Bring Chroma up to date when it is well behind, by at most so many documents."""
         known = opened.manifest
-        if known.chroma is not None and (
-            not opened.chroma.sound(known.chroma) or known.chroma["count"] > 2 * known.count + FEED
-        ):
-            opened.chroma.discard()
+        if known.chroma is not None and known.chroma["count"] > 2 * known.count + FEED:
+            opened.chroma.discard()  # most of it is gone from the files
         for last in (False, True):
             state: State | None = known.chroma
             upto, count = (state["upto"], state["count"]) if state is not None else (0, 0)
@@ -544,17 +542,15 @@ class Index:
             if total > EXACT and len(rows):
                 most = max(n, EXACT * len(rows) // total)
                 rows = vectors.candidates(stored, query, None if len(rows) == len(masks[name]) else rows, most)
-                if name in near:
+                if name in near and len(near[name]):
                     rows = np.union1d(rows, near[name])
-            whole = stored["vectors"]
-            cosine = (whole if len(rows) == len(whole) else whole[rows]) @ query
-            found.append((opened.parts[name], rows, cosine))
+            found.append((opened.parts[name], rows, vectors.cosines(stored, query, rows)))
         return _best(found, n)
 
     def _by_graph(self, opened: _Opened, masks: Mapping[str, Array], query: Array, n: int) -> dict[str, Array]:
         """What Chroma's graph finds, by segment; nothing while it cannot be trusted."""
         state = opened.manifest.chroma
-        if state is None or not installed() or not opened.chroma.sound(state):
+        if state is None or not installed():
             return {}
         try:
             numbers = np.array(opened.chroma.nearest(state, query.tolist(), n), np.int64)
@@ -582,15 +578,18 @@ def fuse(lists: Sequence[Sequence[tuple[str, float]]]) -> list[tuple[str, float]
 def _best(found: Sequence[tuple[Segment, Array, Array]], n: int) -> list[tuple[str, float]]:
     """(id, score) of the n highest scores over segments; scores to 6 digits, since the last bits depend on the order
     in which a processor adds."""
-    best: list[tuple[float, Segment, int]] = []
-    for part, rows, scores in found:
-        scores = np.round(scores.astype(np.float64), 6)
-        top = np.argpartition(-scores, n)[:n] if len(scores) > n else np.arange(len(scores))
-        best += [(float(scores[at]), part, int(rows[at])) for at in top]
-    best.sort(key=lambda each: -each[0])
-    if len(best) > n:
-        best = [each for each in best if each[0] >= best[n - 1][0]]
-    return sorted(((part.id(row), score) for score, part, row in best), key=lambda pair: (-pair[1], pair[0]))[:n]
+    parts = [part for part, rows, _ in found if len(rows)]
+    if not parts:
+        return []
+    rows = np.concatenate([rows for _, rows, _ in found])
+    scores = np.round(np.concatenate([scores for _, _, scores in found]).astype(np.float64), 6)
+    owner = np.repeat(np.arange(len(parts)), [len(rows) for _, rows, _ in found if len(rows)])
+    top = np.arange(len(scores))
+    if len(scores) > n:
+        least = np.partition(scores, len(scores) - n)[len(scores) - n]
+        top = np.flatnonzero(scores >= least)[: 4 * n]  # ties go by id, within reason
+    best = [(parts[owner[at]].id(rows[at]), float(scores[at])) for at in top]
+    return sorted(best, key=lambda pair: (-pair[1], pair[0]))[:n]
 
 
 class _Told:

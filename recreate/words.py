@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import unicodedata
@@ -15,7 +16,7 @@ K1, B, LENGTH = 1.2, 0.75, 120
 """BM25's usual constants (Robertson and Zaragoza, 2009), and the document length that counts as average. A fixed one:
 the weight of a word in a document then does not depend on what else there is, and can be stored."""
 
-_CHUNK = re.compile(r"\w(?:[\w./:\\-]*\w)?")
+_CHUNK = re.compile(r"\w(?:[\w./:\\-]{0,254}\w)?")
 _WORD = re.compile(r"\w+")
 _DOTTED = re.compile(r"\w+(?:\.\w+)+")
 _PART = re.compile(r"[^\W_]+")
@@ -34,18 +35,13 @@ def words(text: str, asked: bool = False) -> list[str]:
     `parse` and `header`. Scripts without spaces give each character and each pair of neighbours; with `asked` (a
     query) the pairs alone, unless a character stands by itself.
     """
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
+    if text.isascii():
+        return list(itertools.chain.from_iterable(map(_name, _CHUNK.findall(text))))
     found: list[str] = []
-    for match in _CHUNK.finditer(text):
-        chunk = match.group()
-        if chunk.isascii():
-            if chunk.isalnum() and (chunk.islower() or chunk.isdigit()):
-                found.append(chunk[:LONGEST])
-                continue
-        elif _SPACELESS.search(chunk):
+    for chunk in _CHUNK.findall(unicodedata.normalize("NFKC", text)):
+        if _SPACELESS.search(chunk):
             chunk = _SPACELESS.sub(lambda run: _pairs(run.group(), asked, found), chunk)
-        found.extend(_name(chunk[: 4 * LONGEST]))
+        found.extend(_name(chunk))
     return found
 
 
@@ -59,6 +55,8 @@ def _pairs(run: str, asked: bool, found: list[str]) -> str:
 @lru_cache(50_000)
 def _name(chunk: str) -> tuple[str, ...]:
     """A name with separators or capitals inside: whole, its dotted parts, its words, and the parts of those."""
+    if chunk.isalnum() and (chunk.islower() or chunk.isdigit()):
+        return (chunk.casefold()[:LONGEST],)
     given: dict[str, None] = {}
     for pattern in (_CHUNK, _DOTTED, _WORD):
         given.update(dict.fromkeys(pattern.findall(chunk)))

@@ -346,7 +346,7 @@ def test_without_numpy_recall_compares_words_and_a_note_says_so(
     assert "words are compared" in caplog.text
     memory.hold_out([Task(id="toy:hand:width", domain="toy", prompt="", split="test", group="g")])
     assert "width" not in {h.experience for h in memory.recall("emoji", 9)}
-    assert {h.experience for h in memory.recall("emoji", 9, {"file": "test_retry.py"})} == {"retry"}
+    assert {h.experience for h in memory.recall("connection", 9, {"file": "test_retry.py"})} == {"retry"}
     with pytest.raises(Missing) as e:
         memory.recall("emoji", how="vectors")
     assert e.value.fix == "pip install 'recreate[memory]'"
