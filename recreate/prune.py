@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from recreate import blobs as large
 from recreate.embedders.cached import forget, paid
 from recreate.held_out import Held
 from recreate.memory import Workspace
+from recreate.moments import unix
 from recreate.store import fault, lines, locked
 
 
@@ -59,7 +60,7 @@ def prune(
 ) -> list[Item]:
     """Delete what can go and was asked for, unless `dry`; returns all that could go.
 
-    runs: run ids, as `traces list` shows them; before: files of experience last written before that day, local time.
+    runs: run ids, as `traces list` shows them; before: what was recorded before that day, UTC.
     Groups of validation and test stay held out. Raises Fault when a file cannot be read or deleted.
     """
     if not memory.folder.is_dir():
@@ -162,27 +163,32 @@ def _cuts(memory: Workspace, runs: Collection[str], before: date | None) -> list
 
 
 def _cut(path: Path, runs: frozenset[str], before: date | None) -> _Cut | None:
-    """What of a file goes; None for nothing."""
-    whole = before is not None and datetime.fromtimestamp(path.stat().st_mtime).date() < before
+    """What of a file goes; None for nothing. Lines that do not say when they were written are as old as the file."""
+    day = datetime(before.year, before.month, before.day, tzinfo=UTC).timestamp() if before is not None else 0.0
+    stat = path.stat()
     held, ids, kept, size, damaged = list[Held](), list[str](), list[tuple[int, int]](), 0, 0
     end = 0
     for line in lines(path):
         end = line.offset + line.length
-        e: dict[str, Any] | None = (line.record or {}).get("experience")
-        if isinstance(e, dict) and (whole or e.get("run") in runs):
+        record = line.record or {}
+        e: dict[str, Any] | None = record.get("experience")
+        if not isinstance(e, dict):
+            damaged += 1
+            kept.append((line.offset, line.length))
+            continue
+        when = unix(e.get("when", record.get("when")))
+        if e.get("run") in runs or (stat.st_mtime if when is None else when) < day:
             ids.append(str(e.get("id", "")))
             held.append(Held(*(str(e.get(k, "")) for k in ("group", "task", "split", "domain"))))
             size += line.length
         else:
-            damaged += e is None
             kept.append((line.offset, line.length))
-    if not ids and not whole:
+    if len(kept) == damaged and stat.st_mtime < day:  # nothing younger is in it, what cannot be read included
+        return _Cut(path, held, ids, stat.st_size, damaged, None)
+    if not ids:
         return None
-    total = path.stat().st_size
-    if whole:
-        return _Cut(path, held, ids, total, damaged, None)
-    if total > end:  # a torn end is no record, and may be mended by hand
-        kept.append((end, total - end))
+    if stat.st_size > end:  # a torn end is no record, and may be mended by hand
+        kept.append((end, stat.st_size - end))
     return _Cut(path, held, ids, size, 0, kept or None)
 
 

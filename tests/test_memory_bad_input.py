@@ -82,7 +82,7 @@ def test_an_embedder_that_is_missing_is_told_in_one_line_and_nothing_is_lost(
     fill(Workspace(workspace, "hashed"))
     Workspace(workspace, "hashed").recall("leap days")
     (workspace / "recreate.toml").write_text(f'[memory]\nembedder = "{embedder}"\n')
-    assert cli(["memory", "recall", "leap days", "--json"]) == 2
+    assert cli(["memory", "recall", "leap days", "--how", "vectors", "--json"]) == 2
     out = capsys.readouterr()
     error = json.loads(out.out)["error"]
     assert says in error["message"]

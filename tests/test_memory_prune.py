@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from recreate import store
 from recreate.cli import run as cli
 from recreate.memory import Workspace
 from tests.test_memory import experience, files, task
@@ -155,16 +156,24 @@ def test_groups_of_a_file_that_was_copied_in_stay_held_out_when_it_is_pruned(
     assert memory.get("late", "agent") is None
 
 
-def test_before_a_day_takes_files_last_written_before_it(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_before_a_day_takes_what_was_recorded_before_it(
+    workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory = Workspace(workspace)
-    memory.add([experience("old"), experience("new", run="run-2")])
+    with monkeypatch.context() as patch:
+        patch.setattr("recreate.memory.now", lambda: "2023-11-14T22:13:20Z")
+        memory.add([experience("old"), experience("older", run="run-2")])
+    memory.add([experience("new", run="run-2")])
     memory.hold_out([task("t", "test")])
     old = files(workspace)[0]
-    old.write_bytes(old.read_bytes() + b"damaged\n")
-    os.utime(old, (1_700_000_000, 1_700_000_000))  # 14 November 2023
+    timeless = store.seal({"experience": experience("timeless").model_dump(mode="json")})
+    old.write_bytes(old.read_bytes() + timeless + b"damaged\n")
+    os.utime(old, (1_700_000_000, 1_700_000_000))  # 14 November 2023, 22:13:20
+    assert pruned(capsys, "--before", "2023-11-14", "--dry-run")["items"] == []
     assert pruned(capsys, "--before", "2023-11-10", "--dry-run")["items"] == []
     said = pruned(capsys, "--before", "2023-11-20")
-    assert (said["by_kind"]["experiences"]["count"], said["by_kind"]["experiences"]["damaged"]) == (1, 1)
+    assert [(i["count"], i["damaged"]) for i in said["items"]] == [(2, 1), (1, 0)]
+    assert not old.exists()
     assert [e.id for e in memory.experiences()] == ["new"]
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import statistics
+from pathlib import Path
 
+from recreate.memory import Workspace
 from recreate.redact import redact
 from tests.retrieval import HERE, KINDS, experiences, queries, relevant
 
@@ -27,13 +29,14 @@ def test_the_set_is_small_and_says_nothing_of_a_machine() -> None:
         assert not re.search(r"/(root|home|tmp|work|opt|Users)/", text)
 
 
-def test_keywords_alone_miss_what_was_said_in_other_words() -> None:
+def test_keywords_alone_miss_what_was_said_in_other_words(tmp_path: Path) -> None:
     """What the set is for: were paraphrases found by keywords, it could not tell embedders apart."""
-    from tests.perf.retrieval import _keywords, judged
+    from tests.perf.retrieval import _recall, judged
 
     asked = queries()
-    with _keywords(experiences()) as search:
-        found = judged(search, asked).recall
+    memory = Workspace(tmp_path, "hashed")
+    memory.add(experiences())
+    found = judged(_recall(memory, "keywords"), asked).recall
     by_kind = {kind: statistics.fmean(r for r, q in zip(found, asked, strict=True) if q.kind == kind) for kind in KINDS}
     assert by_kind["lexical"] > 0.9
     assert by_kind["paraphrase"] < 0.4

@@ -32,25 +32,26 @@ def recall(
     reader: Annotated[
         str, typer.Option("--as", help="optimizer and agent see train experiences only, human all.")
     ] = "optimizer",
+    how: Annotated[str, typer.Option("--how", help="hybrid, keywords or vectors.")] = "hybrid",
     as_json: Json = False,
 ) -> None:
-    """Recall what is nearest in meaning: experiences, single steps, lessons.
+    """Recall by words and meaning: experiences, single steps, lessons.
 
-    Example: recreate memory recall "unicode width of a tab" -k 5 --where domain=swe --where passed=false
+    Example: recreate memory recall "unicode width of a tab" -k 5 --where outcome=failed --where since=2026-11-01
     """
     from recreate.memory import Workspace
 
     words = " ".join(query)
     root = workspace()
     memory = Workspace(root, _embedder(root), _progress("indexing"))
-    hits = memory.recall(words, k, _filters(where or []), reader)
+    hits = memory.recall(words, k, _filters(where or []), reader, how)
     if as_json:
-        emit({"query": words, "as": reader, "hits": [hit.model_dump(mode="json") for hit in hits]})
+        emit({"query": words, "as": reader, "how": how, "hits": [hit.model_dump(mode="json") for hit in hits]})
         return
     for hit in hits:
         at = hit.id if hit.step is None else f"{hit.experience} step {hit.step}"
-        show(f"{hit.score:.3f}  {hit.grain:<10}  {hit.split:<10}  {at}  {hit.facts.get('task', '')}")
-        show(f"       {' '.join(hit.text.split())[:160]}")
+        show(f"{hit.score:.4f}  {hit.grain:<10}  {hit.split:<10}  {at}  {hit.facts.get('task', '')}")
+        show(f"        {' '.join(hit.text.split())[:160]}")
     if not hits:
         say("nothing is remembered that this reader may see")
 
@@ -87,7 +88,7 @@ def prune(
     ] = None,
     before: Annotated[
         datetime | None,
-        typer.Option("--before", formats=["%Y-%m-%d"], help="Delete files of experience last written before that day."),
+        typer.Option("--before", formats=["%Y-%m-%d"], help="Delete experiences recorded before that day, UTC."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before experiences are deleted.")] = False,
     as_json: Json = False,

