@@ -8,45 +8,45 @@ is returned to a caller is read from the files and verified there.
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 import threading
 import weakref
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from recreate.blobs import refs
 from recreate.errors import Fault
+from recreate.journal import encode
+from recreate.mentions import error_type
+from recreate.moments import unix
 from recreate.store import Line, fault, line_at, lines, make
 
-FORMAT = "1"
+FORMAT = "2"
 T = TypeVar("T")
 
 _TABLES = """
 create table meta(key text primary key, value text) without rowid;
 create table files(name text primary key, size integer, mtime integer, consumed integer,
     last_offset integer, last_length integer, last_sum text, damaged integer) without rowid;
-create table experiences(id text primary key, sum text, file text, at integer, length integer, domain text,
-    task text, "group" text, split text, passed integer, score real, ending text, digest text, model text,
-    run text, error text, repeat integer, steps integer) without rowid;
+create table experiences(number integer primary key autoincrement, id text unique, sum text, content text, file text,
+    at integer, length integer, domain text, task text, "group" text, split text, passed integer, score real,
+    ending text, digest text, model text, run text, error text, "when" real, repeat integer, steps integer);
+create table blobs(domain text, sha text, file text);
 create index by_place on experiences(file, at);
 create index by_group on experiences("group", split);
+create table closed(kind text, name text, primary key(kind, name)) without rowid;
 """
 
 FILTERS = ("domain", "task", "group", "split", "passed", "ending", "digest", "model", "run", "error")
 """Facts of an experience that can be filtered by."""
 
-FACTS = (*FILTERS, "score", "repeat", "steps")
+FACTS = (*FILTERS, "when", "score", "repeat", "steps")
 """The columns that say what an experience is."""
 
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
-_ERROR = re.compile(r"\b([A-Z]\w{2,60}(?:Error|Exception|Interrupt|Exit|Timeout))\b")
-
-
-def error_type(text: str) -> str:
-    """The name of the last exception that a text mentions, else ''."""
-    found = _ERROR.findall(text[-20_000:])
-    return found[-1] if found else ""
 
 
 class Catalogue:
@@ -70,10 +70,16 @@ class Catalogue:
         """The experience files, by their path relative to the memory folder."""
         found: dict[str, os.stat_result] = {}
         try:
-            for path in sorted(self.folder.glob("*/experiences/*.jsonl")):
-                found[path.relative_to(self.folder).as_posix()] = path.stat()
+            for domain in sorted(os.listdir(self.folder)):  # noqa: PTH208 - asked at every question
+                with (
+                    suppress(FileNotFoundError, NotADirectoryError),
+                    os.scandir(self.folder / domain / "experiences") as entries,
+                ):
+                    for entry in sorted(entries, key=lambda entry: entry.name):
+                        if entry.name.endswith(".jsonl"):
+                            found[f"{domain}/experiences/{entry.name}"] = entry.stat()
         except FileNotFoundError:
-            return self.files()  # deleted while we looked
+            return {}
         except OSError as e:
             raise fault(self.folder, e) from e
         return found
@@ -82,9 +88,31 @@ class Catalogue:
         """Take in what changed in the files since the last time, whoever changed it."""
         self._with(self._catch_up)
 
-    def edition(self) -> str:
-        """A string that changes whenever the listed experiences do. Call refresh first."""
-        return self._with(lambda db: _meta(db, "made") + ":" + _meta(db, "edition"))
+    def edition(self) -> tuple[str, int]:
+        """(a string, a number): while the string stays, experiences are only added, each with a higher number than
+        those before; the number is the highest. Call refresh first."""
+
+        def work(db: sqlite3.Connection) -> tuple[str, int]:
+            last = db.execute("select coalesce(max(number), 0) from experiences").fetchone()[0]
+            return f"{_meta(db, 'made')}:{_meta(db, 'emptied')}", last
+
+        return self._with(work)
+
+    def since(self, number: int, train_only: bool) -> list[tuple[str, str, str, str]]:
+        """(id, content, group, task) of the experiences with a higher number, oldest first."""
+        clause = "and split = 'train'" if train_only else ""
+        sql = f'select id, content, "group", task from experiences where number > ? {clause} order by number'
+        return self._with(lambda db: db.execute(sql, (number,)).fetchall())
+
+    def closed(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The groups and the tasks of which some experience is recorded as validation or test."""
+        rows = self._with(lambda db: db.execute("select kind, name from closed").fetchall())
+        return tuple(frozenset(name for kind, name in rows if kind == k) for k in ("group", "task"))  # type: ignore[return-value]
+
+    def when(self, id: str) -> float | None:
+        """When an experience was recorded, in unix seconds; None when nobody knows."""
+        row = self._with(lambda db: db.execute('select "when" from experiences where id = ?', (id,)).fetchone())
+        return row[0] if row else None
 
     def rebuild(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Throw the catalogue away and read every file again. progress(bytes done, bytes in all)."""
@@ -121,9 +149,9 @@ class Catalogue:
         return found
 
     def rows(self, where: Mapping[str, Sequence[Any]] | None = None) -> Iterator[dict[str, Any]]:
-        """id, sum and facts of the experiences that match, in the order of the files; streamed.
+        """id, checksum and facts of the experiences that match, in the order of the files; streamed.
 
-        `where` maps a name in FILTERS (or `id`) to the values it may have.
+        `where` maps a name in FILTERS (or `id`) to the values it may have, `since` and `until` to unix seconds.
         """
         clause, values = _where(where or {})
         columns = ", ".join(f'"{c}"' for c in ("id", "sum", *FACTS, "file", "at"))
@@ -143,17 +171,19 @@ class Catalogue:
             if len(batch) < 1000:
                 return
 
-    def sums(self, where: Mapping[str, Sequence[Any]] | None = None) -> dict[str, str]:
-        """id -> checksum of the experiences that match."""
-        clause, values = _where(where or {})
-        sql = f"select id, sum from experiences where 1 {clause}"
-        return dict(self._with(lambda db: db.execute(sql, values).fetchall()))
+    def sums(self) -> dict[str, str]:
+        """id -> checksum of what each experience says, whenever it was recorded."""
+        return dict(self._with(lambda db: db.execute("select id, content from experiences").fetchall()))
 
     def distinct(self, column: str, where: Mapping[str, Sequence[Any]] | None = None) -> set[str]:
         """The values that a fact has among the experiences that match."""
         clause, values = _where(where or {})
         sql = f'select distinct "{column}" from experiences where 1 {clause}'
         return {row[0] for row in self._with(lambda db: db.execute(sql, values).fetchall())}
+
+    def blobs(self) -> set[tuple[str, str]]:
+        """(domain, SHA-256) of every large text that a line names."""
+        return set(self._with(lambda db: db.execute("select distinct domain, sha from blobs").fetchall()))
 
     def counts(self) -> dict[str, Any]:
         """experiences, steps, damaged lines, and experiences by domain and split."""
@@ -186,8 +216,9 @@ class Catalogue:
             files = self.files()
             known = {row[0]: row[1:] for row in db.execute("select * from files")}
             if not all(self._grew(name, known[name], files) for name in known):
-                db.execute("delete from experiences")
-                db.execute("delete from files")
+                for table in ("experiences", "files", "closed", "blobs"):
+                    db.execute(f"delete from {table}")
+                db.execute("update meta set value = value + 1 where key = 'emptied'")
                 known = {}
             done, total = 0, sum(s.st_size for s in files.values())
             for name, stat in files.items():
@@ -197,7 +228,6 @@ class Catalogue:
                 done += stat.st_size
                 if progress is not None:
                     progress(done, total)
-            db.execute("update meta set value = value + 1 where key = 'edition'")
             db.execute("commit")
         except BaseException:
             if db.in_transaction:
@@ -232,7 +262,13 @@ class Catalogue:
                 damaged += 1
                 continue
             marks = ",".join("?" * len(row))
-            db.execute(f"insert or ignore into experiences values ({marks})", row)
+            db.execute(f"insert or ignore into experiences values (null, {marks})", row)
+            task, group, split = row[7:10]
+            if split != "train":
+                closed = [("task", task), ("group", group)][: 2 if group else 1]
+                db.executemany("insert or ignore into closed values (?, ?)", closed)
+            large = {(row[6], ref.sha256, name) for ref in refs(line.record or {})}
+            db.executemany("insert into blobs values (?, ?, ?)", sorted(large))
         db.execute(
             "insert or replace into files values (?,?,?,?,?,?,?,?)",
             (name, stat.st_size, stat.st_mtime_ns, consumed, *last, damaged),
@@ -287,7 +323,7 @@ class Catalogue:
             for statement in _TABLES.split(";"):
                 db.execute(statement)
             db.execute(
-                "insert into meta values ('format', ?), ('edition', '0'), ('made', ?)",
+                "insert into meta values ('format', ?), ('emptied', '0'), ('made', ?)",
                 (FORMAT, os.urandom(4).hex()),
             )
         db.execute("commit")
@@ -330,9 +366,11 @@ def _row(line: Line, file: str) -> tuple[Any, ...] | None:
         e = (line.record or {})["experience"]
         trace, grade = e["trace"], e["grade"]
         error = error_type(grade.get("evidence") or "")
+        told = (line.record or {}).get("when")
         return (
             e["id"],
             line.sum,
+            line.sum if told is None else f"{zlib.crc32(encode(e).encode('utf-8', 'surrogatepass')):08x}",
             file,
             line.offset,
             line.length,
@@ -347,6 +385,7 @@ def _row(line: Line, file: str) -> tuple[Any, ...] | None:
             trace["model"],
             e.get("run", ""),
             error,
+            unix(e.get("when", told)),
             int(trace.get("repeat", 0)),
             len(trace.get("steps", ())),
         )
@@ -357,6 +396,10 @@ def _row(line: Line, file: str) -> tuple[Any, ...] | None:
 def _where(where: Mapping[str, Sequence[Any]]) -> tuple[str, list[Any]]:
     clause, values = "", list[Any]()
     for name, allowed in where.items():
+        if name in ("since", "until"):
+            clause += f' and "when" {">=" if name == "since" else "<"} ?'
+            values += allowed
+            continue
         clause += f' and "{name}" in ({",".join("?" * len(allowed))})'
         values += allowed
     return clause, values

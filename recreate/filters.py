@@ -7,10 +7,15 @@ from typing import Any
 
 from recreate.catalogue import FILTERS
 from recreate.errors import BadInput
+from recreate.mentions import is_file
+from recreate.moments import unix
 from recreate.ports import Hit
 
 GRAINS = ("experience", "step", "lesson")
-KEYS = (*FILTERS, "experience", "grain", "step")
+LATER = ("grain", "step", "error", "tool", "file")
+"""Facts that the documents of one experience differ in."""
+
+KEYS = (*FILTERS, "experience", "grain", "step", "tool", "file", "since", "until")
 """What `filters` may name; `outcome` (passed or failed) is another way to say `passed`."""
 
 
@@ -27,6 +32,9 @@ def parse(filters: Mapping[str, Any] | None) -> dict[str, list[Any]]:
             values = [_truth(v) for v in values]
         elif name == "step":
             values = [_number(v) for v in values]
+        elif name in ("since", "until"):
+            bounds = [_moment(name, v) for v in values]
+            values = [min(bounds) if name == "since" else max(bounds)] if bounds else []
         else:
             values = [str(v) for v in values]
         if name == "grain" and set(values) - set(GRAINS):
@@ -53,6 +61,15 @@ def _number(value: Any) -> int:
         raise BadInput(f"a step is a number, not {value!r}", fix="step=3") from None
 
 
+def _moment(name: str, value: Any) -> float:
+    seconds = unix(value)
+    if seconds is None:
+        raise BadInput(
+            f"{name} is a moment, not {value!r}", fix=f"{name}=2026-11-01, 2026-11-01T09:30:00Z (UTC) or unix seconds"
+        )
+    return seconds
+
+
 def allows(wanted: Mapping[str, Sequence[Any]], name: str, value: Any) -> bool:
     return name not in wanted or value in wanted[name]
 
@@ -60,4 +77,15 @@ def allows(wanted: Mapping[str, Sequence[Any]], name: str, value: Any) -> bool:
 def matches(wanted: Mapping[str, Sequence[Any]], hit: Hit) -> bool:
     """Whether a hit, as its file tells it, is what the filters asked for."""
     own = {"experience": hit.experience, "grain": hit.grain, "step": hit.step, "split": hit.split}
-    return all(own.get(name, hit.facts.get(name)) in values for name, values in wanted.items())
+    return all(_is(name, own.get(name, hit.facts.get(name)), values, hit) for name, values in wanted.items())
+
+
+def _is(name: str, own: Any, values: Sequence[Any], hit: Hit) -> bool:
+    if name in ("since", "until"):
+        when = unix(hit.facts.get("when"))
+        return when is not None and (when >= values[0] if name == "since" else when < values[0])
+    if name == "tool":
+        return any(value in (own or ()) for value in values)
+    if name == "file":
+        return any(is_file(value, path) for value in values for path in own or ())
+    return own in values

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from recreate import documents
-from recreate.catalogue import error_type
+from recreate.mentions import error_type
+from recreate.moments import told
 from recreate.ports import Hit
 from recreate.types import Experience
 
 
-def experience_hit(e: Experience, id: str, score: float) -> Hit | None:
+def experience_hit(e: Experience, id: str, score: float, when: float | None = None) -> Hit | None:
+    """The hit of one of the experience's documents, as its file tells it; when: unix seconds."""
     found = documents.text(e, id)
     if found is None:
         return None
-    text, step = found
-    output = e.grade.evidence if step is None else e.trace.steps[int(id.rpartition("/")[2])].output
+    text, number = found
+    step = None if number is None else e.trace.steps[int(id.rpartition("/")[2])]
     facts = {
         "domain": e.domain,
         "task": e.task,
@@ -26,21 +28,24 @@ def experience_hit(e: Experience, id: str, score: float) -> Hit | None:
         "digest": e.digest,
         "model": e.trace.model,
         "run": e.run,
-        "error": error_type(output),
+        "error": error_type(e.grade.evidence if step is None else step.output),
+        "tool": documents.all_tools(e) if step is None else documents.step_tools(step),
+        "file": documents.all_files(e) if step is None else documents.step_files(step),
+        "when": "" if when is None else told(when),
     }
     return Hit(
         id=id,
-        grain="experience" if step is None else "step",
+        grain="experience" if number is None else "step",
         score=score,
         split=e.split,
         text=text,
         experience=e.id,
-        step=step,
+        step=number,
         facts=facts,
     )
 
 
-def scan(e: Experience, words: Sequence[str]) -> Iterator[Hit]:
+def scan(e: Experience, words: Sequence[str], when: float | None = None) -> Iterator[Hit]:
     """The steps that hold all words; the experience itself when its prompt or grade does, or all of it together."""
     parts = [f"{s.observation}\n{s.reply}\n{s.action}\n{s.output}" for s in e.trace.steps]
     head = f"{e.id}\n{e.task}\n{e.prompt}\n{e.trace.answer}\n{e.grade.evidence}"
@@ -51,7 +56,7 @@ def scan(e: Experience, words: Sequence[str]) -> Iterator[Hit]:
         head = "\n".join([head, *parts])
         count = occurrences(head, words)
     for id, part, times in [(e.id, head, count), *found]:
-        hit = experience_hit(e, id, float(times)) if times else None
+        hit = experience_hit(e, id, float(times), when) if times else None
         if hit is not None:
             yield hit.model_copy(update={"text": _around(part, words[0])})
 

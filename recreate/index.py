@@ -1,16 +1,19 @@
-"""The vectors of everything remembered, in Chroma. Derived from the files, and made again at the first doubt.
+"""What everything remembered is found by: its words, its facts and its vectors. Derived from the files, and made
+again, in part or whole, at the first doubt.
 
-Chroma is not asked whether it is sound, because it does not know: a process that has its folder open answers
-from stale memory after another has written, and a garbled HNSW file kills the process or is taken as it is. So
-`state.json` records a checksum of each of Chroma's files after every write; the files are compared before Chroma
-opens them, one lock is held around every use, and a version number tells other processes to open them again.
-Nothing but vectors and facts to filter by is in Chroma; texts are read from the experience files.
+    memory/index/state.json               the manifest: what there is, with a checksum for each file
+    memory/index/segments/NAME.words      some documents: their facts and their words (recreate/segment.py)
+    memory/index/segments/NAME.vectors    the vectors of the same documents, of one embedder (recreate/vectors.py)
+    memory/index/chroma-XXXXXXXX/         the same vectors as a graph, for broad questions (recreate/chroma.py)
+
+A segment is written once. What is new makes a small one, and neighbours of a size are joined, so that one more
+experience costs the same however many there are. A file is compared with its checksum before it is used and, when
+its size or time changes, again; one that differs is dropped and what it held is indexed anew.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import threading
@@ -19,139 +22,160 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from recreate.embedders.cached import Cached, checked
-from recreate.errors import Fault
-from recreate.plug import need
-from recreate.ports import Embedder
-from recreate.store import fault, locked, make
+import numpy as np
 
-FORMAT = 1
+from recreate import arrays, manifest, segment, vectors
+from recreate.arrays import Array
+from recreate.chroma import Broken, Chroma, State, installed
+from recreate.documents import Document, Sources
+from recreate.embedders.cached import Cached, checked
+from recreate.manifest import Manifest, Part
+from recreate.ports import Embedder
+from recreate.segment import Segment, hashed
+from recreate.store import fault, locked, make
+from recreate.words import words
+
 BATCH = 64
-"""Documents embedded and stored at once: what an interruption loses."""
+"""Documents embedded at once: what an interruption loses."""
+
+FLUSH = 4096
+"""Documents that make a segment, when there are as many."""
+
+JOINED, LARGEST = 8, 300_000
+"""So many neighbours of a size are joined, into at most so many documents."""
+
+EXACT = 8192
+"""Up to so many documents all are compared; of more, about so many candidates."""
+
+BROAD = 5
+"""Chroma's graph is asked when at least one document in so many matches."""
+
+FUSED = 60
+"""The constant of reciprocal rank fusion: Cormack, Clarke and Büttcher, SIGIR 2009."""
+
+POSTINGS = 400_000
+"""Places of words that one question looks at; the rarest words go first."""
+
+FEED = 4096
+"""Documents that a question brings to Chroma beyond those it embeds: nobody waits for the whole graph."""
 
 Progress = Callable[[int, int], None]
 T = TypeVar("T")
 
 
-class Document(NamedTuple):
-    """Something that can be found. `key` is the experience or lesson it belongs to; `brief` is what is embedded.
+class Question(NamedTuple):
+    """What is asked: the words, how, and of which documents (see Segment.matching)."""
 
-    `facts` are str, int, float or bool.
-    """
-
-    id: str
-    key: str
-    brief: str
-    facts: Mapping[str, str | int | float | bool]
-
-
-class Sources(NamedTuple):
-    """What the index is made from.
-
-    stamp      changes whenever one of the others would; the same stamp twice is not compared again
-    known      key -> checksum of all that there is
-    wanted     the keys of what must be in the index now
-    documents  the documents of a key
-    """
-
-    stamp: str
-    known: Callable[[], Mapping[str, str]]
-    wanted: Callable[[], Iterable[str]]
-    documents: Callable[[str], Sequence[Document]]
+    text: str
+    how: str = "hybrid"
+    wanted: Mapping[str, Sequence[Any]] = {}
+    closed: Mapping[str, frozenset[str]] | None = None
 
 
 class _Opened:
-    """A Chroma collection that this process has open, and what is in it."""
+    """The index as this process has it open."""
 
-    def __init__(self, client: Any, collection: Any, folder: str, version: int) -> None:
-        self.client = client
-        self.collection = collection
-        self.folder = folder
-        self.version = version
-        self.have: dict[str, str] = {}  # key -> checksum of its source
-        self.stamps: set[str] = set()  # of sources that it was brought up to date with
+    def __init__(self, chroma: Chroma) -> None:
+        self.manifest = Manifest()
+        self.stamp: tuple[int, ...] = ()
+        self.parts: dict[str, Segment] = {}
+        self.vectors: dict[str, dict[str, Array]] = {}
+        self.seen: dict[str, tuple[int, int, int]] = {}  # file -> what was verified
+        self.have: dict[str, tuple[str, int, str]] = {}  # key -> segment, its number there, checksum of its source
+        self.lessons: set[str] = set()
+        self.total = 0  # of the hashes of what is held, whatever the order
+        self.chroma = chroma
+
+    def take(self, name: str, part: Segment) -> None:
+        self.parts[name] = part
+        for n, (key, sum_) in enumerate(zip(part.keys, part.sums, strict=True)):
+            if n in part.dead:
+                continue
+            if key in self.have:
+                self.forget(key)
+            self.have[key] = name, n, sum_
+            self.total += _hash(key, sum_)
+            if key.startswith("lesson:"):
+                self.lessons.add(key)
+
+    def drop(self, name: str) -> None:
+        part = self.parts.pop(name, None)
+        self.vectors.pop(name, None)
+        for key in part.keys if part is not None else ():
+            if self.have.get(key, ("",))[0] == name:
+                self.forget(key)
+
+    def forget(self, key: str) -> None:
+        self.total -= _hash(key, self.have.pop(key)[2])
+        self.lessons.discard(key)
 
 
-# One client a folder and process: Chroma shares one system between clients of a path, so that a second one would
-# go on being stale when the first is opened again.
+# One a folder and process: Chroma shares one system between clients of a path, so that a second one would go on
+# being stale when the first is opened again.
 _OPEN: dict[Path, _Opened] = {}
 _THREADS = threading.RLock()
 
 
-class _Broken(Exception):
-    """The stored index cannot be trusted."""
-
-
 class Index:
-    """The vectors under `folder` (memory/index), made by one embedder.
+    """The index under `folder` (memory/index). `embedder` is called when vectors are first needed.
 
-    Every method may be called by several threads and processes; one at a time gets in. Raises Missing without
-    chromadb, Fault when the disk is full or the folder cannot be written.
+    Every method may be called by several threads and processes; one at a time gets in. Raises Fault when the disk
+    is full or the folder cannot be written.
     """
 
-    def __init__(self, folder: Path, embedder: Embedder) -> None:
+    def __init__(self, folder: Path, embedder: Callable[[], Embedder]) -> None:
         self.folder = folder
-        self.embedder = embedder
-        self._cached = Cached(embedder, folder / "vectors.sqlite")
+        self.segments = folder / "segments"
+        self._embedder = embedder
+
+    @property
+    def embedder(self) -> Embedder:
+        """Opened when vectors are first needed. Raises Missing without its package."""
+        return self._embedder()
 
     def search(
-        self,
-        query: str,
-        n: int,
-        where: Mapping[str, Any] | None,
-        sources: Sources,
-        progress: Progress | None = None,
+        self, question: Question, n: int, sources: Sources, progress: Progress | None = None
     ) -> list[tuple[str, float]]:
-        """(document id, cosine) of the n nearest documents that match `where`, nearest first.
+        """(document id, score) of the n best documents, best first.
 
+        The score is the cosine (`vectors`), BM25 (`keywords`), or the sum of 1 / (60 + rank) over both (`hybrid`).
         First catches up: what is in the index and is not known under the same checksum is taken out; what is
         wanted and not in the index is put in. progress(sources done, sources to do).
         """
+        by_vectors, by_words = question.how != "keywords", question.how != "vectors"
+        depth = n if question.how in ("keywords", "vectors") else max(100, 2 * n)
+        vector: Array | None = None
+        if by_vectors:
+            vector = _unit(checked(self.embedder, [question.text], "query"))[0]
+        with self._alone():
+            opened = self._open()
+            self._sync(opened, sources, by_vectors, progress)
+            masks = {name: part.matching(question.wanted, question.closed) for name, part in opened.parts.items()}
+            lists = []
+            if by_words:
+                lists.append(self._by_words(opened, masks, question.text, depth))
+            if vector is not None:
+                lists.append(self._by_vectors(opened, masks, vector, depth))
+        return (lists[0] if len(lists) == 1 else fuse(lists))[:n]
 
-        def work() -> list[tuple[str, float]]:
-            opened = self._sync(sources, progress)
-            return self._nearest(opened, checked(self.embedder, [query], "query")[0], n, where)
-
-        return self._trusted(work)
-
-    def sync(self, sources: Sources, progress: Progress | None = None, *, anew: bool = False) -> int:
-        """Catch up, and return how many documents there are. With `anew` start from nothing but known vectors."""
-
-        def work() -> int:
-            if anew:
+    def sync(self, sources: Sources, progress: Progress | None = None, *, whole: bool = False) -> int:
+        """Catch up, and return how many documents there are. whole: from nothing but known vectors, and Chroma too."""
+        with self._alone():
+            if whole:
                 self._discard()
-            return self._count(self._sync(sources, progress))
+            opened = self._open()
+            self._sync(opened, sources, True, progress, whole=whole)
+            return opened.manifest.count
 
-        return self._trusted(work)
-
-    def state(self) -> dict[str, Any]:
-        """What state.json says: embedder, dimensions, count, digest; {} when there is no sound one."""
-        try:
-            state = json.loads((self.folder / "state.json").read_text("utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return state if isinstance(state, dict) else {}
+    def close(self) -> None:
+        """Let go of all files; whoever asks next opens them again."""
+        with _THREADS:
+            self._close()
 
     # under the lock
 
-    def _trusted(self, work: Callable[[], T]) -> T:
-        """Do some work alone; when the stored index turns out broken, once more on a new one."""
-        with self._alone():
-            for last in (False, True):
-                try:
-                    return work()
-                except _Broken as e:
-                    if last:
-                        raise Fault(
-                            f"the index in {self.folder} cannot be made: {e}",
-                            fix=f"rm -r {self.folder} (it is derived), then recreate memory rebuild",
-                        ) from e
-                    self._discard()
-        raise AssertionError("unreachable")
-
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        need("chromadb")
         with _THREADS:
             make(self.folder, ignored=True)
             with locked(self.folder):
@@ -161,212 +185,446 @@ class Index:
                 except OSError as e:
                     raise fault(self.folder, e) from e
 
-    def _sync(self, sources: Sources, progress: Progress | None) -> _Opened:
-        opened = self._open()
-        if sources.stamp in opened.stamps:
-            return opened
-        known, have = sources.known(), opened.have
-        gone = [key for key, sum_ in have.items() if known.get(key) != sum_]
-        missing = [key for key in sources.wanted() if key in known and have.get(key) != known[key]]
-        if not gone and not missing:
-            opened.stamps.add(sources.stamp)
-            return opened
-        opened.stamps.clear()
-        self._mark(opened, writing=True)
-        for start in range(0, len(gone), BATCH):
-            part = gone[start : start + BATCH]
-            self._ask(opened.collection.delete, where={"key": {"$in": part}})
-            for key in part:
-                del opened.have[key]
-        batch: list[tuple[Document, str]] = []
-        for done, key in enumerate(missing, 1):
-            batch += [(document, known[key]) for document in sources.documents(key)]
-            if len(batch) >= BATCH or done == len(missing):
-                self._put(opened, batch)
-                batch = []
-                if progress is not None:
-                    progress(done, len(missing))
-        self._mark(opened, writing=False)
-        opened.stamps.add(sources.stamp)
+    def _open(self) -> _Opened:
+        """The index as it is on disk, without what cannot be trusted; a new one where there is none."""
+        opened = _OPEN.get(self.folder)
+        if opened is None:
+            opened = _OPEN[self.folder] = _Opened(Chroma(self.folder, self._save_chroma))
+        stamp = self._stamp()
+        if stamp == () or stamp != opened.stamp:
+            found = manifest.load(self.folder)
+            if found is None:
+                self._discard()
+                opened = _OPEN[self.folder] = _Opened(Chroma(self.folder, self._save_chroma))
+                make(self.segments)
+                opened.manifest.made = os.urandom(4).hex()
+                self._save(opened)
+            else:
+                if found.made != opened.manifest.made:
+                    opened = _OPEN[self.folder] = _Opened(opened.chroma)
+                opened.manifest = found
+                opened.stamp = stamp
+        self._verify(opened)
         return opened
 
-    def _put(self, opened: _Opened, batch: Sequence[tuple[Document, str]]) -> None:
-        for start in range(0, len(batch), BATCH):
-            part = batch[start : start + BATCH]
-            self._ask(
-                opened.collection.upsert,
-                ids=[d.id for d, _ in part],
-                embeddings=self._cached.embed([d.brief for d, _ in part]),
-                metadatas=[{**d.facts, "key": d.key, "sum": sum_} for d, sum_ in part],
-            )
-        opened.have.update({d.key: sum_ for d, sum_ in batch})
+    def _verify(self, opened: _Opened) -> None:
+        """Load what is new on record; drop what is no longer there or is not what was written."""
+        known = opened.manifest
+        names = {part.name for part in known.segments}
+        for name in [name for name in opened.parts if name not in names]:
+            opened.drop(name)
+        broken, unembedded = [], False
+        for part in known.segments:
+            if not self._is(opened, f"{part.name}.words", part.words):
+                broken.append(part)
+                continue
+            if part.name not in opened.parts:
+                try:
+                    opened.take(part.name, Segment(arrays.read(self.segments / f"{part.name}.words"), part.dead))
+                except (ValueError, KeyError):
+                    broken.append(part)
+                    continue
+            elif len(part.dead) != len(opened.parts[part.name].dead):
+                held = opened.parts.pop(part.name)
+                held.kill(part.dead)
+                for n in part.dead:
+                    if opened.have.get(held.keys[n], ("",))[0] == part.name:
+                        opened.forget(held.keys[n])
+                opened.parts[part.name] = held
+            if part.vectors is None:
+                opened.vectors.pop(part.name, None)
+            elif not self._is(opened, f"{part.name}.vectors", part.vectors):
+                part.vectors, unembedded = None, True
+                opened.vectors.pop(part.name, None)
+            elif part.name not in opened.vectors:
+                opened.vectors[part.name] = arrays.read(self.segments / f"{part.name}.vectors")
+        for part in broken:
+            known.segments.remove(part)
+            known.marks.clear()
+            opened.drop(part.name)
+        if broken or unembedded:
+            self._count(opened)
+            self._save(opened)
 
-    def _nearest(
-        self, opened: _Opened, vector: list[float], n: int, where: Mapping[str, Any] | None
-    ) -> list[tuple[str, float]]:
-        if not opened.have:
-            return []
-        got = self._ask(
-            opened.collection.query, query_embeddings=[vector], n_results=n, where=where, include=["distances"]
-        )
-        found = [(id, 1.0 - d) for id, d in zip(got["ids"][0], got["distances"][0], strict=True)]
-        if len(found) < n:
-            # Among many alike vectors the graph of HNSW can leave the few that match a filter out of reach (seen:
-            # none of 2 found beside 400), so a short answer is not believed: all that match are compared.
-            all_ = self._ask(opened.collection.get, where=where, include=["embeddings"])
-            if len(all_["ids"]) > len(found):
-                found = [(id, float(c)) for id, c in zip(all_["ids"], all_["embeddings"] @ vector, strict=True)]
-        return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:n]
-
-    def _count(self, opened: _Opened) -> int:
-        return int(self._ask(opened.collection.count))
-
-    def _open(self) -> _Opened:
-        """The collection as it is on disk, or a new one where there is none to trust."""
-        state = self.state()
-        opened = _OPEN.get(self.folder)
+    def _is(self, opened: _Opened, name: str, written: Sequence[int]) -> bool:
+        """Whether a file is what was written; its checksum is compared the first time and when its time changes."""
+        path, (size, _, sum_) = f"{self.segments}/{name}", written
         try:
-            if not self._sound(state, thorough=opened is None or opened.folder != state.get("folder")):
-                raise _Broken("the files are not what was written last")
-            if opened is not None and (opened.folder, opened.version) == (state["folder"], state["version"]):
-                return opened
-            return self._load(state)
-        except _Broken:
-            self._discard()
-            return self._new()
-
-    def _sound(self, state: Mapping[str, Any], *, thorough: bool) -> bool:
-        """Whether state.json fits this embedder and Chroma's files fit state.json."""
-        try:
-            if (
-                state["format"] != FORMAT
-                or state["embedder"] != self.embedder.name
-                or state["dimensions"] != self.embedder.dimensions
-                or state["writing"]
-            ):
+            stat = os.stat(path)  # noqa: PTH116 - asked of every file at every question
+            if stat.st_size != size:
                 return False
-            folder = self.folder / state["folder"]
-            if set(state["files"]) != {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}:
+            if opened.seen.get(name) == (size, stat.st_mtime_ns, sum_):
+                return True
+            if arrays.checksum(Path(path)) != sum_:
                 return False
-            for name, (size, mtime, sha) in state["files"].items():
-                stat = (folder / name).stat()
-                if stat.st_size != size:
-                    return False
-                if (thorough or stat.st_mtime_ns != mtime) and _sha(folder / name) != sha:
-                    return False
-        except (KeyError, TypeError, ValueError, FileNotFoundError):
+        except OSError:
             return False
+        opened.seen[name] = size, stat.st_mtime_ns, sum_
         return True
 
-    def _load(self, state: Mapping[str, Any]) -> _Opened:
-        self._close()
-        opened = self._client(str(state["folder"]), int(state["version"]))
-        if self._count(opened) != state["count"]:
-            raise _Broken("it holds another number of documents than were written")
-        got = self._ask(opened.collection.get, where={"grain": {"$ne": "step"}}, include=["metadatas"])
-        opened.have.update({m["key"]: m["sum"] for m in got["metadatas"]})
-        self._mark(opened, writing=False, version=opened.version)  # opening touches Chroma's files
-        return opened
+    # keeping up
 
-    def _new(self) -> _Opened:
-        self._close()
-        name = f"chroma-{os.urandom(4).hex()}"  # never a path this process had open
-        make(self.folder / name)
-        opened = self._client(name, 0)
-        self._mark(opened, writing=False)
-        return opened
+    def _sync(
+        self, opened: _Opened, sources: Sources, embed: bool, progress: Progress | None, *, whole: bool = False
+    ) -> None:
+        known = opened.manifest
+        if embed:
+            self._adopt(opened)
+        marks = [
+            known.marks[level] for level, stamp in sources.stamps.items() if known.marks.get(level, [""])[0] == stamp
+        ]
+        start = max((number for _, number in marks), default=None)
+        gone: list[str] = []
+        if start is None:
+            all_ = sources.known()
+            gone = [k for k, (_, _, s) in opened.have.items() if all_.get(k) != s and k not in opened.lessons]
+        gone += [k for k in opened.lessons if sources.lessons.get(k) != opened.have[k][2]]
+        if gone:
+            self._remove(opened, gone)
+        new = [(k, s) for k, s in sources.since(start or 0) if k not in opened.have]
+        new += [(k, s) for k, s in sources.lessons.items() if k not in opened.have]
+        bare = [part for part in known.segments if part.vectors is None] if embed else []
+        told = _Told(progress, len(new) + sum(part.keys for part in bare))
+        for part in bare:
+            self._embed_part(opened, part, sources, told)
+        embedded = self._take_in(opened, new, sources, embed, told)
+        known.marks[sources.level] = [sources.stamps[sources.level], sources.last]
+        if gone or new or bare:
+            self._tidy(opened)
+            self._count(opened)
+            self._save(opened)
+        if embed and installed():
+            self._feed(opened, None if whole else embedded + FEED)
 
-    def _client(self, name: str, version: int) -> _Opened:
-        chromadb: Any = need("chromadb")
-        config: Any = need("chromadb.config")
+    def _adopt(self, opened: _Opened) -> None:
+        """Let go of the vectors of another embedder."""
+        embedder, known = self.embedder, opened.manifest
+        if (known.embedder, known.dimensions) != (embedder.name, embedder.dimensions):
+            opened.chroma.discard()
+            known.embedder, known.dimensions = embedder.name, embedder.dimensions
+            for part in known.segments:
+                part.vectors = None
+            opened.vectors.clear()
+            self._count(opened)
+            self._save(opened)
+            self._sweep(opened)
 
-        def connect() -> _Opened:
-            # Chroma would read a .env of the current folder, which is somebody else's, and CHROMA_* variables.
-            settings = config.Settings(
-                _env_file=None,
-                anonymized_telemetry=False,
-                chroma_api_impl="chromadb.api.rust.RustBindingsAPI",
-                allow_reset=False,
-            )
-            client = chromadb.PersistentClient(str(self.folder / name), settings=settings)
-            collection = client.get_or_create_collection(
-                "memory", embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
-            )
-            return _Opened(client, collection, name, version)
+    def _remove(self, opened: _Opened, keys: Iterable[str]) -> None:
+        by_part: dict[str, list[int]] = {}
+        for key in keys:
+            name, n, _ = opened.have[key]
+            by_part.setdefault(name, []).append(n)
+            opened.forget(key)
+        for part in opened.manifest.segments:
+            if part.name in by_part:
+                opened.parts[part.name].kill(by_part[part.name])
+                part.dead = sorted(opened.parts[part.name].dead)
 
-        opened: _Opened = self._ask(connect)
-        _OPEN[self.folder] = opened
-        return opened
+    def _take_in(
+        self, opened: _Opened, new: Sequence[tuple[str, str]], sources: Sources, embed: bool, told: _Told
+    ) -> int:
+        """Make segments of new sources; how many documents that were."""
+        batch: list[Document] = []
+        sums: dict[str, str] = {}
+        taken = 0
+        for n, (key, sum_) in enumerate(new, 1):
+            batch += sources.documents(key)
+            sums[key] = sum_
+            if batch and (len(batch) >= FLUSH or n == len(new)):
+                made = self._vectors([d.brief for d in batch], told, len(sums)) if embed else None
+                self._write(opened, segment.build(batch, sums, opened.manifest.next), made)
+                opened.manifest.next += len(batch)
+                taken += len(batch)
+                self._tidy(opened)
+                self._save(opened)
+                batch, sums = [], {}
+                told.all(n)
+        return taken
 
-    def _mark(self, opened: _Opened, *, writing: bool, version: int | None = None) -> None:
-        """Put on record what Chroma's files are now; while `writing` they are on record as unsound."""
-        opened.version = opened.version + (not writing) if version is None else version
-        folder = self.folder / opened.folder
-        files = {}
-        if not writing:
-            for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-                stat = path.stat()
-                files[path.relative_to(folder).as_posix()] = (stat.st_size, stat.st_mtime_ns, _sha(path))
-        state = {
-            "format": FORMAT,
-            "embedder": self.embedder.name,
-            "dimensions": self.embedder.dimensions,
-            "folder": opened.folder,
-            "version": opened.version,
-            "writing": writing,
-            "count": 0 if writing else self._count(opened),
-            "digest": "" if writing else _digest(opened.have, self.embedder.name),
-            "files": files,
-        }
-        draft = self.folder / f"state.json.{os.getpid()}"
-        draft.write_text(json.dumps(state, indent=1), "utf-8")
-        draft.replace(self.folder / "state.json")
+    def _vectors(self, briefs: Sequence[str], told: _Told, keys: int) -> Array:
+        """float32 (briefs, dimensions), each of length 1."""
+        cached = Cached(self.embedder, self.folder / "vectors.sqlite")
+        found = np.empty((len(briefs), cached.dimensions), np.float32)
+        for start in range(0, len(briefs), BATCH):
+            found[start : start + BATCH] = _unit(cached.embed(briefs[start : start + BATCH]))
+            told.some(keys, start + BATCH, len(briefs))
+        return found
 
-    def _ask(self, method: Callable[..., Any], **arguments: Any) -> Any:
-        """Call Chroma; whatever it dies of means that its files are not to be trusted."""
-        errors: Any = need("chromadb.errors")
+    def _embed_part(self, opened: _Opened, part: Part, sources: Sources, told: _Told) -> None:
+        """Make the vectors that a segment lacks, from the sources of its documents."""
+        held = opened.parts[part.name]
+        briefs = {d.id: d.brief for n, k in enumerate(held.keys) if n not in held.dead for d in sources.documents(k)}
+        made = self._vectors([briefs.get(held.id(row), "") for row in range(held.docs)], told, part.keys)
+        told.all(told.done + part.keys)
+        name = f"{part.name}.vectors"
+        part.vectors = arrays.write(self.segments / name, vectors.arrays(made))
+        opened.seen[name] = part.vectors
+        opened.vectors[part.name] = arrays.read(self.segments / name)
+        self._count(opened)
+        self._save(opened)
+
+    def _write(self, opened: _Opened, columns: dict[str, Array], made: Array | None, at: int | None = None) -> None:
+        """Write a segment and put it in its place among the others; the caller saves the manifest."""
+        name = f"{int(columns['number'][0]):09d}-{os.urandom(3).hex()}"
+        part = Part(name, len(columns["key"]), len(columns["keys_at"]) - 1, (0, 0, 0))
+        part.words = opened.seen[f"{name}.words"] = arrays.write(self.segments / f"{name}.words", columns)
+        if made is not None:
+            written = arrays.write(self.segments / f"{name}.vectors", vectors.arrays(made))
+            part.vectors = opened.seen[f"{name}.vectors"] = written
+            opened.vectors[name] = arrays.read(self.segments / f"{name}.vectors")
+        opened.take(name, Segment(arrays.read(self.segments / f"{name}.words")))
+        opened.manifest.segments.insert(len(opened.manifest.segments) if at is None else at, part)
+
+    def _tidy(self, opened: _Opened) -> None:
+        """Join neighbours of a size, and rewrite a segment of which more than half is gone."""
+        parts = opened.manifest.segments
+        joined = False
+        for at in range(len(parts) - 1, -1, -1):
+            if len(parts[at].dead) * 2 > parts[at].keys:
+                self._join(opened, at, at + 1)
+                joined = True
+        while True:
+            size, count = _size(parts[-1].docs) if parts else 0, 0
+            while count < len(parts) and _size(parts[-1 - count].docs) <= size:
+                count += 1
+            at = len(parts) - count
+            embedded = {part.vectors is None for part in parts[at:]}
+            if count < JOINED or sum(part.docs for part in parts[at:]) > LARGEST or len(embedded) > 1:
+                break
+            self._join(opened, at, len(parts))
+            joined = True
+        if joined:
+            self._save(opened)
+            self._sweep(opened)
+
+    def _join(self, opened: _Opened, start: int, end: int) -> None:
+        old = opened.manifest.segments[start:end]
+        held = [opened.parts[part.name] for part in old]
+        kept = [np.flatnonzero(part.alive) for part in held]
+        made = None
+        if all(part.vectors is not None for part in old):
+            own = (opened.vectors[part.name]["vectors"] for part in old)
+            made = np.concatenate([v if len(rows) == len(v) else v[rows] for v, rows in zip(own, kept, strict=True)])
+        if any(len(rows) for rows in kept):
+            self._write(opened, segment.join(held), made, end)
+        del opened.manifest.segments[start:end]
+        for part in old:
+            opened.drop(part.name)
+
+    def _count(self, opened: _Opened) -> None:
+        """Bring the figures in the manifest up to date."""
+        known = opened.manifest
+        known.count = sum(int(part.alive.sum()) for part in opened.parts.values())
+        known.digest = hashlib.sha256(f"{known.embedder} {opened.total}".encode()).hexdigest()[:16]
+
+    def _save(self, opened: _Opened) -> None:
+        opened.manifest.save(self.folder)
+        opened.stamp = self._stamp()
+
+    def _stamp(self) -> tuple[int, ...]:
         try:
-            return method(**arguments)
-        except errors.ChromaError as e:
-            if "disk is full" in str(e):
-                raise Fault(
-                    f"the disk that holds {self.folder} is full",
-                    fix=f"free some space there: df -h {self.folder}",
-                    code="disk-full",
-                ) from e
-            raise _Broken(str(e)) from e
-        except BaseException as e:
-            # A panic in Chroma's Rust code is no Exception, and its class has no importable name.
-            if type(e).__name__ == "PanicException":
-                raise _Broken(str(e)) from e
-            raise
+            stat = (self.folder / "state.json").stat()
+        except OSError:
+            return ()
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
-    def close(self) -> None:
-        """Let go of Chroma's files; whoever asks next opens them again."""
-        with _THREADS:
-            self._close()
+    def _sweep(self, opened: _Opened) -> None:
+        """Delete the files that are not on record."""
+        kept = {f"{part.name}.words" for part in opened.manifest.segments}
+        kept |= {f"{part.name}.vectors" for part in opened.manifest.segments if part.vectors is not None}
+        for path in self.segments.iterdir():
+            if path.name not in kept:
+                path.unlink(missing_ok=True)
+                opened.seen.pop(path.name, None)
+
+    def _discard(self) -> None:
+        """Forget all but the vectors that were paid for, in vectors.sqlite."""
+        self._close()
+        (self.folder / "state.json").unlink(missing_ok=True)
+        for old in (self.segments, *self.folder.glob("chroma-*")):
+            shutil.rmtree(old, ignore_errors=True)
 
     def _close(self) -> None:
         opened = _OPEN.pop(self.folder, None)
         if opened is not None:
-            opened.client.close()
+            opened.chroma.close()
 
-    def _discard(self) -> None:
-        """Forget Chroma's files; the vectors that were paid for stay in vectors.sqlite."""
-        self._close()
-        (self.folder / "state.json").unlink(missing_ok=True)
-        for old in self.folder.glob("chroma-*"):
-            shutil.rmtree(old, ignore_errors=True)
+    # Chroma
+
+    def _save_chroma(self, state: State | None) -> None:
+        opened = _OPEN.get(self.folder)
+        if opened is not None and opened.manifest.chroma != state:
+            opened.manifest.chroma = state
+            self._save(opened)
+
+    def _feed(self, opened: _Opened, most: int | None) -> None:
+        """Bring Chroma up to date when it is well behind, by at most so many documents."""
+        known = opened.manifest
+        if known.chroma is not None and known.chroma["count"] > 2 * known.count + FEED:
+            opened.chroma.discard()  # most of it is gone from the files
+        for last in (False, True):
+            state: State | None = known.chroma
+            upto, count = (state["upto"], state["count"]) if state is not None else (0, 0)
+            if known.next - upto < (1 if state is None else max(256, count // 64)):
+                return
+            try:
+                while upto < known.next and (most is None or most > 0):
+                    # A whole segment's worth at most, so that no more than that is held in memory at once.
+                    step = 50_000 if most is None else min(50_000, most)
+                    state, upto = self._give(opened, state, upto, step)
+                    most = None if most is None else most - step
+                return
+            except Broken:
+                opened.chroma.discard()
+                if last:
+                    return  # the codes answer alone
+
+    def _give(self, opened: _Opened, state: State | None, upto: int, most: int) -> tuple[State, int]:
+        """Put the next documents from number `upto` on into Chroma; (its state, the number it is now up to)."""
+        numbers, made, facts = [], [], []
+        end, room = opened.manifest.next, most
+        for part in opened.manifest.segments:
+            held = opened.parts[part.name]
+            all_ = held.arrays["number"]
+            rows = np.flatnonzero(held.alive & (all_ >= upto))
+            if len(rows) > room:
+                end = int(all_[rows[room]])
+                rows = rows[:room]
+            numbers.append(all_[rows])
+            made.append(opened.vectors[part.name]["vectors"][rows])
+            grains = segment.values_of(held, "grain", rows)
+            facts += [{"grain": grain, "id": held.id(int(row))} for grain, row in zip(grains, rows, strict=True)]
+            room -= len(rows)
+            if end != opened.manifest.next:
+                break
+        ids = np.concatenate(numbers).tolist() if numbers else []
+        if ids:
+            state = opened.chroma.put(state, upto, end, ids, np.concatenate(made), facts)
+        elif state is not None:
+            state = {**state, "upto": end}
+            self._save_chroma(state)
+        else:
+            raise Broken("nothing to put in")
+        return state, end
+
+    # finding
+
+    def _by_words(self, opened: _Opened, masks: Mapping[str, Array], text: str, n: int) -> list[tuple[str, float]]:
+        """The n rows that match with the highest BM25."""
+        asked = hashed(dict.fromkeys(words(text, asked=True)))
+        parts = opened.parts
+        if not len(asked) or not parts:
+            return []
+        stands = np.sum([part.frequency(asked) for part in parts.values()], axis=0)
+        docs = sum(part.docs for part in parts.values())
+        order = np.argsort(stands, kind="stable")
+        order = order[stands[order] > 0]
+        # What stands in very many documents tells them apart little, and is dear to look up.
+        order = order[: max(1, int(np.searchsorted(np.cumsum(stands[order]), POSTINGS)))]
+        worth = np.log1p((docs - stands + 0.5) / (stands + 0.5))
+        found = []
+        for name, part in parts.items():
+            score = part.weigh(asked[order], worth[order]) * masks[name]
+            rows = np.flatnonzero(score)
+            found.append((part, rows, score[rows]))
+        return _best(found, n)
+
+    def _by_vectors(self, opened: _Opened, masks: Mapping[str, Array], query: Array, n: int) -> list[tuple[str, float]]:
+        """The n rows that match with the highest cosine."""
+        match = {name: np.flatnonzero(mask) for name, mask in masks.items()}
+        total = sum(map(len, match.values()))
+        near: Mapping[str, Array] = {}
+        if total > EXACT and total * BROAD >= opened.manifest.count:
+            near = self._by_graph(opened, masks, query, 2 * n)
+        found = []
+        for name, rows in match.items():
+            stored = opened.vectors[name]
+            if total > EXACT and len(rows):
+                most = max(n, EXACT * len(rows) // total)
+                rows = vectors.candidates(stored, query, None if len(rows) == len(masks[name]) else rows, most)
+                if name in near and len(near[name]):
+                    rows = np.union1d(rows, near[name])
+            found.append((opened.parts[name], rows, vectors.cosines(stored, query, rows)))
+        return _best(found, n)
+
+    def _by_graph(self, opened: _Opened, masks: Mapping[str, Array], query: Array, n: int) -> dict[str, Array]:
+        """What Chroma's graph finds, by segment; nothing while it cannot be trusted."""
+        state = opened.manifest.chroma
+        if state is None or not installed():
+            return {}
+        try:
+            numbers = np.array(opened.chroma.nearest(state, query.tolist(), n), np.int64)
+        except Broken:
+            opened.chroma.discard()
+            return {}
+        found = {}
+        for name, part in opened.parts.items():
+            own = part.arrays["number"]
+            at = np.searchsorted(own, numbers)
+            at = at[(at < len(own)) & (own[np.minimum(at, len(own) - 1)] == numbers)]
+            found[name] = np.unique(at[masks[name][at]])
+        return found
 
 
-def _sha(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def fuse(lists: Sequence[Sequence[tuple[str, float]]]) -> list[tuple[str, float]]:
+    """Reciprocal rank fusion: each list gives what it names 1 / (60 + rank), the first rank being 1."""
+    score: dict[str, float] = {}
+    for ranked in lists:
+        for rank, (id, _) in enumerate(ranked, 1):
+            score[id] = score.get(id, 0.0) + 1 / (FUSED + rank)
+    return sorted(((id, round(s, 6)) for id, s in score.items()), key=lambda pair: (-pair[1], pair[0]))
 
 
-def _digest(have: Mapping[str, str], embedder: str) -> str:
-    """What the index holds, as 16 hex digits: the same sources and embedder give the same."""
-    sha = hashlib.sha256(embedder.encode())
-    for key in sorted(have):
-        sha.update(f"\n{key} {have[key]}".encode())
-    return sha.hexdigest()[:16]
+def _best(found: Sequence[tuple[Segment, Array, Array]], n: int) -> list[tuple[str, float]]:
+    """(id, score) of the n highest scores over segments; scores to 6 digits, since the last bits depend on the order
+    in which a processor adds."""
+    parts = [part for part, rows, _ in found if len(rows)]
+    if not parts:
+        return []
+    rows = np.concatenate([rows for _, rows, _ in found])
+    scores = np.round(np.concatenate([scores for _, _, scores in found]).astype(np.float64), 6)
+    owner = np.repeat(np.arange(len(parts)), [len(rows) for _, rows, _ in found if len(rows)])
+    top = np.arange(len(scores))
+    if len(scores) > n:
+        least = np.partition(scores, len(scores) - n)[len(scores) - n]
+        top = np.flatnonzero(scores >= least)[: 4 * n]  # ties go by id, within reason
+    best = [(parts[owner[at]].id(rows[at]), float(scores[at])) for at in top]
+    return sorted(best, key=lambda pair: (-pair[1], pair[0]))[:n]
+
+
+class _Told:
+    """Progress over all that has to be done."""
+
+    def __init__(self, tell: Progress | None, todo: int) -> None:
+        self.tell = tell
+        self.todo = todo
+        self.done = 0
+
+    def some(self, keys: int, part: int, whole: int) -> None:
+        """Of the next `keys` sources, part of the whole work is done."""
+        if self.tell is not None and part < whole:
+            self.tell(self.done + keys * part // whole, self.todo)
+
+    def all(self, done: int) -> None:
+        self.done = done
+        if self.tell is not None:
+            self.tell(done, self.todo)
+
+
+def _size(docs: int) -> int:
+    """Which of the sizes 64, 512, 4,096, ... is the first above so many documents."""
+    size = 0
+    while docs >= 64 * 8**size:
+        size += 1
+    return size
+
+
+def _unit(given: Sequence[Sequence[float]]) -> Array:
+    """float32 (n, dimensions), each of length 1."""
+    made = np.array(given, np.float32)
+    length = np.linalg.norm(made, axis=1, keepdims=True)
+    return made / np.where(length > 0, length, 1)
+
+
+def _hash(key: str, sum_: str) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{key} {sum_}".encode(), digest_size=16).digest(), "little")

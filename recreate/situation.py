@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from recreate.catalogue import error_type
+from recreate.mentions import error_type
 
 _COUNTS = re.compile(r"\b(\d+) (passed|failed|errors?|skipped)\b")
 _VERDICT = re.compile(r"^(OK|FAILED|PASS|FAIL)\b.*$", re.MULTILINE)

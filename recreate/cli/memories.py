@@ -1,18 +1,23 @@
-"""memory recall, stats, rebuild: asking the workspace's memory by hand."""
+"""memory recall, stats, rebuild, prune: asking the workspace's memory by hand."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from recreate.cli.options import Json
 from recreate.cli.out import emit, say, show
-from recreate.errors import BadInput
+from recreate.errors import BadInput, Interrupted
 from recreate.paths import workspace
+
+if TYPE_CHECKING:
+    from recreate.prune import Item
 
 app = typer.Typer(help="Ask the workspace's memory.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -27,25 +32,26 @@ def recall(
     reader: Annotated[
         str, typer.Option("--as", help="optimizer and agent see train experiences only, human all.")
     ] = "optimizer",
+    how: Annotated[str, typer.Option("--how", help="hybrid, keywords or vectors.")] = "hybrid",
     as_json: Json = False,
 ) -> None:
-    """Recall what is nearest in meaning: experiences, single steps, lessons.
+    """Recall by words and meaning: experiences, single steps, lessons.
 
-    Example: recreate memory recall "unicode width of a tab" -k 5 --where domain=swe --where passed=false
+    Example: recreate memory recall "unicode width of a tab" -k 5 --where outcome=failed --where since=2026-11-01
     """
     from recreate.memory import Workspace
 
     words = " ".join(query)
     root = workspace()
     memory = Workspace(root, _embedder(root), _progress("indexing"))
-    hits = memory.recall(words, k, _filters(where or []), reader)
+    hits = memory.recall(words, k, _filters(where or []), reader, how)
     if as_json:
-        emit({"query": words, "as": reader, "hits": [hit.model_dump(mode="json") for hit in hits]})
+        emit({"query": words, "as": reader, "how": how, "hits": [hit.model_dump(mode="json") for hit in hits]})
         return
     for hit in hits:
         at = hit.id if hit.step is None else f"{hit.experience} step {hit.step}"
-        show(f"{hit.score:.3f}  {hit.grain:<10}  {hit.split:<10}  {at}  {hit.facts.get('task', '')}")
-        show(f"       {' '.join(hit.text.split())[:160]}")
+        show(f"{hit.score:.4f}  {hit.grain:<10}  {hit.split:<10}  {at}  {hit.facts.get('task', '')}")
+        show(f"        {' '.join(hit.text.split())[:160]}")
     if not hits:
         say("nothing is remembered that this reader may see")
 
@@ -73,6 +79,58 @@ def rebuild(as_json: Json = False) -> None:
     _stats(Workspace(root, _embedder(root)).rebuild(_progress("reading")), as_json)
 
 
+@app.command("prune")
+def prune(
+    dry: Annotated[bool, typer.Option("--dry-run", help="Only list what could go.")] = False,
+    blobs: Annotated[bool, typer.Option("--blobs", help="Delete large texts that no experience names.")] = False,
+    run: Annotated[
+        list[str] | None, typer.Option("--run", metavar="RUN", help="Delete this run's experiences; repeatable.")
+    ] = None,
+    before: Annotated[
+        datetime | None,
+        typer.Option("--before", formats=["%Y-%m-%d"], help="Delete experiences recorded before that day, UTC."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before experiences are deleted.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List what is no longer needed, and delete it.
+
+    Without a flag only what can be made again goes: vectors of embedders that are not in use, leftovers of writers
+    that were killed.
+
+    Example: recreate memory prune --dry-run
+    """
+    from recreate import prune as pruning
+    from recreate.memory import Workspace
+
+    memory = Workspace(workspace())
+    runs, day = run or [], before.date() if before else None
+    ask = bool(runs or day) and not (dry or yes or as_json) and sys.stdin.isatty()
+    items = pruning.prune(memory, runs=runs, before=day, blobs=blobs, dry=dry or ask)
+    lost = pruning.cited(memory, runs, day) if dry or ask else []
+    if ask:
+        _items(items, lost, dry=True)
+        if not typer.confirm("delete them?", err=True):
+            raise Interrupted("nothing was deleted")
+        items = pruning.prune(memory, runs=runs, before=day, blobs=blobs)
+    freed = sum(item.bytes for item in items if item.going)
+    if as_json:
+        emit({"dry_run": dry, "bytes": freed, "items": [asdict(item) for item in items], "cited_by": lost})
+        return
+    _items(items, lost, dry=dry)
+
+
+def _items(items: Sequence[Item], lost: Sequence[str], *, dry: bool) -> None:
+    for item in items:
+        verb = ("would go" if dry else "gone") if item.going else f"stays; goes with {item.needs}"
+        damaged = f" and {item.damaged} damaged lines" if item.damaged else ""
+        show(f"{verb}: {item.count:,} {item.kind} {item.what}{damaged}, {item.bytes:,} bytes")
+    freed = sum(item.bytes for item in items if item.going)
+    show(f"{freed:,} bytes {'would be' if dry else 'were'} freed" if items else "there is nothing to prune")
+    if lost:
+        show(f"lessons that cite what would go: {', '.join(lost)}")
+
+
 def _embedder(root: Path) -> str | None:
     """The embedder that this workspace's settings name: another one would make all vectors anew."""
     from recreate import settings
@@ -95,6 +153,12 @@ def _stats(found: dict[str, Any], as_json: bool) -> None:
         if index["digest"]
         else "index: none yet; the first recall makes it"
     )
+    blobs = found["blobs"]
+    if blobs["count"]:
+        show(f"large texts: {blobs['count']}, {blobs['bytes']:,} bytes, {blobs['unreferenced']} that no line names")
+    for wrong in ("missing", "damaged"):
+        if blobs[wrong]:
+            show(f"{blobs[wrong]} large texts are {wrong}: a note stands in their place")
     if found["damaged_lines"]:
         show(f"{found['damaged_lines']} damaged lines were passed over")
 

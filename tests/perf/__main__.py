@@ -15,6 +15,8 @@ NAMES = {
     "memory": "tests.perf.growth",
     "study": "tests.perf.study",
     "streams": "tests.perf.streams",
+    "retrieval": "tests.perf.retrieval",
+    "recall": "tests.perf.recall",
 }
 
 
@@ -22,16 +24,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.perf", description="Example: python -m tests.perf step")
     parser.add_argument("name", nargs="?", choices=NAMES, help="what to measure; without it the names are listed")
     parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
+    parser.add_argument("--size", type=int, help="recall only: how many steps; 100,000 unless told")
     args = parser.parse_args()
     if args.name is None:
         for name, module in NAMES.items():
             said = (importlib.import_module(module).__doc__ or "").partition("\n")[0]
             print(json.dumps({"schema": 1, "name": name, "about": said}) if args.json else f"{name:12} {said}")
         return 0
-    rows = importlib.import_module(NAMES[args.name]).measure()
-    for row in rows:
+    met = True
+    for row in importlib.import_module(NAMES[args.name]).measure(**({"size": args.size} if args.size else {})):
         print(json.dumps({"schema": 1, **row.record()}) if args.json else row, flush=True)
-    return 0 if all(row.met for row in rows) else 4
+        met = met and row.met
+    return 0 if met else 4
 
 
 if __name__ == "__main__":
