@@ -2,7 +2,7 @@
 
     verbs   build, run, bench
     nouns   Task, Step, Trace, Grade, Experience, Lesson, Scaffold, Edit, Study, Verdict, Revision, ...
-    ports   Model, Sandbox, Rung, Domain, Provable, Memory, Embedder, Optimizer
+    ports   Model, Sandbox, Rung, Domain, Provable, Memory, MemoryPolicy, Embedder, Optimizer
     errors  RecreateError and its kinds
 
 This is the table of contents: what is listed here stays. Names are found when they are first used, so that
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from recreate.ports import Hit as Hit
     from recreate.ports import Limits as Limits
     from recreate.ports import Memory as Memory
+    from recreate.ports import MemoryPolicy as MemoryPolicy
     from recreate.ports import Model as Model
     from recreate.ports import Optimizer as Optimizer
     from recreate.ports import Price as Price
@@ -44,9 +45,11 @@ if TYPE_CHECKING:
     from recreate.sdk import run as run
     from recreate.settings import Settings as Settings
     from recreate.types import Call as Call
+    from recreate.types import Change as Change
     from recreate.types import Edit as Edit
     from recreate.types import Evidence as Evidence
     from recreate.types import Experience as Experience
+    from recreate.types import Gain as Gain
     from recreate.types import Grade as Grade
     from recreate.types import Lesson as Lesson
     from recreate.types import Message as Message
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
     from recreate.types import Task as Task
     from recreate.types import ToolCall as ToolCall
     from recreate.types import Trace as Trace
+    from recreate.types import Trial as Trial
     from recreate.types import Usage as Usage
     from recreate.types import Verdict as Verdict
 
@@ -69,21 +73,22 @@ _WHERE = {
     "errors": "BadInput CheckFailed Fault Interrupted Missing OutOfBudget RecreateError Refused Transient",
     "memory": "Workspace",
     "optimizers.materials": "Materials",
-    "ports": "Domain Embedder Hit Limits Memory Model Optimizer Price Provable Rung Sandbox",
+    "ports": "Domain Embedder Hit Limits Memory MemoryPolicy Model Optimizer Price Provable Rung Sandbox",
     "scaffold": "Scaffold",
     "sdk": "Cell Outcome bench build run",
     "settings": "Settings",
-    "types": "Call Edit Evidence Experience Grade Lesson Message Output Reply Review Revision Split Step Study Task "
-    "ToolCall Trace Usage Verdict",
+    "types": "Call Change Edit Evidence Experience Gain Grade Lesson Message Output Reply Review Revision Split Step "
+    "Study Task ToolCall Trace Trial Usage Verdict",
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names.split()}
 
 __all__ = [
-    "BadInput", "Call", "Cell", "CheckFailed", "Domain", "Edit", "Embedder", "Evidence", "Experience", "Fault",
-    "Grade", "Hit", "Interrupted", "Lesson", "Limits", "Materials", "Memory", "Message", "Missing", "Model",
-    "Optimizer", "OutOfBudget", "Outcome", "Output", "Price", "Provable", "RecreateError", "Refused", "Reply",
-    "Review", "Revision", "Rung", "Sandbox", "Scaffold", "Settings", "Split", "Step", "Study", "Task", "ToolCall",
-    "Trace", "Transient", "Usage", "Verdict", "Workspace", "bench", "build", "run",
+    "BadInput", "Call", "Cell", "Change", "CheckFailed", "Domain", "Edit", "Embedder", "Evidence", "Experience",
+    "Fault", "Gain", "Grade", "Hit", "Interrupted", "Lesson", "Limits", "Materials", "Memory", "MemoryPolicy",
+    "Message", "Missing", "Model", "Optimizer", "OutOfBudget", "Outcome", "Output", "Price", "Provable",
+    "RecreateError", "Refused", "Reply", "Review", "Revision", "Rung", "Sandbox", "Scaffold", "Settings", "Split",
+    "Step", "Study", "Task", "ToolCall", "Trace", "Transient", "Trial", "Usage", "Verdict", "Workspace", "bench",
+    "build", "run",
 ]  # fmt: skip
 
 

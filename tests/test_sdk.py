@@ -37,9 +37,21 @@ TWO = {**FLAGS, "rounds": 2}
 CONTENTS = {
     *("build", "run", "bench", "Outcome", "Cell", "Settings", "Workspace"),
     *("Task", "Split", "Message", "Call", "ToolCall", "Reply", "Review", "Usage", "Output", "Step", "Trace", "Grade"),
-    *("Experience", "Lesson", "Evidence", "Edit", "Verdict", "Study", "Revision", "Scaffold"),
+    *(
+        "Experience",
+        "Lesson",
+        "Gain",
+        "Trial",
+        "Change",
+        "Evidence",
+        "Edit",
+        "Verdict",
+        "Study",
+        "Revision",
+        "Scaffold",
+    ),
     *("Price", "Limits", "Hit", "Materials"),
-    *("Model", "Sandbox", "Rung", "Domain", "Provable", "Memory", "Embedder", "Optimizer"),
+    *("Model", "Sandbox", "Rung", "Domain", "Provable", "Memory", "MemoryPolicy", "Embedder", "Optimizer"),
     *("RecreateError", "BadInput", "Missing", "Refused", "OutOfBudget", "CheckFailed", "Fault", "Transient"),
     "Interrupted",
 }
