@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from recreate.types import Task as Task
     from recreate.types import ToolCall as ToolCall
     from recreate.types import Trace as Trace
+    from recreate.types import Trial as Trial
     from recreate.types import Usage as Usage
     from recreate.types import Verdict as Verdict
 
@@ -77,7 +78,7 @@ _WHERE = {
     "sdk": "Cell Outcome bench build run",
     "settings": "Settings",
     "types": "Call Change Edit Evidence Experience Gain Grade Lesson Message Output Reply Review Revision Split Step "
-    "Study Task ToolCall Trace Usage Verdict",
+    "Study Task ToolCall Trace Trial Usage Verdict",
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names.split()}
 
@@ -86,8 +87,8 @@ __all__ = [
     "Fault", "Gain", "Grade", "Hit", "Interrupted", "Lesson", "Limits", "Materials", "Memory", "MemoryPolicy",
     "Message", "Missing", "Model", "Optimizer", "OutOfBudget", "Outcome", "Output", "Price", "Provable",
     "RecreateError", "Refused", "Reply", "Review", "Revision", "Rung", "Sandbox", "Scaffold", "Settings", "Split",
-    "Step", "Study", "Task", "ToolCall", "Trace", "Transient", "Usage", "Verdict", "Workspace", "bench", "build",
-    "run",
+    "Step", "Study", "Task", "ToolCall", "Trace", "Transient", "Trial", "Usage", "Verdict", "Workspace", "bench",
+    "build", "run",
 ]  # fmt: skip
 
 

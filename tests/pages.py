@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PORTS = ("domain", "embedder", "memory", "model", "optimizer", "sandbox", "scaffold")
+PORTS = ("domain", "embedder", "memory", "model", "optimizer", "policy", "sandbox", "scaffold")
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SAVED = re.compile(r"Save it as `(\w+\.py)`")
 
@@ -43,6 +43,7 @@ from first_failure import FirstFailure
 from function import Function
 from logged import Logged
 from problems import Problems
+from remarks import Remarks
 from trigrams import Trigrams
 from words import Words
 
@@ -53,6 +54,7 @@ better: bool = built.verdict.better
 experience: recreate.Experience = recreate.run(built.scaffold, "problems:sums:test-0", Problems(), model=Function())
 cells: list[recreate.Cell] = recreate.bench([built.path, "seed"], "problems:Problems", split="test")
 provable: recreate.Provable = Problems()
+policy: type[recreate.MemoryPolicy] = Remarks
 """
 """What a type checker must accept: every example takes its place in `build`."""
 

@@ -36,8 +36,10 @@ class Materials:
     ask       the optimizer's model; `json_schema` is held to where the endpoint can
     embed     (texts, kind) -> unit vectors; kind `passage` for lessons, `query` for situations
     rerun     see Rerun
-    nearest   the nearest success of other attempts, for a failure; None when memory knows none
+    nearest   for a failure the nearest success of any task, for a success an earlier failure at the same task; None
+              when memory knows none
     find      a train experience by its id, of any run; None when there is none that may be seen
+    alike     (text, k) -> the k train experiences of this domain that are nearest to a text
     observed  attempts of this domain that were observed before, by any process
     note      a line for the person who watches
     """
@@ -49,6 +51,7 @@ class Materials:
     rerun: Rerun
     nearest: Callable[[Experience], Experience | None] = lambda experience: None
     find: Callable[[str], Experience | None] = lambda id: None
+    alike: Callable[[str, int], Sequence[Experience]] = lambda text, k: ()
     elsewhere: Sequence[Lesson] = ()
     observed: int = 0
     note: Callable[[str], None] = field(default=silent)

@@ -111,4 +111,4 @@ def fitting(lessons: Sequence[Lesson], budget: int) -> list[Lesson]:
 
 def dot(a: Sequence[float], b: Sequence[float]) -> float:
     """The cosine of two unit vectors."""
-    return sum(map(mul, a, b))
+    return float(sum(map(mul, a, b)))

@@ -88,10 +88,10 @@ class Mistakes:
         if not title or not body:
             return
         guidance = new_lesson(self.materials.domain, title, body, failed)
-        for other in self.meaning.nearest(guidance, list(self.lessons.values()), SAME, 1):
-            if other.status == "vetoed" or other.frozen:
-                return
-            before = before or other
+        same = self.meaning.nearest(guidance, list(self.lessons.values()), SAME, len(self.lessons))
+        if any(x.status == "vetoed" or x.frozen for x in same):
+            return
+        before = before or next((x for x in same if x.status == "active"), None)
         gains = list(self.gains(guidance, [*failed, *passed[: len(failed)]], before))
         total = sum(gain.diff for gain in gains)
         said = f"{total:+.2f} on {len(gains)} attempts of its batch"

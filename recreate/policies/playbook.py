@@ -71,7 +71,7 @@ class Playbook:
         tags = (found or {}).get("tags")
         said = {str(t.get("id")): t.get("tag") for t in (tags if isinstance(tags, list) else []) if _tag(t)}
         for bullet in given:
-            if free(bullet) and all(t.experience != experience.id for t in bullet.trials):
+            if free(bullet):
                 yield from self.tagged(bullet, experience, str(said.get(bullet.id, "neutral")))
         insight = text(found, "insight", 1500)
         if insight:
@@ -79,6 +79,8 @@ class Playbook:
 
     def tagged(self, bullet: Lesson, experience: Experience, tag: str) -> Iterator[Change]:
         counted = tried(bullet, [Trial(experience=experience.id, score=experience.grade.score)])
+        if counted is bullet:
+            return
         update = {"seen": self.observed, "helpful": bullet.helpful + (tag == "helpful")}
         update["harmful"] = bullet.harmful + (tag == "harmful")
         self.lessons[bullet.id] = counted.model_copy(update=update)
@@ -102,7 +104,10 @@ class Playbook:
         bullet = bullet.model_copy(update={"status": "active", "domains": (self.materials.domain,)})
         if bullet.id in self.lessons:
             return
-        for other in self.meaning.nearest(bullet, list(self.lessons.values()), SAME, 1):
+        same = self.meaning.nearest(bullet, list(self.lessons.values()), SAME, len(self.lessons))
+        if any(x.status == "vetoed" for x in same):
+            return
+        for other in same[:1]:
             if free(other) and experience.id not in other.supports:
                 supports = (*other.supports, experience.id)
                 groups = tuple(dict.fromkeys((*other.groups, experience.group)))

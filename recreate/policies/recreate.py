@@ -11,7 +11,8 @@ active patterns are offered: a candidate is shown to nobody but its own re-runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from recreate.evidence import tell
 from recreate.policies import standing
@@ -28,7 +29,10 @@ NEAR = 0.6
 ASKED = 3
 """So many near lessons a model is asked about."""
 PAIRS = 48
-"""Re-runs with and without a lesson that one test may take."""
+"""Re-runs with and without a lesson that one test may take; for a pattern in use twice as many, since it has earned
+more doubt."""
+LEAST = 12
+"""Before so many nothing is found to help: the bound is for one gain, and the first few places are not all."""
 PLACES = 12
 """Tasks that a test takes them from, the groups in turn."""
 OFFERED = 6
@@ -48,27 +52,31 @@ class Recreate:
         self.lessons = materials.lessons
         self.questions = Questions(materials)
         self.meaning = Meaning(materials.embed)
-        self.known: dict[str, Experience] = {}
+        self.batch: dict[str, Experience] = {}
         self.observed = materials.observed
 
     def offer(self, situation: str, budget: int) -> Sequence[Lesson]:
         """Active patterns that the situation calls for, best first."""
         shelf = [x for x in self.lessons.values() if x.status not in ("merged", "vetoed")]
-        active = [x for x in shelf if x.status == "active"]
+        active = [x for x in shelf if x.status == "active" and self.here(x)]
         return fitting(self.meaning.ranked(situation, active, shelf)[:OFFERED], budget)
 
     def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
         batch = learnable(experiences)
-        self.observed += sum(e.id not in self.known for e in batch)
+        self.observed += len(batch)
+        self.batch = {e.id: e for e in batch}
         changes = list(self.count(batch))
         for experience in batch:
             changes += self.learn(experience)
-            self.known[experience.id] = experience
         changes += self.test()
         changes += self.generalise()
         changes += self.shed()
         self.questions.tell()
         return changes
+
+    def here(self, lesson: Lesson) -> bool:
+        """Whether a lesson speaks of this domain: not one that stands in others only."""
+        return lesson.scope == "general" or not lesson.domains or self.materials.domain in lesson.domains
 
     def count(self, batch: Sequence[Experience]) -> Iterator[Change]:
         """What came of the attempts in which lessons were offered."""
@@ -90,7 +98,7 @@ class Recreate:
         if any(experience.id in lesson.born_of for lesson in self.lessons.values()):
             return
         failed = not experience.grade.passed
-        other = self.materials.nearest(experience) if failed else self.failed_before(experience)
+        other = self.materials.nearest(experience)
         if not failed and other is None:
             return
         found = self.questions.ask(
@@ -98,6 +106,7 @@ class Recreate:
             LEARN,
             outcome="failed" if failed else "succeeded",
             other_is="the nearest one that succeeded" if failed else "an earlier one at this task that failed",
+            told=[text_of(self.lessons[id]) for id in sorted(offered(experience)) if id in self.lessons],
             attempt=tell(experience),
             other=tell(other, 1600) if other else "",
         )
@@ -109,14 +118,12 @@ class Recreate:
         if lesson.id not in self.lessons:
             yield from self.join(lesson.model_copy(update={"seen": self.observed}))
 
-    def failed_before(self, success: Experience) -> Experience | None:
-        earlier = [e for e in self.known.values() if e.task == success.task and e.id != success.id]
-        return earlier[-1] if earlier and not earlier[-1].grade.passed else None
-
     def join(self, lesson: Lesson) -> Iterator[Change]:
         """Put a new lesson to those of its meaning, or on its own; under a vetoed one it is not born."""
-        others = [x for x in self.lessons.values() if x.status != "merged"]
-        for other in self.meaning.nearest(lesson, others, NEAR, ASKED):
+        others = [x for x in self.lessons.values() if x.status not in ("merged", "vetoed") and self.here(x)]
+        vetoed = [x for x in self.lessons.values() if x.status == "vetoed"]
+        near = (self.meaning.nearest(lesson, some, NEAR, ASKED) for some in (vetoed, others))
+        for other in chain.from_iterable(near):
             if not self.same(lesson, other):
                 continue
             if other.status == "vetoed":
@@ -148,33 +155,33 @@ class Recreate:
         """Re-runs of what is doubted, then of what has the supports for it."""
         for lesson in sorted(self.lessons.values(), key=lambda x: x.id):
             why = standing.doubted(lesson)
-            if why:
+            if why and self.here(lesson):
                 gone_on = lesson.model_copy(update={"rounds": lesson.rounds + 1})
-                tested, done = self.measure(gone_on, recent=True)
+                tested, done = self.measure(gone_on)
                 if done:
                     self.lessons[lesson.id] = tested
                     yield from self.settle(tested, why)
         ripe = [x for x in self.lessons.values() if standing.ripe(x)]
         for lesson in sorted(ripe, key=lambda x: (-len(x.groups), x.id)):
             again = lesson.status == "quarantined"
-            tested, done = self.measure(lesson.model_copy(update={"rounds": lesson.rounds + again}), recent=False)
+            tested, done = self.measure(lesson.model_copy(update={"rounds": lesson.rounds + again}))
             if done:
                 self.lessons[lesson.id] = tested
                 yield from self.settle(tested, f"{len(lesson.groups)} groups support it")
 
-    def measure(self, lesson: Lesson, *, recent: bool) -> tuple[Lesson, bool]:
+    def measure(self, lesson: Lesson) -> tuple[Lesson, bool]:
         """(the lesson with the re-runs of one test, whether it came to an end): until decided, or `pairs` of them.
 
         A test that re-runs cannot be paid for has not ended: what was measured is dropped, and found again by the
         same addresses when it is tried anew.
         """
-        places = self.places(lesson, recent=recent)
+        places = self.places(lesson)
         if len({e.group for e in places}) < standing.GROUPS:
             return lesson, False
         repeats: dict[str, int] = {}
         for gain in lesson.gains:
             repeats[gain.task] = max(repeats.get(gain.task, 0), gain.repeat + 1)
-        for n in range(self.pairs):
+        for n in range(self.pairs * (2 if lesson.status == "active" else 1)):
             place = places[n % len(places)]
             repeat = repeats.get(place.task, 0)
             repeats[place.task] = repeat + 1
@@ -191,33 +198,36 @@ class Recreate:
                 round=lesson.rounds,
             )
             lesson = standing.measured_more(lesson, [gain])
-            if n + 1 >= standing.GROUPS and standing.finding(lesson.gains, lesson.rounds) != "open":
+            found = standing.finding(lesson.gains, lesson.rounds)
+            if found == "useless" or (found == "helps" and n + 1 >= LEAST):
                 break
         return lesson.model_copy(update={"tested": len(lesson.supports)}), True
 
-    def places(self, lesson: Lesson, *, recent: bool) -> list[Experience]:
+    def places(self, lesson: Lesson) -> list[Experience]:
         """Where a test re-runs: one experience a task, the groups in turn.
 
-        Those that support it; for a pattern in use those in which it was offered come first, the newest before; and
-        when they are few, others that are as near to its text as its supports are.
+        Those that support it, the newest first: there it applies, which is not said of all to which it was offered;
+        these are asked when memory has too few of the others (a pattern of another domain, an imported one). When
+        they are few, others that are as near to its text as its supports are.
         """
-        ids = list(lesson.supports)
-        if recent:
-            ids = [t.experience for t in reversed(lesson.trials)] + ids
-        own = [e for e in map(self.experience, ids) if e is not None]
-        tasks = {e.task: e for e in reversed(own)}
-        tasks = {e.task: tasks[e.task] for e in own}
-        if own and len(tasks) < PLACES:
-            near = self.meaning.vectors([text_of(lesson), *(e.prompt for e in own[:PLACES])])
-            least = sum(dot(near[0], v) for v in near[1:]) / len(near[1:])
-            others = [e for e in {e.task: e for e in self.known.values()}.values() if e.task not in tasks]
-            vectors = self.meaning.vectors([e.prompt for e in others])
-            far = sorted((-dot(near[0], v), e.task, e) for e, v in zip(others, vectors, strict=True))
-            tasks |= {task: e for cosine, task, e in far if -cosine >= least}
-        return _in_turn(list(tasks.values()))[:PLACES]
+        own = self.here_lived(reversed(lesson.supports))
+        if len({e.group for e in own}) < standing.GROUPS:
+            own += self.here_lived(t.experience for t in reversed(lesson.trials))
+        places = _by_task(own)
+        if own and len(places) < PLACES:
+            more = [e for e in self.materials.alike(text_of(lesson), 3 * PLACES) if e.task not in places]
+            (here,) = self.meaning.vectors([text_of(lesson)])
+            near, far = (
+                [dot(here, vector) for vector in self.meaning.vectors([e.prompt for e in some])]
+                for some in (own[:PLACES], more)
+            )
+            places |= _by_task([e for cosine, e in zip(far, more, strict=True) if cosine >= sum(near) / len(near)])
+        return _in_turn(list(places.values()))[:PLACES]
 
-    def experience(self, id: str) -> Experience | None:
-        return self.known.get(id) or self.materials.find(id)
+    def here_lived(self, ids: Iterable[str]) -> list[Experience]:
+        """The experiences of this domain among these."""
+        found = (self.batch.get(id) or self.materials.find(id) for id in ids)
+        return [e for e in found if e is not None and e.domain == self.materials.domain]
 
     def settle(self, lesson: Lesson, why: str) -> Iterator[Change]:
         """What a test makes of a lesson."""
@@ -233,8 +243,11 @@ class Recreate:
             yield Change(kind="promoted", lesson=lesson.id, why=said)
         elif standing.lost(lesson):
             domains = tuple(d for d in lesson.domains if d != domain)
-            self.put(lesson, status="quarantined", scope="domain", domains=domains)
             yield Change(kind="demoted", lesson=lesson.id, why=said)
+            if domains:
+                self.put(lesson, scope="domain", domains=domains)
+                return
+            self.put(lesson, status="quarantined", scope="domain", domains=domains)
             yield Change(kind="quarantined", lesson=lesson.id, why="its lower bound is not above 0")
 
     def generalise(self) -> Iterator[Change]:
@@ -267,6 +280,14 @@ class Recreate:
     def put(self, lesson: Lesson, **changes: object) -> Lesson:
         self.lessons[lesson.id] = lesson.model_copy(update=changes)
         return self.lessons[lesson.id]
+
+
+def _by_task(experiences: Sequence[Experience]) -> dict[str, Experience]:
+    """The first experience of each task, in their order."""
+    found: dict[str, Experience] = {}
+    for e in experiences:
+        found.setdefault(e.task, e)
+    return found
 
 
 def _in_turn(experiences: Sequence[Experience]) -> list[Experience]:

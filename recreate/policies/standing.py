@@ -15,7 +15,7 @@ round before weighs FADE of what it did. A weight below 1 is a smaller stake, so
 
     promote      3 independent groups support it, 3 were measured, lower bound above 0
     keep         the same bound, with fresh evidence, each time it is doubted
-    quarantine   the bound is not above 0 when its re-runs are used up, or the upper one is below WORTH
+    quarantine   the bound is not above 0 when its re-runs are used up, or an upper one of 95 % is below WORTH
     doubt        attempts in which it was offered score worse than they used to (Page's test on their scores), or so
                  many were seen that it is due
 """
@@ -31,12 +31,16 @@ from recreate.types import Gain, Lesson, Trial
 LEVEL = 0.80
 GROUPS = 3
 WORTH = 0.15
-"""An upper bound below this ends a test: the lesson may help, but not by what its words cost."""
+GIVE_UP = 0.95
+"""A test ends when the upper bound is below WORTH: the lesson may help, but not by what its words cost. This bound has
+a higher level, since a lesson that is given up waits long for its next test and one more re-run costs little."""
 FADE = 0.25
 STAKES = tuple((n + 0.5) / 10 for n in range(10))
 SLACK = 0.10
 ALARM = 1.2
-DUE = 40
+DUE = 20
+DUE_MOST = 80
+"""Trials until the next test in any case: DUE after the first, twice as many after each that it stood, to DUE_MOST."""
 TRIALS = 400
 """Trials that a lesson remembers: the newest."""
 
@@ -44,7 +48,7 @@ Finding = Literal["helps", "useless", "open"]
 
 
 def finding(gains: Sequence[Gain], rounds: int) -> Finding:
-    """What the re-runs say: `helps` when the lower bound is above 0, `useless` when the upper is below WORTH.
+    """What the re-runs say: `helps` when the lower bound is above 0, `useless` when the upper (95 %) is below WORTH.
 
     Monotone: greater differences never turn `helps` into something else. At most one in five lessons whose gain is
     not above 0 is ever found to help, however often this is asked within a round.
@@ -52,7 +56,7 @@ def finding(gains: Sequence[Gain], rounds: int) -> Finding:
     pairs = _weighed(gains, rounds)
     if _capital(pairs, 0.0) > _NEEDED:
         return "helps"
-    if _capital([(-x, w) for x, w in pairs], -WORTH) > _NEEDED:
+    if _capital([(-x, w) for x, w in pairs], -WORTH) > -math.log(1 - GIVE_UP):
         return "useless"
     return "open"
 
@@ -106,13 +110,11 @@ def doubted(lesson: Lesson) -> str:
     """Why a pattern must be tested anew, or ''.
 
     Page's cumulative sum over the trials since its last test: how far their scores fell below the mean of those before
-    them, less SLACK each; above ALARM it is doubted. After DUE trials it is due in any case.
+    them, less SLACK each; above ALARM it is doubted. After so many trials (DUE) it is due in any case.
     """
     if not free(lesson) or lesson.status != "active":
         return ""
     recent = [t for t in lesson.trials if t.round == lesson.rounds]
-    if len(recent) >= DUE:
-        return f"{len(recent)} attempts since its last test"
     total, count = _before(lesson.trials, lesson.rounds)
     below = 0.0
     for trial in recent:
@@ -121,11 +123,12 @@ def doubted(lesson: Lesson) -> str:
         total, count = total + trial.score, count + 1
         if below > ALARM:
             return f"attempts in which it was offered score {below:.1f} below those before"
-    return ""
+    due = min(DUE_MOST, DUE << min(lesson.rounds, 10))
+    return f"{len(recent)} attempts since its last test" if len(recent) >= due else ""
 
 
 def tried(lesson: Lesson, trials: Sequence[Trial]) -> Lesson:
-    """The lesson with more trials; one whose experience is known counts once. A frozen one is counted too."""
+    """The lesson with more trials; one whose experience is known counts once."""
     known = {t.experience for t in lesson.trials}
     new = [t for t in {t.experience: t for t in trials}.values() if t.experience not in known]
     if not new:

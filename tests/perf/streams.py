@@ -1,4 +1,4 @@
-"""Memory policies on synthetic streams: precision and recall of what they offer, and the delay until a turned rule goes.
+"""Memory policies on synthetic streams: precision and recall of what they offer, delay until a turned rule goes.
 
 `recreate` beside `playbook`, `mistakes` and `none`, on the same streams and the same budget. What is simulated was
 written down before any policy was tuned; the seeds 1000 and up were tuned on, those from 0 are reported.
@@ -7,7 +7,7 @@ A stream is one domain: TASKS tasks in groups of 3, each with two of SITUATIONS 
 drawn from 0.3 to 0.6. RULES hidden rules each bear on one situation (two or so on each):
 
     true      5   raises a base rate of 0.45 by 0.25 to 0.45, always
-    turning   4   the same until half of the budget is spent; from then on two have no effect and two do harm
+    turning   4   the same until half of the budget is spent; from the next batch on two have no effect and two do harm
     harmless  4   no effect
     harmful   3   lowers a base rate of 0.45 by 0.15 to 0.35
 
@@ -20,9 +20,11 @@ no rule turned between) costs nothing, as in recreate.
 
 The simulated model is the same for all. Asked for a lesson about a failure it names, with LEARNS, a rule of one of the
 task's situations: what is true there now with the weight 3, any other with the weight 1; otherwise it invents one that
-means nothing and never comes again. Whether two texts say the same it answers wrongly in SAME_WRONG of the cases. What
-an offered bullet did it judges by the truth in TAGS of the cases, otherwise by whether the attempt passed. Texts of one
-rule have a cosine of about 0.93, of two rules of one situation about 0.75, a situation and its rules about 0.6.
+means nothing and never comes again. A rule that the question shows as given to that attempt it does not name again (so
+for `recreate` and `playbook`, whose questions show it). Whether two texts say the same it answers wrongly in SAME_WRONG
+of the cases. What an offered bullet did it judges by the truth in TAGS of the cases, otherwise by whether the attempt
+passed. Texts of one rule have a cosine of about 0.93, of two rules of one situation about 0.75, a situation and its
+rules about 0.6.
 
     precision  of what would be offered to the tasks at the end, the share of rules (each counted once) that are true;
                1 when nothing is offered, which recall then shows
@@ -42,10 +44,12 @@ import statistics
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from recreate.plug import made
 from recreate.policies.materials import Materials
+from recreate.policies.meaning import dot
 from recreate.types import Experience, Grade, Lesson, Message, Reply, Step, Trace, digest
 from tests.perf.table import Row
 
@@ -90,6 +94,7 @@ class World:
             self.prompts[f"t{n}"] = (n % SITUATIONS, draw.choice([s for s in range(SITUATIONS) if s != n % SITUATIONS]))
             self.base[f"t{n}"] = draw.uniform(0.3, 0.6)
         self.paid: set[str] = set()
+        self.lived: dict[str, Experience] = {}
         self.order = draw
 
     def _rules(self, draw: random.Random) -> Iterable[tuple[str, Rule]]:
@@ -126,8 +131,13 @@ class World:
 
     def charge(self) -> None:
         self.spent += 1
-        if self.turned_at is None and 2 * self.spent >= BUDGET:
-            self.turned_at = self.attempts
+
+    def turn(self) -> bool:
+        """Whether the rules turn now: between two batches, so that no test is half before and half after."""
+        if self.turned or 2 * self.spent < BUDGET:
+            return False
+        self.turned_at = self.attempts
+        return True
 
     def attempt(self, task: str, lessons: Sequence[Lesson]) -> Experience:
         self.charge()
@@ -140,7 +150,7 @@ class World:
         prompt = self.prompt(task)
         trace = Trace(attempt=id, task=task, scaffold="s", model="m", steps=(step,), answer="done")
         evidence = "passed" if passed else f"failed at {prompt}"
-        return Experience(
+        self.lived[id] = Experience(
             id=id,
             domain="streams",
             task=task,
@@ -151,6 +161,14 @@ class World:
             trace=trace,
             grade=Grade(score=float(passed), passed=passed, evidence=evidence),
         )
+        return self.lived[id]
+
+    def alike(self, text: str, k: int) -> list[Experience]:
+        """As memory would: nearest prompts first, of tasks that were attempted."""
+        vector = _vector(text)
+        tasks = {e.task: e for e in self.lived.values()}
+        near = sorted(tasks.values(), key=lambda e: (-dot(vector, _vector(e.prompt)), e.id))
+        return near[:k]
 
     def prompt(self, task: str) -> str:
         one, two = self.prompts[task]
@@ -178,13 +196,14 @@ class World:
             truth = one == two and one != ""
             return _reply({"same": truth is not (draw.random() < SAME_WRONG)})
         if fields == {"title", "body", "when"}:
-            return _reply(self.lesson(_places(said), draw))
+            told = said.partition("had been told\n")[2].partition("\n#")[0]
+            return _reply(self.lesson(_places(said.partition("# The attempt")[2].partition("\n#")[0]), draw, told))
         if fields == {"tags", "insight"}:
             given, _, attempt = said.partition("# The attempt")
             passed = "PASSED" in attempt
             ids = [line[1:].partition("]")[::2] for line in given.splitlines() if line.startswith("[")]
             tags = [{"id": id, "tag": self.tag(rule, attempt, passed, draw)} for id, rule in ids]
-            found = {"title": "", "body": ""} if passed else self.lesson(_places(attempt), draw)
+            found = {"title": "", "body": ""} if passed else self.lesson(_places(attempt), draw, given)
             return _reply({"tags": tags, "insight": f"{found['title']}|{found['body']}".strip("|")})
         if fields == {"add"}:
             insight = said.partition("says\n")[2].partition("\n")[0]
@@ -197,17 +216,17 @@ class World:
                 subjects.setdefault(WORDS[draw.choice(_places(part))], []).append(n)
             return _reply({"subjects": [{"subject": s, "failures": f} for s, f in subjects.items()]})
         subject = said.partition("of the subject: ")[2].partition("\n")[0]
-        return _reply(self.lesson([WORDS.index(subject)], draw, when=False))
+        return _reply(self.lesson([WORDS.index(subject)], draw))
 
-    def lesson(self, situations: Sequence[int], draw: random.Random, when: bool = True) -> dict[str, str]:
-        rules = [r for r in self.rules.values() if r.situation in situations]
+    def lesson(self, situations: Sequence[int], draw: random.Random, told: str = "") -> dict[str, str]:
+        rules = [r for r in self.rules.values() if r.situation in situations and r.id not in told]
         if draw.random() < LEARNS and rules:
             (rule,) = draw.choices(rules, [3 if self.effect(r) > 0 else 1 for r in rules])
             name, place = rule.id, rule.situation
         else:
             name, place = f"junk{draw.randrange(10**9)}", draw.choice(list(situations))
-        found = {"title": f"{name} wording {draw.randrange(1000)}", "body": f"In situation {WORDS[place]} do {name}"}
-        return found | ({"when": f"situation {WORDS[place]}"} if when else {})
+        title, body = f"{name} wording {draw.randrange(1000)}", f"In situation {WORDS[place]} do {name}"
+        return {"title": title, "body": body, "when": f"situation {WORDS[place]}"}
 
     def tag(self, rule_text: str, attempt: str, passed: bool, draw: random.Random) -> str:
         rule = self.rules.get(_named(rule_text))
@@ -224,6 +243,7 @@ class World:
 _DIMENSIONS = 96
 
 
+@lru_cache(maxsize=50_000)
 def _vector(text: str) -> list[float]:
     """0.75 of its situations, the rest of its rule, and a little of its wording."""
     vector = [0.0] * _DIMENSIONS
@@ -288,44 +308,51 @@ class Result(NamedTuple):
 def stream(policy: str, seed: int) -> Result:
     """One policy on one stream."""
     world = World(seed)
-    materials = Materials(domain="streams", lessons={}, ask=world.ask, embed=world.embed, rerun=world.rerun)
+    materials = Materials(
+        domain="streams",
+        lessons={},
+        ask=world.ask,
+        embed=world.embed,
+        rerun=world.rerun,
+        find=world.lived.get,
+        alike=world.alike,
+    )
     part = made("policy", policy, materials)
     waiting: list[str] = []
-    at_turn: set[str] | None = None
+    at_turn: set[str] = set()
     left: dict[str, int] = {}
     scores: list[float] = []
-    offers: dict[str, Sequence[Lesson]] = {}
 
-    def all_offered() -> set[str]:
-        offers.update({task: part.offer(world.prompt(task), OFFER_TOKENS) for task in world.prompts})
-        return {rule_of(lesson) for some in offers.values() for lesson in some}
+    def offer(task: str) -> Sequence[Lesson]:
+        return part.offer(world.prompt(task), OFFER_TOKENS)  # type: ignore[no-any-return]
 
-    before = all_offered()
+    def everywhere() -> set[str]:
+        return {rule_of(lesson) for task in world.prompts for lesson in offer(task)}
+
     while world.spent + BATCH <= BUDGET:
         if len(waiting) < BATCH:
             more = list(world.prompts)
             world.order.shuffle(more)
             waiting += more
-        batch = [world.attempt(task, offers[task]) for task in waiting[:BATCH]]
+        if world.turn():
+            at_turn = {r.id for r in world.rules.values() if r.kind == "turning"} & everywhere()
+        batch = [world.attempt(task, offer(task)) for task in waiting[:BATCH]]
         waiting = waiting[BATCH:]
         scores += [e.grade.score for e in batch]
         part.observe(batch)
-        now = all_offered()
-        if world.turned and at_turn is None:
-            at_turn = {r.id for r in world.rules.values() if r.kind == "turning"} & before
-        for rule in at_turn or ():
+        now = everywhere() if at_turn else set()
+        for rule in at_turn:
             if rule in now:
                 left.pop(rule, None)
             else:
                 left.setdefault(rule, world.attempts - (world.turned_at or 0))
-        before = now
-    offered = {name for name in before if name}
+    offered = everywhere()
     true = world.true_now()
     end = world.attempts - (world.turned_at or 0)
     return Result(
         precision=len(offered & true) / len(offered) if offered else 1.0,
         recall=len(offered & true) / len(true),
-        delays=[(left.get(rule, end), rule in left) for rule in sorted(at_turn or ())],
+        delays=[(left.get(rule, end), rule in left) for rule in sorted(at_turn)],
         attempts=world.attempts,
         reruns=world.spent - world.attempts,
         passed=statistics.fmean(scores),
