@@ -62,7 +62,7 @@ def _trajectory(spans: Sequence[dict[str, Any]], trace: str) -> Foreign:
     top = next((s for s in spans if s["kind"] in ("invoke_agent", "invoke_workflow", "create_agent")), root)
     if not asked and (top["input"] or top["output"]):
         asked = [top]
-    if not asked:
+    if not any(s["input"] or s["output"] for s in asked):
         raise Unreadable("its spans hold no messages: was the recording of message content switched on?")
     system, prompt, steps = told(conversation(_requests(asked, tools)))
     failed = root["failed"] or top["failed"]

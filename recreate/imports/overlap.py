@@ -12,7 +12,7 @@ from typing import NamedTuple
 from recreate.held_out import HeldOut
 from recreate.imports.foreign import Foreign
 from recreate.store import lines
-from recreate.types import Split, Task
+from recreate.types import Experience, Split, Task
 
 SHINGLE = 6
 """Words in a row by which a prompt is looked up in a longer text; a shorter prompt must be the whole of it."""
@@ -67,6 +67,13 @@ class Overlap:
             if split := self.closed(name, name):
                 return Known(None, split, f"the task {name} is held out in this workspace")
         return None
+
+    def of(self, e: Experience) -> Split:
+        """The split that an experience belongs to by what is known now; its own when nobody says otherwise."""
+        known = self.known(Foreign(task=e.task, prompt=e.prompt, steps=e.trace.steps[:1]))
+        if known and known.split != "train":
+            return known.split
+        return self.closed(e.task, e.group) or e.split
 
     def closed(self, task: str, group: str) -> Split | None:
         """The split of a task or group that the registry holds out."""
