@@ -40,7 +40,7 @@ def traces_list(
     """
     filters = _filters(domain, split, passed, task)
     where, told = workspace(), 0
-    waiting = [] if run else _waiting(filters, where)
+    waiting = iter(()) if run else _waiting(filters, where)
     if as_json:
         for experience in [] if ungraded else experiences(run, filters, where):
             emit(trace_record(experience))
@@ -102,11 +102,13 @@ def traces_search(
     hits: dict[str, list[Any]] = {}
     for hit in memory.search(words, filters, k=k):
         hits.setdefault(hit.experience, []).append(hit)
-    waiting = {e.id: e for e in _waiting(_filters(domain, split, passed, task), workspace())}
-    folded = [w.casefold() for w in text for w in w.split()]
-    for e in waiting.values():
-        if len(hits) < k and (found := list(scan(e, folded))):
-            hits[e.id] = found
+    waiting: dict[str, Any] = {}
+    folded = words.casefold().split()
+    for e in _waiting(_filters(domain, split, passed, task), workspace()):
+        if len(hits) >= k:
+            break
+        if found := list(scan(e, folded)):
+            hits[e.id], waiting[e.id] = found, e
     for id, found in hits.items():
         experience = waiting.get(id) or memory.get(id)
         if experience is None:
@@ -155,16 +157,16 @@ def _outcome(experience: Any) -> str:
     return "ungraded" if not grade.graded else "passed" if grade.passed else "failed"
 
 
-def _waiting(filters: Mapping[str, Any], where: Path) -> list[Any]:
+def _waiting(filters: Mapping[str, Any], where: Path) -> Iterator[Any]:
     """Imported attempts without a grade; none has passed, and none has failed."""
     from recreate.memory import Workspace
     from recreate.waiting import Waiting
 
     if "passed" in filters:
-        return []
+        return
     rest = {k: v for k, v in filters.items() if k != "domain"}
     found = Waiting(Workspace(where)).experiences(filters.get("domain", ""))
-    return [e for e in found if all(getattr(e, k) == v for k, v in rest.items())]
+    yield from (e for e in found if all(getattr(e, k) == v for k, v in rest.items()))
 
 
 def _filters(domain: str, split: str, passed: bool | None, task: str) -> dict[str, Any]:

@@ -157,6 +157,8 @@ def _step(number: int, before: Sequence[Said], said: Said, after: Sequence[Said]
     more: dict[str, Any] = {}
     if said.calls:
         foreign["tool_calls"] = [c.model_dump(mode="json", exclude={"schema_"}, by_alias=False) for c in said.calls]
+    if number == 0 and (asked := [m.rest for m in before if m.rest]):
+        foreign["asked"] = asked
     if shown := [m.rest for m in after if m.rest]:
         foreign["answers"] = shown
     answers = [m for m in after if m.role == "tool"]
