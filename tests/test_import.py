@@ -128,7 +128,10 @@ def test_a_chats_tool_calls_are_actions_and_what_has_no_place_is_kept(bring: Imp
     assert weather.model_dump()["foreign"]["system"] == "You tell the weather."
     assert found["hello-greek"].grade.passed
     assert found["hello-greek"].trace.answer == "Γειά σου!"
-    assert not next(e for e in found.values() if "picture" in e.prompt).grade.passed
+    picture = next(e for e in found.values() if "picture" in e.prompt)
+    assert not picture.grade.passed
+    assert picture.prompt == "What is on this picture?\n[image_url]"
+    assert "cat.png" in picture.model_dump_json()
 
 
 @pytest.mark.parametrize("folder", ["otel", "langsmith"])

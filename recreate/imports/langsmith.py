@@ -66,7 +66,11 @@ class LangSmith:
             usage=usage.model_copy(update={"usd": usage.usd or amount(root.get("total_cost"))}),
             fault=error,
             grade=_grade(object_of(root.get("feedback_stats"))),
-            rest={"trace_id": key, **without(root, *_READ)},
+            rest={
+                "trace_id": key,
+                **without(root, *_READ),
+                "runs": [kept for r in runs if r is not root and (kept := without(r, *_READ))],
+            },
         )
 
 

@@ -79,7 +79,7 @@ def _trajectory(spans: Sequence[dict[str, Any]], trace: str) -> Foreign:
         usage=usage.model_copy(update={"seconds": max(0.0, (top["end"] or 0) - top["start"]) / 1e9}),
         fault=failed,
         grade=_grade(e for s in spans for e in s["events"]),
-        rest={"trace_id": trace, "spans": [r for s in spans if (r := _rest(s))]},
+        rest={"trace_id": trace, "resource": root.get("resource", {}), "spans": [r for s in spans if (r := _rest(s))]},
     )
 
 
@@ -255,6 +255,7 @@ def _spans(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
                         "end": amount(raw.get("endTimeUnixNano")),
                         "failed": (str(status.get("message") or "") or "the span says error") if failed else "",
                         "attributes": _attributes(raw.get("attributes")),
+                        "resource": _attributes(object_of(object_of(resource).get("resource")).get("attributes")),
                         "events": [
                             {
                                 "name": str(object_of(e).get("name", "")),
