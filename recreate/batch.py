@@ -127,6 +127,7 @@ class Batch:
                 return [f"{edit.path}: exactly this was tried before and {why}; propose something else"]
         seen = {e.task for e in experiences.values()}
         tasks = [self.train[id] for id in sorted(seen & self.train.keys())]
+        tasks += [_as_task(e) for e in experiences.values() if e.task not in self.train]
         # what was handed in names the places of one task; whole traces are left out, since what the environment says
         # (a command, a format) is just what there is to learn
         return broken or leaks(edits, scaffold, tasks, [e.trace.answer for e in experiences.values()])
@@ -164,12 +165,13 @@ class Batch:
 
     def rehearse(self, child: Scaffold, experience: Experience) -> Experience | None:
         """An attempt of `child` at the task of a train experience; None when judging it could then not be paid.
+        Raises BadInput when the domain has no such task: it was imported, or is gone.
 
         It comes into memory when the proposal is made: until then a search must find what it found before.
         """
         task = self.train.get(experience.task)
         if task is None:
-            return None
+            raise BadInput(f"the task of {experience.id} is not here any more", fix="read its steps instead")
         try:
             self.shop.ledger.afford(1 + self.judging)
         except OutOfBudget:
@@ -196,6 +198,11 @@ class Batch:
         except Missing as e:
             self.shop.say("note", {"text": f"the optimizer cannot search memory: {e.message} ({e.fix})"})
             return []
+
+
+def _as_task(e: Experience) -> Task:
+    """What is known of a task that the domain does not have: that an edit must not name it either."""
+    return Task(id=e.task, domain=e.domain, prompt=e.prompt, split=e.split, group=e.group)
 
 
 def _same(edit: Edit, tried: Sequence[Edit]) -> bool:

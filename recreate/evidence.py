@@ -29,10 +29,17 @@ def tell_step(step: Step, limit: int) -> str:
         parts.append(clip(step.reply, limit))
     else:
         parts[0] += ": the agent answered"
-        parts.append(clip(step.reply, limit))
+        parts.append(clip(said(step), limit))
     if step.output:
         parts.append(f"-> (status {step.status}) {clip(step.output, limit)}")
     return "\n".join(parts)
+
+
+def said(step: Step) -> str:
+    """A reply, and the tools that it called in the endpoint's own way, which stand in no text of it."""
+    if not step.action or step.action in step.reply or "foreign" not in (step.model_extra or {}):
+        return step.reply
+    return f"{step.reply}\n$ {step.action}".strip()
 
 
 def tell(experience: Experience, limit: int = 2400, without: Collection[str] = ()) -> str:

@@ -195,17 +195,32 @@ def live(
     )
 
 
+def bring(shop: Workshop, experience: Experience) -> None:
+    """Put an experience of memory into the run folder, steps and all, so that the run can be read without memory."""
+    folder = shop.folder / "attempts" / experience.id
+    if (folder / "experience.json").exists():
+        return
+    path = folder / "steps.jsonl"
+    path.unlink(missing_ok=True)
+    lines = Lines(path)
+    try:
+        for step in experience.trace.steps:
+            lines.append(step.model_dump(mode="json", by_alias=True, exclude={"schema_"}))
+    finally:
+        lines.close()
+    _write(experience, folder)
+    shop.journal.add(
+        "brought",
+        attempt=experience.id,
+        task=experience.task,
+        split=experience.split,
+        passed=experience.grade.passed,
+    )
+
+
 def keep(shop: Workshop, experience: Experience, folder: Path, *, remember: bool = True) -> None:
     """Write the graded attempt: to its folder, to memory, and last to the journal, which makes it final."""
-    folder.mkdir(parents=True, exist_ok=True)
-    record = experience.model_dump(mode="json", exclude={"trace": {"steps"}})
-    record["trace"]["steps"] = []
-    temporary = folder / "experience.json.new"
-    try:
-        temporary.write_bytes(redact(encode(record)).encode("utf-8", "surrogatepass"))
-        temporary.replace(folder / "experience.json")
-    except OSError as e:
-        raise Fault(f"cannot write {folder}: {e.strerror}", fix="free some disk space, then resume", code="disk") from e
+    _write(experience, folder)
     if remember:
         shop.memory.add([experience])
         if shop.own_memory is not None and experience.split == "train":
@@ -223,6 +238,19 @@ def keep(shop: Workshop, experience: Experience, folder: Path, *, remember: bool
         ending=experience.trace.ending,
     )
     shop.journal.forget(experience.id)
+
+
+def _write(experience: Experience, folder: Path) -> None:
+    """experience.json, without the steps, which have a file of their own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    record = experience.model_dump(mode="json", exclude={"trace": {"steps"}})
+    record["trace"]["steps"] = []
+    temporary = folder / "experience.json.new"
+    try:
+        temporary.write_bytes(redact(encode(record)).encode("utf-8", "surrogatepass"))
+        temporary.replace(folder / "experience.json")
+    except OSError as e:
+        raise Fault(f"cannot write {folder}: {e.strerror}", fix="free some disk space, then resume", code="disk") from e
 
 
 def read_score(folder: Path, task: Task, repeat: int) -> Score | None:

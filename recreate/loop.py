@@ -1,6 +1,7 @@
 """`build`: attempt -> propose -> settle -> again, until the rounds or the budget are used.
 
     attempt   a train batch with the current agent; every attempt becomes an experience
+              (with --from-experience the first batch is what memory holds already)
     propose   the optimizer reads the batch and proposes edits           (none: next round)
     settle    apply -> check -> leak scan -> paired re-runs on validation -> judge -> keep or drop -> history
     review    with --review: what would be kept waits for a person             (langgraph's interrupt)
@@ -15,16 +16,18 @@ from __future__ import annotations
 
 import inspect
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
 from recreate import scaffold as scaffolds
 from recreate.batch import Batch
 from recreate.check import check
 from recreate.errors import BadInput, OutOfBudget
-from recreate.gather import Score, gather, read_experience
+from recreate.gather import Score, bring, gather, read_experience
 from recreate.history import History, describe
+from recreate.imports.overlap import Overlap
 from recreate.judge import MIN_TASKS, alone, judge, unjudged
 from recreate.leak import leaks
 from recreate.learning import Learning
@@ -32,7 +35,7 @@ from recreate.offers import Offers
 from recreate.optimizers.create import create as write_seed
 from recreate.review import Desk, Reviewer, human_edits
 from recreate.scaffold import BadEdit, Scaffold
-from recreate.types import Edit, Experience, Revision, Task, Verdict, digest
+from recreate.types import Edit, Experience, Revision, Split, Task, Verdict, digest
 from recreate.workshop import Workshop
 
 
@@ -64,7 +67,8 @@ class Built:
 def choose_tasks(shop: Workshop) -> tuple[list[Task], list[Task]]:
     """(train, validation): the first N of each split in an order that the seed fixes.
 
-    Raises BadInput when the domain has too few validation tasks for the gate to decide anything.
+    Raises BadInput when the domain has too few validation tasks for the gate to decide anything, or no train tasks
+    to learn from; with `from_experience` none are needed.
     """
 
     def pick(split: Any, most: int) -> list[Task]:
@@ -73,7 +77,7 @@ def choose_tasks(shop: Workshop) -> tuple[list[Task], list[Task]]:
         return tasks[:most]
 
     train, validation = pick("train", shop.settings.train), pick("validation", shop.settings.validation)
-    if not train:
+    if not train and not shop.settings.from_experience:
         raise BadInput(
             f"domain {shop.domain.name} has no train tasks",
             fix=f"recreate tasks list {shop.domain.name} shows what there is; recreate tasks make adds some",
@@ -206,8 +210,10 @@ class _Build:
     def attempt(self, state: State) -> State:
         current = self.scaffold(state["scaffold"])
         self.scores(current)
-        batch = self.batch(state["round"])
         self.shop.say("round", {"round": state["round"] + 1, "rounds": self.shop.settings.rounds})
+        if self.shop.settings.from_experience and (state["round"] == 0 or not self.train):
+            return {"experiences": self.remembered(state["round"])}
+        batch = self.batch(state["round"])
         scores = gather(self.shop, current, batch, phase="train", offers=self.learning.offers(state["round"]))
         return {"experiences": [s.attempt for s in scores if s.score is not None]}
 
@@ -368,6 +374,37 @@ class _Build:
     def batch(self, round: int) -> list[Task]:
         size = min(self.shop.settings.batch_size, len(self.train))
         return [self.train[(round * size + i) % len(self.train)] for i in range(size)]
+
+    def remembered(self, round: int) -> list[str]:
+        """A batch out of memory, brought into the run folder: ids. Of each group one before a second of any, and
+        failures before what passed. Raises BadInput when memory holds nothing that may be learned from.
+        """
+        shop = self.shop
+        rows = list(shop.memory.facts({"domain": shop.domain.name, "split": "train"}, "optimizer"))
+        random.Random(f"{shop.settings.seed}/experience").shuffle(rows)
+        nth = Counter[str]()
+        ranks = {row["id"]: (nth.update([row["group"]]) or nth[row["group"]], row["passed"]) for row in rows}
+        overlap = Overlap([t for s in get_args(Split) for t in shop.domain.tasks(s)], shop.memory.held_out)
+        fit = list[Experience]()
+        for id in sorted(ranks, key=lambda id: ranks[id]):
+            e = shop.memory.get(id, "optimizer")
+            # a task that was added since may be one of these under another name
+            if e is not None and e.trace.steps and not e.trace.fault and overlap.of(e) == "train":
+                fit.append(e)
+            if len(fit) == shop.settings.batch_size * (round + 1):
+                break
+        if not fit:
+            raise BadInput(
+                f"memory holds no graded train experience of {shop.domain.name} to start from",
+                fix=f"recreate traces import PATH --domain {shop.settings.domain}, and recreate traces grade for what "
+                "has no outcome",
+                code="no-experience",
+            )
+        chosen = fit[shop.settings.batch_size * round :] or fit[-shop.settings.batch_size :]
+        for e in chosen:
+            bring(shop, e)
+        shop.say("note", {"text": f"{len(chosen)} experiences of memory are studied; no attempt was made for them"})
+        return [e.id for e in chosen]
 
     def scaffold(self, digest: str) -> Scaffold:
         if digest not in self.known:

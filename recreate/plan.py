@@ -104,6 +104,8 @@ def plan(
     def cost(rounds: int, rehearsals: int = 0) -> tuple[int, int, int, float, float]:
         judged = settings.validation * settings.repeats
         attempts = judged * (1 + rounds) + (settings.batch_size + one.attempts + rehearsals) * rounds
+        if settings.from_experience and rounds:
+            attempts -= settings.batch_size  # the first round makes none
         studies = one.calls * rounds
         calls = attempts * each.calls + studies
         t_in, t_out = one.tokens_in, one.tokens_out

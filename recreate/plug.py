@@ -47,6 +47,15 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "mistakes": "recreate.policies.mistakes:Mistakes",
         "none": "recreate.policies.none:Nothing",
     },
+    "traces": {
+        "inspect": "recreate.imports.inspect_log:InspectLog",
+        "langsmith": "recreate.imports.langsmith:LangSmith",
+        "mini-swe-agent": "recreate.imports.mini_swe_agent:MiniSweAgent",
+        "openai": "recreate.imports.openai:OpenAI",
+        "otel": "recreate.imports.otel:OTel",
+        "recreate": "recreate.imports.own:Own",
+        "swe-agent": "recreate.imports.swe_agent:SweAgent",
+    },
 }
 
 EXTRAS = {
@@ -61,6 +70,7 @@ EXTRAS = {
     "sentence_transformers": "embeddings",
     "torch": "rl",
     "trl": "rl",
+    "zstandard": "memory",
 }
 """Which extra brings a module: a missing one is answered with the command that installs it."""
 

@@ -245,10 +245,11 @@ def attempt_one(shop: Workshop, agent: Scaffold, task: str) -> Experience:
 
 
 def fitted(settings: Settings, domain: Domain) -> Settings:
-    """The settings with no more tasks than the domain has."""
+    """The settings with no more tasks than the domain has; what is in memory is not limited by them."""
+    train = settings.train if settings.from_experience else min(settings.train, len(domain.tasks("train")))
     return settings.model_copy(
         update={
-            "train": max(1, min(settings.train, len(domain.tasks("train")))),
+            "train": max(1, train),
             "validation": max(1, min(settings.validation, len(domain.tasks("validation")))),
         }
     )

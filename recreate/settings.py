@@ -76,6 +76,7 @@ class Settings(Part):
     without: tuple[Switch, ...] = ()
     best_of: int = Field(default=4, ge=1, le=64)
     review: bool = False
+    from_experience: bool = False
     scaffold: str = ""
     sandbox: str = ""
     price: str = ""

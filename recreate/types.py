@@ -229,11 +229,16 @@ class Trace(Record):
 
 
 class Grade(Record):
-    """score in 0..1, passed, and the evidence: the grader's own words, whole."""
+    """score in 0..1, passed, and the evidence: the grader's own words, whole.
+
+    graded: False while nobody has graded: score and passed then say nothing. Such an experience waits outside memory
+    (`recreate.waiting`), so that nothing can take it for a failure.
+    """
 
     score: float
     passed: bool
     evidence: str = ""
+    graded: bool = True
 
 
 class Experience(Record):

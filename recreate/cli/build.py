@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from recreate.review import Reviewer
 
 BUILD = (
-    "domain", "model", "models.optimizer", "optimizer", "without", "best_of", "review", "study.steps", "study.tokens",
-    "study.usd", "study.rehearsals", "study.tools", "budget", "rounds", "train", "validation", "repeats", "jobs",
-    "seed", "out", "scaffold", "sandbox", "price", "batch", "models.optimizer_price", "models.threads",
-    "models.timeout", "models.retries", "gate.alpha", "memory.policy", "memory.embedder", "memory.recall",
+    "domain", "model", "models.optimizer", "optimizer", "without", "best_of", "review", "from_experience",
+    "study.steps", "study.tokens", "study.usd", "study.rehearsals", "study.tools", "budget", "rounds", "train",
+    "validation", "repeats", "jobs", "seed", "out", "scaffold", "sandbox", "price", "batch",
+    "models.optimizer_price", "models.threads", "models.timeout", "models.retries", "gate.alpha", "memory.policy",
+    "memory.embedder", "memory.recall",
 )  # fmt: skip
 RUN = (
     "domain", "model", "budget", "jobs", "out", "sandbox", "price", "models.threads", "models.timeout", "memory.policy",

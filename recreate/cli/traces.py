@@ -1,4 +1,4 @@
-"""traces list, show, search: what agents did, step by step, told to a person or as JSON."""
+"""traces list, show, search: what agents did, step by step; import, grade and export are in cli/imports.py."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from recreate.cli import imports
 from recreate.cli.fold import FOLD, fold, head, red, wrong
 from recreate.cli.options import Json
 from recreate.cli.out import emit, say, show
@@ -15,6 +16,7 @@ from recreate.errors import BadInput
 from recreate.paths import workspace
 
 app = typer.Typer(help="What agents did, step by step.", no_args_is_help=True, rich_markup_mode=None)
+imports.add(app)
 
 Domain = Annotated[str, typer.Option("--domain", help="Of one domain.")]
 SplitOption = Annotated[str, typer.Option("--split", help="train, validation or test.")]
@@ -29,6 +31,7 @@ def traces_list(
     split: SplitOption = "",
     passed: Passed = None,
     task: TaskOption = "",
+    ungraded: Annotated[bool, typer.Option("--ungraded", help="Only imported ones that nobody has graded.")] = False,
     as_json: Json = False,
 ) -> None:
     """List attempts: of a run, or of everything that was lived through in this workspace.
@@ -37,19 +40,25 @@ def traces_list(
     """
     filters = _filters(domain, split, passed, task)
     where, told = workspace(), 0
+    waiting = iter(()) if run else _waiting(filters, where)
     if as_json:
-        for experience in _experiences(run, filters, where):
+        for experience in [] if ungraded else experiences(run, filters, where):
+            emit(trace_record(experience))
+        for experience in waiting:
             emit(trace_record(experience))
         return
-    for row in _rows(run, filters, where):
+    for row in [] if ungraded else _rows(run, filters, where):
         told += 1
         mark = "passed" if row["passed"] else "failed"
         show(
             f"{row['id']}  {mark} {row['score']:.2f}  {row['split']:<10}  {row['ending']:<9}  "
             f"{row['steps']:>3} steps  {row['task']}"
         )
+    for e in waiting:
+        told += 1
+        show(f"{e.id}  ungraded     {e.split:<10}  {e.trace.ending:<9}  {len(e.trace.steps):>3} steps  {e.task}")
     if not told:
-        say("no attempt is like that" if filters else "no attempt has ended here yet")
+        say("no attempt is like that" if filters or ungraded else "no attempt has ended here yet")
 
 
 @app.command("show")
@@ -84,6 +93,7 @@ def traces_search(
 
     Example: recreate traces search AssertionError --failed
     """
+    from recreate.hits import scan
     from recreate.memory import Workspace
 
     memory = Workspace(workspace())
@@ -92,15 +102,22 @@ def traces_search(
     hits: dict[str, list[Any]] = {}
     for hit in memory.search(words, filters, k=k):
         hits.setdefault(hit.experience, []).append(hit)
+    waiting: dict[str, Any] = {}
+    folded = words.casefold().split()
+    for e in _waiting(_filters(domain, split, passed, task), workspace()):
+        if len(hits) >= k:
+            break
+        if found := list(scan(e, folded)):
+            hits[e.id], waiting[e.id] = found, e
     for id, found in hits.items():
-        experience = memory.get(id)
+        experience = waiting.get(id) or memory.get(id)
         if experience is None:
             continue
         places = [{"step": hit.step, "text": _around(_place(experience, hit.step), text)} for hit in found]
         if as_json:
             emit({**trace_record(experience), "matches": places})
             continue
-        show(f"{id}  {'passed' if experience.grade.passed else 'failed'}  {experience.split}  {experience.task}")
+        show(f"{id}  {_outcome(experience)}  {experience.split}  {experience.task}")
         for place in places:
             at = "the task or the grade" if place["step"] is None else f"step {place['step']}"
             show(f"    {at}: {place['text']}")
@@ -123,14 +140,33 @@ def trace_record(experience: Any) -> dict[str, Any]:
         "run": experience.run,
         "ending": trace.ending,
         "limit": trace.limit,
-        "passed": grade.passed,
-        "score": grade.score,
+        "passed": grade.passed if grade.graded else None,
+        "score": grade.score if grade.graded else None,
+        "graded": grade.graded,
         "prompt": experience.prompt,
         "steps": [s.model_dump(mode="json") for s in trace.steps],
         "answer": trace.answer,
         "usage": trace.usage.model_dump(mode="json"),
         "evidence": grade.evidence,
+        **({"foreign": experience.foreign} if hasattr(experience, "foreign") else {}),
     }
+
+
+def _outcome(experience: Any) -> str:
+    grade = experience.grade
+    return "ungraded" if not grade.graded else "passed" if grade.passed else "failed"
+
+
+def _waiting(filters: Mapping[str, Any], where: Path) -> Iterator[Any]:
+    """Imported attempts without a grade; none has passed, and none has failed."""
+    from recreate.memory import Workspace
+    from recreate.waiting import Waiting
+
+    if "passed" in filters:
+        return
+    rest = {k: v for k, v in filters.items() if k != "domain"}
+    found = Waiting(Workspace(where)).experiences(filters.get("domain", ""))
+    yield from (e for e in found if all(getattr(e, k) == v for k, v in rest.items()))
 
 
 def _filters(domain: str, split: str, passed: bool | None, task: str) -> dict[str, Any]:
@@ -149,7 +185,7 @@ def _rows(run: str, filters: Mapping[str, Any], where: Path) -> Iterable[dict[st
     if not run:
         yield from Workspace(where).facts(filters)
         return
-    for e in _experiences(run, filters, where):
+    for e in experiences(run, filters, where):
         yield {
             "id": e.id,
             "passed": e.grade.passed,
@@ -161,7 +197,7 @@ def _rows(run: str, filters: Mapping[str, Any], where: Path) -> Iterable[dict[st
         }
 
 
-def _experiences(run: str, filters: Mapping[str, Any], where: Path) -> Iterator[Any]:
+def experiences(run: str, filters: Mapping[str, Any], where: Path) -> Iterator[Any]:
     """The attempts that match, whole, one in memory at a time."""
     from recreate.gather import read_experience
     from recreate.memory import Workspace
@@ -187,6 +223,7 @@ def _find_experience(id: str, run: str, where: Path) -> Any:
     """By id or unique beginning, in memory and then in the runs. Raises BadInput."""
     from recreate.memory import Workspace
     from recreate.runs import Run, find_run
+    from recreate.waiting import Waiting
 
     if run:
         return Run(find_run(run, where)).experience(id)
@@ -194,6 +231,8 @@ def _find_experience(id: str, run: str, where: Path) -> Any:
     found = memory.get(id)
     if found is not None:
         return found
+    if (waits := Waiting(memory).get(id)) is not None:
+        return waits
     known = [row["id"] for row in memory.facts() if id and row["id"].startswith(id)]
     if len(known) == 1 and (found := memory.get(known[0])) is not None:
         return found
@@ -210,16 +249,22 @@ def _find_experience(id: str, run: str, where: Path) -> Any:
 def _tell(experience: Any, full: bool) -> None:
     """An attempt for a person to read."""
     trace, grade = experience.trace, experience.grade
-    outcome = "passed" if grade.passed else "failed"
+    outcome = f"{_outcome(experience)} ({grade.score:g})" if grade.graded else "not graded yet"
     usage = trace.usage
-    show(f"{experience.id}  {outcome} ({grade.score:g})  {experience.task}  ({experience.split})")
+    show(f"{experience.id}  {outcome}  {experience.task}  ({experience.split})")
+    foreign = getattr(experience, "foreign", None)
+    if isinstance(foreign, Mapping):
+        show(f"imported from {foreign.get('format')}: {foreign.get('file')} {foreign.get('entry')}".rstrip())
     show(
-        f"agent {experience.digest} with {trace.model}, repeat {trace.repeat}; {trace.ending}"
+        f"agent {experience.digest} with {trace.model or 'an unnamed model'}, repeat {trace.repeat}; {trace.ending}"
         f"{' by the limit on ' + trace.limit if trace.limit else ''}; {usage.calls} calls, "
         f"{usage.tokens_in + usage.tokens_out:,} tokens, ${usage.usd:.4f}"
     )
     if trace.fault:
-        show(red(f"fault of ours: {trace.fault}"))
+        show(red(f"fault: {trace.fault}" if foreign else f"fault of ours: {trace.fault}"))
+    if isinstance(foreign, Mapping) and foreign.get("system"):
+        show(head("system"))
+        show(fold(str(foreign["system"]), full))
     show(head("task"))
     show(fold(experience.prompt, full))
     for step in trace.steps:
@@ -228,7 +273,8 @@ def _tell(experience: Any, full: bool) -> None:
             show(head(f"step {step.step}{sample}: {step.action} ran before the first turn", wrong(step)))
         else:
             show(head(f"step {step.step}{sample}", wrong(step)))
-            show(fold(step.reply, full))
+            if step.reply.strip():
+                show(fold(step.reply, full))
         if step.action and step.action not in step.reply and step.kind != "before":
             show(f"$ {fold(step.action, full)}")
         if step.output:
@@ -237,7 +283,11 @@ def _tell(experience: Any, full: bool) -> None:
     if trace.answer:
         show(head("handed in"))
         show(fold(trace.answer, full))
-    show(head(f"grade: {outcome} ({grade.score:g})", "" if grade.passed else "failed"))
+    if not grade.graded:
+        show(head("grade: none yet"))
+        show(f"recreate traces grade --domain {experience.domain} grades what waits")
+        return
+    show(head(f"grade: {outcome}", "" if grade.passed else "failed"))
     show(fold(grade.evidence, full, 4 * FOLD))
 
 

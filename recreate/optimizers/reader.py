@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recreate.errors import BadInput, Missing
-from recreate.evidence import clip
+from recreate.evidence import clip, said
 from recreate.optimizers.draft import Draft, tell_edit
 from recreate.optimizers.materials import Materials
 from recreate.optimizers.tool import Tool, Wrong, number, one_of, text
@@ -298,7 +298,7 @@ def tell_whole(step: Step, limit: int, shown: dict[str, int] | None = None) -> s
         return "\n".join(parts)
     if step.observation:
         parts.append(f"the agent was shown:\n{_once(step.observation, step.step, limit, shown)}")
-    parts.append(f"the agent replied:\n{clip(step.reply, limit)}")
+    parts.append(f"the agent replied:\n{clip(said(step), limit)}")
     if step.kind == "malformed":
         parts.append(f"which could not be read: {clip(step.output, limit)}")
     elif step.output or step.status is not None:

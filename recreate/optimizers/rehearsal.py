@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from recreate.errors import BadInput
 from recreate.evidence import clip
 from recreate.optimizers.draft import Draft
 from recreate.optimizers.materials import Materials
@@ -43,9 +44,12 @@ class Rehearsal:
             raise Wrong("there is no edit to rehearse: that attempt is the one you have")
         if not self.left:
             raise Wrong("no rehearsal is left")
-        self.left -= 1
         assert self.materials.rehearse is not None
-        made = self.materials.rehearse(self.draft.current, e)
+        try:
+            made = self.materials.rehearse(self.draft.current, e)
+        except BadInput as error:
+            raise Wrong(f"{error.message}: it cannot be rehearsed") from None
+        self.left -= 1
         if made is None:
             self.left = 0
             raise Wrong("this cannot be rehearsed: there is no budget for it, or the attempt was lost to a fault")

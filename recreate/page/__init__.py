@@ -147,7 +147,7 @@ class _Facts:
                 case "experience" if record["split"] == "validation":
                     held = self.scores.setdefault(record["scaffold"], {})
                     held[record["task"], record["repeat"]] = record["score"]
-                case "experience" if record["split"] == "train":
+                case "experience" | "brought" if record["split"] == "train":
                     self.train[record["attempt"]] = (record["attempt"], record["task"], bool(record["passed"]))
 
 
