@@ -1,0 +1,130 @@
+"""GiGPO: groups within groups, of steps that answered the same observation. arXiv 2505.10978; verl-agent core_gigpo.
+
+Rows are agent steps (a trajectory's stand in time order), so B counts steps, not attempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from difflib import SequenceMatcher
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from recreate.errors import BadInput
+from recreate.rl.advantage import Unscored, _scored, normalised
+from recreate.rl.groups import Groups, grouped
+
+
+def gigpo(
+    rewards: Tensor,
+    groups: Groups,
+    *,
+    trajectories: Groups,
+    returns: Tensor,
+    steps: Groups,
+    weight: float = 1.0,
+    scale: Literal["group", "none"] = "group",
+    across_steps: bool = False,
+    eps: float = 1e-6,
+    unscored: Unscored = "group",
+    compat: bool = False,
+) -> Tensor:
+    """Episode advantage + weight x step advantage, a row each: (B,) -> (B,). Equations 3, 7 and 8.
+
+    rewards (B,) the episode's, on each of its rows; returns (B,) from `discounted_returns`; steps from `step_groups`.
+    across_steps=False is Equation 3, statistics over trajectories; True is the published code's default, over rows,
+    where long trajectories count more. scale: "group" divides by std + eps, "none" does not. A group of one
+    trajectory: 0 (compat: the raw reward); a step group of one: 0 in both.
+    """
+    episode = episode_advantage(
+        rewards, groups, trajectories, scale=scale, across_steps=across_steps, eps=eps, unscored=unscored, compat=compat
+    )
+    if weight == 0:
+        return episode
+    step = _scored(lambda r, g: normalised(r, g, scale=scale, eps=eps), returns, steps, unscored, compat)
+    return episode + weight * step
+
+
+def episode_advantage(
+    rewards: Tensor,
+    groups: Groups,
+    trajectories: Groups,
+    *,
+    scale: Literal["group", "none"] = "group",
+    across_steps: bool = False,
+    eps: float = 1e-6,
+    unscored: Unscored = "group",
+    compat: bool = False,
+) -> Tensor:
+    """A^E of Equation 3: the episode's reward beside those of the same prompt, (B,) -> (B,)."""
+    members: Tensor | None = None
+    if not across_steps and len(rewards):
+        # a trajectory id counts within its prompt only
+        pairs = grouped(groups.index * trajectories.size + trajectories.index)
+        first = pairs.first()
+        if len(first) < len(rewards):
+            members = torch.zeros(len(rewards), dtype=torch.bool, device=rewards.device)
+            members[first] = True
+    finite = rewards.isfinite()
+    if not compat and not bool(finite.all()):
+        keep = finite if unscored == "row" else ~groups.any(~finite)[groups.index]
+        out = torch.zeros_like(rewards)
+        some = None if members is None else members[keep]
+        out[keep] = normalised(rewards[keep], groups.subset(keep), scale=scale, eps=eps, members=some).to(out.dtype)
+        return out
+    return normalised(rewards, groups, scale=scale, eps=eps, members=members, compat=compat).to(rewards.dtype)
+
+
+def discounted_returns(step_rewards: Tensor, trajectories: Groups, gamma: float = 0.95) -> Tensor:
+    """R_t = sum over k >= t of gamma^(k-t) r_k within each trajectory, in row order: (B,) -> (B,). Equation 5."""
+    running = [0.0] * trajectories.size
+    found = [0.0] * len(step_rewards)
+    rows = list(zip(step_rewards.double().tolist(), trajectories.index.tolist(), strict=True))
+    for i in range(len(rows) - 1, -1, -1):
+        reward, trajectory = rows[i]
+        running[trajectory] = reward + gamma * running[trajectory]
+        found[i] = running[trajectory]
+    dtype = step_rewards.dtype if step_rewards.is_floating_point() else torch.float32
+    return torch.tensor(found, dtype=dtype, device=step_rewards.device)
+
+
+def step_groups(anchors: Sequence[Any], groups: Groups, *, similarity: float = 0.0) -> Groups:
+    """Steps of one prompt that answered the same observation: B anchors -> groups. Equation 6.
+
+    Equal means equal as JSON values, a list and a tuple alike. similarity in (0, 1): texts are put, in row order, to
+    the first group whose first text has a difflib ratio of at least that (order counts, as in the published code).
+    Raises BadInput for an observation that is None, or not a text under `similarity`.
+    """
+    prompts = groups.index.tolist()
+    if not similarity:
+        return grouped([(p, _key(a)) for p, a in zip(prompts, anchors, strict=True)])
+    found: dict[int, list[tuple[str, int]]] = {}
+    labels, size = [], 0
+    for prompt, anchor in zip(prompts, anchors, strict=True):
+        if not isinstance(anchor, str):
+            raise BadInput(
+                f"gigpo: an observation of type {type(anchor).__name__} cannot be compared by similarity",
+                fix="set similarity = 0 under [gigpo]",
+            )
+        known = found.setdefault(prompt, [])
+        label = next((n for text, n in known if SequenceMatcher(None, anchor, text).ratio() >= similarity), -1)
+        if label < 0:
+            label, size = size, size + 1
+            known.append((anchor, label))
+        labels.append(label)
+    return Groups(torch.tensor(labels, dtype=torch.long), size)
+
+
+def _key(anchor: Any) -> Hashable:
+    if isinstance(anchor, str | int | float):
+        return anchor
+    if isinstance(anchor, list | tuple):
+        return tuple(_key(a) for a in anchor)
+    if isinstance(anchor, dict):
+        return tuple(sorted((k, _key(v)) for k, v in anchor.items()))
+    raise BadInput(
+        f"gigpo: a step's observation is {type(anchor).__name__}",
+        fix="an observation is a text, a number, or lists and dicts of those",
+    )
