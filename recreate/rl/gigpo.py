@@ -59,22 +59,31 @@ def episode_advantage(
     compat: bool = False,
 ) -> Tensor:
     """A^E of Equation 3: the episode's reward beside those of the same prompt, (B,) -> (B,)."""
-    members: Tensor | None = None
-    if not across_steps and len(rewards):
-        # a trajectory id counts within its prompt only
-        pairs = grouped(groups.index * trajectories.size + trajectories.index)
-        first = pairs.first()
-        if len(first) < len(rewards):
-            members = torch.zeros(len(rewards), dtype=torch.bool, device=rewards.device)
-            members[first] = True
-    finite = rewards.isfinite()
-    if not compat and not bool(finite.all()):
-        keep = finite if unscored == "row" else ~groups.any(~finite)[groups.index]
-        out = torch.zeros_like(rewards)
-        some = None if members is None else members[keep]
-        out[keep] = normalised(rewards[keep], groups.subset(keep), scale=scale, eps=eps, members=some).to(out.dtype)
-        return out
-    return normalised(rewards, groups, scale=scale, eps=eps, members=members, compat=compat).to(rewards.dtype)
+    if across_steps or not len(rewards):
+        return _scored(
+            lambda r, g: normalised(r, g, scale=scale, eps=eps, compat=compat), rewards, groups, unscored, compat
+        )
+    episodes = _episodes(groups, trajectories)
+    first = episodes.first()
+    if compat:  # published: statistics of the first rows, of which each row's own reward is normalised
+        members = torch.zeros(len(rewards), dtype=torch.bool, device=rewards.device)
+        members[first] = True
+        return normalised(rewards, groups, scale=scale, eps=eps, members=members, compat=True).to(rewards.dtype)
+    own = _scored(
+        lambda r, g: normalised(r, g, scale=scale, eps=eps), rewards[first], groups.subset(first), unscored, False
+    )
+    each = torch.zeros(episodes.size, dtype=own.dtype, device=own.device)
+    each[episodes.index[first]] = own
+    return episodes.spread(each)
+
+
+def _episodes(groups: Groups, trajectories: Groups) -> Groups:
+    """Trajectories by their own ids, or by (prompt, id) where an id is used under two prompts."""
+    prompt = torch.zeros(trajectories.size, dtype=torch.long, device=groups.index.device)
+    prompt.scatter_(0, trajectories.index, groups.index)
+    if torch.equal(trajectories.spread(prompt), groups.index):
+        return trajectories
+    return grouped(groups.index * trajectories.size + trajectories.index)
 
 
 def discounted_returns(step_rewards: Tensor, trajectories: Groups, gamma: float = 0.95) -> Tensor:

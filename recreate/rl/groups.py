@@ -28,6 +28,10 @@ class Groups:
         """The sum of each group's values: (B,) -> (size,) float64."""
         return torch.bincount(self.index, weights=values.double(), minlength=self.size)
 
+    def spread(self, values: Tensor) -> Tensor:
+        """Each group's value on its rows: (size,) -> (B,)."""
+        return values.index_select(0, self.index)
+
     def any(self, flags: Tensor) -> Tensor:
         """Whether a row of the group is flagged: (B,) bool -> (size,) bool."""
         found = torch.zeros(self.size, dtype=torch.bool, device=flags.device)
@@ -40,7 +44,9 @@ class Groups:
 
     def first(self) -> Tensor:
         """The first row of each group that has rows, in order of the group's number."""
-        return self._order[torch.cumsum(self._sizes, 0) - self._sizes]
+        rows = torch.arange(len(self.index), device=self.index.device)
+        found = torch.full((self.size,), len(rows), device=rows.device).scatter_reduce_(0, self.index, rows, "amin")
+        return found[found < len(rows)]
 
     @cached_property
     def _sizes(self) -> Tensor:

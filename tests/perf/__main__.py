@@ -14,6 +14,7 @@ NAMES = {
     "toy-build": "tests.perf.toy_build",
     "memory": "tests.perf.growth",
     "study": "tests.perf.study",
+    "rl": "tests.perf.rl",
 }
 
 
