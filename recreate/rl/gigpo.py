@@ -5,6 +5,7 @@ Rows are agent steps (a trajectory's stand in time order), so B counts steps, no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Literal
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from recreate.errors import BadInput
-from recreate.rl.advantage import Unscored, _scored, normalised
+from recreate.rl.advantage import Unscored, normalised
 from recreate.rl.groups import Groups, grouped
 
 
@@ -36,15 +37,29 @@ def gigpo(
     rewards (B,) the episode's, on each of its rows; returns (B,) from `discounted_returns`; steps from `step_groups`.
     across_steps=False is Equation 3, statistics over trajectories; True is the published code's default, over rows,
     where long trajectories count more. scale: "group" divides by std + eps, "none" does not. A group of one
-    trajectory: 0 (compat: the raw reward); a step group of one: 0 in both.
+    trajectory: 0 (compat: the raw reward); a step group of one: 0 in both. A reward or return that is not finite gives
+    its group 0 (unscored="row": its trajectory).
     """
+    sound = None if compat else _sound(rewards + returns, groups, trajectories, unscored)
+    if sound is not None:
+        out = torch.zeros_like(rewards)
+        some = (groups.subset(sound), trajectories.subset(sound), steps.subset(sound))
+        out[sound] = gigpo(
+            rewards[sound],
+            some[0],
+            trajectories=some[1],
+            returns=returns[sound],
+            steps=some[2],
+            weight=weight,
+            scale=scale,
+            across_steps=across_steps,
+            eps=eps,
+        )
+        return out
     episode = episode_advantage(
-        rewards, groups, trajectories, scale=scale, across_steps=across_steps, eps=eps, unscored=unscored, compat=compat
+        rewards, groups, trajectories, scale=scale, across_steps=across_steps, eps=eps, compat=compat
     )
-    if weight == 0:
-        return episode
-    step = _scored(lambda r, g: normalised(r, g, scale=scale, eps=eps), returns, steps, unscored, compat)
-    return episode + weight * step
+    return episode + weight * normalised(returns, steps, scale=scale, eps=eps).to(episode.dtype) if weight else episode
 
 
 def episode_advantage(
@@ -55,26 +70,31 @@ def episode_advantage(
     scale: Literal["group", "none"] = "group",
     across_steps: bool = False,
     eps: float = 1e-6,
-    unscored: Unscored = "group",
     compat: bool = False,
 ) -> Tensor:
-    """A^E of Equation 3: the episode's reward beside those of the same prompt, (B,) -> (B,)."""
+    """A^E of Equation 3: the episode's reward beside those of the same prompt, (B,) -> (B,). Finite rewards only."""
     if across_steps or not len(rewards):
-        return _scored(
-            lambda r, g: normalised(r, g, scale=scale, eps=eps, compat=compat), rewards, groups, unscored, compat
-        )
+        return normalised(rewards, groups, scale=scale, eps=eps, compat=compat).to(rewards.dtype)
     episodes = _episodes(groups, trajectories)
     first = episodes.first()
     if compat:  # published: statistics of the first rows, of which each row's own reward is normalised
         members = torch.zeros(len(rewards), dtype=torch.bool, device=rewards.device)
         members[first] = True
         return normalised(rewards, groups, scale=scale, eps=eps, members=members, compat=True).to(rewards.dtype)
-    own = _scored(
-        lambda r, g: normalised(r, g, scale=scale, eps=eps), rewards[first], groups.subset(first), unscored, False
-    )
+    own = normalised(rewards.index_select(0, first), groups.subset(first), scale=scale, eps=eps).to(rewards.dtype)
     each = torch.zeros(episodes.size, dtype=own.dtype, device=own.device)
-    each[episodes.index[first]] = own
-    return episodes.spread(each)
+    return episodes.spread(each.scatter_(0, episodes.index.index_select(0, first), own))
+
+
+def _sound(values: Tensor, groups: Groups, trajectories: Groups, unscored: Unscored) -> Tensor | None:
+    """(B,) bool: rows of groups ("group") or of trajectories ("row") without a NaN or infinity; None: all."""
+    if math.isfinite(float(values.sum())):
+        return None
+    finite = values.isfinite()
+    if bool(finite.all()):
+        return None
+    over = _episodes(groups, trajectories) if unscored == "row" else groups
+    return ~over.spread(over.any(~finite))
 
 
 def _episodes(groups: Groups, trajectories: Groups) -> Groups:

@@ -40,7 +40,7 @@ class Groups:
 
     def subset(self, rows: Tensor) -> Groups:
         """The same groups, of these rows only; rows: (B,) bool or indices."""
-        return Groups(self.index[rows], self.size)
+        return Groups(self.index[rows] if rows.dtype == torch.bool else self.index.index_select(0, rows), self.size)
 
     def first(self) -> Tensor:
         """The first row of each group that has rows, in order of the group's number."""
@@ -71,13 +71,14 @@ class Groups:
 
 
 def grouped(ids: Tensor | Sequence[Hashable]) -> Groups:
-    """Groups from B ids of any kind: an integer tensor, or a sequence of strings, numbers, tuples.
+    """Groups from B ids of any kind: an integer tensor or array, or a sequence of strings, numbers, tuples.
 
-    Small non-negative integers are taken as they are; other ids are numbered. Raises BadInput for a float tensor.
+    Small non-negative integers are taken as they are; other ids get numbers below B. Raises BadInput for other tensors.
     """
     if not isinstance(ids, Tensor):
-        numbers: dict[Hashable, int] = {}
-        return Groups(torch.tensor([numbers.setdefault(i, len(numbers)) for i in ids], dtype=torch.long), len(numbers))
+        if getattr(getattr(ids, "dtype", None), "kind", "") not in ("i", "u"):
+            return _numbered(ids)
+        ids = torch.as_tensor(ids)
     if ids.dim() != 1 or ids.is_floating_point():
         raise BadInput(
             f"group ids are one integer a row, got {ids.dtype} of shape {tuple(ids.shape)}",
@@ -90,6 +91,15 @@ def grouped(ids: Tensor | Sequence[Hashable]) -> Groups:
         return Groups(ids.long(), high + 1)
     known, index = torch.unique(ids, return_inverse=True)
     return Groups(index, len(known))
+
+
+def _numbered(ids: Sequence[Hashable]) -> Groups:
+    import numpy as np
+
+    rows = len(ids)
+    first: dict[Hashable, int] = {}
+    # a group's number is its first row's
+    return Groups(torch.from_numpy(np.fromiter(map(first.setdefault, ids, range(rows)), np.int64, rows)), rows)
 
 
 def _stable_order(index: Tensor, size: int) -> Tensor:

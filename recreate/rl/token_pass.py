@@ -41,8 +41,8 @@ def token_pass(
     """
     shape = hidden.shape[:-1]
     flat = hidden.reshape(-1, hidden.shape[-1])
-    ids = targets.reshape(len(flat), -1)
-    z = mix.reshape(len(flat), -1) if mix is not None else None
+    ids = targets.reshape(-1, 1) if mix is None else targets.reshape(-1, targets.shape[-1])
+    z = None if mix is None else mix.reshape(-1, mix.shape[-1])
     size = chunk or max(1, CHUNK_BYTES // (4 * weight.shape[0]))
     log_prob, entropy, square = _Pass.apply(flat, weight, bias, ids, z, 1.0 / temperature, size)
     return TokenPass(log_prob.view(shape), entropy.view(shape), square.view(shape))
