@@ -103,9 +103,11 @@ class Method:
         return rewards
 
     def keep(self, rows: Rows) -> Tensor:
-        """(B,) bool: which rows reach the update. Rows of a group with a NaN never do."""
+        """(B,) bool: which rows reach the update, by their unshaped rewards. Rows of a group with a NaN never do
+        (with unscored = "row": the row itself)."""
         part = self.recipe.part("filter")
-        scored = ~advantage.unscored_groups(rows.rewards, rows.groups)
+        row = getattr(self.recipe.part("advantage"), "unscored", "group") == "row"
+        scored = rows.rewards.isfinite() if row else ~advantage.unscored_groups(rows.rewards, rows.groups)
         if isinstance(part, recipe.DynamicSampling):
             return scored & group_filter.dynamic_sampling(rows.rewards, rows.groups, tolerance=part.tolerance)
         if isinstance(part, recipe.Successes):
@@ -113,8 +115,19 @@ class Method:
         return scored
 
     def advantages(self, rows: Rows) -> Tensor:
-        """(B,T): 0 outside the mask, and for every group whose rewards are equal or not all finite."""
-        return advantage.spread(self.row_advantages(rows), rows.mask)
+        """(B,T): 0 outside the mask, and for every group whose rewards are equal or not all finite.
+
+        Of shaped rewards. With [lepo] centre, latent steps have their group's mean taken off.
+        """
+        own = self.row_advantages(rows)
+        out = advantage.spread(own, rows.mask)
+        part = self.recipe.part("rollout")
+        if isinstance(part, recipe.LEPO) and part.centre and part.steps:
+            groups = rows.groups
+            mean = groups.spread(groups.total(own) / groups.count.clamp(min=1)).to(own.dtype)
+            steps = latent.latent_mask(rows.mask, part.steps)
+            out = torch.where(steps, latent.centred(own, mean).unsqueeze(-1), out)
+        return out
 
     def row_advantages(self, rows: Rows) -> Tensor:
         """(B,), before they are laid over tokens."""

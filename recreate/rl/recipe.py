@@ -122,8 +122,8 @@ class Constant(Part):
 
 
 class A2R(Part):
-    """rollouts: replay stored ones, or only the prompt with fresh ones. advantages: frozen with their group, or taken
-    again inside stored and fresh together."""
+    """What recreate.rl.replay says of each. Two are the trainer's to heed: rollouts, stored ones or the task alone with
+    fresh ones; advantages, frozen with their group or taken again with stored and fresh in one group."""
 
     slots = ("replay", "row weight")
     share: float = Field(default=0.25, ge=0, le=1)

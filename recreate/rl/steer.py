@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from recreate.errors import BadInput
+
 Form = Literal["released", "theorem", "full"]
 Mapping = Literal["exponential", "linear"]
 
@@ -56,7 +58,10 @@ def entropy_change(
         leaning = x.log() + entropy
         if form == "full":
             if square is None:
-                raise ValueError("the full form of STEER needs `square` from the token pass")
+                raise BadInput(
+                    "steer: the full form needs sum p^2 (ln p + H) of each token",
+                    fix='give `square` of the token pass, or set form = "released"',
+                )
             omega = -(advantages / old) * x * (x * leaning - square)
         else:
             omega = -(advantages / old) * (x * (1 - x) * leaning)

@@ -157,6 +157,15 @@ def test_latent_steps_ignore_ratio_clip_and_steer() -> None:
     assert torch.allclose(by_mixture, torch.where(lat, -t.advantages / r.mask.sum(), 0.0))
 
 
+def test_lepo_centres_gapos_advantages_on_latent_steps_only() -> None:
+    r = rows(1)
+    plain = method("[gapo]\n").advantages(r)
+    out = method("[gapo]\n[lepo]\nsteps = 1\ncentre = true\n").advantages(r)
+    assert torch.equal(out[:, 1:], plain[:, 1:])
+    assert torch.allclose(out[:4, 0].sum(), torch.zeros(()), atol=1e-6)
+    assert abs(float(plain[:4, 0].sum())) > 0.1
+
+
 def test_what_a_part_needs_and_does_not_get_is_said() -> None:
     r = rows()
     with pytest.raises(BadInput, match="whose step"):
