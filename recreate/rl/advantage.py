@@ -74,7 +74,7 @@ def rloo(
 
 def constant(rewards: Tensor, groups: Groups, *, value: float = 1.0) -> Tensor:
     """The same for every row: what makes a supervised loss of the surrogate. arXiv 2509.04419, table 1, row SFT."""
-    return torch.full_like(rewards, value)
+    return torch.full_like(rewards, value, dtype=rewards.dtype if rewards.is_floating_point() else torch.float32)
 
 
 def spread(advantages: Tensor, mask: Tensor, *, compat: bool = False) -> Tensor:
@@ -142,7 +142,8 @@ def normalised(
 def _scored(
     core: Callable[[Tensor, Groups], Tensor], rewards: Tensor, groups: Groups, unscored: Unscored, compat: bool
 ) -> Tensor:
-    """`core` of the rows with a reward, 0 for the others."""
+    """`core` of the rows with a reward, 0 for the others. Whole-number rewards count as float32."""
+    rewards = rewards if rewards.is_floating_point() else rewards.float()
     if compat and unscored == "group":
         return core(rewards, groups).to(rewards.dtype)
     finite = None if math.isfinite(float(rewards.sum())) else ~rewards.isnan() if compat else rewards.isfinite()

@@ -40,6 +40,7 @@ def gigpo(
     trajectory: 0 (compat: the raw reward); a step group of one: 0 in both. A reward or return that is not finite gives
     its group 0 (unscored="row": its trajectory).
     """
+    rewards = rewards if rewards.is_floating_point() else rewards.float()
     sound = None if compat else _sound(rewards + returns, groups, trajectories, unscored)
     if sound is not None:
         out = torch.zeros_like(rewards)

@@ -15,8 +15,8 @@ def overlong(rewards: Tensor, lengths: Tensor, *, max_length: int, buffer: int, 
     verl's reward manager. The paper: max_length 20480, buffer 4096. With buffer = max_length every row is penalised,
     as in GAPO's run_dapo.py; a recipe refuses that.
     """
-    if not 0 < buffer <= max_length:
-        raise BadInput(f"overlong: buffer {buffer} of {max_length} tokens", fix="0 < buffer <= max_length")
+    if buffer <= 0:
+        raise BadInput(f"overlong: a buffer of {buffer} tokens", fix="give a buffer above 0, or leave [overlong] out")
     over = -(lengths.double() - (max_length - buffer)) / buffer * factor
     return (rewards.double() + torch.clamp(over, max=0.0)).to(rewards.dtype)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
@@ -112,6 +111,6 @@ def steer(
             weight = least + (u - around.low) * share if signed else most - (u - around.low) * share
             weight = torch.where(width > 0, weight, (least + most) / 2).clamp(least, most)
         else:
-            k = -math.log(least) / around.peak.clamp(min=floor)
+            k = -torch.log(omega.new_tensor(least)) / around.peak.clamp(min=floor)
             weight = (k * u).exp().clamp(least, most) if signed else (-k * u).exp().clamp(least, 1.0)
         return torch.where(valid, weight, 0.0)

@@ -127,7 +127,7 @@ def _floats(value: Any) -> Any:
 
 def _raised(result: Result, case: Case, *keys: str) -> bool:
     """Whether the published code raised; counted."""
-    if any(case.get(key) for key in keys or ("error",)):
+    if any(case.get(key) for key in keys or ("error",)) or case.get("outputs", {}) is None:
         result.excluded["error"] += 1
         return True
     return False
@@ -777,6 +777,12 @@ def files(paths: list[str]) -> Iterator[Path]:
         yield from sorted(path.rglob("*.json")) if path.is_dir() else [path]
 
 
+def _refuse(said: str, as_json: bool) -> None:
+    fix = "give files in the format of tests/rl/golden/README.md"
+    error = {"error": {"code": "not-golden", "message": said, "fix": fix}}
+    print(json.dumps({"schema": 1, **error}) if as_json else said, file=sys.stdout if as_json else sys.stderr)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python tests/rl/parity.py",
@@ -791,7 +797,7 @@ def main(arguments: list[str] | None = None) -> int:
         found = check(file)
         if isinstance(found, str):
             wrong.append(found)
-            print(found, file=sys.stderr)
+            _refuse(found, args.json)
             continue
         results.append(found)
         print(json.dumps(found.record()) if args.json else found)
@@ -799,7 +805,7 @@ def main(arguments: list[str] | None = None) -> int:
             for line in found.mismatched[:20]:
                 print("     ", line)
     if not results and not wrong:
-        print("zero cases: no .json file there", file=sys.stderr)
+        _refuse("zero cases: no .json file there", args.json)
     if wrong or not results:
         return 2
     return 1 if any(r.mismatched for r in results) else 0

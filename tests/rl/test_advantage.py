@@ -102,6 +102,12 @@ def test_float32_and_float64_agree(part: Part, rows: list[tuple[int, float]]) ->
 
 
 @each_part
+def test_whole_number_rewards_are_numbers(part: Part) -> None:
+    g = grouped([0] * 4)
+    assert torch.equal(part(torch.tensor([0, 1, 1, 3]), g), part(torch.tensor([0.0, 1.0, 1.0, 3.0]), g))
+
+
+@each_part
 def test_an_empty_batch_is_an_empty_batch(part: Part) -> None:
     assert part(torch.empty(0), grouped([])).shape == (0,)
 

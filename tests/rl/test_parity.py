@@ -73,8 +73,12 @@ def test_names_of_cases_and_of_files_decide_nothing(tmp_path: Path, capsys: pyte
 
 def test_an_unknown_method_and_zero_cases_are_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "odd.json").write_text('{"method": "PPO2", "cases": [{"inputs": {}}]}')
-    assert run(capsys, tmp_path / "odd.json") == (2, [])
+    code, said = run(capsys, tmp_path / "odd.json")
+    assert code == 2
+    assert "unknown method 'PPO2'" in said[0]["error"]["message"]
     (tmp_path / "none.json").write_text('{"method": "GAPO", "advantage_cases": []}')
-    assert run(capsys, tmp_path / "none.json") == (2, [])
+    code, said = run(capsys, tmp_path / "none.json")
+    assert code == 2
+    assert "zero cases" in said[0]["error"]["message"]
     (tmp_path / "empty").mkdir()
-    assert run(capsys, tmp_path / "empty") == (2, [])
+    assert run(capsys, tmp_path / "empty")[0] == 2
