@@ -17,6 +17,7 @@ NAMES = {
     "streams": "tests.perf.streams",
     "retrieval": "tests.perf.retrieval",
     "recall": "tests.perf.recall",
+    "rl": "tests.perf.rl",
 }
 
 

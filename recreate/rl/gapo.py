@@ -1,0 +1,150 @@
+"""GAPO: the centre of the densest interval in place of the mean. arXiv 2510.21830; TsingZ0/verl-GAPO@58f42b55."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from recreate.errors import BadInput
+from recreate.rl.advantage import Scale, Unscored, _scored, normalised
+from recreate.rl.groups import Groups, sorted_columns
+
+Center = Literal["median", "mean"]
+Deviation = Literal["deviation", "std", "none"]
+
+
+class Interval(NamedTuple):
+    """The narrowest `k` neighbours of a sorted group: their mean and their median."""
+
+    mean: float
+    median: float
+
+
+def gapo(
+    rewards: Tensor,
+    groups: Groups,
+    *,
+    fraction: float = 0.5,
+    center: Center = "median",
+    scale: Deviation = "deviation",
+    eps: float = 1e-6,
+    pair: Literal["interval", "grpo"] = "interval",
+    unscored: Unscored = "group",
+    compat: bool = False,
+) -> Tensor:
+    """(r - Q) / (D + eps): (B,) -> (B,). Equations 3 to 5 of the paper.
+
+    Q is the median (or mean) of the narrowest interval that holds ceil(n * fraction) of the group's n rewards; of
+    equally narrow ones, the lowest. D = sqrt(sum (r - Q)^2 / (n - 1)) over the whole group ("deviation"), the sample
+    std ("std", the paper's ablation, not in its code), or 1 with eps 0 ("none"). Rewards are compared in float64 as
+    they stand in their own dtype, so 0.1 .. 0.8 in float32 are not evenly spaced.
+
+    fraction = 1 with the mean is GRPO, and is computed by it. Groups of one: 0 (compat: the raw reward). Of two, where
+    the published code raises: Q is the smaller reward, so the advantages are 0 and 1; pair="grpo" takes GRPO's.
+    NaN: 0 for the group (compat: NaN for the group). Raises BadInput unless 0 < fraction <= 1.
+    """
+    if not 0 < fraction <= 1:
+        raise BadInput(
+            f"gapo: fraction is {fraction:g}", fix="give a share of the group in (0, 1]; the paper takes 0.5"
+        )
+    plain: Scale = "none" if scale == "none" else "group"
+    if fraction == 1 and center == "mean":
+        return _scored(
+            lambda r, g: normalised(r, g, scale=plain, eps=eps, compat=compat), rewards, groups, unscored, compat
+        )
+
+    def core(r: Tensor, g: Groups) -> Tensor:
+        if not len(r):
+            return r.double()
+        out = torch.empty(len(r), dtype=torch.float64, device=r.device)
+        wide = r.double()
+        for rows in g.blocks():
+            n = rows.shape[1]
+            whole = rows.numel() == len(r) and bool((rows.view(-1)[1:] > rows.view(-1)[:-1]).all())
+            x = wide.view(-1, n) if whole else wide[rows]
+            if n == 1:
+                value = (x if scale == "none" else x / (1 + eps)) if compat else torch.zeros_like(x)
+            elif n == 2 and pair == "grpo" and not compat:
+                value = normalised(x.reshape(-1), _pairs(len(x), r), scale=plain, eps=eps).view(-1, 2)
+            else:
+                value = _block(x, covered(n, fraction, compat=compat), center, scale, eps)
+            if whole:
+                return value.reshape(-1)
+            out[rows] = value
+        return out
+
+    return _scored(core, rewards, groups, unscored, compat)
+
+
+def covered(n: int, fraction: float, *, compat: bool = False) -> int:
+    """How many of n rewards the interval holds: ceil(n * fraction), at least 1.
+
+    compat: by way of a percentage, as published, where 0.07 of 100 is 8.
+    """
+    return math.ceil(n * (fraction * 100) / 100) if compat else min(n, max(1, math.ceil(n * fraction - 1e-9)))
+
+
+def interval(values: list[float], k: int) -> Interval:
+    """The narrowest interval of k of these values, as the published search finds it, NaN and k = 0 included.
+
+    Raises BadInput for no values.
+    """
+    if not values:
+        raise BadInput("an interval of no rewards", fix="leave empty groups out")
+    if k == 0:
+        return Interval(values[0], values[0])
+    if any(math.isnan(v) for v in values):  # Python's order of NaN is part of what was published
+        ordered = sorted(values)
+        widths = [ordered[s + k - 1] - ordered[s] for s in range(len(ordered) - k + 1)]
+        best, least = 0, math.inf
+        for s, width in enumerate(widths):
+            if width < least:
+                best, least = s, width
+        held = ordered[best : best + k]
+        middle = (held[(k - 1) // 2] + held[k // 2]) / 2 if k % 2 == 0 else held[k // 2]
+        return Interval(sum(held) / k, middle)
+    columns = sorted_columns(torch.tensor([values], dtype=torch.float64))
+    return Interval(float(_center(columns, k, "mean")[0]), float(_center(columns, k, "median")[0]))
+
+
+def _block(x: Tensor, k: int, center: Center, scale: Deviation, eps: float) -> Tensor:
+    """Advantages of groups of one size, (groups, n) float64 -> the same shape."""
+    broken = x.isnan().any(dim=1)
+    if bool(broken.any()):  # compat only: elsewhere such rows were left out
+        found = [interval(row.tolist(), k) for row in x]
+        q = torch.tensor([i.median if center == "median" else i.mean for i in found], dtype=x.dtype, device=x.device)
+    else:
+        q = _center(sorted_columns(x), k, center)
+    away = x - q.unsqueeze(1)
+    if scale == "none":
+        return away
+    n = x.shape[1]
+    off = away if scale == "deviation" else x - x[:, :1] - (x - x[:, :1]).mean(dim=1, keepdim=True)
+    return away / ((off.square().sum(dim=1) / (n - 1)).sqrt() + eps).unsqueeze(1)
+
+
+def _center(columns: list[Tensor], k: int, center: Center) -> Tensor:
+    """The centre of the narrowest k neighbours of each group: n sorted columns of (groups,) -> (groups,)."""
+    least = torch.full_like(columns[0], math.inf)
+    found = _of(columns[:k], center)
+    for s in range(len(columns) - k + 1):
+        width = columns[s + k - 1] - columns[s]
+        closer = width < least
+        least = torch.where(closer, width, least)
+        if s:
+            found = torch.where(closer, _of(columns[s : s + k], center), found)
+    return found
+
+
+def _of(held: list[Tensor], center: Center) -> Tensor:
+    k = len(held)
+    if center == "mean":
+        return torch.stack(held).sum(0) / k
+    return held[k // 2] if k % 2 else (held[k // 2 - 1] + held[k // 2]) / 2
+
+
+def _pairs(n: int, like: Tensor) -> Groups:
+    return Groups(torch.arange(n, device=like.device).repeat_interleave(2), n)

@@ -1,0 +1,116 @@
+"""STEER: tokens that would change the entropy most weigh least. arXiv 2510.10150; zz-haooo/STEER@b31df71."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from recreate.errors import BadInput
+
+Form = Literal["released", "theorem", "full"]
+Mapping = Literal["exponential", "linear"]
+
+
+class Extent(NamedTuple):
+    """The least, the greatest and the greatest absolute Omega over valid tokens: scalars; of none: inf, -inf, 0.
+
+    What weights are relative to. `over` joins those of micro-batches (scope mini), or of processes (scope global:
+    all-reduce `low` by minimum, the others by maximum).
+    """
+
+    low: Tensor
+    high: Tensor
+    peak: Tensor
+
+    @classmethod
+    def over(cls, parts: Iterable[Extent]) -> Extent:
+        lows, highs, peaks = zip(*parts, strict=True)
+        return cls(torch.stack(lows).min(), torch.stack(highs).max(), torch.stack(peaks).max())
+
+
+def entropy_change(
+    advantages: Tensor,
+    entropy: Tensor,
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    *,
+    form: Form = "released",
+    square: Tensor | None = None,
+    clipped: Tensor | None = None,
+) -> Tensor:
+    """Omega (B,T), without gradient: how a step on this token changes the entropy; above 0, it rises.
+
+    entropy: of the full distribution, from the pass of the old policy; log-probs of the taken token, all from logits
+    of one temperature. With x the token's probability and rho = x / x_old (both at least 1e-8):
+      released  -(A / x_old) x (1 - x) (ln x + H)             the code: one factor x less than the theorem, no clip
+      theorem   -rho A x (1 - x) (ln x + H)                   the paper's four factors; 0 where `clipped`
+      full      -rho A (x (ln x + H) - S)                     all logits move to first order; S = `square`, (B,T), is
+                                                              sum_b p_b^2 (ln p_b + H) of the token pass; inferred
+    What is not finite counts as 0.
+    """
+    with torch.no_grad():
+        x = log_prob.exp().clamp(1e-8, 1.0 - 1e-8)
+        old = old_log_prob.exp().clamp(1e-8, 1.0)
+        leaning = x.log() + entropy
+        if form == "full":
+            if square is None:
+                raise BadInput(
+                    "steer: the full form needs sum p^2 (ln p + H) of each token",
+                    fix='give `square` of the token pass, or set form = "released"',
+                )
+            omega = -(advantages / old) * x * (x * leaning - square)
+        else:
+            omega = -(advantages / old) * (x * (1 - x) * leaning)
+            omega = omega * x if form == "theorem" else omega
+        if clipped is not None and form != "released":
+            omega = torch.where(clipped, 0.0, omega)
+        return torch.where(omega.isfinite(), omega, 0.0)
+
+
+def extent(omega: Tensor, mask: Tensor, *, signed: bool = False) -> Extent:
+    """Over the valid tokens of this call: `micro`, the published scope. Without `signed`, of |Omega|."""
+    valid = mask.bool()
+    u = omega if signed else omega.abs()
+    return Extent(
+        torch.where(valid, u, torch.inf).amin() if u.numel() else u.new_full((), torch.inf),
+        torch.where(valid, u, -torch.inf).amax() if u.numel() else u.new_full((), -torch.inf),
+        torch.where(valid, u.abs(), 0.0).amax() if u.numel() else u.new_zeros(()),
+    )
+
+
+def steer(
+    omega: Tensor,
+    mask: Tensor,
+    *,
+    mapping: Mapping = "exponential",
+    least: float = 0.7,
+    most: float = 1.0,
+    signed: bool = False,
+    floor: float = 0.02,
+    within: Extent | None = None,
+) -> Tensor:
+    """The weight of each token's loss, (B,T), in [least, most] where the mask is set and 0 elsewhere; no gradient.
+
+    exponential  exp(-k |Omega|), k = -ln(least) / max(peak, floor): at most 1, whatever `most` (as published)
+    linear       most at the least |Omega|, least at the greatest; the middle of both when all are equal
+    signed       only tokens that lower the entropy lose weight (upstream's later `asymmetric`, known second-hand)
+    within       what Omega is relative to; by default this call's own tokens
+    `least` = 1 with exponential is no weighting at all. Weights depend on how the batch is cut unless `within` spans
+    it. The paper takes least 0.7 (its script 0.8; linear in the script 0.8 to 1.2).
+    """
+    with torch.no_grad():
+        valid = mask.bool()
+        around = within or extent(omega, mask, signed=signed)
+        u = omega if signed else omega.abs()
+        if mapping == "linear":
+            width = around.high - around.low
+            share = torch.where(width > 0, (most - least) / width, 0.0)
+            weight = least + (u - around.low) * share if signed else most - (u - around.low) * share
+            weight = torch.where(width > 0, weight, (least + most) / 2).clamp(least, most)
+        else:
+            k = -torch.log(omega.new_tensor(least)) / around.peak.clamp(min=floor)
+            weight = (k * u).exp().clamp(least, most) if signed else (-k * u).exp().clamp(least, 1.0)
+        return torch.where(valid, weight, 0.0)
