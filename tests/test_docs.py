@@ -18,6 +18,7 @@ import recreate
 from recreate.cli import run as cli
 from recreate.cli.app import app
 from tests.pages import PORTS, ROOT, examples, port_example, save_all
+from tests.shelf import shelf
 from tests.toy import write_script
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -142,6 +143,16 @@ def test_the_memorys_example_filters_and_orders(saved: Callable[[str], Any]) -> 
     hits = memory.recall(wanted.prompt, 2, {"passed": True, "domain": ["problems"]})
     assert (hits[0].experience, hits[0].score, len(hits)) == ("3", 1.0, 2)
     assert all(hit.facts["passed"] for hit in hits)
+
+
+def test_the_policys_example_offers_what_shares_a_word(saved: Callable[[str], Any]) -> None:
+    materials = shelf()
+    policy: recreate.MemoryPolicy = saved("remarks").Remarks(materials)
+    failed = lived(saved("problems").Problems().tasks("train")[0], 0)
+    failed = failed.model_copy(update={"grade": recreate.Grade(score=0, passed=False, evidence="no unit")})
+    assert [change.kind for change in policy.observe([failed, failed])] == ["born"]
+    assert [lesson.title for lesson in policy.offer(failed.prompt, 200)] == ["no unit"]
+    assert [*policy.offer("nothing alike", 200), *policy.offer(failed.prompt, 1)] == []
 
 
 def test_the_scaffolds_example_is_sound_and_is_measured(

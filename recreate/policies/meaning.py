@@ -14,6 +14,8 @@ Embed = Callable[[Sequence[str], str], Sequence[Sequence[float]]]
 
 CHARS = 1000
 """What an embedder is handed of a text."""
+KEPT = 5000
+"""Vectors kept in memory: some 60 MB of 384 numbers each."""
 TOGETHER = 60
 """The constant of reciprocal rank fusion (Cormack, Clarke and Buettcher, SIGIR 2009)."""
 _WORD = re.compile(r"[^\W_]{3,}")
@@ -39,19 +41,21 @@ class Meaning:
     def __init__(self, embed: Embed) -> None:
         self._embed = embed
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, str], Sequence[float]] = {}
+        self._known: dict[str, Sequence[float]] = {}
 
     def vectors(self, texts: Sequence[str], kind: str = "passage") -> list[Sequence[float]]:
-        """Unit vectors of the texts (their first CHARS); passages are kept."""
+        """Unit vectors of the texts (their first CHARS); passages are kept, since lessons are compared again."""
         cut = [text[:CHARS] for text in texts]
         with self._lock:
-            new = list(dict.fromkeys(t for t in cut if (kind, t) not in self._known))
+            if kind != "passage":
+                return list(self._embed(cut, kind))
+            new = list(dict.fromkeys(t for t in cut if t not in self._known))
             if new:
-                if len(self._known) > 20_000:
+                if len(self._known) > KEPT:
                     self._known.clear()
                     new = list(dict.fromkeys(cut))
-                self._known.update(zip([(kind, t) for t in new], self._embed(new, kind), strict=True))
-            return [self._known[kind, t] for t in cut]
+                self._known.update(zip(new, self._embed(new, kind), strict=True))
+            return [self._known[t] for t in cut]
 
     def cosines(self, text: str, lessons: Sequence[Lesson], kind: str = "passage") -> list[float]:
         """The cosine of a text to each lesson."""

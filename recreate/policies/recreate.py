@@ -53,6 +53,7 @@ class Recreate:
         self.questions = Questions(materials)
         self.meaning = Meaning(materials.embed)
         self.batch: dict[str, Experience] = {}
+        self.answers: dict[tuple[str, str], bool] = {}
         self.observed = materials.observed
 
     def offer(self, situation: str, budget: int) -> Sequence[Lesson]:
@@ -146,10 +147,10 @@ class Recreate:
     def same(self, one: Lesson, other: Lesson) -> bool:
         """A model's word on whether two lessons say the same; asked once a pair of texts."""
         first, second = sorted((text_of(one), text_of(other)))
-        if first == second:
-            return True
-        found = self.questions.ask("same", SAME, first=first, second=second)
-        return found is not None and found.get("same") is True
+        if first != second and (first, second) not in self.answers:
+            found = self.questions.ask("same", SAME, first=first, second=second)
+            self.answers[first, second] = found is not None and found.get("same") is True
+        return first == second or self.answers[first, second]
 
     def test(self) -> Iterator[Change]:
         """Re-runs of what is doubted, then of what has the supports for it."""

@@ -13,6 +13,10 @@ must have been measured.
 Rules turn false. Whenever a lesson's standing is doubted a new round of re-runs begins, and what was measured in the
 round before weighs FADE of what it did. A weight below 1 is a smaller stake, so the bound stays one.
 
+Measured (48 re-runs at most, 12 at least, looked at after each; a rate of 0.45 without the lesson): a lesson of no
+effect is found to help in 7 % of tests, one that lowers the rate by 0.10 in 2 %; one that raises it by 0.25 in 74 %
+after 28 re-runs on average, by 0.35 in 96 % after 20. tests/test_policies_standing.py repeats part of this.
+
     promote      3 independent groups support it, 3 were measured, lower bound above 0
     keep         the same bound, with fresh evidence, each time it is doubted
     quarantine   the bound is not above 0 when its re-runs are used up, or an upper one of 95 % is below WORTH

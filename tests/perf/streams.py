@@ -381,6 +381,7 @@ def table(policy: str, found: Sequence[Result]) -> list[Row]:
     figures: list[tuple[str, str, list[list[float]], str, Callable[[Sequence[float]], float]]] = [
         ("precision", "share", [[r.precision] for r in found], ">=0.95", statistics.fmean),
         ("recall", "share", [[r.recall] for r in found], ">=0.9", statistics.fmean),
+        ("delay, mean", "attempts", [list(map(float, d)) for d in delays], f"<={WITHIN}", statistics.fmean),
         ("delay, median", "attempts", [list(map(float, d)) for d in delays], f"<={WITHIN}", statistics.median),
         (f"gone within {WITHIN} attempts", "share", gone, ">=0.5", statistics.fmean),
         ("passed", "share", [[r.passed] for r in found], ">=0", statistics.fmean),
