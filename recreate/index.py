@@ -47,13 +47,13 @@ JOINED, LARGEST = 8, 300_000
 EXACT = 8192
 """Up to so many documents all are compared; of more, about so many candidates."""
 
-BROAD = 5
-"""Chroma's graph is asked when at least one document in so many matches."""
+BROAD, ASKED = 2, 64
+"""Where at least one document in so many matches, Chroma's graph is asked as well, for so many."""
 
 FUSED = 60
 """The constant of reciprocal rank fusion: Cormack, Clarke and Büttcher, SIGIR 2009."""
 
-POSTINGS = 400_000
+POSTINGS = 250_000
 """Places of words that one question looks at; the rarest words go first."""
 
 FEED = 4096
@@ -526,7 +526,11 @@ class Index:
         for name, part in parts.items():
             score = part.weigh(asked[order], worth[order]) * masks[name]
             rows = np.flatnonzero(score)
-            found.append((part, rows, score[rows]))
+            score = score[rows]
+            if len(rows) > 4 * n:
+                best = score >= np.partition(score, len(score) - n)[len(score) - n] - 1e-5
+                rows, score = rows[best], score[best]
+            found.append((part, rows, score))
         return _best(found, n)
 
     def _by_vectors(self, opened: _Opened, masks: Mapping[str, Array], query: Array, n: int) -> list[tuple[str, float]]:
@@ -535,7 +539,7 @@ class Index:
         total = sum(map(len, match.values()))
         near: Mapping[str, Array] = {}
         if total > EXACT and total * BROAD >= opened.manifest.count:
-            near = self._by_graph(opened, masks, query, 2 * n)
+            near = self._by_graph(opened, masks, query, max(n, ASKED))
         found = []
         for name, rows in match.items():
             stored = opened.vectors[name]

@@ -209,7 +209,7 @@ class Workspace:
         lessons = self.lessons()
         if not self._indexable():
             if how == "vectors":
-                need("chromadb")  # says how to install it; it brings numpy
+                need("numpy")
             self._note("numpy is not installed, so the files are read for each question, and words are compared")
             return self._read_through(query, k, wanted, scope, lessons)
         read: dict[str, Experience | None] = {}

