@@ -547,7 +547,9 @@ class Index:
                 most = max(n, EXACT * len(rows) // total)
                 rows = vectors.candidates(stored, query, None if len(rows) == len(masks[name]) else rows, most)
                 if name in near and len(near[name]):
-                    rows = np.union1d(rows, near[name])
+                    there = np.zeros(len(masks[name]), bool)  # np.union1d sorts: 2 ms of a question's 20
+                    there[rows] = True
+                    rows = np.concatenate([rows, near[name][~there[near[name]]]])
             found.append((opened.parts[name], rows, vectors.cosines(stored, query, rows)))
         return _best(found, n)
 

@@ -45,6 +45,8 @@ def recall(
     root = workspace()
     memory = Workspace(root, _embedder(root), _progress("indexing"))
     hits = memory.recall(words, k, _filters(where or []), reader, how)
+    if reader == "human":
+        say("as human: validation and test are among what is searched; no optimizer or agent ever sees them")
     if as_json:
         emit({"query": words, "as": reader, "how": how, "hits": [hit.model_dump(mode="json") for hit in hits]})
         return
