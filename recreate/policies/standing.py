@@ -41,7 +41,7 @@ a higher level, since a lesson that is given up waits long for its next test and
 FADE = 0.25
 STAKES = tuple((n + 0.5) / 10 for n in range(10))
 SLACK = 0.10
-ALARM = 1.2
+ALARM = 1.0
 DUE = 20
 DUE_MOST = 80
 """Trials until the next test in any case: DUE after the first, twice as many after each that it stood, to DUE_MOST."""
