@@ -101,7 +101,7 @@ class Learning:
         before = self._read()
         after = dict(before)
         shown = [_carrying(e, [x.id for x in agent.lessons if x.id in before]) for e in experiences]
-        changes = self._made(after, ask, rerun).observe(shown)
+        changes = self._made(after, ask, rerun, len(shown)).observe(shown)
         changed = [id for id, lesson in after.items() if before.get(id) != lesson]
         self.shop.journal.add(
             "memory",
@@ -163,7 +163,8 @@ class Learning:
             self.shop.say("note", {"text": f"{path}: {why}; it is left out until somebody mends it"})
         return lessons
 
-    def _made(self, lessons: dict[str, Lesson], ask: Any, rerun: Any) -> MemoryPolicy:
+    def _made(self, lessons: dict[str, Lesson], ask: Any, rerun: Any, batch: int = 0) -> MemoryPolicy:
+        """The policy over these lessons. batch: how many experiences it is about to observe, in memory already."""
         return self.shop.policy(
             Materials(
                 domain=self.shop.domain.name,
@@ -173,8 +174,9 @@ class Learning:
                 rerun=rerun,
                 nearest=self._nearest,
                 find=self._train_experience,
+                alike=self._recall,
                 elsewhere=self.shelf.elsewhere(),
-                observed=self.shop.memory.count(self.shop.domain.name),
+                observed=max(0, self.shop.memory.count(self.shop.domain.name) - batch),
                 note=lambda text: self.shop.say("note", {"text": text}),
             )
         )
@@ -204,13 +206,21 @@ class Learning:
         return score.score, read_experience(self.shop.folder / "attempts" / score.attempt)
 
     def _nearest(self, experience: Experience) -> Experience | None:
-        where = {"domain": experience.domain, "grain": "experience", "outcome": "passed"}
+        """For a failure the nearest success, for a success the last failure at the same task."""
+        if experience.grade.passed:
+            where = {"domain": experience.domain, "task": experience.task, "passed": False}
+            failed = [row["id"] for row in self.shop.memory.facts(where, "optimizer")]
+            return self._train_experience(failed[-1]) if failed else None
+        found = self._recall(experience.prompt[:1000], 4, outcome="passed")
+        return next((e for e in found if e.id != experience.id), None)
+
+    def _recall(self, text: str, k: int, **where: Any) -> list[Experience]:
+        """Train experiences of this domain that are nearest to a text; none where there is nothing to search with."""
         try:
-            hits = self.shop.recall(experience.prompt[:1000], 4, where)
+            hits = self.shop.recall(text, k, {"domain": self.shop.domain.name, "grain": "experience", **where})
         except Missing:
-            return None
-        found = (self._train_experience(h.experience) for h in hits if h.experience != experience.id)
-        return next((e for e in found if e is not None), None)
+            return []
+        return [e for h in hits if (e := self._train_experience(h.experience)) is not None]
 
 
 def _carrying(experience: Experience, ids: Sequence[str]) -> Experience:

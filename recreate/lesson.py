@@ -1,6 +1,6 @@
 """A lesson on disk: one Markdown file. An agent carries the short form; the workspace keeps what speaks for it.
 
-In a scaffold                                       In memory/, with a header in TOML
+In a scaffold                                       In memory/, with a header in TOML and the re-runs at the end
 
     # Read the failing test first                       +++
                                                         scope = "domain"
@@ -8,7 +8,12 @@ In a scaffold                                       In memory/, with a header in
     only says where it went wrong.                      supports = ["3f2a...", "91bc...", "04de..."]
                                                         +++
     born_of: 3f2a..., 91bc...                           # Read the failing test first
-                                                        ...
+
+                                                        It says what is expected; ...
+
+                                                        <!-- evidence
+                                                        gains = [...]
+                                                        -->
 """
 
 from __future__ import annotations
@@ -26,6 +31,8 @@ from recreate.types import SCHEMA, Lesson, digest
 
 _FACTS = ("born_of", "scope", "supports", "contradicts")
 _FENCE = "+++"
+_REST = "<!-- evidence"
+"""Opens a comment, which no reader of Markdown shows, with what only code reads: it is long."""
 _ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
     "gains": (
         "re-runs with and without it: experience, group, what it changed in the score, repeat, task, test",
@@ -85,12 +92,15 @@ def headed(lesson: Lesson) -> str:
     facts = lesson.model_dump(mode="json", by_alias=True, exclude={"id", "title", "body", *_ROWS, "schema_"})
     first = {key: facts.pop(key) for key in ("scope", "status")}
     lines = [f"{key} = {_toml(value)}" for key, value in (first | facts).items() if key in first or value]
+    rest = []
     for name, (said, fields) in _ROWS.items():
         rows = [[getattr(row, field) for field in fields] for row in getattr(lesson, name)]
         if rows:
-            lines += [f"# {said}", f"{name} = [", *(f"    {_toml(row)}," for row in rows), "]"]
-    body = lesson.body.strip("\n")
-    return "\n".join([_FENCE, *lines, _FENCE, f"# {' '.join(lesson.title.split()) or 'untitled'}", "", body, ""])
+            rest += [f"# {said}", f"{name} = [", *(f"    {_toml(row)}," for row in rows), "]"]
+    if rest:
+        rest = [_REST, *(line.replace("--", "-\\u002d") for line in rest), "-->", ""]
+    title, body = " ".join(lesson.title.split()) or "untitled", lesson.body.strip("\n")
+    return "\n".join([_FENCE, *lines, _FENCE, f"# {title}", "", body, "", *rest])
 
 
 def _toml(value: Any) -> str:
@@ -108,10 +118,14 @@ def _headed(name: str, text: str) -> Lesson:
     if parts is None:
         raise _broken("its header has no closing `+++` line")
     header, rest = parts[1], parts[2] or ""
+    before, mark, evidence = rest.rpartition(f"\n{_REST}\n")
+    if mark:
+        rest, evidence = before, evidence.rpartition("-->")[0]
     try:
         facts = tomllib.loads(header)
+        facts |= tomllib.loads(evidence) if mark else {}
     except tomllib.TOMLDecodeError as e:
-        raise _broken(f"its header is not TOML: {e}") from None
+        raise _broken(f"its header or its evidence is not TOML: {e}") from None
     lines = rest.strip("\n").split("\n")
     title = name.replace("-", " ")
     if lines[0].startswith("# "):

@@ -13,7 +13,7 @@ from recreate.errors import BadInput
 from recreate.lesson import headed, read_lesson
 from recreate.memory import Workspace
 from recreate.shelf import Shelf, united
-from recreate.types import Gain, Lesson
+from recreate.types import Gain, Lesson, Trial
 
 IDS = st.text("abcdef0123456789", min_size=1, max_size=6)
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=60)
@@ -27,6 +27,7 @@ LESSONS = st.builds(
     frozen=st.booleans(),
     supports=st.lists(IDS, max_size=3, unique=True).map(tuple),
     groups=st.lists(TEXT, max_size=3, unique=True).map(tuple),
+    trials=st.lists(st.builds(Trial, experience=IDS, score=st.floats(0, 1)), max_size=2).map(tuple),
     gains=st.lists(st.builds(Gain, experience=IDS, group=TEXT, diff=st.sampled_from([-1.0, 0.0, 0.5])), max_size=3).map(
         tuple
     ),
@@ -55,8 +56,9 @@ def test_the_header_says_what_speaks_for_a_lesson_and_the_rest_is_markdown(shelf
     assert path.relative_to(shelf.folder).as_posix() == "swe/patterns/a.md"
     assert path.read_text() == (
         '+++\nscope = "domain"\nstatus = "active"\nsupports = ["3f2a"]\n'
+        "+++\n# Read first\n\nRead the test.\n\n<!-- evidence\n"
         "# re-runs with and without it: experience, group, what it changed in the score, repeat, task, test\n"
-        'gains = [\n    ["3f2a", "parse", 1.0, 0, "", 0],\n]\n+++\n# Read first\n\nRead the test.\n'
+        'gains = [\n    ["3f2a", "parse", 1.0, 0, "", 0],\n]\n-->\n'
     )
 
 
