@@ -206,7 +206,7 @@ def learner(*, helps: bool = True) -> list[dict[str, Any]]:
     """The toy's agent, and an optimizer that proposes nothing but answers what the policy asks."""
     said = {"title": "How answers end", "body": LESSON if helps else "Think twice.", "when": ""}
     rows = [r for r in script() if r["role"] != "optimizer"]
-    rows.append({"role": "optimizer", "contains": "What made the difference", "text": json.dumps(said)})
+    rows.append({"role": "optimizer", "contains": "Say what the agent did that", "text": json.dumps(said)})
     return [*rows, {"role": "optimizer", "contains": "same", "text": '{"same": true}'}, {"text": "{}"}]
 
 

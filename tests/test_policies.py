@@ -12,6 +12,7 @@ import pytest
 from recreate.errors import BadInput, OutOfBudget
 from recreate.fits import fit
 from recreate.plug import find, made, names
+from recreate.policies.asking import PROMPTS, echoes
 from recreate.policies.meaning import text_of, tokens
 from recreate.policies.mistakes import Mistakes
 from recreate.policies.playbook import Playbook
@@ -424,3 +425,12 @@ def test_a_later_guidance_on_the_subject_takes_the_place_of_the_one_before() -> 
     policy.observe(failures(2))
     assert kinds(policy.observe(failures(2, 2))) == ["born", "promoted", "revised"]
     assert sorted(x.status for x in materials.lessons.values()) == ["active", "merged"]
+
+
+def test_an_answer_that_is_the_question_again_teaches_nothing() -> None:
+    """Seen with a 1.5B model: asked to be general, it taught its agent the request."""
+    asked = (PROMPTS / "learn.md").read_text("utf-8")
+    said = "What to do next time on OTHER tasks of this kind: one to three sentences, an instruction."
+    assert echoes(said, asked)
+    assert not echoes("Read the failing test before the code, and run it again after each change.", asked)
+    assert not echoes("Stop early.", asked)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +31,37 @@ class Questions:
             messages, step=0, thread=thread, json_schema=schema, temperature=0.0, max_tokens=TOKENS
         )
         found = read_object(reply.text)
-        if found is None:
+        if found is None or any(isinstance(said, str) and echoes(said, _instructions(name)) for said in found.values()):
             self.malformed += 1
+            return None
         return found
 
     def tell(self) -> None:
         """Note how many answers were skipped since the last time."""
         if self.malformed:
-            self.materials.note(f"{self.malformed} answers of the model could not be read; they were skipped")
+            self.materials.note(
+                f"{self.malformed} answers of the model were skipped: unreadable, or the question again"
+            )
         self.malformed = 0
+
+
+def echoes(said: str, instructions: str) -> bool:
+    """Whether a text is mostly the question's own words: half of its runs of four words or more.
+
+    A 1.5B model asked never to name a function taught its agents never to name functions.
+    """
+    runs = _runs(said)
+    return len(runs) >= 2 and 2 * len(runs & _runs(instructions)) >= len(runs)
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    words = re.findall(r"\w+", text.casefold())
+    return {tuple(words[n : n + 4]) for n in range(len(words) - 3)}
+
+
+@lru_cache
+def _instructions(name: str) -> str:
+    return (PROMPTS / f"{name}.md").read_text("utf-8")
 
 
 def object_of(**properties: Any) -> dict[str, Any]:

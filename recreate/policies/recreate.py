@@ -22,7 +22,9 @@ from recreate.policies.materials import Materials
 from recreate.policies.meaning import Meaning, dot, fitting, text_of
 from recreate.types import Change, Experience, Gain, Lesson, Trial
 
-LEARN = object_of(title={"type": "string"}, body={"type": "string"}, when={"type": "string"})
+LEARN = object_of(
+    happened={"type": "string"}, title={"type": "string"}, body={"type": "string"}, when={"type": "string"}
+)
 SAME = object_of(same={"type": "boolean"})
 NEAR = 0.6
 """The cosine from which a model is asked whether two lessons say the same; it decides, so this is a low bar."""
