@@ -48,7 +48,7 @@ class Says:
         self.asked: list[tuple[str, str, str]] = []
 
     def __call__(self, messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply:
-        field = next(iter(params["json_schema"]["properties"]))
+        field = next(name for name in params["json_schema"]["properties"] if name != "happened")
         text = messages[0]["content"]
         self.asked.append((field, f"{thread}/{step}", text))
         answer = self.answers.get(field, {})

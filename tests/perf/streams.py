@@ -197,7 +197,7 @@ class World:
             one, two = (_named(part) for part in said.partition("\n2. ")[::2])
             truth = one == two and one != ""
             return _reply({"same": truth is not (draw.random() < SAME_WRONG)})
-        if fields == {"title", "body", "when"}:
+        if fields == {"happened", "title", "body", "when"}:
             told = said.partition("had been told\n")[2].partition("\n#")[0]
             return _reply(self.lesson(_places(said.partition("# The attempt")[2].partition("\n#")[0]), draw, told))
         if fields == {"tags", "insight"}:
