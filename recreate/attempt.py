@@ -31,7 +31,7 @@ from recreate.offers import Offers, support
 from recreate.ports import Domain, Rung, Sandbox
 from recreate.scaffold import Scaffold
 from recreate.situation import Situation
-from recreate.types import Call, Ending, Message, Output, Reply, Step, Task, Trace, Usage, digest
+from recreate.types import Call, Ending, Message, Output, Reply, Step, Task, Trace, TurnTokens, Usage, digest
 
 BIN = ".recreate/bin"
 """Where a scaffold's tools lie, relative to /work. A domain leaves `.recreate/` out of what is handed in."""
@@ -200,8 +200,10 @@ class _Attempt:
             left = limits.steps - turn - 1
             action, wrong = parse(self.agent.action, reply)
             output: Output | None = None
+            said: dict[str, Any] = {"observation": seen, "reply": reply.text, "usage": usage, "offered": given}
+            said |= in_tokens(reply)
             if action == SUBMIT and not wrong:
-                self.note(sample=number, observation=seen, reply=reply.text, action=SUBMIT, usage=usage, offered=given)
+                self.note(sample=number, action=SUBMIT, **said)
                 return "submitted", ""
             if not wrong:
                 output = self.act(box, action)
@@ -224,7 +226,7 @@ class _Attempt:
                 fields = {"action": action, "output": text, "status": output.status, "seconds": output.seconds}
                 situation, why = situation.after(text)
                 answer += self.offered(why, text[-SITUATION:], told)
-            self.note(sample=number, observation=seen, reply=reply.text, usage=usage, offered=given, **fields)
+            self.note(sample=number, **said, **fields)
             if not wrong and self.agent.done and self.tool(box, self.agent.done).status == 0:
                 return "submitted", ""
             messages.append({"role": "assistant", "content": reply.text})
@@ -349,6 +351,22 @@ def replay(scaffold: Scaffold, task: Task, trace: Trace, domain: Domain, rung: R
 
 def _nobody(messages: list[Message], call: Call, **params: Any) -> Reply:
     raise AssertionError("a replay asks no model")
+
+
+def in_tokens(reply: Reply) -> dict[str, TurnTokens]:
+    """{"tokens": ...} of a reply whose model tells all that training needs; else {}."""
+    if reply.token_ids is None or reply.logprobs is None or reply.prompt_ids is None:
+        return {}
+    return {
+        "tokens": TurnTokens(
+            prompt=reply.prompt_ids,
+            reply=reply.token_ids,
+            logprobs=reply.logprobs,
+            tokenizer=reply.tokenizer_digest or "",
+            mix_ids=reply.mix_ids,
+            mix=reply.mix,
+        )
+    }
 
 
 def parse(action: str, reply: Reply) -> tuple[str, str]:
