@@ -1,4 +1,4 @@
-"""tune: fine-tune a model on a domain's train tasks."""
+"""tune and serve: a model fine-tuned on a domain's train tasks, and answering."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from recreate.cli.build import opened
 from recreate.cli.options import Json, with_settings
 from recreate.cli.out import emit, say, show
-from recreate.errors import BadInput
+from recreate.errors import BadInput, Fault
 from recreate.paths import short as here
 from recreate.settings import Settings
 
@@ -18,8 +18,9 @@ FLAGS = ("domain", "model", "scaffold", "seed", "jobs", "out", "sandbox", "budge
 
 
 def add(app: typer.Typer) -> None:
-    """Put the command on the app."""
+    """Put the commands on the app."""
     app.command("tune")(tune)
+    app.command("serve")(serve)
 
 
 @with_settings(*FLAGS)
@@ -80,3 +81,40 @@ def tune(
     if done.why:
         say(f"stopped early: {done.why}")
     show(f"checkpoint: {here(done.checkpoint)}   report: {here(done.run / 'report.md')}")
+
+
+def serve(
+    checkpoint: Annotated[str, typer.Argument(help="A run of tune, one of its checkpoints, or a model's folder.")],
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="On 127.0.0.1; 0: a free one.")] = 0,
+    engine: Annotated[str, typer.Option("--engine", help="vllm, transformers; auto: vLLM where installed.")] = "auto",
+    as_json: Json = False,
+) -> None:
+    """Serve a checkpoint with an OpenAI-style server, until Ctrl-C.
+
+    Example: recreate serve runs/tune-swe-1 --port 8000
+    """
+    import signal
+    import threading
+
+    from recreate.models.serve import Server, plan
+
+    if engine not in ("auto", "vllm", "transformers"):
+        raise BadInput(f"no engine is called {engine!r}", fix="--engine vllm, transformers or auto", code="usage")
+    ended = threading.Event()
+    old = {s: signal.signal(s, lambda *_: ended.set()) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with Server(plan(checkpoint, port=port, engine=engine)) as server:  # type: ignore[arg-type]
+            say(f"starting {server.launch.engine} on port {server.launch.port}; Ctrl-C stops it")
+            server.wait(stop=ended)
+            if not ended.is_set():
+                told = {"url": server.url, "model": server.launch.name, "pid": server.pid}
+                if as_json:
+                    emit(told)
+                else:
+                    show(f"--model openai:{server.url}#{server.launch.name}   (pid {server.pid})")
+            while not ended.wait(1.0):
+                if not server.alive():
+                    raise Fault(f"the server ended{server.last_words()}", fix="start it again", code="server-died")
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
