@@ -180,6 +180,7 @@ class _Attempt:
     def turns(self, box: Sandbox, messages: list[Message], number: int, told: _Told) -> tuple[Ending, str]:
         limits = self.agent.limits
         situation = Situation()
+        past: tuple[int, ...] = ()
         for turn in range(limits.steps):
             reached = self.limits.reached(self.usage)
             if reached:
@@ -201,7 +202,8 @@ class _Attempt:
             action, wrong = parse(self.agent.action, reply)
             output: Output | None = None
             said: dict[str, Any] = {"observation": seen, "reply": reply.text, "usage": usage, "offered": given}
-            said |= in_tokens(reply)
+            said |= in_tokens(reply, past)
+            past = (*(reply.prompt_ids or ()), *(reply.token_ids or ()))
             if action == SUBMIT and not wrong:
                 self.note(sample=number, action=SUBMIT, **said)
                 return "submitted", ""
@@ -353,13 +355,15 @@ def _nobody(messages: list[Message], call: Call, **params: Any) -> Reply:
     raise AssertionError("a replay asks no model")
 
 
-def in_tokens(reply: Reply) -> dict[str, TurnTokens]:
-    """{"tokens": ...} of a reply whose model tells all that training needs; else {}."""
+def in_tokens(reply: Reply, past: tuple[int, ...] = ()) -> dict[str, TurnTokens]:
+    """{"tokens": ...} of a reply whose model tells all that training needs; else {}. past: the last turn's ids."""
     if reply.token_ids is None or reply.logprobs is None or reply.prompt_ids is None:
         return {}
+    known = len(past) if reply.prompt_ids[: len(past)] == past else 0
     return {
         "tokens": TurnTokens(
-            prompt=reply.prompt_ids,
+            past=known,
+            prompt=reply.prompt_ids[known:],
             reply=reply.token_ids,
             logprobs=reply.logprobs,
             tokenizer=reply.tokenizer_digest or "",

@@ -175,10 +175,11 @@ class Reply(Record):
 
 
 class TurnTokens(Record):
-    """One turn in tokens: what training needs of it. prompt: all ids the model read; reply: all it wrote, its end mark
-    too; logprobs (natural) one per token of the reply, as the server that wrote it told them; mix_ids and mix as in
-    Reply."""
+    """One turn in tokens: what training needs of it. The model read `past` ids of the turn before (all of its prompt
+    and reply, or none) and then `prompt`; reply: all it wrote, its end mark too; logprobs (natural) one per token of
+    the reply, as the server that wrote it told them; mix_ids and mix as in Reply."""
 
+    past: int = 0
     prompt: tuple[int, ...]
     reply: tuple[int, ...]
     logprobs: tuple[float, ...]

@@ -14,7 +14,7 @@ from recreate.errors import BadInput, Fault
 from recreate.paths import short as here
 from recreate.settings import Settings
 
-FLAGS = ("domain", "model", "scaffold", "seed", "jobs", "out", "sandbox", "budget")
+FLAGS = ("domain", "model", "scaffold", "seed", "jobs", "out", "sandbox", "budget", "from_experience")
 
 
 def add(app: typer.Typer) -> None:
@@ -34,6 +34,9 @@ def tune(
     min_entropy: Annotated[
         float, typer.Option("--min-entropy", min=0, help="Stop below this entropy; 0: never.")
     ] = 0.0,
+    rollouts: Annotated[
+        str, typer.Option("--rollouts", help="Who answers: here (this process), or a server: vllm, transformers.")
+    ] = "here",
     save_every: Annotated[int, typer.Option("--save-every", min=1, help="Steps between checkpoints.")] = 5,
     as_json: Json = False,
 ) -> None:
@@ -63,7 +66,9 @@ def tune(
 
     from recreate.rl.tune import Plan, tune
 
-    plan = Plan(steps, settings.seed, micro, max_kl, min_entropy, save_every)
+    if rollouts not in ("here", "vllm", "transformers"):
+        raise BadInput(f"rollouts are made here, by vllm or by transformers, not by {rollouts!r}", code="usage")
+    plan = Plan(steps, settings.seed, micro, max_kl, min_entropy, save_every, rollouts)  # type: ignore[arg-type]
     with opened(settings, where, folder, resume=(folder / "settings.toml").exists()) as shop:
         done = tune(shop, scaffold, read, plan)
     keys = ("step", "reward", "kl", "entropy", "clip")

@@ -48,10 +48,13 @@ class Launch:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-def plan(what: str | Path, *, port: int = 0, engine: Engine = "auto", gpu: bool | None = None) -> Launch:
+def plan(
+    what: str | Path, *, port: int = 0, engine: Engine = "auto", gpu: bool | None = None, share: float = 0.0
+) -> Launch:
     """How a folder is served: a checkpoint of tune, its run, or a model. port 0: a free one.
 
-    An adapter is served beside its base, which is there as `base`. gpu: None looks. Raises BadInput for a folder that
+    An adapter is served beside its base, which is there as `base`. gpu: None looks. share: of the GPU's memory that
+    vLLM may take, 0: its default. Raises BadInput for a folder that
     holds no model, and when an engine is asked for that is not installed.
     """
     folder = _folder(Path(what).expanduser())
@@ -78,6 +81,9 @@ def plan(what: str | Path, *, port: int = 0, engine: Engine = "auto", gpu: bool 
         if template := _template(folder):
             given += ["--chat-template", str(template)]
     env = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    given += ["--logprobs-mode", "processed_logprobs"]  # those of the temperature that was sampled at
+    if share and gpu:
+        given += ["--gpu-memory-utilization", str(share)]
     if not gpu:
         given += ["--enforce-eager"]
         env["VLLM_CPU_KVCACHE_SPACE"] = os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1")

@@ -22,10 +22,12 @@ from recreate.workshop import Workshop
 
 @dataclass(frozen=True)
 class Rollout:
-    """One graded attempt and its rows. reward 0..1 as the grader gave it."""
+    """One graded attempt and its rows. reward 0..1 as the grader gave it. past: it was lived before this step, and
+    the log-probs that it was sampled by are all that is known of the policy that made it."""
 
     experience: Experience
     rows: tuple[Row, ...]
+    past: bool = False
 
     @property
     def task(self) -> str:
@@ -64,6 +66,19 @@ def roll_out(
             )
         groups[score.task].append(Rollout(found, tuple(rows)))
     return list(groups.values())
+
+
+def recalled(shop: Workshop, tokenizer: str, *, each_turn: bool, most: int) -> dict[str, list[Rollout]]:
+    """What memory holds of the train tasks in this tokenizer's tokens, by task: at most `most` of each, the newest."""
+    found: dict[str, list[Rollout]] = {}
+    for e in shop.memory.experiences(domain=shop.domain.name, split="train", reader="optimizer"):
+        told = [s.tokens for s in e.trace.steps if s.tokens is not None]
+        if e.run == shop.run or e.trace.fault or not told or any(t.tokenizer != tokenizer for t in told):
+            continue
+        rows = rows_of(e, each_turn=each_turn)
+        if rows and not any(row.mix for row in rows):
+            found[e.task] = [*found.get(e.task, ()), Rollout(e, tuple(rows), past=True)][-most:]
+    return found
 
 
 def sample_as(model: Model, how: Recipe) -> None:

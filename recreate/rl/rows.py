@@ -42,6 +42,7 @@ def rows_of(experience: Experience, *, tokenizer: str = "", each_turn: bool = Fa
     Raises BadInput (`another-tokenizer`) for tokens of another tokenizer than the one named.
     """
     rows: list[Row] = []
+    before: tuple[int, ...] = ()
     trace = experience.trace
     turns = [s for s in trace.steps if s.sample == trace.chosen and s.kind != "before"]
     for turn, step in enumerate(turns):
@@ -54,22 +55,25 @@ def rows_of(experience: Experience, *, tokenizer: str = "", each_turn: bool = Fa
                 fix="train on what this model, or one with its tokenizer, has done",
                 code="another-tokenizer",
             )
+        if tokens.past not in (0, len(before)):
+            return []  # a turn between was not kept
         last = rows[-1] if rows else None
-        past = last.prompt + last.response if last else ()
-        if last is None or each_turn or tokens.mix or last.mix or tokens.prompt[: len(past)] != past:
+        prompt = before[: tokens.past] + tokens.prompt
+        before = prompt + tokens.reply
+        if last is None or each_turn or tokens.mix or last.mix or not tokens.past:
             rows.append(
                 Row(
                     attempt=experience.id,
                     task=experience.task,
                     turn=turn,
                     anchor=step.observation,
-                    prompt=tokens.prompt,
+                    prompt=prompt,
                     cut=trace.limit,
                     **_reply(tokens),
                 )
             )
         else:
-            rows[-1] = _joined(last, tokens, tokens.prompt[len(past) :])
+            rows[-1] = _joined(last, tokens, tokens.prompt)
     return rows
 
 

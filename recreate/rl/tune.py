@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -30,9 +30,10 @@ from recreate.rl.groups import grouped
 from recreate.rl.learner import Learner
 from recreate.rl.method import Method, Rows
 from recreate.rl.recipe import Recipe
-from recreate.rl.rollout import Rollout, roll_out, sample_as
+from recreate.rl.rollout import Rollout, recalled, roll_out, sample_as
 from recreate.rl.rows import Row
 from recreate.rl.samples import Sample, from_store, to_store
+from recreate.rl.served import Served
 from recreate.rl.tune_report import write_report
 from recreate.scaffold import Scaffold
 from recreate.types import Task, digest
@@ -66,7 +67,8 @@ class Tuned:
 @dataclass(frozen=True)
 class Plan:
     """steps in all, resumed ones included. micro: sequences in one pass. max_kl (nats a token, to the reference) and
-    min_entropy (nats): 0 watches without stopping. save_every in steps."""
+    min_entropy (nats): 0 watches without stopping. save_every in steps. rollouts: by the module in this process, or by
+    a server of that kind with the adapter loaded anew each step."""
 
     steps: int
     seed: int = 0
@@ -74,6 +76,7 @@ class Plan:
     max_kl: float = 0.0
     min_entropy: float = 0.0
     save_every: int = 5
+    rollouts: Literal["here", "vllm", "transformers"] = "here"
 
 
 def tune(shop: Workshop, scaffold: Scaffold, how: Recipe, plan: Plan) -> Tuned:
@@ -85,7 +88,10 @@ def tune(shop: Workshop, scaffold: Scaffold, how: Recipe, plan: Plan) -> Tuned:
     from recreate.rl.trl_hooks import drive
 
     work = Tune(shop, scaffold, how, plan)
-    drive(work)
+    try:
+        drive(work)
+    finally:
+        work.close()
     return work.tuned()
 
 
@@ -111,6 +117,7 @@ class Tune:
         self.model = model
         self.method = Method(how)
         self.tasks = train_tasks(shop)
+        self.step, self.position, self.flat = 0, 0, 0
         self.notes = [r["text"] for r in shop.journal.records("note")]
         self._same_run()
         checkpoint.seeded(plan.seed)
@@ -123,10 +130,22 @@ class Tune:
             module, self.method, micro=plan.micro, pad=0 if pad is None else pad, reference=reference, say=self.note
         )
         model.take(module)
+        self.served: Served | None = None
+        if plan.rollouts != "here":
+            if how.part("rollout") is not None:
+                raise BadInput(
+                    f"{how.name} draws mixtures of tokens, which no server hands out",
+                    fix="take --rollouts here",
+                    code="no-mixtures",
+                )
+            self.served = Served(model, shop.folder / "adapter", plan.rollouts, self.note)
+            shop.model = self.served
         self.replay = self.method.replay(plan.seed)
         self.each_turn = isinstance(how.part("advantage"), recipe.GiGPO) or isinstance(how.part("rollout"), recipe.LEPO)
+        self.past: dict[str, list[Rollout]] = {}
+        if shop.settings.from_experience:
+            self.past = recalled(shop, model.tokenizer_digest, each_turn=self.each_turn, most=how.train.group_size)
         self.curve: dict[int, dict[str, Any]] = {r["step"]: r for r in shop.journal.records("update")}
-        self.step, self.position, self.flat = 0, 0, 0
         self.status, self.why = "done", ""
         self.place = shop.folder / "checkpoints"
         self.saved = checkpoint.latest(self.place)
@@ -162,6 +181,12 @@ class Tune:
         curve = tuple(self.curve[n] for n in sorted(self.curve))
         return Tuned(self.shop.folder, self.saved, curve, self.status, self.why)
 
+    def close(self) -> None:
+        """Stop the server for rollouts, where there is one."""
+        if self.served is not None:
+            self.served.close()
+            self.shop.model = self.model
+
     def note(self, text: str) -> None:
         """Say it, and keep it for the report."""
         text = f"step {self.step}: {text}"
@@ -174,16 +199,20 @@ class Tune:
     def _collect(self) -> tuple[list[Sample], dict[str, Any]]:
         """Attempts as samples, measured and with their advantages; and what is known of them."""
         step, train = self.step, self.how.train
-        self.model.name = self._name()
+        if self.served is not None:
+            self.served.update(self.learner.module)
+        self.shop.model.name = self._name()
         part = self.how.part("replay")
         drawn = []
         if self.replay is not None:
             drawn = self.replay.draw(min(train.prompts, len(self.tasks)), self._epoch(), step)
         again = [r.task for r in drawn] if isinstance(part, recipe.A2R) and part.rollouts == "fresh" else []
         groups, epochs = self._attempts(again)
-        rollouts = [r for group in groups for r in group]
-        fresh, kept_share = self._samples(groups)
+        samples, kept_share = self._samples(groups)
+        fresh, past = [s for s in samples if s.old is None], [s for s in samples if s.old is not None]
+        lived = [[r for r in group if not r.past] for group in groups]
         self.learner.measure(fresh)
+        self.learner.measure(past, keep_old=True)
         old = [] if again else [s for r in drawn for s in from_store(r)]
         if old:
             assert self.replay is not None
@@ -196,15 +225,16 @@ class Tune:
             by_task: dict[str, list[Sample]] = {}
             for s in fresh:
                 by_task.setdefault(s.task, []).append(s)
-            for group, epoch in zip(groups, epochs, strict=True):
+            for group, epoch in zip(lived, epochs, strict=True):
                 if group:
                     self.replay.record(group[0].task, [r.reward for r in group], epoch)
                     if group[0].task in by_task:
                         self.replay.store(to_store(by_task[group[0].task], group[0].task, epoch))
-        facts = {**self._facts(groups, rollouts, fresh), "kept": kept_share, "replayed": len(old)}
+        facts = {**self._facts(groups, [r for g in lived for r in g], fresh), "kept": kept_share, "replayed": len(old)}
+        facts |= {"recalled": len(past)} if past else {}
         if old:
             facts["row_weight"] = fmean(s.weight for s in old)
-        return fresh + old, facts
+        return fresh + past + old, facts
 
     def _attempts(self, again: Sequence[str]) -> tuple[list[list[Rollout]], list[int]]:
         """(groups of attempts, the epoch of each); with dynamic sampling, until enough groups teach something."""
@@ -235,7 +265,7 @@ class Tune:
                     )
                 if len(whole) < min(2, train.group_size):
                     continue
-                groups.append(whole)
+                groups.append([*whole, *self.past.get(task.id, ())])
                 epochs.append(epoch)
             if dynamic is None or sum(_range(g) > dynamic.tolerance for g in groups) >= train.prompts:
                 break
@@ -497,6 +527,8 @@ def _sample(row: Row, rollout: Rollout, latent: float, taken: float) -> Sample:
         reward=rollout.reward,
         attempt=row.attempt,
         sampled=torch.tensor(row.sampled),
+        old=torch.tensor(row.sampled) if rollout.past else None,
+        replayed=rollout.past,
     )
     if steps:
         sample.mix_ids, sample.mix = torch.tensor(row.mix_ids), torch.tensor(row.mix)

@@ -84,8 +84,9 @@ def test_an_agent_of_several_turns_trains_on_whole_attempts(tune: Tune, workspac
     told = [s.tokens for s in e.trace.steps]
     assert row.tokens == sum(len(t.reply) for t in told if t)
     assert len(row.response) > row.tokens  # what it was shown between its turns
-    assert row.prompt + row.response == told[-1].prompt + told[-1].reply  # type: ignore[union-attr]
-    assert len(rows_of(e, each_turn=True)) == 3
+    each = rows_of(e, each_turn=True)
+    assert len(each) == 3
+    assert row.prompt + row.response == each[-1].prompt + each[-1].response
     records = [json.loads(line) for line in (workspace / "run" / "journal.jsonl").read_text().splitlines()]
     updates = [r for r in records if r["kind"] == "update"]
     assert max(u["sampler_gap"] for u in updates) < 1e-4
@@ -191,3 +192,41 @@ def test_the_hooks_of_trl_are_as_they_were() -> None:
     for name, parameters in HOOKS.items():
         method = inspect.unwrap(getattr(trl.GRPOTrainer, name))
         assert f"({', '.join(inspect.signature(method).parameters)})" == parameters
+
+
+def test_experience_of_an_earlier_run_is_trained_on_beside_new_attempts(tune: Tune, workspace: Path) -> None:
+    assert tune("grpo", out="first", steps=1, prompts=3)[0] == 0
+    code, made = tune("sft-on-successes", "--from-experience", out="second", steps=1, prompts=3)
+    assert code == 0, made
+    lines = (workspace / "second" / "journal.jsonl").read_text().splitlines()
+    (update,) = [r for r in map(json.loads, lines) if r["kind"] == "update"]
+    assert update["recalled"] > 0
+    assert update["attempts"] == 9  # the reward is of new ones alone
+
+
+def test_rollouts_by_a_server_that_dies_are_begun_anew(
+    tune: Tune, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+    import signal
+
+    from recreate.rl.served import Served
+
+    reply, left = Served.reply, [5]
+
+    def dying(self: Served, *args: Any, **params: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            os.killpg(self.pid, signal.SIGKILL)
+        return reply(self, *args, **params)
+
+    monkeypatch.setattr(Served, "reply", dying)
+    code, made = tune("grpo", "--rollouts", "transformers", turns=2)
+    assert code == 0, made
+    assert made["curve"][1]["kl"] > 0
+    lines = (workspace / "run" / "journal.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    assert sum("starting a server" in r.get("text", "") for r in records) == 2
+    updates = [r for r in records if r["kind"] == "update"]
+    assert [u["attempts"] for u in updates] == [6, 6]
+    assert max(u["sampler_gap"] for u in updates) < 1e-4  # the server has the trainer's weights at every step
