@@ -8,6 +8,7 @@ which attempts of many turns, filters and replay do not have; so a batch of its 
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,7 @@ def drive(work: Tune) -> None:
             optimizers=(learner.optimizer, learner.schedule),
         )
         trainer.train()
+    shutil.rmtree(arguments.output_dir, ignore_errors=True)  # nothing is kept there
     for _ in trainer.minis:  # the last step's end: its curve and checkpoint
         raise AssertionError("a mini-batch was left over")
 

@@ -114,6 +114,11 @@ class Tune:
                 fix="recreate scaffold check shows all faults of a scaffold",
                 code="bad-scaffold",
             )
+        part = how.part("replay")
+        if isinstance(part, recipe.A2R) and part.advantages == "again":
+            raise BadInput(
+                '[a2r] advantages = "again" is not there yet', fix='set advantages = "frozen"', code="not-yet"
+            )
         self.model = model
         self.method = Method(how)
         self.tasks = train_tasks(shop)
@@ -415,7 +420,7 @@ class Tune:
             self.scaffold,
             self.shop.domain.name,
             [self.curve[n] for n in sorted(self.curve)],
-            self.notes,
+            list(dict.fromkeys(self.notes)),
             self.replay.chances() if self.replay is not None else {},
             self.saved,
         )

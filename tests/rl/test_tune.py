@@ -230,3 +230,16 @@ def test_rollouts_by_a_server_that_dies_are_begun_anew(
     updates = [r for r in records if r["kind"] == "update"]
     assert [u["attempts"] for u in updates] == [6, 6]
     assert max(u["sampler_gap"] for u in updates) < 1e-4  # the server has the trainer's weights at every step
+
+
+def test_a_group_that_lost_rows_goes_on_without_them_and_one_of_one_is_left_out(tune: Tune, workspace: Path) -> None:
+    assert tune("rloo", domain="Lossy", steps=1, prompts=1)[0] == 0
+    assert tune("rloo", domain="Lossy", steps=1, prompts=1, group_size=2, out="pairs")[0] == 0
+    made = {}
+    for name in ("run", "pairs"):
+        lines = (workspace / name / "journal.jsonl").read_text().splitlines()
+        records = [json.loads(line) for line in lines]
+        made[name] = next(r for r in records if r["kind"] == "update")
+        assert any("1 of" in r.get("text", "") and "set aside" in r["text"] for r in records if r["kind"] == "note")
+    assert (made["run"]["attempts"], made["run"]["rows"]) == (2, 2)
+    assert (made["pairs"]["rows"], made["pairs"]["updates"]) == (0, 0)
