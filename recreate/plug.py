@@ -24,6 +24,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "litellm": "recreate.models.litellm:LiteLLM",
         "local": "recreate.models.local:Local",
         "transformers": "recreate.models.transformers:Transformers",
+        "vllm": "recreate.models.vllm:VLLM",
     },
     "sandbox": {
         "bwrap": "recreate.sandboxes.bwrap:Bwrap",

@@ -57,7 +57,9 @@ def plan(
     vLLM may take, 0: its default. Raises BadInput for a folder that
     holds no model, and when an engine is asked for that is not installed.
     """
-    folder = _folder(Path(what).expanduser())
+    path = Path(what).expanduser()
+    hub = str(what) if str(what).count("/") == 1 and str(what)[0] not in "./~" and not path.exists() else ""
+    folder = Path(hub) if hub else _folder(path)
     port = port or _free_port()
     if engine == "auto":
         engine = "vllm" if find_spec("vllm") else "transformers"
@@ -67,7 +69,9 @@ def plan(
         return Launch(engine, (sys.executable, *command, "--port", str(port)), port, name)
     if find_spec("vllm") is None:
         raise BadInput(
-            "vLLM is not installed", fix="pip install vllm; or --engine transformers, which is slow", code="missing"
+            "vLLM is not installed",
+            fix="pip install vllm; or, slowly, recreate serve --engine transformers, or --model transformers:FOLDER",
+            code="missing",
         )
     gpu = _gpu() if gpu is None else gpu
     adapter = _adapter(folder)

@@ -14,9 +14,10 @@ import pytest
 
 pytest.importorskip("peft")
 
-from recreate.errors import BadInput
+from recreate.errors import BadInput, Transient
 from recreate.models.openai import OpenAI
 from recreate.models.serve import Server, plan
+from recreate.models.vllm import VLLM
 from recreate.types import Call
 from tests.rl import tiny
 
@@ -96,6 +97,28 @@ def test_vllm_is_started_with_the_adapter_beside_its_base(adapter: Path, monkeyp
     assert "--enforce-eager" in plan(adapter, port=8123, gpu=False).command
     with pytest.raises(BadInput):
         plan(adapter.parent)
+
+
+def test_a_model_with_a_server_of_its_own_starts_it_again_when_it_died(
+    adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The protocol of `vllm:` on our own server, since vLLM is not to be had here."""
+    monkeypatch.setattr(VLLM, "engine", "transformers")
+    model = VLLM(str(adapter))
+    try:
+        one = model.reply(ASK, CALL, max_tokens=6, seed=1)
+        assert model._running is not None
+        first = model._running[0]
+        os.killpg(first.pid, signal.SIGKILL)
+        with pytest.raises(Transient) as e:
+            model.reply(ASK, CALL, max_tokens=6, seed=1)
+        assert e.value.code == "server-died"
+        assert model.reply(ASK, CALL, max_tokens=6, seed=1).text == one.text
+        second = model._running[0]
+    finally:
+        model.close()
+    assert not first.alive()
+    assert not second.alive()
 
 
 def _lives(pid: int) -> bool:
