@@ -191,6 +191,7 @@ class Transformers:
 
     def _read(self) -> tuple[Any, Any]:
         transformers, torch = need("transformers"), need("torch")
+        transformers.utils.logging.disable_progress_bar()
         if self.threads:
             torch.set_num_threads(self.threads)
         path = Path(self.source).expanduser()

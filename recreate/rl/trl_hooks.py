@@ -66,6 +66,8 @@ def drive(work: Tune) -> None:
             processing_class=work.tokenizer,
             optimizers=(learner.optimizer, learner.schedule),
         )
+        # its callback prints to stdout, which is the result's
+        trainer.remove_callback(need("transformers.trainer_callback").PrinterCallback)
         trainer.train()
     shutil.rmtree(arguments.output_dir, ignore_errors=True)  # nothing is kept there
     for _ in trainer.minis:  # the last step's end: its curve and checkpoint

@@ -31,7 +31,7 @@ def write_report(
     chances: Mapping[str, float],
     saved: Path | None,
 ) -> None:
-    """Write it anew."""
+    """Write it anew, and curve.svg beside it."""
     head = [
         f"# {how.name} on {domain}",
         "",
@@ -60,7 +60,34 @@ def write_report(
     most = sorted(((p, t) for t, p in chances.items() if p > 0), key=lambda x: (-x[0], x[1]))[:20]
     ambiguous = ["", "## Ambiguous tasks", "", "| task | how likely it is replayed first |", "|---|---|"]
     ambiguous += [f"| {task} | {p:.3f} |" for p, task in most]
+    if curve:
+        file.with_name("curve.svg").write_text(plot(curve), "utf-8")
+        rows += ["", "![The same as curves](curve.svg)"]
     file.write_text("\n".join(head + rows + table + said + (ambiguous if most else [])) + "\n", "utf-8")
+
+
+def plot(curve: Sequence[Mapping[str, Any]], width: int = 640, height: int = 90) -> str:
+    """The columns over the steps as one SVG, a band each: its name, its least and its greatest value."""
+    bands = []
+    for n, (key, words) in enumerate(COLUMNS.items()):
+        values = [float(r[key]) for r in curve]
+        low, high = min(values), max(values)
+        top, inner = n * (height + 30) + 22, width - 90
+        scale = height / (high - low) if high > low else 0.0
+        points = " ".join(
+            f"{i * inner / max(1, len(values) - 1):.1f},{top + height - (v - low) * scale:.1f}"
+            for i, v in enumerate(values)
+        )
+        bands.append(
+            f'<text x="0" y="{top - 7}">{words}</text>'
+            f'<path d="M0 {top + height}H{inner}" stroke="currentColor" opacity=".2"/>'
+            f'<polyline points="{points}" fill="none" stroke="#2a6fb0" stroke-width="1.5"/>'
+            f'<text x="{inner + 6}" y="{top + 8}">{high:.3g}</text>'
+            f'<text x="{inner + 6}" y="{top + height}">{low:.3g}</text>'
+        )
+    size = f'viewBox="0 0 {width} {len(COLUMNS) * (height + 30)}" width="{width}"'
+    style = 'font-family="system-ui, sans-serif" font-size="12" fill="currentColor"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{"".join(bands)}</svg>\n'
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:

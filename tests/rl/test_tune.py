@@ -43,7 +43,7 @@ def tune(workspace: Path, weights: Path, capsys: pytest.CaptureFixture[str]) -> 
             ["tune", "--recipe", str(file), "--domain", f"tests.rl.tiny:{domain}", "--scaffold", str(agents[turns]),
              "--model", str(model), "--steps", str(steps), "--out", out, "--jobs", "2", "--json", *flags]
         )  # fmt: skip
-        return code, json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+        return code, json.loads(capsys.readouterr().out)
 
     return call
 

@@ -1,4 +1,7 @@
-"""A tiny random model with a tokenizer of its own, a domain it can score in, and an agent of several turns."""
+"""A tiny random model with a tokenizer of its own, a domain it can score in, and an agent of several turns.
+
+`python -m tests.rl.tiny FOLDER` makes a workspace of them and prints the command that trains there.
+"""
 
 from __future__ import annotations
 
@@ -153,3 +156,16 @@ def small(name: str, folder: Path, **more: object) -> Path:
 
 def _toml(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+if __name__ == "__main__":
+    import sys
+
+    where = Path(sys.argv[1])
+    where.mkdir(parents=True)
+    (where / "recreate.toml").write_text("")
+    model(where / "model")
+    agent(where / "agent")
+    small("grpo", where, prompts=3, group_size=8, learning_rate=1e-2, mini_batches=1, lora_rank=0)
+    print(f"cd {where} && PYTHONPATH={Path.cwd()} recreate tune --recipe ./grpo-small.toml --steps 25 --out run "
+          "--domain tests.rl.tiny:Letters --scaffold ./agent --model ./model")  # fmt: skip
