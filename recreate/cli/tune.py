@@ -116,7 +116,7 @@ def serve(
                 if as_json:
                     emit(told)
                 else:
-                    show(f"--model openai:{server.url}#{server.launch.name}   (pid {server.pid})")
+                    show(f"--model openai:{server.url}#{server.launch.name} --price 0,0   (pid {server.pid})")
             while not ended.wait(1.0):
                 if not server.alive():
                     raise Fault(f"the server ended{server.last_words()}", fix="start it again", code="server-died")
