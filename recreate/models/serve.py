@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from recreate.errors import BadInput, Fault
+from recreate.plug import missing
 
 Engine = Literal["auto", "vllm", "transformers"]
 START_SECONDS = 900.0
@@ -65,6 +66,9 @@ def plan(
         engine = "vllm" if find_spec("vllm") else "transformers"
     name = folder.name
     if engine == "transformers":
+        for module in ("torch", "transformers", "peft"):
+            if find_spec(module) is None and (absent := missing(module)):
+                raise absent
         command = ("-m", "recreate.models.transformers_server", "--model", str(folder), "--name", name)
         return Launch(engine, (sys.executable, *command, "--port", str(port)), port, name)
     if find_spec("vllm") is None:
