@@ -31,7 +31,7 @@ from recreate.offers import Offers, support
 from recreate.ports import Domain, Rung, Sandbox
 from recreate.scaffold import Scaffold
 from recreate.situation import Situation
-from recreate.types import Call, Ending, Message, Output, Reply, Step, Task, Trace, Usage, digest
+from recreate.types import Call, Ending, Message, Output, Reply, Step, Task, Trace, TurnTokens, Usage, digest
 
 BIN = ".recreate/bin"
 """Where a scaffold's tools lie, relative to /work. A domain leaves `.recreate/` out of what is handed in."""
@@ -180,6 +180,7 @@ class _Attempt:
     def turns(self, box: Sandbox, messages: list[Message], number: int, told: _Told) -> tuple[Ending, str]:
         limits = self.agent.limits
         situation = Situation()
+        past: tuple[int, ...] = ()
         for turn in range(limits.steps):
             reached = self.limits.reached(self.usage)
             if reached:
@@ -200,8 +201,11 @@ class _Attempt:
             left = limits.steps - turn - 1
             action, wrong = parse(self.agent.action, reply)
             output: Output | None = None
+            said: dict[str, Any] = {"observation": seen, "reply": reply.text, "usage": usage, "offered": given}
+            said |= in_tokens(reply, past)
+            past = (*(reply.prompt_ids or ()), *(reply.token_ids or ()))
             if action == SUBMIT and not wrong:
-                self.note(sample=number, observation=seen, reply=reply.text, action=SUBMIT, usage=usage, offered=given)
+                self.note(sample=number, action=SUBMIT, **said)
                 return "submitted", ""
             if not wrong:
                 output = self.act(box, action)
@@ -224,7 +228,7 @@ class _Attempt:
                 fields = {"action": action, "output": text, "status": output.status, "seconds": output.seconds}
                 situation, why = situation.after(text)
                 answer += self.offered(why, text[-SITUATION:], told)
-            self.note(sample=number, observation=seen, reply=reply.text, usage=usage, offered=given, **fields)
+            self.note(sample=number, **said, **fields)
             if not wrong and self.agent.done and self.tool(box, self.agent.done).status == 0:
                 return "submitted", ""
             messages.append({"role": "assistant", "content": reply.text})
@@ -349,6 +353,24 @@ def replay(scaffold: Scaffold, task: Task, trace: Trace, domain: Domain, rung: R
 
 def _nobody(messages: list[Message], call: Call, **params: Any) -> Reply:
     raise AssertionError("a replay asks no model")
+
+
+def in_tokens(reply: Reply, past: tuple[int, ...] = ()) -> dict[str, TurnTokens]:
+    """{"tokens": ...} of a reply whose model tells all that training needs; else {}. past: the last turn's ids."""
+    if reply.token_ids is None or reply.logprobs is None or reply.prompt_ids is None:
+        return {}
+    known = len(past) if reply.prompt_ids[: len(past)] == past else 0
+    return {
+        "tokens": TurnTokens(
+            past=known,
+            prompt=reply.prompt_ids[known:],
+            reply=reply.token_ids,
+            logprobs=reply.logprobs,
+            tokenizer=reply.tokenizer_digest or "",
+            mix_ids=reply.mix_ids,
+            mix=reply.mix,
+        )
+    }
 
 
 def parse(action: str, reply: Reply) -> tuple[str, str]:

@@ -23,6 +23,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "openai": "recreate.models.openai:OpenAI",
         "litellm": "recreate.models.litellm:LiteLLM",
         "local": "recreate.models.local:Local",
+        "transformers": "recreate.models.transformers:Transformers",
+        "vllm": "recreate.models.vllm:VLLM",
     },
     "sandbox": {
         "bwrap": "recreate.sandboxes.bwrap:Bwrap",
@@ -71,6 +73,11 @@ EXTRAS = {
     "sentence_transformers": "embeddings",
     "torch": "rl",
     "trl": "rl",
+    "peft": "rl",
+    "accelerate": "rl",
+    "datasets": "rl",
+    "transformers": "rl",
+    "safetensors": "rl",
     "zstandard": "memory",
 }
 """Which extra brings a module: a missing one is answered with the command that installs it."""

@@ -153,7 +153,8 @@ class Reply(Record):
     """A model's answer to one call. finish: stop | length | tool_calls | other.
 
     tokens_in and tokens_out are counts, usd is US dollars (0 where the price says it), latency seconds. token_ids and
-    logprobs (natural) are one per token of the reply, where an endpoint tells them.
+    logprobs (natural) are one per token of the reply, where an endpoint tells them; prompt_ids are all that it read.
+    mix_ids and mix: for each latent step at the start of the reply, the tokens that it mixes and their shares.
     """
 
     text: str
@@ -168,6 +169,23 @@ class Reply(Record):
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     tokenizer_digest: str | None = None
+    prompt_ids: tuple[int, ...] | None = None
+    mix_ids: tuple[tuple[int, ...], ...] = ()
+    mix: tuple[tuple[float, ...], ...] = ()
+
+
+class TurnTokens(Record):
+    """One turn in tokens: what training needs of it. The model read `past` ids of the turn before (all of its prompt
+    and reply, or none) and then `prompt`; reply: all it wrote, its end mark too; logprobs (natural) one per token of
+    the reply, as the server that wrote it told them; mix_ids and mix as in Reply."""
+
+    past: int = 0
+    prompt: tuple[int, ...]
+    reply: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    tokenizer: str
+    mix_ids: tuple[tuple[int, ...], ...] = ()
+    mix: tuple[tuple[float, ...], ...] = ()
 
 
 class Output(Record):
@@ -192,6 +210,7 @@ class Step(Record):
     seconds are the action's own.
     kind: `action` (the reply was acted on), `malformed` (the scaffold's format message was the answer),
     `before` (a tool of the scaffold ran before the first turn; no model was asked).
+    tokens: the same turn in token ids, where the model tells them.
     """
 
     step: int
@@ -205,6 +224,7 @@ class Step(Record):
     seconds: float = 0.0
     usage: Usage = Usage()
     offered: tuple[str, ...] = ()
+    tokens: TurnTokens | None = None
 
 
 class Trace(Record):

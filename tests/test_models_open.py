@@ -59,10 +59,10 @@ def test_an_unknown_model_says_how_models_are_spelled(spec: str) -> None:
     assert ("did you mean local:qwen2.5-coder-1.5b" in e.value.fix) == bool(spec.startswith("qwen"))
 
 
-def test_vllm_is_not_there_yet_and_says_what_to_do() -> None:
-    with pytest.raises(BadInput, match="RL stage") as e:
+def test_vllm_says_what_to_do_where_it_is_not_installed() -> None:
+    with pytest.raises(BadInput, match="vLLM is not installed") as e:
         open_model("vllm:some/model")
-    assert "openai:http" in e.value.fix
+    assert "pip install vllm" in e.value.fix
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from recreate.cli import run as cli
 from recreate.errors import BadInput
 from recreate.rl import recipe
 
@@ -113,3 +115,12 @@ def test_a_file_of_ones_own_is_a_recipe(tmp_path: Path) -> None:
     assert (mine.name, mine.name_of("advantage"), mine.name_of("token weight")) == ("mine", "rloo", "steer")
     with pytest.raises(BadInput, match="'source' is missing"):
         recipe.read('about = "a"\n', name="x")
+
+
+def test_tune_without_its_extra_says_what_to_install(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    code = cli(["tune", "--recipe", "gapo", "--domain", "tests.toy:Toy", "--model", "./model", "--json"])
+    said = json.loads(capsys.readouterr().out)["error"]
+    assert (code, said["code"], said["fix"]) == (2, "missing", "pip install 'recreate[rl]'")

@@ -20,6 +20,7 @@ from recreate.cli import (
     studies,
     tasks,
     traces,
+    tune,
     workspaces,
 )
 
@@ -47,7 +48,7 @@ def recreate(
     """Creates LLM agents for a domain from experience."""
 
 
-for part in (build, review, keep, look, workspaces, judging):
+for part in (build, review, keep, look, workspaces, judging, tune):
     part.add(app)
 app.add_typer(traces.app, name="traces")
 app.add_typer(studies.app, name="studies")

@@ -80,7 +80,7 @@ def go_on(folder: Path, where: Path, as_json: bool, review: Reviewer | None = No
     if not (folder / "seed").is_dir():
         raise BadInput(
             f"{here(folder)} is not a build",
-            fix=f"run and bench go on when they are given the same folder: --out {here(folder)}",
+            fix=f"run, bench and tune go on when they are given the same folder: --out {here(folder)}",
             code="not-a-build",
         )
     _build(settings.model_copy(update=change), where, folder, as_json, again=True, review=review)

@@ -21,8 +21,8 @@ HELP = {
     "without": "Take trajectory, environment, evidence, guidance or distilling from the optimizer; comma-separated.",
     "best_of": "Proposals that best-of-n chooses from.",
     "review": "Ask a person before a revision is kept.",
-    "from_experience": "Study train experience that is in memory already (imported, or lived before) in the first "
-    "round, in place of attempts.",
+    "from_experience": "Use train experience that is in memory already (imported, or lived before): build studies it "
+    "in the first round, in place of attempts; tune trains on it beside them.",
     "study.steps": "Turns one study may take.",
     "study.tokens": "Tokens one study may use.",
     "study.usd": "USD one study may cost.",

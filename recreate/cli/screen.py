@@ -113,6 +113,10 @@ class Screen:
                 self.line(f"{'KEPT' if revision.kept else 'dropped'}: {say_verdict(revision.verdict)}")
                 if revision.review:
                     self.line(f"  a person {revision.review}")
+            case "update":
+                keys = ("reward", "kl", "entropy", "clip", "length")
+                told = ", ".join(f"{key} {facts[key]:.4g}" for key in keys)
+                self.line(f"step {facts['step']}: {told}   {self.left()}")
             case "nothing":
                 self.line(f"nothing to judge this round: {facts['reason']}")
             case "review" | "reviewed":

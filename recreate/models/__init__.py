@@ -3,6 +3,8 @@
 litellm:PROVIDER/NAME     any hosted provider; the prefix may be left out
 openai:URL#MODEL          any OpenAI-style endpoint: vLLM, llama.cpp, a gateway
 local:NAME                a model of the catalogue on this machine, or local:/FILE.gguf
+vllm:FOLDER_OR_NAME       a vLLM server started and stopped for you; a run of tune too
+transformers:FOLDER       in this process, slowly, telling its tokens: what `recreate tune` trains
 scripted:FILE.jsonl       answers from a file
 NAME, NAME:ARGUMENT       one that an installed package brings
 module:Class              your own
@@ -29,13 +31,6 @@ def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Mode
     """
     spec = spec.strip()
     prefix, colon, rest = spec.partition(":")
-    if prefix == "vllm" and colon:
-        raise BadInput(
-            "vllm: (a vLLM server started and stopped for you) comes with the RL stage",
-            fix=f"start it yourself: vllm serve {rest or 'MODEL'}; "
-            f"then --model openai:http://127.0.0.1:8000/v1#{rest or 'MODEL'}",
-            code="not-yet",
-        )
     known = names("model")
     if colon and prefix in known:
         kind, argument = prefix, rest

@@ -188,6 +188,8 @@ class OpenAI:
                 more["logprobs"] = tuple(float(t["logprob"]) for t in choice["logprobs"]["content"])
             if choice.get("token_ids"):
                 more["token_ids"] = tuple(choice["token_ids"])
+            if body.get("prompt_token_ids"):
+                more["prompt_ids"] = tuple(body["prompt_token_ids"])
             finish = choice.get("finish_reason")
             tokens_in = int(estimate(messages) if tokens_in is None else tokens_in)
             tokens_out = int(estimate_reply(text, calls) if tokens_out is None else tokens_out)

@@ -1,0 +1,146 @@
+"""Rows with what an update needs of them, and padded to tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from recreate.rl.replay import Rollouts
+
+NOTHING = -1
+"""Stands in stored rollouts where a shorter row has no token."""
+
+
+@dataclass
+class Sample:
+    """A row of T response tokens under way to an update. Tensors lie on the CPU, (T,) each.
+
+    group: whom it is compared with; a replayed one's is `task@epoch`. old, entropy, square: of the policy that acted,
+    by the trainer's own pass; a replayed row's `old` is the one recorded when it was fresh. ref: the reference's
+    log-probs. weight: A2R's. mix_ids, mix (n,K): the latent steps at its start. sampled: the server's log-probs.
+    """
+
+    task: str
+    group: str
+    prompt: Tensor
+    response: Tensor
+    mask: Tensor
+    advantages: Tensor
+    reward: float
+    attempt: str = ""
+    sampled: Tensor | None = None
+    old: Tensor | None = None
+    entropy: Tensor | None = None
+    square: Tensor | None = None
+    ref: Tensor | None = None
+    weight: float = 1.0
+    replayed: bool = False
+    mix_ids: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.long))
+    mix: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
+
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.response)
+
+
+class Padded(NamedTuple):
+    """B samples: prompts on the left up to column `width`, responses on the right. ids, attention (B,P+T); mask (B,T);
+    mix_ids, mix (B,T,K) with zeros where no latent step is, latent (B,T) bool, or None without any."""
+
+    ids: Tensor
+    attention: Tensor
+    mask: Tensor
+    width: int
+    mix_ids: Tensor | None
+    mix: Tensor | None
+    latent: Tensor | None
+
+    @property
+    def response(self) -> Tensor:
+        return self.ids[:, self.width :]
+
+    @property
+    def positions(self) -> Tensor:
+        return (self.attention.cumsum(-1) - 1).clamp(min=0)
+
+
+def padded(samples: Sequence[Sample], device: torch.device, pad: int = 0) -> Padded:
+    """Of at least one sample."""
+    p, t = max(len(s.prompt) for s in samples), max(len(s.response) for s in samples)
+    b, k = len(samples), max(s.mix.shape[-1] for s in samples)
+    ids, attention = torch.full((b, p + t), pad), torch.zeros(b, p + t, dtype=torch.long)
+    mask = torch.zeros(b, t, dtype=torch.bool)
+    mix_ids, mix = torch.zeros(b, t, k, dtype=torch.long), torch.zeros(b, t, k)
+    latent = torch.zeros(b, t, dtype=torch.bool)
+    for n, s in enumerate(samples):
+        at = slice(p - len(s.prompt), p + len(s.response))
+        ids[n, at], attention[n, at] = torch.cat([s.prompt, s.response]), 1
+        mask[n, : len(s.mask)] = s.mask
+        steps = len(s.mix)
+        if steps:
+            mix_ids[n, :steps, : s.mix.shape[-1]], mix[n, :steps, : s.mix.shape[-1]] = s.mix_ids, s.mix
+            latent[n, :steps] = True
+    moved = [x.to(device) for x in (mix_ids, mix, latent)] if k else [None, None, None]
+    return Padded(ids.to(device), attention.to(device), mask.to(device), p, *moved)
+
+
+def column(samples: Sequence[Sample], name: str, device: torch.device) -> Tensor:
+    """One of the (T,) tensors of each sample, as (B,T) with zeros beyond a row's end."""
+    rows = [getattr(s, name) for s in samples]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
+
+
+def to_store(samples: Sequence[Sample], task: str, epoch: int) -> Rollouts:
+    """A task's fresh samples, measured, as the replay keeps them: short rows filled with NOTHING."""
+
+    def wide(name: str, fill: float) -> Tensor:
+        rows = [getattr(s, name) for s in samples]
+        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
+
+    extra = {}
+    if any(len(s.mix) for s in samples):
+        k = max(s.mix.shape[-1] for s in samples)
+        n = max(len(s.mix) for s in samples)
+        extra = {"mix_ids": torch.full((len(samples), n, k), NOTHING), "mix": torch.zeros(len(samples), n, k)}
+        for row, s in enumerate(samples):
+            if len(s.mix):
+                extra["mix_ids"][row, : len(s.mix)], extra["mix"][row, : len(s.mix)] = s.mix_ids, s.mix
+    return Rollouts(
+        task=task,
+        epoch=epoch,
+        prompt_ids=wide("prompt", NOTHING),
+        response_ids=wide("response", NOTHING),
+        mask=wide("mask", False),
+        rewards=torch.tensor([s.reward for s in samples]),
+        behaviour=wide("old", 0.0),
+        advantages=wide("advantages", 0.0),
+        extra=extra,
+    )
+
+
+def from_store(rollouts: Rollouts) -> list[Sample]:
+    """What was kept, as samples whose `old` is the log-probs of then."""
+    found = []
+    for n in range(len(rollouts.rewards)):
+        t = int((rollouts.response_ids[n] != NOTHING).sum())
+        prompt = rollouts.prompt_ids[n]
+        sample = Sample(
+            task=rollouts.task,
+            group=rollouts.group,
+            prompt=prompt[prompt != NOTHING],
+            response=rollouts.response_ids[n, :t],
+            mask=rollouts.mask[n, :t].bool(),
+            advantages=rollouts.advantages[n, :t],
+            reward=float(rollouts.rewards[n]),
+            old=rollouts.behaviour[n, :t],
+            replayed=True,
+        )
+        if "mix" in rollouts.extra:
+            steps = int((rollouts.extra["mix_ids"][n, :, 0] != NOTHING).sum())
+            sample.mix_ids = rollouts.extra["mix_ids"][n, :steps].clamp(min=0)
+            sample.mix = rollouts.extra["mix"][n, :steps]
+        found.append(sample)
+    return found

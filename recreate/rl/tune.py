@@ -1,0 +1,557 @@
+"""Fine-tuning on a domain's own tasks: roll out, compare, update, again.
+
+    tuned = tune(shop, scaffold, load("gapo"), steps=50)
+
+Every step: some train tasks, each attempted `group_size` times by the scaffold with the model under training; the
+trainer's own pass over what was said, which is the behaviour policy; the recipe's advantages; the recipe's loss over
+mini-batches. TRL's trainer steps the optimiser (recreate.rl.trl_hooks). The run folder holds what a build's does:
+settings.toml, journal.jsonl, attempts, report.md; and checkpoints.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal
+
+import torch
+
+from recreate.check import check
+from recreate.errors import BadInput, Interrupted
+from recreate.models.transformers import Transformers
+from recreate.plug import need
+from recreate.rl import checkpoint, penalty, preference, recipe
+from recreate.rl.groups import grouped
+from recreate.rl.learner import Learner
+from recreate.rl.method import Method, Rows
+from recreate.rl.recipe import Recipe
+from recreate.rl.rollout import Rollout, recalled, roll_out, sample_as
+from recreate.rl.rows import Row
+from recreate.rl.samples import Sample, from_store, to_store
+from recreate.rl.served import Served
+from recreate.rl.tune_report import write_report
+from recreate.scaffold import Scaffold
+from recreate.types import Task, digest
+from recreate.workshop import Workshop
+
+FLAT = 3
+"""After so many steps in a row in which no group's rewards differ, it is said."""
+
+
+@dataclass
+class Mini:
+    """One optimiser step: its samples (none: no update), SimPO's pairs among them, and afterwards its loss."""
+
+    samples: Sequence[Sample] = ()
+    pairs: Sequence[tuple[int, int]] = ()
+    loss: float = 0.0
+    watch: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """status: done | stopped (a watched number crossed its bound: `why`). curve: a record a step."""
+
+    run: Path
+    checkpoint: Path
+    curve: tuple[dict[str, Any], ...]
+    status: str = "done"
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """steps in all, resumed ones included. micro: sequences in one pass. max_kl (nats a token, to the reference) and
+    min_entropy (nats): 0 watches without stopping. save_every in steps. rollouts: by the module in this process, or by
+    a server of that kind with the adapter loaded anew each step."""
+
+    steps: int
+    seed: int = 0
+    micro: int = 4
+    max_kl: float = 0.0
+    min_entropy: float = 0.0
+    save_every: int = 5
+    rollouts: Literal["here", "vllm", "transformers"] = "here"
+
+
+def tune(shop: Workshop, scaffold: Scaffold, how: Recipe, plan: Plan) -> Tuned:
+    """Train the workshop's model, or go on where its run folder stands. Train split only.
+
+    Raises BadInput (a model that is not run by transformers, no train tasks, another recipe than the folder was begun
+    with, a checkpoint of another model), Missing, Fault, Interrupted, OutOfBudget.
+    """
+    from recreate.rl.trl_hooks import drive
+
+    work = Tune(shop, scaffold, how, plan)
+    try:
+        drive(work)
+    finally:
+        work.close()
+    return work.tuned()
+
+
+class Tune:
+    """The state of one run. `minis` yields each optimiser step of each training step; who drives it steps."""
+
+    def __init__(self, shop: Workshop, scaffold: Scaffold, how: Recipe, plan: Plan) -> None:
+        self.shop, self.scaffold, self.how, self.plan = shop, scaffold, how, plan
+        model = shop.model
+        if not isinstance(model, Transformers):
+            raise BadInput(
+                f"{model.name} cannot be trained here: its weights are not in this process",
+                fix="--model FOLDER_OR_HUB_NAME, a model that transformers reads",
+                code="not-trainable",
+            )
+        faults = check(scaffold, shop.rung)
+        if faults:
+            raise BadInput(
+                f"{scaffold.name}/{faults[0].file}:{faults[0].line}: {faults[0].message}",
+                fix="recreate scaffold check shows all faults of a scaffold",
+                code="bad-scaffold",
+            )
+        part = how.part("replay")
+        if isinstance(part, recipe.A2R) and part.advantages == "again":
+            raise BadInput(
+                '[a2r] advantages = "again" is not there yet', fix='set advantages = "frozen"', code="not-yet"
+            )
+        self.model = model
+        self.method = Method(how)
+        self.tasks = train_tasks(shop)
+        self.step, self.position, self.flat = 0, 0, 0
+        self.notes = [r["text"] for r in shop.journal.records("note")]
+        self._same_run()
+        checkpoint.seeded(plan.seed)
+        module, self.tokenizer = model.load()
+        sample_as(model, how)
+        module, reference = _adapted(module, how)
+        self.identity = checkpoint.identity(module, model.tokenizer_digest)
+        pad = self.tokenizer.pad_token_id
+        self.learner = Learner(
+            module, self.method, micro=plan.micro, pad=0 if pad is None else pad, reference=reference, say=self.note
+        )
+        model.take(module)
+        self.served: Served | None = None
+        if plan.rollouts != "here":
+            if how.part("rollout") is not None:
+                raise BadInput(
+                    f"{how.name} draws mixtures of tokens, which no server hands out",
+                    fix="take --rollouts here",
+                    code="no-mixtures",
+                )
+            self.served = Served(model, shop.folder / "adapter", plan.rollouts, self.note)
+            shop.model = self.served
+        self.replay = self.method.replay(plan.seed)
+        self.each_turn = isinstance(how.part("advantage"), recipe.GiGPO) or isinstance(how.part("rollout"), recipe.LEPO)
+        self.past: dict[str, list[Rollout]] = {}
+        if shop.settings.from_experience:
+            self.past = recalled(shop, model.tokenizer_digest, each_turn=self.each_turn, most=how.train.group_size)
+        self.curve: dict[int, dict[str, Any]] = {r["step"]: r for r in shop.journal.records("update")}
+        self.status, self.why = "done", ""
+        self.place = shop.folder / "checkpoints"
+        self.saved = checkpoint.latest(self.place)
+        if self.saved is not None:
+            state = checkpoint.load(self.saved, self.learner, self.identity, self.replay)
+            self.step, self.position, self.flat = state["step"], state["position"], state["flat"]
+        self.curve = {n: r for n, r in self.curve.items() if n < self.step}
+
+    @property
+    def optimiser_steps(self) -> int:
+        """How many there still are."""
+        train = self.how.train
+        return max(0, self.plan.steps - self.step) * train.updates * train.mini_batches
+
+    def minis(self) -> Iterator[Mini]:
+        """Every optimiser step that is left, `updates` x `mini_batches` a training step. Whoever takes one fills in its
+        gradient (`Learner.gradient`), `loss` and `watch`, and steps the optimiser before taking the next."""
+        train = self.how.train
+        while self.step < self.plan.steps and self.status == "done":
+            if self.shop.calls.stop.is_set():
+                raise Interrupted("stopped")
+            begun = time.monotonic()
+            samples, facts = self._collect()
+            done: list[Mini] = []
+            for update in range(train.updates):
+                for mini in self._split(samples, update):
+                    yield mini
+                    done.append(mini)
+            self._finish(facts, done, time.monotonic() - begun)
+
+    def tuned(self) -> Tuned:
+        assert self.saved is not None
+        curve = tuple(self.curve[n] for n in sorted(self.curve))
+        return Tuned(self.shop.folder, self.saved, curve, self.status, self.why)
+
+    def close(self) -> None:
+        """Stop the server for rollouts, where there is one."""
+        if self.served is not None:
+            self.served.close()
+            self.shop.model = self.model
+
+    def note(self, text: str) -> None:
+        """Say it, and keep it for the report."""
+        text = f"step {self.step}: {text}"
+        self.notes.append(text)
+        self.shop.journal.add("note", text=text)
+        self.shop.say("note", {"text": text})
+
+    # one training step
+
+    def _collect(self) -> tuple[list[Sample], dict[str, Any]]:
+        """Attempts as samples, measured and with their advantages; and what is known of them."""
+        step, train = self.step, self.how.train
+        if self.served is not None:
+            self.served.update(self.learner.module)
+        self.shop.model.name = self._name()
+        part = self.how.part("replay")
+        drawn = []
+        if self.replay is not None:
+            drawn = self.replay.draw(min(train.prompts, len(self.tasks)), self._epoch(), step)
+        again = [r.task for r in drawn] if isinstance(part, recipe.A2R) and part.rollouts == "fresh" else []
+        groups, epochs = self._attempts(again)
+        samples, kept_share = self._samples(groups)
+        fresh, past = [s for s in samples if s.old is None], [s for s in samples if s.old is not None]
+        lived = [[r for r in group if not r.past] for group in groups]
+        self.learner.measure(fresh)
+        self.learner.measure(past, keep_old=True)
+        old = [] if again else [s for r in drawn for s in from_store(r)]
+        if old:
+            assert self.replay is not None
+            self.learner.measure(old, keep_old=True)
+            for s in old:
+                assert s.sampled is not None
+                assert s.old is not None
+                s.weight = float(self.replay.weight(s.sampled.unsqueeze(0), s.old.unsqueeze(0), s.mask.unsqueeze(0))[0])
+        if self.replay is not None:
+            by_task: dict[str, list[Sample]] = {}
+            for s in fresh:
+                by_task.setdefault(s.task, []).append(s)
+            for group, epoch in zip(lived, epochs, strict=True):
+                if group:
+                    self.replay.record(group[0].task, [r.reward for r in group], epoch)
+                    if group[0].task in by_task:
+                        self.replay.store(to_store(by_task[group[0].task], group[0].task, epoch))
+        facts = {**self._facts(groups, [r for g in lived for r in g], fresh), "kept": kept_share, "replayed": len(old)}
+        facts |= {"recalled": len(past)} if past else {}
+        if old:
+            facts["row_weight"] = fmean(s.weight for s in old)
+        return fresh + past + old, facts
+
+    def _attempts(self, again: Sequence[str]) -> tuple[list[list[Rollout]], list[int]]:
+        """(groups of attempts, the epoch of each); with dynamic sampling, until enough groups teach something."""
+        train, part = self.how.train, self.how.part("filter")
+        dynamic = part if isinstance(part, recipe.DynamicSampling) else None
+        groups: list[list[Rollout]] = []
+        epochs: list[int] = []
+        used: set[str] = set()
+        more = [t for t in self.tasks if t.id in again]
+        for batch in range(dynamic.max_batches or len(self.tasks) if dynamic else 1):
+            tasks, of = self._next(train.prompts, used)
+            tasks, of = (
+                [*tasks, *(more if not batch else ())],
+                [*of, *([self._epoch()] * len(more) if not batch else ())],
+            )
+            used |= {t.id for t in tasks}
+            if not tasks:
+                self.note(
+                    f"every train task was tried, and {len(groups)} groups differ in reward: fewer than asked for"
+                )
+                break
+            for task, epoch, group in zip(tasks, of, self._roll(tasks), strict=True):
+                whole = [r for r in group if r.rows]
+                if len(group) < train.group_size:
+                    self.note(
+                        f"{task.id}: {train.group_size - len(group)} of {train.group_size} attempts were set aside; "
+                        + ("it is left out" if len(group) < 2 <= train.group_size else "the group goes on without them")
+                    )
+                if len(whole) < min(2, train.group_size):
+                    continue
+                groups.append([*whole, *self.past.get(task.id, ())])
+                epochs.append(epoch)
+            if dynamic is None or sum(_range(g) > dynamic.tolerance for g in groups) >= train.prompts:
+                break
+        return groups, epochs
+
+    def _roll(self, tasks: Sequence[Task]) -> list[list[Rollout]]:
+        return roll_out(
+            self.shop,
+            self.scaffold,
+            tasks,
+            self.how.train.group_size,
+            tokenizer=self.model.tokenizer_digest,
+            each_turn=self.each_turn,
+        )
+
+    def _samples(self, groups: Sequence[Sequence[Rollout]]) -> tuple[list[Sample], float]:
+        """The rows that reach the update, with their advantages; and which share of the attempts they are."""
+        flat = [r for group in groups for r in group]
+        if not flat:
+            return [], 0.0
+        ids = grouped([r.task for r in flat])
+        rewards = torch.tensor([r.reward for r in flat])
+        lengths = torch.tensor([r.tokens for r in flat])
+        part = self.how.part("rollout")
+        steps = part.steps if isinstance(part, recipe.LEPO) else 0
+        # statistics are over attempts: one that fell into several rows counts once
+        as_rows = Rows(rewards, ids, torch.ones(len(flat), steps + 1, dtype=torch.bool))
+        keep = self.method.keep(as_rows)
+        shaped = self.method.shaped(rewards, lengths)
+        if isinstance(self.how.part("advantage"), recipe.GiGPO):
+            per_row = self._by_step(flat, shaped)
+        else:
+            made = self.method.advantages(Rows(shaped, ids, as_rows.mask))
+            # the first column holds a latent step's advantage, the last one a token's
+            per_row = [[(float(made[n, 0]), float(made[n, -1]))] * len(r.rows) for n, r in enumerate(flat)]
+        found = []
+        for n, r in enumerate(flat):
+            if not keep[n]:
+                continue
+            for row, (latent, taken) in zip(r.rows, per_row[n], strict=True):
+                found.append(_sample(row, r, latent, taken))
+        return found, float(keep.float().mean())
+
+    def _by_step(self, flat: Sequence[Rollout], shaped: torch.Tensor) -> list[list[tuple[float, float]]]:
+        """GiGPO's advantage of each row: its attempt's beside the group, and its step's beside others like it."""
+        order = [(n, row) for n, r in enumerate(flat) for row in r.rows]
+        own = self.method.row_advantages(
+            Rows(
+                torch.stack([shaped[n] for n, _ in order]),
+                grouped([flat[n].task for n, _ in order]),
+                torch.ones(len(order), 1, dtype=torch.bool),
+                trajectories=grouped([n for n, _ in order]),
+                anchors=[row.anchor for _, row in order],
+            )
+        )
+        found: list[list[tuple[float, float]]] = [[] for _ in flat]
+        for (n, _), a in zip(order, own.tolist(), strict=True):
+            found[n].append((a, a))
+        return found
+
+    def _split(self, samples: Sequence[Sample], update: int) -> Iterator[Mini]:
+        """`mini_batches` parts of about one size, in an order that seed and step fix; empty ones where rows lack."""
+        count = self.how.train.mini_batches
+        shuffle = random.Random(f"tune/{self.plan.seed}/{self.step}/{update}").shuffle
+        part = self.how.part("surrogate")
+        if isinstance(part, recipe.SimPO):
+            pairs = self._pairs(samples, part.apart)
+            shuffle(pairs)
+            for n in range(count):
+                some = pairs[n::count]
+                yield Mini([samples[i] for pair in some for i in pair], [(2 * i, 2 * i + 1) for i in range(len(some))])
+            return
+        rows = list(samples)
+        shuffle(rows)
+        for n in range(count):
+            yield Mini(rows[n::count])
+
+    def _pairs(self, samples: Sequence[Sample], apart: float) -> list[tuple[int, int]]:
+        """Each task's best and worst attempt; of one that fell into several rows, its last."""
+        last = {s.attempt: i for i, s in enumerate(samples)}
+        where = sorted(last.values())
+        if not where:
+            return []
+        found = preference.pairs(
+            torch.tensor([samples[i].reward for i in where]), grouped([samples[i].group for i in where]), margin=apart
+        )
+        return [(where[int(a)], where[int(b)]) for a, b in found.tolist()]
+
+    def _facts(
+        self, groups: Sequence[Sequence[Rollout]], rollouts: Sequence[Rollout], fresh: Sequence[Sample]
+    ) -> dict[str, Any]:
+        equal = [_range(g) <= 1e-6 for g in groups]
+        self.flat = self.flat + 1 if not groups or all(equal) else 0
+        if self.flat == FLAT or (self.flat > FLAT and self.flat % 10 == 0):
+            level = fmean(r.reward for r in rollouts) if rollouts else 0.0
+            self.note(
+                f"in {self.flat} steps in a row all attempts at a task had the same reward (mean {level:.2f}): they "
+                "teach nothing. "
+                + ("Take harder tasks" if level > 0.5 else "Take easier tasks, a better scaffold or a stronger model")
+                + ", give partial credit, raise [train] group_size or temperature"
+            )
+        tokens = sum(int(s.mask.sum()) for s in fresh)
+        return {
+            "reward": fmean(r.reward for r in rollouts) if rollouts else 0.0,
+            "passed": fmean(float(r.experience.grade.passed) for r in rollouts) if rollouts else 0.0,
+            "length": fmean(r.tokens for r in rollouts) if rollouts else 0.0,
+            "limit": fmean(float(r.experience.trace.ending == "limit") for r in rollouts) if rollouts else 0.0,
+            "attempts": len(rollouts),
+            "equal": fmean(map(float, equal)) if equal else 1.0,
+            "rows": len(fresh),
+            "tokens": tokens,
+            "entropy": _token_mean(fresh, lambda s: s.entropy),
+            "kl": _token_mean(fresh, _k3_to_reference),
+            "sampler_gap": _token_mean(fresh, lambda s: (s.old - s.sampled).abs()),
+        }
+
+    def _finish(self, facts: dict[str, Any], done: Sequence[Mini], seconds: float) -> None:
+        made = [m for m in done if m.samples]
+        clip = fmean(m.watch.get("clip", 0.0) for m in made) if made else 0.0
+        loss = fmean(m.loss for m in made) if made else 0.0
+        record = {"step": self.step, **facts, "clip": clip, "loss": loss, "updates": len(made), "seconds": seconds}
+        record |= {
+            k: fmean(m.watch[k] for m in made) for k in ("token_weight", "step_kl") if made and k in made[0].watch
+        }
+        self.curve[self.step] = record
+        self.shop.journal.add("update", **record)
+        self.shop.say("update", record)
+        self.step += 1
+        plan = self.plan
+        if plan.max_kl and facts["kl"] > plan.max_kl:
+            self.status, self.why = "stopped", f"kl {facts['kl']:.3g} is above --max-kl {plan.max_kl:g}"
+        elif plan.min_entropy and facts["rows"] and facts["entropy"] < plan.min_entropy:
+            self.status, self.why = (
+                "stopped",
+                f"entropy {facts['entropy']:.3g} is below --min-entropy {plan.min_entropy:g}",
+            )
+        if self.why:
+            self.note(f"stopped early: {self.why}")
+        if self.step == plan.steps or self.step % plan.save_every == 0 or self.status != "done":
+            state = {"step": self.step, "position": self.position, "flat": self.flat, "model": self.identity}
+            state |= {"base": self.model.source, "recipe": self.how.name}
+            self.saved = checkpoint.save(self.place, self.learner, self.tokenizer, state, self.replay)
+        write_report(
+            self.shop.folder / "report.md",
+            self.how,
+            self.model.source,
+            self.scaffold,
+            self.shop.domain.name,
+            [self.curve[n] for n in sorted(self.curve)],
+            list(dict.fromkeys(self.notes)),
+            self.replay.chances() if self.replay is not None else {},
+            self.saved,
+        )
+
+    # which tasks, under which name
+
+    def _epoch(self) -> int:
+        return self.position // len(self.tasks)
+
+    def _next(self, count: int, used: set[str]) -> tuple[list[Task], list[int]]:
+        """The next tasks that this step has not had, and the epoch of each."""
+        found: list[Task] = []
+        epochs: list[int] = []
+        size = len(self.tasks)
+        for _ in range(size):
+            if len(found) == count or len(used) + len(found) == size:
+                break
+            epoch, n = divmod(self.position, size)
+            order = list(range(size))
+            random.Random(f"tune/{self.plan.seed}/epoch/{epoch}").shuffle(order)
+            task = self.tasks[order[n]]
+            self.position += 1
+            if task.id not in used and task not in found:
+                found.append(task)
+                epochs.append(epoch)
+        return found, epochs
+
+    def _name(self) -> str:
+        """The model as it stands: attempts are reused by it. Before the first update it is the same for every recipe
+        that samples alike, so that those share their first rollouts."""
+        train, part = self.how.train, self.how.part("rollout")
+        drawn = [train.temperature, train.top_p, train.top_k, train.max_response, part and part.model_dump()]
+        whose = [self.plan.seed, drawn] if self.step == 0 else [self.plan.seed, self.how.model_dump(mode="json")]
+        return f"transformers:{self.model.source}@{digest(whose, 8)}.{self.step}"
+
+    def _same_run(self) -> None:
+        """A folder goes on with the recipe, scaffold and seed that it was begun with."""
+        now = {
+            "recipe": digest(self.how.model_dump(mode="json")),
+            "scaffold": self.scaffold.digest,
+            "seed": self.plan.seed,
+            "base": self.model.source,
+        }
+        first = next(self.shop.journal.records("tune"), None)
+        if first is None:
+            self.shop.journal.add("tune", name=self.how.name, **now)
+            return
+        for key, value in now.items():
+            if first[key] != value:
+                raise BadInput(
+                    f"{self.shop.folder} was begun with another {key}",
+                    fix=f"go on with the {key} it was begun with, or give another folder with --out",
+                    code="another-model" if key == "base" else "another-run",
+                )
+
+
+def train_tasks(shop: Workshop) -> list[Task]:
+    """The domain's train tasks but for those of held-out groups, its own validation and test among them."""
+    shop.memory.hold_out(shop.domain.tasks())
+    _, groups, tasks = shop.memory.held_out.read()
+    found = [t for t in shop.domain.tasks("train") if t.group not in groups and t.id not in tasks]
+    if not found:
+        raise BadInput(
+            f"domain {shop.domain.name} has no train tasks",
+            fix=f"recreate tasks list {shop.domain.name} shows what there is; recreate tasks make adds some",
+            code="no-tasks",
+        )
+    return found
+
+
+def _adapted(module: Any, how: Recipe) -> tuple[Any, Any]:
+    """(the module that trains, a frozen reference or None): with LoRA the reference is the module without it."""
+    train = how.train
+    if hasattr(module, "disable_adapter"):
+        raise BadInput(
+            "this model is an adapter already",
+            fix="name its base model; a run goes on with --out RUN",
+            code="not-trainable",
+        )
+    if train.lora_rank == 0:
+        reference = copy.deepcopy(module).eval()
+        for p in reference.parameters():
+            p.requires_grad_(False)
+        return module, reference
+    peft = need("peft")
+    config = peft.LoraConfig(
+        r=train.lora_rank,
+        lora_alpha=train.lora_alpha,
+        lora_dropout=0.0,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )
+    return peft.get_peft_model(module, config), None
+
+
+def _sample(row: Row, rollout: Rollout, latent: float, taken: float) -> Sample:
+    mask = torch.tensor(row.mask)
+    advantages = torch.where(mask, taken, 0.0)
+    steps = len(row.mix)
+    if steps:
+        advantages[:steps] = latent
+    sample = Sample(
+        task=row.task,
+        group=row.task,
+        prompt=torch.tensor(row.prompt),
+        response=torch.tensor(row.response),
+        mask=mask,
+        advantages=advantages,
+        reward=rollout.reward,
+        attempt=row.attempt,
+        sampled=torch.tensor(row.sampled),
+        old=torch.tensor(row.sampled) if rollout.past else None,
+        replayed=rollout.past,
+    )
+    if steps:
+        sample.mix_ids, sample.mix = torch.tensor(row.mix_ids), torch.tensor(row.mix)
+    return sample
+
+
+def _range(group: Sequence[Rollout]) -> float:
+    rewards = [r.reward for r in group]
+    return max(rewards) - min(rewards) if rewards else 0.0
+
+
+def _k3_to_reference(sample: Sample) -> torch.Tensor:
+    assert sample.old is not None
+    return torch.zeros_like(sample.old) if sample.ref is None else penalty.kl(sample.old, sample.ref, "k3")
+
+
+def _token_mean(samples: Sequence[Sample], of: Any) -> float:
+    """The mean over the tokens that the policy chose; of none: 0."""
+    values = [of(s)[s.mask] for s in samples]
+    joined = torch.cat(values) if values else torch.zeros(0)
+    return float(joined.float().mean()) if joined.numel() else 0.0

@@ -1,0 +1,129 @@
+"""`recreate serve`: a checkpoint answers like any endpoint, adapters are loaded into it, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("peft")
+
+from recreate.errors import BadInput, Transient
+from recreate.models.openai import OpenAI
+from recreate.models.serve import Server, plan
+from recreate.models.vllm import VLLM
+from recreate.types import Call
+from tests.rl import tiny
+
+pytestmark = [pytest.mark.rl, pytest.mark.filterwarnings("ignore")]
+ASK = [{"role": "user", "content": "hello"}]
+CALL = Call(run="r", attempt="a", step=0)
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter that changes what its base says."""
+    import peft
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    base = tiny.model(tmp_path_factory.mktemp("base"))
+    config = peft.LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
+    torch.manual_seed(1)
+    folder = tmp_path_factory.mktemp("adapter")
+    peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(base).save_pretrained(folder)
+    return folder
+
+
+def test_a_checkpoint_is_served_and_ends_with_its_process_tree(adapter: Path) -> None:
+    command = [sys.executable, "-m", "recreate", "serve", str(adapter), "--engine", "transformers", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        model = OpenAI(f"{told['url']}#{told['model']}", key_env="")
+        one = model.reply(ASK, CALL, max_tokens=6, seed=3, logprobs=True, return_token_ids=True)
+        assert one.token_ids is not None
+        assert len(one.token_ids) == len(one.logprobs or ()) <= 6
+        assert one.prompt_ids
+        assert one.text == model.reply(ASK, CALL, max_tokens=6, seed=3).text
+        with pytest.raises(BadInput) as e:
+            model.reply([{"role": "user", "content": "x" * 2000}], CALL)
+        assert e.value.code == "context-length"
+        model.close()
+    finally:
+        process.kill()  # not asked to stop: its tree must end all the same
+        process.wait()
+        process.stdout.close()  # type: ignore[union-attr]
+    end = time.monotonic() + 30
+    while _lives(told["pid"]) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not _lives(told["pid"])
+
+
+def test_an_adapter_is_loaded_into_a_running_server(adapter: Path) -> None:
+    base = json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"]
+    with Server(plan(base, engine="transformers")) as server:
+        server.wait(120)
+        server.load("tuned", adapter)
+        texts = []
+        for name in (server.launch.name, "tuned"):
+            model = OpenAI(f"{server.url}#{name}", key_env="")
+            texts.append(model.reply(ASK, CALL, max_tokens=12, seed=0).text)
+            model.close()
+        assert texts[0] != texts[1]
+        os.killpg(server.pid, signal.SIGKILL)
+        while server.alive():
+            time.sleep(0.05)
+        assert not server.healthy()
+
+
+def test_vllm_is_started_with_the_adapter_beside_its_base(adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recreate.models.serve.find_spec", lambda name: object())
+    launch = plan(adapter, port=8123, gpu=True)
+    said = " ".join(launch.command)
+    assert "vllm.entrypoints.openai.api_server" in said
+    assert f"--lora-modules {adapter.name}={adapter}" in said
+    assert "--max-lora-rank 8" in said
+    assert launch.env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "True"
+    assert "--enforce-eager" not in launch.command
+    assert "--enforce-eager" in plan(adapter, port=8123, gpu=False).command
+    with pytest.raises(BadInput):
+        plan(adapter.parent)
+
+
+def test_a_model_with_a_server_of_its_own_starts_it_again_when_it_died(
+    adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The protocol of `vllm:` on our own server, since vLLM is not to be had here."""
+    monkeypatch.setattr(VLLM, "engine", "transformers")
+    model = VLLM(str(adapter))
+    try:
+        one = model.reply(ASK, CALL, max_tokens=6, seed=1)
+        assert model._running is not None
+        first = model._running[0]
+        os.killpg(first.pid, signal.SIGKILL)
+        with pytest.raises(Transient) as e:
+            model.reply(ASK, CALL, max_tokens=6, seed=1)
+        assert e.value.code == "server-died"
+        assert model.reply(ASK, CALL, max_tokens=6, seed=1).text == one.text
+        second = model._running[0]
+    finally:
+        model.close()
+    assert not first.alive()
+    assert not second.alive()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

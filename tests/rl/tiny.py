@@ -1,0 +1,171 @@
+"""A tiny random model with a tokenizer of its own, a domain it can score in, and an agent of several turns.
+
+`python -m tests.rl.tiny FOLDER` makes a workspace of them and prints the command that trains there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from recreate.errors import Fault
+from recreate.ports import Rung, Sandbox
+from recreate.types import Grade, Split, Task, Trace
+
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+class Letters:
+    """Write small letters: the score is their share in what was written. tests.rl.tiny:Letters"""
+
+    name = "letters"
+
+    def tasks(self, split: Split | None = None) -> Sequence[Task]:
+        return [
+            Task(id=f"letters:{s}:{n}", domain="letters", prompt=f"{n}: {s[0]}", split=s, group=f"{s}-{n}")
+            for s in ("train", "validation")
+            if split in (None, s)
+            for n in range(3)
+        ]
+
+    def prepare(self, task: Task, rung: Rung) -> Sandbox:
+        return rung.open()
+
+    def collect(self, task: Task, box: Sandbox) -> str:
+        try:
+            return box.read("answer.txt").decode("utf-8", "replace")
+        except FileNotFoundError:
+            return ""
+
+    def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
+        score = sum(c.islower() for c in trace.answer) / max(1, len(trace.answer))
+        return Grade(score=score, passed=score > 0.5, evidence=f"{score:.2f}")
+
+
+class NoNumber(Letters):
+    """The same, with a grader that returns NaN."""
+
+    def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
+        return Grade(score=float("nan"), passed=False)
+
+
+class Lossy(Letters):
+    """The same, but that grading one attempt of each task always fails for a reason that is ours."""
+
+    def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
+        if trace.repeat == 1:
+            raise Fault("the grader's box is gone", code="gone")
+        return super().grade(task, trace, rung)
+
+
+class Flat(Letters):
+    """The same, with one score for everybody."""
+
+    def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
+        return Grade(score=0.0, passed=False)
+
+
+def model(folder: Path, *, template: bool = True, seed: int = 0) -> Path:
+    """A Qwen2 of 2 layers, width 32, and a tokenizer whose tokens are characters."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    special = ["<|end|>", "<|im_start|>", "<|im_end|>"]
+    # no token stands for a part of a character, so that what is written is read back as the same tokens
+    letters = sorted({c for c in pre_tokenizers.ByteLevel.alphabet() if "!" <= c <= "~"} | {"Ġ", "Ċ"})
+    bpe = Tokenizer(models.BPE({t: n for n, t in enumerate(special + letters)}, []))
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|end|>")
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]})
+    if template:
+        tokenizer.chat_template = TEMPLATE
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=1024,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def agent(folder: Path, *, steps: int = 2) -> Path:
+    """Its whole reply is added to answer.txt by a tool; it has `steps` turns."""
+    (folder / "tools").mkdir(parents=True)
+    (folder / "agent.toml").write_text(
+        f'description = "Writes."\naction = "tool:put"\n[limits]\nsteps = {steps}\n[model]\nmax_tokens = 8\n'
+    )
+    (folder / "system.md").write_text("Go.")
+    (folder / "workflow.md").write_text("{{ task.prompt }}")
+    (folder / "observation.md").write_text("{{ output.text }}")
+    (folder / "format.md").write_text("{{ error }}")
+    (folder / "tools" / "put.py").write_text(
+        "#!/usr/bin/env python3\n"
+        '"""Add standard input to answer.txt."""\n'
+        "import sys\n"
+        "text = sys.stdin.buffer.read().decode('utf-8', 'replace')\n"
+        "open('/work/answer.txt', 'a', encoding='utf-8').write(text)\n"
+        "print('ok')\n"
+    )
+    return folder
+
+
+SMALL = {"group_size": 3, "prompts": 2, "max_response": 6, "max_prompt": 256, "mini_batches": 2, "warmup_steps": 0}
+
+
+def small(name: str, folder: Path, **more: object) -> Path:
+    """A shipped recipe with sizes for a test, as a file."""
+    import tomllib
+
+    from recreate.rl.recipe import FOLDER
+
+    table = tomllib.loads((FOLDER / f"{name}.toml").read_text("utf-8"))
+    table["train"] = {**table.get("train", {}), **SMALL, "learning_rate": 1e-3, "lora_rank": 4, **more}
+    for part, values in {
+        "lepo": {"steps": 3, "top_k": 5},
+        "overlong": {"max_length": 6, "buffer": 2},
+        "a2r": {"share": 0.5},
+    }.items():
+        if part in table:
+            table[part] |= values
+    if "successes" in table:
+        table["successes"]["threshold"] = 0.1
+    lines = [f"{k} = {v!r}" for k, v in table.items() if isinstance(v, str)]
+    for part, values in table.items():
+        if isinstance(values, dict):
+            lines.append(f"[{part}]")
+            lines += [f"{k} = {_toml(v)}" for k, v in values.items()]
+    file = folder / f"{name}-small.toml"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def _toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+if __name__ == "__main__":
+    import sys
+
+    where = Path(sys.argv[1])
+    where.mkdir(parents=True)
+    (where / "recreate.toml").write_text("")
+    model(where / "model")
+    agent(where / "agent")
+    small("grpo", where, prompts=3, group_size=8, learning_rate=1e-2, mini_batches=1, lora_rank=0)
+    print(f"cd {where} && PYTHONPATH={Path.cwd()} recreate tune --recipe ./grpo-small.toml --steps 25 --out run "
+          "--domain tests.rl.tiny:Letters --scaffold ./agent --model ./model")  # fmt: skip
