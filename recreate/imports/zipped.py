@@ -6,8 +6,11 @@ inspect_ai compresses with Zstandard, which Python's own zipfile reads from 3.14
 from __future__ import annotations
 
 import io
+import lzma
 import struct
+import sys
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -39,14 +42,22 @@ def members(path: Path, first: Sequence[str], prefixes: Sequence[str], most: int
         yield "", f"the zip cannot be read: {e}"
 
 
+def _damage() -> tuple[type[Exception], ...]:
+    """What unpacking raises for data that is damaged, locked or packed in an unknown way."""
+    known = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, ValueError)
+    loaded = sys.modules.get("zstandard")
+    own = (loaded.ZstdError,) if loaded is not None else ()
+    return *known, *own, RuntimeError  # zipfile's for a password; NotImplementedError, for a method, is one
+
+
 def _bytes(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> bytes | str:
     """A member unpacked, at most so many bytes; else why not. Its stated size is not believed."""
     try:
         with _opened(archive, info) as file:
             raw = file.read(most + 1)
-    except (Missing, zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError) as e:
-        return (getattr(e, "message", "") and f"{e}; {getattr(e, 'fix', '')}") or f"it cannot be unpacked: {e}"
-    except Exception as e:  # zlib.error, zstandard.ZstdError: each library has its own
+    except Missing as e:
+        return f"{e}; {e.fix}"
+    except _damage() as e:
         return f"it cannot be unpacked: {e}"
     return raw if len(raw) <= most else f"it unpacks to more than {most >> 20} MiB"
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("peft")
-
 from recreate.errors import BadInput, Transient
 from recreate.models.openai import OpenAI
 from recreate.models.serve import Server, plan

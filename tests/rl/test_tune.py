@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("trl")
-
 from recreate.cli import run as cli
 from recreate.rl import recipe
 from tests.rl import tiny
