@@ -24,16 +24,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from recreate import arrays, manifest, segment, vectors
+from recreate import arrays, manifest, ranking, segment, vectors
 from recreate.arrays import Array
 from recreate.chroma import Broken, Chroma, State, installed
 from recreate.documents import Document, Sources
 from recreate.embedders.cached import Cached, checked
 from recreate.manifest import Manifest, Part
 from recreate.ports import Embedder
-from recreate.segment import Segment, hashed
+from recreate.ranking import Hit
+from recreate.segment import Segment
 from recreate.store import fault, locked, make
-from recreate.words import words
 
 BATCH = 64
 """Documents embedded at once: what an interruption loses."""
@@ -44,17 +44,8 @@ FLUSH = 4096
 JOINED, LARGEST = 8, 300_000
 """So many neighbours of a size are joined, into at most so many documents."""
 
-EXACT = 8192
-"""Up to so many documents all are compared; of more, about so many candidates."""
-
 BROAD, ASKED = 2, 64
 """Where at least one document in so many matches, Chroma's graph is asked as well, for so many."""
-
-FUSED = 60
-"""The constant of reciprocal rank fusion: Cormack, Clarke and Büttcher, SIGIR 2009."""
-
-POSTINGS = 250_000
-"""Places of words that one question looks at; the rarest words go first."""
 
 FEED = 4096
 """Documents that a question brings to Chroma beyond those it embeds: nobody waits for the whole graph."""
@@ -153,10 +144,10 @@ class Index:
             masks = {name: part.matching(question.wanted, question.closed) for name, part in opened.parts.items()}
             lists = []
             if by_words:
-                lists.append(self._by_words(opened, masks, question.text, depth))
+                lists.append(ranking.by_words(opened.parts, masks, question.text, depth))
             if vector is not None:
                 lists.append(self._by_vectors(opened, masks, vector, depth))
-        return (lists[0] if len(lists) == 1 else fuse(lists))[:n]
+        return (lists[0] if len(lists) == 1 else ranking.fuse(lists))[:n]
 
     def sync(self, sources: Sources, progress: Progress | None = None, *, whole: bool = False) -> int:
         """Catch up, and return how many documents there are. whole: from nothing but known vectors, and Chroma too."""
@@ -509,49 +500,12 @@ class Index:
 
     # finding
 
-    def _by_words(self, opened: _Opened, masks: Mapping[str, Array], text: str, n: int) -> list[tuple[str, float]]:
-        """The n rows that match with the highest BM25."""
-        asked = hashed(dict.fromkeys(words(text, asked=True)))
-        parts = opened.parts
-        if not len(asked) or not parts:
-            return []
-        stands = np.sum([part.frequency(asked) for part in parts.values()], axis=0)
-        docs = sum(part.docs for part in parts.values())
-        order = np.argsort(stands, kind="stable")
-        order = order[stands[order] > 0]
-        # What stands in very many documents tells them apart little, and is dear to look up.
-        order = order[: max(1, int(np.searchsorted(np.cumsum(stands[order]), POSTINGS)))]
-        worth = np.log1p((docs - stands + 0.5) / (stands + 0.5))
-        found = []
-        for name, part in parts.items():
-            score = part.weigh(asked[order], worth[order]) * masks[name]
-            rows = np.flatnonzero(score)
-            score = score[rows]
-            if len(rows) > 4 * n:
-                best = score >= np.partition(score, len(score) - n)[len(score) - n] - 1e-5
-                rows, score = rows[best], score[best]
-            found.append((part, rows, score))
-        return _best(found, n)
-
-    def _by_vectors(self, opened: _Opened, masks: Mapping[str, Array], query: Array, n: int) -> list[tuple[str, float]]:
-        """The n rows that match with the highest cosine."""
-        match = {name: np.flatnonzero(mask) for name, mask in masks.items()}
-        total = sum(map(len, match.values()))
+    def _by_vectors(self, opened: _Opened, masks: Mapping[str, Array], query: Array, n: int) -> list[Hit]:
+        total = sum(int(mask.sum()) for mask in masks.values())
         near: Mapping[str, Array] = {}
-        if total > EXACT and total * BROAD >= opened.manifest.count:
+        if total > ranking.EXACT and total * BROAD >= opened.manifest.count:
             near = self._by_graph(opened, masks, query, max(n, ASKED))
-        found = []
-        for name, rows in match.items():
-            stored = opened.vectors[name]
-            if total > EXACT and len(rows):
-                most = max(n, EXACT * len(rows) // total)
-                rows = vectors.candidates(stored, query, None if len(rows) == len(masks[name]) else rows, most)
-                if name in near and len(near[name]):
-                    there = np.zeros(len(masks[name]), bool)  # np.union1d sorts: 2 ms of a question's 20
-                    there[rows] = True
-                    rows = np.concatenate([rows, near[name][~there[near[name]]]])
-            found.append((opened.parts[name], rows, vectors.cosines(stored, query, rows)))
-        return _best(found, n)
+        return ranking.by_vectors(opened.parts, opened.vectors, masks, query, n, near)
 
     def _by_graph(self, opened: _Opened, masks: Mapping[str, Array], query: Array, n: int) -> dict[str, Array]:
         """What Chroma's graph finds, by segment; nothing while it cannot be trusted."""
@@ -570,32 +524,6 @@ class Index:
             at = at[(at < len(own)) & (own[np.minimum(at, len(own) - 1)] == numbers)]
             found[name] = np.unique(at[masks[name][at]])
         return found
-
-
-def fuse(lists: Sequence[Sequence[tuple[str, float]]]) -> list[tuple[str, float]]:
-    """Reciprocal rank fusion: each list gives what it names 1 / (60 + rank), the first rank being 1."""
-    score: dict[str, float] = {}
-    for ranked in lists:
-        for rank, (id, _) in enumerate(ranked, 1):
-            score[id] = score.get(id, 0.0) + 1 / (FUSED + rank)
-    return sorted(((id, round(s, 6)) for id, s in score.items()), key=lambda pair: (-pair[1], pair[0]))
-
-
-def _best(found: Sequence[tuple[Segment, Array, Array]], n: int) -> list[tuple[str, float]]:
-    """(id, score) of the n highest scores over segments; scores to 6 digits, since the last bits depend on the order
-    in which a processor adds."""
-    parts = [part for part, rows, _ in found if len(rows)]
-    if not parts:
-        return []
-    rows = np.concatenate([rows for _, rows, _ in found])
-    scores = np.round(np.concatenate([scores for _, _, scores in found]).astype(np.float64), 6)
-    owner = np.repeat(np.arange(len(parts)), [len(rows) for _, rows, _ in found if len(rows)])
-    top = np.arange(len(scores))
-    if len(scores) > n:
-        least = np.partition(scores, len(scores) - n)[len(scores) - n]
-        top = np.flatnonzero(scores >= least)[: 4 * n]  # ties go by id, within reason
-    best = [(parts[owner[at]].id(rows[at]), float(scores[at])) for at in top]
-    return sorted(best, key=lambda pair: (-pair[1], pair[0]))[:n]
 
 
 class _Told:

@@ -196,13 +196,13 @@ def interval(scores: Scores, *, alpha: float = 0.10) -> tuple[float, float, floa
     spread = math.fsum((m - mean) ** 2 for m in means) / n
     z = NormalDist().inv_cdf(1 - alpha / 2)
     if not all(0 <= score <= 1 for score in scores.values() if score is not None):
-        half = _student(n, alpha) * math.sqrt(spread / max(n - 1, 1))
+        half = student_quantile(n, alpha) * math.sqrt(spread / max(n - 1, 1))
         return mean, mean - half, mean + half
     repeats = sum(score is not None for score in scores.values()) / n
     worth = min(n * repeats, mean * (1 - mean) * n / spread) if spread else float(n)
     worth = max(float(n), worth)
     if repeats > 1:
-        z = _student(n, alpha)  # the variance between few tasks is itself uncertain
+        z = student_quantile(n, alpha)  # the variance between few tasks is itself uncertain
     middle = (mean + z * z / (2 * worth)) / (1 + z * z / worth)
     half = z / (1 + z * z / worth) * math.sqrt(mean * (1 - mean) / worth + z * z / (4 * worth * worth))
     return mean, max(0.0, min(mean, middle - half)), min(1.0, max(mean, middle + half))
@@ -317,7 +317,7 @@ def _drawn(units: list[int], target: int, seed: int) -> list[tuple[int, int]]:
     return [(value, 1) for value in sorted([*half, *(-s for s in half)], reverse=True)]
 
 
-def _student(n: int, alpha: float) -> float:
+def student_quantile(n: int, alpha: float) -> float:
     """Student's t quantile by the Cornish-Fisher expansion; the error is below 1 % from 4 degrees of freedom on."""
     z, v = NormalDist().inv_cdf(1 - alpha / 2), max(n - 1, 1)
     return (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recreate import index, manifest
+from recreate import manifest, ranking
 from recreate.chroma import Chroma
 from recreate.embedders.hashed import Hashed
 from recreate.errors import BadInput
@@ -240,7 +240,7 @@ def test_among_many_the_answer_is_the_exact_one(tmp_path: Path, monkeypatch: pyt
     queries = [f"number n{n} volcano{n % 3}" for n in (5, 700, 1400)]
     wanted = [{}, {"tool": "tool3"}, {"run": "r1"}]
     exact = [memory.recall(q, 8, w, how="vectors") for q in queries for w in wanted]
-    monkeypatch.setattr(index, "EXACT", 256)
+    monkeypatch.setattr(ranking, "EXACT", 256)
     near = [memory.recall(q, 8, w, how="vectors") for q in queries for w in wanted]
     overlap = [len({h.id for h in a} & {h.id for h in b}) / len(a) for a, b in zip(exact, near, strict=True)]
     assert sum(overlap) / len(overlap) > 0.9
@@ -250,7 +250,7 @@ def test_a_broken_graph_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyP
     memory = Workspace(tmp_path, "hashed:64")
     memory.add(many(600))
     before = memory.recall("number n5", 8, how="vectors")
-    monkeypatch.setattr(index, "EXACT", 256)
+    monkeypatch.setattr(ranking, "EXACT", 256)
     for file in (tmp_path / "memory" / "index").glob("chroma-*/**/*"):
         if file.is_file():
             file.write_bytes(os.urandom(file.stat().st_size))

@@ -100,11 +100,13 @@ def to_store(samples: Sequence[Sample], task: str, epoch: int) -> Rollouts:
         rows = [getattr(s, name) for s in samples]
         return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
 
-    extra = {}
+    order = {name: n for n, name in enumerate(dict.fromkeys(s.attempt for s in samples))}
+    extra = {"attempt": torch.tensor([order[s.attempt] for s in samples])}
     if any(len(s.mix) for s in samples):
         k = max(s.mix.shape[-1] for s in samples)
         n = max(len(s.mix) for s in samples)
-        extra = {"mix_ids": torch.full((len(samples), n, k), NOTHING), "mix": torch.zeros(len(samples), n, k)}
+        extra["mix_ids"] = torch.full((len(samples), n, k), NOTHING)
+        extra["mix"] = torch.zeros(len(samples), n, k)
         for row, s in enumerate(samples):
             if len(s.mix):
                 extra["mix_ids"][row, : len(s.mix)], extra["mix"][row, : len(s.mix)] = s.mix_ids, s.mix
@@ -135,6 +137,7 @@ def from_store(rollouts: Rollouts) -> list[Sample]:
             mask=rollouts.mask[n, :t].bool(),
             advantages=rollouts.advantages[n, :t],
             reward=float(rollouts.rewards[n]),
+            attempt=str(int(rollouts.extra["attempt"][n])),
             old=rollouts.behaviour[n, :t],
             replayed=True,
         )

@@ -115,9 +115,12 @@ class Tune:
                 code="bad-scaffold",
             )
         part = how.part("replay")
-        if isinstance(part, recipe.A2R) and part.advantages == "again":
+        self.compare_again = isinstance(part, recipe.A2R) and part.advantages == "again"
+        if self.compare_again and isinstance(how.part("advantage"), recipe.GiGPO):
             raise BadInput(
-                '[a2r] advantages = "again" is not there yet', fix='set advantages = "frozen"', code="not-yet"
+                '[gigpo] compares the steps of one moment, which [a2r] advantages = "again" would mix with older ones',
+                fix='set advantages = "frozen" under [a2r]',
+                code="recipe-does-not-fit",
             )
         self.model = model
         self.method = Method(how)
@@ -226,6 +229,8 @@ class Tune:
                 assert s.sampled is not None
                 assert s.old is not None
                 s.weight = float(self.replay.weight(s.sampled.unsqueeze(0), s.old.unsqueeze(0), s.mask.unsqueeze(0))[0])
+            if self.compare_again:
+                self._compare_again(samples, old)
         if self.replay is not None:
             by_task: dict[str, list[Sample]] = {}
             for s in fresh:
@@ -294,18 +299,12 @@ class Tune:
         ids = grouped([r.task for r in flat])
         rewards = torch.tensor([r.reward for r in flat])
         lengths = torch.tensor([r.tokens for r in flat])
-        part = self.how.part("rollout")
-        steps = part.steps if isinstance(part, recipe.LEPO) else 0
-        # statistics are over attempts: one that fell into several rows counts once
-        as_rows = Rows(rewards, ids, torch.ones(len(flat), steps + 1, dtype=torch.bool))
-        keep = self.method.keep(as_rows)
-        shaped = self.method.shaped(rewards, lengths)
+        keep = self.method.keep(Rows(rewards, ids, torch.ones(len(flat), 1, dtype=torch.bool)))
         if isinstance(self.how.part("advantage"), recipe.GiGPO):
-            per_row = self._by_step(flat, shaped)
+            per_row = self._by_step(flat, self.method.shaped(rewards, lengths))
         else:
-            made = self.method.advantages(Rows(shaped, ids, as_rows.mask))
-            # the first column holds a latent step's advantage, the last one a token's
-            per_row = [[(float(made[n, 0]), float(made[n, -1]))] * len(r.rows) for n, r in enumerate(flat)]
+            made = self._compare(rewards, lengths, [r.task for r in flat])
+            per_row = [[made[n]] * len(r.rows) for n, r in enumerate(flat)]
         found = []
         for n, r in enumerate(flat):
             if not keep[n]:
@@ -313,6 +312,32 @@ class Tune:
             for row, (latent, taken) in zip(r.rows, per_row[n], strict=True):
                 found.append(_sample(row, r, latent, taken))
         return found, float(keep.float().mean())
+
+    def _compare_again(self, fresh: Sequence[Sample], old: Sequence[Sample]) -> None:
+        """Stored and fresh attempts at a task as one group, and the advantages of both taken in it: A2R's other
+        reading. Fresh rows that the filter left out are not in it."""
+        tasks = {s.task for s in old}
+        attempts: dict[tuple[str, str], list[Sample]] = {}
+        for s in [*(s for s in fresh if s.task in tasks), *old]:
+            attempts.setdefault((s.group, s.attempt), []).append(s)
+        flat = list(attempts.values())
+        made = self._compare(
+            torch.tensor([rows[0].reward for rows in flat]),
+            torch.tensor([sum(int(s.mask.sum()) for s in rows) for rows in flat]),
+            [rows[0].task for rows in flat],
+        )
+        for rows, (latent, taken) in zip(flat, made, strict=True):
+            for s in rows:
+                s.advantages = _laid(s.mask, len(s.mix), latent, taken)
+
+    def _compare(self, rewards: torch.Tensor, lengths: torch.Tensor, tasks: Sequence[str]) -> list[tuple[float, float]]:
+        """Each attempt's advantage, on a latent step and on a token. Statistics are over attempts: one that fell into
+        several rows counts once."""
+        part = self.how.part("rollout")
+        steps = part.steps if isinstance(part, recipe.LEPO) else 0
+        mask = torch.ones(len(tasks), steps + 1, dtype=torch.bool)
+        made = self.method.advantages(Rows(self.method.shaped(rewards, lengths), grouped(tasks), mask))
+        return [(float(row[0]), float(row[-1])) for row in made]
 
     def _by_step(self, flat: Sequence[Rollout], shaped: torch.Tensor) -> list[list[tuple[float, float]]]:
         """GiGPO's advantage of each row: its attempt's beside the group, and its step's beside others like it."""
@@ -517,18 +542,14 @@ def _adapted(module: Any, how: Recipe) -> tuple[Any, Any]:
 
 
 def _sample(row: Row, rollout: Rollout, latent: float, taken: float) -> Sample:
-    mask = torch.tensor(row.mask)
-    advantages = torch.where(mask, taken, 0.0)
-    steps = len(row.mix)
-    if steps:
-        advantages[:steps] = latent
+    mask, steps = torch.tensor(row.mask), len(row.mix)
     sample = Sample(
         task=row.task,
         group=row.task,
         prompt=torch.tensor(row.prompt),
         response=torch.tensor(row.response),
         mask=mask,
-        advantages=advantages,
+        advantages=_laid(mask, steps, latent, taken),
         reward=rollout.reward,
         attempt=row.attempt,
         sampled=torch.tensor(row.sampled),
@@ -538,6 +559,13 @@ def _sample(row: Row, rollout: Rollout, latent: float, taken: float) -> Sample:
     if steps:
         sample.mix_ids, sample.mix = torch.tensor(row.mix_ids), torch.tensor(row.mix)
     return sample
+
+
+def _laid(mask: torch.Tensor, steps: int, latent: float, taken: float) -> torch.Tensor:
+    """An attempt's advantage over its row's tokens (T,): `latent` on the first `steps`, 0 outside the mask."""
+    out = torch.where(mask, taken, 0.0)
+    out[:steps] = latent
+    return out
 
 
 def _range(group: Sequence[Rollout]) -> float:
