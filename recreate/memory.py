@@ -20,10 +20,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from recreate import documents, manifest
-from recreate.blobs import Blobs, is_large, take_out
+from recreate.blobs import Blobs
 from recreate.catalogue import Catalogue
 from recreate.documents import Document, Sources
 from recreate.embedders import default_embedder, named
@@ -32,14 +32,12 @@ from recreate.errors import BadInput, Missing
 from recreate.filters import LATER, allows, matches, parse
 from recreate.held_out import Held, HeldOut
 from recreate.hits import experience_hit, occurrences, scan
-from recreate.journal import encode
 from recreate.lesson import read_lesson
-from recreate.moments import now
+from recreate.lived import sealed
 from recreate.plug import need
 from recreate.ports import Embedder, Hit
-from recreate.redact import redact, redact_fields
-from recreate.store import append, fault, locked, make, seal, seal_text
-from recreate.types import SCHEMA, Experience, Lesson, Task, digest
+from recreate.store import append, fault, locked, make
+from recreate.types import Experience, Lesson, Task, digest
 from recreate.words import bm25, words
 
 if TYPE_CHECKING:
@@ -47,9 +45,6 @@ if TYPE_CHECKING:
 
 READERS = ("optimizer", "agent", "human")
 HOWS = ("hybrid", "keywords", "vectors")
-
-IDENTITY = ("id", "schema", "domain", "task", "group", "split", "digest", "run")
-"""What redaction leaves alone: a masked id would be another experience."""
 
 log = logging.getLogger("recreate")
 
@@ -104,7 +99,7 @@ class Workspace:
         if not experiences:
             return
         self.held_out.add(Held(e.group, e.task, e.split, e.domain) for e in experiences)
-        new = [(e.id, self._experiences(e.domain) / _file(e.run), *_sealed(e)) for e in experiences]
+        new = [(e.id, self._experiences(e.domain) / _file(e.run), *sealed(e)) for e in experiences]
         paths = {path for _, path, _, _ in new}
         for path in paths:
             if not path.exists():
@@ -112,11 +107,11 @@ class Workspace:
         with locked(self.folder):
             known = self._known([id for id, *_ in new], paths)
             by_file: dict[Path, list[bytes]] = {}
-            for id, path, sealed, large in new:
+            for id, path, line, large in new:
                 if id not in known:
                     known.add(id)
                     self.blobs.put(path.parent.parent.name, large)
-                    by_file.setdefault(path, []).append(sealed)
+                    by_file.setdefault(path, []).append(line)
             for path, lines in by_file.items():
                 append(path, lines)
                 self._left[path] = _stamp(path)
@@ -543,42 +538,6 @@ def _stamp(path: Path) -> tuple[int, int]:
 def _file(run: str) -> str:
     """One file a run, so that builds side by side do not wait for each other's disk and a run can be deleted."""
     return f"{run}.jsonl" if _NAME.fullmatch(run) else f"run-{digest(run)}.jsonl" if run else "no-run.jsonl"
-
-
-def _sealed(e: Experience) -> tuple[bytes, dict[str, bytes]]:
-    """The line to be written, keys masked, and the texts that are too large for it by SHA-256."""
-    when = now()
-    if any(map(is_large, _texts(e))):
-        record, refs, large = take_out(e.model_dump(mode="json"), IDENTITY)
-        line = {"experience": _masked(record), "blobs": [ref._asdict() for ref in refs], "when": when}
-        return seal(line), large
-    text = encode({"experience": e, "schema": SCHEMA, "when": when})
-    if redact(text) == text:
-        return seal_text(text), {}
-    record = e.model_dump(mode="json")
-    return seal({"experience": _masked(record), "when": when}), {}
-
-
-def _masked(record: Mapping[str, Any]) -> dict[str, Any]:
-    plain: dict[str, Any] = redact_fields(record, keep=IDENTITY)
-    for name in ("attempt", "task", "scaffold", "model", "ending"):
-        plain["trace"][name] = record["trace"][name]
-    return plain
-
-
-def _texts(e: Experience) -> Iterator[str]:
-    """Every text of an experience that may be large."""
-    stack: list[Any] = [e]
-    while stack:
-        value = stack.pop()
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, BaseModel):
-            stack += [*vars(value).values(), *(value.model_extra or {}).values()]
-        elif isinstance(value, Mapping):
-            stack += value.values()
-        elif isinstance(value, list | tuple):
-            stack += value
 
 
 def _domain(key: str) -> str:

@@ -18,7 +18,8 @@ from recreate.held_out import Held
 from recreate.imports.files import documents, files, line_at
 from recreate.imports.foreign import Bad, Foreign, Format, Unreadable
 from recreate.imports.overlap import Overlap
-from recreate.memory import IDENTITY, Workspace
+from recreate.lived import IDENTITY
+from recreate.memory import Workspace
 from recreate.plug import find, names
 from recreate.redact import redact_fields
 from recreate.types import Experience, Split, Task, Trace, digest
