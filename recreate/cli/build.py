@@ -20,6 +20,7 @@ from recreate.types import Split
 
 if TYPE_CHECKING:
     from recreate.review import Reviewer
+    from recreate.workshop import Parts
 
 BUILD = (
     "domain", "model", "models.optimizer", "optimizer", "without", "best_of", "review", "from_experience",
@@ -245,14 +246,20 @@ def _build(
 
 
 @contextmanager
-def opened(settings: Settings, where: Path, folder: Path, *, resume: bool = False) -> Iterator[Any]:
-    """A workshop with its screen; Ctrl-C and SIGTERM stop it cleanly, a second Ctrl-C at once."""
+def opened(
+    settings: Settings, where: Path, folder: Path, *, resume: bool = False, parts: Parts | None = None, go_on: str = ""
+) -> Iterator[Any]:
+    """A workshop with its screen; Ctrl-C and SIGTERM stop it cleanly, a second Ctrl-C at once.
+
+    go_on: what to type to go on; default: `recreate resume` of the folder.
+    """
     from recreate.cli.screen import Screen
     from recreate.sdk import models_of, stopping
     from recreate.workshop import open_workshop
 
     screen = Screen()
-    shop = open_workshop(settings, where, folder, say=screen, resume=resume)
+    go_on = go_on or f"recreate resume {here(folder)}"
+    shop = open_workshop(settings, where, folder, say=screen, resume=resume, parts=parts)
     screen.ledger = shop.ledger
     try:
         for model in models_of(shop):
@@ -262,10 +269,10 @@ def opened(settings: Settings, where: Path, folder: Path, *, resume: bool = Fals
         raise
     with screen:
         try:
-            with stopping(shop, f"recreate resume {here(folder)}", (signal.SIGINT, signal.SIGTERM), screen.line):
+            with stopping(shop, go_on, (signal.SIGINT, signal.SIGTERM), screen.line):
                 yield shop
         except OutOfBudget as e:
-            raise OutOfBudget(e.message, fix=f"recreate resume {here(folder)} --budget MORE goes on") from None
+            raise OutOfBudget(e.message, fix=f"{go_on} --budget MORE goes on") from None
         finally:
             shop.close()
 
