@@ -44,6 +44,7 @@ def tune(
 
     Example: recreate tune --recipe gapo --domain swe --scaffold seed --model ./SmolLM2-135M --steps 50
     """
+    from recreate.models.transformers import trainable
     from recreate.plug import need
     from recreate.rl import recipe
     from recreate.sdk import default_seed, find_scaffold
@@ -52,15 +53,8 @@ def tune(
     read = recipe.load(how)
     for module in ("torch", "trl", "peft", "datasets", "safetensors"):
         need(module)
-    if not settings.model:
-        raise BadInput(
-            "no model is named", fix="--model FOLDER, a model that transformers reads, or its name on the Hub"
-        )
-    domain = open_domain(settings, where).name
-    named = settings.model.removeprefix("transformers:")
-    if Path(named).expanduser().is_dir():
-        named = str(Path(named).expanduser().resolve())
-    settings = settings.model_copy(update={"model": f"transformers:{named}"})
+    settings = settings.model_copy(update={"model": trainable(settings.model)})
+    domain, named = open_domain(settings, where).name, settings.model.removeprefix("transformers:")
     folder = run_folder(where, settings if settings.out else settings.model_copy(update={"domain": f"tune-{domain}"}))
     scaffold = find_scaffold(settings.scaffold, where) if settings.scaffold else default_seed(domain, where, named)
 
