@@ -165,7 +165,8 @@ def of(settings: Settings, split: str, tasks: Any, arms: Iterable[Arm]) -> Suite
     for arm in chosen:
         if arm.recipe:
             recipes.load(arm.recipe)
-    if any(arm.recipe for arm in chosen):
+    here = bool(settings.model) and Path(settings.model).expanduser().is_dir()
+    if here or any(arm.recipe for arm in chosen):
         settings = settings.model_copy(update={"model": trainable(settings.model)})
     if not settings.budget and any(arm.made for arm in chosen):
         raise BadInput(

@@ -133,13 +133,13 @@ def agent(folder: Path, *, steps: int = 2) -> Path:
     return folder
 
 
-def optimizer(file: Path) -> str:
+def optimizer(file: Path, how: str = ".lower()") -> str:
     """A scripted optimizer that lets the tool write small letters, whatever is wrong; the model's name."""
     edit = {
         "file": "tools/put.py",
         "line": 4,
         "title": "",
-        "text": "text = sys.stdin.buffer.read().decode('utf-8', 'replace').lower()",
+        "text": f"text = sys.stdin.buffer.read().decode('utf-8', 'replace'){how}",
         "reason": "The grader counts small letters.",
         "experience": "$1",
         "step": 0,
