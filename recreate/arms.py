@@ -33,7 +33,7 @@ from recreate.models.transformers import Transformers, trainable
 from recreate.paths import short
 from recreate.plan import refuse_if_too_small
 from recreate.plug import need
-from recreate.ports import Domain, Rung
+from recreate.ports import Domain, Price, Rung
 from recreate.rl import recipe
 from recreate.runs import Run, find_run
 from recreate.scaffold import Scaffold
@@ -189,21 +189,24 @@ class _Bench:
             if arm.run:
                 self.before[arm.name] = self._made_before(arm)
             if arm.build:
-                part = suite.budget.share(arm.build_share) if arm.recipe else suite.budget
-                named = settings.optimizer or default_optimizer(other)
-                changed = {"optimizer": named, "budget": part.texts()}
-                if 0 in part.caps.values():
-                    raise BadInput(
-                        f"half of {suite.budget} builds nothing", fix="give a larger --budget", code="budget-too-small"
-                    )
-                try:
-                    refuse_if_too_small(settings.model_copy(update=changed), self.seed, price, other_price)
-                except BadInput as e:
-                    wanted = f"the build of the arm {arm.name} has {part} of {suite.budget}: " if arm.recipe else ""
-                    raise BadInput(wanted + e.message, fix=e.fix + " for it", code=e.code) from None
+                self._refuse_build(arm, settings, default_optimizer(other), price, other_price)
             if arm.recipe:
                 for module in NEEDED:
                     need(module)
+
+    def _refuse_build(self, arm: Arm, settings: Settings, optimizer: str, price: Price, other_price: Price) -> None:
+        budget = self.suite.budget
+        part = budget.share(arm.build_share) if arm.recipe else budget
+        told = f"; the build of arms.{arm.name} has {arm.build_share:.0%} of --budget" if arm.recipe else ""
+        if 0 in part.caps.values():
+            raise BadInput(
+                f"a budget of {budget} cannot be shared", fix=f"give a larger one{told}", code="budget-too-small"
+            )
+        changed = {"optimizer": settings.optimizer or optimizer, "budget": part.texts()}
+        try:
+            refuse_if_too_small(settings.model_copy(update=changed), self.seed, price, other_price)
+        except BadInput as e:
+            raise BadInput(f"arms.{arm.name}: {e.message}", fix=e.fix + told, code=e.code) from None
 
     def _seed(self) -> Scaffold:
         """The agent that all arms begin with: as it was when the table was begun."""
@@ -288,6 +291,7 @@ class _Bench:
         if not (_ended(folder, budget) or (place / "tune" / "settings.toml").exists()):
             settings = self._settings(budget)
             with self._open(settings, place, folder) as shop:
+                shop.say("note", {"text": f"building {place.name} under {budget}"})
                 built = sdk.improve(shop, place, self.seed)
             sdk.deliver(place, folder, self.domain.name, built)
         return _built(folder)
@@ -301,6 +305,7 @@ class _Bench:
 
             plan = Plan(arm.steps, self.suite.settings.seed, arm.micro_batch, rollouts=arm.rollouts)
             with self._open(self._alone(budget), place, folder) as shop:
+                shop.say("note", {"text": f"tuning {place.name} under {budget}"})
                 tune(shop, scaffold, recipe.load(arm.recipe), plan)
         return _tuned(folder, arm.steps)
 

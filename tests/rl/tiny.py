@@ -1,6 +1,7 @@
 """A tiny random model with a tokenizer of its own, a domain it can score in, and an agent of several turns.
 
-`python -m tests.rl.tiny FOLDER` makes a workspace of them and prints the command that trains there.
+`python -m tests.rl.tiny FOLDER` makes a workspace of them and prints the commands that train there: a run of tune,
+and a table of arms.
 """
 
 from __future__ import annotations
@@ -194,5 +195,9 @@ if __name__ == "__main__":
     agent(where / "agent")
     small("grpo", where, prompts=3, group_size=8, learning_rate=1e-2, mini_batches=1, lora_rank=0)
     optimizer(where / "optimizer.jsonl")
-    print(f"cd {where} && PYTHONPATH={Path.cwd()} recreate tune --recipe ./grpo-small.toml --steps 25 --out run "
-          "--domain tests.rl.tiny:Letters --scaffold ./agent --model ./model")  # fmt: skip
+    there = f"cd {where} && PYTHONPATH={Path.cwd()} recreate"
+    parts = "--scaffold ./agent --model ./model"
+    print(f"{there} tune --recipe ./grpo-small.toml --steps 25 --out run --domain tests.rl.tiny:Letters {parts}")
+    print(f"{there} bench --arms seed,scaffold,weights,both --recipe ./grpo-small.toml --steps 25 --budget 200attempts "
+          "--train 3 --validation 6 --repeats 3 --split test --models.optimizer scripted:optimizer.jsonl "
+          f"--domain tests.rl.tiny:Sheet {parts} --out table")  # fmt: skip
