@@ -519,7 +519,7 @@ def tell(suite: Suite, rows: Sequence[Mapping[str, Any]]) -> str:
         )
     if suite.split == "train":
         lines.append("These are the tasks that all arms were made on.")
-    lines.append(f"This domain's test split was opened {rows[-1]['test_openings']} times in this workspace.")
+    lines.append(f"Openings of this domain's test split in this workspace: {rows[-1]['test_openings']}.")
     return "\n".join(lines) + "\n"
 
 
