@@ -29,7 +29,7 @@ from recreate.check import check
 from recreate.errors import BadInput
 from recreate.judge import judge
 from recreate.ledger import Budget
-from recreate.models.transformers import Transformers, trainable
+from recreate.models.transformers import Transformers
 from recreate.paths import short
 from recreate.plan import refuse_if_too_small
 from recreate.plug import need
@@ -62,7 +62,6 @@ class Stage:
     spent: Mapping[str, float]
     scaffold: str = ""
     """The digest it ended with (build), or that was tuned."""
-    base: str = ""
     checkpoint: Path | None = None
 
     def record(self) -> dict[str, Any]:
@@ -187,7 +186,7 @@ class _Bench:
         other.close()
         for arm in suite.arms:
             if arm.run:
-                self.before[arm.name] = self._made_before(arm)
+                self.before[arm.name] = self._made_before(arm, model.name)
             if arm.build:
                 self._refuse_build(arm, settings, default_optimizer(other), price, other_price)
             if arm.recipe:
@@ -224,8 +223,8 @@ class _Bench:
             return sdk.find_scaffold(named, self.where)
         return sdk.default_seed(self.domain.name, self.where, self.suite.settings.model)
 
-    def _made_before(self, arm: Arm) -> Made:
-        """Raises BadInput for runs that are of something else, or have not come to anything."""
+    def _made_before(self, arm: Arm, model: str) -> Made:
+        """Raises BadInput for runs that are of something else, or have not come to anything. model: the base's name."""
         scaffold, checkpoint, stages = self.seed, None, list[Stage]()
         folders = [find_run(text, self.where) for text in arm.run]
         built = [f for f in folders if (f / "seed").is_dir()]
@@ -235,9 +234,13 @@ class _Bench:
                 f"arms.{arm.name}: several runs of one kind", fix="one of build, one of tune", code="bad-suite"
             )
         for folder in folders:
-            domain = next(Run(folder).records("start"), {}).get("domain")
-            if domain != self.domain.name:
-                raise _another(arm, folder, "domain", str(domain))
+            start = next(Run(folder).records("start"), {})
+            for what, there, here in (
+                ("domain", start.get("domain", ""), self.domain.name),
+                ("model", _resolved(start.get("model", "")), _resolved(model)),
+            ):
+                if there != here:
+                    raise _another(arm, folder, what, there)
         for folder in built:
             seed = Run(folder).seed()
             if seed is None or seed.digest != self.seed.digest:
@@ -254,8 +257,6 @@ class _Bench:
             stage = _tuned(folder)
             if stage.scaffold != scaffold.digest:
                 raise _another(arm, folder, "scaffold", stage.scaffold)
-            if f"transformers:{stage.base}" != trainable(self.suite.settings.model):
-                raise _another(arm, folder, "model", stage.base)
             stages.append(stage)
             checkpoint = stage.checkpoint
         return Made(arm, scaffold, checkpoint, tuple(stages))
@@ -268,7 +269,7 @@ class _Bench:
             return self.before[arm.name]
         place = self.folder / "arms" / arm.name
         if not arm.made:
-            if not place.exists():
+            if not any(place.glob("*/agent.toml")):
                 scaffolds.save(self.seed, place / self.seed.name)
             return Made(arm, self.seed)
         self._hold_out(place)
@@ -406,7 +407,6 @@ def _tuned(folder: Path, steps: int = 0) -> Stage:
         told=f"{begun['name']}, {step} {f'of {steps} ' if steps else ''}steps" + ("" if step else ": it is the base"),
         spent=_spent(run),
         scaffold=begun["scaffold"],
-        base=begun["base"],
         checkpoint=found[-1] if step else None,
     )
 
@@ -422,10 +422,17 @@ def _spent(run: Run) -> dict[str, float]:
     }
 
 
+def _resolved(model: str) -> str:
+    """A model's name with its folder in full."""
+    kind, _, named = model.partition(":")
+    path = Path(named).expanduser()
+    return f"{kind}:{path.resolve()}" if kind == "transformers" and path.is_dir() else model
+
+
 def _another(arm: Arm, folder: Path, what: str, there: str) -> BadInput:
     return BadInput(
         f"arms.{arm.name}: {short(folder)} is of another {what} ({there})",
-        fix="a table compares arms of one domain, seed and model; with a tuned built agent name both runs",
+        fix="a table compares arms of one domain, seed and model; of a built agent that was tuned, name both runs",
         code="another-run",
     )
 

@@ -127,16 +127,18 @@ def read(file: Path, where: Path, given: Mapping[str, Any], split: str = "", tas
     return of(loaded, split or own["split"] or "validation", own["tasks"] if tasks is None else tasks, told)
 
 
-def of_names(names: Sequence[str], recipe: str, steps: int, build_share: float) -> list[Arm]:
-    """The standard arms of these names. Raises BadInput for another."""
+def of_names(names: Sequence[str], how: Mapping[str, Any]) -> list[Arm]:
+    """The standard arms of these names. how: `recipe`, `steps` and `build_share`, for those that they concern.
+
+    Raises BadInput for another name, and for weights without a recipe.
+    """
     found = []
     for name in dict.fromkeys(names):
         if name not in STANDARD:
             raise unknown_arm(name, STANDARD)
         builds, tunes = STANDARD[name]
-        keys: dict[str, Any] = {"build": True} if builds else {}
-        keys |= {"recipe": recipe, "steps": steps} if tunes else {}
-        keys |= {"build_share": build_share} if builds and tunes else {}
+        own = {"recipe": tunes, "steps": tunes, "build_share": builds and tunes}
+        keys = {**({"build": True} if builds else {}), **{k: v for k, v in how.items() if own[k]}}
         found.append(_arm(f"--arms {name}", name, keys))
     return found
 

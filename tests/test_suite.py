@@ -124,6 +124,9 @@ def test_runs_made_before_are_rows_too(bench: Bench, workspace: Path, capsys: py
     assert (row["before"], row["over"], row["spent"]["attempts"]) == (True, ["attempts"], 12)
     code, said = bench("--scaffold", "seed-swe-small", text=text)
     assert (code, said["error"]["code"]) == (2, "another-run")
+    write_script(workspace / "other.jsonl")
+    code, said = bench("--model", "scripted:other.jsonl", text=text)
+    assert (code, said["error"]["code"]) == (2, "another-run")
     assert bench(text=text.replace("runs/mine", "runs/none"))[1]["error"]["code"] == "no-run"
 
 
@@ -171,6 +174,7 @@ def test_a_wrong_suite_is_refused_before_anything_is_spent(
         ("not-trainable", ["--arms", "weights", "--recipe", "grpo"]),
         ("usage", ["--arms", "scaffold", "--scaffold", "seed-swe-small"]),
         ("usage", ["--recipe", "grpo"]),
+        ("usage", ["--steps", "5"]),
         ("no-budget", ["--arms", "scaffold"]),
     ],
 )

@@ -41,10 +41,15 @@ def bench(
         str, typer.Option("--arms", help="seed,scaffold,weights,both: make these under --budget, and compare.")
     ] = "",
     recipe: Annotated[str, typer.Option("--recipe", help="With --arms: how weights are tuned.")] = "",
-    steps: Annotated[int, typer.Option("--steps", min=1, help="With --arms: training steps at most.")] = 50,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="With --arms: training steps at most. [default: 50]")
+    ] = None,
     build_share: Annotated[
-        float, typer.Option("--build-share", help="With --arms: the part of the budget that `both` builds with.")
-    ] = 0.5,
+        float | None,
+        typer.Option(
+            "--build-share", help="With --arms: the part of the budget that `both` builds with. [default: 0.5]"
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure scaffolds on a split. `--split test` opens the test tasks, which is written down and counted.
@@ -56,16 +61,20 @@ def bench(
     Example: recreate bench --arms seed,scaffold,weights,both --recipe grpo --domain swe --model ./SmolLM2-135M
     --budget 200attempts
     """
+    how = {"recipe": recipe or None, "steps": steps, "build_share": build_share}
+    how = {key: value for key, value in how.items() if value is not None}
+    if how and (suite is not None or not arms):
+        flag = "--" + next(iter(how)).replace("_", "-")
+        fix = "write it into the suite's arms" if suite is not None else "--arms seed,weights"
+        raise BadInput(f"{flag} goes with --arms, and without a suite", fix=fix, code="usage")
     if suite is not None or arms:
-        if suite is not None and (recipe or (scaffold and len(scaffold) > 1)):
-            raise BadInput("a suite says this itself", fix="write it into the suite's arms", code="usage")
+        if scaffold and len(scaffold) > 1:
+            raise BadInput("all arms begin with one scaffold", fix="name one --scaffold", code="usage")
         flags = {**given, **({"scaffold": scaffold[0]} if scaffold else {})}
-        _arms(where, flags, suite, arms, split, tasks, recipe, steps, build_share, scaffold or (), as_json)
+        _arms(where, flags, suite, arms, how, split, tasks, as_json)
         return
     if not scaffold:
         raise BadInput("nothing to measure is named", fix="--scaffold NAME, --arms or a SUITE.toml", code="usage")
-    if recipe:
-        raise BadInput("a recipe needs arms", fix="--arms seed,weights", code="usage")
     from recreate.cell import measure
     from recreate.sdk import find_scaffold
     from recreate.workshop import run_folder
@@ -102,12 +111,9 @@ def _arms(
     flags: Mapping[str, Any],
     file: Path | None,
     names: str,
+    how: Mapping[str, Any],
     split: str,
     tasks: int | None,
-    recipe: str,
-    steps: int,
-    build_share: float,
-    scaffolds: list[str] | tuple[str, ...],
     as_json: bool,
 ) -> None:
     from recreate import settings as settings_
@@ -116,8 +122,6 @@ def _arms(
     from recreate.workshop import run_folder
 
     chosen = [name for name in names.replace(",", " ").split() if name]
-    if len(scaffolds) > 1:
-        raise BadInput("all arms begin with one scaffold", fix="name one --scaffold", code="usage")
     if file is not None:
         if (file / "suite.toml").is_file():  # a table that was begun
             flags = {"out": str(file), **flags}
@@ -125,7 +129,7 @@ def _arms(
         suite = suites.read(file, where, flags, split, tasks)
         suite = suites.chosen(suite, chosen) if chosen else suite
     else:
-        told = suites.of_names(chosen, recipe, steps, build_share)
+        told = suites.of_names(chosen, how)
         suite = suites.of(settings_.load(where, flags), split or "validation", tasks, told)
     settings = suite.settings
     folder = run_folder(
