@@ -162,7 +162,8 @@ class Journal:
 
     Kinds of record: `start` (a session began), `seed`, `reply` (call, check, reply), `experience` (an attempt ended and
     was graded), `aside` (it was set aside for a fault of ours), `proposal`, `nothing`, `revision`,
-    `candidate` (it waits for a person), `review` (what the person decided), `test-opened`, `end`.
+    `candidate` (it waits for a person), `review` (what the person decided), `test-opened`, `arm` (a row of a table),
+    `end`.
 
     Only replies of attempts that have not ended are kept findable, as byte offsets: memory does not grow with
     the number of finished attempts.

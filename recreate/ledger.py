@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -55,6 +55,32 @@ class Budget(Record):
             attempts=int(caps["attempts"]) if "attempts" in caps else None,
             tokens=int(caps["tokens"]) if "tokens" in caps else None,
         )
+
+    @property
+    def caps(self) -> dict[str, float]:
+        """Those that are set: usd, minutes, attempts, tokens."""
+        return {name: cap for name in UNITS.values() if (cap := getattr(self, name)) is not None}
+
+    def texts(self) -> tuple[str, ...]:
+        """As `parse` reads it."""
+        units = {name: unit for unit, name in UNITS.items()}
+        return tuple(f"{cap:.6f}".rstrip("0").rstrip(".") + units[name] for name, cap in self.caps.items())
+
+    def share(self, part: float) -> Budget:
+        """That part of every cap; counts are rounded down."""
+        return self._of({name: cap * part for name, cap in self.caps.items()})
+
+    def less(self, spent: Mapping[str, float]) -> Budget:
+        """What is left of every cap when so much was spent, by the caps' names; 0 for nothing."""
+        return self._of({name: max(0.0, cap - spent[name]) for name, cap in self.caps.items()})
+
+    def passed(self, spent: Mapping[str, float]) -> tuple[str, ...]:
+        """The caps that so much is above."""
+        return tuple(name for name, cap in self.caps.items() if spent[name] > cap + 1e-9)
+
+    @classmethod
+    def _of(cls, caps: Mapping[str, float]) -> Budget:
+        return cls.model_validate({k: int(cap) if k in ("attempts", "tokens") else cap for k, cap in caps.items()})
 
     def __str__(self) -> str:
         parts = [

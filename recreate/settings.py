@@ -120,7 +120,7 @@ def load(workspace: Path, flags: Mapping[str, Any] | None = None, environ: Mappi
             table = tomllib.loads(file.read_text("utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
             raise BadInput(f"{file} cannot be read: {e}", fix="mend the line that it names") from None
-        for address, value in _flat(table).items():
+        for address, value in flat(table).items():
             _put(values, address, value, f"{file.name}")
     known = addresses()
     for name, value in sorted((os.environ if environ is None else environ).items()):
@@ -149,28 +149,30 @@ def dump(settings: Settings) -> str:
     tables: list[str] = []
     for name, value in settings.model_dump().items():
         if isinstance(value, dict):
-            tables += [f"\n[{name}]", *(f"{k} = {_toml(v)}" for k, v in value.items())]
+            tables += [f"\n[{name}]", *(f"{k} = {toml(v)}" for k, v in value.items())]
         else:
-            lines.append(f"{name} = {_toml(value)}")
+            lines.append(f"{name} = {toml(value)}")
     return "\n".join(lines + tables) + "\n"
 
 
-def _toml(value: Any) -> str:
+def toml(value: Any) -> str:
+    """A value as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml(v) for v in value) + "]"
+        return "[" + ", ".join(toml(v) for v in value) + "]"
     return str(value)
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A table of TOML by address: {"models": {"optimizer": x}} is {"models.optimizer": x}."""
     found: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, dict):
-            found.update(_flat(value, f"{prefix}{key}."))
+            found.update(flat(value, f"{prefix}{key}."))
         else:
             found[prefix + key] = value
     return found

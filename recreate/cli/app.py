@@ -8,6 +8,7 @@ import typer
 
 from recreate import __version__
 from recreate.cli import (
+    bench,
     build,
     judging,
     keep,
@@ -48,7 +49,7 @@ def recreate(
     """Creates LLM agents for a domain from experience."""
 
 
-for part in (build, review, keep, look, workspaces, judging, tune):
+for part in (build, bench, review, keep, look, workspaces, judging, tune):
     part.add(app)
 app.add_typer(traces.app, name="traces")
 app.add_typer(studies.app, name="studies")

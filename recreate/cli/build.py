@@ -1,4 +1,4 @@
-"""build, resume, plan, run, bench: the commands that spend."""
+"""build, resume, plan, run: the commands that spend."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from recreate.errors import BadInput, OutOfBudget
 from recreate.paths import short as here
 from recreate.paths import workspace
 from recreate.settings import Settings
-from recreate.types import Split
 
 if TYPE_CHECKING:
     from recreate.review import Reviewer
+    from recreate.workshop import Parts
 
 BUILD = (
     "domain", "model", "models.optimizer", "optimizer", "without", "best_of", "review", "from_experience",
@@ -39,7 +39,6 @@ def add(app: typer.Typer) -> None:
     app.command("resume")(resume)
     app.command("plan")(plan)
     app.command("run")(run)
-    app.command("bench")(bench)
 
 
 @with_settings(*BUILD)
@@ -167,48 +166,6 @@ def run(
     show(f"recreate traces show {experience.id} shows what it did")
 
 
-@with_settings(*RUN, "repeats", "seed")
-def bench(
-    settings: Settings,
-    where: Path,
-    scaffold: Annotated[list[str], typer.Option("--scaffold", help="A scaffold's folder or name; repeatable.")],
-    split: Annotated[str, typer.Option("--split", help="train, validation or test.")] = "validation",
-    tasks: Annotated[int, typer.Option("--tasks", help="At most so many tasks; 0: all.")] = 0,
-    as_json: Json = False,
-) -> None:
-    """Measure scaffolds on a split. `--split test` opens the test tasks, which is written down and counted.
-
-    Example: recreate bench --scaffold seed --scaffold swe --domain swe --split test
-    """
-    from recreate.cell import measure
-    from recreate.sdk import find_scaffold
-    from recreate.workshop import run_folder
-
-    if split not in ("train", "validation", "test"):
-        raise BadInput(f"there is no split {split!r}", fix="--split train, validation or test", code="bad-split")
-    named = run_folder(
-        where, settings if settings.out else settings.model_copy(update={"domain": f"bench-{settings.domain}"})
-    )
-    agents = [find_scaffold(name, where) for name in scaffold]
-    with opened(settings, where, named, resume=(named / "settings.toml").exists()) as shop:
-        cells = []
-        wanted: Split = split  # type: ignore[assignment]
-        for agent in agents:
-            cells.append(measure(shop, agent, wanted, tasks))
-    if as_json:
-        emit({"run": str(named), "cells": cells, "test_openings": cells[-1]["test_openings"]})
-        return
-    for cell in cells:
-        show(
-            f"{cell['scaffold']} ({cell['digest']}) with {cell['model']} on {cell['n']} {split} tasks x "
-            f"{cell['repeats']}: {cell['mean']:.3f} [{cell['lo']:.3f}, {cell['hi']:.3f}], ${cell['usd']:.3f}"
-            + (f", {cell['set_aside']} set aside" if cell["set_aside"] else "")
-            if cell["mean"] is not None
-            else f"{cell['scaffold']}: every attempt was set aside"
-        )
-    show(f"scores: {here(named)}; this domain's test split was opened {cells[-1]['test_openings']} times here")
-
-
 # ------------------------------------------------------------------------------------------------- their parts
 
 
@@ -245,14 +202,20 @@ def _build(
 
 
 @contextmanager
-def opened(settings: Settings, where: Path, folder: Path, *, resume: bool = False) -> Iterator[Any]:
-    """A workshop with its screen; Ctrl-C and SIGTERM stop it cleanly, a second Ctrl-C at once."""
+def opened(
+    settings: Settings, where: Path, folder: Path, *, resume: bool = False, parts: Parts | None = None, go_on: str = ""
+) -> Iterator[Any]:
+    """A workshop with its screen; Ctrl-C and SIGTERM stop it cleanly, a second Ctrl-C at once.
+
+    go_on: what to type to go on; default: `recreate resume` of the folder.
+    """
     from recreate.cli.screen import Screen
     from recreate.sdk import models_of, stopping
     from recreate.workshop import open_workshop
 
     screen = Screen()
-    shop = open_workshop(settings, where, folder, say=screen, resume=resume)
+    go_on = go_on or f"recreate resume {here(folder)}"
+    shop = open_workshop(settings, where, folder, say=screen, resume=resume, parts=parts)
     screen.ledger = shop.ledger
     try:
         for model in models_of(shop):
@@ -262,10 +225,10 @@ def opened(settings: Settings, where: Path, folder: Path, *, resume: bool = Fals
         raise
     with screen:
         try:
-            with stopping(shop, f"recreate resume {here(folder)}", (signal.SIGINT, signal.SIGTERM), screen.line):
+            with stopping(shop, go_on, (signal.SIGINT, signal.SIGTERM), screen.line):
                 yield shop
         except OutOfBudget as e:
-            raise OutOfBudget(e.message, fix=f"recreate resume {here(folder)} --budget MORE goes on") from None
+            raise OutOfBudget(e.message, fix=f"{go_on} --budget MORE goes on") from None
         finally:
             shop.close()
 

@@ -62,13 +62,14 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; p
 def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command the flags of some addresses (all of them when none is named).
 
-    The command is called with `settings: Settings` and `where: Path` (the workspace) in their place.
+    The command is called with `settings: Settings` and `where: Path` (the workspace) in their place; one that has a
+    parameter `given` also with the addresses that were typed.
     """
     chosen: Sequence[str] = names or tuple(addresses())
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(command, eval_str=True)
-        own = [p for p in signature.parameters.values() if p.name not in ("settings", "where")]
+        own = [p for p in signature.parameters.values() if p.name not in ("settings", "where", "given")]
         flags = [_flag(address) for address in chosen]
 
         @wraps(command)
@@ -76,6 +77,8 @@ def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
             given = {a: values.pop(_parameter(a)) for a in chosen}
             here = workspace()
             flags = {a: v for a, v in given.items() if v is not None and v != []}
+            if "given" in signature.parameters:
+                values["given"] = flags
             return command(settings=settings_.load(here, flags), where=here, **values)
 
         called.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ import typer
 from recreate.cli.build import opened
 from recreate.cli.options import Json, with_settings
 from recreate.cli.out import emit, say, show
-from recreate.errors import BadInput, Fault
+from recreate.errors import BadInput, Fault, OutOfBudget
 from recreate.paths import short as here
 from recreate.settings import Settings
 
@@ -44,6 +44,7 @@ def tune(
 
     Example: recreate tune --recipe gapo --domain swe --scaffold seed --model ./SmolLM2-135M --steps 50
     """
+    from recreate.models.transformers import trainable
     from recreate.plug import need
     from recreate.rl import recipe
     from recreate.sdk import default_seed, find_scaffold
@@ -52,15 +53,8 @@ def tune(
     read = recipe.load(how)
     for module in ("torch", "trl", "peft", "datasets", "safetensors"):
         need(module)
-    if not settings.model:
-        raise BadInput(
-            "no model is named", fix="--model FOLDER, a model that transformers reads, or its name on the Hub"
-        )
-    domain = open_domain(settings, where).name
-    named = settings.model.removeprefix("transformers:")
-    if Path(named).expanduser().is_dir():
-        named = str(Path(named).expanduser().resolve())
-    settings = settings.model_copy(update={"model": f"transformers:{named}"})
+    settings = settings.model_copy(update={"model": trainable(settings.model)})
+    domain, named = open_domain(settings, where).name, settings.model.removeprefix("transformers:")
     folder = run_folder(where, settings if settings.out else settings.model_copy(update={"domain": f"tune-{domain}"}))
     scaffold = find_scaffold(settings.scaffold, where) if settings.scaffold else default_seed(domain, where, named)
 
@@ -69,7 +63,8 @@ def tune(
     if rollouts not in ("here", "vllm", "transformers"):
         raise BadInput(f"rollouts are made here, by vllm or by transformers, not by {rollouts!r}", code="usage")
     plan = Plan(steps, settings.seed, micro, max_kl, min_entropy, save_every, rollouts)  # type: ignore[arg-type]
-    with opened(settings, where, folder, resume=(folder / "settings.toml").exists()) as shop:
+    go_on = f"the same command with --out {here(folder)}"
+    with opened(settings, where, folder, resume=(folder / "settings.toml").exists(), go_on=go_on) as shop:
         done = tune(shop, scaffold, read, plan)
     keys = ("step", "reward", "kl", "entropy", "clip")
     record: dict[str, Any] = {
@@ -80,12 +75,15 @@ def tune(
     }
     if as_json:
         emit(record)
-        return
-    for row in done.curve:
-        show("  ".join(f"{key} {row[key]:.4g}" for key in keys))
+    else:
+        for row in done.curve:
+            show("  ".join(f"{key} {row[key]:.4g}" for key in keys))
+        show(f"checkpoint: {here(done.checkpoint)}   report: {here(done.run / 'report.md')}")
+    if done.status == "budget":
+        say(f"stopped by the budget; {go_on} --budget MORE goes on")
+        raise typer.Exit(OutOfBudget.exit_code)
     if done.why:
         say(f"stopped early: {done.why}")
-    show(f"checkpoint: {here(done.checkpoint)}   report: {here(done.run / 'report.md')}")
 
 
 def serve(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from recreate.errors import BadInput, Fault
 from recreate.models.chat import content
 from recreate.models.price import FREE
-from recreate.plug import need
+from recreate.plug import names, need
 from recreate.ports import Price
 from recreate.types import Call, Message, Reply, digest
 
@@ -262,3 +262,26 @@ def token(logits: Any, step: int, sampling: Sampling, embedding: Any) -> Drawn:
         p = p.scatter(0, places, torch.where(before < sampling.top_p * ordered.sum(), ordered, 0.0))
     taken = int(torch.multinomial(p, 1, generator=sampling.generator))
     return Drawn(taken, float(logp[taken]))
+
+
+def trainable(spec: str) -> str:
+    """`transformers:FOLDER_OR_NAME` of a model whose weights can be trained; the prefix may be left out.
+
+    Raises BadInput: `not-trainable` for a model that answers from elsewhere, and for an adapter; `unknown-model`.
+    """
+    prefix, colon, rest = spec.partition(":")
+    named = rest if prefix == "transformers" else spec
+    fix = "--model FOLDER, a model that transformers reads, or its name on the Hub"
+    if not named:
+        raise BadInput("no model is named", fix=fix)
+    if colon and prefix != "transformers" and prefix in names("model"):
+        raise BadInput(f"{spec} cannot be trained here: its weights are not at hand", fix=fix, code="not-trainable")
+    path = Path(named).expanduser()
+    if (path / "adapter_config.json").is_file():
+        raise BadInput(
+            f"{named} is an adapter already", fix="name its base model; a run goes on with --out RUN",
+            code="not-trainable",
+        )  # fmt: skip
+    named = str(path.resolve()) if path.is_dir() else named
+    Transformers(named)
+    return f"transformers:{named}"

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import torch
 
 from recreate.check import check
-from recreate.errors import BadInput, Interrupted
+from recreate.errors import BadInput, Interrupted, OutOfBudget
 from recreate.models.transformers import Transformers
 from recreate.plug import need
 from recreate.rl import checkpoint, penalty, preference, recipe
@@ -55,7 +55,8 @@ class Mini:
 
 @dataclass(frozen=True)
 class Tuned:
-    """status: done | stopped (a watched number crossed its bound: `why`). curve: a record a step."""
+    """status: done | stopped (a watched number crossed its bound) | budget (it was used up); `why`. curve: a record a
+    step."""
 
     run: Path
     checkpoint: Path
@@ -82,8 +83,9 @@ class Plan:
 def tune(shop: Workshop, scaffold: Scaffold, how: Recipe, plan: Plan) -> Tuned:
     """Train the workshop's model, or go on where its run folder stands. Train split only.
 
+    A budget that is used up is not raised: the step in progress is given up, its attempts stay, and the status says it.
     Raises BadInput (a model that is not run by transformers, no train tasks, another recipe than the folder was begun
-    with, a checkpoint of another model), Missing, Fault, Interrupted, OutOfBudget.
+    with, a checkpoint of another model), Missing, Fault, Interrupted.
     """
     from recreate.rl.trl_hooks import drive
 
@@ -92,7 +94,9 @@ def tune(shop: Workshop, scaffold: Scaffold, how: Recipe, plan: Plan) -> Tuned:
         drive(work)
     finally:
         work.close()
-    return work.tuned()
+    done = work.tuned()
+    shop.journal.add("end", status=done.status, step=work.step, checkpoint=done.checkpoint.name, why=done.why)
+    return done
 
 
 class Tune:
@@ -176,7 +180,13 @@ class Tune:
             if self.shop.calls.stop.is_set():
                 raise Interrupted("stopped")
             begun = time.monotonic()
-            samples, facts = self._collect()
+            at = self.position, self.flat
+            try:
+                samples, facts = self._collect()
+            except (OutOfBudget, Interrupted) as e:
+                self.position, self.flat = at
+                self._give_up(e)
+                return
             done: list[Mini] = []
             for update in range(train.updates):
                 for mini in self._split(samples, update):
@@ -435,9 +445,26 @@ class Tune:
         if self.why:
             self.note(f"stopped early: {self.why}")
         if self.step == plan.steps or self.step % plan.save_every == 0 or self.status != "done":
-            state = {"step": self.step, "position": self.position, "flat": self.flat, "model": self.identity}
-            state |= {"base": self.model.source, "recipe": self.how.name}
-            self.saved = checkpoint.save(self.place, self.learner, self.tokenizer, state, self.replay)
+            self._save()
+        self._report()
+
+    def _give_up(self, why: OutOfBudget | Interrupted) -> None:
+        """Keep what was learned before this step; its attempts stay, and are read back when the run goes on."""
+        if isinstance(why, Interrupted):
+            if self.curve:
+                self._save()
+            raise why
+        self.status, self.why = "budget", why.message
+        self.note(f"stopped by the budget: {why.message}")
+        self._save()
+        self._report()
+
+    def _save(self) -> None:
+        state = {"step": self.step, "position": self.position, "flat": self.flat, "model": self.identity}
+        state |= {"base": self.model.source, "recipe": self.how.name}
+        self.saved = checkpoint.save(self.place, self.learner, self.tokenizer, state, self.replay)
+
+    def _report(self) -> None:
         write_report(
             self.shop.folder / "report.md",
             self.how,

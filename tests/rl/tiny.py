@@ -1,12 +1,14 @@
 """A tiny random model with a tokenizer of its own, a domain it can score in, and an agent of several turns.
 
-`python -m tests.rl.tiny FOLDER` makes a workspace of them and prints the command that trains there.
+`python -m tests.rl.tiny FOLDER` makes a workspace of them and prints the commands that train there: a run of tune,
+and a table of arms.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from recreate.errors import Fault
@@ -23,13 +25,14 @@ class Letters:
     """Write small letters: the score is their share in what was written. tests.rl.tiny:Letters"""
 
     name = "letters"
+    sizes: Mapping[Split, int] = {"train": 3, "validation": 3}
 
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
         return [
-            Task(id=f"letters:{s}:{n}", domain="letters", prompt=f"{n}: {s[0]}", split=s, group=f"{s}-{n}")
-            for s in ("train", "validation")
+            Task(id=f"{self.name}:{s}:{n}", domain=self.name, prompt=f"{n}: {s[0]}", split=s, group=f"{s}-{n}")
+            for s, size in self.sizes.items()
             if split in (None, s)
-            for n in range(3)
+            for n in range(size)
         ]
 
     def prepare(self, task: Task, rung: Rung) -> Sandbox:
@@ -44,6 +47,13 @@ class Letters:
     def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
         score = sum(c.islower() for c in trace.answer) / max(1, len(trace.answer))
         return Grade(score=score, passed=score > 0.5, evidence=f"{score:.2f}")
+
+
+class Sheet(Letters):
+    """Enough tasks for the gate, and a test split."""
+
+    name = "sheet"
+    sizes: Mapping[Split, int] = {"train": 3, "validation": 6, "test": 8}
 
 
 class NoNumber(Letters):
@@ -124,6 +134,23 @@ def agent(folder: Path, *, steps: int = 2) -> Path:
     return folder
 
 
+def optimizer(file: Path, how: str = ".lower()") -> str:
+    """A scripted optimizer that lets the tool write small letters, whatever is wrong; the model's name."""
+    edit = {
+        "file": "tools/put.py",
+        "line": 4,
+        "title": "",
+        "text": f"text = sys.stdin.buffer.read().decode('utf-8', 'replace'){how}",
+        "reason": "The grader counts small letters.",
+        "experience": "$1",
+        "step": 0,
+    }
+    study = json.dumps({"why": "capitals and signs", "cause": "tool", "edits": [edit]})
+    line = {"role": "optimizer", "find": r"experience ([0-9a-f]{16}): FAILED", "text": study}
+    file.write_text(json.dumps(line) + "\n")
+    return f"scripted:{file}"
+
+
 SMALL = {"group_size": 3, "prompts": 2, "max_response": 6, "max_prompt": 256, "mini_batches": 2, "warmup_steps": 0}
 
 
@@ -167,5 +194,10 @@ if __name__ == "__main__":
     model(where / "model")
     agent(where / "agent")
     small("grpo", where, prompts=3, group_size=8, learning_rate=1e-2, mini_batches=1, lora_rank=0)
-    print(f"cd {where} && PYTHONPATH={Path.cwd()} recreate tune --recipe ./grpo-small.toml --steps 25 --out run "
-          "--domain tests.rl.tiny:Letters --scaffold ./agent --model ./model")  # fmt: skip
+    optimizer(where / "optimizer.jsonl")
+    there = f"cd {where} && PYTHONPATH={Path.cwd()} recreate"
+    parts = "--scaffold ./agent --model ./model"
+    print(f"{there} tune --recipe ./grpo-small.toml --steps 25 --out run --domain tests.rl.tiny:Letters {parts}")
+    print(f"{there} bench --arms seed,scaffold,weights,both --recipe ./grpo-small.toml --steps 25 --budget 200attempts "
+          "--train 3 --validation 6 --repeats 3 --split test --models.optimizer scripted:optimizer.jsonl "
+          f"--domain tests.rl.tiny:Sheet {parts} --out table")  # fmt: skip

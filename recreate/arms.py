@@ -1,0 +1,543 @@
+"""One table: an agent as it was, its scaffold built, its model tuned, and both, each made under the same budget.
+
+    RUN/suite.toml           what is compared, resolved
+    RUN/arms/seed/NAME/      the agent that all begin with
+    RUN/arms/ARM/build/      the run folder of its build, and
+    RUN/arms/ARM/tune/       of its tuning
+    RUN/arms/ARM/memory/     what it lived through: no arm learns from what another one paid for
+    RUN/                     the run folder of measuring: every attempt of the table, report.md
+
+Making ends an arm at its budget; measuring has none. What ended is not made again, so the same call goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from recreate import report, sdk
+from recreate import scaffold as scaffolds
+from recreate import suite as suites
+from recreate.cell import measure
+from recreate.check import check
+from recreate.errors import BadInput
+from recreate.judge import judge
+from recreate.ledger import Budget
+from recreate.models.transformers import Transformers
+from recreate.paths import short
+from recreate.plan import refuse_if_too_small
+from recreate.plug import need
+from recreate.ports import Domain, Price, Rung
+from recreate.rl import recipe
+from recreate.runs import Run, find_run
+from recreate.scaffold import Scaffold
+from recreate.settings import Models, Settings
+from recreate.suite import Arm, Suite
+from recreate.workshop import Parts, Workshop, default_optimizer, open_domain, open_models, open_rung
+
+Opened = Callable[..., AbstractContextManager[Workshop]]
+"""opened(settings, workspace, folder, resume=, parts=, go_on=): a workshop, its models ready; closed in the end."""
+
+NEEDED = ("torch", "trl", "peft", "datasets", "safetensors")
+NOTHING: Mapping[str, float] = {"attempts": 0, "tokens": 0, "usd": 0.0, "minutes": 0.0}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One run that made a part of an arm. run: None when nothing was left of the budget to begin it with.
+
+    status: done | budget | stopped (tune: a watched number crossed its bound) | unfinished. told: what came of it.
+    """
+
+    kind: Literal["build", "tune"]
+    run: Path | None
+    status: str
+    told: str
+    spent: Mapping[str, float]
+    scaffold: str = ""
+    """The digest it ended with (build), or that was tuned."""
+    checkpoint: Path | None = None
+
+    def record(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        found: dict[str, Any] = {"run": str(self.run) if self.run else None, "status": self.status, "told": self.told}
+        found |= {"scaffold": self.scaffold, **({"checkpoint": str(self.checkpoint)} if self.checkpoint else {})}
+        return {**found, "spent": dict(self.spent)}
+
+
+@dataclass(frozen=True)
+class Made:
+    """An arm, ready to be measured. checkpoint: of its model; None for the base."""
+
+    arm: Arm
+    scaffold: Scaffold
+    checkpoint: Path | None = None
+    stages: tuple[Stage, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(stage.kind for stage in self.stages)
+
+    @property
+    def spent(self) -> dict[str, float]:
+        return {name: sum(stage.spent[name] for stage in self.stages) for name in NOTHING}
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its making ended at the budget."""
+        return any(stage.status == "budget" for stage in self.stages)
+
+    def record(self, budget: Budget) -> dict[str, Any]:
+        """As `--json` prints it: `over` names the caps that its making is above."""
+        return {
+            "spent": self.spent,
+            "budget": budget.caps,
+            "stopped": self.stopped,
+            "over": list(budget.passed(self.spent)),
+            "before": bool(self.arm.run),
+            **{stage.kind: stage.record() for stage in self.stages},
+        }
+
+
+@dataclass(frozen=True)
+class Table:
+    """rows: a cell each with `arm`, `made`, `measured`, `diff` (to the seed) and, of an arm that is built and tuned,
+    `beyond` (to the better of those that are only one of it). text: the same for people."""
+
+    run: Path
+    rows: tuple[dict[str, Any], ...]
+    text: str
+
+
+def compare(suite: Suite, where: Path, folder: Path, opened: Opened) -> Table:
+    """Make the arms and measure them, or go on in a folder where that was begun.
+
+    Raises BadInput before anything is spent for what can be seen by then; Missing, Fault, Refused, Interrupted. An
+    arm's budget that is used up is not raised: its row says so.
+    """
+    suite = begun(suite, folder)
+    bench = _Bench(suite, where, folder, opened)
+    bench.refuse()
+    (folder / "suite.toml").parent.mkdir(parents=True, exist_ok=True)
+    (folder / "suite.toml").write_text(suite.dump(), "utf-8")
+    return bench.measured([bench.make(arm) for arm in suite.arms])
+
+
+def begun(suite: Suite, folder: Path) -> Suite:
+    """The suite with what a folder holds already. Raises BadInput when that is another table, or no table."""
+    file = folder / "suite.toml"
+    if not file.is_file():
+        if (folder / "settings.toml").exists():
+            raise BadInput(
+                f"{short(folder)} holds another run", fix="give another folder with --out", code="run-exists"
+            )
+        return suite
+    table = tomllib.loads(file.read_text("utf-8"))
+    arms = [
+        Arm.model_validate({**keys, "name": name, "run": tuple(keys.get("run", ()))})
+        for name, keys in table.pop("arms").items()
+    ]
+    split, tasks = table.pop("split"), table.pop("tasks")
+    earlier = Suite(settings=Settings.model_validate(table), split=split, tasks=tasks, arms=tuple(arms))
+    return suites.joined(earlier, suite)
+
+
+class _Bench:
+    def __init__(self, suite: Suite, where: Path, folder: Path, opened: Opened) -> None:
+        self.suite, self.where, self.folder, self.opened = suite, where, folder, opened
+        self.domain: Domain = open_domain(suite.settings, where)
+        self.rung: Rung = open_rung(suite.settings)
+        self.seed = self._seed()
+        self.go_on = f"the same command with --out {short(folder)}"
+        self.before: dict[str, Made] = {}
+
+    # before anything is spent
+
+    def refuse(self) -> None:
+        """Raises BadInput for all that would fail later."""
+        suite = self.suite
+        if not self.domain.tasks(suite.split):
+            raise BadInput(
+                f"domain {self.domain.name} has no {suite.split} tasks",
+                fix="recreate tasks list shows them",
+                code="no-tasks",
+            )
+        if any(arm.made for arm in suite.arms) and not self.domain.tasks("train"):
+            raise BadInput(
+                f"domain {self.domain.name} has no train tasks to learn from",
+                fix=f"recreate tasks list {self.domain.name} shows what there is",
+                code="no-tasks",
+            )
+        if faults := check(self.seed, self.rung):
+            raise BadInput(
+                f"{self.seed.name}/{faults[0].file}:{faults[0].line}: {faults[0].message}",
+                fix="recreate scaffold check shows all faults of a scaffold",
+                code="bad-scaffold",
+            )
+        settings = sdk.fitted(suite.settings, self.domain)
+        model, price, other, other_price, _ = open_models(settings)
+        model.close()
+        other.close()
+        for arm in suite.arms:
+            if arm.run:
+                self.before[arm.name] = self._made_before(arm, model.name)
+            if arm.build:
+                self._refuse_build(arm, settings, default_optimizer(other), price, other_price)
+            if arm.recipe:
+                for module in NEEDED:
+                    need(module)
+
+    def _refuse_build(self, arm: Arm, settings: Settings, optimizer: str, price: Price, other_price: Price) -> None:
+        budget = self.suite.budget
+        part = budget.share(arm.build_share) if arm.recipe else budget
+        told = f"; the build of arms.{arm.name} has {arm.build_share:.0%} of --budget" if arm.recipe else ""
+        if 0 in part.caps.values():
+            raise BadInput(
+                f"a budget of {budget} cannot be shared", fix=f"give a larger one{told}", code="budget-too-small"
+            )
+        changed = {"optimizer": settings.optimizer or optimizer, "budget": part.texts()}
+        try:
+            refuse_if_too_small(settings.model_copy(update=changed), self.seed, price, other_price)
+        except BadInput as e:
+            raise BadInput(f"arms.{arm.name}: {e.message}", fix=e.fix + told, code=e.code) from None
+
+    def _seed(self) -> Scaffold:
+        """The agent that all arms begin with: as it was when the table was begun."""
+        place = self.folder / "arms" / suites.SEED
+        for folder in sorted(place.glob("*/agent.toml")):
+            return scaffolds.load(folder.parent)
+        named = self.suite.settings.scaffold
+        if named == sdk.CREATE:
+            raise BadInput(
+                "the seed of a table is there before it: nothing is written for it",
+                fix="--scaffold NAME_OR_FOLDER",
+                code="no-scaffold",
+            )
+        if named:
+            return sdk.find_scaffold(named, self.where)
+        return sdk.default_seed(self.domain.name, self.where, self.suite.settings.model)
+
+    def _made_before(self, arm: Arm, model: str) -> Made:
+        """Raises BadInput for runs that are of something else, or have not come to anything. model: the base's name."""
+        scaffold, checkpoint, stages = self.seed, None, list[Stage]()
+        folders = [find_run(text, self.where) for text in arm.run]
+        built = [f for f in folders if (f / "seed").is_dir()]
+        tuned = [f for f in folders if f not in built]
+        if len(built) > 1 or len(tuned) > 1:
+            raise BadInput(
+                f"arms.{arm.name}: several runs of one kind", fix="one of build, one of tune", code="bad-suite"
+            )
+        for folder in folders:
+            start = next(Run(folder).records("start"), {})
+            for what, there, here in (
+                ("domain", start.get("domain", ""), self.domain.name),
+                ("model", _resolved(start.get("model", "")), _resolved(model)),
+            ):
+                if there != here:
+                    raise _another(arm, folder, what, there)
+        for folder in built:
+            seed = Run(folder).seed()
+            if seed is None or seed.digest != self.seed.digest:
+                raise _another(arm, folder, "seed", seed.digest if seed else "none")
+            scaffold, stage = _built(folder)
+            if stage.status == "unfinished":
+                raise BadInput(
+                    f"the build {short(folder)} has not ended",
+                    fix=f"recreate resume {short(folder)}",
+                    code="not-ended",
+                )
+            stages.append(stage)
+        for folder in tuned:
+            stage = _tuned(folder)
+            if stage.scaffold != scaffold.digest:
+                raise _another(arm, folder, "scaffold", stage.scaffold)
+            stages.append(stage)
+            checkpoint = stage.checkpoint
+        return Made(arm, scaffold, checkpoint, tuple(stages))
+
+    # making
+
+    def make(self, arm: Arm) -> Made:
+        """The arm as its budget makes it; what ended is read back."""
+        if arm.name in self.before:
+            return self.before[arm.name]
+        place = self.folder / "arms" / arm.name
+        if not arm.made:
+            if not any(place.glob("*/agent.toml")):
+                scaffolds.save(self.seed, place / self.seed.name)
+            return Made(arm, self.seed)
+        self._hold_out(place)
+        budget, scaffold, checkpoint = self.suite.budget, self.seed, None
+        stages: list[Stage] = []
+        if arm.build:
+            part = budget.share(arm.build_share) if arm.recipe else budget
+            scaffold, stage = self._build(place, part)
+            stages.append(stage)
+            budget = budget.less(stage.spent)
+        if arm.recipe:
+            stage = self._tune(place, arm, scaffold, budget)
+            stages.append(stage)
+            checkpoint = stage.checkpoint
+        return Made(arm, scaffold, checkpoint, tuple(stages))
+
+    def _build(self, place: Path, budget: Budget) -> tuple[Scaffold, Stage]:
+        folder = place / "build"
+        # what was tuned on it would be another agent's, were it built further
+        if not (_ended(folder, budget) or (place / "tune" / "settings.toml").exists()):
+            settings = self._settings(budget)
+            with self._open(settings, place, folder) as shop:
+                shop.say("note", {"text": f"building {place.name} under {budget}"})
+                built = sdk.improve(shop, place, self.seed)
+            sdk.deliver(place, folder, self.domain.name, built)
+        return _built(folder)
+
+    def _tune(self, place: Path, arm: Arm, scaffold: Scaffold, budget: Budget) -> Stage:
+        if 0 in budget.caps.values():
+            return Stage("tune", None, "budget", "nothing was left to tune with", NOTHING, scaffold.digest)
+        folder = place / "tune"
+        if not _ended(folder, budget):
+            from recreate.rl.tune import Plan, tune
+
+            plan = Plan(arm.steps, self.suite.settings.seed, arm.micro_batch, rollouts=arm.rollouts)
+            with self._open(self._alone(budget), place, folder) as shop:
+                shop.say("note", {"text": f"tuning {place.name} under {budget}"})
+                tune(shop, scaffold, recipe.load(arm.recipe), plan)
+        return _tuned(folder, arm.steps)
+
+    def _open(self, settings: Settings, workspace: Path, folder: Path) -> AbstractContextManager[Workshop]:
+        again = (folder / "settings.toml").exists()
+        parts = Parts(domain=self.domain, rung=self.rung)
+        return self.opened(settings, workspace, folder, resume=again, parts=parts, go_on=self.go_on)
+
+    def _settings(self, budget: Budget | None) -> Settings:
+        texts = budget.texts() if budget else ()
+        return self.suite.settings.model_copy(update={"budget": texts, "out": "", "scaffold": ""})
+
+    def _alone(self, budget: Budget | None) -> Settings:
+        """Where nobody proposes: no other model is opened, least of all a server started."""
+        settings = self._settings(budget)
+        models = settings.models.model_dump(exclude={"optimizer", "optimizer_price"})
+        return settings.model_copy(update={"models": Models(**models), "optimizer": "reflect"})
+
+    def _hold_out(self, place: Path) -> None:
+        """What the workspace holds out, the arm's memory holds out too."""
+        known, own = self.where / "memory" / "held_out.jsonl", place / "memory" / "held_out.jsonl"
+        if known.is_file() and not own.exists():
+            own.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(known, own)
+
+    # measuring
+
+    def measured(self, made: Sequence[Made]) -> Table:
+        suite, rows = self.suite, list[dict[str, Any]]()
+        with self._open(self._alone(None), self.where, self.folder) as shop:
+            for each in made:
+                shop.say("note", {"text": f"measuring {each.arm.name}"})
+                with _answering(shop, each.checkpoint):
+                    cell = measure(shop, each.scaffold, suite.split, suite.tasks)
+                spent = {"attempts": len(cell["scores"]), "tokens": cell["tokens"], "usd": cell["usd"]}
+                rows.append({**cell, "arm": each.arm.name, "made": each.record(suite.budget), "measured": spent})
+            self._compared(rows, made)
+            for row in rows:
+                shop.journal.add("arm", **{k: v for k, v in row.items() if k != "scores"})
+        text = tell(suite, rows)
+        (self.folder / "report.md").write_text(text, "utf-8")
+        return Table(self.folder, tuple(rows), text)
+
+    def _compared(self, rows: Sequence[dict[str, Any]], made: Sequence[Made]) -> None:
+        """Put `diff` and `beyond` into the rows."""
+        singles = [row for row, m in zip(rows, made, strict=True) if len(m.kinds) == 1 and row["mean"] is not None]
+        best = max(singles, key=lambda row: row["mean"], default=None)
+        for row, m in zip(rows, made, strict=True):
+            row["diff"] = self._difference(rows[0], row) if row is not rows[0] else None
+            if len(m.kinds) == 2 and best is not None:
+                row["beyond"] = {"arm": best["arm"], **self._difference(best, row)}
+
+    def _difference(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+        settings = self.suite.settings
+        verdict = judge(_scores(before), _scores(after), alpha=settings.gate.alpha, seed=settings.seed)
+        return verdict.model_dump(mode="json", exclude={"schema_", "before", "after"})
+
+
+# ------------------------------------------------------------------------------------------------ runs, read back
+
+
+def _ended(folder: Path, budget: Budget) -> bool:
+    """Whether a run has come to an end that this budget does not move."""
+    if not (folder / "settings.toml").is_file():
+        return False
+    run = Run(folder)
+    end = run.end()
+    return end is not None and (end["status"] != "budget" or run.settings.budget == budget.texts())
+
+
+def _built(folder: Path) -> tuple[Scaffold, Stage]:
+    run = Run(folder)
+    built = report.ended(run)
+    kept = sum(r.kept for r in built.revisions)
+    told = f"{kept} of {len(built.revisions)} candidates kept"
+    told += "" if kept else ": it is the seed"
+    scaffold = built.scaffold.model_copy(update={"name": built.seed.name})
+    return scaffold, Stage("build", folder, built.status, told, _spent(run), scaffold.digest)
+
+
+def _tuned(folder: Path, steps: int = 0) -> Stage:
+    run = Run(folder)
+    begun, end = next(run.records("tune"), None), run.end()
+    if begun is None:
+        raise BadInput(
+            f"{short(folder)} is no run of build or tune", fix="recreate show RUN tells what a run is", code="no-run"
+        )
+    found = sorted(p for p in (folder / "checkpoints").glob("step-*") if (p / "state.json").is_file())
+    if not found:
+        raise BadInput(
+            f"{short(folder)} has no checkpoint yet", fix=f"go on with it: --out {short(folder)}", code="no-checkpoint"
+        )
+    step = int(found[-1].name.removeprefix("step-"))
+    return Stage(
+        kind="tune",
+        run=folder,
+        status=str(end["status"]) if end else "unfinished",
+        told=f"{begun['name']}, {step} {f'of {steps} ' if steps else ''}steps" + ("" if step else ": it is the base"),
+        spent=_spent(run),
+        scaffold=begun["scaffold"],
+        checkpoint=found[-1] if step else None,
+    )
+
+
+def _spent(run: Run) -> dict[str, float]:
+    spend = run.spend()
+    tokens = spend.total.tokens_in + spend.total.tokens_out
+    return {
+        "attempts": spend.attempts,
+        "tokens": tokens,
+        "usd": round(spend.total.usd, 6),
+        "minutes": round(spend.minutes, 4),
+    }
+
+
+def _resolved(model: str) -> str:
+    """A model's name with its folder in full."""
+    kind, _, named = model.partition(":")
+    path = Path(named).expanduser()
+    return f"{kind}:{path.resolve()}" if kind == "transformers" and path.is_dir() else model
+
+
+def _another(arm: Arm, folder: Path, what: str, there: str) -> BadInput:
+    return BadInput(
+        f"arms.{arm.name}: {short(folder)} is of another {what} ({there})",
+        fix="a table compares arms of one domain, seed and model; of a built agent that was tuned, name both runs",
+        code="another-run",
+    )
+
+
+class _answering:
+    """The workshop's model is the checkpoint's meanwhile; its name tells base and weights, not where they lie."""
+
+    def __init__(self, shop: Workshop, checkpoint: Path | None) -> None:
+        self.shop, self.base, self.checkpoint = shop, shop.model, checkpoint
+
+    def __enter__(self) -> None:
+        if self.checkpoint is None:
+            return
+        model = Transformers(self.checkpoint, threads=self.shop.settings.models.threads)
+        model.name = f"{self.base.name}@{weights_digest(self.checkpoint)}"
+        self.shop.model = model
+
+    def __exit__(self, *_: object) -> None:
+        if self.shop.model is not self.base:
+            self.shop.model.close()
+            self.shop.model = self.base
+
+
+def weights_digest(checkpoint: Path) -> str:
+    """Of the weights' files: an attempt is reused only where they are the same."""
+    whole = hashlib.sha256()
+    for file in sorted([*checkpoint.glob("adapter_model.safetensors"), *checkpoint.glob("model*.safetensors")]):
+        with file.open("rb") as opened:
+            whole.update(hashlib.file_digest(opened, "sha256").digest())
+    return whole.hexdigest()[:12]
+
+
+def _scores(row: Mapping[str, Any]) -> dict[tuple[str, int], float | None]:
+    return {(s["task"], s["repeat"]): s["score"] for s in row["scores"]}
+
+
+# ------------------------------------------------------------------------------------------------ for people
+
+
+def tell(suite: Suite, rows: Sequence[Mapping[str, Any]]) -> str:
+    """report.md: the table, what came of each arm, and what the numbers are."""
+    first = rows[0]
+    settings = suite.settings
+    lines = [
+        f"# Arms on {first['domain']}",
+        "",
+        f"{first['n']} {suite.split} tasks x {suite.settings.repeats}, model {first['model']}, seed agent "
+        f"{first['scaffold']} ({first['digest']}). Budget of making each arm: {suite.budget}. Measuring is not in it.",
+        "",
+        "| arm | score | difference to the seed | making it took | measuring it took |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows:
+        made = row["made"]
+        took = _amount(made["spent"]) if any(made["spent"].values()) else "nothing"
+        took += "; stopped by the budget" if made["stopped"] else ""
+        took += f"; **over the budget: {', '.join(made['over'])}**" if made["over"] else ""
+        score = (
+            f"{row['mean']:.3f} [{row['lo']:.3f}, {row['hi']:.3f}]"
+            if row["mean"] is not None
+            else "every attempt was set aside"
+        )
+        score += f", {row['set_aside']} set aside" if row["set_aside"] and row["mean"] is not None else ""
+        cells = [row["arm"], score, _difference(row["diff"]), took, _amount(row["measured"])]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines.append("")
+    for row in rows:
+        for kind in ("build", "tune"):
+            if stage := row["made"].get(kind):
+                at = f" (`{short(Path(stage['run']))}`)" if stage["run"] else ""
+                earlier = ", made before" if row["made"]["before"] else ""
+                lines.append(f"- {row['arm']}, {kind}{earlier}: {stage['status']}, {stage['told']}{at}.")
+    for row in rows:
+        if beyond := row.get("beyond"):
+            lines.append(
+                f"- {row['arm']} beside {beyond['arm']}, the better of the arms that are only built or only tuned: "
+                f"{_difference(beyond)}. Which one is better was seen on the same attempts, which favours that one."
+            )
+    for row in rows:
+        if row["diff"] and row["diff"]["reason"]:
+            lines.append(f"- {row['arm']}: {row['diff']['reason']}.")
+    level = f"{1 - settings.gate.alpha:.0%}".replace("%", " %")
+    lines += [
+        "",
+        f"Scores have 90 % intervals over tasks; differences are paired over tasks and repeats, with {level} "
+        "intervals of the gate. No correction is made for the number of arms.",
+    ]
+    if suite.split == "validation":
+        lines.append(
+            "Validation tasks also decided what the builds kept, so the built arms are flattered: `--split test`."
+        )
+    if suite.split == "train":
+        lines.append("These are the tasks that all arms were made on.")
+    lines.append(f"Openings of this domain's test split in this workspace: {rows[-1]['test_openings']}.")
+    return "\n".join(lines) + "\n"
+
+
+def _amount(spent: Mapping[str, float]) -> str:
+    minutes = f", {spent['minutes']:.1f} min" if "minutes" in spent else ""
+    return f"{spent['attempts']:.0f} attempts, {spent['tokens']:,.0f} tokens, ${spent['usd']:.3f}{minutes}"
+
+
+def _difference(diff: Mapping[str, Any] | None) -> str:
+    if diff is None:
+        return ""
+    if diff["diff"] is None:
+        return f"{diff['verdict']}: {diff['reason']}"
+    return f"{diff['diff']:+.3f} [{diff['lo']:+.3f}, {diff['hi']:+.3f}] {diff['verdict']}"
