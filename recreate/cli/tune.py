@@ -14,7 +14,7 @@ from recreate.errors import BadInput, Fault
 from recreate.paths import short as here
 from recreate.settings import Settings
 
-FLAGS = ("domain", "model", "scaffold", "seed", "jobs", "out", "sandbox", "budget", "from_experience")
+FLAGS = ("domain", "model", "scaffold", "seed", "jobs", "out", "sandbox", "budget", "from_experience", "vllm_python")
 
 
 def add(app: typer.Typer) -> None:
@@ -88,10 +88,23 @@ def tune(
     show(f"checkpoint: {here(done.checkpoint)}   report: {here(done.run / 'report.md')}")
 
 
+@with_settings("vllm_python", "jobs", "models.threads")
 def serve(
-    checkpoint: Annotated[str, typer.Argument(help="A run of tune, one of its checkpoints, or a model's folder.")],
+    settings: Settings,
+    where: Path,
+    checkpoint: Annotated[
+        str, typer.Argument(help="A run of tune, one of its checkpoints, a model's folder, FILE.gguf or local:NAME.")
+    ],
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="On 127.0.0.1; 0: a free one.")] = 0,
-    engine: Annotated[str, typer.Option("--engine", help="vllm, transformers; auto: vLLM where installed.")] = "auto",
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine", help="vllm, transformers, xllamacpp; auto: vLLM where it is installed, xllamacpp for .gguf."
+        ),
+    ] = "auto",
+    context: Annotated[
+        int, typer.Option("--context", min=0, help="Tokens of a prompt and its reply together; 0: the model's.")
+    ] = 0,
     as_json: Json = False,
 ) -> None:
     """Serve a checkpoint with an OpenAI-style server, until Ctrl-C.
@@ -101,22 +114,32 @@ def serve(
     import signal
     import threading
 
-    from recreate.models.serve import Server, plan
+    from recreate.models.launch import ENGINES, Wish, plan
+    from recreate.models.serve import Server
 
-    if engine not in ("auto", "vllm", "transformers"):
-        raise BadInput(f"no engine is called {engine!r}", fix="--engine vllm, transformers or auto", code="usage")
+    if engine not in ENGINES:
+        raise BadInput(f"no engine is called {engine!r}", fix=f"--engine {', '.join(ENGINES)}", code="usage")
+    wish = Wish(
+        port=port,
+        engine=engine,  # type: ignore[arg-type]
+        vllm_python=settings.vllm_python,
+        context=context,
+        threads=settings.models.threads,
+        parallel=settings.jobs,
+    )
+    launch = plan(checkpoint, wish, say)
     ended = threading.Event()
     old = {s: signal.signal(s, lambda *_: ended.set()) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with Server(plan(checkpoint, port=port, engine=engine)) as server:  # type: ignore[arg-type]
-            say(f"starting {server.launch.engine} on port {server.launch.port}; Ctrl-C stops it")
+        with Server(launch) as server:
+            say(f"starting {launch.engine} on port {launch.port}; Ctrl-C stops it")
             server.wait(stop=ended)
             if not ended.is_set():
-                told = {"url": server.url, "model": server.launch.name, "pid": server.pid}
+                told = {"url": server.url, "model": launch.name, "pid": server.pid}
                 if as_json:
                     emit(told)
                 else:
-                    show(f"--model openai:{server.url}#{server.launch.name} --price 0,0   (pid {server.pid})")
+                    show(f"--model openai:{server.url}#{launch.name} --price 0,0   (pid {server.pid})")
             while not ended.wait(1.0):
                 if not server.alive():
                     raise Fault(f"the server ended{server.last_words()}", fix="start it again", code="server-died")

@@ -69,13 +69,13 @@ class Local:
         self._entry: catalog.Entry | None = None
         if "/" in text or text.endswith(".gguf"):
             self._file = Path(text).expanduser().resolve()
-            _check_gguf(self._file)
+            check_gguf(self._file)
             default = 8192
         else:
             self._entry = catalog.entry(text)
             self._file = self._entry.path
             default = self._entry.context
-        self.threads = max(1, threads or _cores())
+        self.threads = max(1, threads or cores())
         self.parallel = max(1, parallel or min(jobs, MOST_SLOTS))
         self.context = context or default
         self._lock = threading.Lock()
@@ -278,7 +278,8 @@ def _stop_all() -> None:
         server.stop()
 
 
-def _cores() -> int:
+def cores() -> int:
+    """How many this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -286,14 +287,12 @@ def _environment() -> dict[str, str]:
     """Ours without keys, and with the place this package is imported from."""
     env = {k: v for k, v in os.environ.items() if not _SECRET.search(k)}
     here = str(Path(__file__).resolve().parents[2])
-    # Waiting threads spin for ever by default: fast alone, but on shared cores two threads then make 1 token a
-    # second instead of 20. A short spin, then sleep, is as fast alone and bears neighbours.
-    env.setdefault("GOMP_SPINCOUNT", "2000")
     env["PYTHONPATH"] = os.pathsep.join(p for p in (here, env.get("PYTHONPATH", "")) if p)
     return env
 
 
-def _check_gguf(file: Path) -> None:
+def check_gguf(file: Path) -> None:
+    """Raises BadInput for what is no .gguf file (`unknown-model`, `bad-model-file`)."""
     try:
         with file.open("rb") as f:
             magic = f.read(4)
