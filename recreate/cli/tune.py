@@ -44,11 +44,16 @@ def tune(
 
     Example: recreate tune --recipe gapo --domain swe --scaffold seed --model ./SmolLM2-135M --steps 50
     """
+    from recreate.models.launch import vllm_python
     from recreate.plug import need
     from recreate.rl import recipe
     from recreate.sdk import default_seed, find_scaffold
     from recreate.workshop import open_domain, run_folder
 
+    if rollouts not in ("here", "vllm", "transformers"):
+        raise BadInput(f"rollouts are made here, by vllm or by transformers, not by {rollouts!r}", code="usage")
+    if rollouts == "vllm":
+        vllm_python(settings.vllm_python)
     read = recipe.load(how)
     for module in ("torch", "trl", "peft", "datasets", "safetensors"):
         need(module)
@@ -66,8 +71,6 @@ def tune(
 
     from recreate.rl.tune import Plan, tune
 
-    if rollouts not in ("here", "vllm", "transformers"):
-        raise BadInput(f"rollouts are made here, by vllm or by transformers, not by {rollouts!r}", code="usage")
     plan = Plan(steps, settings.seed, micro, max_kl, min_entropy, save_every, rollouts)  # type: ignore[arg-type]
     with opened(settings, where, folder, resume=(folder / "settings.toml").exists()) as shop:
         done = tune(shop, scaffold, read, plan)

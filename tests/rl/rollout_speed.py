@@ -1,9 +1,10 @@
-"""Tokens a second of `--rollouts here` beside those of a server: the same recipe, tasks, seed and jobs, in turns.
+"""Tokens a second of `--rollouts here` beside those of a server: one process, the same model, adapter and prompts.
 
     python -m tests.rl.rollout_speed MODEL --jobs 4 --vllm-python /path/to/its/environment
 
-Each round trains a few steps with either; a step counts the tokens that its attempts drew, by the seconds from the
-first attempt's start to the last one's grade. A server's start is not in them, and is told apart.
+Both draw at temperature 1, without a stop, `--replies` answers of `--tokens` tokens at most, asked for by `--jobs`
+threads; they take turns, so that what else the machine does meets both. A round is timed from the first request to the
+last answer; the server's start is told apart. `gap` is the mean difference of the server's log-probs to the module's.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
-from tests.rl import tiny
+from recreate.models.transformers import Transformers
+from recreate.rl.served import Served
+from recreate.types import Call, Reply
 
 
 def main() -> None:
@@ -27,61 +31,88 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--with", dest="server", default="vllm", help="vllm or transformers")
     parser.add_argument("--jobs", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--replies", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=64, help="of one reply, at most")
-    parser.add_argument("--vllm-python", default=os.environ.get("RECREATE_VLLM_PYTHON", ""))
+    parser.add_argument("--vllm-python", default="")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    steps: dict[str, list[dict[str, Any]]] = {"here": [], args.server: []}
-    loads = []
+
+    base = Transformers(args.model)
+    base.context = min(base.load() and base.context, 1024)
+    base.override = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_tokens": args.tokens}
+    module = _adapted(base)
     with tempfile.TemporaryDirectory() as place:
-        where = Path(place)
-        (where / "recreate.toml").write_text("")
-        tiny.agent(where / "agent", steps=1)
-        train = {"prompts": 3, "group_size": 8, "max_response": args.tokens, "learning_rate": 1e-5, "mini_batches": 1}
-        tiny.small("grpo", where, **train)
-        for n in range(args.rounds):
-            for who in steps if n % 2 == 0 else reversed(steps):
-                run = f"{who}-{n}"
-                begun = time.monotonic()
-                _tune(args, where, who, run)
-                lines = [json.loads(line) for line in (where / run / "journal.jsonl").read_text().splitlines()]
-                updates = [line for line in lines if line["kind"] == "update"]
-                steps[who] += updates
+        served = Served(base, Path(place) / "adapter", args.server, vllm_python=args.vllm_python)
+        try:
+            begun = time.monotonic()
+            served.update(module)
+            start = time.monotonic() - begun
+            who: dict[str, Callable[..., Reply]] = {"here": base.reply, args.server: served.reply}
+            speeds: dict[str, list[float]] = {name: [] for name in who}
+            gaps, loads = [], []
+            for n in range(-1, args.rounds):  # the first round warms up
+                for name, ask in who.items() if n % 2 else reversed(who.items()):
+                    made, seconds = _round(ask, args, n)
+                    if n >= 0:
+                        speeds[name].append(sum(r.tokens_out for r in made) / seconds)
+                    if name != "here" and n == args.rounds - 1:
+                        gaps = [abs(a - b) for r in made for a, b in zip(r.logprobs or (), _own(base, r), strict=True)]
                 loads.append(round(os.getloadavg()[0], 1))
-                print(f"{run}: {time.monotonic() - begun:.0f} s, load {loads[-1]}", file=sys.stderr, flush=True)
-    found = {who: _told(updates) for who, updates in steps.items()}
-    ratio = found[args.server]["tokens_per_second"] / found["here"]["tokens_per_second"]
-    told = {"jobs": args.jobs, "cores": len(os.sched_getaffinity(0)), "load": loads, "ratio": ratio, **found}
+                print(f"round {n}: load {loads[-1]}", file=sys.stderr, flush=True)
+        finally:
+            served.close()
+    told: dict[str, Any] = {
+        name: {"median": median(s), "lowest": min(s), "highest": max(s)} for name, s in speeds.items()
+    }
+    ratios = [b / a for a, b in zip(speeds["here"], speeds[args.server], strict=True)]
+    told |= {"ratio": median(ratios), "lo": min(ratios), "hi": max(ratios), "gap": fmean(gaps), "start": start}
+    told |= {"jobs": args.jobs, "replies": args.replies, "rounds": args.rounds, "load": loads}
+    told["cores"] = len(os.sched_getaffinity(0))
     if args.json:
         print(json.dumps(told))
         return
-    for who, row in found.items():
-        print(f"{who:12}", "  ".join(f"{key} {value:.4g}" for key, value in row.items()))
-    print(f"{args.server} / here: {ratio:.2f} with {args.jobs} jobs on {told['cores']} cores, load {loads}")
+    for name in speeds:
+        print(f"{name:12} tokens/s", "  ".join(f"{key} {value:.1f}" for key, value in told[name].items()))
+    print(
+        f"{args.server} / here: {told['ratio']:.2f} [{told['lo']:.2f}, {told['hi']:.2f}] over {args.rounds} rounds of "
+        f"{args.replies} replies, {args.jobs} jobs, {told['cores']} cores, load {loads}; gap {told['gap']:.2g} nats; "
+        f"the server started in {start:.0f} s"
+    )
 
 
-def _tune(args: argparse.Namespace, where: Path, who: str, run: str) -> None:
-    command = [sys.executable, "-m", "recreate", "tune", "--recipe", "./grpo-small.toml", "--domain"]
-    command += ["tests.rl.tiny:Letters", "--scaffold", "./agent", "--model", str(args.model.resolve()), "--out", run]
-    command += ["--steps", str(args.steps), "--jobs", str(args.jobs), "--rollouts", who, "--json"]
-    if args.vllm_python and who == "vllm":
-        command += ["--vllm-python", args.vllm_python]
-    root = str(Path(__file__).resolve().parents[2])
-    subprocess.run(command, cwd=where, env={**os.environ, "PYTHONPATH": root}, check=True, stdout=subprocess.DEVNULL)
+def _round(ask: Callable[..., Reply], args: argparse.Namespace, n: int) -> tuple[list[Reply], float]:
+    def one(k: int) -> Reply:
+        said = [{"role": "user", "content": f"Write a story about the number {k}."}]
+        return ask(said, Call(run="speed", attempt=str(k), step=n), seed=1000 * n + k)
+
+    begun = time.monotonic()
+    with ThreadPoolExecutor(args.jobs) as pool:
+        made = list(pool.map(one, range(args.replies)))
+    return made, time.monotonic() - begun
 
 
-def _told(updates: list[dict[str, Any]]) -> dict[str, float]:
-    speeds = sorted(u["tokens"] / u["rollout_seconds"] for u in updates)
-    return {
-        "tokens_per_second": median(speeds),
-        "lowest": speeds[0],
-        "highest": speeds[-1],
-        "steps": len(speeds),
-        "tokens": sum(u["tokens"] for u in updates),
-        "sampler_gap": max(u["sampler_gap"] for u in updates),
-    }
+def _adapted(base: Transformers) -> Any:
+    """The model with an adapter of rank 8 that changes it a little, as after some updates."""
+    import peft
+    import torch
+
+    torch.manual_seed(0)
+    config = peft.LoraConfig(r=8, lora_alpha=1, target_modules="all-linear", init_lora_weights=False)
+    module = peft.get_peft_model(base.load()[0], config).eval()
+    base.take(module)
+    return module
+
+
+def _own(base: Transformers, reply: Reply) -> list[float]:
+    """The log-probs that the module itself gives to a reply's tokens."""
+    import torch
+
+    module, _ = base.load()
+    prompt, drawn = list(reply.prompt_ids or ()), list(reply.token_ids or ())
+    with torch.no_grad():
+        logp = module(torch.tensor([prompt + drawn])).logits[0].float().log_softmax(-1)
+    return [float(logp[len(prompt) + k - 1, t]) for k, t in enumerate(drawn)]
 
 
 if __name__ == "__main__":

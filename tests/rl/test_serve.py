@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from recreate.cli import run as cli
 from recreate.errors import BadInput, Transient
 from recreate.models.launch import Wish, plan
 from recreate.models.openai import OpenAI
@@ -125,6 +126,13 @@ def test_a_model_with_a_server_of_its_own_starts_it_again_when_it_died(
         model.close()
     assert not first.alive()
     assert not second.alive()
+
+
+def test_tune_says_at_once_that_there_is_no_vllm(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli(["tune", "--model", "./model", "--rollouts", "vllm", "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "missing"
+    assert "--vllm-python" in error["fix"]
 
 
 def _lives(pid: int) -> bool:
