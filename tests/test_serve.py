@@ -110,7 +110,8 @@ def test_a_killed_keeper_takes_the_server_along(family: tuple[Server, list[int]]
 
 def test_the_reason_is_found_among_a_servers_last_words() -> None:
     words = (
-        "INFO hello\\n" * 50 + "EngineCore ValueError: no room for the cache\\nRuntimeError: see root cause above\\n"
+        "INFO hello\\n" * 50
+        + "EngineCore ValueError: no room for the cache\\nRuntimeError: see root cause above\\nWARNING OSError: none\\n"
     )
     port = _port()
     with Server(Launch("x", (sys.executable, "-c", f"print('{words}'); raise SystemExit(3)"), port, "m")) as server:
@@ -119,6 +120,7 @@ def test_the_reason_is_found_among_a_servers_last_words() -> None:
         assert "ended with status 3" in e.value.message
         assert "ValueError: no room for the cache" in e.value.message
         assert "root cause" not in e.value.message
+        assert "WARNING" not in e.value.message
 
 
 def test_what_cannot_be_served_is_said_before_anything_starts(gguf: Path, tmp_path: Path) -> None:

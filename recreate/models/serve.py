@@ -28,11 +28,11 @@ from recreate.models import keeper
 from recreate.models.launch import HOST, Launch, adapter_config
 
 START_SECONDS = 900.0
-"""How long a server may take to answer: vLLM compiles kernels for a new model."""
+"""How long a server that does not answer yet may write nothing: vLLM compiles kernels for a new model."""
 
 _SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)S?$", re.IGNORECASE)
 _CAUSE = re.compile(r"\b\w*(Error|Exception)\b: .|\b(error|failed)\b.*: .|: error: .", re.IGNORECASE)
-_CONSEQUENCE = re.compile(r"root cause|Engine core init|child process|resource_tracker", re.IGNORECASE)
+_NO_CAUSE = re.compile(r"root cause|Engine core init|child process|resource_tracker|\b(WARNING|INFO)\b|Warning: ")
 
 
 class Server:
@@ -60,8 +60,8 @@ class Server:
         self.stop()
 
     def wait(self, seconds: float = START_SECONDS, stop: threading.Event | None = None) -> None:
-        """Return once it answers, or `stop` is set. Raises Fault when it ends before, or takes too long."""
-        end = time.monotonic() + seconds
+        """Return once it answers, or `stop` is set. Raises Fault when it ends, or writes nothing for `seconds`."""
+        written, end = 0, time.monotonic() + seconds
         while not (stop and stop.is_set()) and not self.healthy():
             if not self.alive():
                 raise Fault(
@@ -69,9 +69,12 @@ class Server:
                     fix="is it a model that this engine reads, and is there memory for it?",
                     code="server-died",
                 )
+            if (now := os.fstat(self._log.fileno()).st_size) > written:
+                written, end = now, time.monotonic() + seconds
             if time.monotonic() > end:
                 raise Fault(
-                    f"the {self.launch.engine} server did not answer within {seconds:g} s{self.last_words()}",
+                    f"the {self.launch.engine} server does not answer, and wrote nothing for {seconds:g} s"
+                    f"{self.last_words()}",
                     fix="is the machine busy, or its memory full?",
                     code="server-slow",
                 )
@@ -139,7 +142,7 @@ class Server:
         except (OSError, ValueError):
             return ""
         lines = [line for line in lines if line]
-        causes = [line for line in lines if _CAUSE.search(line) and not _CONSEQUENCE.search(line)]
+        causes = [line for line in lines if _CAUSE.search(line) and not _NO_CAUSE.search(line)]
         told = list(dict.fromkeys(line[-300:] for line in (causes or lines)[-3:]))
         return "; its last words: " + " | ".join(told) if told else ""
 

@@ -139,7 +139,7 @@ def test_tune_rolls_out_by_vllm_and_goes_on_when_it_was_killed(
         if left[0] == 0:
             members = _group(self.pid)
             tree.extend(members)
-            os.kill(members[-1], signal.SIGKILL)  # the engine: what runs out of memory, if anything does
+            os.kill(members[-1], signal.SIGKILL)  # a worker: what runs out of memory, if anything does
         return reply(self, *args, **params)
 
     monkeypatch.setattr(Served, "reply", dying)
