@@ -130,8 +130,8 @@ def vllm_python(named: str = "") -> str:
         if find_spec("vllm") is None:
             raise BadInput(
                 "vLLM is not installed in this environment",
-                fix="give it one of its own, since tune wants another transformers (uv venv vllm; uv pip install "
-                f"--python vllm vllm), and name that: {VLLM_PYTHON}; or, slowly, take transformers",
+                fix="pip install vllm, in an environment of its own since tune wants another transformers (uv venv "
+                f"vllm; uv pip install --python vllm vllm), and name that: {VLLM_PYTHON}; or take transformers",
                 code="missing",
             )
         return sys.executable
@@ -196,7 +196,7 @@ def _transformers(folder: Path, adapter: Mapping[str, Any], base: str, port: int
 
 def _xllamacpp(named: str, port: int, wish: Wish, say: Callable[[str], None] | None) -> Launch:
     from recreate.models import catalog
-    from recreate.models.local import MOST_SLOTS, check_gguf, cores
+    from recreate.models.local import MOST_SLOTS, SPIN, check_gguf, cores
 
     if find_spec("xllamacpp") is None and (absent := missing("xllamacpp")):
         raise absent
@@ -209,13 +209,14 @@ def _xllamacpp(named: str, port: int, wish: Wish, say: Callable[[str], None] | N
     given = ["-m", "recreate.models.llama_server", "--model", str(file), "--alias", file.stem, "--port", str(port)]
     given += ["--threads", str(wish.threads or cores()), "--parallel", str(wish.parallel or MOST_SLOTS)]
     given += ["--context", str(wish.context or context)]
-    return Launch("xllamacpp", (sys.executable, *given), port, file.stem, _own())
+    return Launch("xllamacpp", (sys.executable, *given), port, file.stem, {**SPIN, **_own(*SPIN)})
 
 
-def _own() -> dict[str, str]:
-    """For a child that runs a module of ours: where this package is imported from."""
+def _own(*kept: str) -> dict[str, str]:
+    """For a child that runs a module of ours: where this package is imported from. kept: variables as they are here."""
     here = str(Path(__file__).resolve().parents[2])
-    return {"PYTHONPATH": os.pathsep.join(p for p in (here, os.environ.get("PYTHONPATH", "")) if p)}
+    path = os.pathsep.join(p for p in (here, os.environ.get("PYTHONPATH", "")) if p)
+    return {"PYTHONPATH": path, **{name: os.environ[name] for name in kept if name in os.environ}}
 
 
 def _elsewhere(python: Path) -> dict[str, str]:

@@ -35,9 +35,6 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     parent = os.getppid()
     _die_with(parent)
-    # Waiting threads spin for ever by default: fast alone, but on shared cores two threads then make 1 token a
-    # second instead of 20. A short spin, then sleep, is as fast alone and bears neighbours. OpenMP reads it once.
-    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
     import xllamacpp
 
