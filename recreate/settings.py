@@ -89,6 +89,7 @@ class Settings(Part):
     jobs: int = Field(default=2, ge=1, le=256)
     seed: int = 0
     out: str = ""
+    vllm_python: str = ""
     models: Models = Models()
     study: StudySettings = StudySettings()
     gate: Gate = Gate()

@@ -53,7 +53,7 @@ STANDARD: Mapping[str, tuple[bool, bool]] = {
 }
 """The arms that flags can ask for: whether each is built, and whether it is tuned."""
 
-_FREE = ("out", "jobs", "budget")
+_FREE = ("out", "jobs", "budget", "vllm_python")
 """Settings that may change when a table is gone on with."""
 _OF_TUNE = ("steps", "micro_batch", "rollouts")
 

@@ -122,7 +122,7 @@ class Workshop:
 
 def run_id(settings: Settings) -> str:
     """Derived from what was asked for, not from the clock: the same settings give the same run id."""
-    return digest(settings.model_dump(exclude={"out", "jobs", "budget", "review"}), 12)
+    return digest(settings.model_dump(exclude={"out", "jobs", "budget", "review", "vllm_python"}), 12)
 
 
 def run_folder(workspace: Path, settings: Settings) -> Path:
@@ -142,6 +142,7 @@ def open_models(settings: Settings, parts: Parts | None = None) -> tuple[Model, 
     parts = parts or Parts()
     spec, told = (settings.model, "") if settings.model else default_model()
     options: dict[str, Any] = {"jobs": settings.jobs, "threads": settings.models.threads}
+    options["vllm_python"] = settings.vllm_python
     given = parse_price(settings.price) if settings.price else None
     model = open_model(spec, price=given, **options) if parts.model is None else fit("model", parts.model)
     price = given or known_price(model)

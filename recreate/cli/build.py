@@ -26,10 +26,11 @@ BUILD = (
     "study.steps", "study.tokens", "study.usd", "study.rehearsals", "study.tools", "budget", "rounds", "train",
     "validation", "repeats", "jobs", "seed", "out", "scaffold", "sandbox", "price", "batch",
     "models.optimizer_price", "models.threads", "models.timeout", "models.retries", "gate.alpha", "memory.policy",
-    "memory.embedder", "memory.recall",
+    "memory.embedder", "memory.recall", "vllm_python",
 )  # fmt: skip
 RUN = (
     "domain", "model", "budget", "jobs", "out", "sandbox", "price", "models.threads", "models.timeout", "memory.policy",
+    "vllm_python",
 )  # fmt: skip
 
 

@@ -41,6 +41,7 @@ HELP = {
     "jobs": "Attempts at once.",
     "seed": "Chooses and orders the tasks.",
     "out": "The run folder; default: runs/DOMAIN-DATE.",
+    "vllm_python": "The environment that vLLM is in, its folder or its Python; default: this one.",
     "models.optimizer": "The optimizer's model; default: the agent's.",
     "models.optimizer_price": "IN,OUT of the optimizer's model.",
     "models.threads": "Threads of a local model's server; 0: all cores.",

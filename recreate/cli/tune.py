@@ -14,7 +14,7 @@ from recreate.errors import BadInput, Fault, OutOfBudget
 from recreate.paths import short as here
 from recreate.settings import Settings
 
-FLAGS = ("domain", "model", "scaffold", "seed", "jobs", "out", "sandbox", "budget", "from_experience")
+FLAGS = ("domain", "model", "scaffold", "seed", "jobs", "out", "sandbox", "budget", "from_experience", "vllm_python")
 
 
 def add(app: typer.Typer) -> None:
@@ -44,12 +44,17 @@ def tune(
 
     Example: recreate tune --recipe gapo --domain swe --scaffold seed --model ./SmolLM2-135M --steps 50
     """
+    from recreate.models.launch import vllm_python
     from recreate.models.transformers import trainable
     from recreate.plug import need
     from recreate.rl import recipe
     from recreate.sdk import default_seed, find_scaffold
     from recreate.workshop import open_domain, run_folder
 
+    if rollouts not in ("here", "vllm", "transformers"):
+        raise BadInput(f"rollouts are made here, by vllm or by transformers, not by {rollouts!r}", code="usage")
+    if rollouts == "vllm":
+        vllm_python(settings.vllm_python)
     read = recipe.load(how)
     for module in ("torch", "trl", "peft", "datasets", "safetensors"):
         need(module)
@@ -60,8 +65,6 @@ def tune(
 
     from recreate.rl.tune import Plan, tune
 
-    if rollouts not in ("here", "vllm", "transformers"):
-        raise BadInput(f"rollouts are made here, by vllm or by transformers, not by {rollouts!r}", code="usage")
     plan = Plan(steps, settings.seed, micro, max_kl, min_entropy, save_every, rollouts)  # type: ignore[arg-type]
     go_on = f"the same command with --out {here(folder)}"
     with opened(settings, where, folder, resume=(folder / "settings.toml").exists(), go_on=go_on) as shop:
@@ -86,10 +89,23 @@ def tune(
         say(f"stopped early: {done.why}")
 
 
+@with_settings("vllm_python", "jobs", "models.threads")
 def serve(
-    checkpoint: Annotated[str, typer.Argument(help="A run of tune, one of its checkpoints, or a model's folder.")],
+    settings: Settings,
+    where: Path,
+    checkpoint: Annotated[
+        str, typer.Argument(help="A run of tune, one of its checkpoints, a model's folder, FILE.gguf or local:NAME.")
+    ],
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="On 127.0.0.1; 0: a free one.")] = 0,
-    engine: Annotated[str, typer.Option("--engine", help="vllm, transformers; auto: vLLM where installed.")] = "auto",
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine", help="vllm, transformers, xllamacpp; auto: vLLM where it is installed, xllamacpp for .gguf."
+        ),
+    ] = "auto",
+    context: Annotated[
+        int, typer.Option("--context", min=0, help="Tokens of a prompt and its reply together; 0: the model's.")
+    ] = 0,
     as_json: Json = False,
 ) -> None:
     """Serve a checkpoint with an OpenAI-style server, until Ctrl-C.
@@ -99,22 +115,32 @@ def serve(
     import signal
     import threading
 
-    from recreate.models.serve import Server, plan
+    from recreate.models.launch import ENGINES, Wish, plan
+    from recreate.models.serve import Server
 
-    if engine not in ("auto", "vllm", "transformers"):
-        raise BadInput(f"no engine is called {engine!r}", fix="--engine vllm, transformers or auto", code="usage")
+    if engine not in ENGINES:
+        raise BadInput(f"no engine is called {engine!r}", fix=f"--engine {', '.join(ENGINES)}", code="usage")
+    wish = Wish(
+        port=port,
+        engine=engine,  # type: ignore[arg-type]
+        vllm_python=settings.vllm_python,
+        context=context,
+        threads=settings.models.threads,
+        parallel=settings.jobs,
+    )
+    launch = plan(checkpoint, wish, say)
     ended = threading.Event()
     old = {s: signal.signal(s, lambda *_: ended.set()) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with Server(plan(checkpoint, port=port, engine=engine)) as server:  # type: ignore[arg-type]
-            say(f"starting {server.launch.engine} on port {server.launch.port}; Ctrl-C stops it")
+        with Server(launch) as server:
+            say(f"starting {launch.engine} on port {launch.port}; Ctrl-C stops it")
             server.wait(stop=ended)
             if not ended.is_set():
-                told = {"url": server.url, "model": server.launch.name, "pid": server.pid}
+                told = {"url": server.url, "model": launch.name, "pid": server.pid}
                 if as_json:
                     emit(told)
                 else:
-                    show(f"--model openai:{server.url}#{server.launch.name} --price 0,0   (pid {server.pid})")
+                    show(f"--model openai:{server.url}#{launch.name} --price 0,0   (pid {server.pid})")
             while not ended.wait(1.0):
                 if not server.alive():
                     raise Fault(f"the server ended{server.last_words()}", fix="start it again", code="server-died")

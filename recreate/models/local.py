@@ -42,6 +42,10 @@ MOST_SLOTS = 4
 """Requests served at once, at most, by default. On 2 cores a warm request of the 1.5B model took 7.0, 6.1 and 4.9
 CPU seconds with 1, 2 and 4 slots; each slot computes a new prefix once, and holds a context of its own."""
 
+SPIN = {"GOMP_SPINCOUNT": "2000"}
+"""Waiting threads spin for ever by default: fast alone, but on shared cores two threads then make 1 token a second
+instead of 20. A short spin, then sleep, is as fast alone and bears neighbours."""
+
 _SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)S?$", re.IGNORECASE)
 
 
@@ -69,13 +73,13 @@ class Local:
         self._entry: catalog.Entry | None = None
         if "/" in text or text.endswith(".gguf"):
             self._file = Path(text).expanduser().resolve()
-            _check_gguf(self._file)
+            check_gguf(self._file)
             default = 8192
         else:
             self._entry = catalog.entry(text)
             self._file = self._entry.path
             default = self._entry.context
-        self.threads = max(1, threads or _cores())
+        self.threads = max(1, threads or cores())
         self.parallel = max(1, parallel or min(jobs, MOST_SLOTS))
         self.context = context or default
         self._lock = threading.Lock()
@@ -278,22 +282,21 @@ def _stop_all() -> None:
         server.stop()
 
 
-def _cores() -> int:
+def cores() -> int:
+    """How many this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def _environment() -> dict[str, str]:
     """Ours without keys, and with the place this package is imported from."""
-    env = {k: v for k, v in os.environ.items() if not _SECRET.search(k)}
+    env = {**SPIN, **{k: v for k, v in os.environ.items() if not _SECRET.search(k)}}
     here = str(Path(__file__).resolve().parents[2])
-    # Waiting threads spin for ever by default: fast alone, but on shared cores two threads then make 1 token a
-    # second instead of 20. A short spin, then sleep, is as fast alone and bears neighbours.
-    env.setdefault("GOMP_SPINCOUNT", "2000")
     env["PYTHONPATH"] = os.pathsep.join(p for p in (here, env.get("PYTHONPATH", "")) if p)
     return env
 
 
-def _check_gguf(file: Path) -> None:
+def check_gguf(file: Path) -> None:
+    """Raises BadInput for what is no .gguf file (`unknown-model`, `bad-model-file`)."""
     try:
         with file.open("rb") as f:
             magic = f.read(4)

@@ -107,14 +107,7 @@ class Transformers:
         with self._lock, torch.no_grad():
             module, tokenizer = self.load()
             prompt = self.encode(messages)
-            room = self.context - len(prompt)
-            if room < 1:
-                raise BadInput(
-                    f"the prompt has {len(prompt)} tokens, and {self.name} reads {self.context}",
-                    fix="give the agent fewer steps or shorter observations",
-                    code="context-length",
-                )
-            most = max(1, min(int(params.get("max_tokens") or 1024), room))
+            most = self.room(prompt, params.get("max_tokens"))
             generator = torch.Generator(device=module.device)
             generator.manual_seed(int(params.get("seed") or 0))
             temperature = params.get("temperature")
@@ -148,7 +141,10 @@ class Transformers:
         """The ids that the chat template makes of messages, up to where the answer begins."""
         said = [{"role": m["role"], "content": content(m)} for m in messages]
         try:
-            ids = self.load()[1].apply_chat_template(said, add_generation_prompt=True, tokenize=True, return_dict=False)
+            with self._lock:  # a fast tokenizer is nothing for two threads at once
+                ids = self.load()[1].apply_chat_template(
+                    said, add_generation_prompt=True, tokenize=True, return_dict=False
+                )
         except Exception as e:  # a template may raise what it likes
             raise BadInput(
                 f"the chat template of {self.name} does not take these messages: {e}",
@@ -156,6 +152,17 @@ class Transformers:
                 code="bad-chat-template",
             ) from None
         return [int(i) for i in ids]
+
+    def room(self, prompt: Sequence[int], asked: int | None = None) -> int:
+        """How many tokens the answer may have: those asked for (1024), as far as the context goes. Raises BadInput."""
+        room = self.context - len(prompt)
+        if room < 1:
+            raise BadInput(
+                f"the prompt has {len(prompt)} tokens, and {self.name} reads {self.context}",
+                fix="give the agent fewer steps or shorter observations",
+                code="context-length",
+            )
+        return max(1, min(int(asked or 1024), room))
 
     def close(self) -> None:
         with self._lock:

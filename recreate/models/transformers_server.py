@@ -25,13 +25,14 @@ _PARAMS = ("temperature", "top_p", "top_k", "max_tokens", "seed", "stop")
 class Models:
     """The models by the name under which they are asked for; one is made when first needed."""
 
-    def __init__(self, name: str, folder: str) -> None:
+    def __init__(self, name: str, folder: str, context: int | None = None) -> None:
+        self.context = context
         self.lock = threading.Lock()
-        self.known = {name: Transformers(folder)}
-        self.known[name].prepare()
+        self.known: dict[str, Transformers] = {}
+        self.load(name, folder)
 
     def load(self, name: str, folder: str) -> None:
-        model = Transformers(folder)
+        model = Transformers(folder, context=self.context)
         model.prepare()
         with self.lock:
             self.known[name] = model
@@ -131,8 +132,9 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--name", default="")
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--context", type=int, default=None)
     args = parser.parse_args()
-    models = Models(args.name or Path(args.model).name, args.model)
+    models = Models(args.name or Path(args.model).name, args.model, args.context)
     ThreadingHTTPServer(("127.0.0.1", args.port), handler(models)).serve_forever()
 
 

@@ -1,7 +1,8 @@
 """`vllm:FOLDER_OR_HUB_NAME`: a model, a run of tune or one of its checkpoints, by a vLLM server of its own.
 
 The server is started by the first call, asked through `recreate.models.openai`, and stopped with this object or, in
-whatever way, with this process. vLLM must be installed beside recreate; it is no dependency.
+whatever way, with this process. vLLM is no dependency: it is in this environment, or in the one that `vllm_python` or
+RECREATE_VLLM_PYTHON names.
 """
 
 from __future__ import annotations
@@ -11,24 +12,42 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from recreate.errors import Fault, Transient
+from recreate.models.launch import Engine, Wish, plan
 from recreate.models.openai import OpenAI
 from recreate.models.price import FREE
-from recreate.models.serve import Engine, Server, plan
+from recreate.models.serve import Server
 from recreate.ports import Price
 from recreate.types import Call, Message, Reply
 
+DYING_SECONDS = 5.0
+"""A server that was killed closes its connections before its tree has ended."""
+
 
 class VLLM:
-    """timeout: seconds to wait for one reply."""
+    """timeout: seconds to wait for one reply. context: tokens of a prompt and its reply, 0 for the model's."""
 
     price: Price | None = FREE
     native_tools = False  # whether a served model calls tools depends on flags that nobody has set
     engine: Engine = "vllm"
 
-    def __init__(self, what: str, *, price: Price | None = None, timeout: float = 1800.0) -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        price: Price | None = None,
+        timeout: float = 1800.0,
+        vllm_python: str = "",
+        context: int | None = None,
+    ) -> None:
         self.name = f"vllm:{what}"
         self.timeout = timeout
-        self._launch = plan(what, engine=self.engine)
+        self._what = what
+        self._wish = Wish(
+            engine=self.engine,
+            vllm_python=vllm_python,
+            context=context or 0,
+        )
+        plan(what, self._wish)  # what is wrong with it is said before anything is spent
         self._lock = threading.Lock()
         self._running: tuple[Server, OpenAI] | None = None
         self._closed = False
@@ -46,7 +65,7 @@ class VLLM:
         try:
             return client.reply(messages, call, **params).model_copy(update={"model": self.name})
         except Transient as e:
-            if server.alive():
+            if server.alive(DYING_SECONDS):
                 raise
             said = server.last_words()
             with self._lock:
@@ -68,13 +87,14 @@ class VLLM:
             if self._closed:
                 raise Fault(f"{self.name} was closed", fix="open it again", code="closed")
             if self._running is None:
-                server = Server(self._launch)
+                launch = plan(self._what, self._wish)
+                server = Server(launch)
                 try:
                     server.wait()
                 except BaseException:
                     server.stop()
                     raise
-                self._running = server, OpenAI(f"{server.url}#{self._launch.name}", price=FREE, key_env="")
+                self._running = server, OpenAI(f"{server.url}#{launch.name}", price=FREE, key_env="")
             return self._running
 
     def _end(self) -> None:

@@ -150,7 +150,9 @@ class Tune:
                     fix="take --rollouts here",
                     code="no-mixtures",
                 )
-            self.served = Served(model, shop.folder / "adapter", plan.rollouts, self.note)
+            self.served = Served(
+                model, shop.folder / "adapter", plan.rollouts, self.note, vllm_python=shop.settings.vllm_python
+            )
             shop.model = self.served
         self.replay = self.method.replay(plan.seed)
         self.each_turn = isinstance(how.part("advantage"), recipe.GiGPO) or isinstance(how.part("rollout"), recipe.LEPO)
@@ -225,7 +227,9 @@ class Tune:
         if self.replay is not None:
             drawn = self.replay.draw(min(train.prompts, len(self.tasks)), self._epoch(), step)
         again = [r.task for r in drawn] if isinstance(part, recipe.A2R) and part.rollouts == "fresh" else []
+        begun = time.monotonic()
         groups, epochs = self._attempts(again)
+        rollout_seconds = time.monotonic() - begun
         samples, kept_share = self._samples(groups)
         fresh, past = [s for s in samples if s.old is None], [s for s in samples if s.old is not None]
         lived = [[r for r in group if not r.past] for group in groups]
@@ -251,6 +255,7 @@ class Tune:
                     if group[0].task in by_task:
                         self.replay.store(to_store(by_task[group[0].task], group[0].task, epoch))
         facts = {**self._facts(groups, [r for g in lived for r in g], fresh), "kept": kept_share, "replayed": len(old)}
+        facts["rollout_seconds"] = rollout_seconds
         facts |= {"recalled": len(past)} if past else {}
         if old:
             facts["row_weight"] = fmean(s.weight for s in old)

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from recreate.cli import run as cli
 from recreate.errors import BadInput, Transient
+from recreate.models.launch import Wish, plan
 from recreate.models.openai import OpenAI
-from recreate.models.serve import Server, plan
+from recreate.models.serve import Server
 from recreate.models.vllm import VLLM
 from recreate.types import Call
 from tests.rl import tiny
@@ -66,9 +68,9 @@ def test_a_checkpoint_is_served_and_ends_with_its_process_tree(adapter: Path) ->
     assert not _lives(told["pid"])
 
 
-def test_an_adapter_is_loaded_into_a_running_server(adapter: Path) -> None:
+def test_an_adapter_is_loaded_into_a_running_server(adapter: Path, tmp_path: Path) -> None:
     base = json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"]
-    with Server(plan(base, engine="transformers")) as server:
+    with Server(plan(base, Wish(engine="transformers"))) as server:
         server.wait(120)
         server.load("tuned", adapter)
         texts = []
@@ -77,30 +79,37 @@ def test_an_adapter_is_loaded_into_a_running_server(adapter: Path) -> None:
             texts.append(model.reply(ASK, CALL, max_tokens=12, seed=0).text)
             model.close()
         assert texts[0] != texts[1]
-        os.killpg(server.pid, signal.SIGKILL)
-        while server.alive():
-            time.sleep(0.05)
-        assert not server.healthy()
+        server.unload("tuned")
+        for name, folder, code in (("tuned", adapter, "taken"), ("new", tiny.model(tmp_path), "another-model")):
+            with pytest.raises(BadInput) as e:
+                server.load(name, folder)
+            assert e.value.code == code
 
 
 def test_vllm_is_started_with_the_adapter_beside_its_base(adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recreate.models.serve.find_spec", lambda name: object())
-    launch = plan(adapter, port=8123, gpu=True)
+    with pytest.raises(BadInput) as e:
+        plan(adapter, Wish(engine="vllm"))
+    assert e.value.code == "missing"
+    assert "--vllm-python" in e.value.fix
+    monkeypatch.setattr("recreate.models.launch.find_spec", lambda name: object())
+    launch = plan(adapter, Wish(port=8123, gpu=True, context=512, share=0.4))
     said = " ".join(launch.command)
     assert "vllm.entrypoints.openai.api_server" in said
     assert f"--lora-modules {adapter.name}={adapter}" in said
     assert "--max-lora-rank 8" in said
+    assert "--max-model-len 512" in said
+    assert "--gpu-memory-utilization 0.4" in said
     assert launch.env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "True"
     assert "--enforce-eager" not in launch.command
-    assert "--enforce-eager" in plan(adapter, port=8123, gpu=False).command
-    with pytest.raises(BadInput):
-        plan(adapter.parent)
+    cpu = plan(adapter, Wish(port=8123, gpu=False, share=0.4)).command
+    assert "--enforce-eager" in cpu
+    assert "--gpu-memory-utilization" not in cpu
 
 
 def test_a_model_with_a_server_of_its_own_starts_it_again_when_it_died(
     adapter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The protocol of `vllm:` on our own server, since vLLM is not to be had here."""
+    """The protocol of `vllm:` on our own server; test_vllm.py has it on vLLM."""
     monkeypatch.setattr(VLLM, "engine", "transformers")
     model = VLLM(str(adapter))
     try:
@@ -117,6 +126,13 @@ def test_a_model_with_a_server_of_its_own_starts_it_again_when_it_died(
         model.close()
     assert not first.alive()
     assert not second.alive()
+
+
+def test_tune_says_at_once_that_there_is_no_vllm(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli(["tune", "--model", "./model", "--rollouts", "vllm", "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "missing"
+    assert "--vllm-python" in error["fix"]
 
 
 def _lives(pid: int) -> bool:

@@ -79,8 +79,8 @@ class Flat(Letters):
         return Grade(score=0.0, passed=False)
 
 
-def model(folder: Path, *, template: bool = True, seed: int = 0) -> Path:
-    """A Qwen2 of 2 layers, width 32, and a tokenizer whose tokens are characters."""
+def model(folder: Path, *, template: bool = True, seed: int = 0, width: int = 32) -> Path:
+    """A Qwen2 of 2 layers and 4 heads, and a tokenizer whose tokens are characters. vLLM wants a width of 128."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -99,8 +99,8 @@ def model(folder: Path, *, template: bool = True, seed: int = 0) -> Path:
     torch.manual_seed(seed)
     config = Qwen2Config(
         vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
+        hidden_size=width,
+        intermediate_size=2 * width,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
