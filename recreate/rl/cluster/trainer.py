@@ -48,11 +48,16 @@ class Trainer(PPOTrainerSync):  # type: ignore[misc]
         config.trainer.v1.trainer_mode = "sync"  # what it is; verl asks by this name how rows may be stale
         self.how = chosen()
         correction = config.algorithm.get("rollout_correction") or {}
-        needs = [n for n in ("steer", "a2r") if n in self.how.parts]
-        if needs and correction.get("bypass_mode", False):
+        if correction.get("bypass_mode", False) and {"steer", "a2r"} & self.how.parts.keys():
             raise BadInput(
-                f"[{needs[0]}] needs the trainer's own log-probs, which bypass_mode leaves out",
+                "[steer] and [a2r] need the trainer's own log-probs, which bypass_mode leaves out",
                 fix="set algorithm.rollout_correction.bypass_mode=False",
+                code="not-with-verl",
+            )
+        if correction.get("rollout_is") and "a2r" in self.how.parts:
+            raise BadInput(
+                "[a2r] and rollout_is both weigh rows",
+                fix="set algorithm.rollout_correction.rollout_is=null",
                 code="not-with-verl",
             )
         self.replay = method().replay(seed)
