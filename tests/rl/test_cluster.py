@@ -1,4 +1,4 @@
-"""`recreate tune --trainer verl`, and our advantages and losses by the signatures of verl's registries, without verl."""
+"""`recreate tune --trainer verl`, and our advantages and losses as verl's registries call them, without verl."""
 
 from __future__ import annotations
 

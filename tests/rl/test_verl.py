@@ -1,6 +1,6 @@
 """In verl's own environment: what its registries, its config loading and its agent loop make of ours.
 
-    pytest -m verl tests/rl/test_verl.py        docs/verl.md says how that environment is made
+pytest -m verl tests/rl/test_verl.py        docs/verl.md says how that environment is made
 """
 
 from __future__ import annotations
@@ -194,9 +194,7 @@ def test_steer_gets_the_old_policys_entropies_from_verls_batch(use: Any) -> None
     data = TensorDict(columns, batch_size=3)
     tu.assign_non_tensor(data, dp_size=1, batch_num_tokens=9, global_batch_size=3)
     # the model's pass gives a log-prob for every token of prompt and response; position t says token t + 1
-    log_prob = torch.nested.as_nested_tensor(
-        [-torch.rand(n + 2, generator=g) for n in lengths], layout=torch.jagged
-    )
+    log_prob = torch.nested.as_nested_tensor([-torch.rand(n + 2, generator=g) for n in lengths], layout=torch.jagged)
     config = actor(loss_agg_mode="token-mean", policy_loss=policy("recreate_clip"))
     value, metrics = with_entropy(ppo_loss)(config, {"log_probs": log_prob}, data)
     padded = {k: v.to_padded_tensor(0.0) for k, v in columns.items() if k not in ("prompts", "responses")}
@@ -312,7 +310,7 @@ def test_a_rollout_is_an_attempt(roll: Any, workspace: Path) -> None:
     """In sandboxes, of two turns: what the policy chose is what the servers drew; the rest is masked out."""
     from recreate.memory import Workspace
 
-    outputs, servers, run = roll(n=4)
+    outputs, servers, _ = roll(n=4)
     drawn = {tuple(p) for p, _ in servers.asked}
     lived = {e.id: e for e in Workspace(workspace).experiences(domain="letters")}
     assert len(lived) == 4

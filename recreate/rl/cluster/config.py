@@ -38,7 +38,8 @@ _KL = {"k1": "kl", "k2": "mse", "k3": "low_var_kl", "abs": "abs"}
 
 @dataclass(frozen=True)
 class Place:
-    """What a config names beside the recipe. model: a folder, or a name on the Hub; every node must see all of it."""
+    """What a config names beside the recipe. model: a folder, or a name on the Hub; every node must see all of it.
+    micro: rows of full length in one pass of one GPU."""
 
     folder: Path
     workspace: Path
@@ -125,7 +126,9 @@ def config(how: Recipe, place: Place) -> dict[str, Any]:
     length = over.length if isinstance(over, recipe.ConstantLength) else 0
     actor: dict[str, Any] = {
         "ppo_mini_batch_size": prompts // minis,
-        "ppo_micro_batch_size_per_gpu": place.micro,
+        # by tokens: a fixed number of rows would have to divide every process's share, whatever a filter left of it
+        "use_dynamic_bsz": True,
+        "ppo_max_token_len_per_gpu": place.micro * (train.max_prompt + train.max_response),
         "ppo_epochs": train.updates,
         "shuffle": True,
         "data_loader_seed": place.seed,
@@ -154,7 +157,6 @@ def config(how: Recipe, place: Place) -> dict[str, Any]:
         "max_model_len": train.max_prompt + train.max_response,
         "tensor_model_parallel_size": 1,
         "calculate_log_probs": True,
-        "log_prob_micro_batch_size_per_gpu": place.micro,
         "val_kwargs": {"temperature": train.temperature, "top_p": train.top_p, "do_sample": True},
         "agent": {"default_agent_loop": TRAINER, "agent_loop_config_path": str(folder / "agent.yaml")},
     }
@@ -192,7 +194,6 @@ def config(how: Recipe, place: Place) -> dict[str, Any]:
                 "override_config": {"attn_implementation": "sdpa"},
             },
             "actor": actor,
-            "ref": {"log_prob_micro_batch_size_per_gpu": place.micro},
             "rollout": rollout,
         },
         "critic": {"enable": False},
