@@ -356,3 +356,172 @@ def test_a_prompt_that_leaves_no_room_ends_the_attempt_at_its_limit(roll: Any) -
     assert attempt[0].extra_fields["reward_extra_info"]["limit"] == 1.0
     assert all(len(p) + q["max_tokens"] <= 66 for p, q in servers.asked)
     assert len(servers.asked) < 8
+
+
+class Queue:
+    """Stands in for TransferQueue, in this process: rows by key, columns always nested."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.tags: dict[str, dict[str, Any]] = {}
+
+    def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str] | None = None) -> Any:
+        from tensordict import NonTensorStack, TensorDict
+
+        names = [n for n in select_fields or self.rows[keys[0]] if all(n in self.rows[k] for k in keys)]
+        columns = {}
+        for name in names:
+            values = [self.rows[k][name] for k in keys]
+            columns[name] = (
+                torch.nested.as_nested_tensor(values, layout=torch.jagged)
+                if all(isinstance(v, torch.Tensor) for v in values)
+                else NonTensorStack(*values)
+            )
+        return TensorDict(columns, batch_size=len(keys))
+
+    def kv_batch_put(self, keys: list[str], partition_id: str, fields: Any = None, tags: Any = None) -> Any:
+        from transfer_queue import KVBatchMeta
+
+        for name in fields.keys():  # noqa: SIM118 (iterating a TensorDict gives rows)
+            column = fields[name]
+            values = column.unbind() if isinstance(column, torch.Tensor) else column.tolist()
+            for key, value in zip(keys, values, strict=True):
+                self.rows.setdefault(key, {})[name] = value
+        for key, tag in zip(keys, tags or [], strict=False):
+            self.tags[key] = dict(tag)
+        known = sorted(set.intersection(*(set(self.rows[k]) for k in keys)))
+        return KVBatchMeta(keys=keys, tags=[self.tags[k] for k in keys], partition_id=partition_id, fields=known)
+
+
+class Steps:
+    """Our trainer between rollouts and the actor's update, without Ray: verl's own functions on `Queue`."""
+
+    def __init__(self, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        from verl.trainer.ppo import padding_utils
+        from verl.trainer.ppo.v1 import trainer_base
+
+        from recreate.rl.cluster import trainer
+        from recreate.rl.cluster.chosen import chosen, method
+
+        self.queue = Queue()
+        for module in (padding_utils, trainer_base, trainer):
+            monkeypatch.setattr(module, "tq", self.queue)
+        self.trainer: Any = object.__new__(trainer.Trainer)
+        vars(self.trainer).update(
+            config=config, how=chosen(), replay=method().replay(0), again={}, global_steps=0, steps_per_epoch=1,
+            use_critic=False, actor_rollout_wg=self, tokenizer=type("T", (), {"eos_token_id": 2}),
+        )  # fmt: skip
+        self._dispatch_info = {"actor": [0]}
+
+    def compute_log_prob(self, batch: Any) -> Any:
+        """The policy's log-probs and entropies of every token, which drift from step to step."""
+        for key in batch.keys:
+            ids = self.queue.rows[key]["input_ids"].float()
+            drift = 0.02 * self.trainer.global_steps * torch.sin(ids)
+            self.queue.rows[key] |= {"log_probs": -1 - ids / 100 + drift, "entropy": 2 + ids / 100}
+        return batch
+
+    def take(self, attempts: list[tuple[str, float, int]]) -> tuple[Any, dict[str, Any]]:
+        """One training step of (task, reward, rows) attempts: the batch as the actor gets it, and metrics."""
+        from transfer_queue import KVBatchMeta
+
+        self.trainer.global_steps += 1
+        step = self.trainer.global_steps
+        g = torch.Generator().manual_seed(step)
+        keys = []
+        for n, (task, reward, count) in enumerate(attempts):
+            for turn in range(count):
+                prompt, response = (torch.randint(3, 90, (k,), generator=g) for k in (4 + turn, 2 + n % 3))
+                scores = torch.zeros(len(response))
+                scores[-1] = reward
+                ones = torch.ones(len(response), dtype=torch.long)
+                keys.append(f"uid{task}_{n}_{turn}")
+                self.queue.rows[keys[-1]] = {
+                    "prompts": prompt, "responses": response, "input_ids": torch.cat([prompt, response]),
+                    "position_ids": torch.arange(len(prompt) + len(response)), "response_mask": ones,
+                    "loss_mask": ones, "rm_scores": scores, "rollout_log_probs": -torch.ones(len(response)),
+                    "uid": f"uid{task}", "session_id": n, "task": task, "num_turns": 2,
+                    "extra_fields": {"anchor": f"seen {turn}"},
+                }  # fmt: skip
+                size = len(prompt) + len(response)
+                self.queue.tags[keys[-1]] = {"seq_len": size, "min_global_steps": step, "max_global_steps": step}
+        metrics: dict[str, Any] = {}
+        batch = KVBatchMeta(keys=keys, tags=[self.queue.tags[k] for k in keys], partition_id="train")
+        for stage in (self.trainer._balance_batch, self.trainer._compute_old_log_prob, self.trainer._compute_advantage):
+            batch = stage(batch, metrics)
+        return batch, metrics
+
+
+ATTEMPTS = [("a", 1.0, 1), ("a", 0.25, 2), ("a", 0.0, 1), ("b", 0.5, 1), ("b", 0.5, 1), ("b", 1.0, 3)]
+
+
+def test_a_step_counts_attempts_and_replays_what_was_ambiguous(job: Any, monkeypatch: Any, workspace: Path) -> None:
+    file = workspace / "mine.toml"
+    file.write_text(
+        'about = "a"\nsource = "b"\n[train]\ngroup_size = 3\nprompts = 2\n[grpo]\n[a2r]\nshare = 0.5\n[token-mean]\n'
+    )
+    steps = Steps(composed(job(file=file)), monkeypatch)
+    own = torch.tensor([1.0, 0.25, 0.0])
+    wanted = {f"uida_{n}": v for n, v in enumerate(((own - own.mean()) / (own.std() + 1e-6)).tolist())}
+    for step in (1, 2):
+        batch, metrics = steps.take(ATTEMPTS if step == 1 else [(t, 1 - r, n) for t, r, n in ATTEMPTS])
+        assert metrics["a2r/replayed"] == 0
+        assert len(batch) % 6 == 0  # verl fills up to whole mini-batches
+        assert {"advantages", "entropy", "old_log_probs", "rollout_is_weights"} <= set(batch.fields)
+        for key in batch.keys:
+            row, name = steps.queue.rows[key], key.rpartition("_")[0]
+            assert bool((row["rollout_is_weights"] == 1).all())
+            if name in wanted:
+                assert torch.allclose(row["advantages"], torch.tensor(wanted[name] * (1 if step == 1 else -1)))
+    kept = {task: steps.trainer.replay.stored[task] for task in ("a", "b")}
+    assert {t: [v for _, v in sorted(h.items())] for t, h in steps.trainer.replay.histories.items()} == {
+        "a": pytest.approx([1.25 / 3, 1.75 / 3]), "b": pytest.approx([2 / 3, 1 / 3]),
+    }  # fmt: skip
+    batch, metrics = steps.take(ATTEMPTS)
+    assert metrics["a2r/replayed"] in (4, 5)  # all rows of one task: of b, 5; of a, 4
+    again = dict(steps.trainer.again)
+    (task,) = {s.task for s in again.values()}
+    behaviour = [kept[task].behaviour[n][: len(s.response)] for n, s in enumerate(again.values())]
+    for (key, sample), old in zip(again.items(), behaviour, strict=True):
+        row = steps.queue.rows[key]
+        assert torch.equal(row["old_log_probs"], old)
+        assert torch.equal(row["advantages"], sample.advantages)
+        now = row["log_probs"][-len(old) - 1 : -1]  # position t says token t + 1
+        away = (now - old).exp() - 1 - (now - old)
+        assert torch.allclose(row["rollout_is_weights"], (-away.mean()).exp())
+        assert 0 < float(row["rollout_is_weights"][0]) < 1
+        assert steps.queue.tags[key]["is_padding"] is True
+    for key in batch.keys:  # fresh rows are as without replay
+        if key.rpartition("_")[0] in wanted:
+            assert torch.allclose(steps.queue.rows[key]["advantages"], torch.tensor(wanted[key.rpartition("_")[0]]))
+            assert bool((steps.queue.rows[key]["rollout_is_weights"] == 1).all())
+
+
+def test_rows_that_a_filter_leaves_out_are_not_counted(job: Any, monkeypatch: Any) -> None:
+    steps = Steps(composed(job("sft-on-successes")), monkeypatch)
+    batch, _ = steps.take([("a", 0.05, 2), ("a", 0.9, 1), ("b", 0.3, 1)])
+    counted = {k: int(steps.queue.rows[k]["loss_mask"].sum()) for k in batch.keys}
+    assert counted["uida_0_0"] == counted["uida_0_1"] == 0  # below the threshold, 0.1
+    assert counted["uida_1_0"] > 0 < counted["uidb_2_0"]
+    assert all(bool((steps.queue.rows[k]["advantages"] == (counted[k] > 0)).all()) for k in batch.keys)
+
+
+def test_gigpos_steps_reach_it_through_the_trainer(job: Any, monkeypatch: Any) -> None:
+    from recreate.rl.groups import grouped
+    from recreate.rl.method import Rows
+
+    steps = Steps(composed(job("gigpo")), monkeypatch)
+    attempts = [("a", 1.0, 2), ("a", 0.0, 2), ("a", 0.25, 2)]
+    steps.take(attempts)
+    rows = [(n, turn, reward) for n, (_, reward, count) in enumerate(attempts) for turn in range(count)]
+    known = Rows(
+        torch.tensor([r for *_, r in rows]),
+        grouped([0] * 6),
+        torch.ones(6, 1, dtype=torch.bool),
+        trajectories=grouped([n for n, *_ in rows]),
+        anchors=[f"seen {turn}" for _, turn, _ in rows],
+    )
+    wanted = Method(steps.trainer.how).row_advantages(known)
+    for (n, turn, _), value in zip(rows, wanted.tolist(), strict=True):
+        found = steps.queue.rows[f"uida_{n}_{turn}"]["advantages"]
+        assert torch.allclose(found, torch.tensor(value), atol=1e-6)

@@ -83,6 +83,7 @@ def train(
          "actor_rollout_ref.actor.fsdp_config.dtype=float32", "actor_rollout_ref.actor.use_torch_compile=False",
          "actor_rollout_ref.actor.fsdp_config.use_torch_compile=False", "actor_rollout_ref.ref.strategy=fsdp2",
          "ray_kwargs.ray_init.num_cpus=24", "+ray_kwargs.ray_init.num_gpus=1",
+         "+ray_kwargs.ray_init.include_dashboard=False",
          "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
          f"ray_kwargs.ray_init.runtime_env.env_vars.VERL_USE_EXTERNAL_MODULES='{modules}'"],
         env={**os.environ, "VERL_ENV": sys.prefix, "PYTHONPATH": str(ROOT), "VERL_PLATFORM": "cpu",

@@ -105,9 +105,7 @@ class Trainer(PPOTrainerSync):  # type: ignore[misc]
         if isinstance(self.how.part("filter"), recipe.Successes):
             assert attempts.keep is not None
             self._leave_out([key for key, kept in zip(keys, attempts.keep.tolist(), strict=True) if not kept], batch)
-        if self.replay is not None:
-            self._remember(batch, metrics)
-        return made
+        return made if self.replay is None else self._remember(batch, metrics)
 
     def _save_checkpoint(self) -> None:
         super()._save_checkpoint()
@@ -168,8 +166,11 @@ class Trainer(PPOTrainerSync):  # type: ignore[misc]
             extra_info=batch.extra_info,
         )
 
-    def _remember(self, batch: Any, metrics: Any) -> None:
-        """Frozen advantages and weights for replayed rows; fresh groups into the history and the store."""
+    def _remember(self, batch: Any, metrics: Any) -> Any:
+        """Frozen advantages and weights for replayed rows; fresh groups into the history and the store.
+
+        Returns the batch as the actor must get it: a column that its meta does not name is not fetched.
+        """
         assert self.replay is not None
         keys = list(batch.keys)
         columns = ("prompts", "responses", "response_mask", "old_log_probs", "advantages", "rm_scores")
@@ -182,7 +183,7 @@ class Trainer(PPOTrainerSync):  # type: ignore[misc]
                 rows["advantages"][key] = s.advantages
             weights.append(torch.full_like(rows["advantages"][key], 1.0 if s is None else s.weight))
         # verl multiplies a row's loss by these, whatever the loss
-        _put(keys, batch, advantages=[rows["advantages"][key] for key in keys], rollout_is_weights=weights)
+        made = _put(keys, batch, advantages=[rows["advantages"][key] for key in keys], rollout_is_weights=weights)
         fresh: dict[str, dict[tuple[str, str], list[str]]] = {}
         for key, tag in zip(keys, batch.tags, strict=True):
             if not tag.get("is_padding", False):
@@ -212,6 +213,7 @@ class Trainer(PPOTrainerSync):  # type: ignore[misc]
                 )
             )
         metrics["a2r/tasks"] = len(self.replay.stored)
+        return made
 
     def _leave_out(self, keys: list[str], batch: Any) -> None:
         """Rows without a token: verl counts tokens by loss_mask, and reads response_mask."""
@@ -232,11 +234,11 @@ def _plain(keys: list[str], batch: Any, name: str) -> list[Any]:
     return [getattr(value, "data", value) for value in (found.tolist() if hasattr(found, "tolist") else found)]
 
 
-def _put(keys: list[str], batch: Any, **columns: Any) -> None:
+def _put(keys: list[str], batch: Any, **columns: Any) -> Any:
     from tensordict import TensorDict
 
     nested = {name: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for name, rows in columns.items()}
-    tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=TensorDict(nested, batch_size=len(keys)))
+    return tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=TensorDict(nested, batch_size=len(keys)))
 
 
 def _fields(like: Any, sample: Sample, uid: str, session: int) -> dict[str, Any]:
