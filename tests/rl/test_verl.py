@@ -384,7 +384,7 @@ class Queue:
 
         for name in fields.keys():  # noqa: SIM118 (iterating a TensorDict gives rows)
             column = fields[name]
-            values = column.unbind() if isinstance(column, torch.Tensor) else column.tolist()
+            values = column.unbind() if isinstance(column, torch.Tensor) else list(column)
             for key, value in zip(keys, values, strict=True):
                 self.rows.setdefault(key, {})[name] = value
         for key, tag in zip(keys, tags or [], strict=False):
