@@ -38,12 +38,26 @@ def tune(
         str, typer.Option("--rollouts", help="Who answers: here (this process), or a server: vllm, transformers.")
     ] = "here",
     save_every: Annotated[int, typer.Option("--save-every", min=1, help="Steps between checkpoints.")] = 5,
+    trainer: Annotated[
+        str, typer.Option("--trainer", help="trl: here and now. verl: write a run folder for a cluster, start nothing.")
+    ] = "trl",
     as_json: Json = False,
 ) -> None:
     """Fine-tune a model on a domain's train tasks, by attempts of a scaffold. With --out RUN of before it goes on.
 
     Example: recreate tune --recipe gapo --domain swe --scaffold seed --model ./SmolLM2-135M --steps 50
     """
+    if trainer not in ("trl", "verl"):
+        raise BadInput(f"there is no trainer {trainer!r}", fix="--trainer trl, or --trainer verl", code="usage")
+    if trainer == "verl":
+        if max_kl or min_entropy or rollouts != "here":
+            raise BadInput(
+                "--max-kl, --min-entropy and --rollouts are for one machine: verl samples and watches by itself",
+                fix="leave them out; its journal is the folder tensorboard/ of the run",
+                code="not-with-verl",
+            )
+        _for_verl(settings, where, how, steps, micro, save_every, as_json)
+        return
     from recreate.models.launch import vllm_python
     from recreate.models.transformers import trainable
     from recreate.plug import need
@@ -87,6 +101,35 @@ def tune(
         raise typer.Exit(OutOfBudget.exit_code)
     if done.why:
         say(f"stopped early: {done.why}")
+
+
+def _for_verl(
+    settings: Settings, where: Path, how: str, steps: int, micro: int, save_every: int, as_json: bool
+) -> None:
+    from recreate.models.transformers import trainable
+    from recreate.rl.cluster import job
+    from recreate.sdk import default_seed, find_scaffold
+    from recreate.workshop import open_domain, run_folder
+
+    if settings.from_experience or settings.budget:
+        raise BadInput(
+            "--from-experience and --budget are for one machine",
+            fix="leave them out: a run on a cluster is bounded by --steps, and trains on what it lives",
+            code="not-with-verl",
+        )
+    named = trainable(settings.model).removeprefix("transformers:")
+    domain = open_domain(settings, where).name
+    settings = settings.model_copy(update={"model": named})
+    folder = run_folder(where, settings if settings.out else settings.model_copy(update={"domain": f"tune-{domain}"}))
+    scaffold = find_scaffold(settings.scaffold, where) if settings.scaffold else default_seed(domain, where, named)
+    made = job.write(folder, where, settings, scaffold, how, steps=steps, micro=micro, save_every=save_every)
+    if as_json:
+        record = {"run": str(made.folder), "command": made.command, "notes": list(made.notes)}
+        emit({**record, "tasks": made.tasks, "validation": made.validation, "status": "written"})
+        return
+    for note in made.notes:
+        say(note)
+    show(f"written, not started: {made.tasks} train tasks. On the cluster: {made.command}")
 
 
 @with_settings("vllm_python", "jobs", "models.threads")

@@ -57,9 +57,9 @@ class Tokens:
     """One micro-batch, (B,T) each. log_prob carries the gradient; old_log_prob None: this is the policy that acted.
 
     entropy (of the old pass) and square (of the token pass) are for STEER, ref_log_prob for the penalty, row_weight
-    (B,) for replayed rows, mixture (B,T) for latent ones: sum_k z_k log pi_k where `latent` is set. extent: what
-    STEER's weights are relative to when its scope is wider than this call. tokens and rows: the counts to divide by
-    when this is a part of a batch. pairs (P,2): SimPO's rows, of this micro-batch.
+    (B,) or (B,T) for replayed rows, mixture (B,T) for latent ones: sum_k z_k log pi_k where `latent` is set. extent:
+    what STEER's weights are relative to when its scope is wider than this call. tokens and rows: the counts to divide
+    by when this is a part of a batch. pairs (P,2): SimPO's rows, of this micro-batch.
     """
 
     log_prob: Tensor
@@ -257,7 +257,7 @@ class Method:
             watch["token_weight"] = _mean(weight, valid)
             watch["token_weight_min"] = torch.where(valid, weight, torch.inf).amin() if weight.numel() else weight.sum()
         if tokens.row_weight is not None:
-            each = each * tokens.row_weight.unsqueeze(-1)
+            each = each * (tokens.row_weight if tokens.row_weight.dim() == 2 else tokens.row_weight.unsqueeze(-1))
             watch["row_weight"] = tokens.row_weight.mean()
         away = self.recipe.part("penalty")
         if isinstance(away, recipe.KL) and away.weight:

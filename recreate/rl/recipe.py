@@ -338,12 +338,17 @@ def names() -> list[str]:
 
 def load(name_or_path: str | Path) -> Recipe:
     """A shipped recipe by its name, or a file (its name ends in .toml, or holds a /). Raises BadInput."""
+    return _open(file_of(name_or_path))
+
+
+def file_of(name_or_path: str | Path) -> Path:
+    """Where that recipe stands. Raises BadInput."""
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith(".toml") or "/" in text:
         file = Path(name_or_path)
         if not file.is_file():
             raise BadInput(f"there is no recipe file {text}", fix="check the path", code="unknown-recipe")
-        return _open(file)
+        return file
     known = names()
     if text not in known:
         near = difflib.get_close_matches(text, known, 1)
@@ -353,7 +358,7 @@ def load(name_or_path: str | Path) -> Recipe:
             fix=f"{hint}there are: {', '.join(known)}; or give a TOML file's path",
             code="unknown-recipe",
         )
-    return _open(FOLDER / f"{text}.toml")
+    return FOLDER / f"{text}.toml"
 
 
 def _open(file: Path) -> Recipe:

@@ -34,6 +34,7 @@ from recreate.rl.rollout import Rollout, recalled, roll_out, sample_as
 from recreate.rl.rows import Row
 from recreate.rl.samples import Sample, from_store, to_store
 from recreate.rl.served import Served
+from recreate.rl.tasks import train_tasks
 from recreate.rl.tune_report import write_report
 from recreate.scaffold import Scaffold
 from recreate.types import Task, digest
@@ -128,7 +129,7 @@ class Tune:
             )
         self.model = model
         self.method = Method(how)
-        self.tasks = train_tasks(shop)
+        self.tasks = train_tasks(shop.domain, shop.memory)
         self.step, self.position, self.flat = 0, 0, 0
         self.notes = [r["text"] for r in shop.journal.records("note")]
         self._same_run()
@@ -532,20 +533,6 @@ class Tune:
                     fix=f"go on with the {key} it was begun with, or give another folder with --out",
                     code="another-model" if key == "base" else "another-run",
                 )
-
-
-def train_tasks(shop: Workshop) -> list[Task]:
-    """The domain's train tasks but for those of held-out groups, its own validation and test among them."""
-    shop.memory.hold_out(shop.domain.tasks())
-    _, groups, tasks = shop.memory.held_out.read()
-    found = [t for t in shop.domain.tasks("train") if t.group not in groups and t.id not in tasks]
-    if not found:
-        raise BadInput(
-            f"domain {shop.domain.name} has no train tasks",
-            fix=f"recreate tasks list {shop.domain.name} shows what there is; recreate tasks make adds some",
-            code="no-tasks",
-        )
-    return found
 
 
 def _adapted(module: Any, how: Recipe) -> tuple[Any, Any]:
