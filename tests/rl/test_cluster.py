@@ -29,6 +29,7 @@ def made(workspace: Path, *flags: str, capsys: pytest.CaptureFixture[str], **tra
     if not (workspace / "agent").exists():
         tiny.agent(workspace / "agent")
         (workspace / "model").mkdir()
+        (workspace / "model" / "config.json").write_text("{}")
     named = flags[0] if flags and not flags[0].startswith("-") else "gapo"
     file = tiny.small(named, workspace, **train)
     code = cli(

@@ -81,7 +81,10 @@ def _faults(how: Recipe) -> Iterator[tuple[str, str]]:
         if a2r.rollouts != "stored":
             yield '[a2r] rollouts = "fresh" would change which tasks verl generates', 'set rollouts = "stored"'
         if a2r.advantages != "frozen":
-            yield '[a2r] advantages = "again" is not there yet', 'set advantages = "frozen"'
+            yield (
+                '[a2r] advantages = "again" compares stored with fresh attempts, which verl keeps apart',
+                'set advantages = "frozen", or take recreate tune on one machine',
+            )
     if isinstance(how.part("filter"), recipe.Successes) and not how.name_of("aggregate").startswith("token"):
         yield (
             "[successes] takes rows out, and verl divides a mean over rows by all of them",
