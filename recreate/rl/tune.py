@@ -25,13 +25,13 @@ from recreate.check import check
 from recreate.errors import BadInput, Interrupted, OutOfBudget
 from recreate.models.transformers import Transformers
 from recreate.plug import need
-from recreate.rl import checkpoint, penalty, preference, recipe
+from recreate.rl import checkpoint, credit, preference, recipe
+from recreate.rl.facts import facts, spread
 from recreate.rl.groups import grouped
 from recreate.rl.learner import Learner
-from recreate.rl.method import Method, Rows
+from recreate.rl.method import Method
 from recreate.rl.recipe import Recipe
 from recreate.rl.rollout import Rollout, recalled, roll_out, sample_as
-from recreate.rl.rows import Row
 from recreate.rl.samples import Sample, from_store, to_store
 from recreate.rl.served import Served
 from recreate.rl.tasks import train_tasks
@@ -185,7 +185,7 @@ class Tune:
             begun = time.monotonic()
             at = self.position, self.flat
             try:
-                samples, facts = self._collect()
+                samples, known = self._collect()
             except (OutOfBudget, Interrupted) as e:
                 self.position, self.flat = at
                 self._give_up(e)
@@ -195,7 +195,7 @@ class Tune:
                 for mini in self._split(samples, update):
                     yield mini
                     done.append(mini)
-            self._finish(facts, done, time.monotonic() - begun)
+            self._finish(known, done, time.monotonic() - begun)
 
     def tuned(self) -> Tuned:
         assert self.saved is not None
@@ -231,7 +231,7 @@ class Tune:
         begun = time.monotonic()
         groups, epochs = self._attempts(again)
         rollout_seconds = time.monotonic() - begun
-        samples, kept_share = self._samples(groups)
+        samples, kept_share = credit.samples(self.method, groups)
         fresh, past = [s for s in samples if s.old is None], [s for s in samples if s.old is not None]
         lived = [[r for r in group if not r.past] for group in groups]
         self.learner.measure(fresh)
@@ -245,7 +245,7 @@ class Tune:
                 assert s.old is not None
                 s.weight = float(self.replay.weight(s.sampled.unsqueeze(0), s.old.unsqueeze(0), s.mask.unsqueeze(0))[0])
             if self.compare_again:
-                self._compare_again(samples, old)
+                credit.compare_again(self.method, samples, old)
         if self.replay is not None:
             by_task: dict[str, list[Sample]] = {}
             for s in fresh:
@@ -255,12 +255,12 @@ class Tune:
                     self.replay.record(group[0].task, [r.reward for r in group], epoch)
                     if group[0].task in by_task:
                         self.replay.store(to_store(by_task[group[0].task], group[0].task, epoch))
-        facts = {**self._facts(groups, [r for g in lived for r in g], fresh), "kept": kept_share, "replayed": len(old)}
-        facts["rollout_seconds"] = rollout_seconds
-        facts |= {"recalled": len(past)} if past else {}
-        if old:
-            facts["row_weight"] = fmean(s.weight for s in old)
-        return fresh + past + old, facts
+        known = facts(groups, [r for g in lived for r in g], fresh)
+        known |= {"kept": kept_share, "replayed": len(old), "rollout_seconds": rollout_seconds}
+        known |= {"recalled": len(past)} if past else {}
+        known |= {"row_weight": fmean(s.weight for s in old)} if old else {}
+        self._watch_flat(known["equal"], known["reward"])
+        return fresh + past + old, known
 
     def _attempts(self, again: Sequence[str]) -> tuple[list[list[Rollout]], list[int]]:
         """(groups of attempts, the epoch of each); with dynamic sampling, until enough groups teach something."""
@@ -272,10 +272,9 @@ class Tune:
         more = [t for t in self.tasks if t.id in again]
         for batch in range(dynamic.max_batches or len(self.tasks) if dynamic else 1):
             tasks, of = self._next(train.prompts, used)
-            tasks, of = (
-                [*tasks, *(more if not batch else ())],
-                [*of, *([self._epoch()] * len(more) if not batch else ())],
-            )
+            if not batch:
+                more = [t for t in more if t not in tasks]
+                tasks, of = [*tasks, *more], [*of, *[self._epoch()] * len(more)]
             used |= {t.id for t in tasks}
             if not tasks:
                 self.note(
@@ -293,7 +292,7 @@ class Tune:
                     continue
                 groups.append([*whole, *self.past.get(task.id, ())])
                 epochs.append(epoch)
-            if dynamic is None or sum(_range(g) > dynamic.tolerance for g in groups) >= train.prompts:
+            if dynamic is None or sum(spread(g) > dynamic.tolerance for g in groups) >= train.prompts:
                 break
         return groups, epochs
 
@@ -306,71 +305,6 @@ class Tune:
             tokenizer=self.model.tokenizer_digest,
             each_turn=self.each_turn,
         )
-
-    def _samples(self, groups: Sequence[Sequence[Rollout]]) -> tuple[list[Sample], float]:
-        """The rows that reach the update, with their advantages; and which share of the attempts they are."""
-        flat = [r for group in groups for r in group]
-        if not flat:
-            return [], 0.0
-        ids = grouped([r.task for r in flat])
-        rewards = torch.tensor([r.reward for r in flat])
-        lengths = torch.tensor([r.tokens for r in flat])
-        keep = self.method.keep(Rows(rewards, ids, torch.ones(len(flat), 1, dtype=torch.bool)))
-        if isinstance(self.how.part("advantage"), recipe.GiGPO):
-            per_row = self._by_step(flat, self.method.shaped(rewards, lengths))
-        else:
-            made = self._compare(rewards, lengths, [r.task for r in flat])
-            per_row = [[made[n]] * len(r.rows) for n, r in enumerate(flat)]
-        found = []
-        for n, r in enumerate(flat):
-            if not keep[n]:
-                continue
-            for row, (latent, taken) in zip(r.rows, per_row[n], strict=True):
-                found.append(_sample(row, r, latent, taken))
-        return found, float(keep.float().mean())
-
-    def _compare_again(self, fresh: Sequence[Sample], old: Sequence[Sample]) -> None:
-        """Stored and fresh attempts at a task as one group, and the advantages of both taken in it: A2R's other
-        reading. Fresh rows that the filter left out are not in it."""
-        tasks = {s.task for s in old}
-        attempts: dict[tuple[str, str], list[Sample]] = {}
-        for s in [*(s for s in fresh if s.task in tasks), *old]:
-            attempts.setdefault((s.group, s.attempt), []).append(s)
-        flat = list(attempts.values())
-        made = self._compare(
-            torch.tensor([rows[0].reward for rows in flat]),
-            torch.tensor([sum(int(s.mask.sum()) for s in rows) for rows in flat]),
-            [rows[0].task for rows in flat],
-        )
-        for rows, (latent, taken) in zip(flat, made, strict=True):
-            for s in rows:
-                s.advantages = _laid(s.mask, len(s.mix), latent, taken)
-
-    def _compare(self, rewards: torch.Tensor, lengths: torch.Tensor, tasks: Sequence[str]) -> list[tuple[float, float]]:
-        """Each attempt's advantage, on a latent step and on a token. Statistics are over attempts: one that fell into
-        several rows counts once."""
-        part = self.how.part("rollout")
-        steps = part.steps if isinstance(part, recipe.LEPO) else 0
-        mask = torch.ones(len(tasks), steps + 1, dtype=torch.bool)
-        made = self.method.advantages(Rows(self.method.shaped(rewards, lengths), grouped(tasks), mask))
-        return [(float(row[0]), float(row[-1])) for row in made]
-
-    def _by_step(self, flat: Sequence[Rollout], shaped: torch.Tensor) -> list[list[tuple[float, float]]]:
-        """GiGPO's advantage of each row: its attempt's beside the group, and its step's beside others like it."""
-        order = [(n, row) for n, r in enumerate(flat) for row in r.rows]
-        own = self.method.row_advantages(
-            Rows(
-                torch.stack([shaped[n] for n, _ in order]),
-                grouped([flat[n].task for n, _ in order]),
-                torch.ones(len(order), 1, dtype=torch.bool),
-                trajectories=grouped([n for n, _ in order]),
-                anchors=[row.anchor for _, row in order],
-            )
-        )
-        found: list[list[tuple[float, float]]] = [[] for _ in flat]
-        for (n, _), a in zip(order, own.tolist(), strict=True):
-            found[n].append((a, a))
-        return found
 
     def _split(self, samples: Sequence[Sample], update: int) -> Iterator[Mini]:
         """`mini_batches` parts of about one size, in an order that seed and step fix; empty ones where rows lack."""
@@ -400,39 +334,22 @@ class Tune:
         )
         return [(where[int(a)], where[int(b)]) for a, b in found.tolist()]
 
-    def _facts(
-        self, groups: Sequence[Sequence[Rollout]], rollouts: Sequence[Rollout], fresh: Sequence[Sample]
-    ) -> dict[str, Any]:
-        equal = [_range(g) <= 1e-6 for g in groups]
-        self.flat = self.flat + 1 if not groups or all(equal) else 0
+    def _watch_flat(self, equal: float, reward: float) -> None:
+        """Say it when nothing has differed for several steps. equal: the share of groups without a range."""
+        self.flat = self.flat + 1 if equal == 1 else 0
         if self.flat == FLAT or (self.flat > FLAT and self.flat % 10 == 0):
-            level = fmean(r.reward for r in rollouts) if rollouts else 0.0
             self.note(
-                f"in {self.flat} steps in a row all attempts at a task had the same reward (mean {level:.2f}): they "
+                f"in {self.flat} steps in a row all attempts at a task had the same reward (mean {reward:.2f}): they "
                 "teach nothing. "
-                + ("Take harder tasks" if level > 0.5 else "Take easier tasks, a better scaffold or a stronger model")
+                + ("Take harder tasks" if reward > 0.5 else "Take easier tasks, a better scaffold or a stronger model")
                 + ", give partial credit, raise [train] group_size or temperature"
             )
-        tokens = sum(int(s.mask.sum()) for s in fresh)
-        return {
-            "reward": fmean(r.reward for r in rollouts) if rollouts else 0.0,
-            "passed": fmean(float(r.experience.grade.passed) for r in rollouts) if rollouts else 0.0,
-            "length": fmean(r.tokens for r in rollouts) if rollouts else 0.0,
-            "limit": fmean(float(r.experience.trace.ending == "limit") for r in rollouts) if rollouts else 0.0,
-            "attempts": len(rollouts),
-            "equal": fmean(map(float, equal)) if equal else 1.0,
-            "rows": len(fresh),
-            "tokens": tokens,
-            "entropy": _token_mean(fresh, lambda s: s.entropy),
-            "kl": _token_mean(fresh, _k3_to_reference),
-            "sampler_gap": _token_mean(fresh, lambda s: (s.old - s.sampled).abs()),
-        }
 
-    def _finish(self, facts: dict[str, Any], done: Sequence[Mini], seconds: float) -> None:
+    def _finish(self, known: dict[str, Any], done: Sequence[Mini], seconds: float) -> None:
         made = [m for m in done if m.samples]
         clip = fmean(m.watch.get("clip", 0.0) for m in made) if made else 0.0
         loss = fmean(m.loss for m in made) if made else 0.0
-        record = {"step": self.step, **facts, "clip": clip, "loss": loss, "updates": len(made), "seconds": seconds}
+        record = {"step": self.step, **known, "clip": clip, "loss": loss, "updates": len(made), "seconds": seconds}
         record |= {
             k: fmean(m.watch[k] for m in made) for k in ("token_weight", "step_kl") if made and k in made[0].watch
         }
@@ -441,12 +358,12 @@ class Tune:
         self.shop.say("update", record)
         self.step += 1
         plan = self.plan
-        if plan.max_kl and facts["kl"] > plan.max_kl:
-            self.status, self.why = "stopped", f"kl {facts['kl']:.3g} is above --max-kl {plan.max_kl:g}"
-        elif plan.min_entropy and facts["rows"] and facts["entropy"] < plan.min_entropy:
+        if plan.max_kl and known["kl"] > plan.max_kl:
+            self.status, self.why = "stopped", f"kl {known['kl']:.3g} is above --max-kl {plan.max_kl:g}"
+        elif plan.min_entropy and known["rows"] and known["entropy"] < plan.min_entropy:
             self.status, self.why = (
                 "stopped",
-                f"entropy {facts['entropy']:.3g} is below --min-entropy {plan.min_entropy:g}",
+                f"entropy {known['entropy']:.3g} is below --min-entropy {plan.min_entropy:g}",
             )
         if self.why:
             self.note(f"stopped early: {self.why}")
@@ -558,47 +475,3 @@ def _adapted(module: Any, how: Recipe) -> tuple[Any, Any]:
         task_type="CAUSAL_LM",
     )
     return peft.get_peft_model(module, config), None
-
-
-def _sample(row: Row, rollout: Rollout, latent: float, taken: float) -> Sample:
-    mask, steps = torch.tensor(row.mask), len(row.mix)
-    sample = Sample(
-        task=row.task,
-        group=row.task,
-        prompt=torch.tensor(row.prompt),
-        response=torch.tensor(row.response),
-        mask=mask,
-        advantages=_laid(mask, steps, latent, taken),
-        reward=rollout.reward,
-        attempt=row.attempt,
-        sampled=torch.tensor(row.sampled),
-        old=torch.tensor(row.sampled) if rollout.past else None,
-        replayed=rollout.past,
-    )
-    if steps:
-        sample.mix_ids, sample.mix = torch.tensor(row.mix_ids), torch.tensor(row.mix)
-    return sample
-
-
-def _laid(mask: torch.Tensor, steps: int, latent: float, taken: float) -> torch.Tensor:
-    """An attempt's advantage over its row's tokens (T,): `latent` on the first `steps`, 0 outside the mask."""
-    out = torch.where(mask, taken, 0.0)
-    out[:steps] = latent
-    return out
-
-
-def _range(group: Sequence[Rollout]) -> float:
-    rewards = [r.reward for r in group]
-    return max(rewards) - min(rewards) if rewards else 0.0
-
-
-def _k3_to_reference(sample: Sample) -> torch.Tensor:
-    assert sample.old is not None
-    return torch.zeros_like(sample.old) if sample.ref is None else penalty.kl(sample.old, sample.ref, "k3")
-
-
-def _token_mean(samples: Sequence[Sample], of: Any) -> float:
-    """The mean over the tokens that the policy chose; of none: 0."""
-    values = [of(s)[s.mask] for s in samples]
-    joined = torch.cat(values) if values else torch.zeros(0)
-    return float(joined.float().mean()) if joined.numel() else 0.0

@@ -1,0 +1,111 @@
+"""Credit assignment: which attempts reach the update, and what each of their tokens is worth beside its group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from recreate.rl import recipe
+from recreate.rl.groups import grouped
+from recreate.rl.method import Method, Rows
+from recreate.rl.rollout import Rollout
+from recreate.rl.rows import Row
+from recreate.rl.samples import Sample
+
+Worth = tuple[float, float]
+"""An attempt's advantage on a latent step, and on a token."""
+
+
+def samples(method: Method, groups: Sequence[Sequence[Rollout]]) -> tuple[list[Sample], float]:
+    """The rows that reach the update, with their advantages; and which share of the attempts they are."""
+    flat = [r for group in groups for r in group]
+    if not flat:
+        return [], 0.0
+    ids = grouped([r.task for r in flat])
+    rewards = torch.tensor([r.reward for r in flat])
+    lengths = torch.tensor([r.tokens for r in flat])
+    keep = method.keep(Rows(rewards, ids, torch.ones(len(flat), 1, dtype=torch.bool)))
+    if isinstance(method.recipe.part("advantage"), recipe.GiGPO):
+        per_row = _by_step(method, flat, method.shaped(rewards, lengths))
+    else:
+        made = _compare(method, rewards, lengths, [r.task for r in flat])
+        per_row = [[made[n]] * len(r.rows) for n, r in enumerate(flat)]
+    found = []
+    for n, r in enumerate(flat):
+        if keep[n]:
+            found += [_sample(row, r, *worth) for row, worth in zip(r.rows, per_row[n], strict=True)]
+    return found, float(keep.float().mean())
+
+
+def compare_again(method: Method, fresh: Sequence[Sample], old: Sequence[Sample]) -> None:
+    """Stored and fresh attempts at a task as one group, and the advantages of both taken in it: A2R's other reading.
+    Fresh rows that the filter left out are not in it."""
+    tasks = {s.task for s in old}
+    attempts: dict[tuple[str, str], list[Sample]] = {}
+    for s in [*(s for s in fresh if s.task in tasks), *old]:
+        attempts.setdefault((s.group, s.attempt), []).append(s)
+    flat = list(attempts.values())
+    made = _compare(
+        method,
+        torch.tensor([rows[0].reward for rows in flat]),
+        torch.tensor([sum(int(s.mask.sum()) for s in rows) for rows in flat]),
+        [rows[0].task for rows in flat],
+    )
+    for rows, worth in zip(flat, made, strict=True):
+        for s in rows:
+            s.advantages = _laid(s.mask, len(s.mix), *worth)
+
+
+def _compare(method: Method, rewards: torch.Tensor, lengths: torch.Tensor, tasks: Sequence[str]) -> list[Worth]:
+    """Each attempt's. Statistics are over attempts: one that fell into several rows counts once."""
+    part = method.recipe.part("rollout")
+    steps = part.steps if isinstance(part, recipe.LEPO) else 0
+    mask = torch.ones(len(tasks), steps + 1, dtype=torch.bool)
+    made = method.advantages(Rows(method.shaped(rewards, lengths), grouped(tasks), mask))
+    return [(float(row[0]), float(row[-1])) for row in made]
+
+
+def _by_step(method: Method, flat: Sequence[Rollout], shaped: torch.Tensor) -> list[list[Worth]]:
+    """GiGPO's advantage of each row: its attempt's beside the group, and its step's beside others like it."""
+    order = [(n, row) for n, r in enumerate(flat) for row in r.rows]
+    own = method.row_advantages(
+        Rows(
+            torch.stack([shaped[n] for n, _ in order]),
+            grouped([flat[n].task for n, _ in order]),
+            torch.ones(len(order), 1, dtype=torch.bool),
+            trajectories=grouped([n for n, _ in order]),
+            anchors=[row.anchor for _, row in order],
+        )
+    )
+    found: list[list[Worth]] = [[] for _ in flat]
+    for (n, _), a in zip(order, own.tolist(), strict=True):
+        found[n].append((a, a))
+    return found
+
+
+def _sample(row: Row, rollout: Rollout, latent: float, taken: float) -> Sample:
+    mask, steps = torch.tensor(row.mask), len(row.mix)
+    sample = Sample(
+        task=row.task,
+        group=row.task,
+        prompt=torch.tensor(row.prompt),
+        response=torch.tensor(row.response),
+        mask=mask,
+        advantages=_laid(mask, steps, latent, taken),
+        reward=rollout.reward,
+        attempt=row.attempt,
+        sampled=torch.tensor(row.sampled),
+        old=torch.tensor(row.sampled) if rollout.past else None,
+        replayed=rollout.past,
+    )
+    if steps:
+        sample.mix_ids, sample.mix = torch.tensor(row.mix_ids), torch.tensor(row.mix)
+    return sample
+
+
+def _laid(mask: torch.Tensor, steps: int, latent: float, taken: float) -> torch.Tensor:
+    """An attempt's advantage over its row's tokens (T,): `latent` on the first `steps`, 0 outside the mask."""
+    out = torch.where(mask, taken, 0.0)
+    out[:steps] = latent
+    return out
