@@ -137,7 +137,7 @@ def test_time_filters_by_what_the_line_or_the_experience_says(memory: Workspace,
 def test_when_something_was_recorded_changes_no_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digests = []
     for name, second in (("one", "2026-01-01T00:00:00Z"), ("two", "2026-01-02T00:00:00Z")):
-        monkeypatch.setattr("recreate.memory.now", lambda second=second: second)
+        monkeypatch.setattr("recreate.lived.now", lambda second=second: second)
         made = Workspace(tmp_path / name, "hashed")
         made.add([experience("a")])
         made.recall("x")

@@ -161,7 +161,7 @@ def test_before_a_day_takes_what_was_recorded_before_it(
 ) -> None:
     memory = Workspace(workspace)
     with monkeypatch.context() as patch:
-        patch.setattr("recreate.memory.now", lambda: "2023-11-14T22:13:20Z")
+        patch.setattr("recreate.lived.now", lambda: "2023-11-14T22:13:20Z")
         memory.add([experience("old"), experience("older", run="run-2")])
     memory.add([experience("new", run="run-2")])
     memory.hold_out([task("t", "test")])
