@@ -30,6 +30,9 @@ from recreate.models.launch import HOST, Launch, adapter_config
 START_SECONDS = 900.0
 """How long a server that does not answer yet may write nothing: vLLM compiles kernels for a new model."""
 
+GONE_SECONDS = 5.0
+"""How long `stop` watches killed processes go: until then they hold their memory, a GPU's too."""
+
 _SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)S?$", re.IGNORECASE)
 _CAUSE = re.compile(r"\b\w*(Error|Exception)\b: .|\b(error|failed)\b.*: .|: error: .", re.IGNORECASE)
 _NO_CAUSE = re.compile(r"root cause|Engine core init|child process|resource_tracker|\b(WARNING|INFO)\b|Warning: ")
@@ -128,8 +131,13 @@ class Server:
                 self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(keeper.GRACE_SECONDS + keeper.REST_SECONDS + 2)
-        with contextlib.suppress(ProcessLookupError):  # what is left when the keeper itself was killed
-            os.killpg(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)  # what is left when the keeper itself was killed
+            end = time.monotonic() + GONE_SECONDS
+            while time.monotonic() < end:
+                self._process.poll()
+                os.killpg(self.pid, 0)
+                time.sleep(0.05)
         self._process.wait(10.0)
         self._log.close()
 
