@@ -57,6 +57,8 @@ class Calls:
         """
         if self.stop.is_set():
             raise Interrupted("stopped")
+        # what the model asks in any case, or the bound would be of another question: a recipe's max_response
+        params |= getattr(model, "override", {})
         check = request_check(messages, params)
         known = self.journal.reply(call.id, check)
         if known is not None:

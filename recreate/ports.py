@@ -45,6 +45,7 @@ class Model(Protocol):
 
     `name` is the spelling that finds it again; `price` is per million tokens, or None when unknown.
     `native_tools`, a bool that may be absent and then means False, says whether `tools` are worth handing to it.
+    `override`, a mapping that may be absent too, holds parameters that go before what a call asks for.
     """
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -79,6 +79,27 @@ def test_many_threads_and_roles_stay_under_one_cap(tmp_path: Path) -> None:
     assert stopped == sorted(stopped) or len(stopped) == 8
     assert 0.005 < ledger.spent.usd <= 0.01
     assert sum(u.usd for u in ledger.by_role.values()) == pytest.approx(ledger.spent.usd)
+
+
+def test_a_model_that_answers_at_more_length_than_it_was_asked_for_is_reserved_for(tmp_path: Path) -> None:
+    """A recipe's max_response goes before the scaffold's max_tokens, in the bound too."""
+
+    class Long(Scripted):
+        override: ClassVar = {"max_tokens": 500}
+
+        def reply(self, messages: Any, call: Call, **params: Any) -> Reply:
+            return Reply(text="x", model="m", tokens_in=5, tokens_out=params["max_tokens"])
+
+    ledger = Ledger(Lines(tmp_path / "ledger.jsonl"), Budget(tokens=300))
+    journal = Journal(tmp_path)
+    journal.open()
+    with pytest.raises(OutOfBudget):
+        Calls("r", journal, ledger).ask(
+            Long.__new__(Long), Price(), [Message(role="user", content="a")], call(0), max_tokens=8
+        )
+    assert ledger.spent.tokens_out == 0
+    journal.close()
+    ledger.close()
 
 
 def test_a_reservation_lost_in_a_kill_stays_charged(tmp_path: Path) -> None:

@@ -66,7 +66,11 @@ def tune(
     from recreate.workshop import open_domain, run_folder
 
     if rollouts not in ("here", "vllm", "transformers"):
-        raise BadInput(f"rollouts are made here, by vllm or by transformers, not by {rollouts!r}", code="usage")
+        raise BadInput(
+            f"rollouts are made here, by vllm or by transformers, not by {rollouts!r}",
+            fix="--rollouts here, vllm or transformers",
+            code="usage",
+        )
     if rollouts == "vllm":
         vllm_python(settings.vllm_python)
     read = recipe.load(how)

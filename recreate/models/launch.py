@@ -216,7 +216,12 @@ def _own(*kept: str) -> dict[str, str]:
     """For a child that runs a module of ours: where this package is imported from. kept: variables as they are here."""
     here = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(p for p in (here, os.environ.get("PYTHONPATH", "")) if p)
-    return {"PYTHONPATH": path, **{name: os.environ[name] for name in kept if name in os.environ}}
+    # the current folder may hold a torch.py
+    return {
+        "PYTHONPATH": path,
+        "PYTHONSAFEPATH": "1",
+        **{name: os.environ[name] for name in kept if name in os.environ},
+    }
 
 
 def _elsewhere(python: Path) -> dict[str, str]:

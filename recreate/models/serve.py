@@ -144,9 +144,10 @@ class Server:
     def last_words(self) -> str:
         """What it wrote last that tells why, to be appended to a message."""
         try:
-            self._log.seek(0, os.SEEK_END)
-            self._log.seek(max(0, self._log.tell() - 40_000))
-            lines = [line.strip() for line in self._log.read().decode("utf-8", "replace").splitlines()]
+            file = self._log.fileno()
+            # the child writes through the same description: a seek would move where it writes
+            said = os.pread(file, 40_000, max(0, os.fstat(file).st_size - 40_000))
+            lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines()]
         except (OSError, ValueError):
             return ""
         lines = [line for line in lines if line]

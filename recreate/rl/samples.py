@@ -137,7 +137,7 @@ def from_store(rollouts: Rollouts) -> list[Sample]:
             mask=rollouts.mask[n, :t].bool(),
             advantages=rollouts.advantages[n, :t],
             reward=float(rollouts.rewards[n]),
-            attempt=str(int(rollouts.extra["attempt"][n])),
+            attempt=str(int(rollouts.extra["attempt"][n]) if "attempt" in rollouts.extra else n),
             old=rollouts.behaviour[n, :t],
             replayed=True,
         )

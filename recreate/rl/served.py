@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,12 @@ class Served:
         self._version = 0
         self._running: tuple[Server, OpenAI] | None = None
 
+    @property
+    def override(self) -> Mapping[str, Any]:
+        return self.base.override
+
     def update(self, module: Any) -> None:
-        """Answer with this module's adapter from now on. No request may be under way.
+        """Answer with this module's adapter from now on. No request may be under way. A server that died is started.
 
         Raises BadInput for a module without one.
         """
@@ -65,15 +69,21 @@ class Served:
         with self._lock:
             if self._running is None or not self._running[0].alive():
                 self._start()
-            else:
-                server, old = self._running
+                return
+            server, old = self._running
+            try:
                 server.unload(old.model)
                 self._running = server, self._load(server)
                 old.close()
+            except Fault:
+                if server.alive(DYING_SECONDS):
+                    raise
+                self._start()
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """One answer, with the tokens that the server drew. Raises Transient (`server-died`) when it is gone, Fault
-        (`other-tokens`) when it reads the messages as other tokens than the trainer, BadInput (`context-length`)."""
+        """One answer, with the tokens that the server drew. Raises Transient (`server-died`) when it is gone, BadInput
+        (`other-tokens`, `no-tokens`) when it reads the messages as other tokens than the trainer, or tells none: a
+        fault would set those attempts aside and train on the rest; BadInput (`context-length`)."""
         prompt = self.base.encode(messages)
         asked = {"timeout": TIMEOUT_SECONDS, **params, **self.base.override, "logprobs": True, "return_token_ids": True}
         asked["max_tokens"] = self.base.room(prompt, asked.get("max_tokens"))
@@ -98,13 +108,13 @@ class Served:
             ) from e
         told = reply.token_ids, reply.logprobs, reply.prompt_ids
         if None in told or len(reply.token_ids or ()) != len(reply.logprobs or ()):
-            raise Fault(
+            raise BadInput(
                 f"the {server.launch.engine} server does not tell its tokens and their log-probs",
                 fix="take vLLM 0.32 or newer, or --rollouts here",
                 code="no-tokens",
             )
         if list(reply.prompt_ids or ()) != prompt:
-            raise Fault(
+            raise BadInput(
                 f"the {server.launch.engine} server reads the messages as other tokens than the trainer",
                 fix="are tokenizer and chat template of its transformers the same? else take --rollouts here",
                 code="other-tokens",

@@ -128,6 +128,29 @@ def test_a_model_with_a_server_of_its_own_starts_it_again_when_it_died(
     assert not second.alive()
 
 
+def test_a_server_that_reads_other_tokens_than_the_trainer_stops_the_run(
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault would set aside just the attempts that differ, and train on the rest."""
+    from peft import LoraConfig, get_peft_model
+
+    from recreate.rl.served import Served
+
+    base = Transformers(str(weights))
+    module = get_peft_model(base.load()[0], LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+    served = Served(base, tmp_path / "adapter", "transformers")
+    try:
+        served.update(module)
+        assert served.reply(ASK, CALL, max_tokens=4).token_ids
+        encode = base.encode
+        monkeypatch.setattr(base, "encode", lambda messages: [*encode(messages), 5])
+        with pytest.raises(BadInput) as e:
+            served.reply(ASK, CALL, max_tokens=4)
+        assert e.value.code == "other-tokens"
+    finally:
+        served.close()
+
+
 def test_tune_says_at_once_that_there_is_no_vllm(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli(["tune", "--model", "./model", "--rollouts", "vllm", "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
