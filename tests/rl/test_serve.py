@@ -17,6 +17,7 @@ from recreate.errors import BadInput, Transient
 from recreate.models.launch import Wish, plan
 from recreate.models.openai import OpenAI
 from recreate.models.serve import Server
+from recreate.models.transformers import Transformers
 from recreate.models.vllm import VLLM
 from recreate.types import Call
 from tests.rl import tiny
@@ -129,14 +130,14 @@ def test_a_model_with_a_server_of_its_own_starts_it_again_when_it_died(
 
 
 def test_a_server_that_reads_other_tokens_than_the_trainer_stops_the_run(
-    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fault would set aside just the attempts that differ, and train on the rest."""
     from peft import LoraConfig, get_peft_model
 
     from recreate.rl.served import Served
 
-    base = Transformers(str(weights))
+    base = Transformers(str(tiny.model(tmp_path / "tiny")))
     module = get_peft_model(base.load()[0], LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
     served = Served(base, tmp_path / "adapter", "transformers")
     try:
