@@ -29,7 +29,7 @@ def write(folder: Path, runs: Sequence[Run]) -> None:
     one = runs[0]
     lines = [
         f"{len(seeds)} seeds, {one['steps']} steps, learning rate {one['rate']:g}, {one['flaky']:.0%} of the grades "
-        f"made up. The first step's rewards are the same for all methods in {sum(len(f) == 1 for f in first)} of "
+        f"made up. The first step's mean reward is the same for all methods in {sum(len(f) == 1 for f in first)} of "
         f"{len(seeds)} seeds.",
         "",
         "| method | true reward, last quarter | beside grpo | area under the curve | beside grpo | unseen tasks, at "
