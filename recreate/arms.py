@@ -13,7 +13,6 @@ Making ends an arm at its budget; measuring has none. What ended is not made aga
 from __future__ import annotations
 
 import hashlib
-import shutil
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -27,6 +26,7 @@ from recreate import suite as suites
 from recreate.cell import measure
 from recreate.check import check
 from recreate.errors import BadInput
+from recreate.held_out import HeldOut
 from recreate.judge import judge
 from recreate.ledger import Budget
 from recreate.models.transformers import Transformers
@@ -326,11 +326,8 @@ class _Bench:
         return settings.model_copy(update={"models": Models(**models), "optimizer": "reflect"})
 
     def _hold_out(self, place: Path) -> None:
-        """What the workspace holds out, the arm's memory holds out too."""
-        known, own = self.where / "memory" / "held_out.jsonl", place / "memory" / "held_out.jsonl"
-        if known.is_file() and not own.exists():
-            own.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(known, own)
+        """What the workspace holds out by now, the arm's memory holds out too."""
+        HeldOut(place / "memory").take(HeldOut(self.where / "memory"))
 
     # measuring
 

@@ -11,6 +11,7 @@ import pytest
 
 from recreate import suite as suites
 from recreate.cli import run as cli
+from recreate.held_out import Held, HeldOut
 from recreate.ledger import Budget
 from tests.toy import write_script
 
@@ -204,3 +205,15 @@ def test_a_budget_is_shared_and_what_is_left_is_known() -> None:
     spent = {"attempts": 90, "usd": 1.0, "minutes": 11.5, "tokens": 5}
     assert budget.less(spent) == Budget(usd=2.0, minutes=0, attempts=111, tokens=1_999_995)
     assert budget.passed(spent) == ("minutes",)
+
+
+def test_what_the_workspace_holds_out_by_now_every_call_holds_out_in_the_arms(bench: Bench, workspace: Path) -> None:
+    here = HeldOut(workspace / "memory")
+    here.add([Held("train-0", "toy:train:0", "test", "toy")])
+    assert bench("--out", "run", text=SUITE)[0] == 0
+    here.add([Held("train-1", "toy:train:1", "validation", "toy")])
+    assert bench("--out", "run", text=SUITE)[0] == 0
+    for arm in ("scaffold", "longer"):
+        _, groups, tasks = HeldOut(workspace / f"run/arms/{arm}/memory").read()
+        assert {"train-0", "train-1"} <= groups
+        assert {"toy:train:0", "toy:train:1"} <= tasks
