@@ -13,7 +13,6 @@ Making ends an arm at its budget; measuring has none. What ended is not made aga
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -124,8 +123,7 @@ def compare(suite: Suite, where: Path, folder: Path, opened: Opened) -> Table:
     suite = begun(suite, folder)
     bench = _Bench(suite, where, folder, opened)
     bench.refuse()
-    (folder / "suite.toml").parent.mkdir(parents=True, exist_ok=True)
-    (folder / "suite.toml").write_text(suite.dump(), "utf-8")
+    suites.write(suite, folder / "suite.toml")
     return bench.measured([bench.make(arm) for arm in suite.arms])
 
 
@@ -138,14 +136,7 @@ def begun(suite: Suite, folder: Path) -> Suite:
                 f"{short(folder)} holds another run", fix="give another folder with --out", code="run-exists"
             )
         return suite
-    table = tomllib.loads(file.read_text("utf-8"))
-    arms = [
-        Arm.model_validate({**keys, "name": name, "run": tuple(keys.get("run", ()))})
-        for name, keys in table.pop("arms").items()
-    ]
-    split, tasks = table.pop("split"), table.pop("tasks")
-    earlier = Suite(settings=Settings.model_validate(table), split=split, tasks=tasks, arms=tuple(arms))
-    return suites.joined(earlier, suite)
+    return suites.joined(suites.written(file), suite)
 
 
 class _Bench:

@@ -217,3 +217,23 @@ def test_what_the_workspace_holds_out_by_now_every_call_holds_out_in_the_arms(be
         _, groups, tasks = HeldOut(workspace / f"run/arms/{arm}/memory").read()
         assert {"train-0", "train-1"} <= groups
         assert {"toy:train:0", "toy:train:1"} <= tasks
+
+
+@pytest.mark.parametrize("left", ["", "[[", "split = 1\n", 'tasks = 0\nsplit = "test"\n', None])
+def test_a_table_whose_suite_was_cut_off_says_so(bench: Bench, workspace: Path, left: str | None) -> None:
+    (workspace / "suite.toml").write_text(SUITE)
+    suites.write(suites.read(workspace / "suite.toml", workspace, {}), workspace / "run/suite.toml")
+    whole = (workspace / "run/suite.toml").read_text()
+    (workspace / "run/suite.toml").write_text(whole[: len(whole) // 2] if left is None else left)
+    code, said = bench("--out", "run", text=SUITE)
+    assert (code, said["error"]["code"]) == (2, "bad-suite"), said
+    assert said["error"]["fix"]
+    assert [p.name for p in (workspace / "run").iterdir()] == ["suite.toml"]
+
+
+def test_a_run_written_as_text_into_the_suite_of_a_table_is_one_run(workspace: Path) -> None:
+    (workspace / "suite.toml").write_text(SUITE.replace("build = true", 'run = ["runs/mine"]'))
+    suites.write(suites.read(workspace / "suite.toml", workspace, {}), workspace / "run/suite.toml")
+    text = (workspace / "run/suite.toml").read_text()
+    (workspace / "run/suite.toml").write_text(text.replace('["runs/mine"]', '"runs/mine"'))
+    assert [arm.run for arm in suites.written(workspace / "run/suite.toml").arms] == [(), *[("runs/mine",)] * 2]
