@@ -28,7 +28,6 @@ is always there. `budget` is the cap of making each arm; measuring is not in it.
 from __future__ import annotations
 
 import difflib
-import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -119,7 +118,7 @@ def write(suite: Suite, file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f".{file.name}.new")
     new.write_text(suite.dump(), "utf-8")
-    os.replace(new, file)
+    new.replace(file)
 
 
 def written(file: Path) -> Suite:
@@ -140,16 +139,25 @@ def written(file: Path) -> Suite:
 def of_names(names: Sequence[str], how: Mapping[str, Any]) -> list[Arm]:
     """The standard arms of these names. how: `recipe`, `steps` and `build_share`, for those that they concern.
 
-    Raises BadInput for another name, and for weights without a recipe.
+    Raises BadInput for another name, for weights without a recipe, and (`usage`) for what concerns none of them.
     """
-    found = []
+    found, used = [], set[str]()
     for name in dict.fromkeys(names):
         if name not in STANDARD:
             raise unknown_arm(name, STANDARD)
         builds, tunes = STANDARD[name]
         own = {"recipe": tunes, "steps": tunes, "build_share": builds and tunes}
         keys = {**({"build": True} if builds else {}), **{k: v for k, v in how.items() if own[k]}}
+        used |= keys.keys()
         found.append(_arm(f"--arms {name}", name, keys))
+    for key in how:
+        if key not in used:
+            of_whom = "both" if key == "build_share" else "weights or both"
+            raise BadInput(
+                f"--{key.replace('_', '-')} says nothing of --arms {','.join(names)}",
+                fix=f"leave it out, or add {of_whom}",
+                code="usage",
+            )
     return found
 
 
