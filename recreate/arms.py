@@ -13,8 +13,6 @@ Making ends an arm at its budget; measuring has none. What ended is not made aga
 from __future__ import annotations
 
 import hashlib
-import shutil
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -27,14 +25,16 @@ from recreate import suite as suites
 from recreate.cell import measure
 from recreate.check import check
 from recreate.errors import BadInput
+from recreate.held_out import HeldOut
 from recreate.judge import judge
 from recreate.ledger import Budget
+from recreate.models.launch import vllm_python
 from recreate.models.transformers import Transformers
 from recreate.paths import short
 from recreate.plan import refuse_if_too_small
 from recreate.plug import need
 from recreate.ports import Domain, Price, Rung
-from recreate.rl import recipe
+from recreate.rl import fits, recipe
 from recreate.runs import Run, find_run
 from recreate.scaffold import Scaffold
 from recreate.settings import Models, Settings
@@ -124,8 +124,7 @@ def compare(suite: Suite, where: Path, folder: Path, opened: Opened) -> Table:
     suite = begun(suite, folder)
     bench = _Bench(suite, where, folder, opened)
     bench.refuse()
-    (folder / "suite.toml").parent.mkdir(parents=True, exist_ok=True)
-    (folder / "suite.toml").write_text(suite.dump(), "utf-8")
+    suites.write(suite, folder / "suite.toml")
     return bench.measured([bench.make(arm) for arm in suite.arms])
 
 
@@ -138,14 +137,7 @@ def begun(suite: Suite, folder: Path) -> Suite:
                 f"{short(folder)} holds another run", fix="give another folder with --out", code="run-exists"
             )
         return suite
-    table = tomllib.loads(file.read_text("utf-8"))
-    arms = [
-        Arm.model_validate({**keys, "name": name, "run": tuple(keys.get("run", ()))})
-        for name, keys in table.pop("arms").items()
-    ]
-    split, tasks = table.pop("split"), table.pop("tasks")
-    earlier = Suite(settings=Settings.model_validate(table), split=split, tasks=tasks, arms=tuple(arms))
-    return suites.joined(earlier, suite)
+    return suites.joined(suites.written(file), suite)
 
 
 class _Bench:
@@ -180,6 +172,9 @@ class _Bench:
                 fix="recreate scaffold check shows all faults of a scaffold",
                 code="bad-scaffold",
             )
+        for arm in suite.arms:
+            if arm.recipe:
+                self._refuse_tune(arm)
         settings = sdk.fitted(suite.settings, self.domain)
         model, price, other, other_price, _ = open_models(settings)
         model.close()
@@ -189,9 +184,18 @@ class _Bench:
                 self.before[arm.name] = self._made_before(arm, model.name)
             if arm.build:
                 self._refuse_build(arm, settings, default_optimizer(other), price, other_price)
-            if arm.recipe:
-                for module in NEEDED:
-                    need(module)
+        if any(arm.recipe for arm in suite.arms):
+            for module in NEEDED:
+                need(module)
+
+    def _refuse_tune(self, arm: Arm) -> None:
+        try:
+            fits.refuse(recipe.load(arm.recipe), arm.rollouts)
+            if arm.rollouts == "vllm":
+                vllm_python(self.suite.settings.vllm_python)
+        except BadInput as e:
+            fix = e.fix.replace("--rollouts here", 'rollouts = "here"')
+            raise BadInput(f"arms.{arm.name}: {e.message}", fix=fix, code=e.code) from None
 
     def _refuse_build(self, arm: Arm, settings: Settings, optimizer: str, price: Price, other_price: Price) -> None:
         budget = self.suite.budget
@@ -257,6 +261,12 @@ class _Bench:
             stage = _tuned(folder)
             if stage.scaffold != scaffold.digest:
                 raise _another(arm, folder, "scaffold", stage.scaffold)
+            if stage.status == "unfinished":
+                raise BadInput(
+                    f"the tuning {short(folder)} has not ended",
+                    fix=f"recreate tune with --out {short(folder)} and what it was begun with goes on",
+                    code="not-ended",
+                )
             stages.append(stage)
             checkpoint = stage.checkpoint
         return Made(arm, scaffold, checkpoint, tuple(stages))
@@ -326,11 +336,8 @@ class _Bench:
         return settings.model_copy(update={"models": Models(**models), "optimizer": "reflect"})
 
     def _hold_out(self, place: Path) -> None:
-        """What the workspace holds out, the arm's memory holds out too."""
-        known, own = self.where / "memory" / "held_out.jsonl", place / "memory" / "held_out.jsonl"
-        if known.is_file() and not own.exists():
-            own.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(known, own)
+        """What the workspace holds out by now, the arm's memory holds out too."""
+        HeldOut(place / "memory").take(HeldOut(self.where / "memory"))
 
     # measuring
 
@@ -340,7 +347,7 @@ class _Bench:
             for each in made:
                 shop.say("note", {"text": f"measuring {each.arm.name}"})
                 with _answering(shop, each.checkpoint):
-                    cell = measure(shop, each.scaffold, suite.split, suite.tasks)
+                    cell = measure(shop, each.scaffold, suite.split, suite.tasks, each_call=True)
                 spent = {"attempts": len(cell["scores"]), "tokens": cell["tokens"], "usd": cell["usd"]}
                 rows.append({**cell, "arm": each.arm.name, "made": each.record(suite.budget), "measured": spent})
             self._compared(rows, made)

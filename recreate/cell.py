@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from recreate.errors import BadInput
-from recreate.gather import Score, gather
+from recreate.gather import Score, gather, lived
 from recreate.journal import Lines
 from recreate.judge import interval
 from recreate.learning import Learning
@@ -15,10 +15,13 @@ from recreate.types import Split, Usage
 from recreate.workshop import Workshop
 
 
-def measure(shop: Workshop, scaffold: Scaffold, split: Split, most: int = 0) -> dict[str, Any]:
+def measure(
+    shop: Workshop, scaffold: Scaffold, split: Split, most: int = 0, *, each_call: bool = False
+) -> dict[str, Any]:
     """One cell: n tasks, repeats, mean with its 90 % interval, cost, and what was set aside.
 
-    An opening of the test split is written down in the workspace and counted, whoever asks.
+    An opening of the test split is written down in the workspace and counted, whoever asks: one for a run folder; with
+    `each_call` one for each session that lives test attempts, since what is measured may change between them.
     """
     tasks = list(shop.domain.tasks(split))
     if not tasks:
@@ -28,8 +31,10 @@ def measure(shop: Workshop, scaffold: Scaffold, split: Split, most: int = 0) -> 
     if most and most < len(tasks):
         random.Random(f"{shop.settings.seed}/{split}").shuffle(tasks)
         tasks = tasks[:most]
-    openings = open_test(shop, scaffold, len(tasks)) if split == "test" else test_openings(shop)
     offers = Learning(shop).offers()
+    openings = test_openings(shop)
+    if split == "test" and not (each_call and lived(shop, scaffold, tasks, shop.settings.repeats, offers)):
+        openings = open_test(shop, scaffold, len(tasks), each_call=each_call)
     scores = gather(shop, scaffold, tasks, repeats=shop.settings.repeats, phase=split, offers=offers)
     held = [s for s in scores if s.score is not None]
     by_task: dict[str, list[float]] = {}
@@ -71,11 +76,13 @@ def test_openings(shop: Workshop) -> int:
     return sum(r.get("domain") == shop.domain.name for r in openings_file(shop).read())
 
 
-def open_test(shop: Workshop, scaffold: Scaffold, tasks: int) -> int:
-    """Write one opening down (once per run folder) and return how many there are."""
+def open_test(shop: Workshop, scaffold: Scaffold, tasks: int, *, each_call: bool = False) -> int:
+    """Write one opening down (once per run folder, or per session of it) and return how many there are."""
     file = openings_file(shop)
-    if not any(r.get("run") == str(shop.folder) for r in file.read()):
-        fact = {"domain": shop.domain.name, "scaffold": scaffold.digest, "tasks": tasks, "run": str(shop.folder)}
+    session = {"session": sum(1 for _ in shop.journal.records("start"))} if each_call else {}
+    known = {"run": str(shop.folder), **session}
+    if not any(known.items() <= r.items() for r in file.read()):
+        fact = {"domain": shop.domain.name, "scaffold": scaffold.digest, "tasks": tasks, **known}
         file.append({"kind": "test-opened", **fact})
         file.close()
         shop.journal.add("test-opened", **{k: v for k, v in fact.items() if k != "run"})

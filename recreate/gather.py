@@ -105,16 +105,8 @@ def one(
 
     offers: what its agent may be told of the workspace's lessons, when it asks for that.
     """
-    told = offers if offers is not None and (offers.forced or scaffold.agent.memory.tokens) else None
-    key = attempt_key(
-        scaffold,
-        task,
-        model=shop.model.name,
-        sandbox=shop.rung.name,
-        memory=told.digest if told else "",
-        grader=getattr(shop.domain, "grader", shop.domain.name),
-        repeat=repeat,
-    )
+    told = _told(scaffold, offers)
+    key = key_of(shop, scaffold, task, repeat, offers)
     folder = shop.folder / "attempts" / key
     known = read_score(folder, task, repeat)
     if known is not None:
@@ -152,6 +144,33 @@ def one(
     shop.say("aside", record)
     outage.aside(fault)
     return Score(attempt=key, task=task.id, repeat=repeat, score=None, ending="error")
+
+
+def _told(scaffold: Scaffold, offers: Offers | None) -> Offers | None:
+    return offers if offers is not None and (offers.forced or scaffold.agent.memory.tokens) else None
+
+
+def key_of(shop: Workshop, scaffold: Scaffold, task: Task, repeat: int, offers: Offers | None = None) -> str:
+    """What an attempt is known by: what it would be made from."""
+    told = _told(scaffold, offers)
+    return attempt_key(
+        scaffold,
+        task,
+        model=shop.model.name,
+        sandbox=shop.rung.name,
+        memory=told.digest if told else "",
+        grader=getattr(shop.domain, "grader", shop.domain.name),
+        repeat=repeat,
+    )
+
+
+def lived(
+    shop: Workshop, scaffold: Scaffold, tasks: Sequence[Task], repeats: int, offers: Offers | None = None
+) -> bool:
+    """Whether this run folder holds all these attempts already."""
+    work = ((task, repeat) for task in tasks for repeat in range(repeats))
+    keys = (key_of(shop, scaffold, task, repeat, offers) for task, repeat in work)
+    return all((shop.folder / "attempts" / key / "experience.json").exists() for key in keys)
 
 
 def live(

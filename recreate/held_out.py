@@ -41,6 +41,14 @@ class HeldOut:
             if new:
                 append(self.path, [seal(e._asdict()) for e in new], mend=True)
 
+    def take(self, other: HeldOut) -> None:
+        """Register all that another one holds. Raises BadInput when a line of either is damaged."""
+        other.read()
+        if not other.path.exists():
+            return
+        found = (line.record or {} for line in lines(other.path))
+        self.add([Held(*(str(record.get(name, "")) for name in Held._fields)) for record in found])
+
     def _new(self, entries: Iterable[Held]) -> list[Held]:
         _, groups, tasks = self.read()
         unknown = {(e.group, e.task): e for e in entries if (e.group and e.group not in groups) or e.task not in tasks}

@@ -108,38 +108,56 @@ class Suite(Part):
 
 def read(file: Path, where: Path, given: Mapping[str, Any], split: str = "", tasks: int | None = None) -> Suite:
     """A suite of a file. given: flags by address, which win over it, as `split` and `tasks` do. Raises BadInput."""
-    try:
-        table = tomllib.loads(file.read_text("utf-8"))
-    except OSError as e:
-        raise BadInput(f"{file}: {e.strerror}", fix="name a suite: docs/arms.md has one", code="no-suite") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise BadInput(f"{file} cannot be read: {e}", fix="mend the line that it names", code="bad-suite") from None
-    arms, own = table.pop("arms", {}), {k: table.pop(k, None) for k in ("split", "tasks")}
-    values = settings_.flat(table)
-    known = addresses()
-    for key in values:
-        if key not in known:
-            raise _unknown(file.name, key, [*known, "split", "tasks", "arms"])
-    if not isinstance(arms, dict) or not all(isinstance(v, dict) for v in arms.values()):
-        raise BadInput(f"{file.name}: arms are tables", fix="write [arms.weights]", code="bad-suite")
-    told = [_arm(f"{file.name} [arms.{name}]", name, keys) for name, keys in arms.items()]
-    loaded = settings_.load(where, {**values, **given})
+    table, own, told = _parsed(file)
+    loaded = settings_.load(where, {**settings_.flat(table), **given})
     return of(loaded, split or own["split"] or "validation", own["tasks"] if tasks is None else tasks, told)
+
+
+def write(suite: Suite, file: Path) -> None:
+    """SUITE.toml, whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f".{file.name}.new")
+    new.write_text(suite.dump(), "utf-8")
+    new.replace(file)
+
+
+def written(file: Path) -> Suite:
+    """The suite that `write` wrote, as it was then: neither recreate.toml nor flags are asked. Raises BadInput."""
+    table, own, told = _parsed(file)
+    if not told or None in own.values():
+        raise BadInput(
+            f"{file} does not say what this table compares: it is empty, or cut off",
+            fix="write there the suite that the table was begun with, or give another folder with --out",
+            code="bad-suite",
+        )
+    try:
+        return Suite(settings=Settings.model_validate(table), arms=tuple(told), **own)
+    except ValidationError as e:
+        raise _wrong(str(file), e) from None
 
 
 def of_names(names: Sequence[str], how: Mapping[str, Any]) -> list[Arm]:
     """The standard arms of these names. how: `recipe`, `steps` and `build_share`, for those that they concern.
 
-    Raises BadInput for another name, and for weights without a recipe.
+    Raises BadInput for another name, for weights without a recipe, and (`usage`) for what concerns none of them.
     """
-    found = []
+    found, used = [], set[str]()
     for name in dict.fromkeys(names):
         if name not in STANDARD:
             raise unknown_arm(name, STANDARD)
         builds, tunes = STANDARD[name]
         own = {"recipe": tunes, "steps": tunes, "build_share": builds and tunes}
         keys = {**({"build": True} if builds else {}), **{k: v for k, v in how.items() if own[k]}}
+        used |= keys.keys()
         found.append(_arm(f"--arms {name}", name, keys))
+    for key in how:
+        if key not in used:
+            of_whom = "both" if key == "build_share" else "weights or both"
+            raise BadInput(
+                f"--{key.replace('_', '-')} says nothing of --arms {','.join(names)}",
+                fix=f"leave it out, or add {of_whom}",
+                code="usage",
+            )
     return found
 
 
@@ -217,6 +235,24 @@ def joined(earlier: Suite, now: Suite) -> Suite:
             code="another-run",
         )
     return now.model_copy(update={"arms": tuple({**old, **{arm.name: arm for arm in now.arms}}.values())})
+
+
+def _parsed(file: Path) -> tuple[dict[str, Any], dict[str, Any], list[Arm]]:
+    """(settings as they stand there, `split` and `tasks`, the arms). Raises BadInput."""
+    try:
+        table = tomllib.loads(file.read_text("utf-8"))
+    except OSError as e:
+        raise BadInput(f"{file}: {e.strerror}", fix="name a suite: docs/arms.md has one", code="no-suite") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise BadInput(f"{file} cannot be read: {e}", fix="mend the line that it names", code="bad-suite") from None
+    arms, own = table.pop("arms", {}), {k: table.pop(k, None) for k in ("split", "tasks")}
+    known = addresses()
+    for key in settings_.flat(table):
+        if key not in known:
+            raise _unknown(file.name, key, [*known, "split", "tasks", "arms"])
+    if not isinstance(arms, dict) or not all(isinstance(v, dict) for v in arms.values()):
+        raise BadInput(f"{file.name}: arms are tables", fix="write [arms.weights]", code="bad-suite")
+    return table, own, [_arm(f"{file.name} [arms.{name}]", name, keys) for name, keys in arms.items()]
 
 
 def _arm(at: str, name: str, keys: Mapping[str, Any]) -> Arm:

@@ -11,7 +11,10 @@ import pytest
 
 from recreate import suite as suites
 from recreate.cli import run as cli
+from recreate.held_out import Held, HeldOut
+from recreate.journal import Lines
 from recreate.ledger import Budget
+from recreate.rl import fits, recipe
 from tests.toy import write_script
 
 SUITE = """
@@ -175,6 +178,13 @@ def test_a_wrong_suite_is_refused_before_anything_is_spent(
         ("usage", ["--arms", "scaffold", "--scaffold", "seed-swe-small"]),
         ("usage", ["--recipe", "grpo"]),
         ("usage", ["--steps", "5"]),
+        ("usage", ["--arms", "scaffold", "--recipe", "grpo"]),
+        ("usage", ["--arms", "scaffold", "--steps", "5"]),
+        ("usage", ["--arms", "scaffold", "--build-share", "0.3"]),
+        ("usage", ["--rounds", "2"]),
+        ("usage", ["--train", "2"]),
+        ("usage", ["--optimizer", "reflect"]),
+        ("usage", ["--best-of", "2"]),
         ("no-budget", ["--arms", "scaffold"]),
     ],
 )
@@ -204,3 +214,99 @@ def test_a_budget_is_shared_and_what_is_left_is_known() -> None:
     spent = {"attempts": 90, "usd": 1.0, "minutes": 11.5, "tokens": 5}
     assert budget.less(spent) == Budget(usd=2.0, minutes=0, attempts=111, tokens=1_999_995)
     assert budget.passed(spent) == ("minutes",)
+
+
+def test_what_the_workspace_holds_out_by_now_every_call_holds_out_in_the_arms(bench: Bench, workspace: Path) -> None:
+    here = HeldOut(workspace / "memory")
+    here.add([Held("train-0", "toy:train:0", "test", "toy")])
+    assert bench("--out", "run", text=SUITE)[0] == 0
+    here.add([Held("train-1", "toy:train:1", "validation", "toy")])
+    assert bench("--out", "run", text=SUITE)[0] == 0
+    for arm in ("scaffold", "longer"):
+        _, groups, tasks = HeldOut(workspace / f"run/arms/{arm}/memory").read()
+        assert {"train-0", "train-1"} <= groups
+        assert {"toy:train:0", "toy:train:1"} <= tasks
+
+
+@pytest.mark.parametrize("left", ["", "[[", "split = 1\n", 'tasks = 0\nsplit = "test"\n', None])
+def test_a_table_whose_suite_was_cut_off_says_so(bench: Bench, workspace: Path, left: str | None) -> None:
+    (workspace / "suite.toml").write_text(SUITE)
+    suites.write(suites.read(workspace / "suite.toml", workspace, {}), workspace / "run/suite.toml")
+    whole = (workspace / "run/suite.toml").read_text()
+    (workspace / "run/suite.toml").write_text(whole[: len(whole) // 2] if left is None else left)
+    code, said = bench("--out", "run", text=SUITE)
+    assert (code, said["error"]["code"]) == (2, "bad-suite"), said
+    assert said["error"]["fix"]
+    assert [p.name for p in (workspace / "run").iterdir()] == ["suite.toml"]
+
+
+def test_a_run_written_as_text_into_the_suite_of_a_table_is_one_run(workspace: Path) -> None:
+    (workspace / "suite.toml").write_text(SUITE.replace("build = true", 'run = ["runs/mine"]'))
+    suites.write(suites.read(workspace / "suite.toml", workspace, {}), workspace / "run/suite.toml")
+    text = (workspace / "run/suite.toml").read_text()
+    (workspace / "run/suite.toml").write_text(text.replace('["runs/mine"]', '"runs/mine"'))
+    assert [arm.run for arm in suites.written(workspace / "run/suite.toml").arms] == [(), *[("runs/mine",)] * 2]
+
+
+def test_each_call_that_lives_new_test_attempts_is_an_opening(bench: Bench, workspace: Path) -> None:
+    text = SUITE.partition("[arms.longer]")[0]
+    assert bench("--split", "test", "--out", "run", text=text)[1]["test_openings"] == 1
+    assert bench("--split", "test", "--out", "run", text=text)[1]["test_openings"] == 1
+    # an agent of another making comes after the scores were seen
+    told = (workspace / "s.jsonl").read_text()
+    (workspace / "t.jsonl").write_text(told.replace("How answers end", "The end of answers"))
+    flags = ["--domain", "tests.toy:Toy", "--model", "scripted:s.jsonl", "--scaffold", "seed", "--train", "2"]
+    flags += ["--validation", "5", "--models.optimizer", "scripted:t.jsonl", "--out", "runs/mine"]
+    assert cli(["build", *flags]) == 0
+    text += '[arms.later]\nrun = "runs/mine"\n'
+    code, made = bench("--split", "test", "--out", "run", text=text)
+    assert (code, made["test_openings"]) == (0, 2), made
+    assert bench("--split", "test", "--out", "run", text=text)[1]["test_openings"] == 2
+
+
+def test_a_tuning_that_has_not_ended_is_no_row(bench: Bench, workspace: Path) -> None:
+    flags = ("--scaffold", "seed", "--domain", "tests.toy:Toy", "--model", "scripted:s.jsonl", "--out", "tuned")
+    digest = bench(*flags)[1]["cells"][0]["digest"]
+    journal = Lines(workspace / "tuned/journal.jsonl")
+    journal.append({"kind": "tune", "name": "grpo", "scaffold": digest})
+    journal.close()
+    (workspace / "tuned/checkpoints/step-000002").mkdir(parents=True)
+    (workspace / "tuned/checkpoints/step-000002/state.json").write_text("{}")
+    text = SUITE.partition("[arms.longer]")[0].replace("build = true", 'run = "tuned"')
+    code, said = bench("--out", "run", text=text)
+    assert (code, said["error"]["code"]) == (2, "not-ended"), said
+    assert "--out" in said["error"]["fix"]
+    assert not (workspace / "run").exists()
+
+
+RECIPE = 'about = "a"\nsource = "s"\n'
+
+
+@pytest.mark.parametrize(
+    ("code", "parts", "rollouts"),
+    [
+        ("recipe-does-not-fit", '[gigpo]\n[a2r]\nadvantages = "again"\n', "here"),
+        ("not-yet", '[lepo]\nnoise = "soft"\n', "here"),
+        ("no-mixtures", "[lepo]\n", "transformers"),
+        ("no-adapter", "[train]\nlora_rank = 0\n", "transformers"),
+        ("missing", "[train]\nlora_rank = 8\n", "vllm"),
+    ],
+)
+def test_an_arm_that_could_not_be_tuned_is_refused_before_anything_is_spent(
+    bench: Bench, workspace: Path, code: str, parts: str, rollouts: str
+) -> None:
+    (workspace / "mine.toml").write_text(RECIPE + parts)
+    (workspace / "model").mkdir()
+    (workspace / "model/config.json").write_text("{}")
+    arm = f'[arms.mine]\nrecipe = "./mine.toml"\nrollouts = "{rollouts}"\n'
+    text = SUITE.partition("[arms.scaffold]")[0].replace("scripted:s.jsonl", "./model") + arm
+    exit_code, said = bench("--out", "run", "--vllm-python", "./none", text=text)
+    assert (exit_code, said["error"]["code"]) == (2, code), said
+    assert "arms.mine" in said["error"]["message"]
+    assert said["error"]["fix"]
+    assert not (workspace / "run").exists()
+
+
+def test_every_shipped_recipe_can_be_tuned_here() -> None:
+    for name in recipe.names():
+        fits.refuse(recipe.load(name), "here")

@@ -18,6 +18,12 @@ from recreate.types import Split
 
 FLAGS = tuple(dict.fromkeys(f for f in (*RUN, *BUILD) if f not in ("scaffold", "review", "from_experience")))
 
+MAKES = (
+    "models.optimizer", "models.optimizer_price", "optimizer", "without", "best_of", "study.steps", "study.tokens",
+    "study.usd", "study.rehearsals", "study.tools", "rounds", "train", "validation", "batch", "gate.alpha",
+)  # fmt: skip
+"""Flags of making an agent: they say nothing where agents are only measured."""
+
 
 def add(app: typer.Typer) -> None:
     """Put the command on the app."""
@@ -75,6 +81,12 @@ def bench(
         return
     if not scaffold:
         raise BadInput("nothing to measure is named", fix="--scaffold NAME, --arms or a SUITE.toml", code="usage")
+    if idle := [address for address in given if address in MAKES]:
+        raise BadInput(
+            f"--{idle[0]} is for making agents, and here they are only measured",
+            fix="leave it out, or --arms scaffold --budget 200attempts",
+            code="usage",
+        )
     from recreate.cell import measure
     from recreate.sdk import find_scaffold
     from recreate.workshop import run_folder

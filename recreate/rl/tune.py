@@ -25,7 +25,7 @@ from recreate.check import check
 from recreate.errors import BadInput, Interrupted, OutOfBudget
 from recreate.models.transformers import Transformers
 from recreate.plug import need
-from recreate.rl import checkpoint, credit, preference, recipe
+from recreate.rl import checkpoint, credit, fits, preference, recipe
 from recreate.rl.facts import facts, spread
 from recreate.rl.groups import grouped
 from recreate.rl.learner import Learner
@@ -121,12 +121,7 @@ class Tune:
             )
         part = how.part("replay")
         self.compare_again = isinstance(part, recipe.A2R) and part.advantages == "again"
-        if self.compare_again and isinstance(how.part("advantage"), recipe.GiGPO):
-            raise BadInput(
-                '[gigpo] compares the steps of one moment, which [a2r] advantages = "again" would mix with older ones',
-                fix='set advantages = "frozen" under [a2r]',
-                code="recipe-does-not-fit",
-            )
+        fits.refuse(how, plan.rollouts)
         self.model = model
         self.method = Method(how)
         self.tasks = train_tasks(shop.domain, shop.memory)
@@ -145,12 +140,6 @@ class Tune:
         model.take(module)
         self.served: Served | None = None
         if plan.rollouts != "here":
-            if how.part("rollout") is not None:
-                raise BadInput(
-                    f"{how.name} draws mixtures of tokens, which no server hands out",
-                    fix="take --rollouts here",
-                    code="no-mixtures",
-                )
             self.served = Served(
                 model, shop.folder / "adapter", plan.rollouts, self.note, vllm_python=shop.settings.vllm_python
             )

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from recreate.cli import run as cli
+from recreate.held_out import Held, HeldOut
 from recreate.types import Grade, Task, Trace
 from tests.rl import tiny
 
@@ -156,3 +157,19 @@ def test_weights_that_cannot_be_trained_are_refused_before_anything_is_spent(cal
     code, said = call("bench", *TABLE, "--out", "bad")
     assert (code, said["error"]["code"]) == (2, "not-trainable")
     assert not (place / "bad").exists()
+
+
+def test_groups_that_the_workspace_held_out_are_not_trained_on_before_or_between_calls(call: Call, place: Path) -> None:
+    first, second = tiny.Sheet().tasks("train")[:2]
+    held = HeldOut(place / "memory")
+    flags = ("--arms", "weights", "--recipe", "./grpo-small.toml", "--steps", "3", "--out", "run")
+    held.add([Held(first.group, first.id, "test", "tiny")])
+    assert call("bench", *flags, "--budget", "8attempts")[0] == 0
+    lived = [r["task"] for r in records(place / "run/arms/weights/tune") if r["kind"] == "experience"]
+    assert lived
+    assert first.id not in lived
+    held.add([Held(second.group, second.id, "validation", "tiny")])
+    assert call("bench", *flags, "--budget", "40attempts")[0] == 0
+    after = [r["task"] for r in records(place / "run/arms/weights/tune") if r["kind"] == "experience"][len(lived) :]
+    assert after
+    assert not {first.id, second.id} & set(after)
