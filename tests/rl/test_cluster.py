@@ -86,7 +86,7 @@ def test_an_environment_that_was_half_made_is_made_again(workspace: Path, capsys
         f"""#!/bin/bash
 echo "$1" >> {workspace}/asked
 if [ "$1" = pip ]; then test -e {workspace}/online; exit; fi
-mkdir -p "${{@: -1}}/bin" && printf '#!/bin/sh\necho started\n' > "${{@: -1}}/bin/python" && chmod +x "${{@: -1}}/bin/python"
+mkdir -p "${{@: -1}}/bin" && cd "${{@: -1}}/bin" && printf '#!/bin/sh\necho started\n' > python && chmod +x python
 """
     )
     uv.chmod(0o755)
