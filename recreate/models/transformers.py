@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from recreate.errors import BadInput, Fault
 from recreate.models.chat import content
@@ -139,30 +140,12 @@ class Transformers:
 
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """The ids that the chat template makes of messages, up to where the answer begins."""
-        said = [{"role": m["role"], "content": content(m)} for m in messages]
-        try:
-            with self._lock:  # a fast tokenizer is nothing for two threads at once
-                ids = self.load()[1].apply_chat_template(
-                    said, add_generation_prompt=True, tokenize=True, return_dict=False
-                )
-        except Exception as e:  # a template may raise what it likes
-            raise BadInput(
-                f"the chat template of {self.name} does not take these messages: {e}",
-                fix="many templates take no `system` role: put another chat_template.jinja into the model's folder",
-                code="bad-chat-template",
-            ) from None
-        return [int(i) for i in ids]
+        with self._lock:  # a fast tokenizer is nothing for two threads at once
+            return encode(self.load()[1], messages, self.name)
 
     def room(self, prompt: Sequence[int], asked: int | None = None) -> int:
         """How many tokens the answer may have: those asked for (1024), as far as the context goes. Raises BadInput."""
-        room = self.context - len(prompt)
-        if room < 1:
-            raise BadInput(
-                f"the prompt has {len(prompt)} tokens, and {self.name} reads {self.context}",
-                fix="give the agent fewer steps or shorter observations",
-                code="context-length",
-            )
-        return max(1, min(int(asked or 1024), room))
+        return max(1, min(int(asked or 1024), room(self.context, len(prompt), self.name)))
 
     def close(self) -> None:
         with self._lock:
@@ -222,12 +205,7 @@ class Transformers:
                 fix="name a folder that save_pretrained wrote (safetensors), or a model on the Hub",
                 code="unknown-model",
             ) from None
-        if not getattr(tokenizer, "chat_template", None):
-            raise BadInput(
-                f"{self.source} has no chat template, so it cannot be asked messages",
-                fix="take the instruct version of the model, or put a chat_template.jinja into its folder",
-                code="no-chat-template",
-            )
+        asked_messages(tokenizer, self.source)
         try:
             return module.to(device).eval(), tokenizer
         except torch.OutOfMemoryError:
@@ -241,7 +219,7 @@ class Transformers:
 
         assert self._loaded is not None
         module, tokenizer = self._loaded
-        self._tokenizer_digest = digest([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template])
+        self._tokenizer_digest = tokenizer_digest(tokenizer)
         known = getattr(module.config, "max_position_embeddings", None) or 4096
         self.context = min(self.context or known, known)
         ends = getattr(module.generation_config, "eos_token_id", None)
@@ -269,6 +247,62 @@ def token(logits: Any, step: int, sampling: Sampling, embedding: Any) -> Drawn:
         p = p.scatter(0, places, torch.where(before < sampling.top_p * ordered.sum(), ordered, 0.0))
     taken = int(torch.multinomial(p, 1, generator=sampling.generator))
     return Drawn(taken, float(logp[taken]))
+
+
+_DIGESTS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+
+
+def tokenizer_digest(tokenizer: Any) -> str:
+    """Of vocabulary and chat template: token ids of two models mean the same only where it is the same."""
+    if tokenizer not in _DIGESTS:
+        _DIGESTS[tokenizer] = digest([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template])
+    return _DIGESTS[tokenizer]
+
+
+def asked_messages(tokenizer: Any, name: str) -> None:
+    """Raises BadInput (`no-chat-template`) for a tokenizer that has none."""
+    if not getattr(tokenizer, "chat_template", None):
+        raise BadInput(
+            f"{name} has no chat template, so it cannot be asked messages",
+            fix="take the instruct version of the model, or put a chat_template.jinja into its folder",
+            code="no-chat-template",
+        )
+
+
+def encode(
+    tokenizer: Any, messages: Sequence[Message], name: str, template: Mapping[str, Any] | None = None
+) -> list[int]:
+    """The ids that the chat template makes of messages, up to where the answer begins.
+
+    name: of the model, for messages. template: arguments for it. Raises BadInput (`no-chat-template`,
+    `bad-chat-template`), Fault.
+    """
+    asked_messages(tokenizer, name)
+    said = [{"role": m["role"], "content": content(m)} for m in messages]
+    try:
+        ids = tokenizer.apply_chat_template(
+            said, add_generation_prompt=True, tokenize=True, return_dict=False, **(template or {})
+        )
+    except Exception as e:  # a template may raise what it likes
+        raise BadInput(
+            f"the chat template of {name} does not take these messages: {e}",
+            fix="many templates take no `system` role: put another chat_template.jinja into the model's folder",
+            code="bad-chat-template",
+        ) from None
+    if not isinstance(ids, list):
+        raise Fault(
+            f"the tokenizer of {name} gave {type(ids).__name__}, not a list of ids",
+            fix="take a text model whose tokenizer is one of transformers' own: recreate runs no code of a model",
+            code="no-ids",
+        )
+    return [int(i) for i in ids]
+
+
+def room(context: int, prompt: int, name: str, fix: str = "give the agent fewer steps or shorter observations") -> int:
+    """How many tokens of the context a prompt of so many leaves. Raises BadInput (`context-length`) for none."""
+    if context - prompt < 1:
+        raise BadInput(f"the prompt has {prompt} tokens, and {name} reads {context}", fix=fix, code="context-length")
+    return context - prompt
 
 
 def trainable(spec: str) -> str:

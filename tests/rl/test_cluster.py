@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import tomllib
@@ -12,12 +13,13 @@ import pytest
 import torch
 
 from recreate.cli import run as cli
-from recreate.errors import BadInput
+from recreate.errors import BadInput, RecreateError, Transient
 from recreate.rl import recipe
 from recreate.rl.cluster import advantage, loss
 from recreate.rl.cluster.config import RECIPE, Place, config, refuse, registered, sizes
 from recreate.rl.groups import grouped
 from recreate.rl.method import Method, Rows, Tokens
+from recreate.types import Call
 from tests.rl import tiny
 
 pytestmark = [pytest.mark.rl, pytest.mark.filterwarnings("ignore")]
@@ -74,6 +76,33 @@ def test_the_run_folder_holds_all_that_verl_starts_from(workspace: Path, capsys:
     ]  # fmt: skip
     code, told = made(workspace, "gapo", capsys=capsys)
     assert (code, told["error"]["code"]) == (2, "run-exists")
+
+
+def test_an_environment_that_was_half_made_is_made_again(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(workspace, "gapo", capsys=capsys)
+    uv = workspace / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text(
+        f"""#!/bin/bash
+echo "$1" >> {workspace}/asked
+if [ "$1" = pip ]; then test -e {workspace}/online; exit; fi
+mkdir -p "${{@: -1}}/bin" && cd "${{@: -1}}/bin" && printf '#!/bin/sh\necho started\n' > python && chmod +x python
+"""
+    )
+    uv.chmod(0o755)
+
+    def start() -> tuple[bool, list[str]]:
+        (workspace / "asked").write_text("")
+        done = subprocess.run(
+            ["bash", workspace / "run" / "run.sh"], env={"PATH": f"{uv.parent}:/usr/bin:/bin"},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return done.stdout == "started\n", (workspace / "asked").read_text().split()
+
+    assert start() == (False, ["venv", "pip"])  # no network: there is a python by now, and nothing in it
+    (workspace / "online").touch()
+    assert start() == (True, ["venv", "pip"])
+    assert start() == (True, [])
 
 
 def test_what_a_cluster_does_otherwise_is_said(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,6 +289,40 @@ def test_weights_of_rows_and_tokens_multiply_the_loss(recipes: Any) -> None:
     assert 0.7 <= watch["actor/token_weight"] <= 1
     with pytest.raises(BadInput, match="aggregates by token-mean"):
         call(**given, config=Actor(), loss_agg_mode="seq-mean-token-mean")
+
+
+@pytest.mark.parametrize(
+    ("fails", "raised"),
+    [
+        (ConnectionError("gone"), Transient),
+        (TypeError("no such argument"), TypeError),
+        (AttributeError("no such name"), AttributeError),
+        (BadInput("no", fix="yes"), BadInput),
+    ],
+)
+def test_only_what_may_pass_is_asked_of_the_servers_again(
+    fails: Exception, raised: type[Exception], workspace: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    from recreate.rl.cluster.model import Rolled
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny.model(workspace / "model"))
+
+    async def generate(*_: Any, **__: Any) -> Any:
+        raise fails
+
+    async def ask() -> None:
+        model = Rolled(
+            "verl:m", tokenizer, generate, asyncio.get_running_loop(), sampling={}, context=99, longest=6, request="r"
+        )
+        call = Call(run="r", attempt="a", step=0, role="agent", phase="train", task="t")
+        await asyncio.to_thread(model.reply, [{"role": "user", "content": "a"}], call)
+
+    with pytest.raises(raised) as told:
+        asyncio.run(ask())
+    assert type(told.value) is raised
+    assert not isinstance(told.value, RecreateError) or told.value.fix
 
 
 def test_without_a_recipe_it_is_said_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,10 @@ import pytest
 import torch
 
 from recreate.cli import run as cli
+from recreate.errors import BadInput
+from recreate.held_out import Held, HeldOut
 from recreate.rl import recipe
+from recreate.rl.cluster.chosen import method
 from recreate.rl.cluster.config import AGGREGATES, RECIPE, VERSION
 from recreate.rl.method import Method
 from tests.rl import tiny
@@ -60,7 +63,7 @@ def job(workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
             ["tune", "--trainer", "verl", "--recipe", str(file), "--domain", "tests.rl.tiny:Letters", "--scaffold",
              str(agents[turns]), "--model", str(workspace / "model"), "--steps", "2", "--out", out, "--json"]
         )  # fmt: skip
-        told = json.loads(capsys.readouterr().out)
+        told = json.loads(capsys.readouterr().out.splitlines()[-1])  # verl's dataset prints too
         assert code == 0, told
         monkeypatch.setenv(RECIPE, str(next((workspace / out / "recipe").iterdir())))
         return workspace / out
@@ -281,8 +284,11 @@ def roll(job: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., An
 
     attempts.worker.cache_clear()
 
-    def call(n: int = 3, name: str = "grpo", turns: int = 2, split: str = "train", **train: object) -> Any:
-        run = job(name, turns=turns, **train)
+    def call(
+        n: int = 3, name: str = "grpo", turns: int = 2, out: str = "run", held: Sequence[Held] = (), **train: object
+    ) -> Any:
+        run = job(name, turns=turns, out=out, **train)
+        HeldOut(run.parent / "memory").add(held)
         config = composed(run)
         servers = Servers(Path(config.actor_rollout_ref.model.path))
         found = next(c for c in OmegaConf.load(run / "agent.yaml") if c.name == "recreate")
@@ -339,6 +345,21 @@ def test_a_rollout_is_an_attempt(roll: Any, workspace: Path) -> None:
             mask = torch.tensor(o.response_mask).bool()
             assert torch.allclose(own[mask], torch.tensor(o.response_logprobs)[mask], atol=1e-4)
     assert all(p["max_tokens"] == 6 and p["logprobs"] is True for _, p in servers.asked)
+
+
+def test_a_second_run_alike_remembers_what_it_lived_too(roll: Any, workspace: Path) -> None:
+    from recreate.memory import Workspace
+
+    lived = [o[0].extra_fields["attempt"] for out in ("run", "again") for o in roll(n=2, out=out)[0]]
+    assert len(set(lived)) == 4
+    assert {e.id for e in Workspace(workspace).experiences(domain="letters")} == set(lived)
+
+
+def test_a_task_that_was_held_out_since_is_not_trained_on(roll: Any, workspace: Path) -> None:
+    with pytest.raises(BadInput, match="letters:train:0 is held out") as told:
+        roll(n=1, held=[Held("train-0", "letters:test:0", "test", "letters")])
+    assert told.value.code == "held-out"
+    assert told.value.fix
 
 
 def test_gigpo_gets_a_row_a_turn_with_what_it_answered(roll: Any) -> None:
@@ -491,10 +512,40 @@ def test_a_step_counts_attempts_and_replays_what_was_ambiguous(job: Any, monkeyp
         assert torch.allclose(row["rollout_is_weights"], (-away.mean()).exp())
         assert 0 < float(row["rollout_is_weights"][0]) < 1
         assert steps.queue.tags[key]["is_padding"] is True
+    apart = [
+        (steps.queue.rows[k]["old_log_probs"].exp() - steps.queue.rows[k]["rollout_log_probs"].exp()).abs()
+        for k in batch.keys
+        if not steps.queue.tags[k].get("is_padding")
+    ]  # what the servers sampled by is told of fresh rows only
+    assert metrics["training/rollout_probs_diff_mean"] == pytest.approx(float(torch.cat(apart).mean()), rel=1e-4)
     for key in batch.keys:  # fresh rows are as without replay
         if key.rpartition("_")[0] in wanted:
             assert torch.allclose(steps.queue.rows[key]["advantages"], torch.tensor(wanted[key.rpartition("_")[0]]))
             assert bool((steps.queue.rows[key]["rollout_is_weights"] == 1).all())
+
+
+def test_what_is_replayed_is_on_disk_before_verl_names_the_checkpoint(
+    job: Any, monkeypatch: Any, workspace: Path
+) -> None:
+    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+    file = workspace / "mine.toml"
+    file.write_text('about = "a"\nsource = "b"\n[train]\nprompts = 2\n[grpo]\n[a2r]\n[token-mean]\n')
+    steps = Steps(composed(job(file=file)), monkeypatch)
+    steps.take(ATTEMPTS)
+    found: list[str] = []
+
+    def save(trainer: Any) -> None:
+        place = Path(trainer.config.trainer.default_local_dir) / "global_step_1"
+        found.extend(sorted(p.name for p in place.iterdir()))
+
+    monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", save)
+    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda trainer: None)
+    steps.trainer._save_checkpoint()
+    assert found == ["replay.json", "replay.safetensors"]
+    stored, steps.trainer.replay = steps.trainer.replay, method().replay(0)
+    steps.trainer._load_checkpoint()
+    assert steps.trainer.replay.histories == stored.histories
 
 
 def test_rows_that_a_filter_leaves_out_are_not_counted(job: Any, monkeypatch: Any) -> None:

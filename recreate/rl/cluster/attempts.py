@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
 import threading
 from collections import Counter
@@ -42,15 +43,18 @@ class Worker:
         self.threads = ThreadPoolExecutor(self.settings.jobs, thread_name_prefix="attempt")
         self.tasks: dict[str, Task] = {}
         self._shop: Workshop | None = None
+        self.nonce = secrets.token_hex(8)
+        """Of this process: a run that is begun again counts the same steps, and lives other attempts."""
         self._seen: Counter[tuple[Any, ...]] = Counter()
         self._lock = threading.Lock()
 
     def shop(self, model: Any) -> Workshop:
-        """The workshop, with this attempt's model."""
+        """The workshop, with this attempt's model. What the domain holds out is registered, once a process."""
         with self._lock:
             if self._shop is None:
                 self._shop = open_workshop(self.settings, self.workspace, self._own(), parts=Parts(model=model))
                 self.tasks = {task.id: task for task in self._shop.domain.tasks()}
+                self._shop.memory.hold_out(self.tasks.values())
             return replace(self._shop, model=model, optimizer_model=model)
 
     def _own(self) -> Path:
@@ -60,10 +64,10 @@ class Worker:
         return next(place for n in names if not (place := self.folder / "workers" / n).exists())
 
     def again(self, *which: Any) -> str:
-        """'' at the first time, then .1, .2: a filter may have verl draw a task twice in a step."""
+        """'' at the first time, then -1, -2: verl may draw a task twice in a step."""
         with self._lock:
             self._seen[which] += 1
-            return f".{self._seen[which] - 1}" if self._seen[which] > 1 else ""
+            return f"-{self._seen[which] - 1}" if self._seen[which] > 1 else ""
 
     def attempt(self, model: Any, task: str, repeat: int, phase: str) -> Experience:
         """Lived, graded and remembered. Raises Fault for what is ours: verl then goes on without this rollout."""
@@ -74,11 +78,26 @@ class Worker:
                 fix="the domain changed since the run folder was made: make another one",
                 code="unknown-task",
             )
+        self._allowed(shop, self.tasks[task], phase)
         score = one(shop, self.scaffold, self.tasks[task], repeat, phase)
         found = read_experience(shop.folder / "attempts" / score.attempt) if score.score is not None else None
         if found is None:
-            raise Fault(f"an attempt at {task} was set aside; {shop.folder} says why", code="aside")
+            raise Fault(
+                f"an attempt at {task} was set aside",
+                fix=f"grep aside {shop.folder / 'journal.jsonl'} shows the fault",
+                code="aside",
+            )
         return found
+
+    def _allowed(self, shop: Workshop, task: Task, phase: str) -> None:
+        """Raises BadInput (`held-out`) for training on what the workspace holds out, as it stands now."""
+        _, groups, tasks = shop.memory.held_out.read()
+        if phase == "train" and (task.split != "train" or task.group in groups or task.id in tasks):
+            raise BadInput(
+                f"{task.id} is held out in {self.workspace}, so nothing may be trained on it",
+                fix="make another run folder with recreate tune: it leaves out what is held out by now",
+                code="held-out",
+            )
 
 
 @lru_cache(maxsize=1)
@@ -101,9 +120,9 @@ class Attempts(AgentLoopBase):  # type: ignore[misc]
         asked = self.config.actor_rollout_ref
         limits = asked.rollout
         whose = digest([self.work.settings.seed, how.model_dump(mode="json")], 8)
-        times = self.work.again(step, row["task"], repeat)
+        uid = str(row.get("uid") or row["task"])
         model = Rolled(
-            f"verl:{asked.model.path}@{whose}.{step}{times}",
+            f"verl:{asked.model.path}@{whose}-{self.work.nonce}-{uid}{self.work.again(step, uid, repeat)}.{step}",
             self.tokenizer,
             self.server_manager.generate,
             loop,
@@ -119,7 +138,11 @@ class Attempts(AgentLoopBase):  # type: ignore[misc]
         lived = await loop.run_in_executor(self.work.threads, self.work.attempt, model, str(row["task"]), repeat, phase)
         rows = rows_of(lived, tokenizer=model.digest, each_turn=turns)
         if not rows and any(s.kind != "before" for s in lived.trace.steps):
-            raise BadInput(f"attempt {lived.id} holds no tokens, so nothing can be trained on it", code="no-tokens")
+            raise BadInput(
+                f"attempt {lived.id} holds no tokens, so nothing can be trained on it",
+                fix="have each turn of the scaffold take an answer of the model: recreate scaffold check shows faults",
+                code="no-tokens",
+            )
         return [_output(r, lived, model.steps or [step]) for r in rows]
 
 

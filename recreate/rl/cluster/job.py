@@ -141,9 +141,10 @@ def _script(folder: Path, name: str) -> str:
 set -euo pipefail
 here={shlex.quote(str(folder))}
 env=${{VERL_ENV:-"$here/env"}}
-if [ ! -x "$env/bin/python" ]; then
-  uv venv --python 3.11 "$env"
+if [ -z "${{VERL_ENV:-}}" ] && [ ! -e "$env/.ready" ]; then
+  uv venv --clear --python 3.11 "$env"
   uv pip install --python "$env/bin/python" 'verl[vllm]=={VERSION}' {ours}
+  touch "$env/.ready"
 fi
 export VERL_USE_EXTERNAL_MODULES={PLUGIN}
 export {RECIPE}="$here/recipe/"{shlex.quote(name + ".toml")}

@@ -63,7 +63,12 @@ def policy_loss(part: str) -> Callable[..., tuple[Tensor, dict[str, Any]]]:
         processes = counts.get("dp_size") or 1
         tokens, rows = counts.get("batch_num_tokens"), counts.get("global_batch_size")
         if processes > 1 and (tokens if over.startswith("token-mean") else rows or over == "token-sum") is None:
-            raise BadInput("verl told no counts of the whole batch, and there are several processes", code="no-counts")
+            raise BadInput(
+                "verl told no counts of the whole batch, and there are several processes",
+                fix="set trainer.v1.trainer_mode=recreate, or train in one process: trainer.nnodes=1 "
+                "trainer.n_gpus_per_node=1",
+                code="no-counts",
+            )
         held = _ENTROPY.get()
         if held is None and isinstance(does.recipe.part("token weight"), recipe.STEER):
             raise BadInput(

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from recreate.errors import BadInput, Fault, Transient
-from recreate.models.chat import content
+from recreate.errors import BadInput, RecreateError, Transient
 from recreate.models.price import FREE
+from recreate.models.transformers import encode, room, tokenizer_digest
 from recreate.ports import Price
-from recreate.types import Call, Message, Reply, digest
+from recreate.types import Call, Message, Reply
 
 Generate = Callable[..., Coroutine[Any, Any, Any]]
 """verl's `LLMServerClient.generate(request_id, prompt_ids=, sampling_params=)` -> TokenOutput."""
@@ -50,31 +50,25 @@ class Rolled:
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
         """One answer, sampled as the recipe says, whatever the scaffold asks for. Raises BadInput (`context-length`,
-        `no-tokens`), Transient for what the servers raise."""
+        `no-tokens`), Transient for what the servers raise; a call that is wrong by itself raises what it raises."""
         begun = time.perf_counter()
-        said = [{"role": m["role"], "content": content(m)} for m in messages]
         with _TOKENIZER:
-            prompt = encode(self.tokenizer, said, self.template)
-        room = self.context - len(prompt)
-        if room < 1:
-            raise BadInput(
-                f"the prompt has {len(prompt)} tokens, and {self.name} reads {self.context}",
-                fix="give the agent fewer steps or shorter observations, or raise [train] max_prompt",
-                code="context-length",
-            )
-        most = min(self.longest, room)
+            prompt = encode(self.tokenizer, messages, "the model", self.template)
+        most = min(self.longest, room(self.context, len(prompt), self.name, fix=_SHORTER))
         asked = {**self.sampling, "max_tokens": most, "logprobs": True}
         try:
             out = asyncio.run_coroutine_threadsafe(
                 self.generate(self.request, prompt_ids=list(prompt), sampling_params=asked), self.loop
             ).result()
-        except Exception as e:  # whatever Ray and the engine raise
+        except (TypeError, AttributeError, AssertionError, RecreateError):
+            raise  # a mistake in a program is not mended by another try
+        except Exception as e:  # whatever else Ray and the engine raise
             raise Transient(
-                f"verl's rollout servers gave no answer: {type(e).__name__}: {e}"[:500], code="server-died"
+                f"verl's rollout servers gave no answer: {type(e).__name__}: {e}"[:500], fix=_LOGS, code="server-died"
             ) from e
         ids = [int(i) for i in out.token_ids]
         if out.stop_reason == "aborted" or not ids:
-            raise Transient("verl's rollout servers broke an answer off", code="server-died")
+            raise Transient("verl's rollout servers broke an answer off", fix=_LOGS, code="server-died")
         if out.log_probs is None or len(out.log_probs) != len(ids):
             raise BadInput(
                 "verl's rollout servers tell no log-probs",
@@ -104,34 +98,5 @@ class Rolled:
 
 _TOKENIZER = threading.Lock()
 """A tokenizer of transformers sets its padding and truncation while it works: one thread at a time."""
-_DIGESTS: dict[int, str] = {}
-
-
-def tokenizer_digest(tokenizer: Any) -> str:
-    """The same as `transformers:FOLDER` tells of this tokenizer, so that experience of both can be told apart."""
-    if id(tokenizer) not in _DIGESTS:
-        _DIGESTS[id(tokenizer)] = digest([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template])
-    return _DIGESTS[id(tokenizer)]
-
-
-def encode(tokenizer: Any, said: Sequence[dict[str, str]], template: dict[str, Any]) -> list[int]:
-    """The ids that the chat template makes of messages, up to where the answer begins. Raises BadInput, Fault."""
-    if not getattr(tokenizer, "chat_template", None):
-        raise BadInput(
-            "the model has no chat template, so it cannot be asked messages",
-            fix="take the instruct version of the model, or put a chat_template.jinja into its folder",
-            code="no-chat-template",
-        )
-    try:
-        ids = tokenizer.apply_chat_template(
-            list(said), add_generation_prompt=True, tokenize=True, return_dict=False, **template
-        )
-    except Exception as e:  # a template may raise what it likes
-        raise BadInput(
-            f"the chat template of the model does not take these messages: {e}",
-            fix="many templates take no `system` role: put another chat_template.jinja into the model's folder",
-            code="bad-chat-template",
-        ) from None
-    if not isinstance(ids, list):
-        raise Fault(f"the tokenizer gave {type(ids).__name__}, not a list of ids")
-    return [int(i) for i in ids]
+_SHORTER = "give the agent fewer steps or shorter observations, or raise [train] max_prompt"
+_LOGS = "`ray logs` shows what the servers said; run.sh goes on from the last checkpoint"

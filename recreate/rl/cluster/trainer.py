@@ -17,8 +17,10 @@ import torch
 import transfer_queue as tq
 from torch import Tensor
 from transfer_queue import KVBatchMeta
+from verl.protocol import DataProto
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.debug.metrics import calculate_debug_metrics
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from recreate.errors import BadInput
@@ -92,6 +94,11 @@ class Trainer(PPOTrainerSync):  # type: ignore[misc]
             )
         _put(keys, batch, old_log_probs=[self.again[key].old for key in keys])
         metrics["a2r/row_weight"] = float(np.mean([s.weight for s in self.again.values()]))
+        # how far servers and trainer are apart: a replayed row was sampled from an older policy, and says nothing of it
+        fresh = [key for key in batch.keys if key not in self.again]
+        names = ["responses", "response_mask", "rollout_log_probs", "old_log_probs"]
+        found = tq.kv_batch_get(keys=fresh, partition_id=batch.partition_id, select_fields=names)
+        metrics.update(calculate_debug_metrics(DataProto(batch=found.to_padded_tensor())))
         return batch
 
     def _compute_advantage(self, batch: Any, metrics: Any) -> Any:
@@ -108,12 +115,13 @@ class Trainer(PPOTrainerSync):  # type: ignore[misc]
         return made if self.replay is None else self._remember(batch, metrics)
 
     def _save_checkpoint(self) -> None:
-        super()._save_checkpoint()
-        if self.replay is not None:
+        if self.replay is not None:  # first: verl's last act is to name this step as the one to resume from
             place = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+            place.mkdir(parents=True, exist_ok=True)
             state, tensors = self.replay.state()
             need("safetensors.torch").save_file(tensors, place / "replay.safetensors")
             (place / "replay.json").write_text(json.dumps(state), "utf-8")
+        super()._save_checkpoint()
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
