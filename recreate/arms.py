@@ -13,14 +13,15 @@ Making ends an arm at its budget; measuring has none. What ended is not made aga
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from recreate import report, sdk
+from recreate import arms_report, sdk
 from recreate import scaffold as scaffolds
+from recreate import stage as stages_
 from recreate import suite as suites
 from recreate.cell import measure
 from recreate.check import check
@@ -38,6 +39,7 @@ from recreate.rl import fits, recipe
 from recreate.runs import Run, find_run
 from recreate.scaffold import Scaffold
 from recreate.settings import Models, Settings
+from recreate.stage import NOTHING, Stage
 from recreate.suite import Arm, Suite
 from recreate.workshop import Parts, Workshop, default_optimizer, open_domain, open_models, open_rung
 
@@ -45,30 +47,6 @@ Opened = Callable[..., AbstractContextManager[Workshop]]
 """opened(settings, workspace, folder, resume=, parts=, go_on=): a workshop, its models ready; closed in the end."""
 
 NEEDED = ("torch", "trl", "peft", "datasets", "safetensors")
-NOTHING: Mapping[str, float] = {"attempts": 0, "tokens": 0, "usd": 0.0, "minutes": 0.0}
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One run that made a part of an arm. run: None when nothing was left of the budget to begin it with.
-
-    status: done | budget | stopped (tune: a watched number crossed its bound) | unfinished. told: what came of it.
-    """
-
-    kind: Literal["build", "tune"]
-    run: Path | None
-    status: str
-    told: str
-    spent: Mapping[str, float]
-    scaffold: str = ""
-    """The digest it ended with (build), or that was tuned."""
-    checkpoint: Path | None = None
-
-    def record(self) -> dict[str, Any]:
-        """As `--json` prints it."""
-        found: dict[str, Any] = {"run": str(self.run) if self.run else None, "status": self.status, "told": self.told}
-        found |= {"scaffold": self.scaffold, **({"checkpoint": str(self.checkpoint)} if self.checkpoint else {})}
-        return {**found, "spent": dict(self.spent)}
 
 
 @dataclass(frozen=True)
@@ -249,7 +227,7 @@ class _Bench:
             seed = Run(folder).seed()
             if seed is None or seed.digest != self.seed.digest:
                 raise _another(arm, folder, "seed", seed.digest if seed else "none")
-            scaffold, stage = _built(folder)
+            scaffold, stage = stages_.built(folder)
             if stage.status == "unfinished":
                 raise BadInput(
                     f"the build {short(folder)} has not ended",
@@ -258,7 +236,7 @@ class _Bench:
                 )
             stages.append(stage)
         for folder in tuned:
-            stage = _tuned(folder)
+            stage = stages_.tuned(folder)
             if stage.scaffold != scaffold.digest:
                 raise _another(arm, folder, "scaffold", stage.scaffold)
             if stage.status == "unfinished":
@@ -299,26 +277,26 @@ class _Bench:
     def _build(self, place: Path, budget: Budget) -> tuple[Scaffold, Stage]:
         folder = place / "build"
         # what was tuned on it would be another agent's, were it built further
-        if not (_ended(folder, budget) or (place / "tune" / "settings.toml").exists()):
+        if not (stages_.ended(folder, budget) or (place / "tune" / "settings.toml").exists()):
             settings = self._settings(budget)
             with self._open(settings, place, folder) as shop:
                 shop.say("note", {"text": f"building {place.name} under {budget}"})
                 built = sdk.improve(shop, place, self.seed)
             sdk.deliver(place, folder, self.domain.name, built)
-        return _built(folder)
+        return stages_.built(folder)
 
     def _tune(self, place: Path, arm: Arm, scaffold: Scaffold, budget: Budget) -> Stage:
         if 0 in budget.caps.values():
             return Stage("tune", None, "budget", "nothing was left to tune with", NOTHING, scaffold.digest)
         folder = place / "tune"
-        if not _ended(folder, budget):
+        if not stages_.ended(folder, budget):
             from recreate.rl.tune import Plan, tune
 
             plan = Plan(arm.steps, self.suite.settings.seed, arm.micro_batch, rollouts=arm.rollouts)
             with self._open(self._alone(budget), place, folder) as shop:
                 shop.say("note", {"text": f"tuning {place.name} under {budget}"})
                 tune(shop, scaffold, recipe.load(arm.recipe), plan)
-        return _tuned(folder, arm.steps)
+        return stages_.tuned(folder, arm.steps)
 
     def _open(self, settings: Settings, workspace: Path, folder: Path) -> AbstractContextManager[Workshop]:
         again = (folder / "settings.toml").exists()
@@ -353,7 +331,7 @@ class _Bench:
             self._compared(rows, made)
             for row in rows:
                 shop.journal.add("arm", **{k: v for k, v in row.items() if k != "scores"})
-        text = tell(suite, rows)
+        text = arms_report.tell(suite, rows)
         (self.folder / "report.md").write_text(text, "utf-8")
         return Table(self.folder, tuple(rows), text)
 
@@ -372,63 +350,6 @@ class _Bench:
         return verdict.model_dump(mode="json", exclude={"schema_", "before", "after"})
 
 
-# ------------------------------------------------------------------------------------------------ runs, read back
-
-
-def _ended(folder: Path, budget: Budget) -> bool:
-    """Whether a run has come to an end that this budget does not move."""
-    if not (folder / "settings.toml").is_file():
-        return False
-    run = Run(folder)
-    end = run.end()
-    return end is not None and (end["status"] != "budget" or run.settings.budget == budget.texts())
-
-
-def _built(folder: Path) -> tuple[Scaffold, Stage]:
-    run = Run(folder)
-    built = report.ended(run)
-    kept = sum(r.kept for r in built.revisions)
-    told = f"{kept} of {len(built.revisions)} candidates kept"
-    told += "" if kept else ": it is the seed"
-    scaffold = built.scaffold.model_copy(update={"name": built.seed.name})
-    return scaffold, Stage("build", folder, built.status, told, _spent(run), scaffold.digest)
-
-
-def _tuned(folder: Path, steps: int = 0) -> Stage:
-    run = Run(folder)
-    begun, end = next(run.records("tune"), None), run.end()
-    if begun is None:
-        raise BadInput(
-            f"{short(folder)} is no run of build or tune", fix="recreate show RUN tells what a run is", code="no-run"
-        )
-    found = sorted(p for p in (folder / "checkpoints").glob("step-*") if (p / "state.json").is_file())
-    if not found:
-        raise BadInput(
-            f"{short(folder)} has no checkpoint yet", fix=f"go on with it: --out {short(folder)}", code="no-checkpoint"
-        )
-    step = int(found[-1].name.removeprefix("step-"))
-    return Stage(
-        kind="tune",
-        run=folder,
-        status=str(end["status"]) if end else "unfinished",
-        told=f"{begun['name']}, {step} {f'of {steps} ' if steps else ''}steps" + ("" if step else ": it is the base"),
-        spent=_spent(run),
-        scaffold=begun["scaffold"],
-        checkpoint=found[-1] if step else None,
-    )
-
-
-def _spent(run: Run) -> dict[str, float]:
-    spend = run.spend()
-    tokens = spend.total.tokens_in + spend.total.tokens_out
-    return {
-        "attempts": spend.attempts,
-        "tokens": tokens,
-        "usd": round(spend.total.usd, 6),
-        "minutes": round(spend.minutes, 4),
-    }
-
-
 def _resolved(model: str) -> str:
     """A model's name with its folder in full."""
     kind, _, named = model.partition(":")
@@ -444,23 +365,21 @@ def _another(arm: Arm, folder: Path, what: str, there: str) -> BadInput:
     )
 
 
-class _answering:
+@contextmanager
+def _answering(shop: Workshop, checkpoint: Path | None) -> Iterator[None]:
     """The workshop's model is the checkpoint's meanwhile; its name tells base and weights, not where they lie."""
-
-    def __init__(self, shop: Workshop, checkpoint: Path | None) -> None:
-        self.shop, self.base, self.checkpoint = shop, shop.model, checkpoint
-
-    def __enter__(self) -> None:
-        if self.checkpoint is None:
-            return
-        model = Transformers(self.checkpoint, threads=self.shop.settings.models.threads)
-        model.name = f"{self.base.name}@{weights_digest(self.checkpoint)}"
-        self.shop.model = model
-
-    def __exit__(self, *_: object) -> None:
-        if self.shop.model is not self.base:
-            self.shop.model.close()
-            self.shop.model = self.base
+    base = shop.model
+    if checkpoint is None:
+        yield
+        return
+    model = Transformers(checkpoint, threads=shop.settings.models.threads)
+    model.name = f"{base.name}@{weights_digest(checkpoint)}"
+    shop.model = model
+    try:
+        yield
+    finally:
+        model.close()
+        shop.model = base
 
 
 def weights_digest(checkpoint: Path) -> str:
@@ -474,77 +393,3 @@ def weights_digest(checkpoint: Path) -> str:
 
 def _scores(row: Mapping[str, Any]) -> dict[tuple[str, int], float | None]:
     return {(s["task"], s["repeat"]): s["score"] for s in row["scores"]}
-
-
-# ------------------------------------------------------------------------------------------------ for people
-
-
-def tell(suite: Suite, rows: Sequence[Mapping[str, Any]]) -> str:
-    """report.md: the table, what came of each arm, and what the numbers are."""
-    first = rows[0]
-    settings = suite.settings
-    lines = [
-        f"# Arms on {first['domain']}",
-        "",
-        f"{first['n']} {suite.split} tasks x {suite.settings.repeats}, model {first['model']}, seed agent "
-        f"{first['scaffold']} ({first['digest']}). Budget of making each arm: {suite.budget}. Measuring is not in it.",
-        "",
-        "| arm | score | difference to the seed | making it took | measuring it took |",
-        "|---|---|---|---|---|",
-    ]
-    for row in rows:
-        made = row["made"]
-        took = _amount(made["spent"]) if any(made["spent"].values()) else "nothing"
-        took += "; stopped by the budget" if made["stopped"] else ""
-        took += f"; **over the budget: {', '.join(made['over'])}**" if made["over"] else ""
-        score = (
-            f"{row['mean']:.3f} [{row['lo']:.3f}, {row['hi']:.3f}]"
-            if row["mean"] is not None
-            else "every attempt was set aside"
-        )
-        score += f", {row['set_aside']} set aside" if row["set_aside"] and row["mean"] is not None else ""
-        cells = [row["arm"], score, _difference(row["diff"]), took, _amount(row["measured"])]
-        lines.append(f"| {' | '.join(cells)} |")
-    lines.append("")
-    for row in rows:
-        for kind in ("build", "tune"):
-            if stage := row["made"].get(kind):
-                at = f" (`{short(Path(stage['run']))}`)" if stage["run"] else ""
-                earlier = ", made before" if row["made"]["before"] else ""
-                lines.append(f"- {row['arm']}, {kind}{earlier}: {stage['status']}, {stage['told']}{at}.")
-    for row in rows:
-        if beyond := row.get("beyond"):
-            lines.append(
-                f"- {row['arm']} beside {beyond['arm']}, the better of the arms that are only built or only tuned: "
-                f"{_difference(beyond)}. Which one is better was seen on the same attempts, which favours that one."
-            )
-    for row in rows:
-        if row["diff"] and row["diff"]["reason"]:
-            lines.append(f"- {row['arm']}: {row['diff']['reason']}.")
-    level = f"{1 - settings.gate.alpha:.0%}".replace("%", " %")
-    lines += [
-        "",
-        f"Scores have 90 % intervals over tasks; differences are paired over tasks and repeats, with {level} "
-        "intervals of the gate. No correction is made for the number of arms.",
-    ]
-    if suite.split == "validation":
-        lines.append(
-            "Validation tasks also decided what the builds kept, so the built arms are flattered: `--split test`."
-        )
-    if suite.split == "train":
-        lines.append("These are the tasks that all arms were made on.")
-    lines.append(f"Openings of this domain's test split in this workspace: {rows[-1]['test_openings']}.")
-    return "\n".join(lines) + "\n"
-
-
-def _amount(spent: Mapping[str, float]) -> str:
-    minutes = f", {spent['minutes']:.1f} min" if "minutes" in spent else ""
-    return f"{spent['attempts']:.0f} attempts, {spent['tokens']:,.0f} tokens, ${spent['usd']:.3f}{minutes}"
-
-
-def _difference(diff: Mapping[str, Any] | None) -> str:
-    if diff is None:
-        return ""
-    if diff["diff"] is None:
-        return f"{diff['verdict']}: {diff['reason']}"
-    return f"{diff['diff']:+.3f} [{diff['lo']:+.3f}, {diff['hi']:+.3f}] {diff['verdict']}"
