@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import select
 import shutil
 import subprocess
 import tempfile
@@ -14,6 +13,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.ready import ready
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -87,7 +88,7 @@ class Chromium:
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
-            if not select.select([self._out], [], [], PATIENCE)[0]:
+            if not ready(self._out, PATIENCE):
                 raise RuntimeError(f"Chromium did not answer within {PATIENCE:g} s")
             data = os.read(self._out, 1 << 20)
             if not data:

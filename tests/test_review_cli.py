@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import re
-import select
 import shutil
 import subprocess
 import sys
@@ -22,6 +21,7 @@ import recreate
 from recreate import scaffold as scaffolds
 from recreate.cli import run
 from recreate.runs import Run
+from tests.ready import ready
 from tests.test_review import OTHER, REJECT, rows
 from tests.toy import LESSON
 
@@ -187,7 +187,7 @@ class Terminal:
         end = time.monotonic() + 60
         while words not in self.seen:
             assert time.monotonic() < end, self.seen
-            if select.select([self.fd], [], [], 1)[0]:
+            if ready(self.fd, 1):
                 try:
                     self.seen += os.read(self.fd, 65536).decode("utf-8", "replace")
                 except OSError:  # the other side is gone
@@ -203,7 +203,7 @@ class Terminal:
         end = time.monotonic() + 60
         while True:
             assert time.monotonic() < end, self.seen
-            if not select.select([self.fd], [], [], 1)[0]:
+            if not ready(self.fd, 1):
                 continue
             try:
                 data = os.read(self.fd, 65536)
