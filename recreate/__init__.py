@@ -14,71 +14,71 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recreate.errors import BadInput as BadInput
-    from recreate.errors import CheckFailed as CheckFailed
-    from recreate.errors import Fault as Fault
-    from recreate.errors import Interrupted as Interrupted
-    from recreate.errors import Missing as Missing
-    from recreate.errors import OutOfBudget as OutOfBudget
-    from recreate.errors import RecreateError as RecreateError
-    from recreate.errors import Refused as Refused
-    from recreate.errors import Transient as Transient
-    from recreate.memory import Workspace as Workspace
-    from recreate.optimizers.materials import Materials as Materials
-    from recreate.ports import Domain as Domain
-    from recreate.ports import Embedder as Embedder
-    from recreate.ports import Hit as Hit
-    from recreate.ports import Limits as Limits
-    from recreate.ports import Memory as Memory
-    from recreate.ports import MemoryPolicy as MemoryPolicy
-    from recreate.ports import Model as Model
-    from recreate.ports import Optimizer as Optimizer
-    from recreate.ports import Price as Price
-    from recreate.ports import Provable as Provable
-    from recreate.ports import Rung as Rung
-    from recreate.ports import Sandbox as Sandbox
-    from recreate.scaffold import Scaffold as Scaffold
-    from recreate.sdk import Cell as Cell
-    from recreate.sdk import Outcome as Outcome
-    from recreate.sdk import bench as bench
-    from recreate.sdk import build as build
-    from recreate.sdk import run as run
-    from recreate.settings import Settings as Settings
-    from recreate.types import Call as Call
-    from recreate.types import Change as Change
-    from recreate.types import Edit as Edit
-    from recreate.types import Evidence as Evidence
-    from recreate.types import Experience as Experience
-    from recreate.types import Gain as Gain
-    from recreate.types import Grade as Grade
-    from recreate.types import Lesson as Lesson
-    from recreate.types import Message as Message
-    from recreate.types import Output as Output
-    from recreate.types import Reply as Reply
-    from recreate.types import Review as Review
-    from recreate.types import Revision as Revision
-    from recreate.types import Split as Split
-    from recreate.types import Step as Step
-    from recreate.types import Study as Study
-    from recreate.types import Task as Task
-    from recreate.types import ToolCall as ToolCall
-    from recreate.types import Trace as Trace
-    from recreate.types import Trial as Trial
-    from recreate.types import Usage as Usage
-    from recreate.types import Verdict as Verdict
+    from recreate.agents.scaffold import Scaffold as Scaffold
+    from recreate.api.errors import BadInput as BadInput
+    from recreate.api.errors import CheckFailed as CheckFailed
+    from recreate.api.errors import Fault as Fault
+    from recreate.api.errors import Interrupted as Interrupted
+    from recreate.api.errors import Missing as Missing
+    from recreate.api.errors import OutOfBudget as OutOfBudget
+    from recreate.api.errors import RecreateError as RecreateError
+    from recreate.api.errors import Refused as Refused
+    from recreate.api.errors import Transient as Transient
+    from recreate.api.ports import Domain as Domain
+    from recreate.api.ports import Embedder as Embedder
+    from recreate.api.ports import Hit as Hit
+    from recreate.api.ports import Limits as Limits
+    from recreate.api.ports import Memory as Memory
+    from recreate.api.ports import MemoryPolicy as MemoryPolicy
+    from recreate.api.ports import Model as Model
+    from recreate.api.ports import Optimizer as Optimizer
+    from recreate.api.ports import Price as Price
+    from recreate.api.ports import Provable as Provable
+    from recreate.api.ports import Rung as Rung
+    from recreate.api.ports import Sandbox as Sandbox
+    from recreate.api.types import Call as Call
+    from recreate.api.types import Change as Change
+    from recreate.api.types import Edit as Edit
+    from recreate.api.types import Evidence as Evidence
+    from recreate.api.types import Experience as Experience
+    from recreate.api.types import Gain as Gain
+    from recreate.api.types import Grade as Grade
+    from recreate.api.types import Lesson as Lesson
+    from recreate.api.types import Message as Message
+    from recreate.api.types import Output as Output
+    from recreate.api.types import Reply as Reply
+    from recreate.api.types import Review as Review
+    from recreate.api.types import Revision as Revision
+    from recreate.api.types import Split as Split
+    from recreate.api.types import Step as Step
+    from recreate.api.types import Study as Study
+    from recreate.api.types import Task as Task
+    from recreate.api.types import ToolCall as ToolCall
+    from recreate.api.types import Trace as Trace
+    from recreate.api.types import Trial as Trial
+    from recreate.api.types import Usage as Usage
+    from recreate.api.types import Verdict as Verdict
+    from recreate.builder.sdk import Cell as Cell
+    from recreate.builder.sdk import Outcome as Outcome
+    from recreate.builder.sdk import bench as bench
+    from recreate.builder.sdk import build as build
+    from recreate.builder.sdk import run as run
+    from recreate.memory.store import Workspace as Workspace
+    from recreate.optimizers.context import Materials as Materials
+    from recreate.runs.settings import Settings as Settings
 
 __version__ = "0.1.0"
 
 _WHERE = {
-    "errors": "BadInput CheckFailed Fault Interrupted Missing OutOfBudget RecreateError Refused Transient",
-    "memory": "Workspace",
-    "optimizers.materials": "Materials",
-    "ports": "Domain Embedder Hit Limits Memory MemoryPolicy Model Optimizer Price Provable Rung Sandbox",
-    "scaffold": "Scaffold",
-    "sdk": "Cell Outcome bench build run",
-    "settings": "Settings",
-    "types": "Call Change Edit Evidence Experience Gain Grade Lesson Message Output Reply Review Revision Split Step "
-    "Study Task ToolCall Trace Trial Usage Verdict",
+    "agents.scaffold": "Scaffold",
+    "api.errors": "BadInput CheckFailed Fault Interrupted Missing OutOfBudget RecreateError Refused Transient",
+    "api.ports": "Domain Embedder Hit Limits Memory MemoryPolicy Model Optimizer Price Provable Rung Sandbox",
+    "api.types": "Call Change Edit Evidence Experience Gain Grade Lesson Message Output Reply Review Revision Split "
+    "Step Study Task ToolCall Trace Trial Usage Verdict",
+    "builder.sdk": "Cell Outcome bench build run",
+    "memory.store": "Workspace",
+    "optimizers.context": "Materials",
+    "runs.settings": "Settings",
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names.split()}
 

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
-from recreate.models.price import FREE
+from recreate.api.ports import Price
+from recreate.api.types import Call, Message, Reply, ToolCall
+from recreate.models.pricing import FREE
 from recreate.models.scripted import Scripted
-from recreate.ports import Price
-from recreate.types import Call, Message, Reply, ToolCall
 
 Action = tuple[str, dict[str, Any]] | str
 """A tool with its arguments, or the whole reply as text."""

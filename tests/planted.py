@@ -27,13 +27,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from recreate import settings
-from recreate.loop import Built, build
-from recreate.models.price import FREE
-from recreate.ports import Model, Price, Rung, Sandbox
-from recreate.scaffold import Scaffold
-from recreate.types import Call, Experience, Grade, Message, Reply, Split, Step, Task, Trace
-from recreate.workshop import Parts, open_workshop
+from recreate.agents.scaffold import Scaffold
+from recreate.api.ports import Model, Price, Rung, Sandbox
+from recreate.api.types import Call, Experience, Grade, Message, Reply, Split, Step, Task, Trace
+from recreate.builder.loop import BuildResult, build
+from recreate.models.pricing import FREE
+from recreate.runs import settings
+from recreate.runs.session import Parts, open_workshop
 
 Source = Literal["trajectory", "environment", "evidence"]
 SOURCES: tuple[Source, ...] = get_args(Source)
@@ -310,7 +310,7 @@ def lived(kind: Kind) -> list[Experience]:
     ]
 
 
-def grow(name: str, workspace: Path, optimizer: Model, without: Sequence[Source] = (), **flags: Any) -> Built:
+def grow(name: str, workspace: Path, optimizer: Model, without: Sequence[Source] = (), **flags: Any) -> BuildResult:
     """A build on the domain of a kind, in workspace/runs/NAME."""
     kind = KINDS[name]
     parts = Parts(domain=Planted(kind), model=Worker(kind), optimizer_model=optimizer)

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from recreate.embedders.hashed import Hashed
-from recreate.policies.materials import Materials
-from recreate.types import Experience, Grade, Lesson, Message, Reply, Split, Step, Trace
+from recreate.api.types import Experience, Grade, Lesson, Message, Reply, Split, Step, Trace
+from recreate.lessons.context import Materials
+from recreate.memory.embedders.hashed import Hashed
 
 READ = {"title": "Read the failing test first", "body": "It says what is expected.", "when": "a test fails"}
 """The lesson that everybody's failures teach here."""

@@ -7,14 +7,14 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-from recreate import scaffold as scaffolds
-from recreate import settings
-from recreate.loop import Built, build
-from recreate.paths import shipped
-from recreate.runs import Run
-from recreate.scaffold import Scaffold
-from recreate.types import Study
-from recreate.workshop import open_workshop
+from recreate.agents import scaffold as scaffolds
+from recreate.agents.scaffold import Scaffold
+from recreate.api.paths import shipped
+from recreate.api.types import Study
+from recreate.builder.loop import BuildResult, build
+from recreate.runs import settings
+from recreate.runs.reader import Run
+from recreate.runs.session import open_workshop
 from tests.investigator import Action, Investigator
 from tests.toy import LESSON, script
 
@@ -28,7 +28,7 @@ ABOUT = {"reason": "The grader wants a mark.", "steps": [0]}
 class Tried:
     """What a build left: the result, its run, its studies by experience and the model that was asked."""
 
-    def __init__(self, built: Built, run: Run, model: Investigator) -> None:
+    def __init__(self, built: BuildResult, run: Run, model: Investigator) -> None:
         self.built, self.run, self.model = built, run, model
         files = sorted((run.folder / "studies").glob("*/study.json"))
         self.all = [Study.model_validate_json(f.read_text()) for f in files]

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from recreate.api.ports import Rung
+from recreate.api.types import Grade, Task, Trace
 from recreate.domains.swe import Swe
-from recreate.domains.swe.make import Made, make
-from recreate.ports import Rung
+from recreate.domains.swe.generate import Made, make
 from recreate.sandboxes import choose
-from recreate.types import Grade, Task, Trace
 
 WORDS = '''"""Words."""
 
@@ -193,11 +193,11 @@ def project(_project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 def recipe(repo: Path, path: str) -> str:
     """By hand: `value > high` becomes `value < high` in clamp; one of the two tests that notice is hidden."""
-    from recreate.domains.swe import source
+    from recreate.domains.swe import sources
     from recreate.domains.swe.case import content
-    from recreate.domains.swe.mutate import mutate
+    from recreate.domains.swe.mutation import mutate
 
-    _, commit, digest = source.snapshot(repo)
+    _, commit, digest = sources.snapshot(repo)
     mutated = mutate(SUMS, "clamp", "compare", 1)
     assert mutated == SUMS.replace("value > high", "value < high")
     about = {"name": "calm-1", "package": "calm", "path": path, "commit": commit, "digest": digest}

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from recreate.ports import Rung, Sandbox
-from recreate.types import Grade, Split, Task, Trace
+from recreate.api.ports import Rung, Sandbox
+from recreate.api.types import Grade, Split, Task, Trace
 
 SIZES: dict[Split, int] = {"train": 8, "validation": 8, "test": 6}
 

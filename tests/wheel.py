@@ -44,7 +44,7 @@ def main() -> int:
         # the dependencies come from the environment that runs this: what is tested is the wheel's own content
         (site / "dependencies.pth").write_text("\n".join(p for p in sys.path if p.endswith("site-packages")) + "\n")
         env = {**os.environ, "RECREATE_HOME": str(out / "home"), "PYTHONSAFEPATH": "1"}
-        ask = "import recreate.paths as p; print(p.SHARE.is_dir(), sorted(q.name for q in p.SHARE.glob('*/*')))"
+        ask = "import recreate.api.paths as p; print(p.SHARE.is_dir(), sorted(q.name for q in p.SHARE.glob('*/*')))"
         for command in (
             ["-c", ask],
             ["-m", "recreate", "--version"],

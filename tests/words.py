@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from recreate.journal import Lines
-from recreate.optimizers.materials import Materials
-from recreate.scaffold import Scaffold
-from recreate.types import Edit, Evidence, Experience, Split, Step, Study, Task, Usage
+from recreate.agents.scaffold import Scaffold
+from recreate.api.types import Edit, Evidence, Experience, Split, Step, Study, Task, Usage
+from recreate.optimizers.context import Materials
+from recreate.storage.log import Lines
 from tests.toy import Toy
 
 SIZES: dict[Split, int] = {"train": 12, "validation": 20, "test": 5}

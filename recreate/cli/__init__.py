@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from recreate.errors import RecreateError
+    from recreate.api.errors import RecreateError
 
 
 def main() -> NoReturn:
@@ -27,9 +27,9 @@ def run(arguments: list[str]) -> int:
     """Run a command; whatever goes wrong becomes one message with a fix, and an exit code."""
     import typer
 
+    from recreate.api.errors import BadInput, Interrupted, RecreateError
     from recreate.cli.app import app
-    from recreate.cli.out import fail
-    from recreate.errors import BadInput, Interrupted, RecreateError
+    from recreate.cli.terminal import fail
 
     # typer carries its own click since 0.26 and publishes only this much of it
     kinds: Any = typer.BadParameter.__mro__
@@ -74,10 +74,10 @@ def _ours(error: Exception) -> RecreateError:
     import errno
     import traceback
 
-    from recreate.errors import Fault
-    from recreate.paths import home
-    from recreate.redact import redact
-    from recreate.types import digest
+    from recreate.api.errors import Fault
+    from recreate.api.paths import home
+    from recreate.api.types import digest
+    from recreate.storage.redact import redact
 
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         place = f" ({error.filename})" if error.filename else ""

@@ -12,17 +12,18 @@ from recreate.cli import (
     build,
     judging,
     keep,
-    look,
-    memories,
+    memory,
     models,
     patterns,
     review,
-    sandboxes,
+    sandbox,
+    show,
     studies,
     tasks,
+    trace_files,
     traces,
-    tune,
-    workspaces,
+    train,
+    workspace,
 )
 
 app = typer.Typer(
@@ -49,14 +50,15 @@ def recreate(
     """Creates LLM agents for a domain from experience."""
 
 
-for part in (build, bench, review, keep, look, workspaces, judging, tune):
+for part in (build, bench, review, keep, show, workspace, judging, train):
     part.add(app)
+trace_files.add(traces.app)
 app.add_typer(traces.app, name="traces")
 app.add_typer(studies.app, name="studies")
 app.add_typer(tasks.app, name="tasks")
-app.add_typer(sandboxes.app, name="sandbox")
-app.add_typer(sandboxes.scaffold, name="scaffold")
+app.add_typer(sandbox.app, name="sandbox")
+app.add_typer(sandbox.scaffold, name="scaffold")
 app.add_typer(models.app, name="models")
-app.add_typer(memories.app, name="memory")
+app.add_typer(memory.app, name="memory")
 app.add_typer(patterns.app, name="patterns")
 tasks.add(app)

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from recreate.cli.build import BUILD, RUN, opened
-from recreate.cli.options import Json, with_settings
-from recreate.cli.out import emit, say, show
-from recreate.errors import BadInput
-from recreate.paths import short as here
-from recreate.settings import Settings
-from recreate.types import Split
+from recreate.api.errors import BadInput
+from recreate.api.paths import short as here
+from recreate.api.types import Split
+from recreate.cli.options import BUILD, RUN, Json, with_settings
+from recreate.cli.runner import opened
+from recreate.cli.terminal import emit, say, show
+from recreate.runs.settings import Settings
 
 FLAGS = tuple(dict.fromkeys(f for f in (*RUN, *BUILD) if f not in ("scaffold", "review", "from_experience")))
 
@@ -87,9 +87,9 @@ def bench(
             fix="leave it out, or --arms scaffold --budget 200attempts",
             code="usage",
         )
-    from recreate.cell import measure
-    from recreate.sdk import find_scaffold
-    from recreate.workshop import run_folder
+    from recreate.builder.measure import measure
+    from recreate.builder.sdk import find_scaffold
+    from recreate.runs.session import run_folder
 
     split = split or "validation"
     if split not in ("train", "validation", "test"):
@@ -128,10 +128,10 @@ def _arms(
     tasks: int | None,
     as_json: bool,
 ) -> None:
-    from recreate import settings as settings_
-    from recreate import suite as suites
-    from recreate.arms import compare
-    from recreate.workshop import run_folder
+    from recreate.rl import suite as suites
+    from recreate.rl.comparison import compare
+    from recreate.runs import settings as settings_
+    from recreate.runs.session import run_folder
 
     chosen = [name for name in names.replace(",", " ").split() if name]
     if file is not None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from recreate.cli.options import Json
-from recreate.cli.out import emit, show
+from recreate.cli.terminal import emit, show
 
 
 def add(app: typer.Typer) -> None:
@@ -27,7 +27,7 @@ def judge(
 
     Example: recreate judge before.jsonl after.jsonl
     """
-    from recreate.judge import judge_files
+    from recreate.runs.gate import judge_files
 
     verdict = judge_files(before, after, alpha=alpha, seed=seed)
     if as_json:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from recreate.agents import find_agent, named_run
+from recreate.api.errors import BadInput
+from recreate.api.paths import short as here
+from recreate.api.paths import workspace
 from recreate.cli.options import Json
-from recreate.cli.out import emit, say, show
-from recreate.errors import BadInput
-from recreate.paths import short as here
-from recreate.paths import workspace
+from recreate.cli.terminal import emit, say, show
+from recreate.runs.agents import find_agent, named_run
 
 if TYPE_CHECKING:
-    from recreate.keep import Kept
+    from recreate.builder.publish import Kept
 
 
 def add(app: typer.Typer) -> None:
@@ -34,8 +34,8 @@ def keep(
 
     Example: recreate keep last:3f2a
     """
-    from recreate.keep import keep as put
-    from recreate.runs import Run
+    from recreate.builder.publish import keep as put
+    from recreate.runs.reader import Run
 
     where = workspace()
     text, colon, digest = revision.rpartition(":")
@@ -62,10 +62,10 @@ def revert(
 
     Example: recreate revert swe
     """
-    from recreate.history import History
-    from recreate.keep import before, standing
-    from recreate.keep import keep as put
-    from recreate.runs import runs
+    from recreate.agents.history import History
+    from recreate.builder.publish import before, standing
+    from recreate.builder.publish import keep as put
+    from recreate.runs.reader import runs
 
     where = workspace()
     target = _target(name or _domain(where), where)
@@ -82,8 +82,8 @@ def revert(
 
 
 def _domain(where: Path) -> str:
-    from recreate import settings
-    from recreate.workshop import open_domain
+    from recreate.runs import settings
+    from recreate.runs.session import open_domain
 
     chosen = settings.load(where)
     return str(open_domain(chosen, where).name) if ":" in chosen.domain else chosen.domain

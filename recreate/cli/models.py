@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from recreate.api.errors import BadInput
 from recreate.cli.options import Json
-from recreate.cli.out import emit, say, show
-from recreate.errors import BadInput
+from recreate.cli.terminal import emit, say, show
 
 app = typer.Typer(help="Models that run on this machine.", no_args_is_help=True, rich_markup_mode=None)
 

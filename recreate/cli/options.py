@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from recreate import settings as settings_
-from recreate.paths import workspace
-from recreate.settings import Settings, addresses
+from recreate.api.paths import workspace
+from recreate.runs import settings as settings_
+from recreate.runs.settings import Settings, addresses
 
 HELP = {
     "domain": "What the agent is for: a built-in, installed or `module:Class` domain.",
@@ -58,6 +58,18 @@ SHORT = {"memory.policy": "--memory"}
 """Addresses with a second, shorter flag."""
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; prose goes to stderr.")]
+
+BUILD = (
+    "domain", "model", "models.optimizer", "optimizer", "without", "best_of", "review", "from_experience",
+    "study.steps", "study.tokens", "study.usd", "study.rehearsals", "study.tools", "budget", "rounds", "train",
+    "validation", "repeats", "jobs", "seed", "out", "scaffold", "sandbox", "price", "batch",
+    "models.optimizer_price", "models.threads", "models.timeout", "models.retries", "gate.alpha", "memory.policy",
+    "memory.embedder", "memory.recall", "vllm_python",
+)  # fmt: skip
+RUN = (
+    "domain", "model", "budget", "jobs", "out", "sandbox", "price", "models.threads", "models.timeout", "memory.policy",
+    "vllm_python",
+)  # fmt: skip
 
 
 def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from recreate.api.errors import BadInput
+from recreate.api.paths import short, workspace
 from recreate.cli.options import Json
-from recreate.cli.out import emit, say, show
-from recreate.errors import BadInput
-from recreate.paths import short, workspace
+from recreate.cli.terminal import emit, say, show
 
 if TYPE_CHECKING:
-    from recreate.shelf import Shelf
-    from recreate.types import Lesson
+    from recreate.api.types import Lesson
+    from recreate.lessons.store import Shelf
 
 app = typer.Typer(help="What experience taught, and your word on it.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -36,7 +36,7 @@ def patterns_list(
 
     Example: recreate patterns list --domain swe
     """
-    from recreate.offers import support
+    from recreate.agents.retrieval import support
 
     told, broken, general = 0, 0, set[str]()
     for shelf in _shelves(domain, policy):
@@ -133,7 +133,7 @@ def patterns_split(
 
     Example: recreate patterns split read-the-failing-test run-the-test-first
     """
-    from recreate.policies.standing import split
+    from recreate.lessons.promotion import split
 
     shelf, lesson = _one(id, domain, "recreate")
     before = shelf.read()
@@ -156,9 +156,9 @@ def patterns_diff(
 
     Example: recreate patterns diff last
     """
-    from recreate.lesson import headed
-    from recreate.runs import Run, find_run
-    from recreate.types import Lesson
+    from recreate.agents.lesson import headed
+    from recreate.api.types import Lesson
+    from recreate.runs.reader import Run, find_run
 
     seen, told = Run(find_run(run, workspace())), 0
     for record in seen.records("memory"):
@@ -183,7 +183,7 @@ _RANK = {"general": 0, "domain": 1, "instance": 2}
 
 def _shelves(domain: str, policy: str) -> Iterator[Shelf]:
     """The shelf of one domain, or of each that has any."""
-    from recreate.shelf import OURS, Shelf
+    from recreate.lessons.store import OURS, Shelf
 
     folder = workspace() / "memory"
     if domain:
@@ -199,7 +199,7 @@ def _shelves(domain: str, policy: str) -> Iterator[Shelf]:
 
 def _one(id: str, domain: str, policy: str) -> tuple[Shelf, Lesson]:
     """The one lesson that a word means. Raises BadInput, also for a file that cannot be read."""
-    from recreate.lesson import read_lesson
+    from recreate.agents.lesson import read_lesson
 
     errors: list[BadInput] = []
     found: dict[Path, Shelf] = {}

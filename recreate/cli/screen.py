@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from recreate.api.paths import short
+from recreate.api.types import Usage
 from recreate.cli.fold import CONTROL
-from recreate.cli.out import say
-from recreate.ledger import Ledger
-from recreate.paths import short
-from recreate.report import say_verdict, tell_study
-from recreate.types import Usage
+from recreate.cli.terminal import say
+from recreate.runs.budget import Ledger
+from recreate.viewer.markdown import say_verdict, tell_study
 
 
 class Screen:

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from recreate.api.errors import BadInput
+from recreate.api.paths import workspace
 from recreate.cli.fold import fold, head, wrong
 from recreate.cli.options import Json
-from recreate.cli.out import emit, say, show
-from recreate.errors import BadInput
-from recreate.paths import workspace
+from recreate.cli.terminal import emit, say, show
 
 app = typer.Typer(help="What the optimizer looked at and concluded.\n\nExample: recreate studies list last")
 
@@ -23,8 +23,8 @@ def studies_list(run: RunArgument = "last", as_json: Json = False) -> None:
 
     Example: recreate studies list last
     """
-    from recreate.report import tell_study
-    from recreate.runs import Run, find_run
+    from recreate.runs.reader import Run, find_run
+    from recreate.viewer.markdown import tell_study
 
     found = Run(find_run(run, workspace())).studies()
     for study in found:
@@ -49,10 +49,10 @@ def studies_show(
 
     Example: recreate studies show 3f2a --full
     """
-    from recreate.gather import read_steps
-    from recreate.optimizers.draft import tell_edit
-    from recreate.report import tell_study
-    from recreate.runs import Run, find_run
+    from recreate.optimizers.investigator.draft import tell_edit
+    from recreate.runs.attempts import read_steps
+    from recreate.runs.reader import Run, find_run
+    from recreate.viewer.markdown import tell_study
 
     seen = Run(find_run(run, workspace()))
     folders = [p for p in (seen.folder / "studies").glob(f"{id}*") if p.is_dir()] if id else []

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
+from recreate.api.errors import BadInput, CheckFailed
+from recreate.api.paths import workspace
 from recreate.cli.options import Json
-from recreate.cli.out import emit, say, show
-from recreate.errors import BadInput, CheckFailed
-from recreate.paths import workspace
+from recreate.cli.terminal import emit, say, show
 
 app = typer.Typer(help="The tasks of a domain.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -67,13 +67,13 @@ def check(
 
     Example: recreate tasks check swe --split validation
     """
-    from recreate.domains.prove import prove
+    from recreate.domains.validate import prove
 
     part = open_domain(domain, data, repos)
     tasks = _of_split(part, split)
     if task:
         by_id = {t.id: t for t in tasks}
-        from recreate.sdk import unknown_task
+        from recreate.builder.sdk import unknown_task
 
         for unknown in (t for t in task if t not in by_id):
             raise unknown_task(unknown, list(by_id))
@@ -123,11 +123,11 @@ def make(
 
     Example: recreate tasks make swe --package parse==1.20.2 --n 5
     """
-    from recreate.plug import find
+    from recreate.api.registry import find
 
     made = getattr(sys.modules.get(find("domain", domain).__module__), "make", None)
     if domain == "swe":
-        from recreate.domains.swe.make import make as made
+        from recreate.domains.swe.generate import make as made
     if not callable(made):
         raise BadInput(
             f"the domain {domain} makes no tasks",
@@ -180,14 +180,14 @@ def grade(
 
     Example: recreate grade swe swe:parse-1.20.1:1 --patch fix.diff
     """
-    from recreate.types import Trace
+    from recreate.api.types import Trace
 
     if sum(x is not None for x in (patch, folder, answer)) != 1:
         raise BadInput("give one answer to grade", fix="--patch FILE, --dir DIR or --answer TEXT", code="usage")
     part = open_domain(domain, data)
     by_id = {t.id: t for t in part.tasks()}
     if task not in by_id:
-        from recreate.sdk import unknown_task
+        from recreate.builder.sdk import unknown_task
 
         raise unknown_task(task, list(by_id))
     wanted = by_id[task]
@@ -213,8 +213,8 @@ def grade(
 
 def open_domain(name: str, data: Path | None = None, repos: Path | None = None) -> Any:
     """The domain by name, given what it takes of: the workspace, --data, --repos."""
-    from recreate.fits import fit
-    from recreate.plug import find, made
+    from recreate.api.fits import fit
+    from recreate.api.registry import find, made
 
     if data is not None and not data.exists():
         raise BadInput(f"there is no {data}", fix="name a file or folder of tasks", code="no-tasks-file")
@@ -229,7 +229,7 @@ def open_domain(name: str, data: Path | None = None, repos: Path | None = None) 
 
 
 def _rung(name: str) -> Any:
-    from recreate import settings
+    from recreate.runs import settings
     from recreate.sandboxes import choose
 
     return choose(name or settings.load(workspace()).sandbox or None)

@@ -1,4 +1,4 @@
-"""traces list, show, search: what agents did, step by step; import, grade and export are in cli/imports.py."""
+"""traces list, show, search: what agents did, step by step; import, grade and export are in cli/trace_files.py."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from recreate.cli import imports
+from recreate.api.errors import BadInput
+from recreate.api.paths import workspace
 from recreate.cli.fold import FOLD, fold, head, red, wrong
 from recreate.cli.options import Json
-from recreate.cli.out import emit, say, show
-from recreate.errors import BadInput
-from recreate.paths import workspace
+from recreate.cli.terminal import emit, say, show
 
 app = typer.Typer(help="What agents did, step by step.", no_args_is_help=True, rich_markup_mode=None)
-imports.add(app)
 
 Domain = Annotated[str, typer.Option("--domain", help="Of one domain.")]
 SplitOption = Annotated[str, typer.Option("--split", help="train, validation or test.")]
@@ -93,8 +91,8 @@ def traces_search(
 
     Example: recreate traces search AssertionError --failed
     """
-    from recreate.hits import scan
-    from recreate.memory import Workspace
+    from recreate.memory.hits import scan
+    from recreate.memory.store import Workspace
 
     memory = Workspace(workspace())
     words = " ".join(text)
@@ -159,8 +157,8 @@ def _outcome(experience: Any) -> str:
 
 def _waiting(filters: Mapping[str, Any], where: Path) -> Iterator[Any]:
     """Imported attempts without a grade; none has passed, and none has failed."""
-    from recreate.memory import Workspace
-    from recreate.waiting import Waiting
+    from recreate.memory.store import Workspace
+    from recreate.memory.ungraded import Waiting
 
     if "passed" in filters:
         return
@@ -180,7 +178,7 @@ def _filters(domain: str, split: str, passed: bool | None, task: str) -> dict[st
 
 def _rows(run: str, filters: Mapping[str, Any], where: Path) -> Iterable[dict[str, Any]]:
     """id and facts of the attempts that match, without their steps where memory lists them."""
-    from recreate.memory import Workspace
+    from recreate.memory.store import Workspace
 
     if not run:
         yield from Workspace(where).facts(filters)
@@ -199,9 +197,9 @@ def _rows(run: str, filters: Mapping[str, Any], where: Path) -> Iterable[dict[st
 
 def experiences(run: str, filters: Mapping[str, Any], where: Path) -> Iterator[Any]:
     """The attempts that match, whole, one in memory at a time."""
-    from recreate.gather import read_experience
-    from recreate.memory import Workspace
-    from recreate.runs import Run, find_run
+    from recreate.memory.store import Workspace
+    from recreate.runs.attempts import read_experience
+    from recreate.runs.reader import Run, find_run
 
     if not run:
         memory = Workspace(where)
@@ -221,9 +219,9 @@ def experiences(run: str, filters: Mapping[str, Any], where: Path) -> Iterator[A
 
 def _find_experience(id: str, run: str, where: Path) -> Any:
     """By id or unique beginning, in memory and then in the runs. Raises BadInput."""
-    from recreate.memory import Workspace
-    from recreate.runs import Run, find_run
-    from recreate.waiting import Waiting
+    from recreate.memory.store import Workspace
+    from recreate.memory.ungraded import Waiting
+    from recreate.runs.reader import Run, find_run
 
     if run:
         return Run(find_run(run, where)).experience(id)

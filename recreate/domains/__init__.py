@@ -1,1 +1,1 @@
-"""Kinds of task, and how each is graded. A domain is found by `recreate.plug.find("domain", name)`."""
+"""Kinds of task, and how each is graded. A domain is found by `recreate.api.registry.find("domain", name)`."""

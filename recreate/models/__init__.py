@@ -15,10 +15,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from recreate.errors import BadInput
-from recreate.fits import fit
-from recreate.plug import BUILT_IN, made, names
-from recreate.ports import Model, Price
+from recreate.api.errors import BadInput
+from recreate.api.fits import fit
+from recreate.api.ports import Model, Price
+from recreate.api.registry import BUILT_IN, made, names
 
 __all__ = ["default_model", "open_model"]
 
@@ -90,7 +90,7 @@ def _class(module: str, name: str) -> bool:
 
 
 def _in_table(spec: str) -> bool:
-    from recreate.models.price import facts
+    from recreate.models.pricing import facts
 
     return facts(spec) is not None
 

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from recreate import paths
-from recreate.errors import BadInput, Fault, RecreateError
-from recreate.fetch import Progress, disk, download, exclusive, file_sha256, shown
-from recreate.packages import package, package_folder
+from recreate.api import paths
+from recreate.api.errors import BadInput, Fault, RecreateError
+from recreate.storage.download import Progress, disk, download, exclusive, file_sha256, shown
+from recreate.storage.packages import package, package_folder
 
 HUB = "https://huggingface.co"
 HUB_CONNECT_SECONDS = 5.0

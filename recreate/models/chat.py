@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from recreate.errors import Refused
-from recreate.types import Message, ToolCall
+from recreate.api.errors import Refused
+from recreate.api.types import Message, ToolCall
 
 _TOO_LONG = re.compile(r"context[ _]length|context size|context window|maximum context|prompt is too long")
 _NO_TOOLS = (400, 404, 422, 500, 501)

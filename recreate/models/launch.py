@@ -1,4 +1,4 @@
-"""What is started to serve a model: the engine, its command, its variables. `recreate.models.serve` starts it.
+"""What is started to serve a model: the engine, its command, its variables. `recreate.models.server` starts it.
 
 vllm            a folder or a name on the Hub, adapters loaded while it runs; from this environment or another one
 transformers    a folder, one request at a time: for a CPU and for tests
@@ -18,8 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from recreate.errors import BadInput
-from recreate.plug import missing
+from recreate.api.errors import BadInput
+from recreate.api.registry import missing
 
 HOST = "127.0.0.1"
 

@@ -9,14 +9,14 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from recreate.errors import BadInput, Fault, Refused, Transient
+from recreate.api.errors import BadInput, Fault, Refused, Transient
+from recreate.api.ports import Price
+from recreate.api.registry import missing, need
+from recreate.api.types import Call, Message, Reply
 from recreate.models.chat import estimate, estimate_reply, no_tools, refuses_tools, too_long, tool_calls
 from recreate.models.hosted import key_variable
-from recreate.models.price import facts, price_of
-from recreate.plug import missing, need
-from recreate.ports import Price
-from recreate.redact import redact
-from recreate.types import Call, Message, Reply
+from recreate.models.pricing import facts, price_of
+from recreate.storage.redact import redact
 
 TIMEOUT_SECONDS = 300.0
 _SENT_ON = ("temperature", "top_p", "max_tokens", "seed", "stop")
@@ -60,7 +60,7 @@ class LiteLLM:
         return self._native
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """One answer; see `recreate.ports.Model`."""
+        """One answer; see `recreate.api.ports.Model`."""
         litellm = _litellm()
         self._check(litellm)
         sent: dict[str, Any] = {name: params[name] for name in _SENT_ON if params.get(name) is not None}

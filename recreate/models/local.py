@@ -23,14 +23,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from recreate.errors import BadInput, Fault, Transient
-from recreate.fetch import Progress
+from recreate.api.errors import BadInput, Fault, Transient
+from recreate.api.ports import Price
+from recreate.api.registry import need
+from recreate.api.types import Call, Message, Reply
 from recreate.models import catalog
 from recreate.models.openai import OpenAI
-from recreate.models.price import FREE
-from recreate.plug import need
-from recreate.ports import Price
-from recreate.types import Call, Message, Reply
+from recreate.models.pricing import FREE
+from recreate.storage.download import Progress
 
 START_SECONDS = 180.0
 """How long loading may take: a file not in the page cache is read from the disk."""
@@ -104,7 +104,7 @@ class Local:
         self._up(progress, say)
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """One answer; see `recreate.ports.Model`. A server that died is started anew by the next call."""
+        """One answer; see `recreate.api.ports.Model`. A server that died is started anew by the next call."""
         server = self._up()
         params.setdefault("timeout", self.timeout)
         try:

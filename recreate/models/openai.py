@@ -21,14 +21,14 @@ from urllib.parse import urlsplit
 
 from pydantic_core import from_json
 
-from recreate.errors import BadInput, Fault, Refused, Transient
+from recreate.api.errors import BadInput, Fault, Refused, Transient
+from recreate.api.ports import Price
+from recreate.api.types import Call, Message, Reply, digest
 from recreate.models.chat import estimate, estimate_reply, no_tools, refuses_tools, too_long, tool_calls
-from recreate.models.price import price_of
+from recreate.models.http import Wires
+from recreate.models.pricing import price_of
 from recreate.models.transcript import Transcript, to_bytes
-from recreate.models.wire import Wires
-from recreate.ports import Price
-from recreate.redact import redact
-from recreate.types import Call, Message, Reply, digest
+from recreate.storage.redact import redact
 
 TIMEOUT_SECONDS = 300.0
 _SENT_ON = ("temperature", "top_p", "max_tokens", "seed", "stop", "logprobs", "top_logprobs", "return_token_ids")
@@ -105,7 +105,7 @@ class OpenAI:
         self._head = head.encode("latin-1")
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """One answer; see `recreate.ports.Model`. A token count the server leaves out is estimated (len/4),
+        """One answer; see `recreate.api.ports.Model`. A token count the server leaves out is estimated (len/4),
         and the reply then carries `estimated=True`."""
         begun = time.perf_counter()
         timeout = params.get("timeout") or self.timeout

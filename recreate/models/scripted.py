@@ -30,11 +30,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recreate.errors import BadInput, Transient
+from recreate.api.errors import BadInput, Transient
+from recreate.api.ports import Price
+from recreate.api.types import Call, Message, Reply
 from recreate.models.chat import content, estimate, estimate_reply, tool_calls
-from recreate.models.price import FREE
-from recreate.ports import Price
-from recreate.types import Call, Message, Reply
+from recreate.models.pricing import FREE
 
 _KEYS: dict[str, type] = {"role": str, "task": str, "repeat": int, "step": int, "sample": int}
 _SEARCHED: dict[str, type] = {"contains": str, "lacks": str}

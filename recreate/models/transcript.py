@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from recreate.types import Message
+from recreate.api.types import Message
 
 _ROLE_AND_CONTENT = operator.itemgetter("role", "content")
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from recreate.errors import BadInput, Fault
+from recreate.api.errors import BadInput, Fault
+from recreate.api.ports import Price
+from recreate.api.registry import names, need
+from recreate.api.types import Call, Message, Reply, digest
 from recreate.models.chat import content
-from recreate.models.price import FREE
-from recreate.plug import names, need
-from recreate.ports import Price
-from recreate.types import Call, Message, Reply, digest
+from recreate.models.pricing import FREE
 
 
 class Drawn(NamedTuple):

@@ -15,9 +15,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from recreate.errors import BadInput, RecreateError
+from recreate.api.errors import BadInput, RecreateError
+from recreate.api.types import Call
 from recreate.models.transformers import Transformers
-from recreate.types import Call
 
 _PARAMS = ("temperature", "top_p", "top_k", "max_tokens", "seed", "stop")
 

@@ -1,0 +1,22 @@
+"""Who proposes edits. Here only what settings say of it, which `recreate --help` reads: nothing heavy is imported."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from recreate.api.types import Config
+
+
+class StudySettings(Config):
+    """What one study of the optimizer `recreate` may use, and how it calls its tools: auto, native or json.
+
+    rehearsals: attempts at train tasks that one study may make with its edits.
+    """
+
+    steps: int = Field(default=40, ge=2)
+    tokens: int = Field(default=1_000_000, ge=1)
+    usd: float = Field(default=2.0, gt=0)
+    rehearsals: int = Field(default=2, ge=0)
+    tools: Literal["auto", "native", "json"] = "auto"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from recreate import scaffold as scaffolds
-from recreate.optimizers.materials import Materials
+from recreate.agents import scaffold as scaffolds
+from recreate.agents.scaffold import BadEdit, Scaffold
+from recreate.api.types import Edit, Experience
+from recreate.optimizers.context import Materials
 from recreate.optimizers.reflect import Reflect
-from recreate.scaffold import BadEdit, Scaffold
-from recreate.types import Edit, Experience
 
 
 class BestOfN:

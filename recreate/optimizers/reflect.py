@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recreate.evidence import clip, clusters, tell
-from recreate.optimizers.materials import Materials, prompt, read_object
-from recreate.scaffold import Scaffold, lesson_file
-from recreate.types import Edit, Evidence, Experience, digest
+from recreate.agents.evidence import clip, clusters, tell
+from recreate.agents.scaffold import Scaffold, lesson_file
+from recreate.api.types import Edit, Evidence, Experience, digest
+from recreate.optimizers.context import Materials, prompt, read_object
 
 NEW = {"new lesson": "memory/a-new-lesson.md", "new tool": "tools/a_new_tool.py"}
 """What a proposal may add, and a path that stands for all such files."""

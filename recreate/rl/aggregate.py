@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from recreate.errors import BadInput
+from recreate.api.errors import BadInput
 
 Mode = Literal["token-mean", "token-sum", "sequence-mean", "sequence-sum", "constant"]
 Compat = Literal["", "verl", "verl-0.4", "trl"]

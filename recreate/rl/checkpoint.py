@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recreate.errors import BadInput, Fault
-from recreate.plug import need
+from recreate.api.errors import BadInput, Fault
+from recreate.api.registry import need
+from recreate.api.types import SCHEMA, digest
 from recreate.rl.learner import Learner
 from recreate.rl.replay import AmbiguityReplay
-from recreate.types import SCHEMA, digest
 
 KEPT = 2
 """How many checkpoints of a run stay."""

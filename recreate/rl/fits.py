@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recreate.errors import BadInput
+from recreate.api.errors import BadInput
 from recreate.rl.recipe import A2R, LEPO, GiGPO, Recipe
 
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from recreate.errors import BadInput
+from recreate.api.errors import BadInput
 from recreate.rl.advantage import Scale, Unscored, _scored, normalised
 from recreate.rl.groups import Groups, sorted_columns
 

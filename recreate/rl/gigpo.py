@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from recreate.errors import BadInput
+from recreate.api.errors import BadInput
 from recreate.rl.advantage import Unscored, normalised
 from recreate.rl.groups import Groups, grouped
 

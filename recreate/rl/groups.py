@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from recreate.errors import BadInput
+from recreate.api.errors import BadInput
 
 
 class Groups:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from recreate.errors import BadInput
+from recreate.api.errors import BadInput
 
 Noise = Literal["gumbel", "gaussian", "dirichlet", "soft"]
 

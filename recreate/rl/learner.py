@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from recreate.errors import Fault
+from recreate.api.errors import Fault
 from recreate.rl import recipe, steer
 from recreate.rl.method import Method, Tokens
 from recreate.rl.rollout import mixture_embeds
@@ -25,6 +25,16 @@ class Seen(NamedTuple):
 
     tokens: TokenPass
     mixture: Tensor | None
+
+
+@dataclass
+class Mini:
+    """One optimiser step: its samples (none: no update), SimPO's pairs among them, and afterwards its loss."""
+
+    samples: Sequence[Sample] = ()
+    pairs: Sequence[tuple[int, int]] = ()
+    loss: float = 0.0
+    watch: dict[str, float] = field(default_factory=dict)
 
 
 class Learner:

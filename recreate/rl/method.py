@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from recreate.errors import BadInput
+from recreate.api.errors import BadInput
 from recreate.rl import advantage, group_filter, latent, penalty, preference, ratio, recipe, shaping, steer, surrogate
 from recreate.rl.aggregate import Mode, aggregate
 from recreate.rl.gapo import gapo

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
 
-from recreate.errors import BadInput
+from recreate.api.errors import BadInput
 
 FOLDER = Path(__file__).parent / "recipes"
 P = TypeVar("P", bound="Part")

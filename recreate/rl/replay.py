@@ -19,8 +19,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from recreate.errors import BadInput
-from recreate.types import Experience
+from recreate.api.errors import BadInput
+from recreate.api.types import Experience
 
 Estimator = Literal["k1", "k2", "k3"]
 WeightForm = Literal["exponential", "reciprocal", "truncated"]

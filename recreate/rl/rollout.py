@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recreate.errors import BadInput
-from recreate.gather import gather, read_experience
+from recreate.agents.scaffold import Scaffold
+from recreate.api.errors import BadInput
+from recreate.api.ports import Model
+from recreate.api.types import Experience, Task
 from recreate.models.transformers import Drawn, Sampling, Transformers, token
-from recreate.ports import Model
 from recreate.rl import latent, recipe
 from recreate.rl.recipe import Recipe
 from recreate.rl.rows import Row, rows_of
-from recreate.scaffold import Scaffold
-from recreate.types import Experience, Task
-from recreate.workshop import Workshop
+from recreate.runs.attempts import gather, read_experience
+from recreate.runs.session import Workshop
 
 
 @dataclass(frozen=True)

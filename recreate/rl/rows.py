@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recreate.errors import BadInput
-from recreate.types import Experience, TurnTokens
+from recreate.api.errors import BadInput
+from recreate.api.types import Experience, TurnTokens
 
 
 @dataclass(frozen=True)

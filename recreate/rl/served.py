@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recreate.errors import BadInput, Fault, Transient
+from recreate.api.errors import BadInput, Fault, Transient
+from recreate.api.ports import Price
+from recreate.api.types import Call, Message, Reply
 from recreate.models.launch import Engine, Wish, adapter_config, plan
 from recreate.models.openai import OpenAI
-from recreate.models.price import FREE
-from recreate.models.serve import Server
+from recreate.models.pricing import FREE
+from recreate.models.served import DYING_SECONDS
+from recreate.models.server import Server
 from recreate.models.transformers import Transformers
-from recreate.models.vllm import DYING_SECONDS
-from recreate.ports import Price
-from recreate.types import Call, Message, Reply
 
 TIMEOUT_SECONDS = 1800.0
 """For one reply: with many callers a request first waits in the server."""

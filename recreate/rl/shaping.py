@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from recreate.errors import BadInput
+from recreate.api.errors import BadInput
 
 
 def overlong(rewards: Tensor, lengths: Tensor, *, max_length: int, buffer: int, factor: float = 1.0) -> Tensor:

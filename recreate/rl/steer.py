@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from recreate.errors import BadInput
+from recreate.api.errors import BadInput
 
 Form = Literal["released", "theorem", "full"]
 Mapping = Literal["exponential", "linear"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from recreate.errors import BadInput
-from recreate.ports import Domain
-from recreate.types import Task
+from recreate.api.errors import BadInput
+from recreate.api.ports import Domain
+from recreate.api.types import Task
 
 
 def train_tasks(domain: Domain, memory: Any) -> list[Task]:

@@ -13,10 +13,10 @@ import os
 import threading
 from functools import cache
 
-from recreate import plug
-from recreate.errors import BadInput
-from recreate.fits import fit
-from recreate.ports import Rung
+from recreate.api import registry
+from recreate.api.errors import BadInput
+from recreate.api.fits import fit
+from recreate.api.ports import Rung
 
 LADDER = ("bwrap", "unshare")
 _lock = threading.RLock()  # a rung that wraps another chooses that one while it is probed
@@ -32,7 +32,7 @@ def choose(name: str | None = None) -> Rung:
     """
     name = name or os.environ.get("RECREATE_SANDBOX") or None
     if name:
-        rung: Rung = fit("sandbox", plug.made("sandbox", name))
+        rung: Rung = fit("sandbox", registry.made("sandbox", name))
         if why := _probed(name):
             raise BadInput(f"the sandbox {name} does not work here: {why}", fix=_FIX, code="no-sandbox")
         return rung
@@ -40,7 +40,7 @@ def choose(name: str | None = None) -> Rung:
     for step in LADDER:
         why = _probed(step)
         if not why:
-            found: Rung = plug.find("sandbox", step)()
+            found: Rung = registry.find("sandbox", step)()
             return found
         reasons.append(f"{step}: {why}")
     raise BadInput(f"no sandbox works here ({'; '.join(reasons)})", fix=_FIX, code="no-sandbox")
@@ -48,7 +48,7 @@ def choose(name: str | None = None) -> Rung:
 
 def survey() -> list[tuple[str, str]]:
     """(name, '' or why it does not work here) of every rung that can be named, the ladder's first."""
-    names = [*LADDER, *(name for name in plug.names("sandbox") if name not in LADDER)]
+    names = [*LADDER, *(name for name in registry.names("sandbox") if name not in LADDER)]
     return [(name, _probed(name)) for name in names]
 
 
@@ -66,5 +66,5 @@ def _probed(name: str) -> str:
 
 @cache
 def _probe(name: str) -> str:
-    rung: Rung = fit("sandbox", plug.made("sandbox", name))
+    rung: Rung = fit("sandbox", registry.made("sandbox", name))
     return rung.probe()

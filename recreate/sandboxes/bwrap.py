@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from recreate.errors import BadInput, Fault
-from recreate.ports import Limits
-from recreate.sandboxes import cgroup, system
-from recreate.sandboxes.box import Box, Way
-from recreate.sandboxes.child import LAUNCH
-from recreate.types import Output
+from recreate.api.errors import BadInput, Fault
+from recreate.api.ports import Limits
+from recreate.api.types import Output
+from recreate.sandboxes import limits, rootfs
+from recreate.sandboxes.process import LAUNCH
+from recreate.sandboxes.sandbox import Box, Way
 
 DROP = "setpriv --reuid={uid} --regid={uid} --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs"
 
@@ -40,7 +40,7 @@ class Bwrap:
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
     ) -> Box:
-        """See `recreate.ports.Rung`. Raises BadInput when the probe says no, Fault when the host fails."""
+        """See `recreate.api.ports.Rung`. Raises BadInput when the probe says no, Fault when the host fails."""
         way, why = _way()
         if why:
             raise BadInput(f"the bwrap sandbox does not work here: {why}", fix="recreate doctor", code="no-sandbox")
@@ -56,18 +56,18 @@ class Bwrap:
             words += ["--cap-drop", "ALL"]
             for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
                 words += ["--cap-add", capability]
-        links, folders = system.top()
+        links, folders = rootfs.top()
         for there in folders:
             words += ["--ro-bind", there, there]
         for link, target in links:
             words += ["--symlink", target, link]
         words += ["--ro-bind", str(box.root / "etc"), "/etc"]
-        for name in system.etc():
+        for name in rootfs.etc():
             words += ["--ro-bind", f"/etc/{name}", f"/etc/{name}"]
         for there in ("/home", "/var", *box.above_mounts()):
             words += ["--dir", there]  # made in passing, it would be closed to all but the box's maker
         words += ["--symlink", "../tmp", "/var/tmp", "--proc", "/proc", "--dev", "/dev"]
-        for name, there in (("shm", "/dev/shm"), ("tmp", "/tmp"), ("home", system.HOME), ("work", "/work")):
+        for name, there in (("shm", "/dev/shm"), ("tmp", "/tmp"), ("home", rootfs.HOME), ("work", "/work")):
             words += ["--bind", str(box.root / name), there]
         for inside, outside in box.mounts.items():
             words += ["--ro-bind", str(outside), inside]
@@ -82,7 +82,7 @@ class Bwrap:
 
     def surroundings(self, box: Box) -> tuple[str, dict[str, str]]:
         """(the folder a command starts in, the environment that says where it may write)."""
-        return "/work", {"HOME": system.HOME}
+        return "/work", {"HOME": rootfs.HOME}
 
 
 _NAMESPACES = (
@@ -119,7 +119,7 @@ def _way() -> tuple[str, str]:
 
 def tried(rung: Way, way: str) -> str:
     """Make a box and run a command in it: '' when that works and the box is closed to the network, else why not."""
-    if way == "userns" and os.geteuid() == 0 and "pids" not in cgroup.bases():
+    if way == "userns" and os.geteuid() == 0 and "pids" not in limits.bases():
         return "root may not change identity here and no cgroup counts processes: nothing would stop a fork bomb"
     try:
         with Box(rung, drop=way == "drop", source=None, mounts=None, env=None, limits=None) as box:

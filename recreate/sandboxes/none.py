@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from recreate.errors import BadInput
-from recreate.ports import Limits
-from recreate.sandboxes.box import Box
+from recreate.api.errors import BadInput
+from recreate.api.ports import Limits
+from recreate.sandboxes.sandbox import Box
 
 
 class NoSandbox:
@@ -33,7 +33,7 @@ class NoSandbox:
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
     ) -> Box:
-        """See `recreate.ports.Rung`. Raises BadInput for a mount under another path than its own."""
+        """See `recreate.api.ports.Rung`. Raises BadInput for a mount under another path than its own."""
         for inside, outside in (mounts or {}).items():
             if Path(inside).resolve() != outside.resolve():
                 raise BadInput(

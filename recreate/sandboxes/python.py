@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from recreate.errors import BadInput
+from recreate.api.errors import BadInput
 
 _SHOWN = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 

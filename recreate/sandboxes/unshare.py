@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from recreate.errors import BadInput
-from recreate.ports import Limits
-from recreate.sandboxes import folder, system
-from recreate.sandboxes.box import Box
+from recreate.api.errors import BadInput
+from recreate.api.ports import Limits
+from recreate.sandboxes import filesystem, rootfs
 from recreate.sandboxes.bwrap import DROP, tried
-from recreate.sandboxes.child import LAUNCH
+from recreate.sandboxes.process import LAUNCH
+from recreate.sandboxes.sandbox import Box
 
 _PROGRAMS = ("unshare", "mount", "umount", "pivot_root", "setpriv")
 _ENTER = "setpriv --pdeathsig KILL unshare --mount --uts --ipc --net --pid --fork --kill-child"
@@ -63,7 +63,7 @@ class Unshare:
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
     ) -> Box:
-        """See `recreate.ports.Rung`. Raises BadInput when the probe says no, Fault when the host fails."""
+        """See `recreate.api.ports.Rung`. Raises BadInput when the probe says no, Fault when the host fails."""
         way, why = _way()
         if why:
             raise BadInput(f"the unshare sandbox does not work here: {why}", fix="recreate doctor", code="no-sandbox")
@@ -73,7 +73,7 @@ class Unshare:
         """The command in a box: read-only system, the box's folders, the mounts, and nothing else."""
         table = box.root / "fstab"
         if not table.exists():
-            with folder.ours("prepare a sandbox folder"):
+            with filesystem.ours("prepare a sandbox folder"):
                 table.write_text(_skeleton(box), encoding="utf-8", errors="surrogateescape")
         words = _ENTER.split()
         words += ["--cgroup"] if Path("/proc/self/ns/cgroup").exists() else []
@@ -88,7 +88,7 @@ class Unshare:
 
     def surroundings(self, box: Box) -> tuple[str, dict[str, str]]:
         """(the folder a command starts in, the environment that says where it may write)."""
-        return "/work", {"HOME": system.HOME}
+        return "/work", {"HOME": rootfs.HOME}
 
 
 def _skeleton(box: Box) -> str:
@@ -96,17 +96,17 @@ def _skeleton(box: Box) -> str:
     root = box.root / "root"
     root.mkdir(mode=0o755)
     rows = [(root, root, "bind,ro")]
-    links, folders = system.top()
+    links, folders = rootfs.top()
     for link, target in links:
         (root / link[1:]).symlink_to(target)
     shown = [(Path(there), there, "bind,ro") for there in folders]
     shown += [(box.root / "etc", "/etc", "bind,ro")]
-    shown += [(Path("/etc", name), f"/etc/{name}", "bind,ro") for name in system.etc()]
+    shown += [(Path("/etc", name), f"/etc/{name}", "bind,ro") for name in rootfs.etc()]
     shown += [(Path("/dev", name), f"/dev/{name}", "dev") for name in _DEVICES]
     shown += [
         (box.root / "shm", "/dev/shm", "bind"),
         (box.root / "tmp", "/tmp", "bind"),
-        (box.root / "home", system.HOME, "bind"),
+        (box.root / "home", rootfs.HOME, "bind"),
         (box.root / "work", "/work", "bind"),
     ]
     shown += [(outside, inside, "bind,ro") for inside, outside in box.mounts.items()]

@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from recreate.ports import Limits
-from recreate.sandboxes import folder
-from recreate.sandboxes.cgroup import Cgroup
-from recreate.types import Output
+from recreate.api.ports import Limits
+from recreate.api.types import Output
+from recreate.sandboxes import filesystem
+from recreate.sandboxes.limits import Cgroup
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -44,7 +44,7 @@ class Watch:
         left = self._left()
         now = time.monotonic()
         if self._free - left > self.quota // 8 or now >= self._next:
-            used = folder.usage(self.folders, self.quota)
+            used = filesystem.usage(self.folders, self.quota)
             if used <= self.quota and self._start - left > self.quota:
                 used += unlinked(init)
             if used > self.quota:
@@ -59,7 +59,7 @@ class Watch:
             return output
         if self.cgroup and output.status and self.cgroup.killed() > self._killed:
             return output.model_copy(update={"limit": "memory"})
-        if self._free - self._left() > self.quota // 8 and folder.usage(self.folders, self.quota) > self.quota:
+        if self._free - self._left() > self.quota // 8 and filesystem.usage(self.folders, self.quota) > self.quota:
             return output.model_copy(update={"limit": "disk", "status": output.status or 137})
         return output
 

@@ -4,8 +4,8 @@
     python -m tests.experiments.noisy FOLDER --report
 
 A seed fixes the tasks, the pre-trained model, the order of tasks, and so the first step's rollouts and rewards, of all
-methods alike. Training is recreate's own (`recreate.rl.tune.Tune`, TRL, recipes, replay); only the attempts are made in
-one batch without a sandbox, since a run has thousands. Runs that are in FOLDER/results.jsonl are not made again.
+methods alike. Training is recreate's own (`recreate.rl.trainer.Tune`, TRL, recipes, replay); only the attempts are made
+in one batch without a sandbox, since a run has thousands. Runs that are in FOLDER/results.jsonl are not made again.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import Any
 
 import torch
 
+from recreate.agents.scaffold import Scaffold
+from recreate.api.types import Experience, Grade, Task, Trace
+from recreate.builder.sdk import find_scaffold
 from recreate.rl.recipe import Recipe, read
 from recreate.rl.rollout import Rollout
 from recreate.rl.rows import Row
-from recreate.rl.trl_hooks import drive
-from recreate.rl.tune import Plan, Tune
-from recreate.scaffold import Scaffold
-from recreate.sdk import find_scaffold
-from recreate.settings import Settings
-from recreate.types import Experience, Grade, Task, Trace
-from recreate.workshop import Parts, Workshop, open_workshop
+from recreate.rl.trainer import Plan, Tune
+from recreate.rl.trl_driver import drive
+from recreate.runs.session import Parts, Workshop, open_workshop
+from recreate.runs.settings import Settings
 from tests.experiments import noisy_report, opposites
 from tests.experiments.sorting import LONGEST, Sorting, answers, pretrained, score
 

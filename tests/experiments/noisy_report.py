@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from recreate.judge import student_quantile
+from recreate.runs.gate import student_quantile
 
 Run = Mapping[str, Any]
 COLOURS = ("#2a6fb0", "#c8553d", "#3a8f5c", "#8a5fb5")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from recreate.ports import Rung, Sandbox
-from recreate.types import Grade, Split, Task, Trace
+from recreate.api.ports import Rung, Sandbox
+from recreate.api.types import Grade, Split, Task, Trace
 
 PAIRS: dict[Split, str] = {
     "train": (

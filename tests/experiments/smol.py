@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from recreate.journal import Lines
+from recreate.storage.log import Lines
 from tests.experiments.gguf_folder import convert
 from tests.experiments.opposites import agent
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recreate.ports import Rung, Sandbox
-from recreate.types import Grade, Split, Task, Trace
+from recreate.api.ports import Rung, Sandbox
+from recreate.api.types import Grade, Split, Task, Trace
 
 LETTERS = "abcdefghij"
 LENGTH = 6

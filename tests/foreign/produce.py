@@ -1,6 +1,7 @@
 """Makes the samples of the packages that install, in the current folder: python produce.py NAME.
 
-Run by `pytest -m live tests/test_import_live.py` in an environment of its own; nothing of this is needed for the suite.
+Run by `pytest -m live tests/memory/test_importers_live.py` in an environment of its own; the suite
+needs nothing of this.
 mini-swe-agent and langsmith are asked for by PACKAGES.
 """
 # mypy: ignore-errors

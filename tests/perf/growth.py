@@ -9,7 +9,7 @@ import resource
 import tempfile
 from pathlib import Path
 
-from recreate.gather import gather
+from recreate.runs.attempts import gather
 from tests.perf.still import agent, workshop
 from tests.perf.table import Row
 

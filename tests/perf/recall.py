@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from recreate.memory import Workspace
-from recreate.types import Experience, Grade, Step, Task, Trace
+from recreate.api.types import Experience, Grade, Step, Task, Trace
+from recreate.memory.store import Workspace
 from tests.perf.growth import resident
 from tests.perf.table import Row
 
@@ -244,7 +244,7 @@ class Truth:
     """Exact search by numpy over the same vectors: what the answers are compared with."""
 
     def __init__(self, memory: Workspace, embedder: Synthetic, asked: Sequence[str]) -> None:
-        from recreate.index import _OPEN
+        from recreate.memory.index import _OPEN
 
         (self.opened,) = (opened for folder, opened in _OPEN.items() if folder == memory.folder / "index")
         scope = memory._scope("optimizer")
@@ -252,7 +252,7 @@ class Truth:
         self.asked = np.array(embedder.embed(asked, "query"), np.float32)
 
     def masks(self, wanted: dict[str, Any]) -> list[Any]:
-        from recreate.filters import parse
+        from recreate.memory.filters import parse
 
         return [part.matching(parse(wanted), self.closed) for part in self.opened.parts.values()]
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recreate import documents
-from recreate.embedders import default_embedder, named
-from recreate.memory import Workspace
-from recreate.ports import Embedder
-from recreate.types import Experience
+from recreate.api.ports import Embedder
+from recreate.api.types import Experience
+from recreate.memory import documents
+from recreate.memory.embedders import default_embedder, named
+from recreate.memory.store import Workspace
 from tests.perf.table import Row
 from tests.retrieval import KINDS, Query, experiences, queries
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import time
 
-from recreate.gather import one
+from recreate.runs.attempts import one
 from tests.perf.endpoint import endpoint
 from tests.perf.still import REPLY, agent, workshop
 from tests.perf.table import Row, paired

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from recreate import scaffold as scaffolds
-from recreate.paths import shipped
-from recreate.ports import Limits, Rung, Sandbox
-from recreate.scaffold import Scaffold
-from recreate.settings import load
-from recreate.types import Grade, Output, Split, Task, Trace
-from recreate.workshop import Workshop, open_workshop
+from recreate.agents import scaffold as scaffolds
+from recreate.agents.scaffold import Scaffold
+from recreate.api.paths import shipped
+from recreate.api.ports import Limits, Rung, Sandbox
+from recreate.api.types import Grade, Output, Split, Task, Trace
+from recreate.runs.session import Workshop, open_workshop
+from recreate.runs.settings import load
 
 TASKS = 4000
 REPLY = (

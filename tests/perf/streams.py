@@ -49,10 +49,10 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from recreate.plug import made
-from recreate.policies.materials import Materials
-from recreate.policies.meaning import dot
-from recreate.types import Experience, Grade, Lesson, Message, Reply, Step, Trace, digest
+from recreate.api.registry import made
+from recreate.api.types import Experience, Grade, Lesson, Message, Reply, Step, Trace, digest
+from recreate.lessons.context import Materials
+from recreate.lessons.similarity import dot
 from tests.perf.table import Row
 
 SEEDS = 24

@@ -21,16 +21,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from recreate.batch import Batch
-from recreate.lesson import lesson_file
-from recreate.optimizers.materials import Materials
-from recreate.optimizers.reader import short, tell_whole
-from recreate.optimizers.study import study
-from recreate.ports import Rung, Sandbox
-from recreate.scaffold import Scaffold
-from recreate.trajectory import differ, index, tell_index
-from recreate.types import Experience, Grade, Message, Split, Step, Task, Trace
-from recreate.workshop import Workshop
+from recreate.agents.lesson import lesson_file
+from recreate.agents.scaffold import Scaffold
+from recreate.agents.trajectory import differ, index, tell_index
+from recreate.api.ports import Rung, Sandbox
+from recreate.api.types import Experience, Grade, Message, Split, Step, Task, Trace
+from recreate.builder.proposals import Batch
+from recreate.optimizers.context import Materials
+from recreate.optimizers.investigator.read_tools import short, tell_whole
+from recreate.optimizers.investigator.study import study
+from recreate.runs.session import Workshop
 from tests.perf.still import OUTPUTS, REPLY, Still, StillBox, agent, workshop
 from tests.perf.table import Row
 from tests.stub import Stub

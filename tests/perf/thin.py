@@ -8,7 +8,7 @@ import threading
 from typing import Any
 from urllib.parse import urlsplit
 
-from recreate.types import Message
+from recreate.api.types import Message
 from tests.perf.still import OUTPUTS
 
 _HEADERS = {"Content-Type": "application/json", "User-Agent": "thin", "x-recreate-call": "run/0123456789abcdef/12"}

@@ -6,7 +6,7 @@ import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from recreate.gather import gather
+from recreate.runs.attempts import gather
 from tests.perf.endpoint import endpoint
 from tests.perf.step import prompts
 from tests.perf.still import REPLY, agent, workshop

@@ -61,12 +61,12 @@ def main(folder: Path) -> None:
 
     with suppress(ImportError):
         import chromadb  # noqa: F401
-    from recreate import scaffold
-    from recreate.loop import build
+    from recreate.agents import scaffold
+    from recreate.api.paths import shipped
+    from recreate.builder.loop import build
     from recreate.optimizers import reflect  # noqa: F401
-    from recreate.paths import shipped
-    from recreate.settings import load
-    from recreate.workshop import open_workshop
+    from recreate.runs.session import open_workshop
+    from recreate.runs.settings import load
     from tests.toy import write_script
 
     model = write_script(folder / "script.jsonl", delay_ms=DELAY_MS)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recreate.types import Experience
+from recreate.api.types import Experience
 
 HERE = Path(__file__).parent
 KINDS = ("lexical", "paraphrase", "situation")

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from recreate.documents import cut
-from recreate.redact import redact
-from recreate.types import Experience
+from recreate.api.types import Experience
+from recreate.memory.documents import cut
+from recreate.storage.redact import redact
 from tests.retrieval import HERE, relevant
 
 PROMPT, EVIDENCE, ACTION, OUTPUT, SAW = 1_100, 700, 420, 620, 90

@@ -21,9 +21,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from recreate.api.types import Call, Reply
 from recreate.models.transformers import Transformers
 from recreate.rl.served import Served
-from recreate.types import Call, Reply
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from recreate.errors import BadInput
+from recreate.api.errors import BadInput
 from recreate.rl.advantage import dr_grpo, equal_groups, grpo, rloo, spread, unscored_groups
 from recreate.rl.gapo import covered, gapo, interval
 from recreate.rl.gigpo import discounted_returns, gigpo, step_groups

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from recreate.api.types import Grade, Task, Trace
 from recreate.cli import run as cli
-from recreate.held_out import Held, HeldOut
-from recreate.types import Grade, Task, Trace
+from recreate.memory.held_out import Held, HeldOut
 from tests.rl import tiny
 
 pytestmark = [pytest.mark.rl, pytest.mark.filterwarnings("ignore")]

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
+from recreate.api.errors import BadInput, RecreateError, Transient
+from recreate.api.types import Call
 from recreate.cli import run as cli
-from recreate.errors import BadInput, RecreateError, Transient
 from recreate.rl import recipe
-from recreate.rl.cluster import advantage, loss
-from recreate.rl.cluster.config import RECIPE, Place, config, refuse, registered, sizes
 from recreate.rl.groups import grouped
 from recreate.rl.method import Method, Rows, Tokens
-from recreate.types import Call
+from recreate.rl.verl import advantage, loss
+from recreate.rl.verl.translate import RECIPE, Place, config, refuse, registered, sizes
 from tests.rl import tiny
 
 pytestmark = [pytest.mark.rl, pytest.mark.filterwarnings("ignore")]
@@ -71,7 +71,7 @@ def test_the_run_folder_holds_all_that_verl_starts_from(workspace: Path, capsys:
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     assert said.split() == [
-        "recreate.rl.cluster.plugin", str(run / "recipe" / "gapo-small.toml"), "-m", "verl.trainer.main_ppo",
+        "recreate.rl.verl.plugin", str(run / "recipe" / "gapo-small.toml"), "-m", "verl.trainer.main_ppo",
         "--config-path", str(run), "--config-name", "verl", "trainer.nnodes=2",
     ]  # fmt: skip
     code, told = made(workspace, "gapo", capsys=capsys)
@@ -249,7 +249,7 @@ AGGREGATES = ("token-mean", "token-sum", "sequence-mean", "sequence-sum", "const
 @pytest.mark.parametrize("rule", ["[clip]\nhigh = 0.28\ndual = 3.0\n", "[cispo]\n", "[sequence-ratio]\n[clip]\n"])
 def test_losses_of_all_processes_are_the_loss_of_the_whole(rule: str, over: str, recipes: Any) -> None:
     """Cut into two processes of two micro-batches each, gradients averaged over processes as verl does."""
-    from recreate.rl.cluster.config import AGGREGATES as VERLS
+    from recreate.rl.verl.translate import AGGREGATES as VERLS
 
     does = recipes(f"{rule}[{over}]\n")
     given = micro()
@@ -305,7 +305,7 @@ def test_only_what_may_pass_is_asked_of_the_servers_again(
 ) -> None:
     from transformers import AutoTokenizer
 
-    from recreate.rl.cluster.model import Rolled
+    from recreate.rl.verl.model import Rolled
 
     tokenizer = AutoTokenizer.from_pretrained(tiny.model(workspace / "model"))
 
@@ -337,7 +337,7 @@ def test_without_verl_its_plugin_says_what_to_install() -> None:
     if find_spec("verl") is not None:
         return
     with pytest.raises(BadInput, match="verl is not installed") as told:
-        import recreate.rl.cluster.plugin  # noqa: F401
+        import recreate.rl.verl.plugin  # noqa: F401
     assert "verl[vllm]==0.9.1" in told.value.fix
 
 

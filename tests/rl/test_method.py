@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recreate.errors import BadInput
+from recreate.api.errors import BadInput
 from recreate.rl import steer
 from recreate.rl.groups import grouped
 from recreate.rl.method import Loss, Method, Rows, Tokens

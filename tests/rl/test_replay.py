@@ -12,7 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recreate.errors import BadInput
+from recreate.api.errors import BadInput
+from recreate.api.types import Experience, Grade, Trace
 from recreate.rl.advantage import grpo
 from recreate.rl.groups import grouped
 from recreate.rl.replay import (
@@ -24,7 +25,6 @@ from recreate.rl.replay import (
     staleness_weight,
     truncated_weight,
 )
-from recreate.types import Experience, Grade, Trace
 
 pytestmark = pytest.mark.rl
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from recreate.api.errors import BadInput, Transient
+from recreate.api.types import Call
 from recreate.cli import run as cli
-from recreate.errors import BadInput, Transient
 from recreate.models.launch import Wish, plan
 from recreate.models.openai import OpenAI
-from recreate.models.serve import Server
+from recreate.models.served import VLLM
+from recreate.models.server import Server
 from recreate.models.transformers import Transformers
-from recreate.models.vllm import VLLM
-from recreate.types import Call
 from tests.rl import tiny
 
 pytestmark = [pytest.mark.rl, pytest.mark.filterwarnings("ignore")]

@@ -67,7 +67,7 @@ def test_every_recipe_takes_its_steps(name: str, tune: Tune, workspace: Path, we
 
 def test_an_agent_of_several_turns_trains_on_whole_attempts(tune: Tune, workspace: Path) -> None:
     """Observations are masked, the trainer's log-probs are those that were sampled by, and memory has the attempts."""
-    from recreate.memory import Workspace
+    from recreate.memory.store import Workspace
     from recreate.rl.rows import rows_of
 
     code, made = tune("gapo+steer+a2r", turns=3, steps=4, prompts=3)
@@ -220,10 +220,10 @@ def test_a_full_memory_makes_micro_batches_smaller_and_changes_no_gradient(weigh
 
 
 def test_the_hooks_of_trl_are_as_they_were() -> None:
-    """recreate.rl.trl_hooks replaces private methods: another TRL, or other parameters, must be looked at first."""
+    """recreate.rl.trl_driver replaces private methods: another TRL, or other parameters, must be looked at first."""
     import trl
 
-    from recreate.rl.trl_hooks import HOOKS, VERSION
+    from recreate.rl.trl_driver import HOOKS, VERSION
 
     assert trl.__version__ == VERSION
     for name, parameters in HOOKS.items():

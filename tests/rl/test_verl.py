@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import torch
 
+from recreate.api.errors import BadInput
 from recreate.cli import run as cli
-from recreate.errors import BadInput
-from recreate.held_out import Held, HeldOut
+from recreate.memory.held_out import Held, HeldOut
 from recreate.rl import recipe
-from recreate.rl.cluster.chosen import method
-from recreate.rl.cluster.config import AGGREGATES, RECIPE, VERSION
 from recreate.rl.method import Method
+from recreate.rl.verl.chosen import method
+from recreate.rl.verl.translate import AGGREGATES, RECIPE, VERSION
 from tests.rl import tiny
 from tests.rl.test_cluster import batch, micro
 
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.verl, pytest.mark.filterwarnings("ignore")]
 def _plugin() -> None:
     import verl
 
-    import recreate.rl.cluster.plugin  # noqa: F401  (what VERL_USE_EXTERNAL_MODULES imports)
+    import recreate.rl.verl.plugin  # noqa: F401  (what VERL_USE_EXTERNAL_MODULES imports)
 
     assert verl.__version__ == VERSION
 
@@ -75,7 +75,7 @@ def test_the_names_are_ours_and_verls_own_are_left_alone() -> None:
     from verl.trainer.ppo import core_algos
     from verl.trainer.ppo.v1 import get_trainer_cls
 
-    from recreate.rl.cluster.trainer import Trainer
+    from recreate.rl.verl.sync_trainer import Trainer
 
     added = {n for n in core_algos.ADV_ESTIMATOR_REGISTRY if "recreate" in n}
     assert added == {f"recreate_{n}" for n in ("grpo", "dr_grpo", "rloo", "gapo", "gigpo", "constant")}
@@ -88,7 +88,7 @@ def test_the_names_are_ours_and_verls_own_are_left_alone() -> None:
 def test_the_trainers_hooks_are_still_verls() -> None:
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-    from recreate.rl.cluster.trainer import HOOKS
+    from recreate.rl.verl.sync_trainer import HOOKS
 
     for name, parameters in HOOKS.items():
         found = ", ".join(inspect.signature(getattr(PPOTrainerSync, name)).parameters)
@@ -176,8 +176,8 @@ def test_steer_gets_the_old_policys_entropies_from_verls_batch(use: Any) -> None
     from verl.utils import tensordict_utils as tu
     from verl.workers.utils.losses import ppo_loss
 
-    from recreate.rl.cluster.loss import with_entropy
     from recreate.rl.method import Tokens
+    from recreate.rl.verl.loss import with_entropy
 
     does = use("[steer]\nleast = 0.7\n[token-mean]\n")
     lengths = (4, 2, 3)
@@ -280,7 +280,7 @@ def roll(job: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., An
     from verl.experimental.agent_loop.agent_loop import DictConfigWrap
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
-    from recreate.rl.cluster import attempts
+    from recreate.rl.verl import agent_loop as attempts
 
     attempts.worker.cache_clear()
 
@@ -314,7 +314,7 @@ def roll(job: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., An
 
 def test_a_rollout_is_an_attempt(roll: Any, workspace: Path) -> None:
     """In sandboxes, of two turns: what the policy chose is what the servers drew; the rest is masked out."""
-    from recreate.memory import Workspace
+    from recreate.memory.store import Workspace
 
     outputs, servers, _ = roll(n=4)
     drawn = {tuple(p) for p, _ in servers.asked}
@@ -348,7 +348,7 @@ def test_a_rollout_is_an_attempt(roll: Any, workspace: Path) -> None:
 
 
 def test_a_second_run_alike_remembers_what_it_lived_too(roll: Any, workspace: Path) -> None:
-    from recreate.memory import Workspace
+    from recreate.memory.store import Workspace
 
     lived = [o[0].extra_fields["attempt"] for out in ("run", "again") for o in roll(n=2, out=out)[0]]
     assert len(set(lived)) == 4
@@ -421,8 +421,8 @@ class Steps:
         from verl.trainer.ppo import padding_utils
         from verl.trainer.ppo.v1 import trainer_base
 
-        from recreate.rl.cluster import trainer
-        from recreate.rl.cluster.chosen import chosen, method
+        from recreate.rl.verl import sync_trainer as trainer
+        from recreate.rl.verl.chosen import chosen, method
 
         self.queue = Queue()
         for module in (padding_utils, trainer_base, trainer):

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from recreate.cli import run as cli
-from recreate.memory import Workspace
+from recreate.memory.store import Workspace
 from recreate.rl.rows import rows_of
 from tests.rl import tiny
 
@@ -72,8 +72,8 @@ def train(
     )  # fmt: skip
     assert code == 0, capsys.readouterr().out
     run = workspace / "run"
-    modules = "tests.rl.verl_cpu,recreate.rl.cluster.plugin"
-    script = (run / "run.sh").read_text().replace("MODULES=recreate.rl.cluster.plugin", f"MODULES={modules}")
+    modules = "tests.rl.verl_cpu,recreate.rl.verl.plugin"
+    script = (run / "run.sh").read_text().replace("MODULES=recreate.rl.verl.plugin", f"MODULES={modules}")
     assert modules in script
     (run / "here.sh").write_text(script)
     made = subprocess.run(

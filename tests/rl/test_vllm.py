@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
+from recreate.api.errors import Fault
+from recreate.api.types import Call
 from recreate.cli import run as cli
-from recreate.errors import Fault
 from recreate.models.launch import Wish, plan
 from recreate.models.openai import OpenAI
-from recreate.models.serve import Server
+from recreate.models.server import Server
 from recreate.models.transformers import Transformers
-from recreate.types import Call
 from tests.rl import tiny
 
 VLLM = os.environ.get("RECREATE_VLLM_PYTHON", "")
@@ -106,7 +106,7 @@ def test_every_version_of_an_adapter_answers_by_its_own_weights(weights: Path, t
                 reply = served.reply(LONG, CALL, seed=n)
                 assert reply.logprobs == pytest.approx(of(module, reply), abs=GAP)
         os.kill(served.pid, signal.SIGKILL)  # the keeper alone; its server goes with it
-        from recreate.errors import Transient
+        from recreate.api.errors import Transient
 
         with pytest.raises(Transient) as e:
             served.reply(LONG, CALL)

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from recreate.errors import Fault
-from recreate.ports import Rung, Sandbox
-from recreate.types import Grade, Split, Task, Trace
+from recreate.api.errors import Fault
+from recreate.api.ports import Rung, Sandbox
+from recreate.api.types import Grade, Split, Task, Trace
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

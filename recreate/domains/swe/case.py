@@ -12,15 +12,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from recreate import paths
-from recreate.domains.swe import source as sources
-from recreate.domains.swe import tree
-from recreate.domains.swe.mutate import mutate
-from recreate.domains.swe.once import once
-from recreate.domains.swe.recipe import Bug, Injected, Origin
-from recreate.domains.swe.suite import Suite, files_of, short
-from recreate.errors import BadInput
-from recreate.types import Task, digest
+from recreate.api import paths
+from recreate.api.errors import BadInput
+from recreate.api.types import Task, digest
+from recreate.domains.swe import sources, tree
+from recreate.domains.swe.facts import Bug, Injected, Origin
+from recreate.domains.swe.mutation import mutate
+from recreate.domains.swe.test_run import Suite, files_of, short
+from recreate.storage.files import once
 
 Say = Callable[[str], None]
 LAYOUT = 1

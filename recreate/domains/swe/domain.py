@@ -7,15 +7,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from recreate import paths
-from recreate.domains.swe import patch, suite, tree
+from recreate.api import paths
+from recreate.api.errors import BadInput, Fault
+from recreate.api.ports import Limits, Rung, Sandbox
+from recreate.api.types import Grade, Record, Split, Task, Trace, digest
+from recreate.domains.python_env import environment
+from recreate.domains.swe import patch, test_run, tree
 from recreate.domains.swe.case import Case, InjectedCase, RealCase
-from recreate.domains.swe.environment import environment
-from recreate.domains.swe.once import once
-from recreate.domains.swe.recipe import INJECTED, REAL, Bug, Injected, Origin, bugs, injected
-from recreate.errors import BadInput, Fault
-from recreate.ports import Limits, Rung, Sandbox
-from recreate.types import Grade, Record, Split, Task, Trace, digest
+from recreate.domains.swe.facts import INJECTED, REAL, Bug, Injected, Origin, bugs, injected
+from recreate.storage.files import once
 
 _FILES, _BYTES = 200, 1_000_000
 """How many changed files, and how large a one, an answer may hold."""
@@ -64,7 +64,7 @@ class Swe:
     def prepare(self, task: Task, rung: Rung) -> Sandbox:
         """The buggy sources with the tests that may be seen, pytest and coverage, and `.recreate/public.json`."""
         case = self._case(task)
-        return suite.opened(rung, case.given(), self._environment(case), case.seen())
+        return test_run.opened(rung, case.given(), self._environment(case), case.seen())
 
     def collect(self, task: Task, box: Sandbox) -> str:
         """The unified diff of what is changed in the box, by content alone: what git says in there is not asked."""
@@ -132,7 +132,7 @@ class Swe:
         """What passes once the task is mended, twice the same; kept in home(). Raises Fault when the task cannot
         be graded on this machine."""
         case = self._case(task)
-        about = [case.key, suite.program_digest(), str(self._env or ""), sys.version_info[:2]]
+        about = [case.key, test_run.program_digest(), str(self._env or ""), sys.version_info[:2]]
 
         def build(fresh: Path) -> None:
             self._say(f"running the tests of {case.name} without the bug, once")
@@ -207,17 +207,17 @@ class Swe:
             raise Fault(f"the changed files could not be listed: {output.text[-500:]}", code="collect") from None
         return sorted(str(n) for n in names if not tree.skipped(str(n)))
 
-    def _run(self, rung: Rung, case: Case, files: Mapping[str, str | None], timeout: float) -> suite.Run:
+    def _run(self, rung: Rung, case: Case, files: Mapping[str, str | None], timeout: float) -> test_run.Run:
         """The suite, in a fresh box with the graded sources and `files` over them."""
         limits = Limits(seconds=timeout, cpu_seconds=int(timeout) + 30)
-        box = suite.opened(rung, case.graded(), self._environment(case), limits=limits)
+        box = test_run.opened(rung, case.graded(), self._environment(case), limits=limits)
         try:
             for path, text in files.items():
                 if text is not None:
                     box.write(path, text.encode("utf-8"))
             if gone := [path for path, text in files.items() if text is None]:
                 box.run(["rm", "-f", "--", *gone], timeout=30)
-            return suite.run(box, case.suite, timeout=timeout)
+            return test_run.run(box, case.suite, timeout=timeout)
         finally:
             box.close()
 
@@ -285,7 +285,7 @@ def _applied(answer: str, case: Case) -> tuple[dict[str, str | None], list[str]]
     raise patch.BadPatch("it holds no change in the form of a unified diff")
 
 
-def _graded(fail_to_pass: Sequence[str], baseline: Sequence[str], run: suite.Run, dropped: Sequence[str]) -> Grade:
+def _graded(fail_to_pass: Sequence[str], baseline: Sequence[str], run: test_run.Run, dropped: Sequence[str]) -> Grade:
     wanted = list(fail_to_pass)
     others = sorted(set(baseline) - set(wanted))
     passed = run.passed()
@@ -301,10 +301,10 @@ def _graded(fail_to_pass: Sequence[str], baseline: Sequence[str], run: suite.Run
     lines += [f"Dropped before grading: {what}" for what in dropped]
     failed = [t for t in [*wanted, *others] if t not in passed]
     for test in failed[:8] if not run.doubt else []:
-        said = suite.short(run.messages.get(test, ""), 300)
+        said = test_run.short(run.messages.get(test, ""), 300)
         lines.append(f"- {run.outcomes.get(test, 'did not run')}: {test}" + (f"\n  {said}" if said else ""))
     for file in run.uncollected[:3]:
-        lines.append(f"- could not be collected: {file}\n  {suite.short(run.messages.get(file, '')[-400:], 400)}")
+        lines.append(f"- could not be collected: {file}\n  {test_run.short(run.messages.get(file, '')[-400:], 400)}")
     evidence = "\n".join(lines) + "\n--- output of the tests ---\n" + run.output
     return Grade(score=1.0 if good else 0.0, passed=good, evidence=evidence)
 

@@ -1,0 +1,151 @@
+"""A lesson on disk: one Markdown file. An agent carries the short form; the workspace keeps what speaks for it.
+
+In a scaffold                                       In memory/, with a header in TOML and the re-runs at the end
+
+    # Read the failing test first                       +++
+                                                        scope = "domain"
+    It says what is expected; the traceback             status = "active"
+    only says where it went wrong.                      supports = ["3f2a...", "91bc...", "04de..."]
+                                                        +++
+    born_of: 3f2a..., 91bc...                           # Read the failing test first
+
+                                                        It says what is expected; ...
+
+                                                        <!-- evidence
+                                                        gains = [...]
+                                                        -->
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from recreate.api.errors import BadInput
+from recreate.api.types import SCHEMA, Lesson, digest
+
+_FACTS = ("born_of", "scope", "supports", "contradicts")
+_FENCE = "+++"
+_REST = "<!-- evidence"
+"""Opens a comment, which no reader of Markdown shows, with what only code reads: it is long."""
+_ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "gains": (
+        "re-runs with and without it: experience, group, what it changed in the score, repeat, task, test",
+        ("experience", "group", "diff", "repeat", "task", "round"),
+    ),
+    "trials": ("attempts in which it was offered: experience, score, test", ("experience", "score", "round")),
+}
+
+
+def read_lesson(name: str, text: str) -> Lesson:
+    """The lesson in a file, in either form; its id is the file's name without `.md`.
+
+    Raises BadInput (`broken-lesson`) for a header that is not what it must be; without a header nothing can be wrong.
+    """
+    text = text.replace("\r\n", "\n").lstrip("\ufeff")
+    if text.startswith(_FENCE + "\n"):
+        return _headed(name, text)
+    lines = text.strip("\n").split("\n")
+    title = name.replace("-", " ")
+    if lines and lines[0].startswith("# "):
+        title, lines = lines[0][2:].strip(), lines[1:]
+    cut = len(lines)
+    while cut and lines[cut - 1].partition(":")[0] in _FACTS and ":" in lines[cut - 1]:
+        cut -= 1
+    if cut and lines[cut - 1].strip():
+        cut = len(lines)  # the last paragraph is prose that happens to end so
+    facts = {key: value.strip() for key, _, value in (line.partition(":") for line in lines[cut:])}
+    ids = {k: tuple(filter(None, (i.strip() for i in facts.get(k, "").split(",")))) for k in _FACTS}
+    scope = facts.get("scope", "instance")
+    return Lesson(
+        id=name,
+        title=title,
+        body="\n".join(lines[:cut]).strip("\n"),
+        scope="domain" if scope == "domain" else "general" if scope == "general" else "instance",
+        born_of=ids["born_of"],
+        supports=ids["supports"],
+        contradicts=ids["contradicts"],
+    )
+
+
+def lesson_file(title: str, body: str, born_of: Sequence[str] = ()) -> tuple[str, str]:
+    """(path, text) of a new lesson; the path is the title in plain letters and six digits of the content."""
+    title = " ".join(title.split()) or "untitled"
+    body = re.sub(r"\r\n?", "\n", body).strip("\n")
+    text = f"# {title}\n\n{body}\n\nborn_of: {', '.join(born_of)}".rstrip() + "\n"
+    return f"memory/{lesson_id(title, body)}.md", text
+
+
+def lesson_id(title: str, body: str) -> str:
+    """The title in plain letters and six digits of the content: the same lesson, the same id."""
+    slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60].strip("-") or "lesson"
+    return f"{slug}-{digest([title, body], 6)}"
+
+
+def headed(lesson: Lesson) -> str:
+    """The lesson with its header, as it stands in memory/. `read_lesson` reads the same lesson back."""
+    facts = lesson.model_dump(mode="json", by_alias=True, exclude={"id", "title", "body", *_ROWS, "schema_"})
+    first = {key: facts.pop(key) for key in ("scope", "status")}
+    lines = [f"{key} = {_toml(value)}" for key, value in (first | facts).items() if key in first or value]
+    rest = []
+    for name, (said, fields) in _ROWS.items():
+        rows = [[getattr(row, field) for field in fields] for row in getattr(lesson, name)]
+        if rows:
+            rest += [f"# {said}", f"{name} = [", *(f"    {_toml(row)}," for row in rows), "]"]
+    if rest:
+        rest = [_REST, *(line.replace("--", "-\\u002d") for line in rest), "-->", ""]
+    title, body = " ".join(lesson.title.split()) or "untitled", lesson.body.strip("\n")
+    return "\n".join([_FENCE, *lines, _FENCE, f"# {title}", "", body, "", *rest])
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(v) for v in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(str(k))} = {_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value)
+
+
+def _headed(name: str, text: str) -> Lesson:
+    parts = re.fullmatch(r"\+\+\+\n(.*?)^\+\+\+[ \t]*(?:\n(.*))?", text, re.DOTALL | re.MULTILINE)
+    if parts is None:
+        raise _broken("its header has no closing `+++` line")
+    header, rest = parts[1], parts[2] or ""
+    before, mark, evidence = rest.rpartition(f"\n{_REST}\n")
+    if mark:
+        rest, evidence = before, evidence.rpartition("-->")[0]
+    try:
+        facts = tomllib.loads(header)
+        facts |= tomllib.loads(evidence) if mark else {}
+    except tomllib.TOMLDecodeError as e:
+        raise _broken(f"its header or its evidence is not TOML: {e}") from None
+    lines = rest.strip("\n").split("\n")
+    title = name.replace("-", " ")
+    if lines[0].startswith("# "):
+        title, lines = lines[0][2:].strip(), lines[1:]
+    if facts.get("schema", SCHEMA) != SCHEMA:
+        raise _broken(f"it has schema {facts['schema']}; this recreate reads {SCHEMA}")
+    try:
+        for key, (_, fields) in _ROWS.items():
+            facts[key] = tuple(dict(zip(fields, row, strict=True)) for row in facts.get(key, ()))
+        facts |= {"id": name, "title": title, "body": "\n".join(lines).strip("\n")}
+        return Lesson.model_validate(facts)
+    except ValidationError as e:
+        first = e.errors(include_url=False)[0]
+        raise _broken(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}, got {first['input']!r}") from None
+    except (TypeError, ValueError):
+        known = "; ".join(f"{key} are lists of [{', '.join(fields)}]" for key, (_, fields) in _ROWS.items())
+        raise _broken(known) from None
+
+
+def _broken(why: str) -> BadInput:
+    return BadInput(
+        why, fix="mend that line, or take the file away: what it stood on is in the experiences", code="broken-lesson"
+    )

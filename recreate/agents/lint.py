@@ -1,0 +1,246 @@
+"""What is wrong with a scaffold, found before a token is spent.
+
+agent.toml is valid and names tools that exist; every template parses, uses only variables it has, and renders with
+all of them; prompts, lessons and tools are of bounded size; lessons are shown to the agent; each tool says what it
+is for, compiles and, given a rung, starts in a box with nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Set
+from functools import lru_cache
+from pathlib import PurePosixPath
+from typing import Any
+
+from jinja2 import TemplateSyntaxError, meta, nodes
+
+from recreate.agents.config import Agent, key_line, read_agent
+from recreate.agents.scaffold import (
+    DEFAULTS,
+    REQUIRED,
+    TEMPLATES,
+    VARIABLES,
+    Scaffold,
+    Template,
+    path_fault,
+    variables_example,
+)
+from recreate.agents.template import OWN_NAMES, parse_template, render_text
+from recreate.api.errors import BadInput
+from recreate.api.ports import Rung
+from recreate.api.types import Record
+
+MAX_PROMPT = 24_000
+"""Characters of system.md and workflow.md together, rendered with this scaffold's lessons and a short task."""
+MAX_LESSON = 2_000
+MAX_LESSONS = 40
+MAX_TOOL = 64_000
+"""Bytes."""
+START_SECONDS = 10.0
+
+
+class Fault(Record):
+    """One thing to mend: `line` counts from 1."""
+
+    file: str
+    line: int
+    message: str
+
+
+def check(scaffold: Scaffold, rung: Rung | None = None, *, prompt_chars: int = MAX_PROMPT) -> list[Fault]:
+    """All faults, by file and line; [] when there are none. With a rung, each tool is started in a box."""
+    found: list[Fault] = []
+    for name in REQUIRED:
+        if name not in scaffold.files:
+            found.append(Fault(file=name, line=1, message="is missing: every scaffold has one"))
+    for path in scaffold.files:
+        if wrong := path_fault(path):
+            found.append(Fault(file=path, line=1, message=wrong))
+    agent, faults = read_agent(scaffold.files.get("agent.toml", ""))
+    found += [Fault(file="agent.toml", line=line, message=message) for line, message in faults]
+    if agent is not None:
+        found += _named(scaffold, agent)
+    found += _templates(scaffold, agent, prompt_chars)
+    found += _lessons(scaffold)
+    found += _tools(scaffold)
+    if rung is not None:
+        broken = {fault.file for fault in found}
+        found += _starts(scaffold, rung, [path for path in scaffold.tools.values() if path not in broken])
+    return sorted(found, key=lambda fault: (fault.file, fault.line, fault.message))
+
+
+def _named(scaffold: Scaffold, agent: Agent) -> Iterator[Fault]:
+    for name, key in agent.uses.items():
+        if name not in scaffold.tools:
+            there = ", ".join(scaffold.tools) or "none"
+            line = key_line(scaffold.files["agent.toml"], (key,))
+            yield Fault(file="agent.toml", line=line, message=f"{key} names the tool {name!r}; there are: {there}")
+
+
+# ---------------------------------------------------------------------------------------------- templates
+
+
+def _templates(scaffold: Scaffold, agent: Agent | None, prompt_chars: int) -> Iterator[Fault]:
+    shown, prompt = False, 0
+    for template in TEMPLATES:
+        file = f"{template}.md"
+        if file not in scaffold.files and template not in DEFAULTS:
+            continue
+        source = scaffold.source(template)
+        try:
+            tree, undeclared = _read(source)
+        except TemplateSyntaxError as e:
+            yield Fault(file=file, line=e.lineno, message=e.message or "is not a template")
+            continue
+        except RecursionError:
+            yield Fault(file=file, line=1, message="is nested too deeply")
+            continue
+        shown = shown or any(name.name == "lessons" for name in tree.find_all(nodes.Name))
+        # an agent.toml that could not be read says nothing of `before`: that is one fault, not two
+        before = agent.before if agent else tuple(a.attr for a in tree.find_all(nodes.Getattr))
+        example = variables_example(template, before)
+        strange = list(_strange(file, tree, undeclared, example))
+        yield from strange
+        if strange:
+            continue
+        try:
+            for variables in _cases(scaffold, template, example):
+                size = len(render_text(file, source, variables))
+        except BadInput as e:
+            at = re.match(r"[^:]*:(\d+): (.*)", e.message, re.DOTALL)
+            yield Fault(file=file, line=int(at[1]) if at else 1, message=at[2] if at else e.message)
+        else:
+            prompt += size if template in ("system", "workflow") else 0
+    if prompt > prompt_chars:
+        message = f"with workflow.md this makes a prompt of {prompt} characters, over {prompt_chars}: shorten them"
+        yield Fault(file="system.md", line=1, message=message)
+    if scaffold.lessons and not shown:
+        message = f"no template shows the {len(scaffold.lessons)} lessons of memory/: write a loop over `lessons`"
+        yield Fault(file="system.md", line=1, message=message)
+
+
+@lru_cache(maxsize=64)
+def _read(source: str) -> tuple[nodes.Template, frozenset[str]]:
+    """(the syntax tree, the names it does not declare). Raises as parsing does.
+
+    An optimizer checks after each of its edits, and an edit touches one file: the others were read before.
+    """
+    tree = parse_template(source)
+    return tree, frozenset(meta.find_undeclared_variables(tree)) - OWN_NAMES
+
+
+def _strange(file: str, tree: nodes.Template, undeclared: Set[str], example: Mapping[str, Any]) -> Iterator[Fault]:
+    """Variables, and fields of them, that the template does not have: in branches not taken today as well."""
+    lines: dict[str, int] = {}
+    assigned = set()
+    for name in tree.find_all(nodes.Name):
+        if name.ctx == "load":
+            lines.setdefault(name.name, name.lineno)
+        else:
+            assigned.add(name.name)
+    for unknown in sorted(undeclared - set(example)):
+        message = f"{unknown!r} is undefined; this template has {', '.join(example)}"
+        yield Fault(file=file, line=lines.get(unknown, 1), message=message)
+    fields = [(get.node, get.attr, get.lineno) for get in tree.find_all(nodes.Getattr)]
+    for item in tree.find_all(nodes.Getitem):
+        if isinstance(item.arg, nodes.Const) and isinstance(item.arg.value, str):
+            fields.append((item.node, item.arg.value, item.lineno))
+    for owner, field, line in fields:
+        if not isinstance(owner, nodes.Name) or owner.name in assigned:
+            continue
+        value = example.get(owner.name)
+        if isinstance(value, dict) and field not in value and not hasattr(value, field):
+            message = f"{owner.name!r} has no {field!r}; it has {', '.join(value) or 'nothing'}"
+            yield Fault(file=file, line=line, message=message)
+
+
+def _cases(scaffold: Scaffold, template: Template, example: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What to render with: an example with nothing empty, other outputs, and last the scaffold's own."""
+    yield example
+    if "output" in example:
+        for change in ({"status": 0, "text": ""}, {"status": 124, "timed_out": True, "cut": 1000}):
+            yield {**example, "steps_left": 0, "output": {**example["output"], **change}}
+    tools = [{"name": n, "help": scaffold.help(n), "path": p} for n, p in scaffold.tools.items()]
+    lessons = [{"id": x.id, "title": x.title, "body": x.body} for x in scaffold.lessons]
+    own = {key: value for key, value in (("tools", tools), ("lessons", lessons)) if key in VARIABLES[template]}
+    yield {**example, **own}
+
+
+# ---------------------------------------------------------------------------------------- lessons and tools
+
+
+def _lessons(scaffold: Scaffold) -> Iterator[Fault]:
+    for lesson in scaffold.lessons:
+        file = f"memory/{lesson.id}.md"
+        size = len(scaffold.files[file])
+        if size > MAX_LESSON:
+            yield Fault(file=file, line=1, message=f"has {size} characters, over {MAX_LESSON}: say it shorter")
+        if not lesson.body.strip():
+            yield Fault(file=file, line=1, message="says nothing: after the title comes what was learned")
+    if len(scaffold.lessons) > MAX_LESSONS:
+        message = f"has {len(scaffold.lessons)} lessons, over {MAX_LESSONS}: merge or drop some"
+        yield Fault(file="memory", line=1, message=message)
+
+
+def _tools(scaffold: Scaffold) -> Iterator[Fault]:
+    known = set(scaffold.tools.values())
+    for path, text in scaffold.files.items():
+        if not path.startswith("tools/") or path_fault(path):
+            continue
+        name = PurePosixPath(path).stem
+        if path not in known:
+            twin = scaffold.tools.get(name)
+            message = f"has the same name as {twin}" if twin else "is no tool: those are NAME.py, NAME.sh and NAME"
+            yield Fault(file=path, line=1, message=message)
+            continue
+        if (size := len(text.encode())) > MAX_TOOL:
+            yield Fault(file=path, line=1, message=f"has {size} bytes, over {MAX_TOOL}")
+        if not scaffold.help(name):
+            kind = "docstring" if path.endswith(".py") else "comment at its head"
+            yield Fault(file=path, line=1, message=f"has no {kind}: that is the help which the agent sees")
+        if not path.endswith(".py") and not text.startswith("#!"):
+            yield Fault(file=path, line=1, message="does not say what runs it: begin with #!/bin/bash or the like")
+        if path.endswith(".py"):
+            yield from _compiles(path, text)
+
+
+def _compiles(path: str, text: str) -> Iterator[Fault]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text, path)
+    except SyntaxError as e:
+        yield Fault(file=path, line=e.lineno or 1, message=f"is not Python: {e.msg}")
+    except (ValueError, RecursionError, MemoryError) as e:
+        yield Fault(file=path, line=1, message=f"is not Python: {e}")
+
+
+def _starts(scaffold: Scaffold, rung: Rung, paths: list[str]) -> Iterator[Fault]:
+    """Run each tool's --help in one box. A fault of the box itself is raised, not listed."""
+    if not paths:
+        return
+    box = rung.open()
+    try:
+        for path in paths:
+            box.write(path, scaffold.files[path].encode(), 0o755)
+        for path in paths:
+            # -S: what happens to be installed on this machine may not be there on the next
+            command = ["python3", "-S", path, "--help"] if path.endswith(".py") else [f"./{path}", "--help"]
+            output = box.run(command, timeout=START_SECONDS, stdin=b"")
+            if output.timed_out:
+                yield Fault(file=path, line=1, message=f"`--help` does not end within {START_SECONDS:g} s")
+            elif output.status:
+                lines = output.text.strip().splitlines() or ["it printed nothing"]
+                message = f"does not start: `--help` ends with status {output.status}: {lines[-1][:200]}"
+                yield Fault(file=path, line=_raised_at(path, output.text), message=message)
+    finally:
+        box.close()
+
+
+def _raised_at(path: str, text: str) -> int:
+    """The tool's own line in a traceback, the innermost; 1 when there is none."""
+    found = re.findall(rf'File "[^"]*{re.escape(path)}", line (\d+)', text)
+    return int(found[-1]) if found else 1

@@ -1,0 +1,55 @@
+"""What attempts may be offered: a policy over lessons that stand still while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from recreate.api.types import Lesson, digest
+
+
+class Offer(Protocol):
+    """`MemoryPolicy.offer`, or anything like it."""
+
+    def __call__(self, situation: str, budget: int) -> Sequence[Lesson]: ...
+
+
+@dataclass(frozen=True)
+class Offers:
+    """`offer` answers from `lessons` alone, so that `digest`, a part of every attempt's key, says all about it.
+
+    forced: offered to an agent that did not ask for it as well (re-runs with and without a lesson).
+    """
+
+    offer: Offer
+    lessons: Mapping[str, Lesson]
+    digest: str
+    forced: bool = False
+
+
+def frozen(policy: str, offer: Offer, lessons: Mapping[str, Lesson]) -> Offers:
+    """A policy's offers from a snapshot. The same policy and lessons give the same digest, '' without any lesson."""
+    shown = [(id, x.title, x.body, x.scope, x.status, support(x)) for id, x in sorted(lessons.items())]
+    return Offers(offer, lessons, digest([policy, shown]) if shown else "")
+
+
+def exactly(lessons: Sequence[Lesson]) -> Offers:
+    """Offers of just these lessons, to any agent, when it begins; nobody is told that they are being tested."""
+    plain = [Lesson(id=x.id, title=x.title, body=x.body) for x in lessons]
+    said = digest(["exactly", [(x.id, x.title, x.body) for x in plain]]) if plain else ""
+    return Offers(lambda situation, budget: plain, {x.id: x for x in plain}, said, forced=True)
+
+
+def support(lesson: Lesson) -> str:
+    """What speaks for a lesson, in a few words: counts, not praise; '' when nothing was counted."""
+    said = []
+    groups = len(lesson.groups)
+    if groups:
+        said.append(f"seen in {groups} group{'s' * (groups > 1)} of tasks")
+    if lesson.gains:
+        mean = sum(g.diff for g in lesson.gains) / len(lesson.gains)
+        said.append(f"{len(lesson.gains)} re-runs with and without it: {mean:+.2f}")
+    if lesson.helpful or lesson.harmful:
+        said.append(f"helped {lesson.helpful} times, harmed {lesson.harmful}")
+    return "; ".join(said)

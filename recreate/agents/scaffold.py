@@ -1,0 +1,489 @@
+"""A created agent on disk: a folder of text files, and the one module that reads and writes it.
+
+    agent.toml        parent, domain, how it acts, limits           system.md       who the agent is
+    README.md         for people; not part of the digest            workflow.md     how it goes about a task
+    tools/NAME.py     one script each, its docstring is its help    observation.md  how a result is shown
+    memory/NAME.md    one lesson each                               format.md       the answer to a malformed reply
+                                                                    offer.md        how memory's lessons are shown
+
+A scaffold *is* its files: digest, prompts, tools and lessons are read from them, `apply` and `diff` are pure.
+Templates are Jinja, within the bounds of `template.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import io
+import os
+import re
+import shutil
+import stat
+import tempfile
+import tokenize
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from recreate.agents.config import Agent as Agent
+from recreate.agents.config import AgentLimits as AgentLimits
+from recreate.agents.config import AgentMemory as AgentMemory
+from recreate.agents.config import AgentModel as AgentModel
+from recreate.agents.config import read_agent
+from recreate.agents.lesson import lesson_file as lesson_file
+from recreate.agents.lesson import read_lesson as read_lesson
+from recreate.agents.template import render_text as render_text
+from recreate.api.errors import BadInput, Fault
+from recreate.api.types import Edit, Lesson, Record, digest
+
+Template = Literal["system", "workflow", "observation", "format", "offer"]
+
+TEMPLATES: tuple[Template, ...] = ("system", "workflow", "observation", "format", "offer")
+REQUIRED = ("agent.toml", "system.md", "workflow.md")
+UNCOUNTED = ("README.md",)
+"""Not in the digest: it carries the score, which is found only after the digest."""
+MAX_FILE = 256_000
+"""Bytes one file may have."""
+
+DEFAULTS = {
+    "observation": "{{ output.text }}\n[exit status {{ output.status }}; {{ steps_left }} steps left]",
+    "format": "Your reply could not be read: {{ error }}\nReply again; {{ steps_left }} steps left.",
+    "offer": "From memory, learned on other tasks; use what fits:\n"
+    "{% for lesson in offered %}- {{ lesson.title }}: {{ lesson.body }}"
+    "{% if lesson.support %} ({{ lesson.support }}){% endif %}\n{% endfor %}",
+}
+"""What is used when a scaffold has no observation.md, format.md or offer.md."""
+
+VARIABLES: dict[str, tuple[str, ...]] = {
+    "system": ("task", "tools", "lessons", "before", "limits"),
+    "workflow": ("task", "tools", "lessons", "before", "limits"),
+    "observation": ("output", "step", "steps_left", "task", "tools", "lessons", "limits"),
+    "format": ("error", "steps_left", "task", "tools", "lessons", "limits"),
+    "offer": ("offered", "why", "task", "tools", "lessons", "limits"),
+}
+"""What each template may use. tools, lessons and limits come from the scaffold itself."""
+
+
+class BadEdit(BadInput):
+    """An edit that cannot be applied as it stands. `index` counts from 0 in the list given to `apply`."""
+
+    def __init__(self, message: str, *, edit: Edit, index: int, fix: str = "") -> None:
+        super().__init__(f"edit {index + 1} ({edit.path or 'no path'}): {message}", fix=fix, code="bad-edit")
+        self.edit = edit
+        self.index = index
+
+
+class Scaffold(Record):
+    """An agent: a name and its files, {posix relative path: text}. Everything else is read from the files.
+
+    Nothing is checked here: `check` (recreate.agents.lint) says what is wrong, and a build refuses what is broken.
+    """
+
+    name: str
+    files: Mapping[str, str]
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Scaffold:
+        """Pydantic's, but for what was read from the old files: digest, agent, tools and lessons are read anew."""
+        return Scaffold.model_validate({**self.model_dump(), **(update or {})})
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the files alone: neither the name nor README.md counts."""
+        return digest({p: t for p, t in self.files.items() if p not in UNCOUNTED})
+
+    @cached_property
+    def agent(self) -> Agent:
+        """agent.toml. Raises BadInput with file, line and the nearest key there is."""
+        agent, faults = read_agent(self.files.get("agent.toml", ""))
+        if agent is None:
+            line, message = faults[0]
+            raise BadInput(f"{self.name}/agent.toml:{line}: {message}", fix="correct that line", code="bad-agent")
+        return agent
+
+    @cached_property
+    def tools(self) -> dict[str, str]:
+        """Name -> path of each tool: tools/NAME.py, tools/NAME.sh or tools/NAME; `_shared.py` is none."""
+        found: dict[str, str] = {}
+        for path in sorted(self.files):
+            parts = PurePosixPath(path)
+            if parts.parts[:-1] == ("tools",) and parts.suffix in (".py", ".sh", "") and parts.name[0] not in "_.":
+                found.setdefault(parts.stem, path)
+        return found
+
+    @cached_property
+    def lessons(self) -> list[Lesson]:
+        """memory/*.md in the order of their names; a lesson's id is its file's name without `.md`."""
+        return [
+            read_lesson(PurePosixPath(path).stem, text)
+            for path, text in sorted(self.files.items())
+            if PurePosixPath(path).match("memory/*.md") and path.count("/") == 1
+        ]
+
+    def help(self, tool: str) -> str:
+        """What a tool says of itself: the module's docstring, or the comment at the head of a script.
+
+        Raises KeyError for a name that `tools` has not.
+        """
+        return tool_help(self.tools[tool], self.files[self.tools[tool]])
+
+    def source(self, template: Template) -> str:
+        """The template's text; observation and format have a default."""
+        text = self.files.get(f"{template}.md")
+        return DEFAULTS.get(template, "") if text is None else text
+
+    @cached_property
+    def own(self) -> dict[str, Any]:
+        """The variables every template has from the scaffold itself."""
+        return {
+            "tools": [{"name": n, "help": self.help(n), "path": p} for n, p in self.tools.items()],
+            "lessons": [{"id": x.id, "title": x.title, "body": x.body} for x in self.lessons],
+            "limits": self.agent.limits.model_dump(by_alias=False),
+        }
+
+    def render(self, template: Template, **variables: Any) -> str:
+        """The text of a template. `variables` as VARIABLES says; `task` and `output` may be records.
+
+        Raises TypeError for a variable no template has, BadInput (file, line) when the template fails.
+        """
+        known = VARIABLES[template]
+        if strange := sorted(variables.keys() - known):
+            raise TypeError(f"{template}.md has no variable {', '.join(strange)}; it has {', '.join(known)}")
+        given = {**self.own}
+        for key, value in variables.items():
+            given[key] = value if type(value) in (int, str) else _plain(key, value)
+        return render_text(f"{template}.md", self.source(template), given)
+
+
+def variables_example(template: Template, before: Sequence[str] = ()) -> dict[str, Any]:
+    """Values of every variable a template may use, none of them empty: what `check` renders with."""
+    values: dict[str, Any] = {
+        "task": {"prompt": "Mend the failing test."},
+        "tools": [{"name": "find_tests", "help": "Lists the tests.", "path": "tools/find_tests.py"}],
+        "lessons": [{"id": "read-first", "title": "Read first", "body": "Read the failing test first."}],
+        "before": {name: f"what {name} printed" for name in before},
+        "limits": AgentLimits().model_dump(by_alias=False),
+        "output": {"text": "1 failed", "status": 1, "seconds": 0.5, "timed_out": False, "cut": 0},
+        "step": 1,
+        "steps_left": 19,
+        "error": "no command was found",
+        "offered": [{"id": "read-first", "title": "Read first", "body": "Read it.", "scope": "domain", "support": "x"}],
+        "why": "start",
+    }
+    return {key: values[key] for key in VARIABLES[template]}
+
+
+def _plain(key: str, value: Any) -> Any:
+    """A record as the few fields a template may see: a task's facts must never reach a prompt."""
+    if isinstance(value, BaseModel):
+        value = value.model_dump(by_alias=False)
+    if key == "task":
+        return {"prompt": value["prompt"]}
+    if key == "output":
+        return {k: value[k] for k in ("text", "status", "seconds", "timed_out", "cut") if k in value}
+    return value
+
+
+# ------------------------------------------------------------------------------------------ tools, lessons
+
+
+def tool_help(path: str, text: str) -> str:
+    """A tool's own words: a Python module's docstring, else the leading comment block; '' when there is none."""
+    if path.endswith(".py"):
+        return _docstring(text)
+    lines = text.splitlines()
+    if lines and lines[0].startswith("#!"):
+        lines = lines[1:]
+    said: list[str] = []
+    for line in lines:
+        if not line.startswith("#"):
+            if said or line.strip():
+                break
+            continue
+        said.append(line.lstrip("#").removeprefix(" ").rstrip())
+    return "\n".join(said).strip()
+
+
+def _docstring(text: str) -> str:
+    """A module's docstring by its tokens: parsing a stranger's tool would print the warnings of all its lines."""
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.STRING:
+                with warnings.catch_warnings() if "\\" in token.string else nullcontext():
+                    if "\\" in token.string:
+                        warnings.simplefilter("ignore")
+                    said = ast.literal_eval(token.string)
+                return inspect.cleandoc(said).strip() if isinstance(said, str) else ""
+            if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING):
+                break
+    except (SyntaxError, ValueError, tokenize.TokenError):
+        pass  # check says what is wrong with it
+    return ""
+
+
+# ---------------------------------------------------------------------------------------------- apply, diff
+
+
+def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:
+    """The scaffold with the edits made, in order; nothing else is changed, not a space.
+
+    Semantics in `Edit`. Raises BadEdit naming the first edit that cannot be made.
+    """
+    files = dict(scaffold.files)
+    agent = scaffold.agent if "agent.toml" in files else Agent()
+    for index, edit in enumerate(edits):
+
+        def refuse(message: str, fix: str, edit: Edit = edit, index: int = index) -> BadEdit:
+            return BadEdit(message, edit=edit, index=index, fix=fix)
+
+        if wrong := path_fault(edit.path):
+            raise refuse(wrong, f"use one of {ROOTS}")
+        if agent.protects(edit.path):
+            raise refuse("is protected by agent.toml", "leave this file as it is")
+        if edit.origin == "experience" and not edit.evidence:
+            raise refuse("comes from experience and cites none", "cite an experience and a step in it")
+        if edit.old == edit.new:
+            raise refuse("changes nothing", "give an `old` and a `new` that differ")
+        try:
+            edit.new.encode()
+        except UnicodeEncodeError:
+            raise refuse("`new` is not valid Unicode text", "remove the lone surrogates") from None
+        text = files.get(edit.path)
+        if text is None:
+            if edit.old:
+                raise refuse("there is no such file to replace text in", 'leave `old` empty ("") to create it')
+            files[edit.path] = edit.new
+        elif not edit.old:
+            files[edit.path] = text + edit.new
+        elif edit.old == text and not edit.new:
+            if edit.path in REQUIRED:
+                raise refuse("cannot be deleted: every scaffold has one", "replace its text")
+            del files[edit.path]
+        else:
+            first = text.find(edit.old)
+            if first < 0:
+                raise refuse(
+                    f"`old` is not in the file: {_short(edit.old)}",
+                    "copy the text exactly, spaces and line ends too",
+                )
+            if text.find(edit.old, first + 1) >= 0:
+                raise refuse(
+                    f"`old` is in the file more than once: {_short(edit.old)}", "take more of the lines around it"
+                )
+            files[edit.path] = text[:first] + edit.new + text[first + len(edit.old) :]
+        if edit.path == "agent.toml" and agent.protect:
+            child, _ = read_agent(files[edit.path])
+            if child is not None and not set(agent.protect) <= set(child.protect):
+                raise refuse("takes protection away from files", "leave `protect` as it is")
+    return Scaffold(name=scaffold.name, files=files)
+
+
+ROOTS = "system.md, workflow.md, observation.md, format.md, offer.md, agent.toml, README.md, tools/NAME, memory/NAME.md"
+
+
+def path_fault(path: str) -> str:
+    """Why a path cannot be a scaffold's file, or ''."""
+    if path in (*REQUIRED, "observation.md", "format.md", "offer.md", "README.md"):
+        return ""
+    if path.startswith("/") or "\\" in path or ".." in path.split("/"):
+        return "leads outside the scaffold"
+    if re.fullmatch(r"tools/\w[\w.-]{0,99}", path, re.ASCII) or re.fullmatch(
+        r"memory/\w[\w.-]{0,99}\.md", path, re.ASCII
+    ):
+        return ""
+    return "is not a file that a scaffold has"
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
+def diff(a: Scaffold, b: Scaffold) -> str:
+    """A unified diff in git's form, '' when the files are the same; `git apply` turns a into b."""
+    parts = []
+    for path in sorted({*a.files, *b.files}):
+        old, new = a.files.get(path), b.files.get(path)
+        if old == new:
+            continue
+        parts.append(f"diff --git a/{path} b/{path}\n")
+        mode = "100755" if path.startswith("tools/") else "100644"
+        if old is None:
+            parts.append(f"new file mode {mode}\n")
+        elif new is None:
+            parts.append(f"deleted file mode {mode}\n")
+        lines = difflib.unified_diff(
+            _lines(old or ""),
+            _lines(new or ""),
+            "/dev/null" if old is None else f"a/{path}",
+            "/dev/null" if new is None else f"b/{path}",
+        )
+        for line in lines:
+            parts.append(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n")
+    return "".join(parts)
+
+
+def _lines(text: str) -> list[str]:
+    """Split at \\n alone: \\r, \\f and U+2028 belong to a line."""
+    lines = text.split("\n")
+    return [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+
+
+# ---------------------------------------------------------------------------------------------- load, save
+
+
+def load(path: Path | str, *, parse: bool = True) -> Scaffold:
+    """Read a folder. Hidden files, `__pycache__` and `*.pyc` are not part of it; line ends are kept.
+
+    parse=False leaves agent.toml unread, so that `check` can list all that is wrong with it.
+    Raises BadInput naming the file and what to do about it.
+    """
+    root = Path(path)
+    if not root.is_dir():
+        near = sorted(p.parent.name for p in root.parent.glob("*/agent.toml"))
+        raise BadInput(
+            f"there is no scaffold at {path}",
+            fix=f"there are: {', '.join(near)}" if near else "name a folder that has an agent.toml",
+            code="no-scaffold",
+        )
+    for name in REQUIRED:
+        if not (root / name).is_file():
+            raise BadInput(
+                f"{root / name} is missing", fix=f"a scaffold needs {', '.join(REQUIRED)}", code="bad-scaffold"
+            )
+    scaffold = Scaffold(name=root.resolve().name, files={p: _read(root, p) for p in _walk(root)})
+    if parse:
+        _ = scaffold.agent
+    return scaffold
+
+
+def _walk(root: Path) -> list[str]:
+    """The files of the folder, sorted; refuses links out of it and links to folders."""
+    found: list[str] = []
+    inside = root.resolve()
+    todo = [root]
+    while todo:
+        for entry in sorted(os.scandir(todo.pop()), key=lambda e: e.name):
+            at = Path(entry.path)
+            if entry.name.startswith(".") or entry.name == "__pycache__" or entry.name.endswith(".pyc"):
+                continue
+            if entry.is_symlink():
+                if not at.resolve().is_relative_to(inside):
+                    raise _bad(at, "is a link that leads outside the scaffold", "put a copy of the file in its place")
+                if at.is_dir():
+                    raise _bad(at, "is a link to a folder", "put the files themselves in its place")
+            if entry.is_dir():
+                todo.append(at)
+                continue
+            try:
+                kind = at.stat()
+            except OSError as e:
+                raise _bad(at, f"cannot be read: {e.strerror}", "remove it or mend the link") from None
+            if not stat.S_ISREG(kind.st_mode):
+                raise _bad(at, "is not a plain file", "remove it")
+            if kind.st_size > MAX_FILE:
+                raise _bad(at, f"has {kind.st_size} bytes, over {MAX_FILE}", "shorten it or keep it elsewhere")
+            found.append(at.relative_to(root).as_posix())
+    return sorted(found)
+
+
+def _read(root: Path, path: str) -> str:
+    try:
+        path.encode()
+        with (root / path).open(encoding="utf-8", newline="") as file:
+            return file.read()
+    except UnicodeError:
+        raise _bad(root / path, "is not UTF-8 text", "a scaffold holds text only: convert or remove it") from None
+    except OSError as e:
+        raise _bad(root / path, f"cannot be read: {e.strerror}", "check its permissions") from None
+
+
+def _bad(path: Path, message: str, fix: str) -> BadInput:
+    return BadInput(f"{str(path).encode(errors='replace').decode()} {message}", fix=fix, code="bad-scaffold")
+
+
+def save(scaffold: Scaffold, path: Path | str) -> None:
+    """Write the folder: all files first to a sibling, then each moved into place, then the vanished removed.
+
+    Tools become executable. Hidden files (a `.git`) are left alone. Refuses a non-empty folder that is no
+    scaffold. Raises BadInput, or Fault when the disk does (nothing was touched then).
+    """
+    root = Path(path).resolve()
+    for name in scaffold.files:
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or not PurePosixPath(name).parts:
+            raise BadInput(f"{name!r} leads outside the scaffold", fix="use a relative path", code="bad-scaffold")
+    if root.exists() and not root.is_dir():
+        raise BadInput(f"{root} is a file", fix="name a folder to save the scaffold in", code="not-a-scaffold")
+    fresh = not root.exists()
+    strange = not fresh and not (root / "agent.toml").exists()
+    if strange and any(not p.name.startswith(".") for p in root.iterdir()):
+        raise BadInput(
+            f"{root} holds other files and no agent.toml; saving here would mix them",
+            fix="name a new folder, or one that holds a scaffold",
+            code="not-a-scaffold",
+        )
+    try:
+        root.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
+    except OSError as e:
+        raise Fault(f"cannot write beside {root}: {e.strerror}", fix="free space or check permissions") from None
+    try:
+        _write(scaffold, beside)
+        if fresh:
+            beside.chmod(0o755)
+            beside.rename(root)
+        else:
+            _swap(scaffold, beside, root)
+    except OSError as e:
+        raise Fault(f"cannot write {root}: {e.strerror}", fix="free space or check permissions, then again") from None
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _write(scaffold: Scaffold, folder: Path) -> None:
+    for name, text in scaffold.files.items():
+        at = folder / name
+        at.parent.mkdir(parents=True, exist_ok=True)
+        with at.open("w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        at.chmod(0o755 if name.startswith("tools/") else 0o644)
+
+
+def _swap(scaffold: Scaffold, beside: Path, root: Path) -> None:
+    # file by file, not folder by folder: .git stays, and a shell standing in the folder is not left in a dead one
+    for name in scaffold.files:
+        at = root / name
+        for parent in [p for p in at.parents if p.is_relative_to(root) and p != root]:
+            if parent.is_symlink():
+                raise _bad(parent, "is a link", "remove it and save again")
+            if parent.is_file():
+                parent.unlink()
+        at.parent.mkdir(parents=True, exist_ok=True)
+        if at.is_dir() and not at.is_symlink():
+            shutil.rmtree(at)
+        (beside / name).replace(at)
+    for old in _present(root):
+        if old not in scaffold.files:
+            (root / old).unlink()
+    for folder in sorted((p for p in root.rglob("*") if p.is_dir() and not p.is_symlink()), reverse=True):
+        hidden = any(part.startswith(".") for part in folder.relative_to(root).parts)
+        if not hidden and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _present(root: Path) -> list[str]:
+    """What is there now in the scaffold's own terms, links included, without judging it."""
+    found = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = [f for f in folders if not f.startswith(".") and f != "__pycache__"]
+        links = [f for f in folders if (Path(folder) / f).is_symlink()]
+        for name in [*files, *links]:
+            if not name.startswith(".") and not name.endswith(".pyc"):
+                found.append((Path(folder) / name).relative_to(root).as_posix())
+    return found

@@ -1,0 +1,314 @@
+"""Prompt templates: Jinja in an immutable sandbox, with bounds on its work and its output.
+
+No loaders, no unknown variable, no autoescape. Whole-line tags leave no blank line behind (`trim_blocks`,
+`lstrip_blocks`). What could make a huge value from a small template (powers, padding, `*` on text) is refused,
+loops are counted, so a template from a stranger or a model costs at most a moment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+from jinja2 import StrictUndefined, TemplateError, nodes
+from jinja2 import Template as Compiled
+from jinja2.exceptions import SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
+
+from recreate.api.errors import BadInput
+
+MAX_TEXT = 1_000_000
+"""Characters a template may make."""
+MAX_TURNS = 20_000
+"""Turns that all loops and macros of one rendering may take together."""
+
+
+class _TooMuch(SecurityError):
+    """A template that would work or write without end."""
+
+
+class _Meter:
+    """Counts the turns of all loops and macros of one rendering."""
+
+    def __init__(self) -> None:
+        self.left = MAX_TURNS
+
+    def tick(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise _TooMuch(f"its loops take more than {MAX_TURNS} turns")
+
+
+class _Metered(NodeTransformer):
+    """Puts a tick at the head of each loop and macro, and `~` through the bounded join."""
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:
+        return self._tick(node)
+
+    def visit_Macro(self, node: nodes.Macro) -> nodes.Node:
+        return self._tick(node)
+
+    def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.Node:
+        return self._tick(node)
+
+    def _tick(self, node: Any) -> nodes.Node:
+        self.generic_visit(node)
+        call = nodes.Call(nodes.Name("_tick", "load"), [], [], None, None)
+        node.body.insert(0, nodes.ExprStmt(call).set_lineno(node.lineno))
+        return node  # type: ignore[no-any-return]
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        return nodes.Call(nodes.Name("_concat", "load"), node.nodes, [], None, None).set_lineno(node.lineno)
+
+
+_FILTERS = (
+    "abs capitalize count d default dictsort e escape first float groupby int items last length list lower "
+    "map max min reject rejectattr reverse round select selectattr sort title trim truncate unique upper wordcount "
+    "wordwrap"
+)
+_METHODS = (
+    "capitalize count endswith find get index isdigit items keys lower lstrip partition removeprefix removesuffix "
+    "rfind rpartition rsplit rstrip split splitlines startswith strip title upper values"
+)
+
+
+_OF_A_DICT = frozenset(dir(dict))
+
+
+class _Bounded(ImmutableSandboxedEnvironment):
+    """The sandbox with bounds: what could make a huge value from a small template is refused."""
+
+    intercepted_binops = frozenset(["+", "*", "**", "%"])
+
+    def __init__(self) -> None:
+        super().__init__(
+            undefined=StrictUndefined,
+            autoescape=False,
+            keep_trailing_newline=False,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            finalize=_text,
+            cache_size=0,
+        )
+        self.filters = {name: f for name, f in self.filters.items() if name in _FILTERS.split()}
+        self.filters |= {
+            "indent": _indent,
+            "join": lambda value, by="": _join([_text(v) for v in value], _text(by)),
+            "replace": lambda value, old, new: _replace(_text(value), _text(old), _text(new)),
+            "string": lambda value: str(_text(value)),
+            "tojson": lambda value: json.dumps(_measured(value), ensure_ascii=False, default=str),
+            "sum": lambda value: sum(float(v) if isinstance(v, float) else int(v) for v in value),
+        }
+        self.globals = {"range": _range, "namespace": self.globals["namespace"], "dict": dict, "_concat": _concat}
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        return _Metered().visit(super()._parse(source, name, filename))  # type: ignore[no-any-return]
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        if type(obj) is dict and attribute in obj and attribute not in _OF_A_DICT:
+            return obj[attribute]  # what the sandbox would find too, after an exception
+        return super().getattr(obj, attribute)
+
+    def wrap_str_format(self, value: Any) -> None:
+        """No `str.format`: it pads without end. Answering None lets `is_safe_attribute` refuse it."""
+        return None
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        if isinstance(obj, str | bytes | list | tuple | dict | int | float) and attr not in _METHODS.split():
+            return False
+        return super().is_safe_attribute(obj, attr, value)
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if operator == "**":
+            raise _TooMuch("powers are not for prompts")
+        if operator == "+":
+            if hasattr(left, "__len__") and hasattr(right, "__len__") and len(left) + len(right) > MAX_TEXT:
+                raise _TooMuch(f"a value grows over {MAX_TEXT} characters")
+        elif isinstance(left, str) and operator == "%":
+            raise _TooMuch("write {{ value }} in place of '%' formatting")
+        elif not (isinstance(left, int | float) and isinstance(right, int | float)):
+            raise _TooMuch(f"{operator!r} is for numbers only")
+        elif operator == "*" and max(abs(left), abs(right)) > 1e9:
+            raise _TooMuch("a number grows over 1e9")
+        return super().call_binop(context, operator, left, right)
+
+    @staticmethod
+    def concat(parts: Iterable[str]) -> str:
+        return _join(parts)
+
+
+def _join(parts: Iterable[str], by: str = "") -> str:
+    kept, size, rest = list[str](), 0, iter(parts)
+    while some := list(islice(rest, 32)):
+        size += sum(map(len, some)) + len(by) * len(some)
+        if size > MAX_TEXT:
+            raise _TooMuch(f"it makes more than {MAX_TEXT} characters")
+        kept += some
+    return by.join(kept)
+
+
+def _concat(*parts: Any) -> str:
+    return _join(str(_text(part)) for part in parts)
+
+
+def _replace(value: str, old: str, new: str) -> str:
+    if len(value) + (value.count(old)) * len(new) > MAX_TEXT:
+        raise _TooMuch(f"a value grows over {MAX_TEXT} characters")
+    return value.replace(old, new)
+
+
+def _indent(value: str, width: int = 4, first: bool = False) -> str:
+    pad = " " * min(max(width, 0), 80)
+    text = _join(str(_text(value)).split("\n"), "\n" + pad)
+    return pad + text if first else text
+
+
+def _range(*bounds: int) -> range:
+    made = range(*bounds)
+    if len(made) > MAX_TURNS:
+        raise _TooMuch(f"a range of more than {MAX_TURNS}")
+    return made
+
+
+def _measured(value: Any) -> Any:
+    """`value`, or an error when writing it out would be endless (a nested list doubles at every level)."""
+    left, todo = MAX_TURNS, [value]
+    while todo:
+        part = todo.pop()
+        left -= 1
+        if left < 0:
+            raise _TooMuch("a value of too many parts")
+        if isinstance(part, Mapping):
+            todo += [*part.keys(), *part.values()]
+        elif isinstance(part, list | tuple | set | frozenset):
+            todo += part
+    return value
+
+
+def _text(value: Any) -> Any:
+    """What a print statement writes; a list or dict only when it is small."""
+    return value if isinstance(value, str) else str(_measured(value)) if isinstance(value, Iterable) else value
+
+
+_ENVIRONMENT = _Bounded()
+OWN_NAMES = frozenset(["_tick", "_concat"])
+"""Names that only the bounds use."""
+
+
+def parse_template(source: str) -> nodes.Template:
+    """The template's syntax tree, ticks included. Raises jinja2.TemplateSyntaxError, which has `lineno`."""
+    return _ENVIRONMENT.parse(source)
+
+
+@lru_cache(maxsize=512)
+def _compile(file: str, source: str) -> Compiled:
+    # keyed by the text, so that candidates which share a template share its compilation
+    code = _ENVIRONMENT.compile(source, name=file, filename=file)
+    return Compiled.from_code(_ENVIRONMENT, code, _ENVIRONMENT.globals, None)
+
+
+class _Plain:
+    """A template of texts, `{{ name }}`, `{{ name.key }}` and ifs on these, as an observation mostly is.
+
+    One is rendered after each step, and Jinja's preparations would cost as much as a call's other bookkeeping.
+    Whatever Jinja has an opinion about (a missing variable, a list, a length) is a KeyError: it is then asked.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.parts = self._read(parse_template(source).body)
+
+    def _read(self, found: Iterable[nodes.Node]) -> list[Any]:
+        """Texts as str, variables as their path, an if as [path, then, otherwise]."""
+        parts: list[Any] = []
+        for node in found:
+            if isinstance(node, nodes.Output):
+                parts += [n.data if isinstance(n, nodes.TemplateData) else self._path(n) for n in node.nodes]
+            elif isinstance(node, nodes.If) and not node.elif_:
+                parts.append([self._path(node.test), self._read(node.body), self._read(node.else_)])
+            else:
+                raise KeyError(node)
+        return parts
+
+    def _path(self, node: nodes.Node) -> tuple[str, ...]:
+        if isinstance(node, nodes.Name):
+            return (node.name,)
+        if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name) and node.attr not in _OF_A_DICT:
+            return (node.node.name, node.attr)
+        raise KeyError(node)
+
+    def render(self, variables: Mapping[str, Any]) -> str:
+        said: list[str] = []
+        self._say(self.parts, variables, said)
+        if sum(map(len, said)) > MAX_TEXT:
+            raise KeyError(MAX_TEXT)
+        return "".join(said)
+
+    def _say(self, parts: Iterable[Any], variables: Mapping[str, Any], said: list[str]) -> None:
+        for part in parts:
+            if type(part) is str:
+                said.append(part)
+            elif type(part) is tuple:
+                said.append(str(self._value(part, variables)))
+            else:
+                test, then, otherwise = part
+                self._say(then if self._value(test, variables) else otherwise, variables, said)
+
+    def _value(self, path: tuple[str, ...], variables: Mapping[str, Any]) -> str | int | float:
+        value = variables[path[0]]
+        if len(path) == 2:
+            if type(value) is not dict:
+                raise KeyError(path)
+            value = value[path[1]]
+        if type(value) not in (str, int, float, bool):
+            raise KeyError(path)
+        return value  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=512)
+def _plain(source: str) -> _Plain | None:
+    try:
+        return _Plain(source)
+    except (KeyError, TemplateError, RecursionError):
+        return None
+
+
+def render_text(file: str, source: str, variables: Mapping[str, Any]) -> str:
+    """Render one template. Raises BadInput (code `bad-template`) that names file and line."""
+    plain = _plain(source)
+    if plain is not None:
+        try:
+            return plain.render(variables)
+        except KeyError:
+            pass
+    try:
+        return _compile(file, source).render(variables, _tick=_Meter().tick)
+    except (
+        TemplateError,
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+        RecursionError,
+        AttributeError,
+    ) as e:
+        said = getattr(e, "message", None) or str(e) or type(e).__name__
+        raise BadInput(
+            f"{file}:{_where(e, file)}: {said}",
+            fix="correct that line; braces meant as text are written {{ '{{' }} or put in {% raw %}...{% endraw %}",
+            code="bad-template",
+        ) from None
+
+
+def _where(error: BaseException, file: str) -> int:
+    line = getattr(error, "lineno", None) or 1
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return int(line)

@@ -1,0 +1,44 @@
+"""Where things live. Nothing here creates a folder; whoever writes does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+SHARE = Path(__file__).parents[1] / "_share"
+"""Shipped content inside an installed wheel; in a clone the same content lies at the repository's root."""
+
+
+def home() -> Path:
+    """Weights, caches and environments: RECREATE_HOME, else the user's cache folder."""
+    named = os.environ.get("RECREATE_HOME")
+    if named:
+        return Path(named).expanduser().resolve()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "recreate"
+
+
+def shipped(kind: str) -> Path:
+    """The shipped `scaffolds`, `memory` or `benchmarks` folder, in a wheel or in a clone."""
+    inside = SHARE / kind
+    return inside if inside.is_dir() else Path(__file__).parents[2] / kind
+
+
+def workspace(start: Path | None = None) -> Path:
+    """The nearest folder at or above `start` that holds recreate.toml or the three content folders.
+
+    A folder without either is its own workspace: nothing is searched for outside it at surprise.
+    """
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if (folder / "recreate.toml").is_file() or all(
+            (folder / kind).is_dir() for kind in ("scaffolds", "memory", "benchmarks")
+        ):
+            return folder
+    return here
+
+
+def short(path: Path) -> str:
+    """A path as short as it can be said from here."""
+    cwd = Path.cwd()
+    return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)

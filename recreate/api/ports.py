@@ -1,0 +1,250 @@
+"""The ports: what a part must offer to take a place in recreate. At most four methods; nobody must inherit.
+
+A part is found by `recreate.api.registry.find(kind, name)`: built-in, an installed entry point (`recreate.<kind>`),
+or `module:Class`; `recreate.api.fits` compares it with its port before anything is spent. Each port has a page with an
+example in docs/ports/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from recreate.api.types import (
+    Call,
+    Change,
+    Edit,
+    Experience,
+    Grade,
+    Lesson,
+    Message,
+    Output,
+    Record,
+    Reply,
+    Split,
+    Task,
+    Trace,
+)
+
+
+class Price(Record):
+    """US dollars per million tokens; the default is free."""
+
+    tokens_in: float = 0.0
+    tokens_out: float = 0.0
+
+    def usd(self, tokens_in: int, tokens_out: int) -> float:
+        """US dollars for so many tokens."""
+        return (tokens_in * self.tokens_in + tokens_out * self.tokens_out) / 1e6
+
+
+@runtime_checkable
+class Model(Protocol):
+    """Something that answers chat messages. `reply` is called from several threads at once.
+
+    `name` is the spelling that finds it again; `price` is per million tokens, or None when unknown.
+    `native_tools`, a bool that may be absent and then means False, says whether `tools` are worth handing to it.
+    `override`, a mapping that may be absent too, holds parameters that go before what a call asks for.
+    """
+
+    name: str
+    price: Price | None
+
+    def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
+        """One answer. params: temperature, top_p, max_tokens, seed, stop, timeout (s), json_schema (a dict), tools
+        (a list of {"type": "function", "function": {"name", "description", "parameters"}}), tool_choice (auto |
+        required | none, or {"type": "function", "function": {"name"}}). The same call.id is the same question again.
+
+        A parameter that the endpoint does not know is left out, not an error; but for tools, whose lack is `Refused`
+        with the code `no-tools`. Raises `Transient` for what may pass (the caller retries, this method does not),
+        `Refused` for what will not, BadInput with the code
+        `context-length` for a prompt that is too long, `Fault` otherwise.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free connections and child processes. Safe to call twice."""
+        ...
+
+
+class Limits(Record):
+    """What one sandbox may use. Units in the names; `seconds` is the default wall time of one command."""
+
+    seconds: float = 60.0
+    cpu_seconds: int = 120
+    memory_mb: int = 2048
+    processes: int = 128
+    disk_mb: int = 512
+    output_bytes: int = 1_000_000
+
+
+class Sandbox(Protocol):
+    """One box: a private folder seen inside as /work, no network, no host environment.
+
+    `run` is stateless between calls but for the files: cwd is /work, HOME is private, the environment is only
+    what the box was opened with. All paths of `read`/`write` are relative to /work; neither follows a link out.
+    One thread at a time uses a box; `rung` names what made it.
+    """
+
+    rung: str
+
+    def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
+        """Run a shell command (str, by bash -c) or an argv. timeout: seconds of wall time, None for the box's own.
+
+        Never raises for what the command does: that is in the Output. Raises Fault when the box itself fails.
+        """
+        ...
+
+    def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        """Write a file, its folders made. Raises BadInput when a link or `..` leads outside, Fault on a full disk."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """The file's bytes. Raises FileNotFoundError, or BadInput when a link or `..` leads outside."""
+        ...
+
+    def close(self) -> None:
+        """Kill what runs and delete the folder. Safe to call twice."""
+        ...
+
+
+class Rung(Protocol):
+    """A way to make sandboxes: bwrap, unshare, none. `open` is called from several threads at once."""
+
+    name: str
+
+    def probe(self) -> str:
+        """'' when it works here (really tried, not guessed), else why not."""
+        ...
+
+    def open(
+        self,
+        *,
+        source: Path | None = None,
+        mounts: Mapping[str, Path] | None = None,
+        env: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+    ) -> Sandbox:
+        """A fresh box. `source` is a folder whose copy becomes /work (links copied as links); `mounts` maps
+        paths inside to host paths, read-only; `env` is added to a minimal environment (PATH, HOME, LANG).
+
+        Raises BadInput for a mount that cannot be, Fault when no box can be made."""
+        ...
+
+
+class Domain(Protocol):
+    """A kind of task and how it is graded. `name` names folders: letters, digits, `.`, `_`, `-`.
+
+    Its methods are called from several threads at once. What they raise but for Fault stops the run.
+    """
+
+    name: str
+
+    def tasks(self, split: Split | None = None) -> Sequence[Task]:
+        """The tasks of one split (or all), in a stable order: ids unique, no group in two splits."""
+        ...
+
+    def prepare(self, task: Task, rung: Rung) -> Sandbox:
+        """A fresh box in which the task can be worked on: nothing hidden is in it."""
+        ...
+
+    def collect(self, task: Task, box: Sandbox) -> str:
+        """What the agent hands in, as text, read from its box ('' for nothing): for code, a diff."""
+        ...
+
+    def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
+        """Grade `trace.answer` in a fresh box the agent never touched: score 0..1, passed, the grader's own words.
+
+        A bad answer is a Grade, not an error. Raises Fault when it cannot be graded: the attempt is then set aside.
+        """
+        ...
+
+
+@runtime_checkable
+class Provable(Protocol):
+    """A domain that can show its tasks are sound: `tasks check` needs this."""
+
+    def gold(self, task: Task) -> str:
+        """A submission known to be right, in the form `collect` returns."""
+        ...
+
+
+class Hit(Record):
+    """One result of `recall`. grain: experience | step | lesson. score: higher is closer, within one query.
+
+    text: what the reader is shown, about 1,500 characters; experience: its id, '' for a lesson; step counts from 0;
+    facts: what filters may name (domain, task, passed, ...).
+    """
+
+    id: str
+    grain: str
+    score: float
+    split: str
+    text: str
+    experience: str = ""
+    step: int | None = None
+    facts: Mapping[str, Any] = {}
+
+
+class Embedder(Protocol):
+    """Texts to unit vectors of one length. `name` identifies the vectors it makes.
+
+    kind: `passage` for what is stored, `query` for what is asked; an embedder may treat them alike.
+    """
+
+    name: str
+    dimensions: int
+
+    def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
+        """One vector per text, in their order: `dimensions` finite floats of length 1. Raises Missing, Fault."""
+        ...
+
+
+class Memory(Protocol):
+    """Experience, searchable. Both methods are called from several threads at once."""
+
+    def add(self, experiences: Sequence[Experience]) -> None:
+        """Take experiences in; one whose id is known already is the same one. Raises Fault when it cannot."""
+        ...
+
+    def recall(
+        self, query: str, k: int = 8, filters: Mapping[str, Any] | None = None, reader: str = "optimizer"
+    ) -> list[Hit]:
+        """At most k hits, best first. reader `optimizer` and `agent` see the train split only; `human` sees all.
+
+        filters: a fact's name -> a value, or a list of them. Raises BadInput for a filter or reader it does not know.
+        """
+        ...
+
+
+class MemoryPolicy(Protocol):
+    """Decides which lessons there are and which an agent is offered. Its class is made with policies.Materials.
+
+    `observe` is called by one thread between batches; `offer` by several at once, and never while `observe` runs.
+    """
+
+    def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
+        """Learn from graded train experiences: change `materials.lessons`, and say what was changed and why.
+
+        What is observed twice counts once. Lets OutOfBudget, Refused, Fault and Interrupted of its calls through.
+        """
+        ...
+
+    def offer(self, situation: str, budget: int) -> Sequence[Lesson]:
+        """The lessons to show in a situation, best first, of at most `budget` tokens together; [] for none.
+
+        The same lessons and situation give the same offer. situation: the task's prompt, or what the agent just saw.
+        """
+        ...
+
+
+class Optimizer(Protocol):
+    """Something that reads experience and proposes edits. Its class is made with Materials, or with nothing."""
+
+    def propose(self, scaffold: Any, experiences: Sequence[Experience]) -> Sequence[Edit]:
+        """Edits of `scaffold` (a Scaffold) that a batch of train experiences supports, [] for none.
+
+        Each cites experience and step. Lets OutOfBudget, Refused, Fault and Interrupted of its calls through.
+        """
+        ...

@@ -1,0 +1,471 @@
+"""The nouns: frozen records of what was asked, done, graded, learned and decided.
+
+Everything here is data that is stored and read back; behaviour lives in the modules named after the verbs.
+A record keeps fields it does not know (a newer version's, a stranger's) and says its schema.
+
+    Task        what is asked                       Scaffold    an agent, as text files
+    Step        one turn of an attempt              Edit        one change to a scaffold, and why
+    Trace       a whole attempt, ungraded           Verdict     what the gate found
+    Grade       the score and the grader's words    Revision    edits + verdict, kept or dropped
+    Experience  trace + grade: the unit learned from         Study       an optimizer's investigation
+    Lesson      what was learned, in a few sentences        Review      a person's word on a candidate
+    Gain        a re-run with and without a lesson          Change      what a memory policy did to a lesson
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, NotRequired, TypedDict
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA = 1
+"""The version of every stored format; docs/format.md says what changed between two."""
+
+Split = Literal["train", "validation", "test"]
+Ending = Literal["submitted", "limit", "error"]
+Decision = Literal["better", "not-better", "undecided"]
+Origin = Literal["experience", "search", "human", "prune"]
+
+
+class Message(TypedDict):
+    """One chat message, in the form every OpenAI-style endpoint takes.
+
+    An assistant's message may carry `tool_calls` ({"id", "type": "function", "function": {"name", "arguments"}});
+    the answer to one is a message of role `tool` with its `tool_call_id`.
+    """
+
+    role: str
+    content: str
+    tool_calls: NotRequired[list[dict[str, Any]]]
+    tool_call_id: NotRequired[str]
+
+
+def digest(value: Any, length: int = 16) -> str:
+    """The first `length` hex digits of the SHA-256 of `value` as canonical JSON (sorted keys, no spaces).
+
+    Every id in recreate is made by this: same inputs, same id.
+    """
+    return hashlib.sha256(_canonical(value).encode("utf-8", "surrogatepass")).hexdigest()[:length]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    return str(value)
+
+
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_plain).encode
+
+
+class Record(BaseModel):
+    """A frozen record that keeps unknown fields and carries `schema`."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="allow",
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+        ser_json_inf_nan="constants",
+    )
+    schema_: int = Field(default=SCHEMA, alias="schema")
+
+
+class Config(BaseModel):
+    """Settings of one part: frozen, and a name that it does not know is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Task(Record):
+    """What is asked. `facts` (JSON values) is read by the task's domain only and is never shown to a model.
+
+    id       domain:source:id
+    group    what must never be split between train, validation and test (a module, a bug, a table)
+    prompt   all that an agent is told
+    """
+
+    id: str
+    domain: str
+    prompt: str
+    split: Split
+    group: str
+    facts: Mapping[str, Any] = {}
+
+    @property
+    def digest(self) -> str:
+        """Of id, prompt and facts: part of the key under which scores are reused."""
+        return digest([self.id, self.prompt, self.facts])
+
+
+class Call(Record):
+    """Who asks a model, and for what: the address under which the reply is journalled.
+
+    role: agent | optimizer; phase: train | validation | test | select | rerun | propose | observe; task '' for an
+    optimizer; repeat and sample count from 0.
+    `id` = run/attempt/step is sent as the header `x-recreate-call`; a proposal's "attempt" is its own digest.
+    `step` counts over all samples of an attempt, so that the id is unique.
+    """
+
+    run: str
+    attempt: str
+    step: int
+    role: str = "agent"
+    phase: str = "train"
+    task: str = ""
+    repeat: int = 0
+    sample: int = 0
+
+    @property
+    def id(self) -> str:
+        return f"{self.run}/{self.attempt}/{self.step}"
+
+
+class Usage(Record):
+    """What was paid. tokens are counts, usd is US dollars, seconds is time spent waiting for replies."""
+
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float = 0.0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, reply: Reply) -> Usage:
+        """What one reply cost."""
+        return cls(
+            calls=1, tokens_in=reply.tokens_in, tokens_out=reply.tokens_out, usd=reply.usd, seconds=reply.latency
+        )
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            calls=self.calls + other.calls,
+            tokens_in=self.tokens_in + other.tokens_in,
+            tokens_out=self.tokens_out + other.tokens_out,
+            usd=self.usd + other.usd,
+            seconds=self.seconds + other.seconds,
+        )
+
+
+class ToolCall(Record):
+    """A tool that a model asked for in its endpoint's own way. arguments: JSON text, as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str = "{}"
+
+
+class Reply(Record):
+    """A model's answer to one call. finish: stop | length | tool_calls | other.
+
+    tokens_in and tokens_out are counts, usd is US dollars (0 where the price says it), latency seconds. token_ids and
+    logprobs (natural) are one per token of the reply, where an endpoint tells them; prompt_ids are all that it read.
+    mix_ids and mix: for each latent step at the start of the reply, the tokens that it mixes and their shares.
+    """
+
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    model: str = ""
+    finish: str = "stop"
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float = 0.0
+    latency: float = 0.0
+    retries: int = 0
+    token_ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    tokenizer_digest: str | None = None
+    prompt_ids: tuple[int, ...] | None = None
+    mix_ids: tuple[tuple[int, ...], ...] = ()
+    mix: tuple[tuple[float, ...], ...] = ()
+
+
+class TurnTokens(Record):
+    """One turn in tokens: what training needs of it. The model read `past` ids of the turn before (all of its prompt
+    and reply, or none) and then `prompt`; reply: all it wrote, its end mark too; logprobs (natural) one per token of
+    the reply, as the server that wrote it told them; mix_ids and mix as in Reply."""
+
+    past: int = 0
+    prompt: tuple[int, ...]
+    reply: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    tokenizer: str
+    mix_ids: tuple[tuple[int, ...], ...] = ()
+    mix: tuple[tuple[float, ...], ...] = ()
+
+
+class Output(Record):
+    """What a command printed (stdout and stderr interleaved), its exit status and how long it ran.
+
+    status is the exit code, 128+N for a signal, 124 for a timeout. `cut`: so many bytes were dropped in the middle.
+    `limit` is the one that ended the command: seconds, memory, processes, disk, or '' for none.
+    """
+
+    text: str
+    status: int
+    seconds: float = 0.0
+    timed_out: bool = False
+    cut: int = 0
+    limit: str = ""
+
+
+class Step(Record):
+    """One turn: what the agent saw (`observation`, the anchor state), said, did, and what came of it.
+
+    step counts from 0 over all samples of the attempt, sample from 0; status as in Output, None when nothing ran;
+    seconds are the action's own.
+    kind: `action` (the reply was acted on), `malformed` (the scaffold's format message was the answer),
+    `before` (a tool of the scaffold ran before the first turn; no model was asked).
+    tokens: the same turn in token ids, where the model tells them.
+    """
+
+    step: int
+    sample: int = 0
+    kind: str = "action"
+    observation: str = ""
+    reply: str = ""
+    action: str = ""
+    output: str = ""
+    status: int | None = None
+    seconds: float = 0.0
+    usage: Usage = Usage()
+    offered: tuple[str, ...] = ()
+    tokens: TurnTokens | None = None
+
+
+class Trace(Record):
+    """A whole attempt, ungraded. `answer` is what was handed in; `fault` is set when ours, not the agent's.
+
+    ending: submitted | limit | error; limit names the one reached: steps, tokens, usd, seconds, context. chosen is the
+    sample that was handed in.
+    """
+
+    attempt: str
+    task: str
+    scaffold: str
+    model: str
+    repeat: int = 0
+    steps: tuple[Step, ...] = ()
+    ending: Ending = "submitted"
+    limit: str = ""
+    answer: str = ""
+    chosen: int = 0
+    usage: Usage = Usage()
+    fault: str = ""
+
+
+class Grade(Record):
+    """score in 0..1, passed, and the evidence: the grader's own words, whole.
+
+    graded: False while nobody has graded: score and passed then say nothing. Such an experience waits outside memory
+    (`recreate.memory.ungraded`), so that nothing can take it for a failure.
+    """
+
+    score: float
+    passed: bool
+    evidence: str = ""
+    graded: bool = True
+
+
+class Experience(Record):
+    """Trace + grade + what is needed to find a way back: the unit learned from. id = the attempt's id."""
+
+    id: str
+    domain: str
+    task: str
+    group: str
+    split: Split
+    prompt: str
+    digest: str
+    trace: Trace
+    grade: Grade
+    run: str = ""
+
+
+class Gain(Record):
+    """A re-run of one experience's task with and without a lesson: score with - score without, in -1..1.
+
+    round: which test of the lesson it belongs to; a later test weighs more.
+    """
+
+    experience: str
+    group: str
+    diff: float
+    repeat: int = 0
+    task: str = ""
+    round: int = 0
+
+
+class Trial(Record):
+    """An attempt in which a lesson was offered, and what it scored; round as in Gain."""
+
+    experience: str
+    score: float
+    round: int = 0
+
+
+Standing = Literal["candidate", "active", "quarantined", "forgotten", "merged", "vetoed"]
+
+
+class Lesson(Record):
+    """What was learned: a title, a few sentences (Markdown), and what speaks for and against it.
+
+    scope        instance: born of one experience; domain, general: a pattern that earned it
+    status       candidate: being tested; active: offered; quarantined: it stopped helping; forgotten: nobody used it;
+                 merged: it lives on in `merged_into`; vetoed: a person forbade it
+    frozen       a person forbade that code changes it
+    born_of, supports, contradicts: ids of experiences, each at most once, whatever is observed twice
+    groups       the independent groups of tasks among its supports
+    domains      the domains in which it became a pattern
+    merged       ids of the lessons that joined it
+    gains        its re-runs, the newest last; trials: attempts in which it was offered, the newest last
+    rounds       how often its standing was put to the test anew; tested: supports it had at its last test
+    offered, helpful, harmful: attempts in which it was offered, and what a policy that counts made of them
+    seen         how many attempts its policy had observed when it was last offered or supported
+    """
+
+    id: str
+    title: str
+    body: str
+    scope: Literal["instance", "domain", "general"] = "instance"
+    born_of: tuple[str, ...] = ()
+    supports: tuple[str, ...] = ()
+    contradicts: tuple[str, ...] = ()
+    status: Standing = "candidate"
+    frozen: bool = False
+    groups: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
+    merged: tuple[str, ...] = ()
+    merged_into: str = ""
+    gains: tuple[Gain, ...] = ()
+    trials: tuple[Trial, ...] = ()
+    rounds: int = 0
+    tested: int = 0
+    offered: int = 0
+    helpful: int = 0
+    harmful: int = 0
+    seen: int = 0
+
+
+class Change(Record):
+    """What a memory policy did to one lesson, and why: counts and intervals, not prose.
+
+    kind: born | supported | contradicted | merged | split | tested | promoted | demoted | quarantined | forgotten |
+    revised.
+    """
+
+    kind: str
+    lesson: str
+    why: str = ""
+
+
+class Evidence(Record):
+    """Where an edit comes from: an experience's id and a step in it, counted from 0."""
+
+    experience: str
+    step: int
+
+
+class Edit(Record):
+    """One change to one file of a scaffold.
+
+    old=""  and the file does not exist: create it with `new`.      old="" and it exists: append `new`.
+    new=""  with old == the whole file: delete it.                  otherwise: replace `old`, found exactly once.
+    An edit from experience without evidence is refused.
+    """
+
+    path: str
+    old: str = ""
+    new: str = ""
+    reason: str = ""
+    origin: Origin = "experience"
+    evidence: tuple[Evidence, ...] = ()
+
+
+class Verdict(Record):
+    """Paired scores on the same tasks and repeats: mean difference, its 90 % interval, sign-flip p.
+
+    before, after, diff, lo and hi are in units of the score (0..1), None when nothing could be paired; tasks counts
+    pairs, dropped those lost because an attempt was set aside.
+    """
+
+    before: float | None
+    after: float | None
+    diff: float | None
+    lo: float | None
+    hi: float | None
+    p: float | None
+    tasks: int
+    repeats: int
+    verdict: Decision
+    reason: str = ""
+    dropped: int = 0
+
+    @property
+    def better(self) -> bool:
+        """Whether the gate keeps what comes after: the interval's lower end is above 0."""
+        return self.verdict == "better"
+
+
+class Study(Record):
+    """One investigation by an optimizer, and what it proposes. id: its address among the run's calls.
+
+    kind      `study` of one experience, `distil` of a batch's ideas, `create` of a seed
+    ending    `finished`; or `limit`, `prose` (no tool was called), `fault` (ours): these deliver no edits
+    cause     where the need lies: knowledge | strategy | tool | none; '' for a study that did not finish
+    actions   how often each tool was called; kinds: the same by inspect | try | edit | decide
+    rejected  distil only: (idea, why) of what was turned down
+    """
+
+    id: str
+    kind: Literal["study", "distil", "create"] = "study"
+    scaffold: str = ""
+    experience: str = ""
+    task: str = ""
+    passed: bool = False
+    ending: Literal["finished", "limit", "prose", "fault"] = "finished"
+    why: str = ""
+    cause: str = ""
+    summary: str = ""
+    edits: tuple[Edit, ...] = ()
+    rejected: tuple[tuple[str, str], ...] = ()
+    actions: Mapping[str, int] = {}
+    kinds: Mapping[str, int] = {}
+    usage: Usage = Usage()
+
+
+class Revision(Record):
+    """A candidate that was judged: kept and dropped alike. id = digest of the child's files.
+
+    review: what a person said of it when `--review` asked: '' | accepted | rejected: WHY.
+    """
+
+    id: str
+    parent: str
+    round: int
+    edits: tuple[Edit, ...]
+    verdict: Verdict
+    kept: bool
+    faults: tuple[str, ...] = ()
+    usage: Usage = Usage()
+    review: str = ""
+
+
+class Review(Record):
+    """A person's word on a candidate that the gate would keep.
+
+    decision  accept | edit | reject
+    reason    why; a rejection needs one, since the optimizer reads it
+    files     edit only: all files of the candidate as the person wrote them, {posix relative path: text}
+    """
+
+    decision: Literal["accept", "edit", "reject"]
+    reason: str = ""
+    files: Mapping[str, str] | None = None

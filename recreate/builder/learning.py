@@ -1,0 +1,240 @@
+"""What a build learns beside its agent: lessons in the workspace's memory, by the policy it was asked to use.
+
+Train attempts are offered what memory holds when their round begins, validation what it held when the build began:
+what a build itself taught counts in its score only once it was promoted into the agent, through the gate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from recreate.agents.lesson import lesson_file
+from recreate.agents.retrieval import Offers, exactly, frozen, support
+from recreate.agents.scaffold import Scaffold
+from recreate.api.errors import Missing, OutOfBudget
+from recreate.api.ports import MemoryPolicy
+from recreate.api.types import Call, Edit, Evidence, Experience, Lesson, Message, Reply, Revision, Task, digest
+from recreate.lessons.context import Materials
+from recreate.lessons.store import OURS, Shelf
+from recreate.runs.attempts import one, read_experience
+from recreate.runs.session import Workshop
+
+PROMOTED = 3
+"""Patterns copied into the agent in one round at most: a candidate with many changes tells little about each."""
+
+
+class Learning:
+    """Of one run. With the policy `none` nothing is read, asked or written.
+
+    judging: how many attempts it takes to judge a candidate; re-runs must leave them over.
+    """
+
+    def __init__(self, shop: Workshop, judging: int = 0) -> None:
+        self.shop = shop
+        self.judging = judging
+        self.policy = shop.policy_name
+        self.on = self.policy != "none"
+        self.shelf = Shelf(shop.memory.folder, shop.domain.name, self.policy)
+        self._offers: dict[int, Offers] = {}
+
+    # what is offered
+
+    def offers(self, round: int = 0) -> Offers | None:
+        """What attempts of a round may be offered: memory as it was when the round began, also after a kill."""
+        if not self.on:
+            return None
+        if round not in self._offers:
+            folder = self.shop.folder / "memory"
+            known = next((r for r in self.shop.journal.records("snapshot") if r["round"] == round), None)
+            if known is None:
+                lessons = {id: x for id, x in self._read().items() if self._offered(x)}
+                text = json.dumps([x.model_dump(mode="json") for x in lessons.values()], ensure_ascii=False)
+                name = digest(text)
+                folder.mkdir(exist_ok=True)
+                (folder / f"{name}.json").write_text(text, "utf-8")
+                self.shop.journal.add("snapshot", round=round, file=f"{name}.json", lessons=len(lessons))
+            else:
+                stored = json.loads((folder / known["file"]).read_text("utf-8"))
+                lessons = {x["id"]: Lesson.model_validate(x) for x in stored}
+            policy = self._made(dict(lessons), _nobody, _nothing)
+            self._offers[round] = frozen(self.policy, policy.offer, lessons)
+        return self._offers[round]
+
+    def announce(self, agent: Scaffold) -> None:
+        """Say when an agent will be offered nothing because it does not ask for it."""
+        if self.on and not agent.agent.memory.tokens:
+            text = f"{agent.name} asks for nothing of memory: [memory] with tokens = 600 in its agent.toml does"
+            self.shop.say("note", {"text": text})
+
+    def _offered(self, lesson: Lesson) -> bool:
+        return lesson.status == "active" or (self.policy != OURS and lesson.status == "candidate")
+
+    # what is learned
+
+    def observe(self, round: int, agent: Scaffold, experiences: Sequence[Experience]) -> None:
+        """Let the policy learn from a batch; its model's words and its re-runs are paid for once."""
+        if not self.on or not experiences:
+            return
+        known = next((r for r in self.shop.journal.records("memory") if r["round"] == round), None)
+        if known is not None:
+            before, after = ({x["id"]: Lesson.model_validate(x) for x in known[k]} for k in ("before", "after"))
+            self.shelf.write(before, after)
+            return
+        key = digest(["memory", self.policy, round, agent.digest, [e.id for e in experiences]])
+        threads, made = {key}, dict[str, Experience]()
+        failures = sum(not e.grade.passed for e in experiences)
+        self.shop.say("observe", {"policy": self.policy, "experiences": len(experiences), "failures": failures})
+
+        def ask(messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply:
+            threads.add(address := digest([key, thread]) if thread else key)
+            call = Call(run=self.shop.run, attempt=address, step=step, role="optimizer", phase="observe")
+            return self.shop.ask_optimizer(list(messages), call, seed=int(digest([address, step], 7), 16), **params)
+
+        def rerun(lessons: Sequence[Lesson], experience: Experience, repeat: int = 0) -> float | None:
+            score, again = self._rerun(agent, lessons, experience, repeat)
+            made.update({again.id: again} if again is not None else {})
+            return score
+
+        before = self._read()
+        after = dict(before)
+        shown = [_carrying(e, [x.id for x in agent.lessons if x.id in before]) for e in experiences]
+        changes = self._made(after, ask, rerun, len(shown)).observe(shown)
+        changed = [id for id, lesson in after.items() if before.get(id) != lesson]
+        self.shop.journal.add(
+            "memory",
+            round=round,
+            policy=self.policy,
+            changes=[c.model_dump(mode="json") for c in changes],
+            before=[before[id].model_dump(mode="json") for id in changed if id in before],
+            after=[after[id].model_dump(mode="json") for id in changed],
+        )
+        self.shelf.write(before, after)
+        # Only now: until the lessons are on disk a search must find what it found before.
+        self.shop.memory.add(list(made.values()))
+        for thread in threads:
+            self.shop.journal.forget(thread)
+        for change in changes:
+            self.shop.say("learned", {"change": change})
+
+    def born(self, edits: Sequence[Edit], experiences: Mapping[str, Experience]) -> None:
+        """Lessons that the optimizer wrote into the agent are the workspace's as well, dropped or kept."""
+        if not self.on or self.policy != OURS:
+            return
+        before = self._read()
+        after = dict(before)
+        for edit in edits:
+            cited = [experiences[c.experience] for c in edit.evidence if c.experience in experiences]
+            if not edit.path.startswith("memory/") or edit.old or not cited:
+                continue
+            lesson = Scaffold(name="", files={edit.path: edit.new}).lessons[0]
+            ids = tuple(dict.fromkeys(e.id for e in cited))
+            groups = tuple(sorted({e.group for e in cited}))
+            fresh = {"born_of": ids, "supports": ids, "groups": groups, "scope": "instance"}
+            after.setdefault(lesson.id, lesson.model_copy(update=fresh))
+        self.shelf.write(before, after)
+
+    def promotions(self, agent: Scaffold, tried: Sequence[Revision]) -> list[Edit]:
+        """Edits that copy proven patterns into the agent, the best supported first; none that was dropped."""
+        if not self.on or self.policy != OURS:
+            return []
+        told = {(edit.path, edit.new) for r in tried for edit in r.edits}
+        edits = []
+        for lesson in sorted(self._read().values(), key=lambda x: (-len(x.groups), x.id)):
+            path = f"memory/{lesson.id}.md"
+            cited = [e for id in (*lesson.supports, *lesson.born_of) if (e := self._train_experience(id)) is not None]
+            if lesson.status != "active" or lesson.scope == "instance" or path in agent.files or not cited:
+                continue
+            ids = sorted({e.id for e in cited})
+            _, text = lesson_file(lesson.title, lesson.body, ids)
+            if (path, text) not in told:
+                evidence = tuple(Evidence(experience=id, step=0) for id in ids)
+                reason = f"a {lesson.scope} pattern: {support(lesson)}"
+                edits.append(Edit(path=path, new=text, reason=reason, evidence=evidence))
+        return edits[:PROMOTED]
+
+    # its parts
+
+    def _read(self) -> dict[str, Lesson]:
+        lessons = self.shelf.read()
+        for path, why in self.shelf.broken.items():
+            self.shop.say("note", {"text": f"{path}: {why}; it is left out until somebody mends it"})
+        return lessons
+
+    def _made(self, lessons: dict[str, Lesson], ask: Any, rerun: Any, batch: int = 0) -> MemoryPolicy:
+        """The policy over these lessons. batch: how many experiences it is about to observe, in memory already."""
+        return self.shop.policy(
+            Materials(
+                domain=self.shop.domain.name,
+                lessons=lessons,
+                ask=ask,
+                embed=self.shop.memory.embed,
+                rerun=rerun,
+                nearest=self._nearest,
+                find=self._train_experience,
+                alike=self._recall,
+                elsewhere=self.shelf.elsewhere(),
+                observed=max(0, self.shop.memory.count(self.shop.domain.name) - batch),
+                note=lambda text: self.shop.say("note", {"text": text}),
+            )
+        )
+
+    @cached_property
+    def _train(self) -> dict[str, Task]:
+        return {task.id: task for task in self.shop.domain.tasks("train")}
+
+    def _train_experience(self, id: str) -> Experience | None:
+        found: Experience | None = self.shop.memory.get(id, "optimizer")
+        return found
+
+    def _rerun(
+        self, agent: Scaffold, lessons: Sequence[Lesson], experience: Experience, repeat: int
+    ) -> tuple[float | None, Experience | None]:
+        """Never the attempt that was observed: it was chosen for how it ended, and any other would look better."""
+        task = self._train.get(experience.task)
+        if task is None or {x.id for x in lessons} & {x.id for x in agent.lessons}:
+            return None, None  # without the lesson that it carries it would be another agent
+        try:
+            self.shop.ledger.afford(1 + self.judging)
+        except OutOfBudget:
+            return None, None
+        told = exactly(lessons)
+        score = one(self.shop, agent, task, 1 + repeat, "rerun", remember=False, offers=told)
+        self.shop.say("rerun", {"task": task.id, "lessons": [x.id for x in lessons], "score": score.score})
+        return score.score, read_experience(self.shop.folder / "attempts" / score.attempt)
+
+    def _nearest(self, experience: Experience) -> Experience | None:
+        """For a failure the nearest success, for a success the last failure at the same task."""
+        if experience.grade.passed:
+            where = {"domain": experience.domain, "task": experience.task, "passed": False}
+            failed = [row["id"] for row in self.shop.memory.facts(where, "optimizer")]
+            return self._train_experience(failed[-1]) if failed else None
+        found = self._recall(experience.prompt[:1000], 4, outcome="passed")
+        return next((e for e in found if e.id != experience.id), None)
+
+    def _recall(self, text: str, k: int, **where: Any) -> list[Experience]:
+        """Train experiences of this domain that are nearest to a text; none where there is nothing to search with."""
+        try:
+            hits = self.shop.recall(text, k, {"domain": self.shop.domain.name, "grain": "experience", **where})
+        except Missing:
+            return []
+        return [e for h in hits if (e := self._train_experience(h.experience)) is not None]
+
+
+def _carrying(experience: Experience, ids: Sequence[str]) -> Experience:
+    """The experience with the workspace's lessons that its agent carries among those it was offered."""
+    steps = experience.trace.steps
+    if not ids or not steps:
+        return experience
+    first = steps[0].model_copy(update={"offered": tuple(dict.fromkeys((*steps[0].offered, *ids)))})
+    return experience.model_copy(update={"trace": experience.trace.model_copy(update={"steps": (first, *steps[1:])})})
+
+
+def _nobody(messages: Sequence[Message], **params: Any) -> Reply:
+    raise AssertionError("offering asks no model")
+
+
+def _nothing(lessons: Sequence[Lesson], experience: Experience, repeat: int = 0) -> float | None:
+    raise AssertionError("offering attempts nothing")

@@ -1,0 +1,114 @@
+"""scaffolds/NAME and the revisions of runs: which one stands there, and putting another in its place.
+
+Nothing is lost: what stands there and is in no history of the run is first committed to it, on `human/<digest>`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from recreate.agents import scaffold as scaffolds
+from recreate.agents.history import Entry, History
+from recreate.agents.scaffold import Scaffold
+from recreate.api.errors import BadInput
+from recreate.runs.journal import Journal
+from recreate.runs.reader import Run
+from recreate.viewer.markdown import chosen, readme
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What was put where. before: the digest of what stood there, '' for nothing; saved: it was not in the run yet."""
+
+    run: Path
+    path: Path
+    digest: str
+    before: str
+    saved: bool
+
+
+def standing(target: Path) -> str:
+    """The digest of the agent that stands in a folder, '' for none. Raises BadInput when it cannot be read."""
+    if not target.is_dir() or not any(not p.name.startswith(".") for p in target.iterdir()):
+        return ""
+    return scaffolds.load(target, parse=False).digest
+
+
+def untouched(target: Path, run: Run) -> bool:
+    """Whether a build may put its result there: what stands there is what stood there when it began, or its own."""
+    try:
+        now = standing(target)
+    except BadInput:
+        return False  # somebody is in the middle of writing
+    seed = run.seed()
+    began = next(run.records("seed"), {}).get("stood", now)
+    return now in {"", began, seed.digest if seed else "", *(r.id for r in run.revisions() if r.kept)}
+
+
+def keep(agent: Scaffold, folder: Path, target: Path, text: str = "") -> Kept:
+    """Make `agent`, a revision of the run in `folder`, what stands in `target`.
+
+    text: its README.md; else one is written with the score that it was measured at in that run.
+    Raises BadInput when what stands there cannot be read, or has to be saved and a process works on the run.
+    """
+    before = standing(target)
+    saved = before not in ("", agent.digest) and _save(scaffolds.load(target, parse=False), folder)
+    agent = agent.model_copy(update={"name": target.name})
+    if not text:
+        run = Run(folder)
+        text = readme(agent, run, chosen(agent, run))
+    scaffolds.save(agent.model_copy(update={"files": {**agent.files, "README.md": text}}), target)
+    return Kept(folder, target, agent.digest, before, saved)
+
+
+def _save(standing: Scaffold, folder: Path) -> bool:
+    """Commit an agent to the run's history unless it is there; True when it was not."""
+    history = History(folder / "scaffold.git")
+    if any(e.digest == standing.digest for e in history.log()):
+        return False
+    journal = Journal(folder)
+    try:
+        journal.open()
+    except BadInput as e:
+        raise BadInput(e.message, fix="wait for it to end, or stop it with Ctrl-C", code=e.code) from None
+    try:
+        history.commit(standing, "main", False, f"Written by a person in {standing.name}", side="human")
+    finally:
+        journal.close()
+    return True
+
+
+def before(digest: str, folders: list[Path]) -> tuple[Path, str]:
+    """(the run, the digest of the parent) of a revision, from the first of the run folders that has it.
+
+    Raises BadInput when it is the first of its lineage, or in none.
+    """
+    begun: Path | None = None
+    found: list[tuple[bool, Path, str]] = []
+    for folder in folders:
+        entries = {e.sha: e for e in History(folder / "scaffold.git").log()}
+        for entry in entries.values():
+            if entry.digest == digest and entry.parent in entries:
+                found.append((_by_hand(entry), folder, entries[entry.parent].digest))
+            elif entry.digest == digest:
+                begun = begun or folder
+    for by_hand in (False, True):  # a revision of one run may have been saved as a person's files in a newer one
+        for hand, folder, parent in found:
+            if hand == by_hand:
+                return folder, parent
+    if begun:
+        raise BadInput(
+            f"{digest} is where {begun.name} began: no run has a revision before it",
+            fix=f"recreate keep {begun.name}:REVISION chooses a later one; recreate log {begun.name} lists them",
+            code="no-parent",
+        )
+    raise BadInput(
+        f"{digest} is no revision of any run here: it was written by hand",
+        fix="recreate keep RUN:REVISION puts another in its place, and saves this one first",
+        code="no-revision",
+    )
+
+
+def _by_hand(entry: Entry) -> bool:
+    return entry.branch.startswith("human/")

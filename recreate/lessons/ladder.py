@@ -1,0 +1,302 @@
+"""`recreate`: a lesson is born at an instance, joins others of its meaning, and becomes a pattern when re-runs say so.
+
+    instance   one structured call on a failure beside its nearest success, or on a success beside an earlier failure
+    domain     3 independent groups support it, and re-runs with and without it show a gain
+    general    the same has happened in a second domain
+    quarantine attempts in which it was offered went worse, and re-runs no longer show a gain
+
+A model writes and compares texts; what becomes of them is decided by `standing`, from counts and intervals. Only
+active patterns are offered: a candidate is shown to nobody but its own re-runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+from recreate.agents.evidence import tell
+from recreate.api.types import Change, Experience, Gain, Lesson, Trial
+from recreate.lessons import promotion
+from recreate.lessons.asking import Questions, object_of, text
+from recreate.lessons.birth import learnable, new_lesson, offered
+from recreate.lessons.context import Materials
+from recreate.lessons.similarity import Meaning, dot, fitting, text_of
+
+LEARN = object_of(
+    happened={"type": "string"}, title={"type": "string"}, body={"type": "string"}, when={"type": "string"}
+)
+SAME = object_of(same={"type": "boolean"})
+NEAR = 0.6
+"""The cosine from which a model is asked whether two lessons say the same; it decides, so this is a low bar."""
+ASKED = 3
+"""So many near lessons a model is asked about."""
+PAIRS = 48
+"""Re-runs with and without a lesson that one test may take; for a pattern in use twice as many, since it has earned
+more doubt."""
+LEAST = 12
+"""Before so many nothing is found to help: the bound is for one gain, and the first few places are not all."""
+PLACES = 12
+"""Tasks that a test takes them from, the groups in turn."""
+OFFERED = 6
+PATTERNS = 24
+CHARACTERS = 12_000
+"""The size of a domain's active patterns: their number, and their texts together."""
+FORGET = 400
+"""Attempts observed since a lesson was last offered or supported, after which it is forgotten."""
+
+
+class Recreate:
+    """The policy by which lessons climb."""
+
+    def __init__(self, materials: Materials, pairs: int = PAIRS) -> None:
+        self.materials = materials
+        self.pairs = pairs
+        self.lessons = materials.lessons
+        self.questions = Questions(materials)
+        self.meaning = Meaning(materials.embed)
+        self.batch: dict[str, Experience] = {}
+        self.answers: dict[tuple[str, str], bool] = {}
+        self.observed = materials.observed
+
+    def offer(self, situation: str, budget: int) -> Sequence[Lesson]:
+        """Active patterns that the situation calls for, best first."""
+        shelf = [x for x in self.lessons.values() if x.status not in ("merged", "vetoed")]
+        active = [x for x in shelf if x.status == "active" and self.here(x)]
+        return fitting(self.meaning.ranked(situation, active, shelf)[:OFFERED], budget)
+
+    def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
+        batch = learnable(experiences)
+        self.observed += len(batch)
+        self.batch = {e.id: e for e in batch}
+        changes = list(self.count(batch))
+        for experience in batch:
+            changes += self.learn(experience)
+        changes += self.test()
+        changes += self.generalise()
+        changes += self.shed()
+        self.questions.tell()
+        return changes
+
+    def here(self, lesson: Lesson) -> bool:
+        """Whether a lesson speaks of this domain: not one that stands in others only."""
+        return lesson.scope == "general" or not lesson.domains or self.materials.domain in lesson.domains
+
+    def count(self, batch: Sequence[Experience]) -> Iterator[Change]:
+        """What came of the attempts in which lessons were offered."""
+        for lesson in list(self.lessons.values()):
+            shown = [e for e in batch if lesson.id in offered(e)]
+            known = {t.experience for t in lesson.trials}
+            new = [e for e in shown if e.id not in known]
+            if not new or not promotion.free(lesson):
+                continue
+            trials = [Trial(experience=e.id, score=e.grade.score, round=lesson.rounds) for e in new]
+            failed = tuple(e.id for e in new if not e.grade.passed)
+            contradicts = tuple(dict.fromkeys((*lesson.contradicts, *failed)))
+            self.put(promotion.tried(lesson, trials), contradicts=contradicts, seen=self.observed)
+            if failed:
+                yield Change(kind="contradicted", lesson=lesson.id, why=f"{len(failed)} of {len(new)} attempts failed")
+
+    def learn(self, experience: Experience) -> Iterator[Change]:
+        """The lesson of one experience, and which other it joins."""
+        if any(experience.id in lesson.born_of for lesson in self.lessons.values()):
+            return
+        failed = not experience.grade.passed
+        other = self.materials.nearest(experience)
+        if not failed and other is None:
+            return
+        found = self.questions.ask(
+            "learn",
+            LEARN,
+            outcome="failed" if failed else "succeeded",
+            other_is="the nearest one that succeeded" if failed else "an earlier one at this task that failed",
+            told=[text_of(self.lessons[id]) for id in sorted(offered(experience)) if id in self.lessons],
+            attempt=tell(experience),
+            other=tell(other, 1600) if other else "",
+        )
+        title, body, when = text(found, "title", 120), text(found, "body", 1200), text(found, "when", 300)
+        if not title or not body:
+            return
+        body = f"{body}\n\nWhen: {when}" if when else body
+        lesson = new_lesson(self.materials.domain, title, body, [experience])
+        if lesson.id not in self.lessons:
+            yield from self.join(lesson.model_copy(update={"seen": self.observed}))
+
+    def join(self, lesson: Lesson) -> Iterator[Change]:
+        """Put a new lesson to those of its meaning, or on its own; under a vetoed one it is not born."""
+        others = [x for x in self.lessons.values() if x.status not in ("merged", "vetoed") and self.here(x)]
+        vetoed = [x for x in self.lessons.values() if x.status == "vetoed"]
+        near = (self.meaning.nearest(lesson, some, NEAR, ASKED) for some in (vetoed, others))
+        for other in chain.from_iterable(near):
+            if not self.same(lesson, other):
+                continue
+            if other.status == "vetoed":
+                self.materials.note(f"not learned again, since {other.id} is vetoed: {lesson.title}")
+                return
+            self.lessons[lesson.id] = lesson
+            for id, changed in promotion.joined(self.lessons, other.id, lesson.id).items():
+                self.lessons[id] = changed
+            yield Change(kind="merged", lesson=lesson.id, why=f"says the same as {other.id}")
+            if not other.frozen:
+                now = self.lessons[other.id]
+                if now.status == "forgotten":
+                    now = self.put(now, status="candidate", seen=self.observed)
+                why = f"{len(now.supports)} experiences of {len(now.groups)} groups"
+                yield Change(kind="supported", lesson=other.id, why=why)
+            return
+        self.lessons[lesson.id] = lesson
+        yield Change(kind="born", lesson=lesson.id, why=f"of {', '.join(lesson.born_of)}")
+
+    def same(self, one: Lesson, other: Lesson) -> bool:
+        """A model's word on whether two lessons say the same; asked once a pair of texts."""
+        first, second = sorted((text_of(one), text_of(other)))
+        if first != second and (first, second) not in self.answers:
+            found = self.questions.ask("same", SAME, first=first, second=second)
+            self.answers[first, second] = found is not None and found.get("same") is True
+        return first == second or self.answers[first, second]
+
+    def test(self) -> Iterator[Change]:
+        """Re-runs of what is doubted, then of what has the supports for it."""
+        for lesson in sorted(self.lessons.values(), key=lambda x: x.id):
+            why = promotion.doubted(lesson)
+            if why and self.here(lesson):
+                gone_on = lesson.model_copy(update={"rounds": lesson.rounds + 1})
+                tested, done = self.measure(gone_on)
+                if done:
+                    self.lessons[lesson.id] = tested
+                    yield from self.settle(tested, why)
+        ripe = [x for x in self.lessons.values() if promotion.ripe(x)]
+        for lesson in sorted(ripe, key=lambda x: (-len(x.groups), x.id)):
+            again = lesson.status == "quarantined"
+            tested, done = self.measure(lesson.model_copy(update={"rounds": lesson.rounds + again}))
+            if done:
+                self.lessons[lesson.id] = tested
+                yield from self.settle(tested, f"{len(lesson.groups)} groups support it")
+
+    def measure(self, lesson: Lesson) -> tuple[Lesson, bool]:
+        """(the lesson with the re-runs of one test, whether it came to an end): until decided, or `pairs` of them.
+
+        A test that re-runs cannot be paid for has not ended: what was measured is dropped, and found again by the
+        same addresses when it is tried anew.
+        """
+        places = self.places(lesson)
+        if len({e.group for e in places}) < promotion.GROUPS:
+            return lesson, False
+        repeats: dict[str, int] = {}
+        for gain in lesson.gains:
+            repeats[gain.task] = max(repeats.get(gain.task, 0), gain.repeat + 1)
+        for n in range(self.pairs * (2 if lesson.status == "active" else 1)):
+            place = places[n % len(places)]
+            repeat = repeats.get(place.task, 0)
+            repeats[place.task] = repeat + 1
+            having = self.materials.rerun([lesson], place, repeat)
+            lacking = self.materials.rerun([], place, repeat) if having is not None else None
+            if having is None or lacking is None:
+                return lesson, False
+            gain = Gain(
+                experience=place.id,
+                group=place.group,
+                diff=having - lacking,
+                repeat=repeat,
+                task=place.task,
+                round=lesson.rounds,
+            )
+            lesson = promotion.measured_more(lesson, [gain])
+            found = promotion.finding(lesson.gains, lesson.rounds)
+            if found == "useless" or (found == "helps" and n + 1 >= LEAST):
+                break
+        return lesson.model_copy(update={"tested": len(lesson.supports)}), True
+
+    def places(self, lesson: Lesson) -> list[Experience]:
+        """Where a test re-runs: one experience a task, the groups in turn.
+
+        Those that support it, the newest first: there it applies, which is not said of all to which it was offered;
+        these are asked when memory has too few of the others (a pattern of another domain, an imported one). When
+        they are few, others that are as near to its text as its supports are.
+        """
+        own = self.here_lived(reversed(lesson.supports))
+        if len({e.group for e in own}) < promotion.GROUPS:
+            own += self.here_lived(t.experience for t in reversed(lesson.trials))
+        places = _by_task(own)
+        if own and len(places) < PLACES:
+            more = [e for e in self.materials.alike(text_of(lesson), 3 * PLACES) if e.task not in places]
+            (here,) = self.meaning.vectors([text_of(lesson)])
+            near, far = (
+                [dot(here, vector) for vector in self.meaning.vectors([e.prompt for e in some])]
+                for some in (own[:PLACES], more)
+            )
+            places |= _by_task([e for cosine, e in zip(far, more, strict=True) if cosine >= sum(near) / len(near)])
+        return _in_turn(list(places.values()))[:PLACES]
+
+    def here_lived(self, ids: Iterable[str]) -> list[Experience]:
+        """The experiences of this domain among these."""
+        found = (self.batch.get(id) or self.materials.find(id) for id in ids)
+        return [e for e in found if e is not None and e.domain == self.materials.domain]
+
+    def settle(self, lesson: Lesson, why: str) -> Iterator[Change]:
+        """What a test makes of a lesson."""
+        mean, lo, hi = promotion.bound(lesson.gains, lesson.rounds)
+        pairs = sum(g.round == lesson.rounds for g in lesson.gains)
+        said = f"{why}; gain {mean:+.2f}, 80 % bounds {lo:+.2f} to {hi:+.2f}, {pairs} re-runs"
+        yield Change(kind="tested", lesson=lesson.id, why=said)
+        domain = self.materials.domain
+        if promotion.earned(lesson):
+            domains = tuple(dict.fromkeys((*lesson.domains, domain)))
+            scope = "general" if len(domains) > 1 else "domain"
+            self.put(lesson, status="active", scope=scope, domains=domains, seen=self.observed)
+            yield Change(kind="promoted", lesson=lesson.id, why=said)
+        elif promotion.lost(lesson):
+            domains = tuple(d for d in lesson.domains if d != domain)
+            yield Change(kind="demoted", lesson=lesson.id, why=said)
+            if domains:
+                self.put(lesson, scope="domain", domains=domains)
+                return
+            self.put(lesson, status="quarantined", scope="domain", domains=domains)
+            yield Change(kind="quarantined", lesson=lesson.id, why="its lower bound is not above 0")
+
+    def generalise(self) -> Iterator[Change]:
+        """A domain pattern whose meaning is a pattern of another domain too is a general one."""
+        for lesson in sorted(self.lessons.values(), key=lambda x: x.id):
+            if lesson.scope != "domain" or lesson.status != "active" or not promotion.free(lesson):
+                continue
+            there = [x for x in self.materials.elsewhere if x.status == "active"]
+            for other in self.meaning.nearest(lesson, there, NEAR, ASKED):
+                if self.same(lesson, other):
+                    domains = tuple(dict.fromkeys((*lesson.domains, *other.domains)))
+                    if len(domains) > 1:
+                        self.put(lesson, scope="general", domains=domains)
+                        why = f"a pattern of {' and '.join(domains)}; there it is {other.id}"
+                        yield Change(kind="promoted", lesson=lesson.id, why=why)
+                        break
+
+    def shed(self) -> Iterator[Change]:
+        """Forget what nobody used, and what does not fit."""
+        for lesson in list(self.lessons.values()):
+            unused = self.observed - lesson.seen
+            if promotion.free(lesson) and lesson.status != "forgotten" and unused > FORGET:
+                self.put(lesson, status="forgotten")
+                yield Change(kind="forgotten", lesson=lesson.id, why=f"unused for {unused} attempts")
+        for lesson in promotion.over(list(self.lessons.values()), PATTERNS, CHARACTERS):
+            self.put(lesson, status="forgotten")
+            why = f"the weakest of more than {PATTERNS} patterns or {CHARACTERS} characters"
+            yield Change(kind="forgotten", lesson=lesson.id, why=why)
+
+    def put(self, lesson: Lesson, **changes: object) -> Lesson:
+        self.lessons[lesson.id] = lesson.model_copy(update=changes)
+        return self.lessons[lesson.id]
+
+
+def _by_task(experiences: Sequence[Experience]) -> dict[str, Experience]:
+    """The first experience of each task, in their order."""
+    found: dict[str, Experience] = {}
+    for e in experiences:
+        found.setdefault(e.task, e)
+    return found
+
+
+def _in_turn(experiences: Sequence[Experience]) -> list[Experience]:
+    """One of each group, then a second of each, ..."""
+    groups: dict[str, list[Experience]] = {}
+    for e in experiences:
+        groups.setdefault(e.group, []).append(e)
+    longest = max(map(len, groups.values()), default=0)
+    return [members[n] for n in range(longest) for members in groups.values() if n < len(members)]

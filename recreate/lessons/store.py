@@ -1,0 +1,177 @@
+"""The lessons and patterns of a domain, as Markdown files that a person reads, edits, freezes and vetoes.
+
+    memory/DOMAIN/lessons/ID.md     what single experiences taught                  (scope instance)
+    memory/DOMAIN/patterns/ID.md    what proved itself on several groups of tasks   (scope domain)
+    memory/general/ID.md            what proved itself in a second domain as well   (scope general)
+    memory/DOMAIN/POLICY/ID.md      the same of another policy than `recreate`, which keeps to itself
+
+The files are the source: nothing else says what a lesson is worth. They are read before each use and written under
+the folder's lock, file by file, each in one step.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from recreate.agents.lesson import headed, read_lesson
+from recreate.api.errors import BadInput
+from recreate.api.types import Lesson
+from recreate.storage.log import fault, locked, make
+
+OURS = "recreate"
+"""The policy whose lessons climb; the files of the others lie in folders of their own."""
+
+_SETS = ("born_of", "supports", "contradicts", "groups", "domains", "merged")
+_COUNTS = ("offered", "helpful", "harmful", "seen", "rounds", "tested")
+
+
+class Shelf:
+    """What one policy keeps of one domain, and the general patterns. `folder` is the workspace's memory folder.
+
+    `broken` says, after reading, which files a person must mend: path -> what is wrong. They are left as they are.
+    """
+
+    def __init__(self, folder: Path, domain: str, policy: str = OURS) -> None:
+        self.folder = folder
+        self.domain = domain
+        self.policy = policy
+        self.broken: dict[Path, str] = {}
+
+    def read(self) -> dict[str, Lesson]:
+        """id -> lesson: the domain's own, and the general patterns."""
+        self.broken = {}
+        found: dict[str, Lesson] = {}
+        for path in self._files():
+            lesson = self._lesson(path)
+            if lesson is not None:
+                found[lesson.id] = lesson
+        return found
+
+    def elsewhere(self) -> list[Lesson]:
+        """The active patterns of other domains, with the domain they are from, in the order of their names."""
+        found = []
+        for path in sorted(self.folder.glob("*/patterns/*.md")) if self.policy == OURS else []:
+            domain = path.parent.parent.name
+            lesson = self._lesson(path) if domain != self.domain else None
+            if lesson is not None and lesson.status == "active":
+                found.append(lesson.model_copy(update={"domains": lesson.domains or (domain,)}))
+        return found
+
+    def write(self, before: Mapping[str, Lesson], after: Mapping[str, Lesson]) -> list[Path]:
+        """Put what `after` changed against `before` on disk, and return the files written.
+
+        A file that changed since `before` was read keeps a person's words and standing, and gets the counts of both.
+        Nothing is deleted: a lesson that climbs moves to the folder of its scope. Raises Fault on a full disk.
+        """
+        changed = {id: lesson for id, lesson in after.items() if before.get(id) != lesson}
+        if not changed:
+            return []
+        make(self.folder)
+        written = []
+        with locked(self.folder):
+            there = {path.stem: path for path in self._files()}
+            for id, lesson in changed.items():
+                old = there.get(id)
+                now = self._lesson(old) if old is not None else None
+                if old is not None and now is None:
+                    continue  # a person broke it, and mends it
+                target = self.path(lesson)
+                text = headed(lesson if now in (None, before.get(id)) else united(before.get(id), now, lesson))
+                _write(target, text)
+                written.append(target)
+                if old is not None and old != target:
+                    old.unlink(missing_ok=True)
+        return written
+
+    def change(self, id: str, **fields: Any) -> Lesson:
+        """A person's word on one lesson (`frozen=True`, `status="vetoed"`, ...), written at once."""
+        with locked(self.folder):
+            path = self.find(id)
+            lesson = read_lesson(path.stem, path.read_text("utf-8"))
+            changed = lesson.model_copy(update=fields)
+            _write(path, headed(changed))
+        return changed
+
+    def find(self, id: str) -> Path:
+        """The file of a lesson by its id or a unique beginning. Raises BadInput that lists near ones."""
+        files = {path.stem: path for path in self._files()}
+        if id in files:
+            return files[id]
+        near = [name for name in files if id and name.startswith(id)]
+        if len(near) != 1:
+            known = near or list(files)
+            raise BadInput(
+                f"{len(near) or 'no'} lessons of {self.domain} begin with {id!r}",
+                fix=f"one of: {', '.join(known[:8])}" if known else "recreate patterns list shows what there is",
+                code="no-lesson",
+            )
+        return files[near[0]]
+
+    def path(self, lesson: Lesson) -> Path:
+        """Where a lesson lies: what its scope says."""
+        if self.policy != OURS:
+            return self.folder / self.domain / self.policy / f"{lesson.id}.md"
+        if lesson.scope == "general":
+            return self.folder / "general" / f"{lesson.id}.md"
+        return self.folder / self.domain / ("patterns" if lesson.scope == "domain" else "lessons") / f"{lesson.id}.md"
+
+    def _files(self) -> Iterator[Path]:
+        """In an order in which the higher scope of a lesson that was just moving comes last."""
+        own = self.folder / self.domain
+        folders = [own / "lessons", own / "patterns", self.folder / "general"]
+        for folder in folders if self.policy == OURS else [own / self.policy]:
+            yield from sorted(folder.glob("*.md"))
+
+    def _lesson(self, path: Path) -> Lesson | None:
+        try:
+            lesson = read_lesson(path.stem, path.read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        except UnicodeDecodeError:
+            self.broken[path] = "it is not UTF-8"
+            return None
+        except BadInput as e:
+            self.broken[path] = e.message
+            return None
+        except OSError as e:
+            raise fault(path.parent, e) from e
+        scope = {"patterns": "domain", "general": "general"}.get(path.parent.name)
+        return lesson.model_copy(update={"scope": scope}) if scope and lesson.scope != scope else lesson
+
+
+def united(before: Lesson | None, now: Lesson, after: Lesson) -> Lesson:
+    """A lesson that two wrote at once: `now` is on disk, `after` is ours, `before` what ours was made from.
+
+    Evidence is the union of both. The words and a word like `vetoed` or `frozen` are those on disk when somebody
+    changed them there, else ours.
+    """
+
+    def theirs(field: str) -> bool:
+        return before is not None and getattr(now, field) != getattr(before, field)
+
+    fields: dict[str, Any] = {
+        name: tuple(dict.fromkeys((*getattr(now, name), *getattr(after, name)))) for name in _SETS
+    }
+    fields |= {name: max(getattr(now, name), getattr(after, name)) for name in _COUNTS}
+    fields["gains"] = tuple({(g.task or g.experience, g.repeat): g for g in (*now.gains, *after.gains)}.values())
+    fields["trials"] = tuple({t.experience: t for t in (*now.trials, *after.trials)}.values())
+    for name in ("title", "body", "status", "frozen", "merged_into"):
+        fields[name] = getattr(now if theirs(name) else after, name)
+    fields["scope"] = after.scope
+    if now.frozen or now.status == "vetoed":
+        fields |= {name: getattr(now, name) for name in ("title", "body", "status", "frozen", "scope")}
+    return now.model_copy(update=fields)
+
+
+def _write(path: Path, text: str) -> None:
+    make(path.parent)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, "utf-8")
+        draft.replace(path)
+    except OSError as e:
+        draft.unlink(missing_ok=True)
+        raise fault(path.parent, e) from e

@@ -1,0 +1,179 @@
+"""What of an experience or a lesson can be found: documents at three grains, as text and as facts to filter by.
+
+    experience   the task's prompt, how the attempt ended, the first lines of the grader
+    step         situation -> action -> what came of it
+    lesson       title and body
+
+A document's text (at most 1,500 characters) is what a reader is shown; its brief (about a fifth of that) is what
+is embedded, because on a CPU embedding takes as long as the text is, and a vector blurs what is long. The words it
+is found by are those of its text and more, because long output costs a list of words little.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from recreate.agents.mentions import error_type, files, tools
+from recreate.api.types import Experience, Lesson, Step
+
+
+class Document(NamedTuple):
+    """Something that can be found.
+
+    key      the experience or lesson it belongs to
+    brief    what is embedded
+    text     whose words find it
+    facts    what filters may ask, by name; a name that is missing has no value
+    tools, files: what its actions run, what it mentions
+    when     unix seconds, None when nobody knows
+    """
+
+    id: str
+    key: str
+    brief: str
+    text: str
+    facts: Mapping[str, str | int | bool]
+    tools: Sequence[str] = ()
+    files: Sequence[str] = ()
+    when: float | None = None
+
+
+class Sources(NamedTuple):
+    """What the index is made from.
+
+    level      `train` or `all`: how much of what there is must be in the index
+    stamps     for this level and those that hold it: while one stays, keys only join the level, and each has a
+               number higher than those before
+    last       the highest number now
+    since      the keys of experiences numbered above N that must be in the index, each with its checksum
+    known      key -> checksum of all experiences that there are
+    lessons    key -> checksum of all lessons
+    documents  the documents of a key, [] when it cannot be read
+    """
+
+    level: str
+    stamps: Mapping[str, str]
+    last: int
+    since: Callable[[int], Iterable[tuple[str, str]]]
+    known: Callable[[], Mapping[str, str]]
+    lessons: Mapping[str, str]
+    documents: Callable[[str], Sequence[Document]]
+
+
+def documents(e: Experience, when: float | None = None) -> list[Document]:
+    """The experience's documents: each of its steps, then the experience itself.
+
+    Ids: the experience's id, and `ID/N` for the N-th of its steps (counted from 0; the step's own number is the
+    fact `step`).
+    """
+    shared: dict[str, str | int | bool] = {
+        "domain": e.domain,
+        "task": e.task,
+        "group": e.group,
+        "split": e.split,
+        "passed": e.grade.passed,
+        "ending": e.trace.ending,
+        "digest": e.digest,
+        "model": e.trace.model,
+        "run": e.run,
+    }
+    found = []
+    for n, step in enumerate(e.trace.steps):
+        facts = {**shared, "grain": "step", "step": step.step, "error": error_type(step.output)}
+        text = _step(step, 600, 1000, 1600)
+        found.append(
+            Document(
+                f"{e.id}/{n}",
+                e.id,
+                _step(step, 60, 120, 140),
+                f"{text}\n{facts['error']}",
+                facts,
+                step_tools(step),
+                step_files(step),
+                when,
+            )
+        )
+    facts = {**shared, "grain": "experience", "error": error_type(e.grade.evidence)}
+    text = f"{e.task}\n{_experience(e, 2000, 1500)}\n{facts['error']}"
+    ran, named = union([], [d.tools for d in found]), union(_named(e), [d.files for d in found])
+    found.append(Document(e.id, e.id, _gist(e, 280, 90), text, facts, ran, named, when))
+    return found
+
+
+def step_tools(step: Step) -> list[str]:
+    """The programs that a step ran; a scaffold's own tool, when it ran ahead of the first turn, by its name."""
+    return [step.action] if step.kind == "before" else tools(step.action)
+
+
+def step_files(step: Step) -> list[str]:
+    return files(step.action, step.output)
+
+
+def all_tools(e: Experience) -> list[str]:
+    return union([], map(step_tools, e.trace.steps))
+
+
+def all_files(e: Experience) -> list[str]:
+    """The files that the task, the grader and the steps mention, the first few hundred."""
+    return union(_named(e), map(step_files, e.trace.steps))
+
+
+def union(head: Sequence[str], parts: Iterable[Sequence[str]]) -> list[str]:
+    return list(dict.fromkeys(itertools.chain(head, *parts)))[:300]
+
+
+def _named(e: Experience) -> list[str]:
+    return files(e.prompt, e.grade.evidence)
+
+
+def text(e: Experience, id: str) -> tuple[str, int | None] | None:
+    """(text, step number or None) of one of the experience's documents; None for an id that is not one."""
+    if id == e.id:
+        return _experience(e, 1000, 400), None
+    prefix, _, n = id.rpartition("/")
+    if prefix != e.id or not n.isdecimal() or int(n) >= len(e.trace.steps):
+        return None
+    step = e.trace.steps[int(n)]
+    return _step(step, 400, 500, 500), step.step
+
+
+def lesson_document(lesson: Lesson, key: str, domain: str) -> Document:
+    """The one document of a lesson; it counts as train, because only train experience may be cited."""
+    text = f"{lesson.title}\n{lesson.body}"
+    return Document(key, key, cut(text, 600), text[:8000], {"grain": "lesson", "domain": domain, "split": "train"})
+
+
+def cut(text: str, most: int) -> str:
+    """At most `most` characters of the text: its beginning and its end, a third to two thirds."""
+    text = text.strip()
+    if len(text) <= most:
+        return text
+    head = most // 3
+    return f"{text[:head]} … {text[len(text) - (most - head - 3) :]}"
+
+
+def _gist(e: Experience, prompt: int, evidence: int) -> str:
+    """What the attempt was about. Not how it ended: that is a fact, and the same words in all blur the vectors."""
+    head = e.prompt.strip()
+    return f"{head[:prompt]}\n{e.grade.evidence.strip()[:evidence]}".strip()
+
+
+def _experience(e: Experience, prompt: int, evidence: int) -> str:
+    ended = e.trace.ending + (f" ({e.trace.limit})" if e.trace.limit else "")
+    words = "\n".join(e.grade.evidence.strip().splitlines()[:12])
+    head = e.prompt.strip()
+    head = head if len(head) <= prompt else head[: prompt - 2] + " …"  # a task says what it wants first
+    return f"{head}\n-> {ended}, {'passed' if e.grade.passed else 'failed'}\n{words[:evidence]}".strip()
+
+
+def _step(step: Step, saw: int, did: int, got: int) -> str:
+    action = step.action or step.reply
+    status = "" if step.status is None else f" ({step.status})"
+    parts = []
+    if step.observation.strip():
+        parts.append(f"saw: {cut(step.observation, saw)}")
+    parts.append(f"{'did' if step.kind == 'action' else step.kind}: {cut(action, did)}")
+    parts.append(f"got{status}: {cut(step.output, got)}")
+    return "\n".join(parts)

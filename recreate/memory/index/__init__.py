@@ -1,0 +1,564 @@
+"""What everything remembered is found by: its words, its facts and its vectors. Derived from the files, and made
+again, in part or whole, at the first doubt.
+
+    memory/index/state.json               the manifest: what there is, with a checksum for each file
+    memory/index/segments/NAME.words      some documents: their facts and their words (recreate/segment.py)
+    memory/index/segments/NAME.vectors    the vectors of the same documents, of one embedder (recreate/vectors.py)
+    memory/index/chroma-XXXXXXXX/         the same vectors as a graph, for broad questions (recreate/chroma.py)
+
+A segment is written once. What is new makes a small one, and neighbours of a size are joined, so that one more
+experience costs the same however many there are. A file is compared with its checksum before it is used and, when
+its size or time changes, again; one that differs is dropped and what it held is indexed anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from recreate.api.ports import Embedder
+from recreate.memory.documents import Document, Sources
+from recreate.memory.embedders.cached import Cached, checked
+from recreate.memory.index import arrays, manifest, ranking, segments, vectors
+from recreate.memory.index.arrays import Array
+from recreate.memory.index.chroma import Broken, Chroma, State, installed
+from recreate.memory.index.manifest import Manifest, Part
+from recreate.memory.index.ranking import Hit
+from recreate.memory.index.segments import Segment
+from recreate.storage.log import fault, locked, make
+
+BATCH = 64
+"""Documents embedded at once: what an interruption loses."""
+
+FLUSH = 4096
+"""Documents that make a segment, when there are as many."""
+
+JOINED, LARGEST = 8, 300_000
+"""So many neighbours of a size are joined, into at most so many documents."""
+
+BROAD, ASKED = 2, 64
+"""Where at least one document in so many matches, Chroma's graph is asked as well, for so many."""
+
+FEED = 4096
+"""Documents that a question brings to Chroma beyond those it embeds: nobody waits for the whole graph."""
+
+Progress = Callable[[int, int], None]
+T = TypeVar("T")
+
+
+class Question(NamedTuple):
+    """What is asked: the words, how, and of which documents (see Segment.matching)."""
+
+    text: str
+    how: str = "hybrid"
+    wanted: Mapping[str, Sequence[Any]] = {}
+    closed: Mapping[str, frozenset[str]] | None = None
+
+
+class _Opened:
+    """The index as this process has it open."""
+
+    def __init__(self, chroma: Chroma) -> None:
+        self.manifest = Manifest()
+        self.stamp: tuple[int, ...] = ()
+        self.parts: dict[str, Segment] = {}
+        self.vectors: dict[str, dict[str, Array]] = {}
+        self.seen: dict[str, tuple[int, int, int]] = {}  # file -> what was verified
+        self.have: dict[str, tuple[str, int, str]] = {}  # key -> segment, its number there, checksum of its source
+        self.lessons: set[str] = set()
+        self.total = 0  # of the hashes of what is held, whatever the order
+        self.chroma = chroma
+
+    def take(self, name: str, part: Segment) -> None:
+        self.parts[name] = part
+        for n, (key, sum_) in enumerate(zip(part.keys, part.sums, strict=True)):
+            if n in part.dead:
+                continue
+            if key in self.have:
+                self.forget(key)
+            self.have[key] = name, n, sum_
+            self.total += _hash(key, sum_)
+            if key.startswith("lesson:"):
+                self.lessons.add(key)
+
+    def drop(self, name: str) -> None:
+        part = self.parts.pop(name, None)
+        self.vectors.pop(name, None)
+        for key in part.keys if part is not None else ():
+            if self.have.get(key, ("",))[0] == name:
+                self.forget(key)
+
+    def forget(self, key: str) -> None:
+        self.total -= _hash(key, self.have.pop(key)[2])
+        self.lessons.discard(key)
+
+
+# One a folder and process: Chroma shares one system between clients of a path, so that a second one would go on
+# being stale when the first is opened again.
+_OPEN: dict[Path, _Opened] = {}
+_THREADS = threading.RLock()
+
+
+class Index:
+    """The index under `folder` (memory/index). `embedder` is called when vectors are first needed.
+
+    Every method may be called by several threads and processes; one at a time gets in. Raises Fault when the disk
+    is full or the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path, embedder: Callable[[], Embedder]) -> None:
+        self.folder = folder
+        self.segments = folder / "segments"
+        self._embedder = embedder
+
+    @property
+    def embedder(self) -> Embedder:
+        """Opened when vectors are first needed. Raises Missing without its package."""
+        return self._embedder()
+
+    def search(
+        self, question: Question, n: int, sources: Sources, progress: Progress | None = None
+    ) -> list[tuple[str, float]]:
+        """(document id, score) of the n best documents, best first.
+
+        The score is the cosine (`vectors`), BM25 (`keywords`), or the sum of 1 / (60 + rank) over both (`hybrid`).
+        First catches up: what is in the index and is not known under the same checksum is taken out; what is
+        wanted and not in the index is put in. progress(sources done, sources to do).
+        """
+        by_vectors, by_words = question.how != "keywords", question.how != "vectors"
+        depth = n if question.how in ("keywords", "vectors") else max(100, 2 * n)
+        vector: Array | None = None
+        if by_vectors:
+            vector = _unit(checked(self.embedder, [question.text], "query"))[0]
+        with self._alone():
+            opened = self._open()
+            self._sync(opened, sources, by_vectors, progress)
+            masks = {name: part.matching(question.wanted, question.closed) for name, part in opened.parts.items()}
+            lists = []
+            if by_words:
+                lists.append(ranking.by_words(opened.parts, masks, question.text, depth))
+            if vector is not None:
+                lists.append(self._by_vectors(opened, masks, vector, depth))
+        return (lists[0] if len(lists) == 1 else ranking.fuse(lists))[:n]
+
+    def sync(self, sources: Sources, progress: Progress | None = None, *, whole: bool = False) -> int:
+        """Catch up, and return how many documents there are. whole: from nothing but known vectors, and Chroma too."""
+        with self._alone():
+            if whole:
+                self._discard()
+            opened = self._open()
+            self._sync(opened, sources, True, progress, whole=whole)
+            return opened.manifest.count
+
+    def close(self) -> None:
+        """Let go of all files; whoever asks next opens them again."""
+        with _THREADS:
+            self._close()
+
+    # under the lock
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with _THREADS:
+            make(self.folder, ignored=True)
+            with locked(self.folder):
+                make(self.folder, ignored=True)
+                try:
+                    yield
+                except OSError as e:
+                    raise fault(self.folder, e) from e
+
+    def _open(self) -> _Opened:
+        """The index as it is on disk, without what cannot be trusted; a new one where there is none."""
+        opened = _OPEN.get(self.folder)
+        if opened is None:
+            opened = _OPEN[self.folder] = _Opened(Chroma(self.folder, self._save_chroma))
+        stamp = self._stamp()
+        if stamp == () or stamp != opened.stamp:
+            found = manifest.load(self.folder)
+            if found is None:
+                self._discard()
+                opened = _OPEN[self.folder] = _Opened(Chroma(self.folder, self._save_chroma))
+                make(self.segments)
+                opened.manifest.made = os.urandom(4).hex()
+                self._save(opened)
+            else:
+                if found.made != opened.manifest.made:
+                    opened = _OPEN[self.folder] = _Opened(opened.chroma)
+                opened.manifest = found
+                opened.stamp = stamp
+        self._verify(opened)
+        return opened
+
+    def _verify(self, opened: _Opened) -> None:
+        """Load what is new on record; drop what is no longer there or is not what was written."""
+        known = opened.manifest
+        names = {part.name for part in known.segments}
+        for name in [name for name in opened.parts if name not in names]:
+            opened.drop(name)
+        broken, unembedded = [], False
+        for part in known.segments:
+            if not self._is(opened, f"{part.name}.words", part.words):
+                broken.append(part)
+                continue
+            if part.name not in opened.parts:
+                try:
+                    opened.take(part.name, Segment(arrays.read(self.segments / f"{part.name}.words"), part.dead))
+                except (ValueError, KeyError):
+                    broken.append(part)
+                    continue
+            elif len(part.dead) != len(opened.parts[part.name].dead):
+                held = opened.parts.pop(part.name)
+                held.kill(part.dead)
+                for n in part.dead:
+                    if opened.have.get(held.keys[n], ("",))[0] == part.name:
+                        opened.forget(held.keys[n])
+                opened.parts[part.name] = held
+            if part.vectors is None:
+                opened.vectors.pop(part.name, None)
+            elif not self._is(opened, f"{part.name}.vectors", part.vectors):
+                part.vectors, unembedded = None, True
+                opened.vectors.pop(part.name, None)
+            elif part.name not in opened.vectors:
+                opened.vectors[part.name] = arrays.read(self.segments / f"{part.name}.vectors")
+        for part in broken:
+            known.segments.remove(part)
+            known.marks.clear()
+            opened.drop(part.name)
+        if broken or unembedded:
+            self._count(opened)
+            self._save(opened)
+
+    def _is(self, opened: _Opened, name: str, written: Sequence[int]) -> bool:
+        """Whether a file is what was written; its checksum is compared the first time and when its time changes."""
+        path, (size, _, sum_) = f"{self.segments}/{name}", written
+        try:
+            stat = os.stat(path)  # noqa: PTH116 - asked of every file at every question
+            if stat.st_size != size:
+                return False
+            if opened.seen.get(name) == (size, stat.st_mtime_ns, sum_):
+                return True
+            if arrays.checksum(Path(path)) != sum_:
+                return False
+        except OSError:
+            return False
+        opened.seen[name] = size, stat.st_mtime_ns, sum_
+        return True
+
+    # keeping up
+
+    def _sync(
+        self, opened: _Opened, sources: Sources, embed: bool, progress: Progress | None, *, whole: bool = False
+    ) -> None:
+        known = opened.manifest
+        if embed:
+            self._adopt(opened)
+        marks = [
+            known.marks[level] for level, stamp in sources.stamps.items() if known.marks.get(level, [""])[0] == stamp
+        ]
+        start = max((number for _, number in marks), default=None)
+        gone: list[str] = []
+        if start is None:
+            all_ = sources.known()
+            gone = [k for k, (_, _, s) in opened.have.items() if all_.get(k) != s and k not in opened.lessons]
+        gone += [k for k in opened.lessons if sources.lessons.get(k) != opened.have[k][2]]
+        if gone:
+            self._remove(opened, gone)
+        new = [(k, s) for k, s in sources.since(start or 0) if k not in opened.have]
+        new += [(k, s) for k, s in sources.lessons.items() if k not in opened.have]
+        bare = [part for part in known.segments if part.vectors is None] if embed else []
+        told = _Told(progress, len(new) + sum(part.keys for part in bare))
+        for part in bare:
+            self._embed_part(opened, part, sources, told)
+        embedded = self._take_in(opened, new, sources, embed, told)
+        known.marks[sources.level] = [sources.stamps[sources.level], sources.last]
+        if gone or new or bare:
+            self._tidy(opened)
+            self._count(opened)
+            self._save(opened)
+        if embed and installed():
+            self._feed(opened, None if whole else embedded + FEED)
+
+    def _adopt(self, opened: _Opened) -> None:
+        """Let go of the vectors of another embedder."""
+        embedder, known = self.embedder, opened.manifest
+        if (known.embedder, known.dimensions) != (embedder.name, embedder.dimensions):
+            opened.chroma.discard()
+            known.embedder, known.dimensions = embedder.name, embedder.dimensions
+            for part in known.segments:
+                part.vectors = None
+            opened.vectors.clear()
+            self._count(opened)
+            self._save(opened)
+            self._sweep(opened)
+
+    def _remove(self, opened: _Opened, keys: Iterable[str]) -> None:
+        by_part: dict[str, list[int]] = {}
+        for key in keys:
+            name, n, _ = opened.have[key]
+            by_part.setdefault(name, []).append(n)
+            opened.forget(key)
+        for part in opened.manifest.segments:
+            if part.name in by_part:
+                opened.parts[part.name].kill(by_part[part.name])
+                part.dead = sorted(opened.parts[part.name].dead)
+
+    def _take_in(
+        self, opened: _Opened, new: Sequence[tuple[str, str]], sources: Sources, embed: bool, told: _Told
+    ) -> int:
+        """Make segments of new sources; how many documents that were."""
+        batch: list[Document] = []
+        sums: dict[str, str] = {}
+        taken = 0
+        for n, (key, sum_) in enumerate(new, 1):
+            batch += sources.documents(key)
+            sums[key] = sum_
+            if batch and (len(batch) >= FLUSH or n == len(new)):
+                made = self._vectors([d.brief for d in batch], told, len(sums)) if embed else None
+                self._write(opened, segments.build(batch, sums, opened.manifest.next), made)
+                opened.manifest.next += len(batch)
+                taken += len(batch)
+                self._tidy(opened)
+                self._save(opened)
+                batch, sums = [], {}
+                told.all(n)
+        return taken
+
+    def _vectors(self, briefs: Sequence[str], told: _Told, keys: int) -> Array:
+        """float32 (briefs, dimensions), each of length 1."""
+        cached = Cached(self.embedder, self.folder / "vectors.sqlite")
+        found = np.empty((len(briefs), cached.dimensions), np.float32)
+        for start in range(0, len(briefs), BATCH):
+            found[start : start + BATCH] = _unit(cached.embed(briefs[start : start + BATCH]))
+            told.some(keys, start + BATCH, len(briefs))
+        return found
+
+    def _embed_part(self, opened: _Opened, part: Part, sources: Sources, told: _Told) -> None:
+        """Make the vectors that a segment lacks, from the sources of its documents."""
+        held = opened.parts[part.name]
+        briefs = {d.id: d.brief for n, k in enumerate(held.keys) if n not in held.dead for d in sources.documents(k)}
+        made = self._vectors([briefs.get(held.id(row), "") for row in range(held.docs)], told, part.keys)
+        told.all(told.done + part.keys)
+        name = f"{part.name}.vectors"
+        part.vectors = arrays.write(self.segments / name, vectors.arrays(made))
+        opened.seen[name] = part.vectors
+        opened.vectors[part.name] = arrays.read(self.segments / name)
+        self._count(opened)
+        self._save(opened)
+
+    def _write(self, opened: _Opened, columns: dict[str, Array], made: Array | None, at: int | None = None) -> None:
+        """Write a segment and put it in its place among the others; the caller saves the manifest."""
+        name = f"{int(columns['number'][0]):09d}-{os.urandom(3).hex()}"
+        part = Part(name, len(columns["key"]), len(columns["keys_at"]) - 1, (0, 0, 0))
+        part.words = opened.seen[f"{name}.words"] = arrays.write(self.segments / f"{name}.words", columns)
+        if made is not None:
+            written = arrays.write(self.segments / f"{name}.vectors", vectors.arrays(made))
+            part.vectors = opened.seen[f"{name}.vectors"] = written
+            opened.vectors[name] = arrays.read(self.segments / f"{name}.vectors")
+        opened.take(name, Segment(arrays.read(self.segments / f"{name}.words")))
+        opened.manifest.segments.insert(len(opened.manifest.segments) if at is None else at, part)
+
+    def _tidy(self, opened: _Opened) -> None:
+        """Join neighbours of a size, and rewrite a segment of which more than half is gone."""
+        parts = opened.manifest.segments
+        joined = False
+        for at in range(len(parts) - 1, -1, -1):
+            if len(parts[at].dead) * 2 > parts[at].keys:
+                self._join(opened, at, at + 1)
+                joined = True
+        while True:
+            size, count = _size(parts[-1].docs) if parts else 0, 0
+            while count < len(parts) and _size(parts[-1 - count].docs) <= size:
+                count += 1
+            at = len(parts) - count
+            embedded = {part.vectors is None for part in parts[at:]}
+            if count < JOINED or sum(part.docs for part in parts[at:]) > LARGEST or len(embedded) > 1:
+                break
+            self._join(opened, at, len(parts))
+            joined = True
+        if joined:
+            self._save(opened)
+            self._sweep(opened)
+
+    def _join(self, opened: _Opened, start: int, end: int) -> None:
+        old = opened.manifest.segments[start:end]
+        held = [opened.parts[part.name] for part in old]
+        kept = [np.flatnonzero(part.alive) for part in held]
+        made = None
+        if all(part.vectors is not None for part in old):
+            own = (opened.vectors[part.name]["vectors"] for part in old)
+            made = np.concatenate([v if len(rows) == len(v) else v[rows] for v, rows in zip(own, kept, strict=True)])
+        if any(len(rows) for rows in kept):
+            self._write(opened, segments.join(held), made, end)
+        del opened.manifest.segments[start:end]
+        for part in old:
+            opened.drop(part.name)
+
+    def _count(self, opened: _Opened) -> None:
+        """Bring the figures in the manifest up to date."""
+        known = opened.manifest
+        known.count = sum(int(part.alive.sum()) for part in opened.parts.values())
+        known.digest = hashlib.sha256(f"{known.embedder} {opened.total}".encode()).hexdigest()[:16]
+
+    def _save(self, opened: _Opened) -> None:
+        opened.manifest.save(self.folder)
+        opened.stamp = self._stamp()
+
+    def _stamp(self) -> tuple[int, ...]:
+        try:
+            stat = (self.folder / "state.json").stat()
+        except OSError:
+            return ()
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+    def _sweep(self, opened: _Opened) -> None:
+        """Delete the files that are not on record."""
+        kept = {f"{part.name}.words" for part in opened.manifest.segments}
+        kept |= {f"{part.name}.vectors" for part in opened.manifest.segments if part.vectors is not None}
+        for path in self.segments.iterdir():
+            if path.name not in kept:
+                path.unlink(missing_ok=True)
+                opened.seen.pop(path.name, None)
+
+    def _discard(self) -> None:
+        """Forget all but the vectors that were paid for, in vectors.sqlite."""
+        self._close()
+        (self.folder / "state.json").unlink(missing_ok=True)
+        for old in (self.segments, *self.folder.glob("chroma-*")):
+            shutil.rmtree(old, ignore_errors=True)
+
+    def _close(self) -> None:
+        opened = _OPEN.pop(self.folder, None)
+        if opened is not None:
+            opened.chroma.close()
+
+    # Chroma
+
+    def _save_chroma(self, state: State | None) -> None:
+        opened = _OPEN.get(self.folder)
+        if opened is not None and opened.manifest.chroma != state:
+            opened.manifest.chroma = state
+            self._save(opened)
+
+    def _feed(self, opened: _Opened, most: int | None) -> None:
+        """Bring Chroma up to date when it is well behind, by at most so many documents."""
+        known = opened.manifest
+        if known.chroma is not None and known.chroma["count"] > 2 * known.count + FEED:
+            opened.chroma.discard()  # most of it is gone from the files
+        for last in (False, True):
+            state: State | None = known.chroma
+            upto, count = (state["upto"], state["count"]) if state is not None else (0, 0)
+            if known.next - upto < (1 if state is None else max(256, count // 64)):
+                return
+            try:
+                while upto < known.next and (most is None or most > 0):
+                    # A whole segment's worth at most, so that no more than that is held in memory at once.
+                    step = 50_000 if most is None else min(50_000, most)
+                    state, upto = self._give(opened, state, upto, step)
+                    most = None if most is None else most - step
+                return
+            except Broken:
+                opened.chroma.discard()
+                if last:
+                    return  # the codes answer alone
+
+    def _give(self, opened: _Opened, state: State | None, upto: int, most: int) -> tuple[State, int]:
+        """Put the next documents from number `upto` on into Chroma; (its state, the number it is now up to)."""
+        numbers, made, facts = [], [], []
+        end, room = opened.manifest.next, most
+        for part in opened.manifest.segments:
+            held = opened.parts[part.name]
+            all_ = held.arrays["number"]
+            rows = np.flatnonzero(held.alive & (all_ >= upto))
+            if len(rows) > room:
+                end = int(all_[rows[room]])
+                rows = rows[:room]
+            numbers.append(all_[rows])
+            made.append(opened.vectors[part.name]["vectors"][rows])
+            grains = segments.values_of(held, "grain", rows)
+            facts += [{"grain": grain, "id": held.id(int(row))} for grain, row in zip(grains, rows, strict=True)]
+            room -= len(rows)
+            if end != opened.manifest.next:
+                break
+        ids = np.concatenate(numbers).tolist() if numbers else []
+        if ids:
+            state = opened.chroma.put(state, upto, end, ids, np.concatenate(made), facts)
+        elif state is not None:
+            state = {**state, "upto": end}
+            self._save_chroma(state)
+        else:
+            raise Broken("nothing to put in")
+        return state, end
+
+    # finding
+
+    def _by_vectors(self, opened: _Opened, masks: Mapping[str, Array], query: Array, n: int) -> list[Hit]:
+        total = sum(int(mask.sum()) for mask in masks.values())
+        near: Mapping[str, Array] = {}
+        if total > ranking.EXACT and total * BROAD >= opened.manifest.count:
+            near = self._by_graph(opened, masks, query, max(n, ASKED))
+        return ranking.by_vectors(opened.parts, opened.vectors, masks, query, n, near)
+
+    def _by_graph(self, opened: _Opened, masks: Mapping[str, Array], query: Array, n: int) -> dict[str, Array]:
+        """What Chroma's graph finds, by segment; nothing while it cannot be trusted."""
+        state = opened.manifest.chroma
+        if state is None or not installed():
+            return {}
+        try:
+            numbers = np.array(opened.chroma.nearest(state, query.tolist(), n), np.int64)
+        except Broken:
+            opened.chroma.discard()
+            return {}
+        found = {}
+        for name, part in opened.parts.items():
+            own = part.arrays["number"]
+            at = np.searchsorted(own, numbers)
+            at = at[(at < len(own)) & (own[np.minimum(at, len(own) - 1)] == numbers)]
+            found[name] = np.unique(at[masks[name][at]])
+        return found
+
+
+class _Told:
+    """Progress over all that has to be done."""
+
+    def __init__(self, tell: Progress | None, todo: int) -> None:
+        self.tell = tell
+        self.todo = todo
+        self.done = 0
+
+    def some(self, keys: int, part: int, whole: int) -> None:
+        """Of the next `keys` sources, part of the whole work is done."""
+        if self.tell is not None and part < whole:
+            self.tell(self.done + keys * part // whole, self.todo)
+
+    def all(self, done: int) -> None:
+        self.done = done
+        if self.tell is not None:
+            self.tell(done, self.todo)
+
+
+def _size(docs: int) -> int:
+    """Which of the sizes 64, 512, 4,096, ... is the first above so many documents."""
+    size = 0
+    while docs >= 64 * 8**size:
+        size += 1
+    return size
+
+
+def _unit(given: Sequence[Sequence[float]]) -> Array:
+    """float32 (n, dimensions), each of length 1."""
+    made = np.array(given, np.float32)
+    length = np.linalg.norm(made, axis=1, keepdims=True)
+    return made / np.where(length > 0, length, 1)
+
+
+def _hash(key: str, sum_: str) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{key} {sum_}".encode(), digest_size=16).digest(), "little")

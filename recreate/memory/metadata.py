@@ -1,0 +1,404 @@
+"""What the experience files hold and where: a small SQLite file, derived, thrown away at the first doubt.
+
+It is brought up to date from the files whenever it is asked: what was appended is read on, anything else that
+happened to a file (shorter, rewritten, gone) makes it be built again. Facts found here choose what to read; what
+is returned to a caller is read from the files and verified there.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from recreate.agents.mentions import error_type
+from recreate.api.errors import Fault
+from recreate.memory.blobs import refs
+from recreate.storage.log import Line, encode, fault, line_at, lines, make
+from recreate.storage.moments import unix
+
+FORMAT = "2"
+T = TypeVar("T")
+
+_TABLES = """
+create table meta(key text primary key, value text) without rowid;
+create table files(name text primary key, size integer, mtime integer, consumed integer,
+    last_offset integer, last_length integer, last_sum text, damaged integer) without rowid;
+create table experiences(number integer primary key autoincrement, id text unique, sum text, content text, file text,
+    at integer, length integer, domain text, task text, "group" text, split text, passed integer, score real,
+    ending text, digest text, model text, run text, error text, "when" real, repeat integer, steps integer);
+create table blobs(domain text, sha text, file text);
+create index by_place on experiences(file, at);
+create index by_group on experiences("group", split);
+create table closed(kind text, name text, primary key(kind, name)) without rowid;
+"""
+
+FILTERS = ("domain", "task", "group", "split", "passed", "ending", "digest", "model", "run", "error")
+"""Facts of an experience that can be filtered by."""
+
+FACTS = (*FILTERS, "when", "score", "repeat", "steps")
+"""The columns that say what an experience is."""
+
+_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+
+
+class Catalogue:
+    """`memory/index/catalogue.sqlite`; in this process alone while there is nothing to list or no place to write.
+
+    `folder` is the memory folder. Safe for several threads and processes. On a full disk it goes on in memory.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "index" / "catalogue.sqlite"
+        self._lock = threading.RLock()
+        self._inode: int | None = None
+        self._aside = False
+        self._db: sqlite3.Connection | None = None
+        self._closer: Callable[[], object] | None = None
+
+    # what is in the files
+
+    def files(self) -> dict[str, os.stat_result]:
+        """The experience files, by their path relative to the memory folder."""
+        found: dict[str, os.stat_result] = {}
+        try:
+            for domain in sorted(os.listdir(self.folder)):  # noqa: PTH208 - asked at every question
+                with (
+                    suppress(FileNotFoundError, NotADirectoryError),
+                    os.scandir(self.folder / domain / "experiences") as entries,
+                ):
+                    for entry in sorted(entries, key=lambda entry: entry.name):
+                        if entry.name.endswith(".jsonl"):
+                            found[f"{domain}/experiences/{entry.name}"] = entry.stat()
+        except FileNotFoundError:
+            return {}
+        except OSError as e:
+            raise fault(self.folder, e) from e
+        return found
+
+    def refresh(self) -> None:
+        """Take in what changed in the files since the last time, whoever changed it."""
+        self._with(self._catch_up)
+
+    def edition(self) -> tuple[str, int]:
+        """(a string, a number): while the string stays, experiences are only added, each with a higher number than
+        those before; the number is the highest. Call refresh first."""
+
+        def work(db: sqlite3.Connection) -> tuple[str, int]:
+            last = db.execute("select coalesce(max(number), 0) from experiences").fetchone()[0]
+            return f"{_meta(db, 'made')}:{_meta(db, 'emptied')}", last
+
+        return self._with(work)
+
+    def since(self, number: int, train_only: bool) -> list[tuple[str, str, str, str]]:
+        """(id, content, group, task) of the experiences with a higher number, oldest first."""
+        clause = "and split = 'train'" if train_only else ""
+        sql = f'select id, content, "group", task from experiences where number > ? {clause} order by number'
+        return self._with(lambda db: db.execute(sql, (number,)).fetchall())
+
+    def closed(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The groups and the tasks of which some experience is recorded as validation or test."""
+        rows = self._with(lambda db: db.execute("select kind, name from closed").fetchall())
+        return tuple(frozenset(name for kind, name in rows if kind == k) for k in ("group", "task"))  # type: ignore[return-value]
+
+    def when(self, id: str) -> float | None:
+        """When an experience was recorded, in unix seconds; None when nobody knows."""
+        row = self._with(lambda db: db.execute('select "when" from experiences where id = ?', (id,)).fetchone())
+        return row[0] if row else None
+
+    def rebuild(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Throw the catalogue away and read every file again. progress(bytes done, bytes in all)."""
+        with self._lock:
+            self._drop()
+            self._with(lambda db: self._catch_up(db, progress))
+
+    def find(self, id: str) -> Line | None:
+        """The line of an experience, read from its file and verified; None when there is none."""
+        for _ in range(2):
+            row = self._with(
+                lambda db: db.execute("select file, at, length, sum from experiences where id = ?", (id,)).fetchone()
+            )
+            if row is None:
+                return None
+            line = line_at(self.folder / row[0], row[1], row[2])
+            if line is not None and line.record is not None and line.sum == row[3] and _id(line.record) == id:
+                return line
+            self.rebuild()  # the file changed under the same size and time, or the catalogue is wrong
+        return None
+
+    def knows(self, ids: Sequence[str]) -> set[str]:
+        """Those of the ids that are recorded."""
+        found: set[str] = set()
+        for start in range(0, len(ids), 500):
+            part = list(ids[start : start + 500])
+            marks = ",".join("?" * len(part))
+            rows = self._with(
+                lambda db, m=marks, p=part: db.execute(  # type: ignore[misc]
+                    f"select id from experiences where id in ({m})", p
+                ).fetchall()
+            )
+            found.update(row[0] for row in rows)
+        return found
+
+    def rows(self, where: Mapping[str, Sequence[Any]] | None = None) -> Iterator[dict[str, Any]]:
+        """id, checksum and facts of the experiences that match, in the order of the files; streamed.
+
+        `where` maps a name in FILTERS (or `id`) to the values it may have, `since` and `until` to unix seconds.
+        """
+        clause, values = _where(where or {})
+        columns = ", ".join(f'"{c}"' for c in ("id", "sum", *FACTS, "file", "at"))
+        file, at = "", -1
+        while True:
+            sql = (
+                f"select {columns} from experiences where (file > ? or (at > ? and file = ?)) {clause} "
+                "order by file, at limit 1000"
+            )
+            place = [file, at, file]
+            batch = self._with(lambda db, s=sql, p=place: db.execute(s, [*p, *values]).fetchall())  # type: ignore[misc]
+            for row in batch:
+                fact = dict(zip(("id", "sum", *FACTS, "file", "at"), row, strict=True))
+                fact["passed"] = bool(fact["passed"])
+                file, at = fact.pop("file"), fact.pop("at")
+                yield fact
+            if len(batch) < 1000:
+                return
+
+    def sums(self) -> dict[str, str]:
+        """id -> checksum of what each experience says, whenever it was recorded."""
+        return dict(self._with(lambda db: db.execute("select id, content from experiences").fetchall()))
+
+    def distinct(self, column: str, where: Mapping[str, Sequence[Any]] | None = None) -> set[str]:
+        """The values that a fact has among the experiences that match."""
+        clause, values = _where(where or {})
+        sql = f'select distinct "{column}" from experiences where 1 {clause}'
+        return {row[0] for row in self._with(lambda db: db.execute(sql, values).fetchall())}
+
+    def blobs(self) -> set[tuple[str, str]]:
+        """(domain, SHA-256) of every large text that a line names."""
+        return set(self._with(lambda db: db.execute("select distinct domain, sha from blobs").fetchall()))
+
+    def counts(self) -> dict[str, Any]:
+        """experiences, steps, damaged lines, and experiences by domain and split."""
+
+        def count(db: sqlite3.Connection) -> dict[str, Any]:
+            by: dict[str, dict[str, int]] = {}
+            for domain, split, n in db.execute(
+                "select domain, split, count(*) from experiences group by 1, 2 order by 1, 2"
+            ):
+                by.setdefault(domain, {})[split] = n
+            n, steps = db.execute("select count(*), coalesce(sum(steps), 0) from experiences").fetchone()
+            damaged = db.execute("select coalesce(sum(damaged), 0) from files").fetchone()[0]
+            return {"experiences": n, "steps": steps, "damaged_lines": damaged, "domains": by}
+
+        return self._with(count)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closer is not None:
+                self._closer()
+            self._db, self._closer, self._inode = None, None, None
+
+    # keeping up
+
+    def _catch_up(self, db: sqlite3.Connection, progress: Callable[[int, int], None] | None = None) -> None:
+        if self._unchanged(db):
+            return
+        db.execute("begin immediate")
+        try:
+            files = self.files()
+            known = {row[0]: row[1:] for row in db.execute("select * from files")}
+            if not all(self._grew(name, known[name], files) for name in known):
+                for table in ("experiences", "files", "closed", "blobs"):
+                    db.execute(f"delete from {table}")
+                db.execute("update meta set value = value + 1 where key = 'emptied'")
+                known = {}
+            done, total = 0, sum(s.st_size for s in files.values())
+            for name, stat in files.items():
+                seen = known.get(name)
+                if seen is None or seen[:2] != (stat.st_size, stat.st_mtime_ns):
+                    self._read_on(db, name, stat, seen)
+                done += stat.st_size
+                if progress is not None:
+                    progress(done, total)
+            db.execute("commit")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("rollback")
+            raise
+
+    def _unchanged(self, db: sqlite3.Connection) -> bool:
+        known = {row[0]: row[1:] for row in db.execute("select name, size, mtime from files")}
+        return known == {name: (s.st_size, s.st_mtime_ns) for name, s in self.files().items()}
+
+    def _grew(self, name: str, seen: Sequence[Any], files: Mapping[str, os.stat_result]) -> bool:
+        """Whether a file is what it was, or that and more at its end."""
+        size, mtime, consumed, last_offset, last_length, last_sum, _ = seen
+        stat = files.get(name)
+        if stat is None or stat.st_size < consumed:
+            return False
+        if (stat.st_size, stat.st_mtime_ns) == (size, mtime):
+            return True
+        if stat.st_size == size:
+            return False
+        if not last_length:
+            return True
+        line = line_at(self.folder / name, last_offset, last_length)
+        return line is not None and line.sum == last_sum
+
+    def _read_on(self, db: sqlite3.Connection, name: str, stat: os.stat_result, seen: Sequence[Any] | None) -> None:
+        consumed, last, damaged = (seen[2], seen[3:6], seen[6]) if seen else (0, (0, 0, ""), 0)
+        for line in lines(self.folder / name, consumed):
+            consumed, last = line.offset + line.length, (line.offset, line.length, line.sum)
+            row = None if line.record is None else _row(line, name)
+            if row is None:
+                damaged += 1
+                continue
+            marks = ",".join("?" * len(row))
+            db.execute(f"insert or ignore into experiences values (null, {marks})", row)
+            task, group, split = row[7:10]
+            if split != "train":
+                closed = [("task", task), ("group", group)][: 2 if group else 1]
+                db.executemany("insert or ignore into closed values (?, ?)", closed)
+            large = {(row[6], ref.sha256, name) for ref in refs(line.record or {})}
+            db.executemany("insert into blobs values (?, ?, ?)", sorted(large))
+        db.execute(
+            "insert or replace into files values (?,?,?,?,?,?,?,?)",
+            (name, stat.st_size, stat.st_mtime_ns, consumed, *last, damaged),
+        )
+
+    # the SQLite file
+
+    def _with(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do some work on the database; when it is broken, once more on a new one."""
+        with self._lock:
+            for last in (False, False, True):
+                try:
+                    return work(self._connect())
+                except sqlite3.Error as e:
+                    code = getattr(e, "sqlite_errorcode", 0) & 0xFF
+                    if code in _NO_ROOM and not self._aside:
+                        self._aside = True  # reading goes on; who appends will meet the full disk and say so
+                        self.close()
+                        continue
+                    if last or code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                        raise Fault(
+                            f"the catalogue {self.path} cannot be used: {e}",
+                            fix=f"rm -r {self.path.parent} (it is derived from the files beside it)",
+                        ) from e
+                    self._drop()
+            raise AssertionError("unreachable")
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            inode = self.path.stat().st_ino
+        except OSError:
+            inode = None
+        if self._db is not None and self._aside:
+            return self._db
+        if self._db is not None and self._inode == inode and (inode is not None or not self._storable()):
+            return self._db
+        self.close()
+        if self._storable():
+            try:
+                make(self.path.parent, ignored=True)
+            except Fault:
+                self._aside = True
+                return self._connect()
+            db = sqlite3.connect(self.path, timeout=600, isolation_level=None, check_same_thread=False)
+        else:
+            db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._db, self._closer = db, weakref.finalize(self, db.close)
+        # Derived: after a power cut it is checked and, if need be, made again.
+        db.execute("pragma synchronous = off")
+        db.execute("begin immediate")
+        if not db.execute("select 1 from sqlite_master").fetchone():
+            for statement in _TABLES.split(";"):
+                db.execute(statement)
+            db.execute(
+                "insert into meta values ('format', ?), ('emptied', '0'), ('made', ?)",
+                (FORMAT, os.urandom(4).hex()),
+            )
+        db.execute("commit")
+        if _meta(db, "format") != FORMAT or db.execute("pragma quick_check(1)").fetchone()[0] != "ok":
+            raise sqlite3.DatabaseError("not this format, or corrupt")
+        self._inode = self.path.stat().st_ino if self._storable() else None
+        return db
+
+    def _storable(self) -> bool:
+        """Whether there is something to list and a place to keep the list."""
+        if self._aside:
+            return False
+        if self.path.exists():
+            return os.access(self.path, os.W_OK)
+        return os.access(self.folder, os.W_OK) and bool(self.files())
+
+    def _drop(self) -> None:
+        with self._lock:
+            self.close()
+            for suffix in ("", "-journal", "-wal", "-shm"):
+                try:
+                    self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+                except OSError as e:
+                    raise fault(self.path.parent, e) from e
+
+
+def _meta(db: sqlite3.Connection, key: str) -> str:
+    row = db.execute("select value from meta where key = ?", (key,)).fetchone()
+    return str(row[0]) if row else ""
+
+
+def _id(record: Mapping[str, Any]) -> Any:
+    experience = record.get("experience")
+    return experience.get("id") if isinstance(experience, dict) else None
+
+
+def _row(line: Line, file: str) -> tuple[Any, ...] | None:
+    """The catalogue's row of a line, or None when it is no experience."""
+    try:
+        e = (line.record or {})["experience"]
+        trace, grade = e["trace"], e["grade"]
+        error = error_type(grade.get("evidence") or "")
+        told = (line.record or {}).get("when")
+        return (
+            e["id"],
+            line.sum,
+            line.sum if told is None else f"{zlib.crc32(encode(e).encode('utf-8', 'surrogatepass')):08x}",
+            file,
+            line.offset,
+            line.length,
+            e["domain"],
+            e["task"],
+            e["group"],
+            e["split"],
+            int(bool(grade["passed"])),
+            float(grade["score"]),
+            trace.get("ending", ""),
+            e["digest"],
+            trace["model"],
+            e.get("run", ""),
+            error,
+            unix(e.get("when", told)),
+            int(trace.get("repeat", 0)),
+            len(trace.get("steps", ())),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _where(where: Mapping[str, Sequence[Any]]) -> tuple[str, list[Any]]:
+    clause, values = "", list[Any]()
+    for name, allowed in where.items():
+        if name in ("since", "until"):
+            clause += f' and "when" {">=" if name == "since" else "<"} ?'
+            values += allowed
+            continue
+        clause += f' and "{name}" in ({",".join("?" * len(allowed))})'
+        values += allowed
+    return clause, values

@@ -1,0 +1,222 @@
+"""What of a workspace's memory can go, and its going. Nothing that cannot be made again goes without being named.
+
+vectors      of embedders that are not in use: made again, at a price in time, when they are
+drafts       of large texts, left by a writer that was killed
+blobs        large texts that no line names any more: only with `blobs`
+experiences  of a run, or in files last written before a day: only with `runs` or `before`, with their large texts
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from recreate.memory import blobs as large
+from recreate.memory.embedders.cached import forget, paid
+from recreate.memory.held_out import Held
+from recreate.memory.store import Workspace
+from recreate.storage.log import fault, lines, locked
+from recreate.storage.moments import unix
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something that can go. count of what; bytes on the disk; needs: the flag that names it, '' when none is needed.
+
+    going: whether it was asked for. damaged: lines in the files that nobody can read and that go with them.
+    """
+
+    kind: str
+    what: str
+    count: int
+    bytes: int
+    needs: str
+    going: bool
+    damaged: int = 0
+
+
+class _Cut(NamedTuple):
+    """What of one file goes: the ids and bytes; kept: what stays of it, None for nothing."""
+
+    path: Path
+    held: list[Held]
+    ids: list[str]
+    size: int
+    damaged: int
+    kept: list[tuple[int, int]] | None
+
+
+def prune(
+    memory: Workspace,
+    *,
+    runs: Collection[str] = (),
+    before: date | None = None,
+    blobs: bool = False,
+    dry: bool = False,
+) -> list[Item]:
+    """Delete what can go and was asked for, unless `dry`; returns all that could go.
+
+    runs: run ids, as `traces list` shows them; before: what was recorded before that day, UTC.
+    Groups of validation and test stay held out. Raises Fault when a file cannot be read or deleted.
+    """
+    if not memory.folder.is_dir():
+        return []
+    if not dry:  # a file that was copied in held its groups out by being there
+        memory.held_out.add(held for cut in _cuts(memory, runs, before) for held in cut.held)
+    with locked(memory.folder):
+        items = [*_vectors(memory, dry=dry), *_drafts(memory, dry=dry)]
+        cuts = _cuts(memory, runs, before)
+        named, freed = _named(memory, cuts)
+        items += _blobs(memory, named, freed, asked=blobs, dry=dry)
+        items += [_experiences(memory, cut, dry=dry) for cut in cuts]
+    return items
+
+
+def cited(memory: Workspace, runs: Collection[str] = (), before: date | None = None) -> list[str]:
+    """The lessons that cite an experience which would go."""
+    if not memory.folder.is_dir():
+        return []
+    going = {id for cut in _cuts(memory, runs, before) for id in cut.ids}
+    return [
+        key
+        for key, (_, lesson) in memory.lessons().items()
+        if going & {*lesson.born_of, *lesson.supports, *lesson.contradicts}
+    ]
+
+
+def _vectors(memory: Workspace, *, dry: bool) -> list[Item]:
+    path = memory.folder / "index" / "vectors.sqlite"
+    if not path.exists():
+        return []
+    used = memory.embedder_in_use()
+    with locked(path.parent):
+        others = {name: sizes for name, sizes in paid(path).items() if used and name != used}
+        if others and not dry:
+            forget(path, others)
+    return [
+        Item("vectors", name or "of an earlier version", count, size, "", True)
+        for name, (count, size) in sorted(others.items())
+    ]
+
+
+def _drafts(memory: Workspace, *, dry: bool) -> list[Item]:
+    found = memory.blobs.drafts()  # under the lock nobody is writing one
+    size = sum(path.stat().st_size for path in found)
+    if not dry:
+        for path in found:
+            _unlink(path)
+    return [Item("drafts", "of writers that were killed", len(found), size, "", True)] if found else []
+
+
+def _blobs(memory: Workspace, named: set[str], freed: set[str], *, asked: bool, dry: bool) -> list[Item]:
+    """Large texts that nothing names: those that only experiences that go now named, and the rest."""
+    found: dict[bool, list[tuple[Path, int]]] = {True: [], False: []}
+    for _, sha, path in memory.blobs.all():
+        if sha not in named:
+            found[sha in freed].append((path, path.stat().st_size))
+    items = []
+    for with_experience, paths in found.items():
+        if not paths:
+            continue
+        going = asked or with_experience
+        what = "of the experiences below" if with_experience else "that no line names"
+        items.append(
+            Item("blobs", what, len(paths), sum(s for _, s in paths), "" if with_experience else "--blobs", going)
+        )
+        if going and not dry:
+            for path, _ in paths:
+                _unlink(path)
+                if not any(path.parent.iterdir()):
+                    path.parent.rmdir()
+    return items
+
+
+def _experiences(memory: Workspace, cut: _Cut, *, dry: bool) -> Item:
+    if not dry:
+        try:
+            if cut.kept is None:
+                cut.path.unlink()
+            else:
+                draft = cut.path.with_name(f"{cut.path.name}.{os.getpid()}.draft")
+                with cut.path.open("rb") as old, draft.open("wb") as new:
+                    for at, length in cut.kept:
+                        old.seek(at)
+                        new.write(old.read(length))
+                    new.flush()
+                    os.fsync(new.fileno())
+                draft.replace(cut.path)
+        except OSError as e:
+            raise fault(cut.path.parent, e) from e
+    name = cut.path.relative_to(memory.folder).as_posix()
+    return Item("experiences", name, len(cut.ids), cut.size, "", True, cut.damaged)
+
+
+def _cuts(memory: Workspace, runs: Collection[str], before: date | None) -> list[_Cut]:
+    if not runs and before is None:
+        return []
+    found = (_cut(path, frozenset(runs), before) for path in _files(memory))
+    return [cut for cut in found if cut is not None]
+
+
+def _cut(path: Path, runs: frozenset[str], before: date | None) -> _Cut | None:
+    """What of a file goes; None for nothing. Lines that do not say when they were written are as old as the file."""
+    day = datetime(before.year, before.month, before.day, tzinfo=UTC).timestamp() if before is not None else 0.0
+    stat = path.stat()
+    held, ids, kept, size, damaged = list[Held](), list[str](), list[tuple[int, int]](), 0, 0
+    end = 0
+    for line in lines(path):
+        end = line.offset + line.length
+        record = line.record or {}
+        e: dict[str, Any] | None = record.get("experience")
+        if not isinstance(e, dict):
+            damaged += 1
+            kept.append((line.offset, line.length))
+            continue
+        when = unix(e.get("when", record.get("when")))
+        if e.get("run") in runs or (stat.st_mtime if when is None else when) < day:
+            ids.append(str(e.get("id", "")))
+            held.append(Held(*(str(e.get(k, "")) for k in ("group", "task", "split", "domain"))))
+            size += line.length
+        else:
+            kept.append((line.offset, line.length))
+    if len(kept) == damaged and stat.st_mtime < day:  # nothing younger is in it, what cannot be read included
+        return _Cut(path, held, ids, stat.st_size, damaged, None)
+    if not ids:
+        return None
+    if stat.st_size > end:  # a torn end is no record, and may be mended by hand
+        kept.append((end, stat.st_size - end))
+    return _Cut(path, held, ids, size, 0, kept or None)
+
+
+def _named(memory: Workspace, cuts: Collection[_Cut]) -> tuple[set[str], set[str]]:
+    """(what lines that stay name, damaged and torn ones too; what only lines that go name)."""
+    stays: dict[Path, list[tuple[int, int]] | None] = {cut.path: cut.kept or [] for cut in cuts}
+    named: set[str] = set()
+    gone: set[str] = set()
+    for path in _files(memory):
+        kept = stays.get(path)
+        starts = None if kept is None else {at for at, _ in kept}
+        at = 0
+        try:
+            with path.open("rb") as file:
+                for raw in file:
+                    (named if starts is None or at in starts else gone).update(large.named_in(raw))
+                    at += len(raw)
+        except OSError as e:
+            raise fault(path.parent, e) from e
+    return named, gone - named
+
+
+def _files(memory: Workspace) -> list[Path]:
+    return [memory.folder / name for name in memory.catalogue.files()]
+
+
+def _unlink(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as e:
+        raise fault(path.parent, e) from e

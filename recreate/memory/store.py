@@ -1,0 +1,553 @@
+"""Everything lived through, on files that only grow, and found again by meaning, by word and by fact.
+
+    memory/DOMAIN/experiences/RUN.jsonl   what was lived: the only thing here that cannot be made again
+    memory/DOMAIN/blobs/                  its texts that are too large for a line
+    memory/DOMAIN/lessons/NAME.md         what was learned
+    memory/held_out.jsonl                 what an optimizer or an agent must never be shown
+    memory/index/                         derived: the catalogue, the vectors
+
+An optimizer and a working agent see the train split and nothing of a held-out group, whatever it was recorded
+as. That is asked of the index and then asked again of each experience found, as it stands in its file.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import ValidationError
+
+from recreate.agents.lesson import read_lesson
+from recreate.api.errors import BadInput, Missing
+from recreate.api.ports import Embedder, Hit
+from recreate.api.registry import need
+from recreate.api.types import Experience, Lesson, Task, digest
+from recreate.memory import documents
+from recreate.memory.blobs import Blobs
+from recreate.memory.codec import sealed
+from recreate.memory.documents import Document, Sources
+from recreate.memory.embedders import default_embedder, named
+from recreate.memory.embedders.cached import checked
+from recreate.memory.filters import LATER, allows, matches, parse
+from recreate.memory.held_out import Held, HeldOut
+from recreate.memory.hits import experience_hit, occurrences, scan
+from recreate.memory.index import manifest
+from recreate.memory.index.tokenizer import bm25, words
+from recreate.memory.metadata import Catalogue
+from recreate.storage.log import append, fault, locked, make
+
+if TYPE_CHECKING:
+    from recreate.memory.index import Index
+
+READERS = ("optimizer", "agent", "human")
+HOWS = ("hybrid", "keywords", "vectors")
+
+log = logging.getLogger("recreate")
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class _Scope(NamedTuple):
+    """What a reader may see. `groups` and `tasks` are closed to it; None: nothing is."""
+
+    train_only: bool
+    groups: frozenset[str]
+    tasks: frozenset[str]
+
+    def sees(self, split: str, group: str, task: str) -> bool:
+        return not self.train_only or (split == "train" and group not in self.groups and task not in self.tasks)
+
+
+class Workspace:
+    """The memory of a workspace (port `Memory`). `root` holds the folder `memory`.
+
+    embedder: an Embedder, its name (`minilm`, `hashed`, `sentence:FOLDER`, `module:Class`), or None for the best
+    one installed; it is only opened when something is recalled. progress(done, to do) hears of long indexing.
+    Safe for several threads and processes. Adding costs a line of a file: the index catches up when asked.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        embedder: Embedder | str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.folder = root / "memory"
+        self.catalogue = Catalogue(self.folder)
+        self.held_out = HeldOut(self.folder)
+        self.blobs = Blobs(self.folder)
+        self.progress = progress
+        self._embedder = embedder
+        self._index: Index | None = None
+        self._embedding = threading.Lock()
+        self._warned = False
+        self._left: dict[Path, tuple[int, int]] = {}
+        self._added: set[str] = set()
+
+    # the files
+
+    def add(self, experiences: Sequence[Experience]) -> None:
+        """Append what is not there yet (by id), keys masked; on the disk when this returns.
+
+        Groups of validation and test are held out from then on. Raises Fault naming the folder when the disk is
+        full or the folder cannot be written, BadInput for a domain that is no name.
+        """
+        if not experiences:
+            return
+        self.held_out.add(Held(e.group, e.task, e.split, e.domain) for e in experiences)
+        new = [(e.id, self._experiences(e.domain) / _file(e.run), *sealed(e)) for e in experiences]
+        paths = {path for _, path, _, _ in new}
+        for path in paths:
+            if not path.exists():
+                make(path.parent, ignored=True)
+        with locked(self.folder):
+            known = self._known([id for id, *_ in new], paths)
+            by_file: dict[Path, list[bytes]] = {}
+            for id, path, line, large in new:
+                if id not in known:
+                    known.add(id)
+                    self.blobs.put(path.parent.parent.name, large)
+                    by_file.setdefault(path, []).append(line)
+            for path, lines in by_file.items():
+                append(path, lines)
+                self._left[path] = _stamp(path)
+            self._added.update(id for id, *_ in new)
+
+    def get(self, id: str, reader: str = "human") -> Experience | None:
+        """The experience with this id, whole; None when there is none, or none that the reader may see.
+
+        Where a large text is missing or damaged, a note in square brackets stands before what is left of it.
+        """
+        self.catalogue.refresh()
+        return self._get(id, self._scope(reader), whole=True)
+
+    def experiences(
+        self, domain: str | None = None, split: str | None = None, run: str | None = None, reader: str = "human"
+    ) -> Iterator[Experience]:
+        """All that match, in the order in which each run recorded them; streamed, one in memory at a time."""
+        asked = {"domain": domain, "split": split, "run": run}
+        scope = self._scope(reader)
+        for row in self.facts({k: v for k, v in asked.items() if v is not None}, reader):
+            found = self._get(row["id"], scope, whole=True)
+            if found is not None:
+                yield found
+
+    def facts(self, filters: Mapping[str, Any] | None = None, reader: str = "human") -> Iterator[dict[str, Any]]:
+        """id and facts of the experiences that match (see KEYS), without reading them: for lists."""
+        where = parse(filters)
+        for key in ("grain", "step"):
+            where.pop(key, None)
+        if "experience" in where:
+            where["id"] = where.pop("experience")
+        inside: dict[str, list[Any]] = {key: where.pop(key) for key in ("tool", "file") if key in where}
+        self.catalogue.refresh()
+        scope = self._scope(reader)
+        for row in self.catalogue.rows(where):
+            if scope.sees(row["split"], row["group"], row["task"]):
+                e = self._get(row["id"], scope) if inside else None
+                hit = experience_hit(e, e.id, 0.0) if e is not None else None
+                if not inside or (hit is not None and matches(inside, hit)):
+                    yield row
+
+    def hold_out(self, tasks: Iterable[Task]) -> None:
+        """Close the groups of these tasks to optimizers and agents, for good; train tasks are ignored."""
+        self.held_out.add(Held(t.group, t.id, t.split, t.domain) for t in tasks)
+
+    def lessons(self) -> dict[str, tuple[str, Lesson]]:
+        """`lesson:DOMAIN/NAME` -> (checksum, lesson) of the lessons and patterns that stand: see lessons/store.py.
+
+        One that a person broke is left out here; `recreate patterns list` says what is wrong with it.
+        """
+        found = {}
+        for pattern in ("*/lessons/*.md", "*/patterns/*.md", "general/*.md"):
+            for path in sorted(self.folder.glob(pattern)):
+                try:
+                    text = path.read_text("utf-8", errors="replace")
+                    lesson = read_lesson(path.stem, text)
+                except OSError as e:
+                    raise fault(path.parent, e) from e
+                except BadInput:
+                    continue
+                if lesson.status not in ("merged", "forgotten", "vetoed"):
+                    domain = "general" if path.parent.name == "general" else path.parent.parent.name
+                    found[f"lesson:{domain}/{path.stem}"] = (digest(text), lesson)
+        return found
+
+    # finding
+
+    def recall(
+        self,
+        query: str,
+        k: int = 8,
+        filters: Mapping[str, Any] | None = None,
+        reader: str = "optimizer",
+        how: str = "hybrid",
+    ) -> list[Hit]:
+        """The k documents that answer `query` best, best first.
+
+        how: `keywords` (score: BM25), `vectors` (the cosine), or both fused, `hybrid` (the sum of 1 / (60 + rank)).
+        Where the embedder's package is missing, hybrid finds by words alone and a note in the log says so.
+        filters: a name of KEYS -> a value or a list of values, e.g. {"domain": "swe", "grain": "step"}. Raises
+        BadInput for an unknown filter, reader or way, Missing for `vectors` without the packages it needs.
+        """
+        wanted = parse(filters)
+        if k < 1:
+            raise BadInput(f"k is {k}: how many to recall is at least 1", fix="-k 8")
+        if how not in HOWS:
+            raise BadInput(f"there is no way {how!r} to recall", fix=f"one of: {', '.join(HOWS)}")
+        self.catalogue.refresh()
+        scope = self._scope(reader)
+        lessons = self.lessons()
+        if not self._indexable():
+            if how == "vectors":
+                need("numpy")
+            self._note("numpy is not installed, so the files are read for each question, and words are compared")
+            return self._read_through(query, k, wanted, scope, lessons)
+        read: dict[str, Experience | None] = {}
+        asked = k + 8
+        while True:
+            found = self._found(query, asked, wanted, reader, scope, lessons, how)
+            hits = []
+            for id, score in found:
+                hit = self._hit(id, score, scope, wanted, lessons, read)
+                if hit is not None:
+                    hits.append(hit)
+                if len(hits) == k:
+                    return hits
+            if len(found) < asked or asked > 5000:
+                return hits
+            asked *= 4
+
+    def search(
+        self, text: str, filters: Mapping[str, Any] | None = None, reader: str = "human", k: int = 50
+    ) -> list[Hit]:
+        """Experiences and steps that hold every word of `text` (any case, any script), newest file last.
+
+        A plain scan of the files: nothing to install, nothing to keep up to date, no text too long. score counts
+        how often the words occur; text is the place where the first one stands. Lessons are searched too.
+        """
+        wanted = parse(filters)
+        parts = [w.casefold() for w in text.split()]
+        if not parts:
+            raise BadInput("nothing to search for", fix="recreate traces search WORDS")
+        scope = self._scope(reader)
+        hits: list[Hit] = []
+        if allows(wanted, "grain", "experience") or allows(wanted, "grain", "step"):
+            for row in self.facts({k: v for k, v in wanted.items() if k not in LATER}, reader):
+                e = self._get(row["id"], scope, whole=True)
+                if e is not None:
+                    hits += [h for h in scan(e, parts, row["when"]) if matches(wanted, h)]
+                if len(hits) >= k:
+                    return hits[:k]
+        for key, (_, lesson) in self.lessons().items():
+            hit = self._lesson_hit(key, lesson, 0.0, scope)
+            count = occurrences(f"{lesson.title}\n{lesson.body}", parts)
+            if hit is not None and count and matches(wanted, hit):
+                hits.append(hit.model_copy(update={"score": float(count)}))
+        return hits[:k]
+
+    # the index
+
+    def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
+        """Unit vectors of this memory's embedder; one caller at a time gets in."""
+        with self._embedding:
+            return checked(self.embedder, texts, kind)
+
+    def count(self, domain: str) -> int:
+        """How many train experiences of a domain there are."""
+        self.catalogue.refresh()
+        return int(self.catalogue.counts()["domains"].get(domain, {}).get("train", 0))
+
+    @property
+    def index(self) -> Index:
+        if self._index is None:
+            from recreate.memory.index import Index
+
+            self._index = Index(self.folder / "index", lambda: self.embedder)
+        return self._index
+
+    @property
+    def embedder(self) -> Embedder:
+        """What makes the vectors. Raises Missing when its package is not installed."""
+        if self._embedder is None:
+            self._embedder = default_embedder()
+        elif isinstance(self._embedder, str):
+            self._embedder = named(self._embedder)
+        return self._embedder
+
+    def catch_up(self, reader: str = "optimizer") -> None:
+        """Make what was added findable now, so that the next question does not wait for it."""
+        self.catalogue.refresh()
+        if self.folder.is_dir() and self._indexable():
+            self.index.sync(self._sources(self._scope(reader), self.lessons()), self.progress)
+
+    def embedder_in_use(self) -> str:
+        """The name of the embedder that made the index as it is, '' when there is none."""
+        state = manifest.load(self.folder / "index")
+        return state.embedder if state is not None else ""
+
+    def rebuild(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+        """Make everything derived again from the files, and return stats(). Known vectors are not paid twice.
+
+        progress(done, to do): experiences and lessons. Without the extra `memory` only the catalogue is made.
+        """
+        if self.folder.is_dir():
+            self.catalogue.rebuild()
+            if self._indexable():
+                scope = self._scope("human")
+                self.index.sync(self._sources(scope, self.lessons()), progress or self.progress, whole=True)
+        return self.stats()
+
+    def stats(self) -> dict[str, Any]:
+        """Counts by grain, domain and split, what is held out, and what the index holds with its digest.
+
+        `indexed` are documents in the index now; the rest is embedded at the next recall that may see it.
+        """
+        self.catalogue.refresh()
+        counts = self.catalogue.counts()
+        lessons = self.lessons()
+        scope = self._scope("optimizer")
+        hidden = 0
+        if scope.groups or scope.tasks:
+            hidden = sum(
+                not scope.sees(r["split"], r["group"], r["task"]) for r in self.catalogue.rows({"split": ["train"]})
+            )
+        state = manifest.load(self.folder / "index") or manifest.Manifest()
+        return {
+            "experiences": counts["experiences"],
+            "steps": counts["steps"],
+            "lessons": len(lessons),
+            "grains": {"experience": counts["experiences"], "step": counts["steps"], "lesson": len(lessons)},
+            "splits": _total(counts["domains"]),
+            "domains": counts["domains"],
+            "damaged_lines": counts["damaged_lines"],
+            "blobs": self._count_blobs(),
+            "held_out": {"groups": len(scope.groups), "tasks": len(scope.tasks), "hidden_train": hidden},
+            "files_digest": digest(self.catalogue.sums()),
+            "index": {k: getattr(state, k) for k in ("embedder", "dimensions", "count", "digest")},
+            "digest": state.digest,
+        }
+
+    def close(self) -> None:
+        """Let go of all files."""
+        self.catalogue.close()
+        if self._index is not None:
+            self._index.close()
+
+    # inside
+
+    def _known(self, ids: Sequence[str], paths: Iterable[Path]) -> set[str]:
+        """Those of the ids that are recorded. Reading what this process itself wrote last is spared."""
+        if len(self._added) > 1000 or any(self._left.get(path) != _stamp(path) for path in paths):
+            self._left.clear()
+            self._added.clear()
+            self.catalogue.refresh()
+            self._left.update((path, _stamp(path)) for path in paths)
+        return self.catalogue.knows([id for id in ids if id not in self._added]) | (self._added & set(ids))
+
+    def _scope(self, reader: str) -> _Scope:
+        if reader not in READERS:
+            raise BadInput(f"no reader is called {reader!r}", fix=f"one of: {', '.join(READERS)}")
+        if reader == "human":
+            return _Scope(False, frozenset(), frozenset())
+        _, groups, tasks = self.held_out.read()
+        more, others = self.catalogue.closed()  # recorded elsewhere and copied here
+        return _Scope(True, groups | more, tasks | others)
+
+    def _get(self, id: str, scope: _Scope, *, whole: bool = False) -> Experience | None:
+        """As its line has it; with `whole` its large texts are read as well."""
+        line = self.catalogue.find(id)
+        if line is None or line.record is None:
+            return None
+        try:
+            found = Experience.model_validate(self.blobs.restore(line.record) if whole else line.record["experience"])
+        except (ValidationError, KeyError) as e:
+            raise BadInput(
+                f"the experience {id} in {self.folder} is not one: {str(e).splitlines()[0]}",
+                fix="recreate traces list shows the rest; delete that line if nobody needs it",
+            ) from e
+        return found if scope.sees(found.split, found.group, found.task) else None
+
+    def _found(
+        self,
+        query: str,
+        n: int,
+        wanted: Mapping[str, Sequence[Any]],
+        reader: str,
+        scope: _Scope,
+        lessons: Mapping[str, tuple[str, Lesson]],
+        how: str,
+    ) -> list[tuple[str, float]]:
+        from recreate.memory.index import Question
+
+        closed = {"group": scope.groups, "task": scope.tasks} if scope.train_only else None
+        sources = self._sources(scope, lessons)
+        if how == "hybrid":
+            try:
+                return self.index.search(Question(query, how, wanted, closed), n, sources, self.progress)
+            except Missing as e:
+                self._note(f"{e.message}, so recall compares words and not meaning; {e.fix}")
+                how = "keywords"
+        return self.index.search(Question(query, how, wanted, closed), n, sources, self.progress)
+
+    def _sources(self, scope: _Scope, lessons: Mapping[str, tuple[str, Lesson]]) -> Sources:
+        """What the index must hold for a reader: nothing is embedded before somebody may see it."""
+        stamp, last = self.catalogue.edition()
+        stamps = {"all": stamp}
+        if scope.train_only:
+            stamps["train"] = f"{stamp}:{digest([scope.groups, scope.tasks])}"
+
+        def since(number: int) -> Iterable[tuple[str, str]]:
+            for id, sum_, group, task in self.catalogue.since(number, scope.train_only):
+                if scope.sees("train", group, task):
+                    yield id, sum_
+
+        def of(key: str) -> Sequence[Document]:
+            if key in lessons:
+                return [documents.lesson_document(lessons[key][1], key, _domain(key))]
+            e = self._get(key, _EVERYTHING)
+            return documents.documents(e, self.catalogue.when(key)) if e is not None else []
+
+        return Sources(
+            level="train" if scope.train_only else "all",
+            stamps=stamps,
+            last=last,
+            since=since,
+            known=self.catalogue.sums,
+            lessons={key: sum_ for key, (sum_, _) in lessons.items()},
+            documents=of,
+        )
+
+    def _read_through(
+        self,
+        query: str,
+        k: int,
+        wanted: Mapping[str, Sequence[Any]],
+        scope: _Scope,
+        lessons: Mapping[str, tuple[str, Lesson]],
+    ) -> list[Hit]:
+        """What recall finds by words when there is no index: every document is read, and ranked by BM25."""
+        asked = list(dict.fromkeys(words(query, asked=True)))
+        counted: list[tuple[str, list[int], int]] = []
+
+        def count(document: Document) -> None:
+            found = words(document.text)
+            counts = [found.count(word) for word in asked]
+            if any(counts):
+                counted.append((document.id, counts, len(found)))
+
+        for id in self.catalogue.sums():
+            e = self._get(id, scope)
+            for document in documents.documents(e) if e is not None else ():
+                count(document)
+        for key, (_, lesson) in lessons.items():
+            count(documents.lesson_document(lesson, key, _domain(key)))
+        read: dict[str, Experience | None] = {}
+        hits = []
+        for id, score in bm25(counted):
+            hit = self._hit(id, score, scope, wanted, lessons, read)
+            if hit is not None:
+                hits.append(hit)
+            if len(hits) == k:
+                break
+        return hits
+
+    def _indexable(self) -> bool:
+        try:
+            return find_spec("numpy") is not None
+        except ValueError:  # set to None in sys.modules
+            return False
+
+    def _note(self, text: str) -> None:
+        """Say something once."""
+        if not self._warned:
+            self._warned = True
+            log.warning(text)
+
+    def _hit(
+        self,
+        id: str,
+        score: float,
+        scope: _Scope,
+        wanted: Mapping[str, Sequence[Any]],
+        lessons: Mapping[str, tuple[str, Lesson]],
+        read: dict[str, Experience | None],
+    ) -> Hit | None:
+        """The hit as its file tells it; None when the reader may not see it, or it does not match after all."""
+        if id in lessons:
+            hit = self._lesson_hit(id, lessons[id][1], score, scope)
+        else:
+            key = id.partition("/")[0]
+            if key not in read:
+                read[key] = self._get(key, scope)
+            e = read[key]
+            hit = experience_hit(e, id, score, self.catalogue.when(key)) if e is not None else None
+        return hit if hit is not None and matches(wanted, hit) else None
+
+    def _lesson_hit(self, key: str, lesson: Lesson, score: float, scope: _Scope) -> Hit | None:
+        """A lesson that cites an experience which the reader may not see is as closed as that experience."""
+        cited = [*lesson.born_of, *lesson.supports, *lesson.contradicts]
+        if scope.train_only and cited:
+            for row in self.catalogue.rows({"id": cited}):
+                if not scope.sees(row["split"], row["group"], row["task"]):
+                    return None
+        facts: dict[str, Any] = {"domain": _domain(key), "scope": lesson.scope, "status": lesson.status}
+        facts |= {name: list(getattr(lesson, name)) for name in ("born_of", "supports", "contradicts")}
+        text = f"{lesson.title}\n{lesson.body}"
+        return Hit(id=key, grain="lesson", score=score, split="train", text=text, facts=facts)
+
+    def _count_blobs(self) -> dict[str, int]:
+        """How many large texts there are, and how many that a line names are missing or damaged: all are read."""
+        there = {(domain, sha): path.stat().st_size for domain, sha, path in self.blobs.all()}
+        named = self.catalogue.blobs()
+        wrong = [self.blobs.sound(domain, sha) for domain, sha in named]
+        return {
+            "count": len(there),
+            "bytes": sum(there.values()),
+            "missing": wrong.count("missing"),
+            "damaged": wrong.count("damaged"),
+            "unreferenced": len(there.keys() - named),
+        }
+
+    def _experiences(self, domain: str) -> Path:
+        """The folder of a domain's experiences."""
+        if not _NAME.fullmatch(domain) or domain == "index":
+            raise BadInput(
+                f"{domain!r} cannot be a domain: it names a folder",
+                fix="letters, digits, `.`, `_` and `-`, and not `index`",
+            )
+        return self.folder / domain / "experiences"
+
+
+_EVERYTHING = _Scope(False, frozenset(), frozenset())
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """What changes whenever somebody writes the file."""
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return stat.st_size, stat.st_mtime_ns
+
+
+def _file(run: str) -> str:
+    """One file a run, so that builds side by side do not wait for each other's disk and a run can be deleted."""
+    return f"{run}.jsonl" if _NAME.fullmatch(run) else f"run-{digest(run)}.jsonl" if run else "no-run.jsonl"
+
+
+def _domain(key: str) -> str:
+    return key.removeprefix("lesson:").rpartition("/")[0]
+
+
+def _total(domains: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for splits in domains.values():
+        for split, n in splits.items():
+            total[split] = total.get(split, 0) + n
+    return total

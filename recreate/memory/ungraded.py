@@ -1,0 +1,74 @@
+"""Imported attempts that nobody has graded yet: kept, shown and searched, but no part of memory.
+
+    memory/DOMAIN/waiting/RUN.jsonl   a sealed line each, as in memory
+
+Whatever counts, contrasts or learns reads memory, where every experience has a grade. So what has none stays out, and
+cannot be taken for a failure. Graded, it moves into memory under the same id; its line here is then passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from recreate.api.errors import BadInput
+from recreate.api.types import Experience, Grade, digest
+from recreate.memory.store import Workspace
+from recreate.storage.log import append, lines, locked, make, seal
+
+NOT_YET = Grade(score=0.0, passed=False, graded=False, evidence="nobody has graded this yet")
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class Waiting:
+    """The ungraded attempts of a workspace."""
+
+    def __init__(self, memory: Workspace) -> None:
+        self.memory = memory
+        self.folder = memory.folder
+
+    def add(self, experiences: Sequence[Experience]) -> None:
+        """Append these; that they are new is the caller's to see. Their texts are masked already."""
+        by_file: dict[Path, list[bytes]] = {}
+        for e in experiences:
+            if not _NAME.fullmatch(e.domain):
+                raise BadInput(
+                    f"{e.domain!r} cannot be a domain: it names a folder", fix="letters, digits, `.`, `_`, `-`"
+                )
+            run = e.run if _NAME.fullmatch(e.run) else f"run-{digest(e.run)}"
+            path = self.folder / e.domain / "waiting" / f"{run}.jsonl"
+            by_file.setdefault(path, []).append(seal({"experience": e.model_dump(mode="json")}))
+        for path, sealed in by_file.items():
+            make(path.parent, ignored=True)
+            with locked(path.parent):
+                append(path, sealed)
+
+    def ids(self, domain: str = "*") -> set[str]:
+        """The ids recorded here, graded since or not."""
+        return {e.id for e in self._all(domain)}
+
+    def experiences(self, domain: str = "") -> Iterator[Experience]:
+        """Those that still wait, one in memory at a time, each once."""
+        seen: set[str] = set()
+        self.memory.catalogue.refresh()
+        for e in self._all(domain or "*"):
+            if e.id not in seen and not self.memory.catalogue.knows([e.id]):
+                seen.add(e.id)
+                yield e
+
+    def get(self, id: str) -> Experience | None:
+        """By id or unique beginning of one."""
+        found = [e for e in self.experiences() if id and e.id.startswith(id)]
+        return found[0] if len(found) == 1 else None
+
+    def _all(self, domain: str) -> Iterator[Experience]:
+        for path in sorted(self.folder.glob(f"{domain}/waiting/*.jsonl")):
+            for line in lines(path):
+                try:
+                    yield Experience.model_validate((line.record or {})["experience"])
+                except (KeyError, ValidationError):
+                    continue

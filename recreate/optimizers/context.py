@@ -1,0 +1,85 @@
+"""What an optimizer is handed to work with: a way to ask its model, a way to search, and what was tried before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from recreate.agents.question import filled
+from recreate.agents.question import read_object as read_object
+from recreate.agents.scaffold import Scaffold
+from recreate.api.ports import Hit, Sandbox
+from recreate.api.types import Edit, Experience, Message, Reply, Revision, Study, digest
+from recreate.optimizers import StudySettings
+
+PROMPTS = Path(__file__).parent / "prompts"
+
+
+class Ask(Protocol):
+    """A call of the optimizer's model, paid once: `thread` and `step` make its address, so that a resumed build
+    finds the reply again. Raises OutOfBudget, Refused, Fault, Interrupted."""
+
+    def __call__(self, messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply: ...
+
+
+@dataclass
+class Materials:
+    """Made by the loop for one proposal.
+
+    ask       the optimizer's model
+    recall    search memory by meaning: (query, k, filters) -> hits, train only
+    search    search memory by words: (words, k, filters) -> hits, train only
+    find      a train experience by id, with its steps; None when there is none that may be seen
+    complain  what is wrong with edits (they do not apply, break the agent, leak a task, cite what is not there), []
+              when nothing: the very check that `settle` applies
+    start     what is wrong with a candidate's tools when they are started in a box
+    open      (experience, done) -> the box it was worked in, its actions done again when `done`, and what is to be
+              known about that
+    empty     a fresh box with nothing of a task in it
+    rehearse  an attempt of a candidate at an experience's task (train): paid, in the run folder, found again by `find`;
+              None when there is no budget for it
+    measure   the mean score of a candidate on the batch's own train tasks: paid attempts, remembered like all others
+    rejected  revisions that were dropped, by the gate or by a person
+    without   what was switched off (`--without`)
+    folder    where studies are kept
+    native    asks whether the model calls tools in its endpoint's own way (litellm's import, for who wants to know)
+    """
+
+    ask: Ask
+    recall: Callable[[str, int, Mapping[str, Any]], Sequence[Hit]]
+    find: Callable[[str], Experience | None]
+    complain: Callable[[Scaffold, Sequence[Edit]], list[str]]
+    search: Callable[[str, int, Mapping[str, Any]], Sequence[Hit]] = field(default=lambda words, k, filters: [])
+    start: Callable[[Scaffold], list[str]] = field(default=lambda scaffold: [])
+    open: Callable[[Experience, bool], tuple[Sandbox, str]] | None = None
+    empty: Callable[[], Sandbox] | None = None
+    rehearse: Callable[[Scaffold, Experience], Experience | None] | None = None
+    measure: Callable[[Scaffold], float] | None = None
+    rejected: Sequence[Revision] = ()
+    without: Collection[str] = ()
+    limits: StudySettings = field(default_factory=StudySettings)
+    best_of: int = 4
+    jobs: int = 1
+    native: Callable[[], bool] = field(default=lambda: False)
+    key: str = ""
+    folder: Path | None = None
+    domain: str = ""
+    note: Callable[[str], None] = field(default=lambda text: None)
+    studied: Callable[[Study], None] = field(default=lambda study: None)
+
+    def thread(self, name: str) -> str:
+        """The address of one line of calls within this proposal; '' is the proposal's own."""
+        return digest([self.key, name]) if name else self.key
+
+
+def prompt(name: str, **variables: Any) -> list[Message]:
+    """One of the package's prompts, filled in, as the only message."""
+    return [{"role": "user", "content": filled(PROMPTS, name, variables)}]
+
+
+def prompts(name: str, **variables: Any) -> list[Message]:
+    """A prompt in two parts, parted by a line of `=====`: who the optimizer is, and what it is given."""
+    system, _, user = filled(PROMPTS, name, variables).partition("\n=====\n")
+    return [{"role": "system", "content": system.strip()}, {"role": "user", "content": user.strip()}]

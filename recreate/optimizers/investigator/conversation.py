@@ -1,0 +1,181 @@
+"""A conversation in which a model works with tools until it says that it is done, or its limits are reached.
+
+Tools are called in the endpoint's own way where the model can, else by one JSON object a reply; a model that could
+call and writes the object all the same is understood too. Every action is on disk when it happens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from recreate.agents.evidence import clip
+from recreate.api.errors import BadInput
+from recreate.api.types import Message, Reply, Step, ToolCall, Usage
+from recreate.optimizers.context import Ask, StudySettings, read_object
+from recreate.optimizers.investigator.tool import Tool, Wrong, action_schema
+from recreate.storage.log import Lines
+
+REPLY_TOKENS = 4096
+ANSWER_CHARS = 24_000
+"""What one tool may answer; longer is cut in the middle and says so."""
+PROSE = 3
+"""So many replies in a row without a tool end the talk."""
+WARN = 4
+"""Turns left when the model is told that they end."""
+
+Ending = Literal["finished", "limit", "prose"]
+
+
+@dataclass
+class Talk:
+    """`done` is what a tool sets when the work is handed in. `prompt(native)` makes the first messages."""
+
+    ask: Ask
+    thread: str
+    prompt: Callable[[bool], list[Message]]
+    tools: Sequence[Tool]
+    limits: StudySettings
+    native: bool
+    file: Path | None = None
+    done: bool = False
+    usage: Usage = field(default_factory=Usage)
+    actions: Counter[str] = field(default_factory=Counter)
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.by_name = {tool.name: tool for tool in self.tools}
+        self.offered = [tool.native() for tool in self.tools]
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """How often tools of each kind were called."""
+        found: Counter[str] = Counter()
+        for name, count in self.actions.items():
+            found[self.by_name[name].kind] += count
+        return dict(found)
+
+    def run(self) -> tuple[Ending, str]:
+        """(how it ended, which limit). Raises what asking raises; the actions until then are on disk."""
+        lines = None
+        if self.file is not None:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.file.unlink(missing_ok=True)
+            lines = Lines(self.file)
+        try:
+            return self._turns(lines)
+        finally:
+            if lines is not None:
+                lines.close()
+
+    def _turns(self, lines: Lines | None) -> tuple[Ending, str]:
+        messages = self.prompt(self.native)
+        prose = 0
+        for turn in range(self.limits.steps):
+            if reached := self._reached():
+                return "limit", reached
+            try:
+                reply = self._ask(messages, turn)
+            except BadInput as e:
+                if e.code == "no-tools" and self.native and turn == 0:
+                    self.native = False
+                    messages = self.prompt(False)
+                    reply = self._ask(messages, turn)
+                elif e.code == "context-length" and turn:
+                    return "limit", "context"
+                else:
+                    raise
+            self.usage = self.usage + Usage.of(reply)
+            left = self.limits.steps - turn - 1
+            last = f"\n[{left} turns are left: hand your work in with `finish` before they end]" if left < WARN else ""
+            if reply.tool_calls:
+                prose = 0
+                messages.append(_said(reply))
+                for number, call in enumerate(reply.tool_calls):
+                    answer = self._act(lines, call.name, _arguments(call.arguments), reply, number)
+                    messages.append({"role": "tool", "content": answer + last, "tool_call_id": call.id})
+            else:
+                found = read_object(reply.text)
+                messages.append({"role": "assistant", "content": reply.text})
+                if found is None or not isinstance(found.get("tool"), str):
+                    prose += 1
+                    answer = self._prose(reply)
+                    self._note(lines, Step(step=0, kind="malformed", reply=reply.text, output=answer), reply, 0)
+                    if prose == PROSE:
+                        return "prose", ""
+                else:
+                    prose = 0
+                    answer = self._act(lines, found["tool"], found.get("arguments", {}), reply, 0)
+                messages.append({"role": "user", "content": answer + last})
+            if self.done:
+                return "finished", ""
+        return "limit", "steps"
+
+    def _ask(self, messages: list[Message], turn: int) -> Reply:
+        params: dict[str, Any] = {"max_tokens": REPLY_TOKENS}
+        if self.native:
+            params["tools"] = self.offered
+        else:
+            params["json_schema"] = action_schema(self.tools)
+        return self.ask(messages, step=turn, thread=self.thread, **params)
+
+    def _reached(self) -> str:
+        if self.usage.tokens_in + self.usage.tokens_out >= self.limits.tokens:
+            return "tokens"
+        return "usd" if self.usage.usd >= self.limits.usd else ""
+
+    def _act(self, lines: Lines | None, name: str, arguments: Any, reply: Reply, number: int) -> str:
+        tool = self.by_name.get(name)
+        status = 1
+        if tool is None:
+            answer = f"there is no tool {clip(name, 60)!r}; there are: {', '.join(self.by_name)}"
+        elif not isinstance(arguments, Mapping):
+            answer = f"the arguments of {name} must be one JSON object"
+        else:
+            self.actions[name] += 1
+            try:
+                answer, status = tool.call(arguments), 0
+            except Wrong as e:
+                answer = str(e)
+        if len(answer) > ANSWER_CHARS:
+            half = ANSWER_CHARS // 2
+            gone = len(answer) - 2 * half
+            mark = f"[... {gone} characters left out here; ask for less where you can ...]"
+            answer = f"{answer[:half]}\n{mark}\n{answer[-half:]}"
+        action = f"{name} {json.dumps(arguments, ensure_ascii=False)}"
+        self._note(lines, Step(step=0, reply=reply.text, action=action, output=answer, status=status), reply, number)
+        return answer
+
+    def _prose(self, reply: Reply) -> str:
+        cut = " (your reply was cut off at its length limit)" if reply.finish == "length" else ""
+        if self.native:
+            return f"Only tool calls count{cut}: call one, or `finish`."
+        return f'Only one JSON object counts{cut}: {{"thought": "...", "tool": "...", "arguments": {{...}}}}'
+
+    def _note(self, lines: Lines | None, step: Step, reply: Reply, number: int) -> None:
+        if lines is not None:
+            usage = Usage() if number else Usage.of(reply)
+            record = step.model_copy(update={"step": self.steps, "usage": usage})
+            lines.append(record.model_dump(mode="json", exclude_defaults=True) | {"step": self.steps})
+        self.steps += 1
+
+
+def _said(reply: Reply) -> Message:
+    calls = [_call(call) for call in reply.tool_calls]
+    return {"role": "assistant", "content": reply.text, "tool_calls": calls}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _arguments(text: str) -> Any:
+    """The arguments of a native call; None when they are no JSON."""
+    try:
+        return json.loads(text or "{}", strict=False)
+    except ValueError:
+        return None

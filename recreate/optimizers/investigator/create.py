@@ -1,0 +1,87 @@
+"""`create`: the seed, written by the optimizer from the domain's description and two train tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from recreate.agents.evidence import clip
+from recreate.agents.scaffold import Scaffold
+from recreate.api.errors import Fault
+from recreate.api.types import Experience, Grade, Message, Study, Task, Trace, digest
+from recreate.optimizers.context import Materials, prompts
+from recreate.optimizers.investigator.draft import Draft
+from recreate.optimizers.investigator.edit_tools import Writer
+from recreate.optimizers.investigator.read_tools import Reader, tell_files
+from recreate.optimizers.investigator.run_tools import Boxes
+from recreate.optimizers.investigator.study import begin, end, kept
+from recreate.optimizers.investigator.tool import Tool, text
+
+NOTHING_TO_READ = ("trajectory", "evidence")
+
+
+def create(materials: Materials, start: Scaffold, description: str, tasks: Sequence[Task]) -> Scaffold:
+    """A scaffold made of `start` for the domain of `tasks`, which are train tasks.
+
+    Raises Fault when the optimizer did not finish one; OutOfBudget, Refused, Interrupted.
+    """
+    blanks = [blank(task, start) for task in tasks]
+    materials = replace(materials, without=NOTHING_TO_READ)
+    thread = materials.thread("create")
+    draft = Draft(start, materials)
+    known = kept(materials, thread)
+    if known is not None and known.ending == "finished":
+        for edit in known.edits:
+            draft.add(edit)
+        return draft.current
+    reader = Reader(materials, draft, blanks[0], blanks)
+    writer = Writer(draft, lambda given: (), {}, (), origin="search")
+    told: dict[str, Any] = {}
+
+    def finish(summary: str) -> str:
+        told.update(summary=summary)
+        talk.done = True
+        return "handed in"
+
+    with Boxes(materials, reader, draft) as boxes:
+        looking = [tool for tool in reader.tools() if tool.name == "scaffold"]
+        ending = Tool("finish", "decide", "Hand the agent in.", finish, {"summary": text("what it does, and why so")})
+        tools = [*looking, *boxes.tools(), *writer.tools(), ending]
+
+        def prompt(native: bool) -> list[Message]:
+            return prompts(
+                "create",
+                tools=None if native else [tool.told() for tool in tools],
+                turns=materials.limits.steps,
+                domain=materials.domain,
+                description=description,
+                tasks=[(e.id, clip(e.prompt, 4000)) for e in blanks],
+                files=tell_files(draft),
+            )
+
+        talk = begin(materials, thread, prompt, tools)
+        done = end(materials, talk, Study(id=thread, kind="create", scaffold=start.digest), draft, told)
+    if done.ending != "finished":
+        raise Fault(
+            f"the optimizer did not finish a seed ({done.ending} {done.why}".rstrip() + ")",
+            fix="raise --study.steps, take another --models.optimizer, or start from a seed: leave --scaffold out",
+            code="no-seed",
+        )
+    return draft.current
+
+
+def blank(task: Task, scaffold: Scaffold) -> Experience:
+    """A task as an experience that nobody has had yet: it can be looked into, and nothing else."""
+    id = digest(["blank", task.id])
+    return Experience(
+        id=id,
+        domain=task.domain,
+        task=task.id,
+        group=task.group,
+        split=task.split,
+        prompt=task.prompt,
+        digest=scaffold.digest,
+        trace=Trace(attempt=id, task=task.id, scaffold=scaffold.digest, model=""),
+        grade=Grade(score=0.0, passed=False),
+    )

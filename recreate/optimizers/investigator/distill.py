@@ -1,0 +1,228 @@
+"""Distilling: one agent turns the ideas of a batch into one update, reading the evidence behind each.
+
+It takes, merges, generalises, narrows, rejects and deletes. What it neither used nor rejected is taken as it was:
+nothing is lost in the merge that was not turned down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recreate.agents import scaffold as scaffolds
+from recreate.agents.scaffold import Scaffold
+from recreate.api.types import Edit, Evidence, Experience, Message, Study
+from recreate.optimizers.context import Materials, prompts
+from recreate.optimizers.investigator.briefing import tell_agent
+from recreate.optimizers.investigator.draft import Draft, tell_edit
+from recreate.optimizers.investigator.edit_tools import Writer
+from recreate.optimizers.investigator.read_tools import Reader, outcome, tell_files
+from recreate.optimizers.investigator.rehearsal import Rehearsal
+from recreate.optimizers.investigator.run_tools import Boxes
+from recreate.optimizers.investigator.study import begin, end
+from recreate.optimizers.investigator.tool import Tool, Wrong, text
+
+IDEAS = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": 'the ideas this comes from, e.g. ["1.1", "3.2"]: their evidence becomes its evidence',
+}
+
+
+class Ideas:
+    """The edits of a batch's studies, each with an address `STUDY.EDIT` from 1, and what became of it."""
+
+    def __init__(self, parent: Scaffold, studies: Sequence[Study]) -> None:
+        self.studies = list(studies)
+        self.edits: dict[str, Edit] = {}
+        self.based: dict[str, Scaffold] = {}
+        self.used: set[str] = set()
+        self.rejected: dict[str, str] = {}
+        self.sources: list[list[str]] = []
+        """For each edit of the draft, in order, the ideas it comes from."""
+        for number, study in enumerate(self.studies, 1):
+            current = parent
+            for part, edit in enumerate(study.edits, 1):
+                self.edits[f"{number}.{part}"] = edit
+                self.based[f"{number}.{part}"] = current
+                current = scaffolds.apply(current, [edit])
+
+    @property
+    def left(self) -> list[str]:
+        """Those about which nothing was decided."""
+        return [name for name in self.edits if name not in self.used and name not in self.rejected]
+
+    def named(self, name: str) -> list[str]:
+        """The addresses that `1` (a whole study) or `1.2` mean. Raises Wrong."""
+        found = [each for each in self.edits if each == name or each.partition(".")[0] == name]
+        if not found:
+            raise Wrong(f"there is no idea {name!r}; there are: {', '.join(self.edits)}")
+        return found
+
+    def evidence(self, names: Sequence[str]) -> tuple[Evidence, ...]:
+        """The evidence of several ideas together."""
+        return tuple(dict.fromkeys(e for name in names for e in self.edits[name].evidence))
+
+    def tell(self, name: str, whole: bool = True) -> str:
+        """One study's conclusion and its edits, or one edit of it; not `whole`: only which files, and why."""
+        number = int(name.partition(".")[0])
+        study = self.studies[number - 1]
+        lines = [f"idea {number}: {study.cause or 'an edit'}; experience {study.experience}", study.summary]
+        for each in self.named(name):
+            state = "used" if each in self.used else "rejected" if each in self.rejected else "open"
+            edit = self.edits[each]
+            lines.append(f"\n{each} ({state}): {tell_edit(edit)}" if whole else f"{each} {edit.path}: {edit.reason}")
+        return "\n".join(lines)
+
+
+def merged(materials: Materials, parent: Scaffold, studies: Sequence[Study]) -> list[Edit]:
+    """All edits of the studies side by side, without a model: what is done when nobody distils."""
+    ideas = Ideas(parent, studies)
+    draft = Draft(parent, materials)
+    take_left(materials, ideas, draft)
+    return draft.edits
+
+
+def take_left(materials: Materials, ideas: Ideas, draft: Draft) -> None:
+    """Take what is open as it is; what cannot be kept is said."""
+    for name in ideas.left:
+        if faults := put(ideas, draft, name):
+            materials.note(f"idea {name} could not be kept beside the others: {'; '.join(faults)}")
+
+
+def put(ideas: Ideas, draft: Draft, name: str) -> list[str]:
+    """Put one idea into the draft as it is: beside what is there, or joined with the same edit. [] or why not."""
+    edit = ideas.edits[name]
+    for at, e in enumerate(draft.edits):
+        if _same(e, edit):
+            draft.join(at + 1, edit)
+            ideas.sources[at].append(name)
+            break
+    else:
+        before = len(draft.edits)
+        if faults := draft.merge(edit, ideas.based[name]):
+            return faults
+        ideas.sources += [[name]] * (len(draft.edits) - before)
+    ideas.used.add(name)
+    ideas.rejected.pop(name, None)
+    return []
+
+
+def distil(materials: Materials, parent: Scaffold, studies: Sequence[Study], batch: Sequence[Experience]) -> list[Edit]:
+    """One coherent update of the studies' edits. A distilling that does not finish counts as none: all are merged.
+
+    Raises OutOfBudget, Refused, Interrupted.
+    """
+    thread = materials.thread("distil")
+    ideas = Ideas(parent, studies)
+    draft = Draft(parent, materials)
+    reader = Reader(materials, draft, None, batch)
+    for edit in ideas.edits.values():
+        reader.read |= set(edit.evidence)  # the study that cites it has read it
+
+    def cite(given: Mapping[str, Any]) -> tuple[Evidence, ...]:
+        names = [each for name in given.get("ideas", ()) for each in ideas.named(str(name))]
+        if not names:
+            raise Wrong("name the ideas that this comes from")
+        cited[:] = names
+        return ideas.evidence(names)
+
+    cited: list[str] = []
+    writer = Writer(draft, cite, {"ideas": IDEAS}, ())
+    told: dict[str, Any] = {}
+    warned: list[str] = []
+
+    def idea(name: str) -> str:
+        ideas.named(name)
+        return ideas.tell(name)
+
+    def take(name: str) -> str:
+        said = []
+        for each in ideas.named(name):
+            if each in ideas.used:
+                continue
+            if faults := put(ideas, draft, each):
+                raise Wrong(f"{each} cannot be taken as it is: {'; '.join(faults)}; write it anew with `edit`")
+            said.append(f"{each} is taken")
+        return "; ".join(said) or "it was taken before"
+
+    def reject(name: str, why: str) -> str:
+        if not why.strip():
+            raise Wrong("say why")
+        names = [each for each in ideas.named(name) if each not in ideas.used]
+        if not names:
+            raise Wrong(f"{name} is in use: `undo` its edit first")
+        ideas.rejected.update(dict.fromkeys(names, why))
+        return f"rejected: {', '.join(names)}"
+
+    def finish(summary: str) -> str:
+        if ideas.left and not warned:
+            warned.extend(ideas.left)
+            raise Wrong(
+                f"nothing was decided on {', '.join(ideas.left)}: take, merge or reject them. What is open at the "
+                "next `finish` is taken as it is."
+            )
+        take_left(materials, ideas, draft)
+        told.update(summary=summary, rejected=tuple((name, why) for name, why in ideas.rejected.items()))
+        talk.done = True
+        return "handed in"
+
+    def marking(tool: Tool) -> Tool:
+        """A tool of the writer that notes which ideas its edit has used, or gives them free again."""
+
+        def run(**arguments: Any) -> str:
+            cited.clear()
+            said = tool.run(**arguments)
+            if tool.name == "undo":
+                ideas.used.difference_update(ideas.sources.pop(arguments["edit"] - 1))
+                return f"{said}; open ideas: {', '.join(ideas.left) or 'none'}"
+            ideas.sources.append(list(cited))
+            ideas.used.update(cited)
+            for each in cited:
+                ideas.rejected.pop(each, None)
+            return said
+
+        return Tool(tool.name, tool.kind, tool.help, run, tool.parameters, tool.optional)
+
+    name = {"name": text("an idea's number: 2 for all of study 2, 2.1 for its first edit")}
+    deciding = [
+        Tool("idea", "inspect", "One study's conclusion with its edits, or one edit, as a diff.", idea, name),
+        Tool("take", "decide", "Put an idea into the update as it is.", take, name),
+        Tool("reject", "decide", "Turn an idea down.", reject, {**name, "why": text("the reason, which is kept")}),
+        Tool("finish", "decide", "Hand the update in.", finish, {"summary": text("what the update does, and why so")}),
+    ]
+    with Boxes(materials, reader, draft) as boxes:
+        rehearsal = Rehearsal(materials, reader, draft)
+        tools = [*reader.tools(), *boxes.tools(), *map(marking, writer.tools()), *rehearsal.tools(), *deciding]
+
+        def prompt(native: bool) -> list[Message]:
+            return prompts(
+                "distil",
+                tools=None if native else [tool.told() for tool in tools],
+                turns=materials.limits.steps,
+                domain=materials.domain,
+                agent=tell_agent(parent.agent),
+                files=tell_files(draft),
+                batch=[outcome(e) for e in batch],
+                ideas=[ideas.tell(str(n), whole=False) for n, study in enumerate(ideas.studies, 1) if study.edits],
+                unchanged=[f"{s.experience}: {s.summary}" for s in ideas.studies if not s.edits and s.summary],
+            )
+
+        talk = begin(materials, thread, prompt, tools)
+        done = end(materials, talk, Study(id=thread, kind="distil", scaffold=parent.digest), draft, told)
+    if done.ending != "finished":
+        materials.note(f"distilling did not finish ({done.ending} {done.why}): all ideas are kept as they were")
+        return merged(materials, parent, studies)
+    for name_, why in done.rejected:
+        materials.note(f"rejected: idea {name_} ({ideas.edits[name_].path}): {why}")
+    return draft.edits
+
+
+def _same(a: Edit, b: Edit) -> bool:
+    """Whether two edits do the same; a lesson's `born_of` makes it no other lesson."""
+
+    def said(edit: Edit) -> tuple[str, str, str]:
+        new = "\n".join(line for line in edit.new.splitlines() if not line.startswith("born_of:"))
+        return edit.path, edit.old, new
+
+    return said(a) == said(b)

@@ -1,0 +1,120 @@
+"""A private copy of a scaffold under edit: every edit is checked when it is made, and can be taken back.
+
+`merge` puts an edit that was made of the same parent beside those that are already here: where it does not apply
+any more, the lines of both are kept (`git merge-file --union`), so that what was learnt in parallel survives.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import subprocess
+import tempfile
+from pathlib import Path, PurePosixPath
+
+from recreate.agents import scaffold as scaffolds
+from recreate.agents.lesson import read_lesson
+from recreate.agents.scaffold import BadEdit, Scaffold
+from recreate.api.types import Edit
+from recreate.optimizers.context import Materials
+
+
+class Draft:
+    """Starts as `parent`; `edits` made in order give `current`. None of it is seen by anybody else."""
+
+    def __init__(self, parent: Scaffold, materials: Materials) -> None:
+        self.parent = parent
+        self.current = parent
+        self.edits: list[Edit] = []
+        self.materials = materials
+
+    def add(self, edit: Edit) -> list[str]:
+        """Make an edit; [] or why it was not made."""
+        faults = self.materials.complain(self.current, [edit])
+        if faults:
+            return faults
+        child = scaffolds.apply(self.current, [edit])
+        tool = edit.path.startswith("tools/") and edit.path in child.files
+        if tool and (broken := self.materials.start(child)):  # the parent's tools start: it was checked
+            return broken
+        self.current = child
+        self.edits.append(edit)
+        return []
+
+    def undo(self, number: int) -> list[str]:
+        """Take the edit `number` (from 1) back; [] or why the later ones cannot stand without it."""
+        left = self.edits[: number - 1] + self.edits[number:]
+        try:
+            self.current = scaffolds.apply(self.parent, left)
+        except BadEdit as e:
+            return [f"a later edit builds on it: {e.message}"]
+        self.edits = left
+        return []
+
+    def join(self, number: int, other: Edit) -> None:
+        """Let the edit `number` (from 1) stand for another one that says the same: it cites what both cite."""
+        edit = self.edits[number - 1]
+        evidence = tuple(dict.fromkeys(edit.evidence + other.evidence))
+        new = edit.new
+        if edit.path.startswith("memory/") and (found := re.search(r"^born_of: .*$", new, re.MULTILINE)):
+            new = new.replace(found[0], "born_of: " + ", ".join(sorted({e.experience for e in evidence})))
+        self.edits[number - 1] = edit.model_copy(update={"evidence": evidence, "new": new})
+        self.current = scaffolds.apply(self.parent, self.edits)
+
+    def merge(self, edit: Edit, based_on: Scaffold) -> list[str]:
+        """Make an edit of a copy that stood at `based_on`; [] or why nothing of it could be kept."""
+        same = self.current.files.get(edit.path) == based_on.files.get(edit.path)
+        if same:
+            return self.add(edit)
+        try:
+            wanted = scaffolds.apply(based_on, [edit]).files.get(edit.path)
+        except BadEdit as e:
+            return [e.message]
+        here = self.current.files.get(edit.path)
+        if here == wanted:
+            return []
+        if here is None or wanted is None:
+            return [f"{edit.path}: one edit deletes it, another changes it"]
+        if edit.old and here.count(edit.old) == 1:
+            return self.add(edit)
+        both = union(based_on.files.get(edit.path, ""), here, wanted)
+        faults = self.add(edit.model_copy(update={"old": here, "new": both}))
+        if faults and edit.path.startswith("tools/"):
+            return self.add(edit.model_copy(update={"path": self._beside(edit.path), "old": "", "new": wanted}))
+        return faults
+
+    def _beside(self, path: str) -> str:
+        stem, count = PurePosixPath(path), 2
+        while (name := f"tools/{stem.stem}_{count}{stem.suffix}") in self.current.files:
+            count += 1
+        return name
+
+
+def union(base: str, ours: str, theirs: str) -> str:
+    """Both changes of `base`, line by line; where they touch the same lines, the lines of both, ours first."""
+    with tempfile.TemporaryDirectory() as folder:
+        names = []
+        for name, text in (("ours", ours), ("base", base), ("theirs", theirs)):
+            path = Path(folder) / name
+            path.write_bytes(text.encode("utf-8"))
+            names.append(str(path))
+        made = subprocess.run(["git", "merge-file", "-p", "--union", *names], capture_output=True, check=False)
+    return made.stdout.decode("utf-8")
+
+
+def tell_edit(edit: Edit) -> str:
+    """An edit as a reader sees it: what goes, what comes, why, and what it cites."""
+    cited = ", ".join(f"{c.experience} step {c.step}" for c in edit.evidence) or "nothing"
+    lines = difflib.unified_diff(edit.old.splitlines(), edit.new.splitlines(), n=3, lineterm="")
+    changed = "\n".join(line for line in lines if not line.startswith(("---", "+++")))
+    return f"{edit.path}\n{changed}\nreason: {edit.reason}\ncites: {cited}"
+
+
+def lesson_of(scaffold: Scaffold, name: str) -> str | None:
+    """The path of a lesson by its file name, its id or its title; None when there is none."""
+    for path, text in scaffold.files.items():
+        if path.startswith("memory/"):
+            lesson = read_lesson(PurePosixPath(path).stem, text)
+            if name in (path, PurePosixPath(path).name, lesson.id, lesson.title):
+                return path
+    return None

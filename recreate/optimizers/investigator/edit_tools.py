@@ -1,0 +1,166 @@
+"""How an optimizer edits its private copy: one tool for each kind of change, checked when it is made.
+
+An edit that does not apply, breaks the agent, leaks a task or cites what was not read is answered with why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from recreate.agents.lesson import lesson_file, read_lesson
+from recreate.agents.scaffold import Scaffold
+from recreate.api.types import Edit, Evidence, Origin
+from recreate.optimizers.investigator.draft import Draft, lesson_of
+from recreate.optimizers.investigator.tool import Tool, Wrong, number, text
+
+Cite = Callable[[Mapping[str, Any]], tuple[Evidence, ...]]
+"""The evidence that an edit's arguments name. Raises Wrong."""
+
+
+class Writer:
+    """`citing` are the arguments that name evidence, and `cite` reads them."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        cite: Cite,
+        citing: Mapping[str, Mapping[str, Any]],
+        optional: Sequence[str],
+        origin: Origin = "experience",
+    ) -> None:
+        self.draft = draft
+        self.origin = origin
+        self.cite = cite
+        self.citing = citing
+        self.optional = tuple(optional)
+
+    def tools(self) -> list[Tool]:
+        """edit, lesson, tool, delete, undo."""
+        about = {"reason": text("why this helps on other tasks, in a sentence"), **self.citing}
+        path = text("system.md, workflow.md, observation.md, format.md, agent.toml, tools/NAME.py or memory/NAME.md")
+        return [
+            Tool(
+                "edit",
+                "edit",
+                "Replace text in a file, or add to it. `old` is replaced by `new` and must be in the file exactly "
+                "once, to the letter; an empty `old` adds `new` at the end.",
+                self.edit,
+                {"path": path, "old": text("what is replaced"), "new": text("what replaces it"), **about},
+                self.optional,
+            ),
+            Tool(
+                "lesson",
+                "edit",
+                "Add a lesson to the agent's memory, or change one: a title and a few sentences, true for any task.",
+                self.lesson,
+                {
+                    "title": text("a short title"),
+                    "text": text("the advice"),
+                    "replaces": text("the name of the lesson that this one takes the place of"),
+                    **about,
+                },
+                ("replaces", *self.optional),
+            ),
+            Tool(
+                "tool",
+                "edit",
+                "Write a tool for the agent, or replace one: an executable script in one file, standard library only, "
+                "whose docstring is the help that the agent sees; `--help` must end at once. The agent only uses what "
+                "its prompt or agent.toml tells it of.",
+                self.tool,
+                {
+                    "name": text("letters, digits and _"),
+                    "code": text("the whole script, Python unless it begins #!"),
+                    **about,
+                },
+                self.optional,
+            ),
+            Tool(
+                "delete",
+                "edit",
+                "Delete a tool or a lesson that does not help.",
+                self.delete,
+                {"path": text("tools/NAME.py or memory/NAME.md"), **about},
+                self.optional,
+            ),
+            Tool("undo", "edit", "Take back one of your edits.", self.undo, {"edit": number("its number, from 1")}),
+        ]
+
+    def edit(self, path: str, old: str, new: str, reason: str, **citing: Any) -> str:
+        exists = path in self.draft.current.files
+        if exists and not old and not new.startswith("\n"):
+            text = self.draft.current.files[path]
+            new = new if text.endswith("\n") or not text else "\n" + new
+        if not new.endswith("\n") and not old:
+            new += "\n"
+        return self._add(Edit(path=path, old=old, new=new, reason=reason, evidence=self.cite(citing)))
+
+    def lesson(self, title: str, text: str, reason: str, replaces: str = "", **citing: Any) -> str:
+        evidence = self.cite(citing)
+        born_of = list(dict.fromkeys(e.experience for e in evidence))
+        if not replaces:
+            path, whole = lesson_file(title, text, sorted(born_of))
+            return self._add(Edit(path=path, new=whole, reason=reason, evidence=evidence))
+        there = lesson_of(self.draft.current, replaces)
+        if there is None:
+            names = ", ".join(x.id for x in self.draft.current.lessons) or "none"
+            raise Wrong(f"there is no lesson {replaces!r}; there are: {names}")
+        old = self.draft.current.files[there]
+        before = read_lesson(PurePosixPath(there).stem, old).born_of
+        _, whole = lesson_file(title, text, sorted({*before, *born_of}))
+        return self._add(Edit(path=there, old=old, new=whole, reason=reason, evidence=evidence))
+
+    def tool(self, name: str, code: str, reason: str, **citing: Any) -> str:
+        stem = name.removeprefix("tools/").removesuffix(".py")
+        if not re.fullmatch(r"[A-Za-z]\w{0,60}", stem, re.ASCII):
+            raise Wrong(f"{name!r} cannot be a tool's name: letters, digits and _")
+        path = self.draft.current.tools.get(stem) or f"tools/{stem}.py"
+        old = self.draft.current.files.get(path, "")
+        whole = code.strip("\n") + "\n"
+        made = self._add(Edit(path=path, old=old, new=whole, reason=reason, evidence=self.cite(citing)))
+        return f"{made} Try it with `try_tool`, and see that the agent is told of it."
+
+    def delete(self, path: str, reason: str, **citing: Any) -> str:
+        if not path.startswith(("tools/", "memory/")):
+            raise Wrong("only tools and lessons can be deleted: replace the text of other files")
+        old = self.draft.current.files.get(path)
+        if old is None:
+            raise Wrong(f"there is no file {path!r}; there are: {', '.join(sorted(self.draft.current.files))}")
+        return self._add(Edit(path=path, old=old, new="", reason=reason, evidence=self.cite(citing)))
+
+    def undo(self, edit: int) -> str:
+        if not 1 <= edit <= len(self.draft.edits):
+            raise Wrong(f"you have {len(self.draft.edits)} edits")
+        if faults := self.draft.undo(edit):
+            raise Wrong("; ".join(faults))
+        return f"taken back; {len(self.draft.edits)} edits are left"
+
+    def _add(self, edit: Edit) -> str:
+        edit = edit.model_copy(update={"origin": self.origin})
+        if faults := [*costs(self.draft.current, edit), *self.draft.add(edit)]:
+            raise Wrong("not made: " + "; ".join(faults))
+        return f"edit {len(self.draft.edits)} is made: {edit.path}."
+
+
+def costs(scaffold: Scaffold, edit: Edit) -> list[str]:
+    """What an edit of agent.toml may not do: what an attempt costs is a person's to decide."""
+    from recreate.agents import scaffold as scaffolds
+    from recreate.agents.config import read_agent
+    from recreate.agents.scaffold import BadEdit
+
+    if edit.path != "agent.toml":
+        return []
+    try:
+        after, _ = read_agent(scaffolds.apply(scaffold, [edit]).files.get("agent.toml", ""))
+    except BadEdit:
+        return []
+    before = scaffold.agent
+    if after is None:
+        return []
+    changed = [key for key in ("limits", "model", "samples", "protect") if getattr(before, key) != getattr(after, key)]
+    return [f"{', '.join(changed)} of agent.toml: what an attempt may cost and touch is a person's to decide"] * bool(
+        changed
+    )

@@ -1,0 +1,350 @@
+"""What an optimizer looks at: trajectories, the grader's words, submissions, memory, the scaffold, its own past.
+
+What was shown is remembered: an edit may only cite a step that was read. The grader's words, the submission and the
+box as it was left belong to an experience's last step.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recreate.agents.evidence import clip, said
+from recreate.agents.trajectory import differ, index, tell_index
+from recreate.api.errors import BadInput, Missing
+from recreate.api.ports import Hit
+from recreate.api.types import Evidence, Experience, Step, digest
+from recreate.optimizers.context import Materials
+from recreate.optimizers.investigator.draft import Draft, tell_edit
+from recreate.optimizers.investigator.tool import Tool, Wrong, number, one_of, text
+
+STEP_CHARS = 6_000
+WINDOW_CHARS = 22_000
+HIT_CHARS = 500
+LONG = 200
+"""Characters from which on a text that stands in a window already is not told again."""
+
+_OF = text("the id of another experience; left out: the one studied")
+
+
+class Reader:
+    """`subject` is the experience under study (None while distilling); `batch` are the ones it came with."""
+
+    def __init__(
+        self, materials: Materials, draft: Draft, subject: Experience | None, batch: Sequence[Experience]
+    ) -> None:
+        self.materials = materials
+        self.draft = draft
+        self.subject = subject
+        self.batch = {e.id: e for e in batch}
+        self.read: set[Evidence] = set()
+
+    def tools(self) -> list[Tool]:
+        """The tools that are not switched off."""
+        without = self.materials.without
+        found = []
+        if "trajectory" not in without:
+            found += [
+                Tool(
+                    "index",
+                    "inspect",
+                    "What happened at which step: commands, files seen and edited, errors, tests.",
+                    self.index,
+                    {"experience": _OF},
+                    ("experience",),
+                ),
+                Tool(
+                    "steps",
+                    "inspect",
+                    "A window of steps: what the agent was told, said and did, and what came of it. A long step has "
+                    "`[...]` in its middle there; asked for alone it is whole. Only steps shown by this can be cited.",
+                    self.steps,
+                    {
+                        "first": number("the first step"),
+                        "last": number("the last step; left out: `first` alone"),
+                        "part": number("of a step too long for one answer: which part, from 1"),
+                        "experience": _OF,
+                    },
+                    ("last", "part", "experience"),
+                ),
+                Tool(
+                    "search",
+                    "inspect",
+                    "Search all train experiences ever lived, of other tasks and earlier runs too: does a cause recur, "
+                    "what helped elsewhere?",
+                    self.search,
+                    {
+                        "query": text("what to look for"),
+                        "by": one_of(
+                            "meaning", "words", description="nearest in meaning (default), or holding all words"
+                        ),
+                        "where": {
+                            "type": "object",
+                            "description": 'facts that must agree, e.g. {"outcome": "failed", "error": '
+                            '"TypeError"}; names: outcome, ending, error, grain (experience|step|lesson)',
+                        },
+                        "k": number("how many; default 6"),
+                    },
+                    ("by", "where", "k"),
+                ),
+                Tool(
+                    "contrast",
+                    "inspect",
+                    "The nearest attempt with the opposite outcome, and what sets the two apart.",
+                    self.contrast,
+                    {"experience": _OF},
+                    ("experience",),
+                ),
+            ]
+        if "evidence" not in without:
+            found.append(
+                Tool(
+                    "evidence",
+                    "inspect",
+                    "The grader's own words on an attempt, whole.",
+                    self.evidence,
+                    {"experience": _OF},
+                    ("experience",),
+                )
+            )
+        return [
+            *found,
+            Tool(
+                "submission",
+                "inspect",
+                "What the agent handed in: for code, a diff.",
+                self.submission,
+                {"experience": _OF},
+                ("experience",),
+            ),
+            Tool(
+                "scaffold",
+                "inspect",
+                "Your private copy of the agent's files: the list of them, or one file to the letter.",
+                self.scaffold,
+                {"path": text("one file; left out: the list")},
+                ("path",),
+            ),
+            Tool("rejected", "inspect", "Edits that were tried before and were not kept, and why.", self.rejected),
+        ]
+
+    def find(self, id: str = "") -> Experience:
+        """An experience by id, the subject for ''. Raises Wrong."""
+        if not id and self.subject is not None:
+            return self.subject
+        found = self.batch.get(id) or (self.materials.find(id) if id else None)
+        if found is None:
+            near = [e for e in self.batch if id and e.startswith(id)]
+            if len(near) == 1:
+                return self.batch[near[0]]
+            raise Wrong(f"there is no train experience {id!r}; in this batch are: {', '.join(self.batch)}")
+        return found
+
+    def cited(self, steps: Sequence[Any], id: str = "") -> tuple[Evidence, ...]:
+        """Steps as evidence. Raises Wrong for one that does not exist or was not read."""
+        e = self.find(id)
+        last = len(e.trace.steps) - 1
+        if not steps and "trajectory" in self.materials.without:
+            steps = [last]
+        if not steps:
+            raise Wrong("an edit cites at least one step that shows the need: give `steps`")
+        found = []
+        for step in steps:
+            if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step <= last:
+                raise Wrong(f"{e.id} has steps 0 to {last}, not {step!r}")
+            evidence = Evidence(experience=e.id, step=step)
+            if evidence not in self.read:
+                how = "`steps`" if "trajectory" not in self.materials.without else "`submission`, which ends it,"
+                raise Wrong(f"step {step} of {e.id} was not read yet: look at it with {how} before citing it")
+            found.append(evidence)
+        return tuple(dict.fromkeys(found))
+
+    def ended(self, e: Experience) -> None:
+        """The end of an attempt was looked at."""
+        if e.trace.steps:
+            self.read.add(Evidence(experience=e.id, step=len(e.trace.steps) - 1))
+
+    # ------------------------------------------------------------------------------------------- what tools do
+
+    def index(self, experience: str = "") -> str:
+        e = self.find(experience)
+        return f"{outcome(e)}\ntask: {clip(e.prompt, 1500)}\n\n{tell_index(index(e.trace))}"
+
+    def steps(self, first: int, last: int | None = None, part: int = 1, experience: str = "") -> str:
+        e = self.find(experience)
+        steps = e.trace.steps
+        last = first if last is None else last
+        if not steps or not 0 <= first < len(steps) or last < first:
+            raise Wrong(f"{e.id} has steps 0 to {len(steps) - 1}")
+        if last == first:
+            told = tell_part(steps[first], part)
+            self.read.add(Evidence(experience=e.id, step=steps[first].step))
+            return told
+        return self.window(e, first, last)
+
+    def window(self, e: Experience, first: int, last: int) -> str:
+        """Several steps, as many as one answer holds."""
+        steps = e.trace.steps
+        told: list[str] = []
+        room = WINDOW_CHARS
+        shown: dict[str, int] = {}
+        for step in steps[first : last + 1]:
+            whole = tell_whole(step, STEP_CHARS, shown)
+            if told and len(whole) > room:
+                told.append(f"[steps {step.step} to {min(last, len(steps) - 1)} were left out: ask for fewer at once]")
+                break
+            room -= len(whole)
+            told.append(whole)
+            self.read.add(Evidence(experience=e.id, step=step.step))
+        return "\n\n".join(told)
+
+    def search(self, query: str, by: str = "meaning", where: Mapping[str, Any] | None = None, k: int = 6) -> str:
+        filters: dict[str, Any] = {"domain": self.materials.domain, **(where or {})}
+        if "evidence" in self.materials.without:
+            filters["grain"] = "step"
+        search = self.materials.search if by == "words" else self.materials.recall
+        try:
+            hits = search(query, max(1, min(k, 20)), filters)
+        except Missing as e:
+            raise Wrong(f"{e.message}; search by words instead") from None
+        except BadInput as e:
+            raise Wrong(f"{e.message}; {e.fix}") from None
+        return "\n\n".join(tell_hit(hit) for hit in hits) or "nothing was found"
+
+    def contrast(self, experience: str = "") -> str:
+        e = self.find(experience)
+        other = self.opposite(e)
+        if other is None:
+            wanted = "failed" if e.grade.passed else "passed"
+            return f"no train attempt has {wanted} yet"
+        told = differ(e, other)
+        return f"{told}\n\n`index` and `steps` with experience {other.id} show it; its task: {clip(other.prompt, 400)}"
+
+    def opposite(self, e: Experience) -> Experience | None:
+        """The nearest attempt with the other outcome: of the same task, else by meaning, else in the batch."""
+        batch = [o for o in self.batch.values() if o.grade.passed != e.grade.passed]
+        for other in batch:
+            if other.task == e.task:
+                return other
+        wanted = {"domain": e.domain, "passed": not e.grade.passed, "grain": "experience"}
+        for hit in self.materials.recall(e.prompt[:1000], 3, wanted):
+            found = self.materials.find(hit.experience or hit.id)
+            if found is not None and found.grade.passed != e.grade.passed and found.split == "train":
+                return found
+        return batch[0] if batch else None
+
+    def evidence(self, experience: str = "") -> str:
+        e = self.find(experience)
+        self.ended(e)
+        return f"{outcome(e)}\n{e.grade.evidence}"
+
+    def submission(self, experience: str = "") -> str:
+        e = self.find(experience)
+        self.ended(e)
+        return e.trace.answer.strip() or "nothing was handed in"
+
+    def scaffold(self, path: str = "") -> str:
+        files = self.draft.current.files
+        if path:
+            if path not in files:
+                raise Wrong(f"there is no file {path!r}; there are: {', '.join(sorted(files))}")
+            return files[path] or "(the file is empty)"
+        return tell_files(self.draft)
+
+    def rejected(self) -> str:
+        told = []
+        for revision in list(self.materials.rejected)[-8:]:
+            why = revision.review or revision.verdict.reason or revision.verdict.verdict
+            verdict = revision.verdict
+            if verdict.diff is not None:
+                why += f"; validation {verdict.before:.3f} -> {verdict.after:.3f}"
+            told.append(f"not kept: {why}\n" + "\n".join(clip(tell_edit(e), 1200) for e in revision.edits))
+        return "\n\n".join(told) or "none was rejected so far"
+
+
+def outcome(e: Experience) -> str:
+    """How an attempt ended, in one line."""
+    passed = "PASSED" if e.grade.passed else f"FAILED (score {e.grade.score:g})"
+    ended = f"{e.trace.ending} {e.trace.limit}".strip()
+    samples = f", sample {e.trace.chosen} was handed in" if any(s.sample for s in e.trace.steps) else ""
+    return (
+        f"experience {e.id}: {passed}, ended by {ended} after {len(e.trace.steps)} steps{samples}; task {short(e.task)}"
+    )
+
+
+def tell_part(step: Step, part: int) -> str:
+    """One step uncut; one that no answer holds is told in parts of WINDOW_CHARS. Raises Wrong for no such part."""
+    whole = tell_whole(step, sys.maxsize)
+    count = -(-len(whole) // WINDOW_CHARS)
+    if not 1 <= part <= count:
+        raise Wrong(f"step {step.step} has parts 1 to {count}")
+    if count == 1:
+        return whole
+    told = whole[(part - 1) * WINDOW_CHARS : part * WINDOW_CHARS]
+    return f"[part {part} of {count}]\n{told}"
+
+
+def tell_whole(step: Step, limit: int, shown: dict[str, int] | None = None) -> str:
+    """One step as it was: each of what was told, said and printed in at most `limit` characters.
+
+    shown: long texts of earlier steps of the same window and where they stand; samples see the same prompt again.
+    """
+    shown = {} if shown is None else shown
+    parts = [f"--- step {step.step}" + (f", sample {step.sample}" if step.sample else "")]
+    if step.kind == "before":
+        parts.append(f"the tool {step.action} ran before the first turn (status {step.status}) and printed:")
+        parts.append(_once(step.output.strip(), step.step, limit, shown))
+        return "\n".join(parts)
+    if step.observation:
+        parts.append(f"the agent was shown:\n{_once(step.observation, step.step, limit, shown)}")
+    parts.append(f"the agent replied:\n{clip(said(step), limit)}")
+    if step.kind == "malformed":
+        parts.append(f"which could not be read: {clip(step.output, limit)}")
+    elif step.output or step.status is not None:
+        parts.append(
+            f"its action ended with status {step.status}:\n{_once(step.output.strip(), step.step, limit, shown)}"
+        )
+    return "\n".join(parts)
+
+
+def _once(text: str, step: int, limit: int, shown: dict[str, int]) -> str:
+    """A text, with long ones that stand in the window already replaced by where they do."""
+    if text in shown:
+        return f"[the same as in step {shown[text]}]"
+    whole = text
+    for other, at in shown.items():
+        whole = whole.replace(other, f"[what step {at} shows]")
+    if len(text) >= LONG:
+        shown[text] = step
+    return clip(whole, limit)
+
+
+def tell_hit(hit: Hit) -> str:
+    """One search result."""
+    facts = hit.facts
+    if hit.grain == "lesson":
+        told = [f"{hit.id} ({facts.get('scope')} lesson, {facts.get('status')})", clip(hit.text, HIT_CHARS)]
+        for name, words in (("born_of", "born of"), ("supports", "supported by"), ("contradicts", "contradicted by")):
+            told += [f"{words} {', '.join(facts[name])}"] if facts.get(name) else []
+        return "\n".join(told)
+    passed = {True: "passed", False: "failed"}.get(facts.get("passed", None), "")
+    where = f"experience {hit.experience}" + (f" step {hit.step}" if hit.step is not None else "")
+    head = f"{where if hit.experience else hit.id} ({hit.grain} {passed}, task {short(str(facts.get('task', '')))})"
+    return f"{head}\n{clip(hit.text, HIT_CHARS)}"
+
+
+def short(task: str) -> str:
+    """A task as a mark that tells it from others and nothing else: ids of real tasks may name what is wrong."""
+    return digest(task, 6)
+
+
+def tell_files(draft: Draft) -> str:
+    """The files of the copy with their sizes, and what may not be touched."""
+    protects = draft.current.agent.protects
+    lines = []
+    for path, whole in sorted(draft.current.files.items()):
+        mark = " (protected)" if protects(path) else ""
+        changed = "" if draft.parent.files.get(path) == whole else " (changed by you)"
+        lines.append(f"{path}, {len(whole)} characters{mark}{changed}")
+    return "\n".join(lines)

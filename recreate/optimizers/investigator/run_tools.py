@@ -1,0 +1,128 @@
+"""The environments of a study: rebuilt from experiences when first asked for, gone when the study ends.
+
+Commands run in a sandbox with neither keys nor network, with the tools of the private copy on PATH.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from recreate.agents.attempt import BIN, furnish
+from recreate.api.errors import BadInput
+from recreate.api.ports import Sandbox
+from recreate.api.types import Experience, Output
+from recreate.optimizers.context import Materials
+from recreate.optimizers.investigator.draft import Draft
+from recreate.optimizers.investigator.read_tools import Reader
+from recreate.optimizers.investigator.tool import Tool, Wrong, one_of, text
+
+SECONDS = 60.0
+
+
+class Boxes:
+    """Use as a context manager."""
+
+    def __init__(self, materials: Materials, reader: Reader, draft: Draft) -> None:
+        self.materials = materials
+        self.reader = reader
+        self.draft = draft
+        self.open: dict[tuple[str, str], Sandbox] = {}
+
+    def __enter__(self) -> Boxes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for box in self.open.values():
+            box.close()
+
+    def tools(self) -> list[Tool]:
+        """`run` (unless environments are switched off) and `try_tool`."""
+        where = one_of("end", "start", description="the environment as the agent left it (default), or as it was given")
+        of = text("the id of another experience; left out: the one studied")
+        fresh = {"type": "boolean", "description": "make the environment anew first"}
+        found = []
+        if self.inside:
+            found.append(
+                Tool(
+                    "run",
+                    "inspect",
+                    f"Run a shell command inside the environment of an attempt: no network, at most {SECONDS:g} s, "
+                    "the tools of your private copy on PATH. It is a copy that keeps what you do to it: try what you "
+                    "like, and begin with `fresh` again.",
+                    self.run,
+                    {"command": text("for bash"), "where": where, "fresh": fresh, "experience": of},
+                    ("where", "fresh", "experience"),
+                )
+            )
+        if self.materials.empty is not None:
+            found.append(
+                Tool(
+                    "try_tool",
+                    "try",
+                    "Run a tool of your private copy, in the environment of the attempt if there is one to look into, "
+                    "else in an empty one.",
+                    self.try_tool,
+                    {
+                        "name": text("the tool's name without its ending"),
+                        "arguments": text("the rest of the command line"),
+                        "stdin": text("what it reads"),
+                        "where": where,
+                        "experience": of,
+                    },
+                    ("arguments", "stdin", "where", "experience"),
+                )
+            )
+        return found
+
+    def run(self, command: str, where: str = "end", fresh: bool = False, experience: str = "") -> str:
+        e = self.reader.find(experience)
+        if fresh and (e.id, where) in self.open:
+            self.open.pop((e.id, where)).close()
+        told, box = self.environment(e, where)
+        return told + self._shell(box, command)
+
+    def try_tool(
+        self, name: str, arguments: str = "", stdin: str = "", where: str = "end", experience: str = ""
+    ) -> str:
+        tools: Mapping[str, str] = self.draft.current.tools
+        if name not in tools:
+            raise Wrong(f"there is no tool {name!r}; there are: {', '.join(tools) or 'none'}")
+        if self.inside and (experience or self.reader.subject is not None):
+            told, box = self.environment(self.reader.find(experience), where)
+            return told + self._shell(box, f"{name} {arguments}", stdin)
+        if ("", "") not in self.open:
+            assert self.materials.empty is not None
+            self.open["", ""] = self.materials.empty()
+        return "[in an empty environment]\n" + self._shell(self.open["", ""], f"{name} {arguments}", stdin)
+
+    @property
+    def inside(self) -> bool:
+        """Whether the environments of attempts may be looked into."""
+        return "environment" not in self.materials.without and self.materials.open is not None
+
+    def environment(self, e: Experience, where: str) -> tuple[str, Sandbox]:
+        """(how it was rebuilt when it just was, the box)."""
+        told = ""
+        if (e.id, where) not in self.open:
+            assert self.materials.open is not None
+            try:
+                box, how = self.materials.open(e, where == "end")
+            except BadInput as error:
+                raise Wrong(f"{error.message}; {error.fix}") from None
+            self.open[e.id, where] = box
+            told = f"[the environment was rebuilt: {how}]\n"
+        if where == "end":
+            self.reader.ended(e)
+        return told, self.open[e.id, where]
+
+    def _shell(self, box: Sandbox, command: str, stdin: str = "") -> str:
+        furnish(box, self.draft.current)
+        line = f'export PATH="/work/{BIN}:$PATH"\n{command}'
+        return tell_output(box.run(line, timeout=SECONDS, stdin=stdin.encode("utf-8", "surrogatepass")))
+
+
+def tell_output(output: Output) -> str:
+    """What a command printed and how it ended; nothing in it differs from run to run by itself."""
+    ended = f"stopped after {SECONDS:g} s" if output.timed_out else f"exit status {output.status}"
+    limit = f", limit reached: {output.limit}" if output.limit and not output.timed_out else ""
+    return f"{output.text.rstrip()}\n[{ended}{limit}]".lstrip("\n")

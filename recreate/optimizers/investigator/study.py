@@ -1,0 +1,143 @@
+"""One study: an optimizer investigates one experience, and hands in edits of its private copy, or none.
+
+Only a study that is handed in with `finish` delivers; one that ran into a limit, wrote prose, or lost its endpoint
+leaves a record and no edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recreate.agents.evidence import clip
+from recreate.agents.scaffold import Scaffold
+from recreate.api.errors import Fault
+from recreate.api.types import Experience, Message, Study
+from recreate.optimizers.context import Materials, prompts
+from recreate.optimizers.investigator.briefing import tell_agent
+from recreate.optimizers.investigator.conversation import Talk
+from recreate.optimizers.investigator.draft import Draft
+from recreate.optimizers.investigator.edit_tools import Writer
+from recreate.optimizers.investigator.read_tools import Reader, outcome, tell_files
+from recreate.optimizers.investigator.rehearsal import Rehearsal
+from recreate.optimizers.investigator.run_tools import Boxes
+from recreate.optimizers.investigator.tool import Tool, Wrong, numbers, one_of, text
+from recreate.storage.log import encode
+from recreate.storage.redact import redact
+
+CAUSES = ("knowledge", "strategy", "tool", "none")
+CITING = {
+    "steps": numbers("the steps that show the need; you must have read them"),
+    "experience": text("the experience they are of; left out: the one studied"),
+}
+
+
+def study(materials: Materials, scaffold: Scaffold, experience: Experience, batch: Sequence[Experience]) -> Study:
+    """Investigate one experience. A fault of the infrastructure is a record (`ending` fault), not an exception.
+
+    Raises OutOfBudget, Refused, Interrupted.
+    """
+    thread = materials.thread(experience.id)
+    blank = Study(
+        id=thread,
+        scaffold=scaffold.digest,
+        experience=experience.id,
+        task=experience.task,
+        passed=experience.grade.passed,
+    )
+    draft = Draft(scaffold, materials)
+    reader = Reader(materials, draft, experience, batch)
+
+    def cite(given: Mapping[str, Any]) -> Any:
+        return reader.cited(given.get("steps", ()), given.get("experience", ""))
+
+    # without trajectories nothing can be read, and the end of the attempt is what is cited
+    optional = ("experience",) if "trajectory" not in materials.without else ("steps", "experience")
+    writer = Writer(draft, cite, CITING, optional)
+    with Boxes(materials, reader, draft) as boxes:
+        rehearsal = Rehearsal(materials, reader, draft)
+        told: dict[str, str] = {}
+
+        def finish(summary: str, cause: str = "") -> str:
+            if cause == "none" and draft.edits:
+                raise Wrong(f"you made {len(draft.edits)} edits: name the cause, or take them back with `undo`")
+            if cause not in ("none", "") and not draft.edits:
+                raise Wrong("there is no edit: make one, or say that the cause is `none`")
+            told.update(summary=summary, cause=cause)
+            talk.done = True
+            return "handed in"
+
+        tools = [*reader.tools(), *boxes.tools(), *writer.tools(), *rehearsal.tools(), finishing(materials, finish)]
+
+        def prompt(native: bool) -> list[Message]:
+            return prompts(
+                "study",
+                guidance="guidance" not in materials.without,
+                tools=None if native else [tool.told() for tool in tools],
+                has=[tool.name for tool in tools],
+                turns=materials.limits.steps,
+                domain=materials.domain,
+                outcome=outcome(experience),
+                model=experience.trace.model or "a model that was not recorded",
+                agent=tell_agent(scaffold.agent),
+                task=clip(experience.prompt, 6000),
+                files=tell_files(draft),
+                others=[outcome(e) for e in batch if e.id != experience.id],
+            )
+
+        talk = begin(materials, thread, prompt, tools)
+        return end(materials, talk, blank, draft, told)
+
+
+def finishing(materials: Materials, finish: Callable[..., str]) -> Tool:
+    """The tool that hands a study in; without guidance nobody asks for the cause."""
+    parameters: dict[str, Any] = {
+        "summary": text("what happened, why, and what your edits change (or why none helps)"),
+    }
+    if "guidance" not in materials.without:
+        parameters["cause"] = one_of(*CAUSES, description="where the need lies; `none`: no edit would have helped")
+    return Tool(
+        "finish", "decide", "Hand your work in. With no edit made, it says that none is needed.", finish, parameters
+    )
+
+
+def begin(materials: Materials, thread: str, prompt: Callable[[bool], list[Message]], tools: Sequence[Tool]) -> Talk:
+    """The talk of one thread, written down as it happens."""
+    file = materials.folder / thread / "steps.jsonl" if materials.folder else None
+    return Talk(materials.ask, thread, prompt, tools, materials.limits, materials.native(), file)
+
+
+def end(materials: Materials, talk: Talk, blank: Study, draft: Draft, told: Mapping[str, Any]) -> Study:
+    """Let the talk happen and write down what came of it."""
+    try:
+        ending, why = talk.run()
+        found: dict[str, Any] = {"ending": ending, "why": why}
+    except Fault as e:
+        found = {"ending": "fault", "why": e.message}
+    if found["ending"] == "finished":
+        found |= {**told, "edits": tuple(draft.edits)}
+    done = blank.model_copy(update={**found, "actions": dict(talk.actions), "kinds": talk.kinds, "usage": talk.usage})
+    keep(materials.folder, done)
+    materials.studied(done)
+    return done
+
+
+def keep(folder: Path | None, study: Study) -> None:
+    """Write a study down beside its steps."""
+    if folder is None:
+        return
+    there = folder / study.id
+    there.mkdir(parents=True, exist_ok=True)
+    temporary = there / "study.json.new"
+    temporary.write_bytes(redact(encode(study.model_dump(mode="json"))).encode("utf-8", "surrogatepass"))
+    temporary.replace(there / "study.json")
+
+
+def kept(materials: Materials, thread: str) -> Study | None:
+    """A study that ended in an earlier session. One that a fault ended is tried again: its replies are paid."""
+    file = materials.folder / thread / "study.json" if materials.folder else None
+    if file is None or not file.is_file():
+        return None
+    found = Study.model_validate_json(file.read_text("utf-8"))
+    return None if found.ending == "fault" else found

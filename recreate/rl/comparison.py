@@ -1,0 +1,395 @@
+"""One table: an agent as it was, its scaffold built, its model tuned, and both, each made under the same budget.
+
+    RUN/suite.toml           what is compared, resolved
+    RUN/arms/seed/NAME/      the agent that all begin with
+    RUN/arms/ARM/build/      the run folder of its build, and
+    RUN/arms/ARM/tune/       of its tuning
+    RUN/arms/ARM/memory/     what it lived through: no arm learns from what another one paid for
+    RUN/                     the run folder of measuring: every attempt of the table, report.md
+
+Making ends an arm at its budget; measuring has none. What ended is not made again, so the same call goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recreate.agents import scaffold as scaffolds
+from recreate.agents.lint import check
+from recreate.agents.scaffold import Scaffold
+from recreate.api.errors import BadInput
+from recreate.api.paths import short
+from recreate.api.ports import Domain, Price, Rung
+from recreate.api.registry import need
+from recreate.builder import sdk
+from recreate.builder.estimate import refuse_if_too_small
+from recreate.builder.measure import measure
+from recreate.memory.held_out import HeldOut
+from recreate.models.launch import vllm_python
+from recreate.models.transformers import Transformers
+from recreate.rl import arms_report, fits, recipe
+from recreate.rl import stage as stages_
+from recreate.rl import suite as suites
+from recreate.rl.stage import NOTHING, Stage
+from recreate.rl.suite import Arm, Suite
+from recreate.runs.budget import Budget
+from recreate.runs.gate import judge
+from recreate.runs.reader import Run, find_run
+from recreate.runs.session import Parts, Workshop, default_optimizer, open_domain, open_models, open_rung
+from recreate.runs.settings import Models, Settings
+
+Opened = Callable[..., AbstractContextManager[Workshop]]
+"""opened(settings, workspace, folder, resume=, parts=, go_on=): a workshop, its models ready; closed in the end."""
+
+NEEDED = ("torch", "trl", "peft", "datasets", "safetensors")
+
+
+@dataclass(frozen=True)
+class Made:
+    """An arm, ready to be measured. checkpoint: of its model; None for the base."""
+
+    arm: Arm
+    scaffold: Scaffold
+    checkpoint: Path | None = None
+    stages: tuple[Stage, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(stage.kind for stage in self.stages)
+
+    @property
+    def spent(self) -> dict[str, float]:
+        return {name: sum(stage.spent[name] for stage in self.stages) for name in NOTHING}
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its making ended at the budget."""
+        return any(stage.status == "budget" for stage in self.stages)
+
+    def record(self, budget: Budget) -> dict[str, Any]:
+        """As `--json` prints it: `over` names the caps that its making is above."""
+        return {
+            "spent": self.spent,
+            "budget": budget.caps,
+            "stopped": self.stopped,
+            "over": list(budget.passed(self.spent)),
+            "before": bool(self.arm.run),
+            **{stage.kind: stage.record() for stage in self.stages},
+        }
+
+
+@dataclass(frozen=True)
+class Table:
+    """rows: a cell each with `arm`, `made`, `measured`, `diff` (to the seed) and, of an arm that is built and tuned,
+    `beyond` (to the better of those that are only one of it). text: the same for people."""
+
+    run: Path
+    rows: tuple[dict[str, Any], ...]
+    text: str
+
+
+def compare(suite: Suite, where: Path, folder: Path, opened: Opened) -> Table:
+    """Make the arms and measure them, or go on in a folder where that was begun.
+
+    Raises BadInput before anything is spent for what can be seen by then; Missing, Fault, Refused, Interrupted. An
+    arm's budget that is used up is not raised: its row says so.
+    """
+    suite = begun(suite, folder)
+    bench = _Bench(suite, where, folder, opened)
+    bench.refuse()
+    suites.write(suite, folder / "suite.toml")
+    return bench.measured([bench.make(arm) for arm in suite.arms])
+
+
+def begun(suite: Suite, folder: Path) -> Suite:
+    """The suite with what a folder holds already. Raises BadInput when that is another table, or no table."""
+    file = folder / "suite.toml"
+    if not file.is_file():
+        if (folder / "settings.toml").exists():
+            raise BadInput(
+                f"{short(folder)} holds another run", fix="give another folder with --out", code="run-exists"
+            )
+        return suite
+    return suites.joined(suites.written(file), suite)
+
+
+class _Bench:
+    def __init__(self, suite: Suite, where: Path, folder: Path, opened: Opened) -> None:
+        self.suite, self.where, self.folder, self.opened = suite, where, folder, opened
+        self.domain: Domain = open_domain(suite.settings, where)
+        self.rung: Rung = open_rung(suite.settings)
+        self.seed = self._seed()
+        self.go_on = f"the same command with --out {short(folder)}"
+        self.before: dict[str, Made] = {}
+
+    # before anything is spent
+
+    def refuse(self) -> None:
+        """Raises BadInput for all that would fail later."""
+        suite = self.suite
+        if not self.domain.tasks(suite.split):
+            raise BadInput(
+                f"domain {self.domain.name} has no {suite.split} tasks",
+                fix="recreate tasks list shows them",
+                code="no-tasks",
+            )
+        if any(arm.made for arm in suite.arms) and not self.domain.tasks("train"):
+            raise BadInput(
+                f"domain {self.domain.name} has no train tasks to learn from",
+                fix=f"recreate tasks list {self.domain.name} shows what there is",
+                code="no-tasks",
+            )
+        if faults := check(self.seed, self.rung):
+            raise BadInput(
+                f"{self.seed.name}/{faults[0].file}:{faults[0].line}: {faults[0].message}",
+                fix="recreate scaffold check shows all faults of a scaffold",
+                code="bad-scaffold",
+            )
+        for arm in suite.arms:
+            if arm.recipe:
+                self._refuse_tune(arm)
+        settings = sdk.fitted(suite.settings, self.domain)
+        model, price, other, other_price, _ = open_models(settings)
+        model.close()
+        other.close()
+        for arm in suite.arms:
+            if arm.run:
+                self.before[arm.name] = self._made_before(arm, model.name)
+            if arm.build:
+                self._refuse_build(arm, settings, default_optimizer(other), price, other_price)
+        if any(arm.recipe for arm in suite.arms):
+            for module in NEEDED:
+                need(module)
+
+    def _refuse_tune(self, arm: Arm) -> None:
+        try:
+            fits.refuse(recipe.load(arm.recipe), arm.rollouts)
+            if arm.rollouts == "vllm":
+                vllm_python(self.suite.settings.vllm_python)
+        except BadInput as e:
+            fix = e.fix.replace("--rollouts here", 'rollouts = "here"')
+            raise BadInput(f"arms.{arm.name}: {e.message}", fix=fix, code=e.code) from None
+
+    def _refuse_build(self, arm: Arm, settings: Settings, optimizer: str, price: Price, other_price: Price) -> None:
+        budget = self.suite.budget
+        part = budget.share(arm.build_share) if arm.recipe else budget
+        told = f"; the build of arms.{arm.name} has {arm.build_share:.0%} of --budget" if arm.recipe else ""
+        if 0 in part.caps.values():
+            raise BadInput(
+                f"a budget of {budget} cannot be shared", fix=f"give a larger one{told}", code="budget-too-small"
+            )
+        changed = {"optimizer": settings.optimizer or optimizer, "budget": part.texts()}
+        try:
+            refuse_if_too_small(settings.model_copy(update=changed), self.seed, price, other_price)
+        except BadInput as e:
+            raise BadInput(f"arms.{arm.name}: {e.message}", fix=e.fix + told, code=e.code) from None
+
+    def _seed(self) -> Scaffold:
+        """The agent that all arms begin with: as it was when the table was begun."""
+        place = self.folder / "arms" / suites.SEED
+        for folder in sorted(place.glob("*/agent.toml")):
+            return scaffolds.load(folder.parent)
+        named = self.suite.settings.scaffold
+        if named == sdk.CREATE:
+            raise BadInput(
+                "the seed of a table is there before it: nothing is written for it",
+                fix="--scaffold NAME_OR_FOLDER",
+                code="no-scaffold",
+            )
+        if named:
+            return sdk.find_scaffold(named, self.where)
+        return sdk.default_seed(self.domain.name, self.where, self.suite.settings.model)
+
+    def _made_before(self, arm: Arm, model: str) -> Made:
+        """Raises BadInput for runs that are of something else, or have not come to anything. model: the base's name."""
+        scaffold, checkpoint, stages = self.seed, None, list[Stage]()
+        folders = [find_run(text, self.where) for text in arm.run]
+        built = [f for f in folders if (f / "seed").is_dir()]
+        tuned = [f for f in folders if f not in built]
+        if len(built) > 1 or len(tuned) > 1:
+            raise BadInput(
+                f"arms.{arm.name}: several runs of one kind", fix="one of build, one of tune", code="bad-suite"
+            )
+        for folder in folders:
+            start = next(Run(folder).records("start"), {})
+            for what, there, here in (
+                ("domain", start.get("domain", ""), self.domain.name),
+                ("model", _resolved(start.get("model", "")), _resolved(model)),
+            ):
+                if there != here:
+                    raise _another(arm, folder, what, there)
+        for folder in built:
+            seed = Run(folder).seed()
+            if seed is None or seed.digest != self.seed.digest:
+                raise _another(arm, folder, "seed", seed.digest if seed else "none")
+            scaffold, stage = stages_.built(folder)
+            if stage.status == "unfinished":
+                raise BadInput(
+                    f"the build {short(folder)} has not ended",
+                    fix=f"recreate resume {short(folder)}",
+                    code="not-ended",
+                )
+            stages.append(stage)
+        for folder in tuned:
+            stage = stages_.tuned(folder)
+            if stage.scaffold != scaffold.digest:
+                raise _another(arm, folder, "scaffold", stage.scaffold)
+            if stage.status == "unfinished":
+                raise BadInput(
+                    f"the tuning {short(folder)} has not ended",
+                    fix=f"recreate tune with --out {short(folder)} and what it was begun with goes on",
+                    code="not-ended",
+                )
+            stages.append(stage)
+            checkpoint = stage.checkpoint
+        return Made(arm, scaffold, checkpoint, tuple(stages))
+
+    # making
+
+    def make(self, arm: Arm) -> Made:
+        """The arm as its budget makes it; what ended is read back."""
+        if arm.name in self.before:
+            return self.before[arm.name]
+        place = self.folder / "arms" / arm.name
+        if not arm.made:
+            if not any(place.glob("*/agent.toml")):
+                scaffolds.save(self.seed, place / self.seed.name)
+            return Made(arm, self.seed)
+        self._hold_out(place)
+        budget, scaffold, checkpoint = self.suite.budget, self.seed, None
+        stages: list[Stage] = []
+        if arm.build:
+            part = budget.share(arm.build_share) if arm.recipe else budget
+            scaffold, stage = self._build(place, part)
+            stages.append(stage)
+            budget = budget.less(stage.spent)
+        if arm.recipe:
+            stage = self._tune(place, arm, scaffold, budget)
+            stages.append(stage)
+            checkpoint = stage.checkpoint
+        return Made(arm, scaffold, checkpoint, tuple(stages))
+
+    def _build(self, place: Path, budget: Budget) -> tuple[Scaffold, Stage]:
+        folder = place / "build"
+        # what was tuned on it would be another agent's, were it built further
+        if not (stages_.ended(folder, budget) or (place / "tune" / "settings.toml").exists()):
+            settings = self._settings(budget)
+            with self._open(settings, place, folder) as shop:
+                shop.say("note", {"text": f"building {place.name} under {budget}"})
+                built = sdk.improve(shop, place, self.seed)
+            sdk.deliver(place, folder, self.domain.name, built)
+        return stages_.built(folder)
+
+    def _tune(self, place: Path, arm: Arm, scaffold: Scaffold, budget: Budget) -> Stage:
+        if 0 in budget.caps.values():
+            return Stage("tune", None, "budget", "nothing was left to tune with", NOTHING, scaffold.digest)
+        folder = place / "tune"
+        if not stages_.ended(folder, budget):
+            from recreate.rl.trainer import Plan, tune
+
+            plan = Plan(arm.steps, self.suite.settings.seed, arm.micro_batch, rollouts=arm.rollouts)
+            with self._open(self._alone(budget), place, folder) as shop:
+                shop.say("note", {"text": f"tuning {place.name} under {budget}"})
+                tune(shop, scaffold, recipe.load(arm.recipe), plan)
+        return stages_.tuned(folder, arm.steps)
+
+    def _open(self, settings: Settings, workspace: Path, folder: Path) -> AbstractContextManager[Workshop]:
+        again = (folder / "settings.toml").exists()
+        parts = Parts(domain=self.domain, rung=self.rung)
+        return self.opened(settings, workspace, folder, resume=again, parts=parts, go_on=self.go_on)
+
+    def _settings(self, budget: Budget | None) -> Settings:
+        texts = budget.texts() if budget else ()
+        return self.suite.settings.model_copy(update={"budget": texts, "out": "", "scaffold": ""})
+
+    def _alone(self, budget: Budget | None) -> Settings:
+        """Where nobody proposes: no other model is opened, least of all a server started."""
+        settings = self._settings(budget)
+        models = settings.models.model_dump(exclude={"optimizer", "optimizer_price"})
+        return settings.model_copy(update={"models": Models(**models), "optimizer": "reflect"})
+
+    def _hold_out(self, place: Path) -> None:
+        """What the workspace holds out by now, the arm's memory holds out too."""
+        HeldOut(place / "memory").take(HeldOut(self.where / "memory"))
+
+    # measuring
+
+    def measured(self, made: Sequence[Made]) -> Table:
+        suite, rows = self.suite, list[dict[str, Any]]()
+        with self._open(self._alone(None), self.where, self.folder) as shop:
+            for each in made:
+                shop.say("note", {"text": f"measuring {each.arm.name}"})
+                with _answering(shop, each.checkpoint):
+                    cell = measure(shop, each.scaffold, suite.split, suite.tasks, each_call=True)
+                spent = {"attempts": len(cell["scores"]), "tokens": cell["tokens"], "usd": cell["usd"]}
+                rows.append({**cell, "arm": each.arm.name, "made": each.record(suite.budget), "measured": spent})
+            self._compared(rows, made)
+            for row in rows:
+                shop.journal.add("arm", **{k: v for k, v in row.items() if k != "scores"})
+        text = arms_report.tell(suite, rows)
+        (self.folder / "report.md").write_text(text, "utf-8")
+        return Table(self.folder, tuple(rows), text)
+
+    def _compared(self, rows: Sequence[dict[str, Any]], made: Sequence[Made]) -> None:
+        """Put `diff` and `beyond` into the rows."""
+        singles = [row for row, m in zip(rows, made, strict=True) if len(m.kinds) == 1 and row["mean"] is not None]
+        best = max(singles, key=lambda row: row["mean"], default=None)
+        for row, m in zip(rows, made, strict=True):
+            row["diff"] = self._difference(rows[0], row) if row is not rows[0] else None
+            if len(m.kinds) == 2 and best is not None:
+                row["beyond"] = {"arm": best["arm"], **self._difference(best, row)}
+
+    def _difference(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+        settings = self.suite.settings
+        verdict = judge(_scores(before), _scores(after), alpha=settings.gate.alpha, seed=settings.seed)
+        return verdict.model_dump(mode="json", exclude={"schema_", "before", "after"})
+
+
+def _resolved(model: str) -> str:
+    """A model's name with its folder in full."""
+    kind, _, named = model.partition(":")
+    path = Path(named).expanduser()
+    return f"{kind}:{path.resolve()}" if kind == "transformers" and path.is_dir() else model
+
+
+def _another(arm: Arm, folder: Path, what: str, there: str) -> BadInput:
+    return BadInput(
+        f"arms.{arm.name}: {short(folder)} is of another {what} ({there})",
+        fix="a table compares arms of one domain, seed and model; of a built agent that was tuned, name both runs",
+        code="another-run",
+    )
+
+
+@contextmanager
+def _answering(shop: Workshop, checkpoint: Path | None) -> Iterator[None]:
+    """The workshop's model is the checkpoint's meanwhile; its name tells base and weights, not where they lie."""
+    base = shop.model
+    if checkpoint is None:
+        yield
+        return
+    model = Transformers(checkpoint, threads=shop.settings.models.threads)
+    model.name = f"{base.name}@{weights_digest(checkpoint)}"
+    shop.model = model
+    try:
+        yield
+    finally:
+        model.close()
+        shop.model = base
+
+
+def weights_digest(checkpoint: Path) -> str:
+    """Of the weights' files: an attempt is reused only where they are the same."""
+    whole = hashlib.sha256()
+    for file in sorted([*checkpoint.glob("adapter_model.safetensors"), *checkpoint.glob("model*.safetensors")]):
+        with file.open("rb") as opened:
+            whole.update(hashlib.file_digest(opened, "sha256").digest())
+    return whole.hexdigest()[:12]
+
+
+def _scores(row: Mapping[str, Any]) -> dict[tuple[str, int], float | None]:
+    return {(s["task"], s["repeat"]): s["score"] for s in row["scores"]}

@@ -1,0 +1,457 @@
+"""Fine-tuning on a domain's own tasks: roll out, compare, update, again.
+
+    tuned = tune(shop, scaffold, load("gapo"), steps=50)
+
+Every step: some train tasks, each attempted `group_size` times by the scaffold with the model under training; the
+trainer's own pass over what was said, which is the behaviour policy; the recipe's advantages; the recipe's loss over
+mini-batches. TRL's trainer steps the optimiser (recreate.rl.trl_driver). The run folder holds what a build's does:
+settings.toml, journal.jsonl, attempts, report.md; and checkpoints.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal
+
+import torch
+
+from recreate.agents.lint import check
+from recreate.agents.scaffold import Scaffold
+from recreate.api.errors import BadInput, Interrupted, OutOfBudget
+from recreate.api.registry import need
+from recreate.api.types import Task, digest
+from recreate.models.transformers import Transformers
+from recreate.rl import checkpoint, credit, fits, preference, recipe
+from recreate.rl.facts import facts, spread
+from recreate.rl.groups import grouped
+from recreate.rl.learner import Learner, Mini
+from recreate.rl.method import Method
+from recreate.rl.recipe import Recipe
+from recreate.rl.report import write_report
+from recreate.rl.rollout import Rollout, recalled, roll_out, sample_as
+from recreate.rl.samples import Sample, from_store, to_store
+from recreate.rl.served import Served
+from recreate.rl.tasks import train_tasks
+from recreate.runs.session import Workshop
+
+FLAT = 3
+"""After so many steps in a row in which no group's rewards differ, it is said."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """status: done | stopped (a watched number crossed its bound) | budget (it was used up); `why`. curve: a record a
+    step."""
+
+    run: Path
+    checkpoint: Path
+    curve: tuple[dict[str, Any], ...]
+    status: str = "done"
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """steps in all, resumed ones included. micro: sequences in one pass. max_kl (nats a token, to the reference) and
+    min_entropy (nats): 0 watches without stopping. save_every in steps. rollouts: by the module in this process, or by
+    a server of that kind with the adapter loaded anew each step."""
+
+    steps: int
+    seed: int = 0
+    micro: int = 4
+    max_kl: float = 0.0
+    min_entropy: float = 0.0
+    save_every: int = 5
+    rollouts: Literal["here", "vllm", "transformers"] = "here"
+
+
+def tune(shop: Workshop, scaffold: Scaffold, how: Recipe, plan: Plan) -> Tuned:
+    """Train the workshop's model, or go on where its run folder stands. Train split only.
+
+    A budget that is used up is not raised: the step in progress is given up, its attempts stay, and the status says it.
+    Raises BadInput (a model that is not run by transformers, no train tasks, another recipe than the folder was begun
+    with, a checkpoint of another model), Missing, Fault, Interrupted.
+    """
+    from recreate.rl.trl_driver import drive
+
+    work = Tune(shop, scaffold, how, plan)
+    try:
+        drive(work)
+    finally:
+        work.close()
+    done = work.tuned()
+    shop.journal.add("end", status=done.status, step=work.step, checkpoint=done.checkpoint.name, why=done.why)
+    return done
+
+
+class Tune:
+    """The state of one run. `minis` yields each optimiser step of each training step; who drives it steps."""
+
+    def __init__(self, shop: Workshop, scaffold: Scaffold, how: Recipe, plan: Plan) -> None:
+        self.shop, self.scaffold, self.how, self.plan = shop, scaffold, how, plan
+        self.train, self.seed, self.scratch = how.train, plan.seed, shop.folder / "trl"
+        model = shop.model
+        if not isinstance(model, Transformers):
+            raise BadInput(
+                f"{model.name} cannot be trained here: its weights are not in this process",
+                fix="--model FOLDER_OR_HUB_NAME, a model that transformers reads",
+                code="not-trainable",
+            )
+        faults = check(scaffold, shop.rung)
+        if faults:
+            raise BadInput(
+                f"{scaffold.name}/{faults[0].file}:{faults[0].line}: {faults[0].message}",
+                fix="recreate scaffold check shows all faults of a scaffold",
+                code="bad-scaffold",
+            )
+        part = how.part("replay")
+        self.compare_again = isinstance(part, recipe.A2R) and part.advantages == "again"
+        fits.refuse(how, plan.rollouts)
+        self.model = model
+        self.method = Method(how)
+        self.tasks = train_tasks(shop.domain, shop.memory)
+        self.step, self.position, self.flat = 0, 0, 0
+        self.notes = [r["text"] for r in shop.journal.records("note")]
+        self._same_run()
+        checkpoint.seeded(plan.seed)
+        module, self.tokenizer = model.load()
+        sample_as(model, how)
+        module, reference = _adapted(module, how)
+        self.identity = checkpoint.identity(module, model.tokenizer_digest)
+        pad = self.tokenizer.pad_token_id
+        self.learner = Learner(
+            module, self.method, micro=plan.micro, pad=0 if pad is None else pad, reference=reference, say=self.note
+        )
+        model.take(module)
+        self.served: Served | None = None
+        if plan.rollouts != "here":
+            self.served = Served(
+                model, shop.folder / "adapter", plan.rollouts, self.note, vllm_python=shop.settings.vllm_python
+            )
+            shop.model = self.served
+        self.replay = self.method.replay(plan.seed)
+        self.each_turn = isinstance(how.part("advantage"), recipe.GiGPO) or isinstance(how.part("rollout"), recipe.LEPO)
+        self.past: dict[str, list[Rollout]] = {}
+        if shop.settings.from_experience:
+            self.past = recalled(shop, model.tokenizer_digest, each_turn=self.each_turn, most=how.train.group_size)
+        self.curve: dict[int, dict[str, Any]] = {r["step"]: r for r in shop.journal.records("update")}
+        self.status, self.why = "done", ""
+        self.place = shop.folder / "checkpoints"
+        self.saved = checkpoint.latest(self.place)
+        if self.saved is not None:
+            state = checkpoint.load(self.saved, self.learner, self.identity, self.replay)
+            self.step, self.position, self.flat = state["step"], state["position"], state["flat"]
+        self.curve = {n: r for n, r in self.curve.items() if n < self.step}
+
+    @property
+    def optimiser_steps(self) -> int:
+        """How many there still are."""
+        train = self.how.train
+        return max(0, self.plan.steps - self.step) * train.updates * train.mini_batches
+
+    def minis(self) -> Iterator[Mini]:
+        """Every optimiser step that is left, `updates` x `mini_batches` a training step. Whoever takes one fills in its
+        gradient (`Learner.gradient`), `loss` and `watch`, and steps the optimiser before taking the next."""
+        train = self.how.train
+        while self.step < self.plan.steps and self.status == "done":
+            if self.shop.calls.stop.is_set():
+                raise Interrupted("stopped")
+            begun = time.monotonic()
+            at = self.position, self.flat
+            try:
+                samples, known = self._collect()
+            except (OutOfBudget, Interrupted) as e:
+                self.position, self.flat = at
+                self._give_up(e)
+                return
+            done: list[Mini] = []
+            for update in range(train.updates):
+                for mini in self._split(samples, update):
+                    yield mini
+                    done.append(mini)
+            self._finish(known, done, time.monotonic() - begun)
+
+    def tuned(self) -> Tuned:
+        assert self.saved is not None
+        curve = tuple(self.curve[n] for n in sorted(self.curve))
+        return Tuned(self.shop.folder, self.saved, curve, self.status, self.why)
+
+    def close(self) -> None:
+        """Stop the server for rollouts, where there is one."""
+        if self.served is not None:
+            self.served.close()
+            self.shop.model = self.model
+
+    def note(self, text: str) -> None:
+        """Say it, and keep it for the report."""
+        text = f"step {self.step}: {text}"
+        self.notes.append(text)
+        self.shop.journal.add("note", text=text)
+        self.shop.say("note", {"text": text})
+
+    # one training step
+
+    def _collect(self) -> tuple[list[Sample], dict[str, Any]]:
+        """Attempts as samples, measured and with their advantages; and what is known of them."""
+        step, train = self.step, self.how.train
+        if self.served is not None:
+            self.served.update(self.learner.module)
+        self.shop.model.name = self._name()
+        part = self.how.part("replay")
+        drawn = []
+        if self.replay is not None:
+            drawn = self.replay.draw(min(train.prompts, len(self.tasks)), self._epoch(), step)
+        again = [r.task for r in drawn] if isinstance(part, recipe.A2R) and part.rollouts == "fresh" else []
+        begun = time.monotonic()
+        groups, epochs = self._attempts(again)
+        rollout_seconds = time.monotonic() - begun
+        samples, kept_share = credit.samples(self.method, groups)
+        fresh, past = [s for s in samples if s.old is None], [s for s in samples if s.old is not None]
+        lived = [[r for r in group if not r.past] for group in groups]
+        self.learner.measure(fresh)
+        self.learner.measure(past, keep_old=True)
+        old = [] if again else [s for r in drawn for s in from_store(r)]
+        if old:
+            assert self.replay is not None
+            self.learner.measure(old, keep_old=True)
+            for s in old:
+                assert s.sampled is not None
+                assert s.old is not None
+                s.weight = float(self.replay.weight(s.sampled.unsqueeze(0), s.old.unsqueeze(0), s.mask.unsqueeze(0))[0])
+            if self.compare_again:
+                credit.compare_again(self.method, samples, old)
+        if self.replay is not None:
+            by_task: dict[str, list[Sample]] = {}
+            for s in fresh:
+                by_task.setdefault(s.task, []).append(s)
+            for group, epoch in zip(lived, epochs, strict=True):
+                if group:
+                    self.replay.record(group[0].task, [r.reward for r in group], epoch)
+                    if group[0].task in by_task:
+                        self.replay.store(to_store(by_task[group[0].task], group[0].task, epoch))
+        known = facts(groups, [r for g in lived for r in g], fresh)
+        known |= {"kept": kept_share, "replayed": len(old), "rollout_seconds": rollout_seconds}
+        known |= {"recalled": len(past)} if past else {}
+        known |= {"row_weight": fmean(s.weight for s in old)} if old else {}
+        self._watch_flat(known["equal"], known["reward"])
+        return fresh + past + old, known
+
+    def _attempts(self, again: Sequence[str]) -> tuple[list[list[Rollout]], list[int]]:
+        """(groups of attempts, the epoch of each); with dynamic sampling, until enough groups teach something."""
+        train, part = self.how.train, self.how.part("filter")
+        dynamic = part if isinstance(part, recipe.DynamicSampling) else None
+        groups: list[list[Rollout]] = []
+        epochs: list[int] = []
+        used: set[str] = set()
+        more = [t for t in self.tasks if t.id in again]
+        for batch in range(dynamic.max_batches or len(self.tasks) if dynamic else 1):
+            tasks, of = self._next(train.prompts, used)
+            if not batch:
+                more = [t for t in more if t not in tasks]
+                tasks, of = [*tasks, *more], [*of, *[self._epoch()] * len(more)]
+            used |= {t.id for t in tasks}
+            if not tasks:
+                self.note(
+                    f"every train task was tried, and {len(groups)} groups differ in reward: fewer than asked for"
+                )
+                break
+            for task, epoch, group in zip(tasks, of, self._roll(tasks), strict=True):
+                whole = [r for r in group if r.rows]
+                if len(group) < train.group_size:
+                    self.note(
+                        f"{task.id}: {train.group_size - len(group)} of {train.group_size} attempts were set aside; "
+                        + ("it is left out" if len(group) < 2 <= train.group_size else "the group goes on without them")
+                    )
+                if len(whole) < min(2, train.group_size):
+                    continue
+                groups.append([*whole, *self.past.get(task.id, ())])
+                epochs.append(epoch)
+            if dynamic is None or sum(spread(g) > dynamic.tolerance for g in groups) >= train.prompts:
+                break
+        return groups, epochs
+
+    def _roll(self, tasks: Sequence[Task]) -> list[list[Rollout]]:
+        return roll_out(
+            self.shop,
+            self.scaffold,
+            tasks,
+            self.how.train.group_size,
+            tokenizer=self.model.tokenizer_digest,
+            each_turn=self.each_turn,
+        )
+
+    def _split(self, samples: Sequence[Sample], update: int) -> Iterator[Mini]:
+        """`mini_batches` parts of about one size, in an order that seed and step fix; empty ones where rows lack."""
+        count = self.how.train.mini_batches
+        shuffle = random.Random(f"tune/{self.plan.seed}/{self.step}/{update}").shuffle
+        part = self.how.part("surrogate")
+        if isinstance(part, recipe.SimPO):
+            pairs = self._pairs(samples, part.apart)
+            shuffle(pairs)
+            for n in range(count):
+                some = pairs[n::count]
+                yield Mini([samples[i] for pair in some for i in pair], [(2 * i, 2 * i + 1) for i in range(len(some))])
+            return
+        rows = list(samples)
+        shuffle(rows)
+        for n in range(count):
+            yield Mini(rows[n::count])
+
+    def _pairs(self, samples: Sequence[Sample], apart: float) -> list[tuple[int, int]]:
+        """Each task's best and worst attempt; of one that fell into several rows, its last."""
+        last = {s.attempt: i for i, s in enumerate(samples)}
+        where = sorted(last.values())
+        if not where:
+            return []
+        found = preference.pairs(
+            torch.tensor([samples[i].reward for i in where]), grouped([samples[i].group for i in where]), margin=apart
+        )
+        return [(where[int(a)], where[int(b)]) for a, b in found.tolist()]
+
+    def _watch_flat(self, equal: float, reward: float) -> None:
+        """Say it when nothing has differed for several steps. equal: the share of groups without a range."""
+        self.flat = self.flat + 1 if equal == 1 else 0
+        if self.flat == FLAT or (self.flat > FLAT and self.flat % 10 == 0):
+            self.note(
+                f"in {self.flat} steps in a row all attempts at a task had the same reward (mean {reward:.2f}): they "
+                "teach nothing. "
+                + ("Take harder tasks" if reward > 0.5 else "Take easier tasks, a better scaffold or a stronger model")
+                + ", give partial credit, raise [train] group_size or temperature"
+            )
+
+    def _finish(self, known: dict[str, Any], done: Sequence[Mini], seconds: float) -> None:
+        made = [m for m in done if m.samples]
+        clip = fmean(m.watch.get("clip", 0.0) for m in made) if made else 0.0
+        loss = fmean(m.loss for m in made) if made else 0.0
+        record = {"step": self.step, **known, "clip": clip, "loss": loss, "updates": len(made), "seconds": seconds}
+        record |= {
+            k: fmean(m.watch[k] for m in made) for k in ("token_weight", "step_kl") if made and k in made[0].watch
+        }
+        self.curve[self.step] = record
+        self.shop.journal.add("update", **record)
+        self.shop.say("update", record)
+        self.step += 1
+        plan = self.plan
+        if plan.max_kl and known["kl"] > plan.max_kl:
+            self.status, self.why = "stopped", f"kl {known['kl']:.3g} is above --max-kl {plan.max_kl:g}"
+        elif plan.min_entropy and known["rows"] and known["entropy"] < plan.min_entropy:
+            self.status, self.why = (
+                "stopped",
+                f"entropy {known['entropy']:.3g} is below --min-entropy {plan.min_entropy:g}",
+            )
+        if self.why:
+            self.note(f"stopped early: {self.why}")
+        if self.step == plan.steps or self.step % plan.save_every == 0 or self.status != "done":
+            self._save()
+        self._report()
+
+    def _give_up(self, why: OutOfBudget | Interrupted) -> None:
+        """Keep what was learned before this step; its attempts stay, and are read back when the run goes on."""
+        if isinstance(why, Interrupted):
+            if self.curve:
+                self._save()
+            raise why
+        self.status, self.why = "budget", why.message
+        self.note(f"stopped by the budget: {why.message}")
+        self._save()
+        self._report()
+
+    def _save(self) -> None:
+        state = {"step": self.step, "position": self.position, "flat": self.flat, "model": self.identity}
+        state |= {"base": self.model.source, "recipe": self.how.name}
+        self.saved = checkpoint.save(self.place, self.learner, self.tokenizer, state, self.replay)
+
+    def _report(self) -> None:
+        write_report(
+            self.shop.folder / "report.md",
+            self.how,
+            self.model.source,
+            self.scaffold,
+            self.shop.domain.name,
+            [self.curve[n] for n in sorted(self.curve)],
+            list(dict.fromkeys(self.notes)),
+            self.replay.chances() if self.replay is not None else {},
+            self.saved,
+        )
+
+    # which tasks, under which name
+
+    def _epoch(self) -> int:
+        return self.position // len(self.tasks)
+
+    def _next(self, count: int, used: set[str]) -> tuple[list[Task], list[int]]:
+        """The next tasks that this step has not had, and the epoch of each."""
+        found: list[Task] = []
+        epochs: list[int] = []
+        size = len(self.tasks)
+        for _ in range(size):
+            if len(found) == count or len(used) + len(found) == size:
+                break
+            epoch, n = divmod(self.position, size)
+            order = list(range(size))
+            random.Random(f"tune/{self.plan.seed}/epoch/{epoch}").shuffle(order)
+            task = self.tasks[order[n]]
+            self.position += 1
+            if task.id not in used and task not in found:
+                found.append(task)
+                epochs.append(epoch)
+        return found, epochs
+
+    def _name(self) -> str:
+        """The model as it stands: attempts are reused by it. Before the first update it is the same for every recipe
+        that samples alike, so that those share their first rollouts."""
+        train, part = self.how.train, self.how.part("rollout")
+        drawn = [train.temperature, train.top_p, train.top_k, train.max_response, part and part.model_dump()]
+        whose = [self.plan.seed, drawn] if self.step == 0 else [self.plan.seed, self.how.model_dump(mode="json")]
+        return f"transformers:{self.model.source}@{digest(whose, 8)}.{self.step}"
+
+    def _same_run(self) -> None:
+        """A folder goes on with the recipe, scaffold and seed that it was begun with."""
+        now = {
+            "recipe": digest(self.how.model_dump(mode="json")),
+            "scaffold": self.scaffold.digest,
+            "seed": self.plan.seed,
+            "base": self.model.source,
+        }
+        first = next(self.shop.journal.records("tune"), None)
+        if first is None:
+            self.shop.journal.add("tune", name=self.how.name, **now)
+            return
+        for key, value in now.items():
+            if first[key] != value:
+                raise BadInput(
+                    f"{self.shop.folder} was begun with another {key}",
+                    fix=f"go on with the {key} it was begun with, or give another folder with --out",
+                    code="another-model" if key == "base" else "another-run",
+                )
+
+
+def _adapted(module: Any, how: Recipe) -> tuple[Any, Any]:
+    """(the module that trains, a frozen reference or None): with LoRA the reference is the module without it."""
+    train = how.train
+    if hasattr(module, "disable_adapter"):
+        raise BadInput(
+            "this model is an adapter already",
+            fix="name its base model; a run goes on with --out RUN",
+            code="not-trainable",
+        )
+    if train.lora_rank == 0:
+        reference = copy.deepcopy(module).eval()
+        for p in reference.parameters():
+            p.requires_grad_(False)
+        return module, reference
+    peft = need("peft")
+    config = peft.LoraConfig(
+        r=train.lora_rank,
+        lora_alpha=train.lora_alpha,
+        lora_dropout=0.0,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )
+    return peft.get_peft_model(module, config), None

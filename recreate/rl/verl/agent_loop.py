@@ -1,0 +1,168 @@
+"""verl's agent loop, ours: one rollout is one attempt of the scaffold at a task, in a sandbox, graded by the domain.
+
+Named in agent.yaml of a run folder; verl makes an `Attempts` for every rollout, in several worker processes. Each of
+those has a run folder of its own below RUN/workers (journal, attempts) and writes into the workspace's memory. The
+prompt is always what the chat template makes of the messages, as on one machine: where that is not the last turn's
+tokens and what was added, a new row begins, and the attempt is several rows (verl's `list[AgentLoopOutput]`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+
+from recreate.agents import scaffold as scaffolds
+from recreate.api.errors import BadInput, Fault
+from recreate.api.types import Experience, Task, digest
+from recreate.rl import recipe
+from recreate.rl.rows import Row, rows_of
+from recreate.rl.verl.chosen import chosen
+from recreate.rl.verl.model import Rolled
+from recreate.runs.attempts import one, read_experience
+from recreate.runs.session import Parts, Workshop, load_run, open_workshop
+
+
+class Worker:
+    """What the rollouts of one process share: the workshop, the scaffold, the tasks, the threads."""
+
+    def __init__(self, folder: Path, workspace: Path) -> None:
+        self.folder, self.workspace = folder, workspace
+        self.settings = load_run(folder)
+        self.scaffold = scaffolds.load(folder / "scaffold")
+        self.threads = ThreadPoolExecutor(self.settings.jobs, thread_name_prefix="attempt")
+        self.tasks: dict[str, Task] = {}
+        self._shop: Workshop | None = None
+        self.nonce = secrets.token_hex(8)
+        """Of this process: a run that is begun again counts the same steps, and lives other attempts."""
+        self._seen: Counter[tuple[Any, ...]] = Counter()
+        self._lock = threading.Lock()
+
+    def shop(self, model: Any) -> Workshop:
+        """The workshop, with this attempt's model. What the domain holds out is registered, once a process."""
+        with self._lock:
+            if self._shop is None:
+                self._shop = open_workshop(self.settings, self.workspace, self._own(), parts=Parts(model=model))
+                self.tasks = {task.id: task for task in self._shop.domain.tasks()}
+                self._shop.memory.hold_out(self.tasks.values())
+            return replace(self._shop, model=model, optimizer_model=model)
+
+    def _own(self) -> Path:
+        """A folder that no process had: what another lived at a step was sampled from other weights."""
+        name = f"{socket.gethostname()}-{os.getpid()}"
+        names = (name, *(f"{name}-{n}" for n in range(2, 10_000)))
+        return next(place for n in names if not (place := self.folder / "workers" / n).exists())
+
+    def again(self, *which: Any) -> str:
+        """'' at the first time, then -1, -2: verl may draw a task twice in a step."""
+        with self._lock:
+            self._seen[which] += 1
+            return f"-{self._seen[which] - 1}" if self._seen[which] > 1 else ""
+
+    def attempt(self, model: Any, task: str, repeat: int, phase: str) -> Experience:
+        """Lived, graded and remembered. Raises Fault for what is ours: verl then goes on without this rollout."""
+        shop = self.shop(model)
+        if task not in self.tasks:
+            raise BadInput(
+                f"domain {shop.domain.name} has no task {task!r}",
+                fix="the domain changed since the run folder was made: make another one",
+                code="unknown-task",
+            )
+        self._allowed(shop, self.tasks[task], phase)
+        score = one(shop, self.scaffold, self.tasks[task], repeat, phase)
+        found = read_experience(shop.folder / "attempts" / score.attempt) if score.score is not None else None
+        if found is None:
+            raise Fault(
+                f"an attempt at {task} was set aside",
+                fix=f"grep aside {shop.folder / 'journal.jsonl'} shows the fault",
+                code="aside",
+            )
+        return found
+
+    def _allowed(self, shop: Workshop, task: Task, phase: str) -> None:
+        """Raises BadInput (`held-out`) for training on what the workspace holds out, as it stands now."""
+        _, groups, tasks = shop.memory.held_out.read()
+        if phase == "train" and (task.split != "train" or task.group in groups or task.id in tasks):
+            raise BadInput(
+                f"{task.id} is held out in {self.workspace}, so nothing may be trained on it",
+                fix="make another run folder with recreate tune: it leaves out what is held out by now",
+                code="held-out",
+            )
+
+
+@lru_cache(maxsize=1)
+def worker(folder: str, workspace: str) -> Worker:
+    """This process's."""
+    return Worker(Path(folder), Path(workspace))
+
+
+class Attempts(AgentLoopBase):  # type: ignore[misc]
+    """folder: the run's; workspace: where memory lies. Both must be seen from every node."""
+
+    def __init__(self, *arguments: Any, folder: str, workspace: str, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.work = worker(folder, workspace)
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
+        """row: the line of train.jsonl, and verl's session_id, uid and global_steps. An output a row, in time order."""
+        how, loop = chosen(), asyncio.get_running_loop()
+        step, repeat = int(row.get("global_steps") or 0), int(row.get("session_id") or 0)
+        asked = self.config.actor_rollout_ref
+        limits = asked.rollout
+        whose = digest([self.work.settings.seed, how.model_dump(mode="json")], 8)
+        uid = str(row.get("uid") or row["task"])
+        model = Rolled(
+            f"verl:{asked.model.path}@{whose}-{self.work.nonce}-{uid}{self.work.again(step, uid, repeat)}.{step}",
+            self.tokenizer,
+            self.server_manager.generate,
+            loop,
+            sampling=sampling_params,
+            context=int(limits.max_model_len or limits.prompt_length + limits.response_length),
+            longest=int(limits.response_length),
+            request=f"{row.get('uid', '')}-{repeat}",
+            template=dict(self.apply_chat_template_kwargs or {}),
+        )
+        # each turn a row, where each turn has an advantage of its own
+        turns = isinstance(how.part("advantage"), recipe.GiGPO)
+        phase = "train" if str(row.get("split") or "train") == "train" else "validation"
+        lived = await loop.run_in_executor(self.work.threads, self.work.attempt, model, str(row["task"]), repeat, phase)
+        rows = rows_of(lived, tokenizer=model.digest, each_turn=turns)
+        if not rows and any(s.kind != "before" for s in lived.trace.steps):
+            raise BadInput(
+                f"attempt {lived.id} holds no tokens, so nothing can be trained on it",
+                fix="have each turn of the scaffold take an answer of the model: recreate scaffold check shows faults",
+                code="no-tokens",
+            )
+        return [_output(r, lived, model.steps or [step]) for r in rows]
+
+
+def _output(row: Row, lived: Experience, steps: list[int]) -> AgentLoopOutput:
+    turns = sum(s.kind != "before" for s in lived.trace.steps)
+    return AgentLoopOutput(
+        prompt_ids=list(row.prompt),
+        response_ids=list(row.response),
+        response_mask=[int(m) for m in row.mask],
+        response_logprobs=list(row.sampled),
+        reward_score=lived.grade.score,
+        num_turns=2 * turns,
+        metrics=AgentLoopMetrics(),
+        extra_fields={
+            "reward_extra_info": {"acc": float(lived.grade.passed), "limit": float(lived.trace.ending == "limit")},
+            "min_global_steps": min(steps),
+            "max_global_steps": max(steps),
+            "anchor": row.anchor,
+            "attempt": lived.id,
+            "turn_scores": [],
+            "tool_rewards": [],
+        },
+    )

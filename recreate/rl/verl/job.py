@@ -1,0 +1,152 @@
+"""A run folder that verl can start from: the config, the tasks, the recipe, the scaffold, and run.sh.
+
+    verl.yaml           verl's config, over its own ppo_trainer
+    agent.yaml          which agent loop is ours
+    train.jsonl, validation.jsonl   a task a line: its id and prompt (nothing hidden)
+    recipe/NAME.toml, scaffold/, settings.toml
+    run.sh              makes verl's environment where there is none, and starts; its arguments go to verl
+
+Nothing is started here, and neither torch nor verl is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from recreate.agents import scaffold as scaffolds
+from recreate.agents.lint import check
+from recreate.agents.scaffold import Scaffold
+from recreate.api import paths
+from recreate.api.errors import BadInput
+from recreate.api.types import Task
+from recreate.rl import recipe
+from recreate.rl.tasks import train_tasks
+from recreate.rl.verl.translate import PLUGIN, RECIPE, TRAINER, VERSION, Place, agent_loop, config, notes, yaml
+from recreate.runs import settings as settings_
+from recreate.runs.settings import Settings
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run folder, the command that starts it, and what will be otherwise than on one machine."""
+
+    folder: Path
+    command: str
+    notes: tuple[str, ...]
+    tasks: int
+    validation: int
+
+
+def write(
+    folder: Path,
+    workspace: Path,
+    settings: Settings,
+    scaffold: Scaffold,
+    named: str | Path,
+    *,
+    steps: int,
+    micro: int = 4,
+    save_every: int = 5,
+) -> Job:
+    """Write the folder. named: the recipe, shipped or a file. settings.model: a folder, or a name on the Hub.
+
+    Raises BadInput for a folder that holds a run already, a recipe that verl cannot train, a scaffold with faults, a
+    domain without train tasks.
+    """
+    from recreate.memory.store import Workspace
+    from recreate.runs.session import open_domain, open_rung
+
+    how, file = recipe.load(named), recipe.file_of(named)
+    if (folder / "settings.toml").exists():
+        raise BadInput(
+            f"{folder} already holds a run",
+            fix=f"bash {paths.short(folder / 'run.sh')} goes on with it; or give another folder with --out",
+            code="run-exists",
+        )
+    domain = open_domain(settings, workspace)
+    if faults := check(scaffold, open_rung(settings)):
+        raise BadInput(
+            f"{scaffold.name}/{faults[0].file}:{faults[0].line}: {faults[0].message}",
+            fix="recreate scaffold check shows all faults of a scaffold",
+            code="bad-scaffold",
+        )
+    memory = Workspace(workspace, "hashed")
+    try:
+        tasks = train_tasks(domain, memory)
+    finally:
+        memory.close()
+    validation = list(domain.tasks("validation"))
+    place = Place(
+        folder=folder,
+        workspace=workspace,
+        model=settings.model,
+        tasks=len(tasks),
+        validation=bool(validation),
+        steps=steps,
+        seed=settings.seed,
+        micro=micro,
+        save_every=save_every,
+    )
+    made = config(how, place)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / "verl.yaml", f"# {how.name} on verl {VERSION}, over verl's own ppo_trainer.yaml\n{yaml(made)}")
+    _write(folder / "agent.yaml", yaml(agent_loop(place)))
+    _write(folder / "train.jsonl", _lines(domain.name, tasks))
+    if validation:
+        _write(folder / "validation.jsonl", _lines(domain.name, validation))
+    (folder / "recipe").mkdir(exist_ok=True)
+    shutil.copyfile(file, folder / "recipe" / f"{how.name}.toml")
+    scaffolds.save(scaffold, folder / "scaffold")
+    _write(folder / "run.sh", _script(folder, how.name))
+    (folder / "run.sh").chmod(0o755)
+    _write(folder / "settings.toml", settings_.dump(settings.model_copy(update={"out": str(folder)})))
+    return Job(folder, f"bash {paths.short(folder / 'run.sh')}", tuple(notes(how, place)), len(tasks), len(validation))
+
+
+def _write(file: Path, text: str) -> None:
+    file.write_text(text, "utf-8")
+
+
+def _lines(domain: str, tasks: Sequence[Task]) -> str:
+    """What verl's dataset reads: `task` and `split` come back to the agent loop, `prompt` is for its logs."""
+    rows: list[dict[str, Any]] = [
+        {
+            "data_source": domain,
+            "agent_name": TRAINER,
+            "task": task.id,
+            "split": task.split,
+            "prompt": [{"role": "user", "content": task.prompt}],
+            "extra_info": {"index": n},
+        }
+        for n, task in enumerate(tasks)
+    ]
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _script(folder: Path, name: str) -> str:
+    root = Path(__file__).parents[3]
+    ours = f"-e {shlex.quote(str(root))}" if (root / "pyproject.toml").is_file() else f"recreate=={version('recreate')}"
+    return f"""#!/usr/bin/env bash
+# Trains with verl {VERSION}: alone, or on the head node of a Ray cluster whose nodes all see this folder, the workspace
+# and the model, and were started with `ray start` in the same environment. Arguments go to verl and win:
+#     bash run.sh trainer.nnodes=2 trainer.n_gpus_per_node=8
+# verl's environment is its own (its transformers is another than TRL's). VERL_ENV names one that is there already.
+set -euo pipefail
+here={shlex.quote(str(folder))}
+env=${{VERL_ENV:-"$here/env"}}
+if [ -z "${{VERL_ENV:-}}" ] && [ ! -e "$env/.ready" ]; then
+  uv venv --clear --python 3.11 "$env"
+  uv pip install --python "$env/bin/python" 'verl[vllm]=={VERSION}' {ours}
+  touch "$env/.ready"
+fi
+export VERL_USE_EXTERNAL_MODULES={PLUGIN}
+export {RECIPE}="$here/recipe/"{shlex.quote(name + ".toml")}
+exec "$env/bin/python" -m verl.trainer.main_ppo --config-path "$here" --config-name verl "$@"
+"""

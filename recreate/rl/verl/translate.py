@@ -1,0 +1,269 @@
+"""A recipe in verl's words: its config, the trainer's differences that follow, and what verl cannot do."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recreate.api.errors import BadInput
+from recreate.rl import recipe
+from recreate.rl.recipe import Recipe
+
+VERSION = "0.9.1"
+TRAINER = "recreate"
+"""Under this name the trainer and the agent loop are registered with verl."""
+
+RECIPE = "VERL_RECREATE_RECIPE"
+"""The variable that names the recipe, a shipped one or a file, in every process of verl."""
+
+PLUGIN = "recreate.rl.verl.plugin"
+
+HERE = "leave --trainer verl out: one machine does that"
+
+AGGREGATES = {
+    "token-mean": "token-mean",
+    "token-sum": "token-sum",
+    "sequence-mean": "seq-mean-token-mean",
+    "sequence-sum": "seq-mean-token-sum",
+    "constant-length": "seq-mean-token-sum-norm",
+}
+"""Our aggregate -> verl's loss_agg_mode."""
+
+_KL = {"k1": "kl", "k2": "mse", "k3": "low_var_kl", "abs": "abs"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a config names beside the recipe. model: a folder, or a name on the Hub; every node must see all of it.
+    micro: rows of full length in one pass of one GPU."""
+
+    folder: Path
+    workspace: Path
+    model: str
+    tasks: int
+    validation: bool
+    steps: int
+    seed: int = 0
+    micro: int = 4
+    save_every: int = 5
+
+
+def registered(how: Recipe, slot: str) -> str:
+    """The name under which verl finds what fills the slot `advantage` or `surrogate`: recreate_gapo, recreate_clip."""
+    return "recreate_" + how.name_of(slot).replace("-", "_")
+
+
+def refuse(how: Recipe) -> None:
+    """Raise BadInput (`not-with-verl`) for a recipe that verl 0.9.1 cannot train as it stands."""
+    for fault, fix in _faults(how):
+        raise BadInput(f"{how.name} with verl: {fault}", fix=fix, code="not-with-verl")
+
+
+def _faults(how: Recipe) -> Iterator[tuple[str, str]]:
+    steer, a2r, rollout = how.part("token weight"), how.part("replay"), how.part("rollout")
+    if isinstance(rollout, recipe.LEPO):
+        yield "[lepo] draws mixtures of tokens, which the servers that verl samples from do not hand out", HERE
+    if isinstance(how.part("surrogate"), recipe.SimPO):
+        yield "[simpo] compares two answers, and verl hands a loss single rows", HERE
+    if isinstance(steer, recipe.STEER):
+        if steer.scope != "micro":
+            yield (
+                f'[steer] scope = "{steer.scope}" needs a pass over the mini-batch before its loss, which verl has not',
+                'copy the recipe to a file and set scope = "micro" there, the published one; or ' + HERE,
+            )
+        if steer.form == "full":
+            yield '[steer] form = "full" needs sums over the vocabulary that verl does not keep', HERE
+    if isinstance(a2r, recipe.A2R):
+        if a2r.rollouts != "stored":
+            yield '[a2r] rollouts = "fresh" would change which tasks verl generates', 'set rollouts = "stored"'
+        if a2r.advantages != "frozen":
+            yield (
+                '[a2r] advantages = "again" compares stored with fresh attempts, which verl keeps apart',
+                'set advantages = "frozen", or take recreate tune on one machine',
+            )
+    if isinstance(how.part("filter"), recipe.Successes) and not how.name_of("aggregate").startswith("token"):
+        yield (
+            "[successes] takes rows out, and verl divides a mean over rows by all of them",
+            "take [token-mean] under it",
+        )
+
+
+def notes(how: Recipe, place: Place) -> list[str]:
+    """What will be otherwise than on one machine, in words."""
+    train, found = how.train, []
+    prompts, minis = sizes(how, place.tasks)
+    if prompts != train.prompts:
+        found.append(f"{prompts} tasks a step in place of {train.prompts}: there are no more train tasks")
+    if minis != train.mini_batches:
+        found.append(
+            f"{minis} mini-batches a step in place of {train.mini_batches}: verl cuts {prompts} tasks a step evenly, "
+            "and by tasks, not by rows; raise [train] prompts for more"
+        )
+    if train.warmup_steps:
+        found.append(f"warmup_steps = {train.warmup_steps} counts training steps with verl, not optimiser steps")
+    if isinstance(how.part("replay"), recipe.A2R):
+        found.append("replayed rows make more mini-batches of the same size, not the same number of larger ones")
+    if isinstance(how.part("filter"), recipe.DynamicSampling):
+        found.append("verl's own filter: it goes on without end, and drops groups whose std is exactly 0")
+    if not place.validation:
+        found.append("the domain has no validation tasks: leave trainer.test_freq at -1")
+    return found
+
+
+def sizes(how: Recipe, tasks: int) -> tuple[int, int]:
+    """(tasks a step, mini-batches a step): verl's mini-batches hold whole tasks, all as many."""
+    prompts = min(how.train.prompts, tasks)
+    return prompts, next(n for n in range(min(how.train.mini_batches, prompts), 0, -1) if prompts % n == 0)
+
+
+def config(how: Recipe, place: Place) -> dict[str, Any]:
+    """verl's config for this recipe, over its own ppo_trainer. Raises BadInput where `refuse` does."""
+    refuse(how)
+    train, folder = how.train, place.folder
+    prompts, minis = sizes(how, place.tasks)
+    over, kl = how.part("aggregate"), how.part("penalty")
+    length = over.length if isinstance(over, recipe.ConstantLength) else 0
+    actor: dict[str, Any] = {
+        "ppo_mini_batch_size": prompts // minis,
+        # by tokens: a fixed number of rows would have to divide every process's share, whatever a filter left of it
+        "use_dynamic_bsz": True,
+        "ppo_max_token_len_per_gpu": place.micro * (train.max_prompt + train.max_response),
+        "ppo_epochs": train.updates,
+        "shuffle": True,
+        "data_loader_seed": place.seed,
+        "grad_clip": train.max_grad_norm,
+        "policy_loss": {"loss_mode": registered(how, "surrogate")},
+        "loss_agg_mode": AGGREGATES[how.name_of("aggregate")],
+        "loss_scale_factor": (length or train.max_response) if isinstance(over, recipe.ConstantLength) else None,
+        "entropy_coeff": 0,
+        "use_kl_loss": isinstance(kl, recipe.KL) and kl.weight > 0,
+        "optim": {
+            "lr": train.learning_rate,
+            "weight_decay": train.weight_decay,
+            "lr_warmup_steps": train.warmup_steps,
+        },
+    }
+    if isinstance(kl, recipe.KL):
+        actor |= {"kl_loss_coef": kl.weight, "kl_loss_type": _KL[kl.kind] + ("+" if kl.straight else "")}
+    rollout = {
+        "name": "vllm",
+        "n": train.group_size,
+        "temperature": train.temperature,
+        "top_p": train.top_p,
+        "top_k": train.top_k or -1,
+        "prompt_length": train.max_prompt,
+        "response_length": train.max_response,
+        "max_model_len": train.max_prompt + train.max_response,
+        "tensor_model_parallel_size": 1,
+        "calculate_log_probs": True,
+        "val_kwargs": {"temperature": train.temperature, "top_p": train.top_p, "do_sample": True},
+        "agent": {"default_agent_loop": TRAINER, "agent_loop_config_path": str(folder / "agent.yaml")},
+    }
+    if train.lora_rank:
+        rollout["load_format"] = "safetensors"
+    return {
+        "hydra": {"searchpath": ["pkg://verl.trainer.config"], "run": {"dir": str(folder / "hydra")}},
+        "defaults": ["ppo_trainer", "_self_"],
+        "algorithm": {
+            "adv_estimator": registered(how, "advantage"),
+            "use_kl_in_reward": False,
+            "filter_groups": {
+                "enable": isinstance(how.part("filter"), recipe.DynamicSampling),
+                "metric": "reward",
+            },
+        },
+        "data": {
+            "train_files": str(folder / "train.jsonl"),
+            "val_files": str(folder / ("validation.jsonl" if place.validation else "train.jsonl")),
+            "train_batch_size": prompts,
+            "max_prompt_length": train.max_prompt,
+            "max_response_length": train.max_response,
+            "filter_overlong_prompts": False,
+            "shuffle": True,
+            "seed": place.seed,
+            "dataloader_num_workers": 0,
+        },
+        "actor_rollout_ref": {
+            "model": {
+                "path": place.model,
+                "lora_rank": train.lora_rank,
+                "lora_alpha": train.lora_alpha,
+                "target_modules": "all-linear",
+                "use_remove_padding": False,
+                "override_config": {"attn_implementation": "sdpa"},
+            },
+            "actor": actor,
+            "rollout": rollout,
+        },
+        "critic": {"enable": False},
+        "reward": {"num_workers": 1},
+        "trainer": {
+            "project_name": "recreate",
+            "experiment_name": folder.name,
+            "logger": ["console", "tensorboard"],
+            "default_local_dir": str(folder / "checkpoints"),
+            "total_training_steps": place.steps,
+            "total_epochs": max(1, math.ceil(place.steps / max(1, place.tasks // prompts))),
+            "save_freq": place.save_every,
+            "test_freq": -1,
+            "val_before_train": False,
+            "v1": {"trainer_mode": TRAINER, TRAINER: {"seed": place.seed}},
+        },
+        "ray_kwargs": {
+            "ray_init": {
+                "runtime_env": {
+                    "env_vars": {
+                        "VERL_USE_EXTERNAL_MODULES": PLUGIN,
+                        RECIPE: str(folder / "recipe" / f"{how.name}.toml"),
+                        "TENSORBOARD_DIR": str(folder / "tensorboard"),
+                    }
+                }
+            }
+        },
+    }
+
+
+def agent_loop(place: Place) -> list[dict[str, Any]]:
+    """The file that tells verl's rollout workers which agent loop is ours, and where the run is."""
+    return [
+        {
+            "name": TRAINER,
+            "_target_": "recreate.rl.verl.agent_loop.Attempts",
+            "folder": str(place.folder),
+            "workspace": str(place.workspace),
+        }
+    ]
+
+
+def yaml(value: Any, depth: int = 0) -> str:
+    """Nested mappings and lists as YAML; scalars are JSON's, which is YAML too."""
+    pad = "  " * depth
+    if isinstance(value, Mapping) and value:
+        return "".join(
+            f"{pad}{key}:{_after(item, depth)}" if _block(item) else f"{pad}{key}: {_scalar(item)}\n"
+            for key, item in value.items()
+        )
+    if isinstance(value, list) and value:
+        return "".join(
+            f"{pad}- {yaml(item, depth + 1).lstrip()}" if _block(item) else f"{pad}- {_scalar(item)}\n"
+            for item in value
+        )
+    return f"{pad}{_scalar(value)}\n"
+
+
+def _block(value: Any) -> bool:
+    return isinstance(value, Mapping | list) and bool(value)
+
+
+def _after(value: Any, depth: int) -> str:
+    return "\n" + yaml(value, depth + 1)
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, float) and "e" in (text := repr(value)) and "." not in text:
+        return text.replace("e", ".0e")  # 1e-06 is a text to many readers of YAML
+    return json.dumps(value)

@@ -1,0 +1,328 @@
+"""Many attempts at once, each graded, remembered and never paid twice.
+
+    gather(scaffold, tasks, repeats) -> scores
+
+An attempt that has ended in this run folder is read back from it. A fault of ours is tried again and then set
+aside: it is reported and counts for nobody. What is kept in memory is one small `Score` per attempt.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from recreate.agents.attempt import attempt, attempt_key
+from recreate.api.errors import BadInput, Fault, Interrupted
+from recreate.storage.log import Lines, encode
+from recreate.agents.retrieval import Offers
+from recreate.storage.redact import redact
+from recreate.agents.scaffold import Scaffold
+from recreate.api.types import Call, Experience, Grade, Step, Task, Usage
+from recreate.runs.session import Workshop
+
+TRIES = 3
+"""How often an attempt that a fault of ours ended is started again."""
+
+IN_A_ROW = 3
+"""So many attempts set aside one after the other, with none between that ended, is an outage: the run stops."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How one attempt ended. score is None when it was set aside."""
+
+    attempt: str
+    task: str
+    repeat: int
+    score: float | None
+    passed: bool = False
+    ending: str = ""
+    usage: Usage = field(default_factory=Usage)
+    reused: bool = False
+
+
+def gather(
+    shop: Workshop,
+    scaffold: Scaffold,
+    tasks: Sequence[Task],
+    *,
+    repeats: int = 1,
+    phase: str = "train",
+    offers: Offers | None = None,
+) -> list[Score]:
+    """Scores in the order of (task, repeat).
+
+    Raises OutOfBudget, Refused or Interrupted after the attempts in flight have ended; all that ended is on disk.
+    """
+    work = [(task, repeat) for task in tasks for repeat in range(repeats)]
+    scores: dict[tuple[str, int], Score] = {}
+    outage = _Outage()
+    shop.say("gather", {"phase": phase, "total": len(work), "scaffold": scaffold.digest})
+    failed: BaseException | None = None
+    with ThreadPoolExecutor(max_workers=shop.settings.jobs, thread_name_prefix="attempt") as pool:
+        pending: set[Future[Score]] = set()
+        queue = iter(work)
+        while True:
+            while failed is None and len(pending) < shop.settings.jobs:
+                item = next(queue, None)
+                if item is None:
+                    break
+                pending.add(pool.submit(one, shop, scaffold, item[0], item[1], phase, outage, offers=offers))
+            if not pending:
+                break
+            finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
+            if shop.calls.stop.is_set() and failed is None:
+                failed = Interrupted("stopped")
+            for future in finished:
+                error = future.exception()
+                if error is not None:
+                    failed = failed or error
+                    continue
+                score = future.result()
+                scores[score.task, score.repeat] = score
+                shop.say("score", {"phase": phase, "score": score})
+    if failed is not None:
+        raise failed
+    return [scores[task.id, repeat] for task, repeat in work]
+
+
+def one(
+    shop: Workshop,
+    scaffold: Scaffold,
+    task: Task,
+    repeat: int,
+    phase: str,
+    outage: _Outage | None = None,
+    *,
+    remember: bool = True,
+    offers: Offers | None = None,
+) -> Score:
+    """One attempt, graded and remembered (in memory too, unless told not to yet), or read back.
+
+    offers: what its agent may be told of the workspace's lessons, when it asks for that.
+    """
+    told = _told(scaffold, offers)
+    key = key_of(shop, scaffold, task, repeat, offers)
+    folder = shop.folder / "attempts" / key
+    known = read_score(folder, task, repeat)
+    if known is not None:
+        shop.journal.forget(key)
+        return known
+    shop.ledger.begin(key)
+    outage = outage or _Outage()
+    call = Call(run=shop.run, attempt=key, step=0, role="agent", phase=phase, task=task.id, repeat=repeat)
+    fault: Fault | None = None
+    for _ in range(TRIES):
+        if shop.calls.stop.is_set():
+            raise Interrupted("stopped")
+        try:
+            experience = live(shop, scaffold, task, call, folder, told)
+        except Fault as e:
+            fault = e
+            if e.code == "disk":
+                raise
+            continue
+        outage.ended()
+        keep(shop, experience, folder, remember=remember)
+        return Score(
+            attempt=key,
+            task=task.id,
+            repeat=repeat,
+            score=experience.grade.score,
+            passed=experience.grade.passed,
+            ending=experience.trace.ending,
+            usage=experience.trace.usage,
+        )
+    assert fault is not None
+    record = {"attempt": key, "task": task.id, "repeat": repeat, "phase": phase, "fault": fault.message}
+    shop.journal.add("aside", **record)
+    shop.aside.append(record)
+    shop.say("aside", record)
+    outage.aside(fault)
+    return Score(attempt=key, task=task.id, repeat=repeat, score=None, ending="error")
+
+
+def _told(scaffold: Scaffold, offers: Offers | None) -> Offers | None:
+    return offers if offers is not None and (offers.forced or scaffold.agent.memory.tokens) else None
+
+
+def key_of(shop: Workshop, scaffold: Scaffold, task: Task, repeat: int, offers: Offers | None = None) -> str:
+    """What an attempt is known by: what it would be made from."""
+    told = _told(scaffold, offers)
+    return attempt_key(
+        scaffold,
+        task,
+        model=shop.model.name,
+        sandbox=shop.rung.name,
+        memory=told.digest if told else "",
+        grader=getattr(shop.domain, "grader", shop.domain.name),
+        repeat=repeat,
+    )
+
+
+def lived(
+    shop: Workshop, scaffold: Scaffold, tasks: Sequence[Task], repeats: int, offers: Offers | None = None
+) -> bool:
+    """Whether this run folder holds all these attempts already."""
+    work = ((task, repeat) for task in tasks for repeat in range(repeats))
+    keys = (key_of(shop, scaffold, task, repeat, offers) for task, repeat in work)
+    return all((shop.folder / "attempts" / key / "experience.json").exists() for key in keys)
+
+
+def live(
+    shop: Workshop, scaffold: Scaffold, task: Task, call: Call, folder: Path, offers: Offers | None = None
+) -> Experience:
+    """Attempt and grade. Raises Fault for what is ours."""
+
+    def on_step(step: Step) -> None:
+        shop.say("step", {"attempt": call.attempt, "task": task.id, "step": step})
+
+    trace = attempt(
+        scaffold,
+        task,
+        shop.domain,
+        shop.rung,
+        shop.ask,
+        call,
+        model=shop.model.name,
+        folder=folder,
+        on_step=on_step,
+        offers=offers,
+    )
+    grade = shop.domain.grade(task, trace, shop.rung)
+    if not isinstance(grade, Grade) or not 0 <= grade.score <= 1:
+        raise BadInput(
+            f"domain {shop.domain.name} graded {task.id} with {grade!r}"[:300],
+            fix="grade returns Grade(score=0..1, passed=..., evidence=...): docs/ports/domain.md",
+            code="misfit",
+        )
+    return Experience(
+        id=call.attempt,
+        domain=shop.domain.name,
+        task=task.id,
+        group=task.group,
+        split=task.split,
+        prompt=task.prompt,
+        digest=scaffold.digest,
+        trace=trace,
+        grade=grade,
+        run=call.run,
+    )
+
+
+def bring(shop: Workshop, experience: Experience) -> None:
+    """Put an experience of memory into the run folder, steps and all, so that the run can be read without memory."""
+    folder = shop.folder / "attempts" / experience.id
+    if (folder / "experience.json").exists():
+        return
+    path = folder / "steps.jsonl"
+    path.unlink(missing_ok=True)
+    lines = Lines(path)
+    try:
+        for step in experience.trace.steps:
+            lines.append(step.model_dump(mode="json", by_alias=True, exclude={"schema_"}))
+    finally:
+        lines.close()
+    _write(experience, folder)
+    shop.journal.add(
+        "brought",
+        attempt=experience.id,
+        task=experience.task,
+        split=experience.split,
+        passed=experience.grade.passed,
+    )
+
+
+def keep(shop: Workshop, experience: Experience, folder: Path, *, remember: bool = True) -> None:
+    """Write the graded attempt: to its folder, to memory, and last to the journal, which makes it final."""
+    _write(experience, folder)
+    if remember:
+        shop.memory.add([experience])
+        if shop.own_memory is not None and experience.split == "train":
+            shop.own_memory.add([experience])
+    grade = experience.grade
+    shop.journal.add(
+        "experience",
+        attempt=experience.id,
+        task=experience.task,
+        split=experience.split,
+        repeat=experience.trace.repeat,
+        scaffold=experience.digest,
+        score=grade.score,
+        passed=grade.passed,
+        ending=experience.trace.ending,
+    )
+    shop.journal.forget(experience.id)
+
+
+def _write(experience: Experience, folder: Path) -> None:
+    """experience.json, without the steps, which have a file of their own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    record = experience.model_dump(mode="json", exclude={"trace": {"steps"}})
+    record["trace"]["steps"] = []
+    temporary = folder / "experience.json.new"
+    try:
+        temporary.write_bytes(redact(encode(record)).encode("utf-8", "surrogatepass"))
+        temporary.replace(folder / "experience.json")
+    except OSError as e:
+        raise Fault(f"cannot write {folder}: {e.strerror}", fix="free some disk space, then resume", code="disk") from e
+
+
+def read_score(folder: Path, task: Task, repeat: int) -> Score | None:
+    """The score of an attempt that ended earlier in this run folder."""
+    experience = read_experience(folder, steps=False)
+    if experience is None:
+        return None
+    return Score(
+        attempt=experience.id,
+        task=task.id,
+        repeat=repeat,
+        score=experience.grade.score,
+        passed=experience.grade.passed,
+        ending=experience.trace.ending,
+        usage=experience.trace.usage,
+        reused=True,
+    )
+
+
+def read_experience(folder: Path, *, steps: bool = True) -> Experience | None:
+    """An attempt's folder as an Experience, or None when the attempt has not ended."""
+    file = folder / "experience.json"
+    if not file.exists():
+        return None
+    record = json.loads(file.read_text("utf-8", errors="surrogatepass"))
+    if steps:
+        record["trace"]["steps"] = list(read_steps(folder))
+    return Experience.model_validate(record)
+
+
+def read_steps(folder: Path) -> Iterator[Step]:
+    """The steps that happened, also of an attempt that is still running or was killed."""
+    for record in Lines(folder / "steps.jsonl").read():
+        yield Step.model_validate(record)
+
+
+class _Outage:
+    """Counts attempts set aside in a row."""
+
+    def __init__(self) -> None:
+        self.row = 0
+        self.lock = threading.Lock()
+
+    def ended(self) -> None:
+        with self.lock:
+            self.row = 0
+
+    def aside(self, fault: Fault) -> None:
+        with self.lock:
+            self.row += 1
+            if self.row >= IN_A_ROW:
+                raise Fault(
+                    f"{self.row} attempts in a row were set aside; the last because: {fault.message}",
+                    fix=fault.fix or "mend that, then recreate resume RUN",
+                    code="outage",
+                ) from fault

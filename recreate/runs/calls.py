@@ -1,0 +1,140 @@
+"""Asking a model, once and accountably: budget before, retries around, journal after.
+
+Every paid call of every role goes through `Calls.ask`. A reply that is in the journal is returned from there;
+a transient fault is tried again with exponential backoff and full jitter, and then raised as a Fault: never
+the agent's failure.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from recreate.api.errors import BadInput, Fault, Interrupted, RecreateError, Transient
+from recreate.runs.journal import Journal
+from recreate.storage.log import encode
+from recreate.runs.budget import Ledger
+from recreate.models.chat import content
+from recreate.api.ports import Model, Price
+from recreate.api.types import Call, Message, Reply, Usage
+
+MAX_TOKENS = 1024
+"""What a reply may cost when nobody says otherwise: a bound is needed to reserve."""
+
+TOOLS_PREAMBLE = 1024
+"""Tokens that an endpoint's own words around tools may take: hosted models add some hundreds."""
+
+
+class Calls:
+    """The one door to models. Thread-safe. `on_reply(call, reply)` is told of each new reply."""
+
+    def __init__(
+        self,
+        run: str,
+        journal: Journal,
+        ledger: Ledger,
+        *,
+        retries: int = 3,
+        backoff: float = 1.0,
+        on_reply: Callable[[Call, Reply], None] | None = None,
+    ) -> None:
+        self.run = run
+        self.journal = journal
+        self.ledger = ledger
+        self.retries = retries
+        self.backoff = backoff
+        self.on_reply = on_reply
+        self.stop = threading.Event()
+
+    def ask(self, model: Model, price: Price, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
+        """One reply to `messages`, paid at most once.
+
+        Raises OutOfBudget before the call, Refused when the endpoint will not, Fault after `retries` transient
+        failures, Interrupted when the run is being stopped.
+        """
+        if self.stop.is_set():
+            raise Interrupted("stopped")
+        # what the model asks in any case, or the bound would be of another question: a recipe's max_response
+        params |= getattr(model, "override", {})
+        check = request_check(messages, params)
+        known = self.journal.reply(call.id, check)
+        if known is not None:
+            return Reply.model_validate(known)
+        params.setdefault("max_tokens", MAX_TOKENS)
+        bound_in = tokens_bound(messages, params.get("tools") or ())
+        bound_out = int(params["max_tokens"])
+        self.ledger.reserve(call, bound_in + bound_out, price.usd(bound_in, bound_out))
+        try:
+            reply = self._try(model, messages, call, params)
+        except RecreateError:  # of anything else nobody knows whether it was paid: it stays charged at its bound
+            self.ledger.release(call)
+            raise
+        usd = price.usd(reply.tokens_in, reply.tokens_out) or reply.usd
+        if usd != reply.usd:
+            reply = reply.model_copy(update={"usd": usd})
+        self.journal.keep(call.id, check, reply.model_dump(exclude_defaults=True))
+        self.ledger.settle(call, Usage.of(reply))
+        if self.on_reply is not None:
+            self.on_reply(call, reply)
+        return reply
+
+    def _try(self, model: Model, messages: Sequence[Message], call: Call, params: dict[str, Any]) -> Reply:
+        for tried in range(self.retries + 1):
+            try:
+                reply = model.reply(messages, call, **params)
+                if not isinstance(reply, Reply):
+                    raise BadInput(
+                        f"the model {model.name} answered with {type(reply).__name__}, not a Reply",
+                        fix="return recreate.Reply(text=...): docs/ports/model.md",
+                        code="misfit",
+                    )
+                return reply.model_copy(update={"retries": tried}) if tried else reply
+            except Transient as e:
+                if tried == self.retries:
+                    raise Fault(f"{e.message} (tried {tried + 1} times)", fix=e.fix, code=e.code) from e
+                wish = e.after if e.after is not None else random.uniform(0, self.backoff * 2**tried)
+                if self.stop.wait(min(wish, 60.0)):
+                    raise Interrupted("stopped") from None
+        raise AssertionError("unreachable")
+
+
+def tokens_bound(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> int:
+    """An upper bound on the prompt's tokens: no tokenizer makes more tokens than bytes, chat marks aside.
+
+    A tool call counts as the JSON of its message, which says more than models are shown of it; tools count as JSON
+    in its long spelling, spaces and escapes included, since some endpoints show just that.
+    """
+    texts = [content(message) for message in messages]
+    texts += [encode(_rest(message)) for message in messages if len(message) > 2 or "tool_calls" in message]
+    if tools:
+        texts.append(json.dumps(tools))
+    total = sum(map(len, texts))
+    if not all(map(str.isascii, texts)):
+        total += sum(len(t.encode("utf-8", "surrogatepass")) - len(t) for t in texts if not t.isascii())
+    return 16 + total + 16 * len(messages) + (TOOLS_PREAMBLE if tools else 0)
+
+
+def request_check(messages: Sequence[Message], params: dict[str, Any]) -> str:
+    """A cheap fingerprint that tells a changed request from the journalled one.
+
+    The last message, the results of tools right before it, and the number of messages suffice: the earlier ones were
+    checked at the earlier steps.
+    """
+    crc, at = 0, len(messages) - 1
+    while at >= 0:
+        crc = zlib.crc32(content(messages[at]).encode("utf-8", "surrogatepass"), crc)
+        rest = _rest(messages[at])
+        if rest:
+            crc = zlib.crc32(repr(sorted(rest.items())).encode(), crc)
+        at -= 1
+        if at < 0 or messages[at]["role"] != "tool":
+            break
+    return f"{len(messages)}-{crc:08x}-{zlib.crc32(repr(sorted(params.items())).encode()):08x}"
+
+
+def _rest(message: Message) -> dict[str, Any]:
+    return {key: value for key, value in message.items() if key not in ("role", "content")}

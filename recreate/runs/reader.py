@@ -1,0 +1,192 @@
+"""Reading a run folder: what happened, without taking its lock. Everything here works while a build is running."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from recreate.api.errors import BadInput
+from recreate.runs.attempts import read_experience
+from recreate.storage.log import Lines
+from recreate.runs.gate import alone, judge
+from recreate.agents.scaffold import Scaffold, load
+from recreate.runs.settings import Settings
+from recreate.api.types import Experience, Revision, Study, Usage, Verdict
+from recreate.runs.session import load_run
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """What a build ended with. status: done | budget | review (`waiting` is the candidate that a person must see)."""
+
+    status: str
+    seed: Scaffold
+    scaffold: Scaffold
+    verdict: Verdict
+    revisions: tuple[Revision, ...]
+    waiting: Revision | None = None
+
+
+@dataclass
+class Spend:
+    """What a run cost so far, by role, and how long its sessions took together (minutes)."""
+
+    total: Usage = field(default_factory=Usage)
+    by_role: dict[str, Usage] = field(default_factory=dict)
+    minutes: float = 0.0
+    attempts: int = 0
+
+    def record(self) -> dict[str, Any]:
+        """The object that `--json` prints as `spend`."""
+        return {**_usage(self.total), "by_role": {role: _usage(u) for role, u in sorted(self.by_role.items())}}
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "usd": round(usage.usd, 6),
+        "tokens_in": usage.tokens_in,
+        "tokens_out": usage.tokens_out,
+        "calls": usage.calls,
+    }
+
+
+class Run:
+    """A run folder, read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings: Settings = load_run(folder)
+        self._journal = Lines(folder / "journal.jsonl")
+
+    def records(self, *kinds: str) -> Iterator[dict[str, Any]]:
+        """Journal records of some kinds, in order."""
+        return (r for r in self._journal.read() if not kinds or r["kind"] in kinds)
+
+    def revisions(self) -> list[Revision]:
+        return [Revision.model_validate(r["revision"]) for r in self.records("revision")]
+
+    def studies(self) -> list[Study]:
+        """The optimizer's investigations that ended, in the order in which they did; a damaged record is left out."""
+        files = (self.folder / "studies").glob("*/study.json")
+        found = []
+        for file in sorted(files, key=lambda p: (p.stat().st_mtime_ns, p.parent.name)):
+            with contextlib.suppress(ValidationError):
+                found.append(Study.model_validate_json(file.read_bytes()))
+        return found
+
+    def seed(self) -> Scaffold | None:
+        """The agent the build started from; None when this run is no build."""
+        if not (self.folder / "seed" / "agent.toml").is_file():
+            return None
+        seed = load(self.folder / "seed")
+        return seed.model_copy(update={"name": next(self.records("seed"), {}).get("name", seed.name)})
+
+    def waiting(self) -> Revision | None:
+        """The candidate that waits for a person's word, if any."""
+        return waiting(self.records("candidate", "review"))
+
+    def validation(self, before: str, after: str) -> Verdict | None:
+        """The gate's words on two agents (digests), or the score of one, from the journal; None without scores."""
+        sides: dict[str, dict[tuple[str, int], float | None]] = {before: {}, after: {}}
+        for record in self.records("experience"):
+            if record["split"] == "validation" and record["scaffold"] in sides:
+                sides[record["scaffold"]][record["task"], record["repeat"]] = record["score"]
+        if not all(sides.values()):
+            return None
+        if before == after:
+            return alone(sides[before], "it is what the build started from")
+        return judge(sides[before], sides[after], alpha=self.settings.gate.alpha, seed=self.settings.seed)
+
+    def aside(self) -> list[dict[str, Any]]:
+        """Attempts set aside for a fault of ours and not ended since."""
+        ended, aside = set(), {}
+        for record in self.records("experience", "aside"):
+            if record["kind"] == "experience":
+                ended.add(record["attempt"])
+            else:
+                aside[record["attempt"]] = {k: record[k] for k in ("attempt", "task", "repeat", "phase", "fault")}
+        return [row for attempt, row in aside.items() if attempt not in ended]
+
+    def end(self) -> dict[str, Any] | None:
+        """The last `end` record: how the run ended, or None while it has not."""
+        found = None
+        for record in self.records("start", "end"):
+            found = record if record["kind"] == "end" else None
+        return found
+
+    def spend(self) -> Spend:
+        """From the ledger: what was settled, and reservations that were lost when the process was killed."""
+        spend, held = Spend(), dict[str, dict[str, Any]]()
+        for record in Lines(self.folder / "ledger.jsonl").read():
+            match record["kind"]:
+                case "reserve":
+                    held[record["call"]] = record
+                case "release":
+                    held.pop(record["call"], None)
+                case "settle":
+                    held.pop(record["call"], None)
+                    usage = Usage.model_validate(record["usage"])
+                    spend.total = spend.total + usage
+                    spend.by_role[record["role"]] = spend.by_role.get(record["role"], Usage()) + usage
+                case "attempt":
+                    spend.attempts += 1
+                case "session":
+                    spend.minutes += record["seconds"] / 60
+        return spend
+
+    def experience(self, id: str) -> Experience:
+        """An attempt of this run by id or unique beginning of it. Raises BadInput."""
+        found = [p.name for p in (self.folder / "attempts").glob(f"{id}*") if p.is_dir()] if id else []
+        if len(found) != 1:
+            raise BadInput(
+                f"{len(found)} attempts in {self.folder} begin with {id!r}",
+                fix="recreate traces list RUN shows them",
+                code="no-attempt",
+            )
+        experience = read_experience(self.folder / "attempts" / found[0])
+        if experience is None:
+            raise BadInput(f"attempt {found[0]} has not ended", fix="recreate resume ends it", code="not-ended")
+        return experience
+
+
+def runs(workspace: Path) -> list[Path]:
+    """The run folders of a workspace, newest first. Raises BadInput when there is none."""
+    found = sorted((workspace / "runs").glob("*/settings.toml"), key=lambda p: p.stat().st_mtime, reverse=True)
+    if not found:
+        raise BadInput("there is no run here yet", fix="recreate build --domain swe makes one", code="no-run")
+    return [file.parent for file in found]
+
+
+def latest(workspace: Path) -> Path:
+    """The newest run folder of a workspace. Raises BadInput when there is none."""
+    return runs(workspace)[0]
+
+
+def find_run(text: str, workspace: Path) -> Path:
+    """A run folder by path, by name under runs/, or the newest for '' and 'last'."""
+    if text in ("", "last"):
+        return latest(workspace)
+    for path in (Path(text), workspace / "runs" / text):
+        if (path / "settings.toml").is_file():
+            return path.resolve()
+    raise BadInput(
+        f"{text!r} is not a run folder",
+        fix="give a folder under runs/, or `last` for the newest",
+        code="no-run",
+    )
+
+
+def waiting(records: Iterable[Mapping[str, Any]]) -> Revision | None:
+    """The candidate that waits for a word, from a journal's `candidate` and `review` records."""
+    last: Mapping[str, Any] | None = None
+    for record in records:
+        if record["kind"] == "candidate":
+            last = record
+        elif record["kind"] == "review" and last and record["offer"] == last["offer"]:
+            last = None
+    return Revision.model_validate(last["revision"]) if last else None

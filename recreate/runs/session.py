@@ -1,0 +1,326 @@
+"""The parts of one run, put together: what every verb that costs something is handed.
+
+`open_workshop` finds the parts by name; whoever writes Python can also make a `Workshop` of their own parts.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from recreate.api import paths
+from recreate.runs import settings as settings_
+from recreate.runs.calls import Calls
+from recreate.api.errors import BadInput, Fault
+from recreate.api.fits import fit, fit_tasks, lacking, misfit
+from recreate.runs.journal import Journal
+from recreate.storage.log import Lines
+from recreate.runs.budget import Budget, Ledger
+from recreate.api.registry import find, made, spelled
+from recreate.api.ports import Domain, Embedder, Hit, Memory, MemoryPolicy, Model, Optimizer, Price, Rung
+from recreate.runs.settings import Settings
+from recreate.api.types import Call, Message, Reply, digest
+
+Say = Callable[[str, dict[str, Any]], None]
+"""Where progress goes: (event, facts). The CLI shows it; a library user may ignore it."""
+
+
+def silent(event: str, facts: dict[str, Any]) -> None:
+    """Say nothing."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Parts that are objects already and need not be found by name. Who made them closes them.
+
+    optimizer: an object with `propose`, or what makes one, from Materials or from nothing; policy: the same of a
+    MemoryPolicy.
+    """
+
+    domain: Domain | None = None
+    rung: Rung | None = None
+    model: Model | None = None
+    optimizer_model: Model | None = None
+    optimizer: Optimizer | Callable[..., Optimizer] | None = None
+    embedder: Embedder | None = None
+    memory: Memory | None = None
+    policy: Callable[..., MemoryPolicy] | None = None
+
+
+@dataclass
+class Workshop:
+    """Settings and parts of a run. Close it when done: it stops child servers and releases the folder."""
+
+    settings: Settings
+    workspace: Path
+    folder: Path
+    run: str
+    domain: Domain
+    rung: Rung
+    model: Model
+    price: Price
+    optimizer_model: Model
+    optimizer_price: Price
+    memory: Any
+    journal: Journal
+    ledger: Ledger
+    calls: Calls
+    optimizer: Callable[..., Optimizer]
+    policy: Callable[..., MemoryPolicy]
+    policy_name: str = "none"
+    say: Say = silent
+    aside: list[dict[str, Any]] = field(default_factory=list)
+    own_memory: Memory | None = None
+    """A user's Memory, asked in place of the workspace's; what it answers is held against the registry all the same."""
+    given: Parts = field(default_factory=Parts)
+
+    def ask(self, messages: list[Message], call: Call, **params: Any) -> Reply:
+        """The agent's model."""
+        return self.calls.ask(self.model, self.price, messages, call, **self.patience(), **params)
+
+    def ask_optimizer(self, messages: list[Message], call: Call, **params: Any) -> Reply:
+        """The optimizer's model."""
+        return self.calls.ask(
+            self.optimizer_model,
+            self.optimizer_price,
+            messages,
+            call,
+            **self.patience(),
+            **params,
+        )
+
+    def recall(self, query: str, k: int, filters: Mapping[str, Any]) -> Sequence[Hit]:
+        """What the optimizer may be told: train experiences of groups that are not held out, whoever recalls."""
+        if self.own_memory is None:
+            hits: Sequence[Hit] = self.memory.recall(query, k, filters, "optimizer")
+            return hits
+        found = self.own_memory.recall(query, k, filters, "optimizer")
+        return [h for h in found if not h.experience or self.memory.get(h.experience, "optimizer") is not None]
+
+    def patience(self) -> dict[str, float]:
+        """The timeout to ask with; each kind of model has its own when none is set."""
+        return {"timeout": self.settings.models.timeout} if self.settings.models.timeout else {}
+
+    def close(self) -> None:
+        """Release everything, whatever fails on the way: a full disk must not keep the folder taken."""
+        with ExitStack() as stack:
+            for model in (self.model, self.optimizer_model):
+                if model is not self.given.model and model is not self.given.optimizer_model:
+                    stack.callback(model.close)
+            stack.callback(self.memory.close)
+            stack.callback(self.journal.close)
+            try:
+                self.ledger.close()
+            except Fault:
+                self.say("note", {"text": "how long this session ran could not be written down: the disk is full"})
+
+
+def run_id(settings: Settings) -> str:
+    """Derived from what was asked for, not from the clock: the same settings give the same run id."""
+    return digest(settings.model_dump(exclude={"out", "jobs", "budget", "review", "vllm_python"}), 12)
+
+
+def run_folder(workspace: Path, settings: Settings) -> Path:
+    """--out, else runs/<domain>-<when>; a second run within the same second gets a number."""
+    if settings.out:
+        return Path(settings.out).expanduser().resolve()
+    name = f"{settings.domain.replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = (name, *(f"{name}-{n}" for n in range(2, 10_000)))
+    return next(folder for n in names if not (folder := workspace / "runs" / n).exists())
+
+
+def open_models(settings: Settings, parts: Parts | None = None) -> tuple[Model, Price, Model, Price, str]:
+    """(agent's model, its price, optimizer's, its price, what to tell the user about the choice)."""
+    from recreate.models import default_model, open_model
+    from recreate.models.pricing import known_price, parse_price
+
+    parts = parts or Parts()
+    spec, told = (settings.model, "") if settings.model else default_model()
+    options: dict[str, Any] = {"jobs": settings.jobs, "threads": settings.models.threads}
+    options["vllm_python"] = settings.vllm_python
+    given = parse_price(settings.price) if settings.price else None
+    model = open_model(spec, price=given, **options) if parts.model is None else fit("model", parts.model)
+    price = given or known_price(model)
+    other = settings.models.optimizer
+    if parts.optimizer_model is None and (not other or other == spec):
+        return model, price, model, price, told
+    given = parse_price(settings.models.optimizer_price) if settings.models.optimizer_price else None
+    if parts.optimizer_model is None:
+        optimizer = open_model(other, price=given, **options)
+    else:
+        optimizer = fit("model", parts.optimizer_model)
+    return model, price, optimizer, given or known_price(optimizer, flag="--models.optimizer_price"), told
+
+
+def default_optimizer(model: Model) -> str:
+    """Who proposes edits when nobody says: the agent for a hosted model, the one structured call for others."""
+    return "recreate" if model.name.startswith("litellm:") else "reflect"
+
+
+def open_domain(settings: Settings, workspace: Path) -> Domain:
+    """The domain by name. A domain may take the workspace (to find the user's own tasks)."""
+    part: Domain = made("domain", settings.domain, workspace=workspace)
+    return fit("domain", part)
+
+
+def open_rung(settings: Settings, given: Rung | None = None) -> Rung:
+    """The rung, seen to work. Raises BadInput: `misfit`, or `no-sandbox` with the reason that its probe gives."""
+    from recreate.sandboxes import choose
+
+    if given is None:
+        rung = choose(settings.sandbox or None)
+    else:
+        rung = fit("sandbox", given)
+        if why := rung.probe():
+            raise BadInput(f"the sandbox {rung.name} does not work here: {why}", fix="mend that", code="no-sandbox")
+    if not type(rung).__module__.startswith("recreate."):
+        fit("box", box := rung.open())
+        box.close()
+    return rung
+
+
+def maker(kind: Literal["optimizer", "policy"], part: Any) -> Callable[[Any], Any]:
+    """What makes a part from its Materials: a part itself, or a class or function that takes them or nothing.
+
+    Raises BadInput (`misfit`) when that cannot be.
+    """
+    method = {"optimizer": "propose", "policy": "observe"}[kind]
+    if isinstance(part, type) and (wrong := lacking(kind, part)):
+        raise misfit(kind, spelled(part), wrong)
+    if not isinstance(part, type) and (hasattr(part, method) or not callable(part)):
+        fitting = fit(kind, part)
+        return lambda materials: fitting
+    signature = inspect.signature(part)
+    for arguments in (["materials"], []):
+        try:
+            signature.bind(*arguments)
+        except TypeError as e:
+            why = str(e)
+            continue
+        if arguments:
+            return lambda materials: fit(kind, part(materials))
+        return lambda materials: fit(kind, part())
+    raise misfit(kind, spelled(part), [f"it is made from Materials or from nothing: {why}"])
+
+
+def open_memory(settings: Settings, workspace: Path, given: Memory | None, domain: str, known: Any) -> Memory | None:
+    """The user's own Memory, told of the train experiences there are; None when the workspace's answers."""
+    if given is None and not settings.memory.recall:
+        return None
+    found: Any = made("memory", settings.memory.recall, workspace=workspace) if given is None else given
+    memory: Memory = fit("memory", found)
+    for experience in known.experiences(domain=domain, split="train", reader="optimizer"):
+        memory.add([experience])
+    return memory
+
+
+def open_workshop(
+    settings: Settings,
+    workspace: Path,
+    folder: Path,
+    *,
+    say: Say = silent,
+    resume: bool = False,
+    parts: Parts | None = None,
+) -> Workshop:
+    """Find every part that is not given, see that each fits its port, take the run folder, and be ready to spend.
+
+    Raises BadInput for a part that is unknown or does not fit, a missing key or price, a folder in use or already
+    holding another run.
+    """
+    from recreate.memory.store import Workspace
+
+    parts = parts or Parts()
+
+    file = folder / "settings.toml"
+    if file.exists() and not resume:
+        raise BadInput(
+            f"{folder} already holds a run",
+            fix=f"recreate resume {paths.short(folder)}, or give another folder with --out",
+            code="run-exists",
+        )
+    domain = open_domain(settings, workspace) if parts.domain is None else fit("domain", parts.domain)
+    fit_tasks(domain)
+    rung = open_rung(settings, parts.rung)
+    optimizer = parts.optimizer
+    if optimizer is None and settings.optimizer:
+        optimizer = find("optimizer", settings.optimizer)
+    embedder = settings.memory.embedder or None if parts.embedder is None else fit("embedder", parts.embedder)
+    memory = Workspace(workspace, embedder, lambda done, total: say("indexing", {"done": done, "total": total}))
+    model, price, optimizer_model, optimizer_price, told = open_models(settings, parts)
+    if optimizer is None:
+        settings = settings.model_copy(update={"optimizer": default_optimizer(optimizer_model)})
+        optimizer = find("optimizer", settings.optimizer)
+    proposer = maker("optimizer", optimizer)
+    policy = parts.policy or find("policy", settings.memory.policy)
+    if told:
+        say("model", {"text": told})
+    budget = Budget.parse(settings.budget)
+    journal = Journal(folder)
+    try:
+        journal.open()
+        _same_parts(journal, domain=domain.name, model=model.name)
+    except BaseException:
+        journal.close()
+        if model is not parts.model:
+            model.close()
+        raise
+    file.write_text(settings_.dump(settings), "utf-8")
+    ledger = Ledger(Lines(folder / "ledger.jsonl"), budget)
+    run = run_id(settings)
+    shop = Workshop(
+        settings=settings,
+        workspace=workspace,
+        folder=folder,
+        run=run,
+        domain=domain,
+        rung=rung,
+        model=model,
+        price=price,
+        optimizer_model=optimizer_model,
+        optimizer_price=optimizer_price,
+        memory=memory,
+        journal=journal,
+        ledger=ledger,
+        optimizer=proposer,
+        policy=maker("policy", policy),
+        policy_name=settings.memory.policy if parts.policy is None else spelled(parts.policy),
+        calls=Calls(run, journal, ledger, retries=settings.models.retries),
+        say=say,
+        given=parts,
+    )
+    try:
+        shop.own_memory = open_memory(settings, workspace, parts.memory, domain.name, memory)
+    except BaseException:
+        shop.close()
+        raise
+    journal.add("start", run=run, pid=os.getpid(), model=model.name, sandbox=rung.name, domain=domain.name)
+    return shop
+
+
+def _same_parts(journal: Journal, **parts: str) -> None:
+    """A run goes on with the parts it began with: a class found by name may make another object than a script did."""
+    first = next(journal.records("start"), None)
+    for kind, name in parts.items() if first else ():
+        if first and first.get(kind, name) != name:
+            raise BadInput(
+                f"{paths.short(journal.folder)} was begun with the {kind} {first[kind]}, and this is {name}",
+                fix=f"go on with the {kind} it was begun with, or give another folder with --out",
+                code="another-run",
+            )
+
+
+def load_run(folder: Path) -> Settings:
+    """The settings of an existing run folder."""
+    import tomllib
+
+    file = folder / "settings.toml"
+    if not file.is_file():
+        raise BadInput(f"{folder} is not a run folder", fix="runs lie under runs/; `ls runs` shows them", code="no-run")
+    return Settings.model_validate(tomllib.loads(file.read_text("utf-8")))

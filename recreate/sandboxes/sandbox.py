@@ -1,0 +1,294 @@
+"""A box: a private folder, and commands run in it by a rung.
+
+On the host                     in the box
+    BOX/work                    /work           what is worked on: `source`'s copy, read, write
+    BOX/home                    /home/agent     HOME
+    BOX/tmp                     /tmp
+    BOX/shm                     /dev/shm
+    BOX/etc                     /etc            read-only
+All but etc may be written by the box, counts as its disk, and lasts as long as the box.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import resource
+import shutil
+import stat
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from recreate.api.errors import BadInput, Fault
+from recreate.api.ports import Limits
+from recreate.api.types import Output
+from recreate.sandboxes import filesystem, rootfs, seccomp
+from recreate.sandboxes.limits import Cgroup
+from recreate.sandboxes.process import LAUNCH, Child, launcher, shim
+from recreate.sandboxes.watch import Watch
+
+WRITABLE = ("work", "home", "tmp", "shm")
+AGENT = 1000
+"""The uid inside a user namespace, where the box is our own user under another number."""
+UIDS = range(60578, 61184)
+"""Where real root finds an identity for a box: a range that distributions leave unused."""
+_TAKEN = ("/usr", "/etc", "/proc", "/dev", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
+_WHOLE = ("/work", "/tmp", rootfs.HOME)
+_counter = itertools.count(os.getpid())
+_ARGUMENT = 128 * 1024 - 64
+
+
+class Way(Protocol):
+    """How a rung encloses a command. `own_namespaces` is False for the rung that encloses nothing."""
+
+    name: str
+    own_namespaces: bool
+
+    def argv(self, box: Box, command: Sequence[bytes], seccomp: int) -> list[bytes]:
+        """What runs `command` in a box. `seccomp`: a descriptor to read a filter from, or -1."""
+        ...
+
+    def surroundings(self, box: Box) -> tuple[str, dict[str, str]]:
+        """(the folder a command starts in, the environment that says where it may write)."""
+        ...
+
+
+class Box:
+    """A `recreate.api.ports.Sandbox`. Make one with a rung's `open`."""
+
+    def __init__(
+        self,
+        way: Way,
+        *,
+        drop: bool,
+        source: Path | None,
+        mounts: Mapping[str, Path] | None,
+        env: Mapping[str, str] | None,
+        limits: Limits | None,
+    ) -> None:
+        """`drop`: real root gives the box an identity of its own, which then owns its files."""
+        self.rung = way.name
+        self.limits = limits or Limits()
+        self.mounts = _mounts(mounts or {})
+        self.env = _environment(env or {})
+        self._way = way
+        self._running: set[Child] = set()
+        self._closed = False
+        self._one = threading.RLock()
+        self.owner = UIDS[next(_counter) % len(UIDS)] if drop else None
+        self.uid = AGENT if self.owner is None else self.owner
+        self.root = filesystem.fresh()
+        self._cgroup: Cgroup | None = None
+        try:
+            if self.owner is not None:
+                _readable(self.mounts)
+            with filesystem.ours("fill a sandbox folder"):
+                for name in (*WRITABLE, "etc"):
+                    (self.root / name).mkdir(mode=0o755)
+                rootfs.fill_etc(self.root / "etc", self.uid)
+                if source is not None:
+                    if not source.is_dir():
+                        raise BadInput(f"{source} is not a folder", fix="name a folder to copy into the box")
+                    filesystem.copy(source, self.root / "work", self.owner)
+                if self.owner is not None:
+                    for name in WRITABLE:
+                        os.chown(self.root / name, self.owner, self.owner)
+            self._cgroup = Cgroup.make(self.limits, spare=4) if way.own_namespaces else None
+            if way.own_namespaces and self.owner is None and os.geteuid() == 0 and not self._counted:
+                raise Fault("the control group that holds the processes of root cannot be made")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def _counted(self) -> bool:
+        return self._cgroup is not None and self._cgroup.pids is not None
+
+    @property
+    def work(self) -> Path:
+        """The host's name of /work."""
+        return self.root / "work"
+
+    def above_mounts(self) -> list[str]:
+        """The folders that must be made for the mounts to have a place, outermost first."""
+        made: dict[str, None] = {}
+        for inside in self.mounts:
+            for above in reversed(Path(inside).parents[:-1]):
+                if not self.within(str(above)) and not any(above.is_relative_to(other) for other in self.mounts):
+                    made[str(above)] = None
+        return list(made)
+
+    def within(self, inside: str) -> tuple[Path, str] | None:
+        """(host folder, path in it) for a path below what the box may write, else None."""
+        for name, there in (("work", "/work"), ("home", rootfs.HOME), ("tmp", "/tmp")):
+            if inside == there or inside.startswith(there + "/"):
+                return self.root / name, inside[len(there) + 1 :]
+        return None
+
+    def _place_mounts(self) -> None:
+        for inside, outside in self.mounts.items():
+            found = self.within(inside)
+            if found and not any(inside.startswith(other + "/") for other in self.mounts):
+                filesystem.place(*found, outside.is_dir(), self.owner)
+
+    def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
+        """Run a shell command or an argv; `timeout` in seconds. Raises Fault when the box itself fails."""
+        words = [_shell(), b"-c", _bytes(command)] if isinstance(command, str) else [*map(_bytes, command)]
+        if refused := _refused(words):
+            return Output(text=refused + "\n", status=126)
+        with self._one:
+            self._mend()
+            return self._run(words, self.limits.seconds if timeout is None else timeout, stdin or b"")
+
+    def _run(self, words: Sequence[bytes], seconds: float, stdin: bytes) -> Output:
+        if self._way.own_namespaces:
+            try:
+                self._place_mounts()
+            except BadInput as e:
+                # The box moved what a mount needs, and must not lead the mount elsewhere: its doing, not a fault.
+                return Output(text=f"{e.message}: nothing can be mounted there\n", status=126)
+        start, places = self._way.surroundings(self)
+        inside = shim(words, {**LAUNCH, **places, **self.env}, self._ulimits(), start)
+        joins = self._cgroup.joins if self._cgroup else ()
+        walls = self._way.own_namespaces
+        with filesystem.ours("prepare a system call filter"):
+            given = seccomp.descriptor() if walls else -1
+        try:
+            argv = launcher(self._way.argv(self, inside, given), joins)
+            child = Child(self.rung, argv, stdin, self.limits.output_bytes, not walls, given)
+        finally:
+            if given >= 0:
+                os.close(given)
+        self._running.add(child)
+        if self._closed:
+            child.kill()
+        watch = Watch(self.limits, [self.root / name for name in WRITABLE], self._cgroup)
+        try:
+            output = child.finish(seconds, watch.look)
+        finally:
+            self._running.discard(child)
+        return watch.last(output)
+
+    def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        """Put a file, making the folders above it. Raises BadInput when the path leads through a link."""
+        self._mend()
+        filesystem.write(self.work, path, data, mode, self.owner)
+
+    def read(self, path: str) -> bytes:
+        """The file's bytes. Raises FileNotFoundError, or BadInput for a link or what is no regular file."""
+        self._mend()
+        return filesystem.read(self.work, path)
+
+    def close(self) -> None:
+        """Kill what runs and delete the folder. Safe to call twice."""
+        self._closed = True
+        for child in tuple(self._running):
+            child.kill()
+        with self._one:
+            if self._cgroup:
+                self._cgroup.remove()
+            filesystem.delete(self.root)
+
+    def __enter__(self) -> Box:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _mend(self) -> None:
+        """What the box did to the modes of its own top folders must not stop the next command."""
+        if self._closed:
+            raise Fault("this sandbox is closed", code="sandbox-closed")
+        for name in WRITABLE:
+            there = self.root / name
+            mode = there.stat().st_mode
+            if mode & 0o700 != 0o700:
+                there.chmod(stat.S_IMODE(mode) | 0o700)
+
+    def _ulimits(self) -> list[str]:
+        limits = self.limits
+        megabyte = 1024 * 1024
+        cpu = _allowed(resource.RLIMIT_CPU, limits.cpu_seconds + 1)
+        rules = [
+            "-c 0",
+            f"-H -t {cpu}",
+            f"-S -t {min(cpu, limits.cpu_seconds)}",
+            f"-f {_allowed(resource.RLIMIT_FSIZE, limits.disk_mb * megabyte) // 512}",
+        ]
+        if not (self._cgroup and self._cgroup.memory):
+            # Twice: address space that is reserved and never used is common; the watch counts what is used.
+            rules.append(f"-v {_allowed(resource.RLIMIT_AS, 2 * limits.memory_mb * megabyte) // 1024}")
+        if not self._counted and (self._way.own_namespaces or os.geteuid() != 0):
+            rules.append(f"{_processes_flag()} {_allowed(resource.RLIMIT_NPROC, limits.processes)}")
+        return rules
+
+
+def _allowed(which: int, wanted: int) -> int:
+    hard = resource.getrlimit(which)[1]
+    return wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+
+
+@cache
+def _shell() -> bytes:
+    return b"bash" if shutil.which("bash", path=LAUNCH["PATH"]) else b"sh"
+
+
+@cache
+def _processes_flag() -> str:
+    """dash and busybox call it -p, bash -u."""
+    return "-p" if Path("/bin/sh").resolve().name in ("dash", "busybox") else "-u"
+
+
+def _bytes(word: str) -> bytes:
+    try:
+        return word.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half of a surrogate pair, as models write them
+        return word.encode("utf-8", "replace")
+
+
+def _refused(words: Sequence[bytes]) -> str:
+    """Why no kernel would run this argv, in the words a shell would use."""
+    if not words or not words[0]:
+        return "no command given"
+    if any(b"\0" in word for word in words):
+        return "a command cannot hold a NUL byte"
+    if any(len(word) > _ARGUMENT for word in words):
+        return "Argument list too long"
+    return ""
+
+
+def _mounts(mounts: Mapping[str, Path]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for inside, outside in sorted(mounts.items(), key=lambda item: item[0].count("/")):
+        if not inside.startswith("/") or ".." in inside.split("/") or inside.strip("/") == "":
+            raise BadInput(f"{inside!r} is not a place for a mount", fix="give an absolute path", code="bad-mount")
+        if not outside.exists():
+            raise BadInput(f"{outside} cannot be mounted: it does not exist", fix="check the path", code="bad-mount")
+        place = Path(inside)
+        if any(place.is_relative_to(taken) for taken in _TAKEN) or str(place) in _WHOLE:
+            raise BadInput(f"nothing can be mounted at {inside}", fix="choose another path", code="bad-mount")
+        found[str(place)] = outside
+    return found
+
+
+def _readable(mounts: Mapping[str, Path]) -> None:
+    """A box with an identity of its own reads what everybody may read."""
+    for outside in mounts.values():
+        needed = 0o005 if outside.is_dir() else 0o004
+        if outside.stat().st_mode & needed != needed:
+            raise BadInput(
+                f"{outside} cannot be mounted: a box may not read it",
+                fix=f"chmod -R go+rX {outside}",
+                code="bad-mount",
+            )
+
+
+def _environment(env: Mapping[str, str]) -> dict[str, str]:
+    for name, value in env.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
+            raise BadInput(f"{name!r} cannot be an environment variable", fix="letters, digits and _ only")
+    return dict(env)

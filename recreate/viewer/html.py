@@ -1,0 +1,281 @@
+"""report.html: a build to look at. One file without a network, a script for comfort only, nothing trusted in it.
+
+Every value goes through `_shown` (keys masked, control characters visible) and is then escaped; style and script are
+the package's own and the only ones that the page's Content-Security-Policy lets in, by their digests. There is no
+style attribute, no address to fetch from, and no data that the script would have to parse.
+
+Scores are shown of all validation tasks, their traces of none: nobody should tune an agent on them by eye.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from recreate.agents.history import History
+from recreate.agents.scaffold import Scaffold, diff
+from recreate.api.errors import BadInput, Fault
+from recreate.api.types import Revision, Verdict
+from recreate.runs.reader import BuildResult, Run, Spend
+from recreate.storage.redact import redact
+from recreate.viewer.charts import (
+    HEIGHT,
+    TRACKED,
+    curve,
+    fate,
+    flips,
+    lineage,
+    outcome,
+    per_task,
+    tracked,
+    versions,
+    why,
+)
+from recreate.viewer.markdown import ended
+from recreate.viewer.text import FileDiff, cut, read_diff, visible
+from recreate.viewer.traces import Room, citations, read_traces, show_studies
+
+FILE = "report.html"
+_HERE = Path(__file__).parent
+
+
+def write(run: Run, built: BuildResult | None = None) -> Path:
+    """Write report.html into the run folder and return its path; without `built`, from what the folder holds.
+
+    Raises BadInput when the folder is not a build, Fault when it cannot be written.
+    """
+    text = page(run, built or ended(run))
+    file = run.folder / FILE
+    new = file.with_name(FILE + ".new")
+    try:
+        new.write_text(text, "utf-8")
+        new.replace(file)
+    except OSError as e:
+        raise Fault(
+            f"cannot write {file}: {e.strerror}", fix="make the folder writable, free some space", code="disk"
+        ) from None
+    return file
+
+
+def page(run: Run, built: BuildResult) -> str:
+    """The whole page as HTML."""
+    facts = _Facts(run)
+    settings, alpha = run.settings, run.settings.gate.alpha
+    found = versions(built, facts.scores, alpha)
+    room = Room()
+    studies = run.studies()
+    cited = citations(built.revisions, studies)
+    traces = read_traces(run.folder, list(facts.train.values()), cited, studies, room)
+    shown_studies = show_studies(run.folder, studies, room)
+    rows, lanes = lineage(found)
+    changed = flips(found, built.scaffold.digest)
+    style = _text("page.css") + _sizes(len(found), lanes)
+    spend = run.spend()
+    made: str = _template().render(
+        style=_own(style),
+        script=_own(_text("page.js")),
+        style_digest=_digest(style),
+        script_digest=_digest(_text("page.js")),
+        run=run,
+        built=built,
+        settings=settings,
+        start=facts.start,
+        level=round(100 * (1 - alpha)),
+        lead=lead(built),
+        before=found[0],
+        after=next((v for v in reversed(found) if v.id == built.scaffold.digest), found[0]),
+        curve=curve(found),
+        height=HEIGHT,
+        rows=rows,
+        pitch=_pitch(lanes),
+        flips=changed,
+        tracked=tracked(found),
+        versions=len(found),
+        counts={o: sum(f.outcome == o for f in changed) for o in ("won", "lost", "same", "unknown")},
+        rounds=_rounds(built, facts, run),
+        scale=_scale([built.verdict, *(r.verdict for r in built.revisions)]),
+        studies=shown_studies,
+        spend=spend,
+        shares=_shares(spend),
+        traces=traces,
+        anchors=traces.anchors,
+        aside=run.aside(),
+    )
+    return made
+
+
+def lead(built: BuildResult) -> str:
+    """The outcome in one sentence."""
+    count, kept, v = len(built.revisions), sum(r.kept for r in built.revisions), built.verdict
+    judged = f"{count} candidate{'s' if count != 1 else ''} judged"
+    if built.status == "unfinished":
+        return f"This build has not ended: {judged} so far, {kept} kept."
+    if built.status == "review":
+        return f"A candidate waits for a person's word (recreate review shows it): {judged} before it, {kept} kept."
+    if v.verdict == "better":
+        return f"The new agent is better than the seed: {judged}, {kept} kept."
+    if built.scaffold.digest == built.seed.digest:
+        if not count:
+            return "No candidate was judged, so the agent is the seed."
+        return f"Nothing was kept, so the agent is the seed: {judged}, none of them clearly better."
+    measured = "its gain over the seed is not certain" if v.diff is not None else "the seed was not measured beside it"
+    return f"A new agent came of it, but {measured}: {judged}, {kept} kept."
+
+
+# ------------------------------------------------------------------------------------------------ its parts
+
+
+class _Facts:
+    """What the journal says, read once."""
+
+    def __init__(self, run: Run) -> None:
+        self.start: dict[str, Any] = {}
+        self.scores: dict[str, dict[tuple[str, int], float]] = {}
+        self.train: dict[str, tuple[str, str, bool]] = {}
+        self.nothing: list[dict[str, Any]] = []
+        for record in run.records():
+            match record["kind"]:
+                case "start":
+                    self.start = self.start or record
+                case "nothing":
+                    self.nothing.append(record)
+                case "experience" if record["split"] == "validation":
+                    held = self.scores.setdefault(record["scaffold"], {})
+                    held[record["task"], record["repeat"]] = record["score"]
+                case "experience" | "brought" if record["split"] == "train":
+                    self.train[record["attempt"]] = (record["attempt"], record["task"], bool(record["passed"]))
+
+
+def _rounds(built: BuildResult, facts: _Facts, run: Run) -> list[dict[str, Any]]:
+    """Revisions, and rounds of which no candidate came, in order."""
+    history, read = History(run.folder / "scaffold.git"), {built.seed.digest: built.seed}
+    read[built.scaffold.digest] = built.scaffold
+    rows: list[dict[str, Any]] = []
+    for number, revision in enumerate(built.revisions, 1):
+        before, after = (per_task(facts.scores.get(d, {})) for d in (revision.parent, revision.id))
+        moved = {task: outcome(before.get(task), after.get(task)) for task in {**before, **after}} if after else {}
+        rows.append(
+            {
+                "round": revision.round,
+                "number": number,
+                "revision": revision,
+                "fate": fate(revision),
+                "why": why(revision),
+                "files": _diff(revision, history, read),
+                "won": sorted(t for t, o in moved.items() if o == "won"),
+                "lost": sorted(t for t, o in moved.items() if o == "lost"),
+                "same": sum(o == "same" for o in moved.values()),
+            }
+        )
+    rows += [{"round": r["round"], "number": 0, "reason": r["reason"]} for r in facts.nothing]
+    return sorted(rows, key=lambda row: row["round"])
+
+
+def _diff(revision: Revision, history: History, read: dict[str, Scaffold]) -> Sequence[FileDiff] | None:
+    """What a revision changed; None when its files or its parent's are not in the lineage."""
+    for name in (revision.parent, revision.id):
+        if name not in read:
+            try:
+                read[name] = history.read(name)
+            except (BadInput, Fault):
+                return None
+    order = [e.path for e in revision.edits]
+    files = read_diff(diff(read[revision.parent], read[revision.id]))
+    return sorted(files, key=lambda f: order.index(f.path) if f.path in order else len(order))
+
+
+def _scale(verdicts: Sequence[Verdict]) -> float:
+    """Half the width of all difference charts: what holds every interval, at least 0.1."""
+    ends = [abs(end) for v in verdicts for end in (v.lo, v.hi, v.diff) if end is not None]
+    return max([0.1, *ends]) * 1.05
+
+
+def _shares(spend: Spend) -> list[dict[str, Any]]:
+    """Each role's part of the bar, in per cent: of the dollars, or of the tokens when nothing cost any."""
+    free = spend.total.usd <= 0
+    total = spend.total.tokens_in + spend.total.tokens_out if free else spend.total.usd
+    rows, at = list[dict[str, Any]](), 0.0
+    for role, usage in sorted(spend.by_role.items()):
+        size = 100 * ((usage.tokens_in + usage.tokens_out) if free else usage.usd) / total if total else 0.0
+        rows.append({"role": role, "usage": usage, "x": round(at, 3), "size": round(size, 3), "free": free})
+        at += size
+    return rows
+
+
+def _sizes(versions: int, lanes: int) -> str:
+    """Sizes that depend on the run, as rules: the page may have no style attribute."""
+    lane = round(14 + _pitch(lanes) * lanes)
+    return (
+        f".plot svg.field{{min-width:{44 * versions}px}}.plot{{max-width:{max(420, 190 * versions)}px}}\n"
+        f".lineage li{{padding-left:{lane + 16}px}}.lineage svg{{width:{lane + 12}px}}\n"
+        f".flips svg{{width:{13 * min(versions, TRACKED)}px}}\n"
+    )
+
+
+def _pitch(lanes: int) -> float:
+    """Pixels from one lane of the lineage to the next: a tree with many branches must not push its texts away."""
+    return round(min(20.0, 100 / max(1, lanes)), 2)
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@lru_cache(maxsize=4)
+def _text(name: str) -> str:
+    return (_HERE / name).read_text("utf-8")
+
+
+def _own(text: str) -> Any:
+    """The package's own style or script, written as it is."""
+    from markupsafe import Markup
+
+    return Markup(text)
+
+
+def _shown(value: Any) -> Any:
+    """What the template writes of a value, before it is escaped."""
+    if hasattr(value, "__html__"):
+        return value
+    return visible(redact(str(value)))
+
+
+@lru_cache(maxsize=1)
+def _template() -> Any:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, finalize=_shown, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {
+        "score": lambda x: "not measured" if x is None else f"{x:.3f}",
+        "signed": lambda x: f"{x:+.3f}",
+        "number": lambda x: f"{x:,}",
+        "usd": lambda x: f"{x:,.4f}" if x < 1 else f"{x:,.2f}",
+        "chance": lambda p: "p\u00a0<\u00a00.001" if p < 0.001 else f"p\u00a0=\u00a0{p:.3f}",
+        "percent": lambda x: f"{x:g}%",
+        "cut": cut,
+        "place": _place,
+        "anchor": _anchor,
+        "edit_diff": _edit_diff,
+    }
+    return environment.from_string(_text("page.html"))
+
+
+def _place(value: float, scale: float) -> float:
+    """A difference in -scale..scale as per cent of a chart's width."""
+    return round(50 + 50 * value / scale, 2)
+
+
+def _anchor(id: str) -> str:
+    """An experience's id as part of an anchor: ids are hex digits, but a file may say anything."""
+    return id if id.isalnum() and id.isascii() else hashlib.sha256(id.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _edit_diff(edit: Any) -> Mapping[str, Any]:
+    """Old and new of an edit that was not judged, cut."""
+    return {"old": cut(edit.old, 1500), "new": cut(edit.new, 1500)}

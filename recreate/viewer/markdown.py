@@ -1,0 +1,268 @@
+"""What a build says of itself: report.md in the run folder, README.md in the agent, one object for --json."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recreate.agents.history import History
+from recreate.agents.scaffold import Scaffold, diff
+from recreate.api.errors import BadInput
+from recreate.api.types import Revision, Study, Verdict
+from recreate.runs.gate import unjudged
+from recreate.runs.reader import BuildResult, Run
+
+
+def result(run: Run, built: BuildResult, path: str) -> dict[str, Any]:
+    """The object `build --json` prints."""
+    return {
+        "run": str(run.folder),
+        "status": built.status,
+        "scaffold": {"path": path, "digest": built.scaffold.digest},
+        "validation": _validation(built.verdict),
+        "revisions": [
+            {
+                "id": r.id,
+                "parent": r.parent,
+                "kept": r.kept,
+                "review": r.review,
+                "verdict": r.verdict.model_dump(mode="json"),
+            }
+            for r in built.revisions
+        ],
+        "waiting": built.waiting.id if built.waiting else None,
+        "spend": run.spend().record(),
+        "set_aside": run.aside(),
+    }
+
+
+def _validation(verdict: Verdict) -> dict[str, Any]:
+    keys = ("before", "after", "diff", "lo", "hi", "tasks", "repeats", "verdict")
+    return {k: getattr(verdict, k) for k in keys}
+
+
+def revision_record(revision: Revision) -> dict[str, Any]:
+    """One revision as `log --json` and `show --json` print it."""
+    return {
+        "id": revision.id,
+        "parent": revision.parent,
+        "round": revision.round,
+        "kept": revision.kept,
+        "edits": [
+            {
+                "path": e.path,
+                "old": e.old,
+                "new": e.new,
+                "reason": e.reason,
+                "origin": e.origin,
+                "evidence": [{"experience": c.experience, "step": c.step} for c in e.evidence],
+            }
+            for e in revision.edits
+        ],
+        "verdict": revision.verdict.model_dump(mode="json"),
+        "faults": list(revision.faults),
+        "review": revision.review,
+    }
+
+
+def say_verdict(verdict: Verdict) -> str:
+    """A verdict in one line."""
+    if verdict.diff is None or verdict.before is None or verdict.after is None:
+        return f"{verdict.verdict}: {verdict.reason}"
+    interval = f" [{verdict.lo:+.3f}, {verdict.hi:+.3f}]" if verdict.lo is not None else ""
+    p = f", p = {verdict.p:.3f}" if verdict.p is not None else ""
+    return (
+        f"{verdict.verdict}: {verdict.before:.3f} -> {verdict.after:.3f}, difference {verdict.diff:+.3f}{interval}"
+        f" over {verdict.tasks} tasks x {verdict.repeats}{p}" + (f"; {verdict.reason}" if verdict.reason else "")
+    )
+
+
+def tell_study(study: Study) -> str:
+    """One study in one line."""
+    what = {"study": f"study of {study.task or study.experience}", "distil": "distilling", "create": "writing a seed"}
+    turns = sum(study.actions.values())
+    edits = _count(len(study.edits), "edit", "edits") if study.ending == "finished" else "no edit"
+    ended = f"{study.cause}, {edits}" if study.cause else edits
+    if study.ending != "finished":
+        ended = f"did not finish ({f'{study.ending} {study.why}'.strip()})"
+    return f"{what[study.kind]}: {ended}; {turns} actions ({inspection(study.kinds)})"
+
+
+def inspection(kinds: Mapping[str, int]) -> str:
+    """Which share of actions looked at what happened."""
+    total = sum(kinds.values())
+    return f"{kinds.get('inspect', 0) / total:.0%} inspection" if total else "none"
+
+
+def report(run: Run, built: BuildResult) -> str:
+    """report.md: before and after, each revision with diff, reason, evidence and verdict, spending, set aside."""
+    settings, spend = run.settings, run.spend()
+    start = next(iter(run.records("start")), {})
+    kept = sum(r.kept for r in built.revisions)
+    lines = [
+        f"# Building an agent for {settings.domain}",
+        "",
+        f"Model `{start.get('model', settings.model)}`, optimizer `{settings.optimizer}`, sandbox "
+        f"`{start.get('sandbox', '')}`, seed {settings.seed}. Ended: {built.status}. "
+        f"{_count(len(built.revisions), 'candidate was', 'candidates were')} judged, {kept} kept.",
+        *([f"The optimizer worked without: {', '.join(settings.without)}."] if settings.without else []),
+        *([f"Waits for a person: {built.waiting.id} (`recreate review`)."] if built.waiting else []),
+        "",
+        "## Validation",
+        "",
+        say_verdict(built.verdict),
+        "",
+        "The interval is a 90 % one for the mean paired difference over tasks. The same validation tasks judged every "
+        "candidate, so this score flatters the result; the untouched figure is "
+        f"`recreate bench --scaffold ... --domain {settings.domain} --split test`.",
+        "",
+        "| task | " + " | ".join(["before", "after"]) + " |",
+        "|---|---|---|",
+    ]
+    before, after = _scores(run, built.seed.digest), _scores(run, built.scaffold.digest)
+    for task in sorted(before):
+        mark = "" if before[task] == after.get(task) else " **"
+        lines.append(f"| {task} | {before[task]:.2f} | {after.get(task, float('nan')):.2f}{mark} |")
+    lines += ["", "## Revisions", ""]
+    if not built.revisions:
+        reasons = [r["reason"] for r in run.records("nothing")]
+        lines.append("No candidate was judged." + "".join(f"\n- {reason}" for reason in reasons))
+    history = History(run.folder / "scaffold.git")
+    for number, revision in enumerate(built.revisions, 1):
+        lines += _revision(number, revision, history)
+    lines += _studies(run.studies())
+    lines += _learned(run)
+    lines += ["## Spending", "", "| role | calls | tokens in | tokens out | USD |", "|---|---|---|---|---|"]
+    for role, usage in [*sorted(spend.by_role.items()), ("all", spend.total)]:
+        lines.append(f"| {role} | {usage.calls} | {usage.tokens_in:,} | {usage.tokens_out:,} | {usage.usd:.4f} |")
+    lines += ["", f"{spend.attempts} attempts, {spend.minutes:.1f} minutes.", "", "## Set aside", ""]
+    aside = run.aside()
+    lines += [f"- {row['task']} (repeat {row['repeat']}, {row['phase']}): {row['fault']}" for row in aside]
+    if not aside:
+        lines.append("Nothing: no attempt was lost to a fault of the infrastructure.")
+    return "\n".join(lines) + "\n"
+
+
+def _revision(number: int, revision: Revision, history: History) -> list[str]:
+    outcome = "kept" if revision.kept else "dropped"
+    lines = [f"### {number}. {revision.id}, {outcome}", "", say_verdict(revision.verdict), ""]
+    lines += [f"A person {revision.review}.", ""] if revision.review else []
+    for edit in revision.edits:
+        cited = ", ".join(f"`{e.experience}` step {e.step}" for e in edit.evidence) or "none"
+        lines.append(f"- `{edit.path}`: {edit.reason or 'no reason given'} Evidence: {cited}.")
+    lines += [f"- not used: {fault}" for fault in revision.faults]
+    text = diff(history.read(revision.parent), history.read(revision.id))
+    fence = "````" if "```" in text else "```"
+    return [*lines, "", f"{fence}diff", text.rstrip("\n"), fence, ""]
+
+
+def ended(run: Run) -> BuildResult:
+    """What a build came to, read from its run folder; status `unfinished` while it has not ended.
+
+    Raises BadInput when the folder is not a build's.
+    """
+    seed = run.seed()
+    if seed is None:
+        raise BadInput(
+            f"{run.folder.name} is not a build",
+            fix="name a run of recreate build; recreate show RUN tells of a bench",
+            code="not-a-build",
+        )
+    revisions, end = run.revisions(), run.end()
+    kept = [r.id for r in revisions if r.kept]
+    final = History(run.folder / "scaffold.git").read(kept[-1]) if kept else seed
+    return BuildResult(
+        status=str(end["status"]) if end else "unfinished",
+        seed=seed,
+        scaffold=final,
+        verdict=run.validation(seed.digest, final.digest) or unjudged("undecided", "validation has not ended"),
+        revisions=tuple(revisions),
+        waiting=run.waiting(),
+    )
+
+
+def _studies(studies: Sequence[Study]) -> list[str]:
+    """What the optimizer looked at and concluded; [] when it does not investigate."""
+    if not studies:
+        return []
+    lines = ["## Studies", ""]
+    for study in studies:
+        lines.append(f"- {tell_study(study)}. {' '.join(study.summary.split())}".rstrip())
+        lines += [f"  - rejected {name}: {why}" for name, why in study.rejected]
+    kinds: Counter[str] = Counter()
+    tools: Counter[str] = Counter()
+    for study in studies:
+        kinds.update(study.kinds)
+        tools.update(study.actions)
+    by_tool = ", ".join(f"{name} {n}" for name, n in tools.most_common())
+    lines += ["", f"Actions: {sum(kinds.values())}, {inspection(kinds)}; {by_tool}.", ""]
+    return lines
+
+
+def _learned(run: Run) -> list[str]:
+    """What a memory policy did, round by round; nothing without one."""
+    lines = []
+    for record in run.records("memory"):
+        head = f"Round {record['round'] + 1}, policy {record['policy']}"
+        said = [f"  - {c['lesson']} {c['kind']}{': ' * bool(c['why'])}{c['why']}" for c in record["changes"]]
+        lines += [f"- {head}: {_count(len(said), 'change', 'changes')}", *said]
+    return ["## Memory", "", *lines, ""] if lines else []
+
+
+def _count(n: int, one: str, many: str) -> str:
+    return f"{n} {one if n == 1 else many}"
+
+
+def _scores(run: Run, scaffold: str) -> dict[str, float]:
+    """Mean validation score per task of one agent."""
+    found: dict[str, list[float]] = {}
+    for record in run.records("experience"):
+        if record["scaffold"] == scaffold and record["split"] == "validation":
+            found.setdefault(record["task"], []).append(record["score"])
+    return {task: sum(scores) / len(scores) for task, scores in found.items()}
+
+
+def chosen(scaffold: Scaffold, run: Run) -> BuildResult:
+    """Any agent of a run as a result: its score against the seed's as it was measured there."""
+    seed = run.seed()
+    assert seed is not None
+    verdict = run.validation(seed.digest, scaffold.digest) or unjudged("undecided", "these files had no attempts")
+    offered = run.waiting()
+    return BuildResult("chosen", seed, scaffold, verdict, (*run.revisions(), *([offered] if offered else [])))
+
+
+def readme(scaffold: Scaffold, run: Run, built: BuildResult, facts: Mapping[str, str] | None = None) -> str:
+    """README.md of a created agent: who it is, what it was measured on, its score, its lineage.
+
+    `built` is a build's result, or `chosen`: any revision of a run that a person chose.
+    """
+    verdict, settings = built.verdict, run.settings
+    start = next(iter(run.records("start")), {})
+    lines = [
+        f"# {scaffold.name}",
+        "",
+        scaffold.agent.description or f"An agent for the domain {settings.domain}.",
+        "",
+        f"Created by `recreate build --domain {settings.domain}` from `{built.seed.name}` with "
+        f"`{start.get('model', '')}`.",
+        "",
+        f"Measured on {verdict.tasks} validation tasks x {verdict.repeats}: {say_verdict(verdict)}."
+        if verdict.tasks
+        else f"Not measured: {verdict.reason}.",
+        "These tasks also decided which edits were kept, so the score flatters.",
+        "",
+        "Lineage (digests of the files):",
+        "",
+        f"- {built.seed.digest} {built.seed.name}",
+    ]
+    by_id, chain, at = {r.id: r for r in built.revisions}, list[Revision](), scaffold.digest
+    while at in by_id:
+        chain.insert(0, by_id.pop(at))
+        at = chain[0].parent
+    for revision in chain:
+        what = "; ".join(dict.fromkeys(e.reason or e.path for e in revision.edits))
+        lines.append(f"- {revision.id} {what}" + ("" if revision.kept else " (not kept by the build)"))
+    if not chain and scaffold.digest != built.seed.digest:
+        lines.append(f"- {scaffold.digest} written by a person")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,167 @@
+"""What an agent does is recorded as it happens, and what it does wrong is data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recreate.agents import scaffold as scaffolds
+from recreate.agents.attempt import attempt, cut_middle
+from recreate.agents.scaffold import Scaffold
+from recreate.api.paths import shipped
+from recreate.api.types import Call, Message, Reply, Task, Trace
+from recreate.models.scripted import Scripted
+from recreate.runs.attempts import read_steps
+from recreate.sandboxes import choose
+from tests.toy import Toy
+
+TASK = Task(id="toy:train:1", domain="toy", prompt="Write it.", split="train", group="g", facts={"word": "yes"})
+
+
+def agent(toml: str = "", **files: str) -> Scaffold:
+    seed = scaffolds.load(shipped("scaffolds") / "seed")
+    named = {name.replace("__", "/").replace("_md", ".md").replace("_py", ".py"): text for name, text in files.items()}
+    return Scaffold(name="t", files={**seed.files, "agent.toml": toml, **named})
+
+
+def go(scaffold: Scaffold, rows: list[dict[str, Any]], folder: Path | None = None, domain: Any = None) -> Trace:
+    model = Scripted.of(rows)
+
+    def ask(messages: list[Message], call: Call, **params: Any) -> Reply:
+        return model.reply(messages, call, **params)
+
+    call = Call(run="r", attempt="a", step=0, task=TASK.id)
+    return attempt(scaffold, TASK, domain or Toy(), choose(), ask, call, folder=folder)
+
+
+def bash(command: str, **match: Any) -> dict[str, Any]:
+    return {**match, "text": f"So:\n```bash\n{command}\n```"}
+
+
+def test_a_command_a_turn_until_it_submits(tmp_path: Path) -> None:
+    trace = go(agent(), [bash("echo yes > answer.txt; echo wrote", step=0), bash("submit", step=1)], tmp_path)
+    assert (trace.answer, trace.ending, len(trace.steps)) == ("yes", "submitted", 2)
+    assert trace.steps[0].output == "wrote\n"
+    assert trace.steps[1].observation.startswith("wrote")
+    assert list(read_steps(tmp_path)) == list(trace.steps)
+
+
+def test_every_step_is_on_disk_when_it_happens(tmp_path: Path) -> None:
+    seen = []
+
+    class Watching(Toy):
+        def collect(self, task: Task, box: Any) -> str:
+            return super().collect(task, box)
+
+    model = Scripted.of([bash("true", step=0), bash("true", step=1), bash("submit")])
+
+    def ask(messages: list[Message], call: Call, **params: Any) -> Reply:
+        seen.append(len(list(read_steps(tmp_path))))
+        return model.reply(messages, call)
+
+    attempt(agent(), TASK, Watching(), choose(), ask, Call(run="r", attempt="a", step=0), folder=tmp_path)
+    assert seen == [0, 1, 2]
+
+
+def test_a_malformed_reply_costs_one_step_and_gets_the_scaffolds_format_message() -> None:
+    scaffold = agent("[limits]\nsteps = 3", format_md="NO: {{ error }}, {{ steps_left }} left")
+    trace = go(scaffold, [{"step": 0, "text": "no block"}, bash("submit", contains="NO: the reply must")])
+    assert [s.kind for s in trace.steps] == ["malformed", "action"]
+    assert trace.steps[1].observation == "NO: the reply must hold exactly one ```bash block; found 0, 2 left"
+
+
+def test_two_blocks_are_malformed_not_half_obeyed() -> None:
+    two = "```bash\ntouch a\n```\n```bash\ntouch b\n```"
+    trace = go(agent("[limits]\nsteps = 1"), [{"text": two}])
+    assert (trace.ending, trace.limit, trace.steps[0].kind) == ("limit", "steps", "malformed")
+
+
+@pytest.mark.parametrize(
+    ("limits", "which"),
+    [("steps = 2", "steps"), ("tokens = 10", "tokens"), ("seconds = 0.001", "seconds")],
+)
+def test_a_limit_ends_the_attempt_and_is_named(limits: str, which: str) -> None:
+    trace = go(agent(f"[limits]\n{limits}"), [bash("sleep 0.01")])
+    assert (trace.ending, trace.limit) == ("limit", which)
+
+
+def test_a_long_output_is_cut_in_the_middle_and_says_so() -> None:
+    scaffold = agent("[limits]\nsteps = 2\nobservation_chars = 200")
+    trace = go(scaffold, [bash("seq 1 1000", step=0), bash("submit")])
+    output = trace.steps[0].output
+    assert len(output) < 400
+    assert output.startswith("1\n2\n")
+    assert output.endswith("999\n1000\n")
+    assert "characters left out" in output
+
+
+def test_cutting_says_how_much_is_missing() -> None:
+    assert "[... 80 characters left out" in cut_middle("x" * 100, 20)
+
+
+def test_a_command_that_hangs_is_an_observation_not_a_fault() -> None:
+    scaffold = agent("[limits]\nsteps = 2\ncommand_seconds = 0.5")
+    trace = go(scaffold, [bash("sleep 60", step=0), bash("submit")])
+    assert trace.steps[0].status == 124
+    assert trace.ending == "submitted"
+
+
+def test_json_actions_are_held_to_a_schema() -> None:
+    asked = []
+    scaffold = agent('action = "json"')
+
+    def ask(messages: list[Message], call: Call, **params: Any) -> Reply:
+        asked.append(params.get("json_schema"))
+        return Reply(text='{"thought": "go", "command": "submit"}')
+
+    trace = attempt(scaffold, TASK, Toy(), choose(), ask, Call(run="r", attempt="a", step=0))
+    assert trace.ending == "submitted"
+    assert asked[0]["required"] == ["thought", "command"]
+
+
+ECHO = '#!/usr/bin/env python3\n"""Writes its input down."""\nimport sys\ntext = sys.stdin.read()\n'
+
+
+def test_a_scaffold_brings_its_own_action_format_tools_and_samples(tmp_path: Path) -> None:
+    write = ECHO + 'if not text.startswith("SAY "): print("begin with SAY"); sys.exit(2)\n'
+    write += 'open("answer.txt", "w").write(text[4:])\n'
+    rank = ECHO + 'print("some words")\nprint(len(open("answer.txt").read()))\n'
+    look = ECHO + 'print("seen before")\n'
+    scaffold = agent(
+        'action = "tool:write"\nbefore = ["look"]\nchoose = "rank"\nsamples = 3\n[limits]\nsteps = 2',
+        workflow_md="{{ before.look }}",
+        tools__write_py=write,
+        tools__rank_py=rank,
+        tools__look_py=look,
+    )
+    rows = [
+        {"sample": 0, "text": "SAY a"},
+        {"sample": 1, "text": "SAY longest"},
+        {"sample": 2, "step": 7, "text": "unreadable"},
+        {"sample": 2, "text": "SAY ab"},
+    ]
+    trace = go(scaffold, rows, tmp_path)
+    assert (trace.answer, trace.chosen) == ("longest", 1)
+    assert [s.kind for s in trace.steps if s.sample == 2] == ["before", "malformed", "action"]
+    assert trace.steps[1].observation == "seen before\n"
+
+
+def test_samples_do_not_see_each_others_work() -> None:
+    scaffold = agent("samples = 2\n[limits]\nsteps = 1")
+    trace = go(scaffold, [bash("ls; touch left-behind")])
+    assert [s.output for s in trace.steps] == ["", ""]
+
+
+def test_when_the_done_tool_is_content_the_work_is_handed_in() -> None:
+    done = ECHO + 'import os\nsys.exit(0 if os.path.exists("answer.txt") else 1)\n'
+    scaffold = agent('done = "ready"\nsamples = 5', tools__ready_py=done)
+    trace = go(scaffold, [bash("echo no", step=0), bash("echo yes > answer.txt")])
+    assert (trace.ending, trace.answer, len(trace.steps)) == ("submitted", "yes", 2)
+
+
+def test_tools_are_commands_in_the_box_and_not_part_of_the_answer() -> None:
+    tool = ECHO + 'print("hello from a tool")\n'
+    trace = go(agent(tools__greet_py=tool), [bash("greet < /dev/null", step=0), bash("submit")])
+    assert trace.steps[0].output == "hello from a tool\n"

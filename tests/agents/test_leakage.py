@@ -1,0 +1,168 @@
+"""A proposal must hold for any task: names and texts of its own tasks are found, ordinary words are not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recreate.agents.leakage import leaks
+from recreate.agents.scaffold import Scaffold, lesson_file, load
+from recreate.api.paths import shipped
+from recreate.api.types import Edit, Task
+
+settings.register_profile("steady", deadline=None, database=None)
+settings.load_profile("steady")
+
+HOW = "\n\nFind the cause in the package and mend it there, so that every test passes again. Run `python3 -m pytest`."
+PARENT = Scaffold(
+    name="seed",
+    files={
+        "agent.toml": "",
+        "system.md": "You mend Python. Use `git_diff` to see what you changed.\n",
+        "workflow.md": "{{ task.prompt }}",
+    },
+)
+TASKS = [
+    Task(
+        id="swe:sqlparse-0.4.3:split-7",
+        domain="swe",
+        prompt="This is the Python package sqlparse, version 0.4.3. The statement splitter swallows a comment that "
+        "follows the final semicolon of a procedure; see `tests/test_split.py::test_split_trailing_comment`. "
+        "StatementSplitter keeps a level in _splitlevel_state." + HOW,
+        split="train",
+        group="sqlparse.engine.statement_splitter",
+        facts={
+            "kind": "injected",
+            "bug": {
+                "file": "sqlparse/engine/statement_splitter.py",
+                "function": "StatementSplitter._change_splitlevel",
+                "fail_to_pass": ["tests/test_split.py::test_split_trailing_comment"],
+                "mutant": "deadbeefdeadbeef",
+            },
+        },
+    ),
+    Task(
+        id="swe:parse-1.20.1:dates-2",
+        domain="swe",
+        prompt="This is the Python package parse, version 1.20.1. A weekday that is longer than ten characters is "
+        "read as if it were the month." + HOW,
+        split="train",
+        group="parse.dates",
+        facts={"package": "parse", "function": "wrap", "file": "parse/dates.py"},
+    ),
+]
+
+
+def said(text: str, path: str = "system.md", texts: tuple[str, ...] = ()) -> list[str]:
+    return leaks([Edit(path=path, new=text, origin="human")], PARENT, TASKS, texts)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("Look at _change_splitlevel first.", "_change_splitlevel"),
+        ("The class StatementSplitter holds the level.", "StatementSplitter"),
+        ("The bug is often in statement_splitter.py.", "statement_splitter.py"),
+        ("Read sqlparse/engine/statement_splitter.py.", "sqlparse/engine/statement_splitter.py"),
+        (
+            "Run tests/test_split.py::test_split_trailing_comment.",
+            "tests/test_split.py::test_split_trailing_comment",
+        ),
+        ("Make test_split_trailing_comment pass.", "test_split_trailing_comment"),
+        ("In sqlparse, look at the engine.", "sqlparse"),
+        ("In SQLParse, look at the engine.", "SQLParse"),
+        ("Import `sqlparse.engine` first.", "sqlparse"),
+        ("See sqlparse.engine.statement_splitter.", "sqlparse.engine.statement_splitter"),
+        ("Do as in swe:sqlparse-0.4.3:split-7.", "swe:sqlparse-0.4.3:split-7"),
+        ("As learned from split-7: be careful.", "split-7"),
+        ("Call `wrap` with two arguments.", "wrap"),
+        ("Call wrap(text) twice.", "wrap"),
+        ("Fix `parse` when it reads dates.", "parse"),
+    ],
+)
+def test_names_of_a_task_are_found(text: str, named: str) -> None:
+    reasons = said(text)
+    assert any(named in reason for reason in reasons), reasons
+    assert all("edit 1 (system.md)" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Read the failing test first, then the function it calls; parse the traceback from the bottom.",
+        "Split the statement into parts, wrap long lines and keep comments and dates as they are.",
+        "Use `python3 -m pytest -x` and read the last AssertionError; `os.path.join` and `str.split` are safe.",
+        "Before you hand in, call isinstance(value, str) and check `__init__.py` and conftest.py.",
+        "Use `git_diff` to see the change.",
+        "Find the cause in the package and mend it there, so that every test passes again.",
+        "Prefer NotImplemented over NotImplementedError in comparisons; test with unittest.mock.",
+        "",
+    ],
+)
+def test_advice_that_holds_for_any_task_passes(text: str) -> None:
+    assert said(text) == []
+
+
+def test_eight_words_in_a_row_of_a_prompt_are_a_quotation_and_seven_are_not() -> None:
+    (reason,) = said("Note: a weekday that is LONGER than\nten characters is read wrongly.")
+    assert "copies" in reason
+    assert said("Note: weekday that is longer than ten characters.") == []
+
+
+def test_hidden_text_is_not_copied_either() -> None:
+    gold = "-    if depth > 0 and token is last or not stack and value in ends\n+    my_hidden_fix()\n"
+    assert said("Write: if depth > 0 and token is last or not stack", texts=(gold,))
+    assert said("Use my_hidden_fix.", texts=(gold,))
+    assert said("Use my_hidden_fix.") == []
+
+
+def test_the_name_of_a_lesson_file_is_looked_at_too() -> None:
+    path, text = lesson_file("Change splitlevel", "Be careful with levels.")
+    assert said(text, path) == []
+    assert said("# A lesson\n\nBe careful.\n", "memory/statement-splitter.md")
+
+
+def test_a_tool_may_use_names_it_defines_itself() -> None:
+    tool = '"""Shows state."""\n\ndef _splitlevel_state(text):\n    return text\n\nprint(_splitlevel_state("x"))\n'
+    assert said(tool, "tools/state.py") == []
+    assert said('"""Looks at _splitlevel_state."""\nprint("_splitlevel_state")\n', "tools/state.py")
+
+
+def test_what_is_taken_out_or_given_as_a_reason_is_not_looked_at() -> None:
+    edit = Edit(path="system.md", old="You mend Python.", new="You mend.", reason="sqlparse failed", origin="human")
+    assert leaks([edit], PARENT, TASKS) == []
+
+
+def test_what_tasks_of_two_packages_share_is_not_a_leak() -> None:
+    shared = [t.model_copy(update={"prompt": t.prompt + " See test_reproduce_it.py."}) for t in TASKS]
+    edit = Edit(path="system.md", new="Run test_reproduce_it.py first.", origin="human")
+    assert leaks([edit], PARENT, shared) == []
+    assert leaks([edit], PARENT, [shared[0]]) != []
+
+
+def test_reasons_name_the_edit_and_are_not_endless() -> None:
+    edits = [
+        Edit(path="system.md", new="Be brief.", origin="human"),
+        Edit(path="memory/a.md", new="Mind _change_splitlevel.", origin="human"),
+    ]
+    (reason,) = leaks(edits, PARENT, TASKS)
+    assert reason.startswith("edit 2 (memory/a.md) names '_change_splitlevel', which belongs to swe:sqlparse")
+    many = Task(
+        id="a:b:1", domain="a", group="g", split="train", prompt=" ".join(f"name_number_{i}" for i in range(99))
+    )
+    assert len(leaks([Edit(path="system.md", new=many.prompt, origin="human")], PARENT, [many])) <= 10
+
+
+@pytest.mark.parametrize("name", ["seed", "seed-swe-small"])
+def test_the_shipped_seeds_leak_nothing(name: str) -> None:
+    files = load(shipped("scaffolds") / name).files
+    edits = [Edit(path=path, new=text, origin="human") for path, text in files.items()]
+    assert leaks(edits, PARENT, TASKS) == []
+
+
+@given(st.text(max_size=200))
+def test_without_tasks_nothing_leaks_and_any_text_is_read(text: str) -> None:
+    edits = [Edit(path=path, new=text, origin="human") for path in ("system.md", "tools/a.py")]
+    assert leaks(edits, PARENT, []) == []
+    assert leaks(edits, PARENT, TASKS) == leaks(edits, PARENT, TASKS)

@@ -1,0 +1,60 @@
+"""A package of parts, installed as a user installs one, is found by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+Ask = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the example plugin in it, installed from its sources without network."""
+    folder = tmp_path_factory.mktemp("plugin")
+    shutil.copytree(ROOT / "tests" / "plugin", folder / "source", ignore=shutil.ignore_patterns("__pycache__"))
+    pip = [sys.executable, "-m", "pip", "install", "--no-index", "--disable-pip-version-check"]
+    if find_spec("pip") is None:
+        pip = ["uv", "pip", "install", "--offline", "--python", sys.executable]
+    flags = ["-q", "--no-deps", "--no-build-isolation", "--target", str(folder / "site")]
+    subprocess.run([*pip, *flags, str(folder / "source")], check=True, timeout=300)
+    return folder / "site"
+
+
+@pytest.fixture
+def ask(site: Path, workspace: Path) -> Ask:
+    def ask(*words: str) -> list[dict[str, Any]]:
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}:{site}"}
+        command = [sys.executable, "-m", "recreate", *words, "--json"]
+        done = subprocess.run(command, cwd=workspace, env=env, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    return ask
+
+
+@pytest.mark.parametrize(("kind", "name"), [("domain", "fruit"), ("optimizer", "grader-says"), ("model", "monkey")])
+def test_an_installed_part_is_listed_with_the_package_that_brings_it(ask: Ask, kind: str, name: str) -> None:
+    rows = {row["name"]: row for row in ask("list", kind)}
+    assert rows[name]["source"].startswith("installed by recreate-fruit 0.1.0: recreate_fruit:")
+    assert rows[name]["state"] == "ready"
+    assert any(row["source"].startswith("built in") for row in rows.values())
+
+
+def test_an_agent_is_built_from_installed_parts_alone(ask: Ask, workspace: Path) -> None:
+    flags = ["--domain", "fruit", "--model", "monkey:one", "--optimizer", "grader-says", "--memory.embedder", "hashed"]
+    (built,) = ask("build", *flags, "--scaffold", "seed", "--out", "runs/x")
+    assert (built["validation"]["before"], built["validation"]["after"]) == (0.0, 1.0)
+    assert "capitals" in (workspace / "scaffolds/fruit/memory/grader-says.md").read_text()
+    (measured,) = ask("bench", "--scaffold", "fruit", "--domain", "fruit", "--model", "monkey", "--tasks", "5")
+    assert measured["cells"][0]["mean"] == 1.0

@@ -1,0 +1,328 @@
+"""A build with memory: lessons are learned, tested by re-runs, offered, promoted, and survive a kill."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recreate.agents import scaffold as scaffolds
+from recreate.agents.scaffold import Scaffold
+from recreate.api.paths import shipped
+from recreate.api.types import Change, Experience, Gain, Lesson, Split, Task
+from recreate.builder.loop import BuildResult, build
+from recreate.cli import run as cli
+from recreate.lessons.context import Materials
+from recreate.lessons.store import Shelf
+from recreate.runs import settings
+from recreate.runs.reader import Run
+from recreate.runs.session import Parts, open_workshop
+from tests.toy import LESSON, Toy, script
+
+SEED = scaffolds.load(shipped("scaffolds") / "seed")
+ASKS = Scaffold(
+    name="asks", files={**SEED.files, "agent.toml": SEED.files["agent.toml"] + "\n[memory]\ntokens = 200\n"}
+)
+Go = Callable[..., tuple[BuildResult, Run]]
+
+TELLS = "tests.builder.test_learning:Tells"
+
+
+class Tells:
+    """Learns the toy's lesson from any batch, tests it on each experience, and offers it to everybody."""
+
+    asks = True
+
+    def __init__(self, materials: Materials) -> None:
+        self.materials = materials
+
+    def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
+        lessons, m = self.materials.lessons, self.materials
+        if self.asks:
+            m.ask([{"role": "user", "content": "what was learned?"}], step=0, thread="born")
+        lesson = lessons.get("mark", Lesson(id="mark", title="How answers end", body=LESSON))
+        gains = list(lesson.gains)
+        for e in experiences:
+            with_it, without = m.rerun([lesson], e), m.rerun([], e)
+            if with_it is not None and without is not None and e.id not in {g.experience for g in gains}:
+                gains.append(Gain(experience=e.id, group=e.group, diff=with_it - without))
+        ids = tuple(e.id for e in experiences)
+        found = {"scope": "domain", "status": "active", "supports": ids, "gains": tuple(gains), "seen": m.observed}
+        found["groups"] = tuple(e.group for e in experiences)
+        lessons["mark"] = lesson.model_copy(update=found)
+        return [Change(kind="promoted", lesson="mark", why=f"{len(gains)} re-runs")]
+
+    def offer(self, situation: str, budget: int) -> Sequence[Lesson]:
+        return list(self.materials.lessons.values())
+
+
+@pytest.fixture
+def go(workspace: Path) -> Go:
+    """Build on the toy domain with `Tells`; no optimizer proposes anything unless told so."""
+
+    def go(name: str = "a", seed: Scaffold = SEED, learns: bool = False, **flags: Any) -> tuple[BuildResult, Run]:
+        rows = flags.pop("rows", None) or [r for r in script() if learns or r["role"] != "optimizer"]
+        rows += [] if learns else [{"role": "optimizer", "text": "{}"}]
+        file = workspace / "script.jsonl"
+        file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+        values: dict[str, Any] = {"domain": "tests.toy:Toy", "model": f"scripted:{file}", "rounds": 2, "batch": 4}
+        values |= {
+            "models.retries": 0,
+            "memory.embedder": "hashed",
+            "memory.policy": "tests.builder.test_learning:Tells",
+        }
+        folder = workspace / "runs" / name
+        resume = (folder / "settings.toml").exists()
+        loaded = settings.load(workspace, {**values, **flags}, {})
+        shop = open_workshop(loaded, workspace, folder, resume=resume, parts=Parts())
+        try:
+            # whatever policy it is, its lessons lie where those of `recreate` do
+            shop.policy_name = "recreate" if shop.policy_name != "none" else "none"
+            return build(shop, seed), Run(folder)
+        finally:
+            shop.close()
+
+    return go
+
+
+def shelf(workspace: Path) -> dict[str, Lesson]:
+    return Shelf(workspace / "memory", "toy").read()
+
+
+def offered(run: Run, split: str) -> Counter[tuple[str, ...]]:
+    found = [run.experience(r["attempt"]) for r in run.records("experience") if r["split"] == split]
+    return Counter(e.trace.steps[0].offered for e in found)
+
+
+def test_a_pattern_that_reruns_proved_is_copied_into_the_agent_and_kept_by_the_gate(go: Go, workspace: Path) -> None:
+    built, run = go()
+    assert [r.kept for r in built.revisions] == [True]
+    edit = built.revisions[0].edits[0]
+    assert (edit.path, edit.reason.split(":")[0]) == ("memory/mark.md", "a domain pattern")
+    assert {c.experience for c in edit.evidence} <= {r["attempt"] for r in run.records("experience")}
+    assert (built.verdict.before, built.verdict.after) == (0.0, 1.0)
+    assert [g.diff for g in shelf(workspace)["mark"].gains] == [1.0] * 4
+
+
+def test_a_rerun_is_a_fresh_attempt_that_memory_keeps_and_the_gate_never_sees(go: Go) -> None:
+    _, run = go(rounds=1)
+    rerun = [r for r in run.records("experience") if r["split"] == "train" and r["repeat"] == 1]
+    assert len(rerun) == 8, "with and without, for each of four"
+    lived = {r["attempt"] for r in run.records("experience")}
+    from recreate.memory.store import Workspace
+
+    assert {e.id for e in Workspace(run.folder.parents[1]).experiences(domain="toy")} == lived
+
+
+def test_validation_is_offered_what_memory_held_when_the_build_began_train_what_the_round_began_with(go: Go) -> None:
+    _, run = go(seed=ASKS)
+    assert set(offered(run, "validation")) == {()}
+    assert offered(run, "train")["mark",] >= 4
+    _, second = go("b", seed=ASKS, rounds=1)
+    seen = [r for r in second.records("experience") if r["split"] == "validation" and r["scaffold"] == ASKS.digest]
+    told = {second.experience(r["attempt"]).trace.steps[0].offered for r in seen}
+    assert told == {("mark",)}, "the next build begins with what this one learned"
+
+
+def test_with_memory_off_nothing_is_learned_asked_or_offered(go: Go, workspace: Path) -> None:
+    go()
+    built, run = go("b", seed=ASKS, **{"memory.policy": "none"})
+    assert list(run.records("memory", "snapshot")) == []
+    assert set(offered(run, "train")) == {()}
+    assert built.revisions == ()
+
+
+def test_a_lesson_that_the_optimizer_wrote_is_the_workspaces_too(go: Go, workspace: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(Tells, "observe", lambda self, experiences: [])
+    built, _ = go(learns=True, rounds=1)
+    (lesson,) = shelf(workspace).values()
+    assert (lesson.title, lesson.scope, lesson.status) == ("How answers end", "instance", "candidate")
+    assert lesson.groups
+    assert set(lesson.born_of) == {c.experience for c in built.revisions[0].edits[0].evidence}
+
+
+@pytest.mark.parametrize("place", ["journal", "shelf"])
+def test_a_kill_while_it_learns_pays_for_nothing_twice_and_counts_once(
+    go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(*args: Any, **kwargs: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as m:
+        if place == "shelf":
+            m.setattr(Shelf, "write", die)
+        else:
+            from recreate.runs.journal import Journal
+
+            real = Journal.add
+            m.setattr(Journal, "add", lambda self, kind, **f: die() if kind == "memory" else real(self, kind, **f))
+        with pytest.raises(Killed):
+            go(rounds=1)
+    built, run = go(rounds=1)
+    whole, _ = go("b", rounds=1)
+    assert built.scaffold.digest == whole.scaffold.digest
+    calls = [r["call"] for r in run.records("reply")]
+    assert len(calls) == len(set(calls))
+    assert len(list(run.records("memory"))) == 1
+    assert len(shelf(workspace)["mark"].gains) == 4
+
+
+def test_what_the_agent_carries_itself_is_not_tested_by_offering_it_and_counts_as_offered(
+    go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, ...]] = []
+    real = Tells.observe
+
+    def observe(self: Tells, experiences: Sequence[Experience]) -> Sequence[Change]:
+        seen.extend(e.trace.steps[0].offered for e in experiences)
+        return real(self, experiences)
+
+    monkeypatch.setattr(Tells, "observe", observe)
+    go(rounds=2)
+    assert seen == [()] * 4 + [("mark",)] * 4
+    assert [g.diff for g in shelf(workspace)["mark"].gains] == [1.0] * 4, "none of the second round"
+
+
+def test_a_round_resumed_is_offered_what_it_began_with_whatever_another_build_learned(go: Go, workspace: Path) -> None:
+    _, run = go(rounds=1, seed=ASKS)
+    first = next(run.records("snapshot"))
+    assert first["lessons"] == 0
+    _, again = go(rounds=1, seed=ASKS)  # the shelf holds a pattern by now
+    assert [r for r in again.records("snapshot") if r["round"] == 0] == [first]
+    assert set(offered(again, "validation")) == {()}
+
+
+def test_reruns_leave_enough_of_the_budget_to_judge_the_candidate(go: Go, workspace: Path) -> None:
+    built, _ = go(rounds=1, budget="22attempts")
+    assert len(shelf(workspace)["mark"].gains) < 4
+    assert [r.kept for r in built.revisions] == [True]
+
+
+# ------------------------------------------------------------------------------- the policy `recreate`, whole
+
+
+def learner(*, helps: bool = True) -> list[dict[str, Any]]:
+    """The toy's agent, and an optimizer that proposes nothing but answers what the policy asks."""
+    said = {"title": "How answers end", "body": LESSON if helps else "Think twice.", "when": ""}
+    rows = [r for r in script() if r["role"] != "optimizer"]
+    rows.append({"role": "optimizer", "contains": "Say what the agent did that", "text": json.dumps(said)})
+    return [*rows, {"role": "optimizer", "contains": "same", "text": '{"same": true}'}, {"text": "{}"}]
+
+
+def test_a_lesson_is_born_joined_tested_promoted_and_kept(go: Go, workspace: Path) -> None:
+    built, run = go(rows=learner(), rounds=1, batch=8, **{"memory.policy": "recreate"})
+    (pattern,) = [x for x in shelf(workspace).values() if x.status == "active"]
+    assert (pattern.scope, pattern.body) == ("domain", LESSON)
+    assert len(pattern.groups) == 8
+    assert {g.diff for g in pattern.gains} == {1.0}
+    kinds = [c["kind"] for r in run.records("memory") for c in r["changes"]]
+    assert [kinds.count(k) for k in ("born", "merged", "promoted")] == [1, 7, 1]
+    assert [r.kept for r in built.revisions] == [True]
+    assert built.revisions[0].edits[0].path == f"memory/{pattern.id}.md"
+    assert "a domain pattern: seen in 8 groups of tasks" in built.revisions[0].edits[0].reason
+
+
+def test_a_lesson_that_reruns_do_not_confirm_stays_a_candidate_and_is_shown_to_nobody(go: Go, workspace: Path) -> None:
+    built, run = go(rows=learner(helps=False), seed=ASKS, **{"memory.policy": "recreate"})
+    assert {x.status for x in shelf(workspace).values()} == {"candidate", "merged"}
+    assert built.revisions == ()
+    assert set(offered(run, "validation")) == {()}
+
+
+def test_a_pattern_of_one_domain_becomes_general_when_a_second_one_proves_it(go: Go, workspace: Path) -> None:
+    flags = {"rounds": 1, "batch": 8, "memory.policy": "recreate"}
+    go(rows=learner(), **flags)
+    go("b", rows=learner(), domain="tests.builder.test_learning:Other", **flags)
+    found = {x.id: x for x in Shelf(workspace / "memory", "other").read().values() if x.status == "active"}
+    (pattern,) = found.values()
+    assert (pattern.scope, set(pattern.domains)) == ("general", {"toy", "other"})
+    assert (workspace / "memory" / "general" / f"{pattern.id}.md").is_file()
+
+
+class Other(Toy):
+    """The same rule in another domain: its tasks are its own."""
+
+    name = "other"
+
+    def tasks(self, split: Split | None = None) -> Sequence[Task]:
+        return [t.model_copy(update={"domain": "other", "group": f"other-{t.group}"}) for t in super().tasks(split)]
+
+
+# ---------------------------------------------------------------------------------------------- the commands
+
+
+@pytest.fixture
+def learned(go: Go, workspace: Path) -> Path:
+    go()
+    return workspace
+
+
+def test_patterns_list_and_show_tell_what_speaks_for_a_pattern(learned: Path, capsys: Any) -> None:
+    assert cli(["patterns", "list"]) == 0
+    out = capsys.readouterr().out
+    assert "domain    active       toy/mark" in out
+    assert "4 re-runs with and without it: +1.00" in out
+    assert cli(["patterns", "show", "mark"]) == 0
+    out = capsys.readouterr().out
+    assert LESSON in out
+    assert out.count("re-run of") == 4
+    assert cli(["patterns", "list", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert {k: row[k] for k in ("schema", "id", "scope", "status")} == {
+        "schema": 1, "id": "mark", "scope": "domain", "status": "active",
+    }  # fmt: skip
+    assert len(row["supports"]) == 4
+    assert row["contradicts"] == []
+
+
+def test_a_vetoed_pattern_is_neither_offered_nor_promoted(learned: Path, go: Go, monkeypatch: Any) -> None:
+    assert cli(["patterns", "veto", "mark"]) == 0
+    monkeypatch.setattr(Tells, "observe", lambda self, experiences: [])
+    built, run = go("b", seed=ASKS)
+    assert built.revisions == ()
+    assert set(offered(run, "train")) == {()}
+    assert cli(["patterns", "veto", "mark", "--undo"]) == 0
+    assert shelf(learned)["mark"].status == "candidate"
+
+
+def test_a_frozen_pattern_stays_as_it_stands(learned: Path, go: Go) -> None:
+    assert cli(["patterns", "freeze", "mark"]) == 0
+    before = shelf(learned)["mark"]
+    go("b", seed=ASKS)
+    after = shelf(learned)["mark"]
+    assert (after.body, after.status, after.frozen) == (before.body, before.status, True)
+    assert cli(["patterns", "freeze", "mark", "--undo"]) == 0
+    assert not shelf(learned)["mark"].frozen
+
+
+def test_patterns_diff_says_what_a_build_learned_and_why(learned: Path, capsys: Any) -> None:
+    assert cli(["patterns", "diff", "a"]) == 0
+    out = capsys.readouterr().out
+    assert "round 1: mark\n  promoted: 4 re-runs" in out
+    assert f"+{LESSON}" in out
+
+
+def test_a_pattern_that_a_person_broke_gets_a_clear_message_and_the_build_goes_on(
+    learned: Path, go: Go, capsys: Any
+) -> None:
+    path = learned / "memory" / "toy" / "patterns" / "mark.md"
+    path.write_text("+++\nscope = \n+++\n")
+    assert cli(["patterns", "show", "mark"]) == 2
+    assert "not TOML" in capsys.readouterr().err
+    assert cli(["patterns", "list"]) == 0
+    assert "left out until it is mended" in capsys.readouterr().err
+    built, _ = go("b", rounds=1, seed=ASKS)
+    assert built.status == "done"
+    assert path.read_text() == "+++\nscope = \n+++\n"
+
+
+def test_an_unknown_lesson_lists_the_near_ones(learned: Path, capsys: Any) -> None:
+    assert cli(["patterns", "show", "nothing"]) == 2
+    assert "mark" in capsys.readouterr().err

@@ -1,0 +1,359 @@
+"""The whole loop, offline, with the scripted model that ships."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recreate.agents import scaffold as scaffolds
+from recreate.agents.history import History
+from recreate.api.errors import Fault
+from recreate.api.paths import shipped
+from recreate.builder.loop import BuildResult, build
+from recreate.cli import run as cli
+from recreate.runs import settings
+from recreate.runs.reader import Run
+from recreate.runs.session import open_workshop
+from recreate.viewer import markdown
+from tests.stub import Stub
+from tests.toy import LESSON, script, write_script
+
+Go = Callable[..., tuple[BuildResult, Run]]
+
+
+@pytest.fixture
+def go(workspace: Path) -> Go:
+    """Build on the toy domain; returns what came of it and the run folder, read."""
+
+    def go(rows: list[dict[str, Any]] | None = None, name: str = "a", **flags: Any) -> tuple[BuildResult, Run]:
+        file = workspace / "script.jsonl"
+        file.write_text("".join(json.dumps(r) + "\n" for r in rows or script()))
+        values: dict[str, Any] = {"domain": "tests.toy:Toy", "model": f"scripted:{file}", "rounds": 2}
+        values |= {"models.retries": 0, "memory.embedder": "hashed", **flags}
+        folder = workspace / "runs" / name
+        resume = (folder / "settings.toml").exists()
+        shop = open_workshop(settings.load(workspace, values, {}), workspace, folder, resume=resume)
+        try:
+            return build(shop, scaffolds.load(shipped("scaffolds") / "seed")), Run(folder)
+        finally:
+            shop.close()
+
+    return go
+
+
+def test_what_helps_on_held_out_tasks_is_kept(go: Go) -> None:
+    built, run = go()
+    assert built.status == "done"
+    assert [r.kept for r in built.revisions] == [True]
+    assert (built.verdict.before, built.verdict.after, built.verdict.verdict) == (0.0, 1.0, "better")
+    assert [lesson.body for lesson in built.scaffold.lessons] == [LESSON]
+    assert run.aside() == []
+
+
+def test_an_edit_is_promoted_only_when_paired_reruns_show_it_helps(go: Go) -> None:
+    """A promise: no acceptance gate there; here a plausible edit without effect is dropped."""
+    built, _ = go(script(learns=False))
+    assert [r.kept for r in built.revisions] == [False]
+    assert built.scaffold.digest == built.seed.digest
+    assert built.verdict.verdict == "undecided"
+
+
+def test_the_best_version_is_the_result_not_the_last(go: Go) -> None:
+    """A promise: after a kept revision a worse one is tried and dropped."""
+    rows = script()
+    worse = {
+        "file": "system.md", "line": 0, "title": "", "text": "Never mind exclamation marks.", "reason": "shorter",
+        "experience": "$1", "step": 0,
+    }  # fmt: skip
+    text = json.dumps({"why": "w", "cause": "strategy", "edits": [worse]})
+    study = {"role": "optimizer", "contains": LESSON, "find": r"experience ([0-9a-f]{16})", "text": text}
+    for row in rows:
+        if row.get("contains") == LESSON:
+            row["lacks"] = "Never mind"
+            # one train task goes on failing, so that there is something to propose from
+    rows = [r for r in rows if not (r.get("task") == "toy:train:1" and r.get("contains"))]
+    built, _ = go([study, *rows], rounds=3, batch=8)
+    assert [r.kept for r in built.revisions] == [True, False]
+    assert [lesson.body for lesson in built.scaffold.lessons] == [LESSON]
+
+
+def test_a_memory_only_proposal_survives_a_batch(go: Go) -> None:
+    """A promise: proposals that only add a tool or a memory are thrown away there."""
+    built, _ = go()
+    assert [e.path.split("/")[0] for e in built.revisions[0].edits] == ["memory"]
+    assert built.revisions[0].kept
+
+
+def test_edits_cite_train_experiences_and_steps_that_exist(go: Go) -> None:
+    built, run = go()
+    for edit in built.revisions[0].edits:
+        for cited in edit.evidence:
+            experience = run.experience(cited.experience)
+            assert experience.split == "train"
+            assert cited.step < len(experience.trace.steps)
+
+
+def test_the_lineage_is_a_git_repository_with_the_evidence(go: Go) -> None:
+    built, run = go()
+    log = subprocess.run(
+        ["git", "--git-dir", str(run.folder / "scaffold.git"), "log", "--format=%s%n%b", "main"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "Kept (better): The grader wants a mark" in log
+    assert built.revisions[0].edits[0].evidence[0].experience in log
+    kept = History(run.folder / "scaffold.git").read(built.scaffold.digest)
+    assert kept.files == built.scaffold.files
+
+
+def test_the_parents_scores_are_reused_never_paid_twice(go: Go) -> None:
+    built, run = go(rounds=2)
+    calls = [r["call"] for r in run.records("reply")]
+    assert len(calls) == len(set(calls))
+    # 8 + 8 validation attempts of two calls each, two batches of four, and one study: after it all pass
+    assert len(calls) == 2 * (8 + 8 + 4 + 4) + 1
+    assert run.spend().attempts == 24
+    assert built.status == "done"
+
+
+def test_a_build_never_opens_the_test_split(go: Go) -> None:
+    _, run = go()
+    assert {r["split"] for r in run.records("experience")} == {"train", "validation"}
+
+
+def test_a_run_continues_in_the_same_folder_without_a_call(go: Go) -> None:
+    first, run = go()
+    calls = len(list(run.records("reply")))
+    again, run = go()
+    assert again.scaffold.digest == first.scaffold.digest
+    assert len(list(run.records("reply"))) == calls
+
+
+def test_the_budget_stops_a_build_that_goes_on_when_there_is_more(go: Go) -> None:
+    built, _ = go(budget=("19attempts",))
+    assert (built.status, built.revisions) == ("budget", ())
+    built, run = go(budget=("100attempts",))
+    assert (built.status, len(built.revisions)) == ("done", 1)
+    calls = [r["call"] for r in run.records("reply")]
+    assert len(calls) == len(set(calls))
+
+
+def test_a_fault_of_ours_is_set_aside_and_reported_not_the_agents_failure(go: Go) -> None:
+    """A promise: a task is recorded as failed there when the infrastructure fails."""
+    down = {"role": "agent", "task": "toy:validation:3", "fault": "503"}
+    built, run = go([down, *script()])
+    aside = run.aside()
+    assert {row["task"] for row in aside} == {"toy:validation:3"}
+    assert built.verdict.tasks == 7
+    assert "toy:validation:3" in markdown.report(run, built)
+
+
+def test_an_outage_stops_the_run_and_loses_nothing(go: Go) -> None:
+    with pytest.raises(Fault, match="in a row"):
+        go([{"fault": "503"}])
+    built, _ = go()
+    assert built.verdict.verdict == "better"
+
+
+def test_validation_and_test_experiences_are_invisible_to_the_optimizer(go: Go, workspace: Path) -> None:
+    from recreate.memory.store import Workspace
+
+    go()
+    memory = Workspace(workspace, embedder="hashed")
+    for reader in ("optimizer", "agent"):
+        hits = memory.recall("write the word", 100, {}, reader)
+        assert hits
+        assert {h.split for h in hits} == {"train"}
+    assert {"train", "validation"} <= {h.split for h in memory.recall("write the word", 100, {}, "human")}
+
+
+def test_a_proposal_that_breaks_a_template_costs_no_attempt(go: Go) -> None:
+    """A promise: one stray {{key: value}} breaks every later attempt there, and ships."""
+    rows = script()
+    edit = {
+        "file": "system.md", "line": 0, "title": "", "text": "Answer as {{key: value}}.", "reason": "r",
+        "experience": "$1", "step": 0,
+    }  # fmt: skip
+    text = json.dumps({"why": "w", "cause": "strategy", "edits": [edit]})
+    rows = [{**r, "text": text} if r["role"] == "optimizer" else r for r in rows]
+    built, run = go(rows, rounds=1)
+    assert built.revisions == ()
+    assert len(list(run.records("experience"))) == 8 + 8
+
+
+def test_a_leaking_proposal_is_sent_back_and_then_thrown_away(go: Go) -> None:
+    """A promise: edits are scanned for copied task text and ids."""
+    rows = script()
+    edit = {
+        "file": "new lesson", "line": 0, "title": "Train", "text": "For toy:train:2 answer w2!", "reason": "r",
+        "experience": "$1", "step": 0,
+    }  # fmt: skip
+    text = json.dumps({"why": "w", "cause": "knowledge", "edits": [edit]})
+    rows = [{**r, "text": text} if r["role"] == "optimizer" else r for r in rows]
+    built, run = go(rows, rounds=1, train=4)
+    assert built.revisions == ()
+    assert run.spend().by_role["optimizer"].calls == 2
+
+
+def test_the_report_counts_what_is_really_there(go: Go) -> None:
+    """A promise: statistics say 8 memories there, and 2 are kept."""
+    built, run = go()
+    text = markdown.report(run, built)
+    assert "1 candidate was judged, 1 kept" in text
+    assert "0.000 -> 1.000" in text
+    assert LESSON in text
+    assert f"| all | {run.spend().total.calls} |" in text
+
+
+# ------------------------------------------------------------------------------------------------ the command
+
+
+def build_toy(model: str) -> list[str]:
+    return ["build", "--domain", "tests.toy:Toy", "--memory.embedder", "hashed", "--rounds", "2", "--model", model]
+
+
+def test_the_command_prints_one_object_and_leaves_an_agent(
+    workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write_script(workspace / "s.jsonl")
+    code = cli([*build_toy(model), "--out", "runs/x", "--json"])
+    out = capsys.readouterr().out
+    record = json.loads(out)
+    assert code == 0
+    assert record["schema"] == 1
+    assert record["validation"]["verdict"] == "better"
+    assert record["spend"]["by_role"].keys() == {"agent", "optimizer"}
+    agent = scaffolds.load(Path(record["scaffold"]["path"]))
+    assert agent.digest == record["scaffold"]["digest"]
+    assert "0.000 -> 1.000" in agent.files["README.md"]
+    assert "from `seed`" in agent.files["README.md"]
+    assert (workspace / "runs/x/report.md").read_text().startswith("# Building an agent")
+
+
+def test_a_second_build_on_the_same_folder_says_how_to_go_on(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = write_script(workspace / "s.jsonl")
+    flags = [*build_toy(model), "--out", "runs/x", "--json"]
+    assert cli(flags) == 0
+    capsys.readouterr()
+    assert cli(flags) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "run-exists"
+    assert "resume" in error["fix"]
+
+
+def test_a_budget_too_small_for_one_proposal_names_the_number_it_takes(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = write_script(workspace / "s.jsonl")
+    flags = [*build_toy(model), "--budget", "10attempts", "--json"]
+    assert cli(flags) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "budget-too-small"
+    assert "20attempts" in error["fix"]
+
+
+def test_stopped_by_the_budget_is_exit_3_and_resumes(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = write_script(workspace / "s.jsonl")
+    flags = [*build_toy(model), "--out", "runs/x", "--budget", "22attempts"]
+    assert cli([*flags, "--rounds", "2", "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["status"] == "budget"
+    assert cli(["resume", "runs/x", "--budget", "90attempts", "--json"]) == 0
+    out = capsys.readouterr().out
+    assert json.loads(out.splitlines()[-1])["status"] == "done"
+
+
+# --------------------------------------------------------------------------------------------------- killed
+
+
+def start(workspace: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    root = Path(__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "recreate", *arguments], cwd=workspace, env=env,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def toy_reply(rows: list[dict[str, Any]]) -> Callable[[dict[str, Any]], str]:
+    """The toy script behind an endpoint: what is asked tells the task; there is no Call to match."""
+    import re
+
+    study = next(r for r in rows if r["role"] == "optimizer")
+
+    def reply(body: dict[str, Any]) -> str:
+        text = "\n".join(m["content"] for m in body["messages"])
+        asked = re.search(r"word number (\d+) of the (\w+) list", body["messages"][-1]["content"])
+        if text.startswith("You improve"):
+            found = re.search(study["find"], text)
+            return str(study["text"]).replace("$1", found[1] if found else "")
+        if asked and len(body["messages"]) == 2:
+            word = f"w{asked[1]}" + ("!" if LESSON in text else "")
+            return f"```bash\nprintf %s '{word}' > answer.txt\n```"
+        return "```bash\nsubmit\n```"
+
+    return reply
+
+
+def build_flags(url: str, out: str) -> list[str]:
+    return [
+        "build", "--domain", "tests.toy:Toy", "--model", f"openai:{url}#toy", "--price", "0,0", "--out", out,
+        "--jobs", "2", "--rounds", "2", "--json", "--scaffold", "seed", "--memory.embedder", "hashed",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("at", [5, 21, 38])
+def test_a_killed_build_ends_as_the_uninterrupted_one_and_pays_no_journalled_call_twice(
+    workspace: Path, at: int
+) -> None:
+    """A promise: no resume there; a crash loses the results."""
+    with Stub(toy_reply(script()), delay=0.005) as stub:
+        whole = start(workspace, *build_flags(stub.url, "runs/whole"))
+        expected = json.loads(whole.communicate(timeout=60)[0])
+        total = len(stub.calls)
+        killed = start(workspace, *build_flags(stub.url, "runs/killed"))
+        while len(stub.calls) < total + at:
+            assert killed.poll() is None
+            time.sleep(0.002)
+        killed.send_signal(signal.SIGKILL)
+        killed.communicate()
+        resumed = start(workspace, "resume", "runs/killed", "--json")
+        out, err = resumed.communicate(timeout=60)
+        assert resumed.returncode == 0, err.decode()
+        record = json.loads(out)
+        assert record["scaffold"]["digest"] == expected["scaffold"]["digest"]
+        assert record["validation"] == expected["validation"]
+        assert [r["id"] for r in record["revisions"]] == [r["id"] for r in expected["revisions"]]
+        counts = Counter(stub.calls[total:])
+        again = [call for call, n in counts.items() if n > 1]
+        assert len(again) <= 2, "only the calls in flight at the kill (--jobs 2) may be repeated"
+        journal = [r["call"] for r in Run(workspace / "runs/killed").records("reply")]
+        assert len(journal) == len(set(journal)) == total
+
+
+def test_ctrl_c_stops_cleanly_and_prints_the_resume_command(workspace: Path) -> None:
+    with Stub(toy_reply(script()), delay=0.02) as stub:
+        running = start(workspace, *build_flags(stub.url, "runs/x"))
+        while len(stub.calls) < 10:
+            assert running.poll() is None
+            time.sleep(0.005)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=30)
+        assert running.returncode == 130
+        assert "recreate resume runs/x" in err.decode()
+        assert json.loads(out)["error"]["code"] == "interrupted"
+        resumed = start(workspace, "resume", "runs/x", "--json")
+        assert json.loads(resumed.communicate(timeout=60)[0])["validation"]["verdict"] == "better"
+        assert max(Counter(stub.calls).values()) == 1

@@ -1,0 +1,227 @@
+"""The command line as a whole: help, usage errors, settings and their precedence, and mistakes of our own."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import recreate
+from recreate.api.errors import BadInput
+from recreate.cli import judging, run
+from recreate.cli.app import app
+
+ROOT = Path(recreate.__file__).parent.parent
+HEAVY = ("langgraph", "chromadb", "litellm", "requests", "xllamacpp", "jinja2", "rich", "sqlite3", "pypi_simple")
+
+
+def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, with the words that call it."""
+    group = group or typer.main.get_command(app)
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+EVERY = [words for words, _ in commands()]
+
+
+@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+def test_every_command_says_what_it_does_with_an_example_and_can_speak_json(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*words, "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"Example: recreate {' '.join(words)}" in said
+    assert "--json" in said
+
+
+def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"recreate {recreate.__version__}\n"
+
+
+def test_a_clone_runs_without_being_installed(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "cli.py", "--version"], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, f"recreate {recreate.__version__}\n")
+
+
+def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from recreate.cli import run
+run(["--help"])
+print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+
+
+def test_a_wrong_flag_is_bad_input_with_the_near_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["build", "--rouns", "3", "--json"]) == 2
+    out, err = capsys.readouterr()
+    error = json.loads(out)
+    assert error["schema"] == 1
+    assert error["error"]["code"] == "usage"
+    assert "--rounds" in error["error"]["message"]
+    assert "recreate build --help" in error["error"]["fix"]
+    assert "--rouns" in err
+
+
+def test_an_unknown_command_names_the_near_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bulid"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "'build'" in err
+
+
+def test_a_group_alone_shows_its_commands_and_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tasks"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "check" in err
+    assert "make" in err
+
+
+def test_the_flags_of_a_sandboxed_command_are_not_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["sandbox", "exec", "--rung", "bogus", "--", "prog", "--json"])
+    assert capsys.readouterr().out == ""
+
+
+# --- settings ---
+
+
+@pytest.fixture
+def settings_of(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs `plan` with flags and returns the settings the command was called with, without doing anything."""
+    seen: list[Any] = []
+
+    def stop(settings: Any, where: Path) -> Any:
+        seen.append(settings)
+        raise BadInput("seen")
+
+    monkeypatch.setattr("recreate.runs.session.open_domain", stop)
+
+    def ask(*flags: str) -> Any:
+        run(["plan", *flags])
+        return seen[-1]
+
+    return ask
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_file(
+    workspace: Path, settings_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workspace / "recreate.toml").write_text('rounds = 3\n[models]\noptimizer = "local:a"\nretries = 7\n')
+    assert settings_of().models.optimizer == "local:a"
+    monkeypatch.setenv("RECREATE_MODELS__OPTIMIZER", "local:b")
+    assert settings_of().models.optimizer == "local:b"
+    found = settings_of("--models.optimizer", "local:c", "--seed", "5")
+    assert (found.models.optimizer, found.models.retries, found.rounds, found.seed) == ("local:c", 7, 3, 5)
+
+
+def test_several_budgets_are_all_kept(workspace: Path, settings_of: Any) -> None:
+    assert settings_of("--budget", "5usd", "--budget", "30min").budget == ("5usd", "30min")
+
+
+def test_an_unknown_setting_names_the_nearest(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (workspace / "recreate.toml").write_text('[models]\noptimiser = "x"\n')
+    assert run(["plan", "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "unknown-setting"
+    assert "models.optimiser" in error["message"]
+    assert "models.optimizer" in error["fix"]
+
+
+def test_a_wrong_value_says_where_it_stands(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RECREATE_JOBS", "many")
+    assert run(["plan", "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "bad-setting"
+    assert "jobs" in error["message"]
+
+
+def test_a_broken_settings_file_names_the_line(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (workspace / "recreate.toml").write_text("rounds = \n")
+    assert run(["plan", "--json"]) == 2
+    assert "line 1" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+# --- our own mistakes ---
+
+
+def broken(monkeypatch: pytest.MonkeyPatch, error: Exception) -> int:
+    def raises(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("recreate.runs.gate.judge_files", raises)
+    return run(["judge", "a", "b", "--json"])
+
+
+def test_a_mistake_of_ours_is_one_line_and_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "very-secret-value")
+    assert broken(monkeypatch, ValueError("a bug with very-secret-value")) == 1
+    out, err = capsys.readouterr()
+    error = json.loads(out)["error"]
+    assert error["code"] == "crash"
+    assert "Traceback" not in err
+    (file,) = (tmp_path / "home").glob("crash-*.txt")
+    assert str(file) in error["fix"]
+    text = file.read_text()
+    assert "Traceback" in text
+    assert Path(judging.__file__).name in text
+    assert "very-secret-value" not in out + err + text
+
+
+def test_a_mistake_of_ours_is_told_when_nothing_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "home").write_text("a file where the folder should be")
+    assert broken(monkeypatch, ValueError("a bug")) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_said_to_be_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "/some/file")
+    assert broken(monkeypatch, full) == 1
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "disk"
+    assert "/some/file" in error["message"]
+    assert not list(tmp_path.glob("home/crash-*"))
+
+
+def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    command = f"set -o pipefail; {sys.executable} {ROOT / 'cli.py'} tasks list tests.toy:Toy --json | true"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def raises(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("recreate.runs.gate.judge_files", raises)
+    assert run(["judge", "a", "b"]) == 130

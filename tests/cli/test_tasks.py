@@ -1,0 +1,217 @@
+"""tasks list, check, make and grade, on the toy domain and on domains that are wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recreate.api.types import Grade, Record, Task, Trace
+from recreate.cli import run
+from tests.toy import Toy
+
+TOY = "tests.toy:Toy"
+Ask = Callable[..., tuple[int, list[dict[str, Any]]]]
+
+
+class Unsound(Toy):
+    """Its gold is wrong on train:1, and anything passes on train:2."""
+
+    def gold(self, task: Task) -> str:
+        return "wrong" if task.id == "toy:train:1" else super().gold(task)
+
+    def grade(self, task: Task, trace: Trace, rung: Any) -> Grade:
+        if task.id == "toy:train:2":
+            return Grade(score=1.0, passed=True)
+        return super().grade(task, trace, rung)
+
+
+class Goldless:
+    """Cannot say what is right."""
+
+    name = "goldless"
+    tasks, prepare, collect, grade = Toy.tasks, Toy.prepare, Toy.collect, Toy.grade
+
+
+class FromFile(Toy):
+    """Its tasks are lines of a file."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+
+    def tasks(self, split: Any = None) -> list[Task]:
+        kept = self.data.read_text().split()
+        return [t for t in super().tasks(split) if t.id in kept]
+
+
+class _Made(Record):
+    tasks: tuple[Task, ...]
+    tried: int
+    file: str
+
+
+def make(**options: Any) -> _Made:
+    """What `tasks make tests.cli.test_tasks:Unsound` calls."""
+    tasks = [t for t in Toy().tasks(options["split"])][: options["n"]]
+    options["on_progress"](f"making of {options['package']} {options['version']} {options['requires']}")
+    return _Made(tasks=tuple(tasks), tried=9, file=str(options["file"]))
+
+
+@pytest.fixture
+def ask(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """Runs a command with --json: exit code and the objects it printed."""
+
+    def ask(*words: str) -> tuple[int, list[dict[str, Any]]]:
+        code = run([*words, "--json"])
+        return code, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    return ask
+
+
+def test_tasks_are_listed_with_split_group_and_digest(ask: Ask) -> None:
+    code, rows = ask("tasks", "list", TOY, "--split", "test")
+    assert code == 0
+    assert [r["task"] for r in rows] == [f"toy:test:{n}" for n in range(6)]
+    assert rows[0] == {
+        "schema": 1,
+        "task": "toy:test:0",
+        "group": "test-0",
+        "split": "test",
+        "digest": Toy().tasks("test")[0].digest,
+        "gold": None,
+        "untouched": None,
+        "ok": None,
+        "reason": None,
+        "seconds": None,
+        "prompt": Toy().tasks("test")[0].prompt,
+    }
+
+
+def test_what_only_the_grader_knows_is_not_listed(ask: Ask) -> None:
+    assert "w0!" not in json.dumps(ask("tasks", "list", TOY))
+
+
+def test_sound_tasks_hold(ask: Ask) -> None:
+    code, rows = ask("tasks", "check", TOY, "--jobs", "2")
+    assert code == 0
+    assert sorted(r["task"] for r in rows) == sorted(t.id for t in Toy().tasks())
+    assert all((r["gold"], r["untouched"], r["ok"], r["reason"]) == (1.0, 0.0, True, "") for r in rows)
+
+
+def test_an_unsound_task_is_said_to_be_and_exits_4(ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
+    code, rows = ask("tasks", "check", "tests.cli.test_tasks:Unsound", "--split", "train")
+    wrong = {r["task"]: r["reason"] for r in rows if not r["ok"]}
+    assert code == 4
+    assert len(rows) == 8
+    assert set(wrong) == {"toy:train:1", "toy:train:2"}
+    assert "gold" in wrong["toy:train:1"]
+    assert run(["tasks", "check", "tests.cli.test_tasks:Unsound", "--task", "toy:train:3"]) == 0
+    assert run(["tasks", "check", "tests.cli.test_tasks:Unsound", "--task", "toy:train:1"]) == 4
+    out, err = capsys.readouterr()
+    assert "WRONG  toy:train:1" in out
+    assert "0 of 1 tasks hold" in err
+
+
+def test_checking_needs_a_domain_that_knows_what_is_right(ask: Ask) -> None:
+    code, (error,) = ask("tasks", "check", "tests.cli.test_tasks:Goldless")
+    assert (code, error["error"]["code"]) == (2, "not-provable")
+
+
+def test_tasks_of_another_file_are_checked(ask: Ask, workspace: Path) -> None:
+    (workspace / "mine.txt").write_text("toy:train:5\ntoy:test:1\n")
+    code, rows = ask("tasks", "check", "tests.cli.test_tasks:FromFile", "--data", "mine.txt")
+    assert (code, [r["task"] for r in rows]) == (0, ["toy:train:5", "toy:test:1"])
+    (workspace / "mine.txt").write_text("")
+    code, (error,) = ask("tasks", "check", "tests.cli.test_tasks:FromFile", "--data", "mine.txt")
+    assert (code, error["error"]["code"]) == (2, "no-tasks")
+    for wrong in (["--data", "gone.txt"], ["--repos", "."]):
+        assert ask("tasks", "check", "tests.cli.test_tasks:FromFile", *wrong)[0] == 2
+    assert ask("tasks", "check", TOY, "--data", "mine.txt")[0] == 2
+
+
+def test_an_unknown_task_split_or_domain_names_the_near_ones(ask: Ask) -> None:
+    for words in (["tasks", "check", TOY, "--task", "toy:tran:4"], ["grade", TOY, "toy:tran:4", "--answer", "x"]):
+        code, (error,) = ask(*words)
+        assert (code, error["error"]["code"]) == (2, "unknown-task")
+        assert "toy:train:4" in error["error"]["fix"]
+    code, (error,) = ask("tasks", "list", "sew")
+    assert (code, error["error"]["code"]) == (2, "unknown-domain")
+    assert "swe" in error["error"]["fix"]
+    assert ask("tasks", "list", TOY, "--split", "dev")[1][0]["error"]["code"] == "bad-split"
+
+
+def test_new_tasks_are_made_by_the_domains_own_maker(ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["tasks", "make", "tests.cli.test_tasks:Unsound", "--package", "parse==1.20.2"]
+    code, rows = ask(*command, "--n", "2", "--split", "test", "--data", "out.jsonl")
+    assert code == 0
+    assert [(r["task"], r["file"]) for r in rows] == [("toy:test:0", "out.jsonl"), ("toy:test:1", "out.jsonl")]
+    assert run([*command, "--requires", "a==1", "--requires", "b==2"]) == 0
+    assert "making of parse 1.20.2 ('a==1', 'b==2')" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags", [[], ["--package", "parse"], ["--package", "==1"], ["--package", "parse==1", "--repo", "."]], ids=str
+)
+def test_making_tasks_needs_one_source(ask: Ask, flags: list[str]) -> None:
+    code, (error,) = ask("tasks", "make", "swe", *flags)
+    assert (code, error["error"]["code"]) == (2, "no-source")
+    assert "NAME==VERSION" in error["error"]["fix"]
+
+
+def test_a_domain_without_a_maker_says_so(ask: Ask) -> None:
+    assert ask("tasks", "make", TOY, "--package", "a==1")[1][0]["error"]["code"] == "no-maker"
+
+
+# --- grade ---
+
+
+def test_an_answer_is_graded_without_a_model(ask: Ask, workspace: Path) -> None:
+    assert ask("grade", TOY, "toy:train:3", "--answer", "w3!") == (
+        0,
+        [{"schema": 1, "task": "toy:train:3", "score": 1.0, "passed": True, "evidence": "right"}],
+    )
+    code, (row,) = ask("grade", TOY, "toy:train:3", "--answer", "w3")
+    assert (code, row["score"], row["passed"]) == (0, 0.0, False)
+    assert "'w3' does not end as it must" in row["evidence"]
+    (workspace / "answer.diff").write_text("w3!")
+    assert ask("grade", TOY, "toy:train:3", "--patch", "answer.diff")[1][0]["passed"]
+    assert ask("grade", TOY, "toy:train:3", "--answer", "")[1][0]["passed"] is False
+
+
+def test_a_folder_is_graded_as_if_an_agent_had_left_it(ask: Ask, workspace: Path) -> None:
+    folder = workspace / "solution"
+    folder.mkdir()
+    (folder / "answer.txt").write_text("w3!")
+    assert ask("grade", TOY, "toy:train:3", "--dir", "solution")[1][0]["passed"]
+
+
+def test_a_folders_links_are_never_followed(
+    ask: Ask, workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "answer.txt").write_text("w3!")
+    folder = workspace / "solution"
+    folder.mkdir()
+    (folder / "answer.txt").symlink_to(tmp_path / "outside" / "answer.txt")
+    os.mkfifo(folder / "pipe")
+    (folder / "sub").symlink_to(tmp_path / "outside")
+    code, (row,) = ask("grade", TOY, "toy:train:3", "--dir", "solution")
+    assert (code, row["passed"]) == (0, False)
+    assert run(["grade", TOY, "toy:train:3", "--dir", "solution"]) == 0
+    assert "answer.txt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [[], ["--answer", "x", "--patch", "f"], ["--patch", "gone"], ["--dir", "gone"], ["--patch", "bytes"]],
+    ids=str,
+)
+def test_one_answer_that_can_be_read_is_needed(ask: Ask, workspace: Path, flags: list[str]) -> None:
+    (workspace / "bytes").write_bytes(b"\xff\xfe")
+    code, (error,) = ask("grade", TOY, "toy:train:3", *flags)
+    assert code == 2
+    assert error["error"]["fix"]

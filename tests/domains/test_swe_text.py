@@ -1,0 +1,147 @@
+"""The pieces of swe that work on text: diffs, mutants, tests cut out of files."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recreate.domains.swe import patch, tree
+from recreate.domains.swe.mutation import OPERATORS, Source, meant, mutate, mutations
+
+# --- diffs ------------------------------------------------------------------------------------------------
+
+LINE = st.sampled_from(
+    ["a", "b", "", " ", "-x", "+y", "@@ -1 +1 @@", "--- a/f", "+++ b/f", "\\ No", "c\r", "\u2028", "ü"]
+)
+TEXT = st.builds(lambda lines, end: "\n".join(lines) + end, st.lists(LINE, max_size=12), st.sampled_from(["", "\n"]))
+TREE = st.dictionaries(st.sampled_from(["f", "a b/c.py", 'q"\\t.py', "ü/x", "z\t.py"]), TEXT, max_size=4)
+
+
+@given(TREE, TREE)
+def test_a_diff_that_is_made_can_be_applied(before: dict[str, str], after: dict[str, str]) -> None:
+    diff = patch.make(before, after)
+    result: dict[str, str | None] = {**before, **patch.apply(patch.read(diff), before)}
+    assert {p: t for p, t in result.items() if t is not None} == after
+
+
+def test_a_hunk_that_moved_is_found_and_one_that_is_ambiguous_is_not() -> None:
+    diff = "--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n x\n-y\n+z\n"
+    assert patch.apply(patch.read(diff), {"f": "1\n2\nx\ny\n"}) == {"f": "1\n2\nx\nz\n"}
+    with pytest.raises(patch.BadPatch, match="2 times"):
+        patch.apply(patch.read(diff), {"f": "1\nx\ny\nx\ny\n"})
+
+
+def test_a_rename_is_followed() -> None:
+    diff = "diff --git a/old.py b/new.py\nsimilarity index 90%\nrename from old.py\nrename to new.py\n"
+    diff += "--- a/old.py\n+++ b/new.py\n@@ -1 +1 @@\n-x\n+y\n"
+    assert patch.apply(patch.read(diff), {"old.py": "x\n"}) == {"old.py": None, "new.py": "y\n"}
+
+
+def test_prose_around_a_diff_is_skipped() -> None:
+    diff = "Here it is:\n```diff\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n```\nDone.\n"
+    assert patch.apply(patch.read(diff), {"f": "x\n"}) == {"f": "y\n"}
+
+
+# --- mutants ----------------------------------------------------------------------------------------------
+
+CODE = '''
+import re
+
+
+class Box:
+    """Ünïcode before the code."""
+
+    def find(self, key, default=0, strict=False):
+        """Docs: 1 < 2 and not 3."""
+        if not key:
+            return default
+        try:
+            found = [x for x in self.items if (x.name) == key and x.size >= 2]
+        except (KeyError, ValueError):
+            raise KeyError("1 < 2")
+        total = 0
+        for item in found[1:-1]:
+            if item is None:
+                continue
+            total += item.size * 2 - 1
+        self.last = total
+        return sorted(found, key=len, reverse=strict) or re.sub("ab", "c", key).strip()
+'''
+
+
+def test_every_operator_acts_on_the_text_it_names_and_nowhere_else() -> None:
+    source = Source(CODE)
+    place = source.function("Box.find")
+    assert place is not None
+    found = mutations(source, place)
+    acted = {}
+    for mutation in found:
+        text = meant(source, mutation)
+        if text is None:
+            continue
+        assert mutate(CODE, "Box.find", mutation.operator, mutation.occurrence) == text
+        assert ast.dump(ast.parse(text)) != ast.dump(ast.parse(CODE))
+        changed = [n for n, (a, b) in enumerate(zip(CODE.split("\n"), text.split("\n"), strict=False), 1) if a != b]
+        assert changed[0] == mutation.line or mutation.operator in ("case", "boolean", "compare")
+        assert '"""Docs: 1 < 2 and not 3."""' in text
+        assert 'KeyError("1 < 2")' in text or mutation.operator in ("caught",)
+        acted.setdefault(mutation.operator, []).append(text.split("\n")[changed[0] - 1].strip())
+    assert set(OPERATORS) - acted.keys() == {"negated"}
+    assert "if key:" in acted["not"]
+    assert "for item in found[:-1]:" in acted["slice"]
+    assert "except KeyError:" in acted["caught"]
+    assert any("x.size > 2" in line for line in acted["boundary"])
+    assert any("(x.name) != key" in line for line in acted["compare"])
+    assert "total -= item.size * 2 - 1" in acted["arithmetic"]
+    assert "def find(self, key, default=1, strict=False):" in acted["off-by-one"]
+
+
+def test_an_unknown_place_gives_no_mutant() -> None:
+    assert mutate(CODE, "Box.find", "slice", 99) is None
+    assert mutate(CODE, "Box.find", "slice", -1) is None
+    assert mutate(CODE, "Box.lost", "slice", 0) is None
+    assert mutate(CODE, "Box.find", "lost", 0) is None
+
+
+# --- tests ------------------------------------------------------------------------------------------------
+
+
+def test_hidden_tests_are_cut_whole_and_what_is_empty_then_still_parses() -> None:
+    text = "import pytest\n\n@pytest.mark.parametrize(\n    'x', [1,\n 2])\ndef test_a(x):\n    assert x\n\n"
+    text += "class TestB:\n    def test_c(self): pass\n\nclass TestD:\n    def test_e(self):\n        pass\n\n"
+    text += "    def test_f(self): pass\n\ndef test_g(): pass\n"
+    left, missing = tree.cut(text, [["test_a"], ["TestB", "test_c"], ["TestD", "test_e"], ["TestD", "test_none"]])
+    ast.parse(left)
+    assert missing == {("TestD", "test_none")}
+    assert [w in left for w in ("test_a", "parametrize", "test_c", "test_e", "test_f", "test_g")] == [
+        *(False, False, False, False),
+        *(True, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "counts"),
+    [
+        ("calm/words.py", True),
+        ("setup.py", True),
+        ("calm/latest.py", True),
+        ("src/calm/json.py", True),
+        ("tests/helper.py", False),
+        ("calm/tests/x.py", False),
+        ("calm/test_x.py", False),
+        ("conftest.py", False),
+        ("src/sitecustomize.py", False),
+        ("pyproject.toml", False),
+        ("x.pth", False),
+        ("src/json.py", False),
+        ("_pytest/x.py", False),
+        (".recreate/public.json", False),
+        ("a.egg-info/entry_points.txt", False),
+        ("checks/x.py", False),
+    ],
+)
+def test_which_changes_count(path: str, counts: bool) -> None:
+    assert (tree.unacceptable(path, ["checks"], ["src"]) == "") is counts

@@ -1,0 +1,178 @@
+"""Answers that try to pass without mending anything do not, and the evidence says what was seen."""
+
+from __future__ import annotations
+
+import pytest
+
+from recreate.domains.swe import test_run
+from tests.swe_project import SUMS, Project, _project, project
+
+__all__ = ["_project", "project"]
+
+PASS_EVERYTHING = """
+import pytest
+def pytest_runtest_call(item):
+    return None
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    outcome.get_result().outcome = "passed"
+"""
+
+IN_THE_CODE = {
+    "leaves at import": "import os\nos._exit(0)\n",
+    "leaves by an exception": "raise SystemExit(0)\n",
+    "prints what pytest would": "print('\\n==== 12 passed in 0.01s ====', flush=True)\n",
+    "leaves at exit": "import atexit, os\natexit.register(os._exit, 0)\n",
+    "makes tests do nothing": "import pytest\npytest.Function.runtest = lambda self: None\n",
+    "calls every report passed": (
+        "import _pytest.reports as r\nold = r.TestReport.from_item_and_call.__func__\n"
+        "def new(cls, item, call):\n    call.excinfo = None\n    return old(cls, item, call)\n"
+        "r.TestReport.from_item_and_call = classmethod(new)\n"
+    ),
+    "calls every failure passed": (
+        "import _pytest.reports as r\nr.TestReport.outcome = property(lambda s: 'passed', lambda s, v: None)\n"
+    ),
+    "swallows what tests raise": (
+        "import _pytest.runner as r\nold = r.CallInfo.from_call.__func__\n"
+        "def new(cls, func, when, reraise=None):\n"
+        "    def quiet():\n        try:\n            func()\n        except Exception:\n            pass\n"
+        "    return old(cls, quiet, when, reraise)\n"
+        "r.CallInfo.from_call = classmethod(new)\n"
+    ),
+    "swallows what unittest raises too": (
+        "import unittest\nunittest.TestCase.run = lambda self, result=None: result\n"
+        "import _pytest.python as p\np.pytest_pyfunc_call = lambda pyfuncitem: True\n"
+        "p.Function.runtest = lambda self: None\n"
+    ),
+    "ends before the last test": (
+        "import pytest, os, sys\n"
+        "import _pytest.main as m\nold = m.Session.gethookproxy\n"
+        "import threading\nthreading.Timer(0.02, os._exit, (0,)).start()\nimport time\ntime.sleep(0.2)\n"
+    ),
+    "deletes the record": "import glob, os\n[os.unlink(f) for f in glob.glob('.records-*')]\n",
+    "adds to the record": (
+        "import glob, json\nfor f in glob.glob('.records-*'):\n    with open(f, 'a') as out:\n"
+        "        out.write('0' * 64 + ' ' + json.dumps({'kind': 'end', 'status': 0}) + '\\n')\n"
+    ),
+    "empties the record": (
+        "import atexit, glob\natexit.register(lambda: [open(f, 'w').close() for f in glob.glob('.records-*')])\n"
+    ),
+    "reports a second time": (
+        "import _pytest.runner as r\nold = r.runtestprotocol\n"
+        "def new(item, log=True, nextitem=None):\n"
+        "    reports = old(item, log, nextitem)\n"
+        "    for report in reports:\n"
+        "        report.outcome, report.longrepr = 'passed', None\n"
+        "        item.ihook.pytest_runtest_logreport(report=report)\n"
+        "    return reports\n"
+        "r.runtestprotocol = new\n"
+    ),
+    "never ends": "while True:\n    pass\n",
+}
+
+
+@pytest.mark.parametrize("trick", IN_THE_CODE)
+def test_code_that_bends_the_run_does_not_pass(project: Project, trick: str) -> None:
+    buggy = project.source("calm/sums.py")
+    grade = project.grade(project.answer({"calm/sums.py": buggy + "\n" + IN_THE_CODE[trick]}))
+    assert (grade.score, grade.passed) == (0.0, False)
+    assert grade.evidence.startswith("FAIL_TO_PASS 0/2")
+
+
+BESIDE_THE_CODE = {
+    "an edited test": {"tests/test_sums.py": "def test_high_is_high(): pass\n"},
+    "a deleted test": {"tests/test_sums.py": None},
+    "a conftest": {"conftest.py": PASS_EVERYTHING, "tests/conftest.py": PASS_EVERYTHING},
+    "settings of pytest": {
+        "pytest.ini": "[pytest]\naddopts = -k mean\n",
+        "tox.ini": "[pytest]\n",
+        "setup.cfg": "[tool:pytest]\naddopts = --collect-only\n",
+        "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '-k mean'\n",
+    },
+    "code that Python runs at its start": {
+        "sitecustomize.py": "import os\nos._exit(0)\n",
+        "usercustomize.py": "import os\nos._exit(0)\n",
+        "calm/a.pth": "import os; os._exit(0)\n",
+    },
+    "a stand-in for a module": {"pytest.py": "def main(*a, **k): return 0\n", "json/__init__.py": "1\n"},
+    "our own folder": {".recreate/public.json": "{}\n"},
+}
+
+
+@pytest.mark.parametrize("trick", BESIDE_THE_CODE)
+def test_what_lies_beside_the_code_is_dropped(project: Project, trick: str) -> None:
+    answer = project.answer(BESIDE_THE_CODE[trick])
+    grade = project.grade(answer)
+    assert not grade.passed
+    assert "nothing to grade" in grade.evidence
+    if trick != "our own folder":
+        assert all(name in grade.evidence for name in BESIDE_THE_CODE[trick])
+
+
+def test_a_right_answer_passes_and_what_was_dropped_is_said(project: Project) -> None:
+    grade = project.grade(project.answer({"calm/sums.py": SUMS, "conftest.py": PASS_EVERYTHING}))
+    assert grade.passed
+    assert grade.evidence.startswith("FAIL_TO_PASS 2/2, PASS_TO_PASS 11/11: solved")
+    assert "Dropped before grading: conftest.py (configures how tests run)" in grade.evidence
+
+
+def test_a_plugin_in_an_installation_record_is_not_loaded(project: Project) -> None:
+    buggy = project.source("calm/sums.py")
+    diff = project.answer({"calm/sums.py": buggy + "\n", "calm/plugin.py": PASS_EVERYTHING})
+    record = (
+        "diff --git a/calm.egg-info/entry_points.txt b/calm.egg-info/entry_points.txt\nnew file mode 100644\n"
+        "--- /dev/null\n+++ b/calm.egg-info/entry_points.txt\n@@ -0,0 +1,2 @@\n+[pytest11]\n+calm = calm.plugin\n"
+    )
+    grade = project.grade(diff + record)
+    assert not grade.passed
+    assert "calm.egg-info/entry_points.txt (not a source file)" in grade.evidence
+
+
+def test_a_skipped_test_is_not_a_passed_one(project: Project) -> None:
+    skipping = project.source("calm/sums.py").replace(
+        "    if value < low", "    import pytest\n    pytest.skip()\n    if value < low"
+    )
+    grade = project.grade(project.answer({"calm/sums.py": skipping}))
+    assert not grade.passed
+    assert "- skipped: tests/test_sums.py::test_high_is_high" in grade.evidence
+
+
+def test_mending_only_what_is_shown_is_not_enough(project: Project) -> None:
+    buggy = project.source("calm/sums.py")
+    partial = buggy.replace("    if value < low", "    if value == 4:\n        return 3\n    if value < low")
+    grade = project.grade(project.answer({"calm/sums.py": partial}))
+    assert grade.evidence.startswith("FAIL_TO_PASS 1/2, PASS_TO_PASS 11/11: not solved")
+
+
+def test_breaking_another_test_is_not_passing(project: Project) -> None:
+    broken = SUMS.replace("total = 0", "total = 1")
+    grade = project.grade(project.answer({"calm/sums.py": broken}))
+    assert grade.evidence.startswith("FAIL_TO_PASS 2/2, PASS_TO_PASS 9/11: not solved")
+    assert "- failed: tests/test_sums.py::test_mean" in grade.evidence
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ("", "it is empty"),
+        ("I have mended it!", "holds no change"),
+        ("--- a/calm/sums.py\n+++ b/calm/sums.py\n@@ -1,2 +1,2 @@\n-nothing like it\n+x\n y\n", "does not apply"),
+        ("--- a/calm/sums.py\n+++ b/calm/sums.py\n@@ -1,9 +1,9 @@\n-cut\n", "cut, or miscounted"),
+        ("--- a/../../etc/x\n+++ b/../../etc/x\n@@ -0,0 +1 @@\n+x\n", "not a path inside the sources"),
+        ("--- /dev/null\n+++ b/.git/hooks/x\n@@ -0,0 +1 @@\n+x\n", "not a path inside the sources"),
+        ("diff --git a/x b/x\nnew file mode 120000\n--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+/etc\n", "links"),
+        ("--- a/calm/none.py\n+++ b/calm/none.py\n@@ -1 +1 @@\n-x\n+y\n", "not among the sources"),
+    ],
+)
+def test_an_answer_that_is_no_change_is_a_failure_with_a_reason(project: Project, answer: str, says: str) -> None:
+    grade = project.grade(answer)
+    assert (grade.score, grade.passed) == (0.0, False)
+    assert says in grade.evidence
+
+
+def test_a_test_that_has_the_name_of_one_of_ours_is_not_confused_with_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(test_run, "_NAMES", ("test_high_is_high",))
+    assert project.grade(project.swe.gold(project.task)).passed

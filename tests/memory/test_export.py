@@ -1,0 +1,103 @@
+"""What was lived goes out, and comes back as it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recreate.cli import run as cli
+from recreate.memory.store import Workspace
+from tests.memory.test_importers import SAMPLES
+
+
+@pytest.fixture
+def filled(workspace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A workspace with train experiences of several formats and one of test."""
+    assert cli(["traces", "import", str(SAMPLES), "--domain", "foreign"]) == 0
+    row = {"messages": [{"role": "user", "content": "held"}, {"role": "assistant", "content": "out"}], "score": 1}
+    (tmp_path / "t.jsonl").write_text(json.dumps(row))
+    assert cli(["traces", "import", str(tmp_path / "t.jsonl"), "--domain", "foreign", "--split", "test"]) == 0
+    return workspace
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def test_our_own_lines_come_back_identically(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "all.jsonl"
+    assert cli(["traces", "export", "--domain", "foreign", "--format", "jsonl", "--out", str(out)]) == 0
+    before = {e.id: e for e in Workspace(filled).experiences() if e.split == "train"}
+    assert {row["id"] for row in lines(out)} == before.keys()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "recreate.toml").write_text("")
+    monkeypatch.chdir(other)
+    assert cli(["traces", "import", str(out), "--domain", "foreign"]) == 0
+    after = {e.id: e for e in Workspace(other).experiences()}
+    assert after == before
+    assert cli(["traces", "import", str(out), "--domain", "another"]) == 2
+
+
+def test_a_line_of_ours_that_is_held_out_here_arrives_closed(
+    filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "test.jsonl"
+    assert (
+        cli(["traces", "export", "--domain", "foreign", "--format", "jsonl", "--split", "test", "--out", str(out)]) == 0
+    )
+    assert "test attempts" in capsys.readouterr().err
+    (row,) = lines(out)
+    row |= {"id": "0" * 16, "split": "train"}
+    out.write_text(json.dumps(row))
+    assert cli(["traces", "import", str(out), "--domain", "foreign", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["held_out"][0]["split"] == "test"
+    assert Workspace(filled).get("0" * 16, "optimizer") is None
+
+
+def test_chats_are_what_fine_tuning_takes(filled: Path, tmp_path: Path) -> None:
+    out = tmp_path / "chat.jsonl"
+    assert cli(["traces", "export", "--domain", "foreign", "--format", "openai", "--passed", "--out", str(out)]) == 0
+    rows = lines(out)
+    assert len(rows) == 4
+    assert all(row.keys() == {"messages"} for row in rows)
+    for row in rows:
+        open_calls: list[str] = []
+        for said in row["messages"]:
+            if said["role"] == "tool":
+                assert said["tool_call_id"] in open_calls
+            else:
+                open_calls = [c["id"] for c in said.get("tool_calls", ())]
+        assert row["messages"][-1]["role"] == "assistant"
+    weather = next(r for r in rows if "Oslo" in json.dumps(r))
+    assert [m["role"] for m in weather["messages"]] == ["system", "user", "assistant", "tool", "assistant"]
+    assert weather["messages"][3]["content"] == "rain, 9 C"
+
+
+def test_spans_tell_the_same_attempt_again(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "spans.jsonl"
+    assert cli(["traces", "export", "--domain", "foreign", "--format", "otel", "--out", str(out)]) == 0
+    before = {e.prompt: e for e in Workspace(filled).experiences() if e.split == "train"}
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "recreate.toml").write_text("")
+    monkeypatch.chdir(other)
+    assert cli(["traces", "import", str(out), "--domain", "foreign"]) == 0
+    after = {e.prompt: e for e in Workspace(other).experiences()}
+    assert after.keys() == before.keys()
+    for prompt, e in after.items():
+        was = before[prompt]
+        assert (e.grade.score, e.grade.passed) == (was.grade.score, was.grade.passed)
+        assert [s.reply for s in e.trace.steps] == [s.reply for s in was.trace.steps]
+
+
+def test_an_export_overwrites_nothing_and_says_when_there_is_nothing(filled: Path, tmp_path: Path) -> None:
+    out = tmp_path / "x.jsonl"
+    out.write_text("mine")
+    assert cli(["traces", "export", "--format", "jsonl", "--out", str(out)]) == 2
+    assert out.read_text() == "mine"
+    assert cli(["traces", "export", "--domain", "none", "--format", "jsonl", "--out", str(tmp_path / "y")]) == 2
+    assert not (tmp_path / "y").exists()

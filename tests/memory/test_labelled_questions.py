@@ -1,0 +1,42 @@
+"""The labelled retrieval set is whole, its labels follow from its rules, and it can tell embedders apart."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from pathlib import Path
+
+from recreate.memory.store import Workspace
+from recreate.storage.redact import redact
+from tests.retrieval import HERE, KINDS, experiences, queries, relevant
+
+
+def test_the_labels_are_what_their_rules_say() -> None:
+    lived, asked = experiences(), queries()
+    assert len(asked) >= 60
+    assert {q.kind for q in asked} == set(KINDS)
+    for query in asked:
+        assert list(query.relevant) == relevant(query.grain, query.rule, lived), query.text
+        assert query.relevant, query.text
+    assert len({q.text for q in asked}) == len({q.id for q in asked}) == len(asked)
+
+
+def test_the_set_is_small_and_says_nothing_of_a_machine() -> None:
+    for name in ("experiences.jsonl", "queries.jsonl"):
+        text = (HERE / name).read_text("utf-8")
+        assert len(text) < 500_000
+        assert redact(text) == text
+        assert not re.search(r"/(root|home|tmp|work|opt|Users)/", text)
+
+
+def test_keywords_alone_miss_what_was_said_in_other_words(tmp_path: Path) -> None:
+    """What the set is for: were paraphrases found by keywords, it could not tell embedders apart."""
+    from tests.perf.retrieval import _recall, judged
+
+    asked = queries()
+    memory = Workspace(tmp_path, "hashed")
+    memory.add(experiences())
+    found = judged(_recall(memory, "keywords"), asked).recall
+    by_kind = {kind: statistics.fmean(r for r, q in zip(found, asked, strict=True) if q.kind == kind) for kind in KINDS}
+    assert by_kind["lexical"] > 0.9
+    assert by_kind["paraphrase"] < 0.4

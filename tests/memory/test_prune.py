@@ -1,0 +1,191 @@
+"""Pruning lists what can go, and deletes nothing that cannot be made again unless a flag names it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recreate.cli import run as cli
+from recreate.memory.store import Workspace
+from recreate.storage import log
+from tests.memory.test_codec import LONG, blobs, long
+from tests.memory.test_recall import Counting, fill
+from tests.memory.test_store import experience, files, task
+
+
+def pruned(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
+    """What the command says, by kind."""
+    capsys.readouterr()
+    assert cli(["memory", "prune", *flags, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["dry_run"] is ("--dry-run" in flags)
+    said["by_kind"] = {item["kind"]: item for item in said["items"]}
+    return dict(said)
+
+
+def everything(root: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in root.rglob("*") if p.is_file() and "index" not in p.parts}
+
+
+def test_vectors_of_an_embedder_out_of_use_go_and_the_ones_in_use_stay(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = Counting("one"), Counting("two", 128)
+    fill(Workspace(workspace, one))
+    Workspace(workspace, one).recall("leap days")
+    Workspace(workspace, two).recall("leap days")
+    said = pruned(capsys, "--dry-run")
+    assert [(i["what"], i["count"], i["bytes"]) for i in said["items"]] == [("one", 8, 8 * (16 + 64 * 4))]
+    assert said["bytes"] == 8 * (16 + 64 * 4)
+    assert pruned(capsys)["bytes"] == said["bytes"]
+    assert pruned(capsys)["items"] == []
+    Workspace(workspace, two).rebuild()
+    assert two.passages == 8
+    Workspace(workspace, one).recall("leap days")
+    assert one.passages == 16
+
+
+def test_vectors_from_before_they_had_a_name_are_used_and_named(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = Counting("one")
+    memory = Workspace(workspace, one)
+    fill(memory)
+    memory.recall("leap days")
+    path = workspace / "memory" / "index" / "vectors.sqlite"
+    with sqlite3.connect(path) as db:
+        db.execute("create table old(key blob primary key, crc integer, vector blob) without rowid")
+        db.execute("insert into old select key, crc, vector from vectors")
+        db.execute("drop table vectors")
+        db.execute("alter table old rename to vectors")
+    db.close()
+    memory.rebuild()
+    assert one.passages == 8
+    assert pruned(capsys, "--dry-run")["items"] == []
+
+
+def test_without_a_flag_no_experience_and_no_large_text_goes(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory = Workspace(workspace, "hashed")
+    memory.add([long("a"), long("b", LONG + "moved", run="run-2")])
+    files(workspace)[1].rename(workspace / "elsewhere")
+    (workspace / "memory" / "toy" / "blobs" / "ab").mkdir()
+    (workspace / "memory" / "toy" / "blobs" / "ab" / "cdef.77.draft").write_text("half a te")
+    before = everything(workspace)
+    said = pruned(capsys, "--dry-run")
+    assert everything(workspace) == before
+    assert said["by_kind"]["blobs"] | {"bytes": 0} == {
+        "kind": "blobs",
+        "what": "that no line names",
+        "count": 1,
+        "bytes": 0,
+        "needs": "--blobs",
+        "going": False,
+        "damaged": 0,
+    }
+    assert (said["by_kind"]["drafts"]["count"], said["bytes"]) == (1, 9)
+    pruned(capsys)
+    assert {name for name in before if not name.endswith(".draft")} == set(everything(workspace))
+    (workspace / "elsewhere").rename(workspace / "memory" / "toy" / "experiences" / "run-2.jsonl")
+    assert memory.get("b") == long("b", LONG + "moved", run="run-2")
+
+
+def test_a_large_text_that_a_damaged_or_torn_line_names_is_kept(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Workspace(workspace).add([long("a"), long("b", LONG + "torn")])
+    (file,) = files(workspace)
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"Task a", b"Task X", 1)[:-5])
+    assert Workspace(workspace).stats()["experiences"] == 0
+    pruned(capsys, "--blobs")
+    file.write_bytes(whole)  # mended by hand
+    assert Workspace(workspace).get("a") == long("a")
+    assert Workspace(workspace).get("b") == long("b", LONG + "torn")
+
+
+def test_a_run_goes_with_the_texts_that_only_it_names_and_nothing_else(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory = Workspace(workspace, "hashed")
+    memory.add([long("a"), long("b", LONG + "only in b"), experience("v", split="validation", group="kept-out")])
+    memory.add([long("c", run="run-2")])
+    one, two = files(workspace)
+    two.write_bytes(one.read_bytes().splitlines(keepends=True)[1] + two.read_bytes() + b'{"torn": ')  # merged by hand
+    lesson = workspace / "memory" / "toy" / "lessons" / "first.md"
+    lesson.parent.mkdir()
+    lesson.write_text("# First\n\nBody.\n\nborn_of: a\n")
+    before = everything(workspace)
+    said = pruned(capsys, "--run", "run-1", "--dry-run")
+    assert everything(workspace) == before
+    assert said["cited_by"] == ["lesson:toy/first"]
+    assert [(i["kind"], i["what"], i["count"]) for i in said["items"]] == [
+        ("blobs", "of the experiences below", 1),
+        ("experiences", "toy/experiences/run-1.jsonl", 3),
+        ("experiences", "toy/experiences/run-2.jsonl", 1),
+    ]
+    assert pruned(capsys, "--run", "run-1")["bytes"] == said["bytes"]
+    assert not one.exists()
+    assert two.read_bytes().endswith(b'{"torn": ')
+    again = Workspace(workspace, "hashed")
+    assert [e for e in again.experiences()] == [long("c", run="run-2")]
+    assert [e.id for e in memory.experiences()] == ["c"]
+    assert len(blobs(workspace)) == 1
+    again.add([experience("late", group="kept-out")])
+    assert again.get("late", "optimizer") is None
+    assert pruned(capsys, "--run", "no-such-run")["items"] == []
+
+
+def test_groups_of_a_file_that_was_copied_in_stay_held_out_when_it_is_pruned(
+    workspace: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    Workspace(tmp_path / "other").add([experience("v", split="test", group="secret", run="foreign")])
+    folder = workspace / "memory" / "toy" / "experiences"
+    folder.mkdir(parents=True)
+    (folder / "foreign.jsonl").write_bytes(files(tmp_path / "other")[0].read_bytes())
+    pruned(capsys, "--run", "foreign")
+    memory = Workspace(workspace)
+    memory.add([experience("late", group="secret")])
+    assert memory.get("late") is not None
+    assert memory.get("late", "agent") is None
+
+
+def test_before_a_day_takes_what_was_recorded_before_it(
+    workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Workspace(workspace)
+    with monkeypatch.context() as patch:
+        patch.setattr("recreate.memory.codec.now", lambda: "2023-11-14T22:13:20Z")
+        memory.add([experience("old"), experience("older", run="run-2")])
+    memory.add([experience("new", run="run-2")])
+    memory.hold_out([task("t", "test")])
+    old = files(workspace)[0]
+    timeless = log.seal({"experience": experience("timeless").model_dump(mode="json")})
+    old.write_bytes(old.read_bytes() + timeless + b"damaged\n")
+    os.utime(old, (1_700_000_000, 1_700_000_000))  # 14 November 2023, 22:13:20
+    assert pruned(capsys, "--before", "2023-11-14", "--dry-run")["items"] == []
+    assert pruned(capsys, "--before", "2023-11-10", "--dry-run")["items"] == []
+    said = pruned(capsys, "--before", "2023-11-20")
+    assert [(i["count"], i["damaged"]) for i in said["items"]] == [(2, 1), (1, 0)]
+    assert not old.exists()
+    assert [e.id for e in memory.experiences()] == ["new"]
+
+
+def test_prune_says_what_it_would_do_in_words(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli(["memory", "prune"]) == 0
+    assert capsys.readouterr().out == "there is nothing to prune\n"
+    assert list(workspace.iterdir()) == [workspace / "recreate.toml"]
+    Workspace(workspace).add([experience("a")])
+    (size,) = (p.stat().st_size for p in files(workspace))
+    assert cli(["memory", "prune", "--run", "run-1", "--dry-run"]) == 0
+    assert capsys.readouterr().out == (
+        f"would go: 1 experiences toy/experiences/run-1.jsonl, {size:,} bytes\n{size:,} bytes would be freed\n"
+    )
+    assert cli(["memory", "prune", "--run", "run-1"]) == 0
+    assert f"gone: 1 experiences toy/experiences/run-1.jsonl, {size:,} bytes\n" in capsys.readouterr().out

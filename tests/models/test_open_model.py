@@ -1,0 +1,159 @@
+"""Spellings of models, their prices, and the model used when nobody names one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from recreate.api.errors import BadInput, Refused
+from recreate.api.ports import Model, Price
+from recreate.models import default_model, open_model
+from recreate.models.litellm import LiteLLM
+from recreate.models.local import Local
+from recreate.models.openai import OpenAI
+from recreate.models.pricing import known_price, parse_price, price_of
+
+
+def test_each_spelling_finds_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "x" * 20)
+    monkeypatch.setenv("OPENAI_API_KEY", "x" * 20)
+    kinds = {
+        "litellm:anthropic/claude-sonnet-4-5": LiteLLM,
+        "anthropic/claude-sonnet-4-5": LiteLLM,
+        "gpt-4o-mini": LiteLLM,
+        "openai:http://127.0.0.1:1/v1#m": OpenAI,
+        "local:qwen2.5-coder-1.5b": Local,
+    }
+    for spec, kind in kinds.items():
+        model: Model = open_model(spec, jobs=3, threads=1, timeout=9.0)
+        assert type(model) is kind
+        assert model.name.removeprefix("litellm:") == spec.removeprefix("litellm:")
+        assert isinstance(model, Model)
+        model.close()
+
+
+def test_a_hosted_model_is_found_without_importing_litellm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "x" * 20)
+    monkeypatch.delitem(sys.modules, "litellm", raising=False)
+    assert known_price(open_model("gpt-4o-mini")).tokens_out == 0.6
+    assert "litellm" not in sys.modules
+
+
+def test_a_strangers_model_is_found_by_module_and_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "class Theirs:\n    name = 'theirs'\n    price = None\n    def reply(self, messages, call, **params): ...\n"
+    (tmp_path / "theirs_here.py").write_text(text + "    def close(self): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = open_model("theirs_here:Theirs", price=Price(tokens_in=1, tokens_out=2), jobs=3)
+    assert model.name == "theirs"
+    assert model.price == Price(tokens_in=1, tokens_out=2)
+
+
+@pytest.mark.parametrize("spec", ["", "foo", "qwen2.5-coder-1.5b"])
+def test_an_unknown_model_says_how_models_are_spelled(spec: str) -> None:
+    with pytest.raises(BadInput) as e:
+        open_model(spec)
+    assert e.value.code == "unknown-model"
+    assert "openai:URL#MODEL" in e.value.fix
+    assert ("did you mean local:qwen2.5-coder-1.5b" in e.value.fix) == bool(spec.startswith("qwen"))
+
+
+def test_vllm_says_what_to_do_where_it_is_not_installed() -> None:
+    with pytest.raises(BadInput, match="vLLM is not installed") as e:
+        open_model("vllm:some/model")
+    assert "pip install vllm" in e.value.fix
+
+
+@pytest.mark.parametrize(
+    ("spec", "variable"),
+    [
+        ("anthropic/claude-sonnet-4-5", "ANTHROPIC_API_KEY"),
+        ("gpt-4o-mini", "OPENAI_API_KEY"),
+        ("litellm:gemini/gemini-2.5-flash", "GEMINI_API_KEY"),
+    ],
+)
+def test_a_missing_key_is_refused_before_anything_is_asked(spec: str, variable: str) -> None:
+    with pytest.raises(Refused) as e:
+        open_model(spec)
+    assert e.value.code == "no-key"
+    assert variable in e.value.message
+
+
+def test_a_model_file_must_be_there_and_be_one(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="cannot be read"):
+        open_model(f"local:{tmp_path}/none.gguf")
+    (tmp_path / "x.gguf").write_bytes(b"not a model")
+    with pytest.raises(BadInput, match="not a GGUF file"):
+        open_model(f"local:{tmp_path}/x.gguf")
+    with pytest.raises(BadInput) as e:
+        open_model("local:nope")
+    assert e.value.code == "unknown-model"
+    assert "qwen2.5-coder-1.5b" in e.value.fix
+
+
+# --- prices -----------------------------------------------------------------------------------------------
+
+
+def test_prices_come_from_the_table_by_any_spelling() -> None:
+    for spec in (
+        "gpt-4o-mini",
+        "openai/gpt-4o-mini",
+        "litellm:openai/gpt-4o-mini",
+        "openai:http://h/v1#gpt-4o-mini",
+    ):
+        price = price_of(spec)
+        assert price is not None
+        assert (price.tokens_in, price.tokens_out) == (0.15, 0.6)
+    assert price_of("anthropic/gpt-4o-mini") is None
+    assert price_of("local:anything") == price_of("scripted:x.jsonl") == Price(tokens_in=0, tokens_out=0)
+
+
+def test_an_unknown_price_is_bad_input_that_names_the_flag() -> None:
+    model = open_model("openai:http://127.0.0.1:1/v1#my-own-model")
+    with pytest.raises(BadInput) as e:
+        known_price(model)
+    assert e.value.code == "unknown-price"
+    assert "--price IN,OUT" in e.value.fix
+    assert "--price 0,0" in e.value.fix
+    with pytest.raises(BadInput) as e:
+        known_price(model, flag="--models.optimizer_price")
+    assert "--models.optimizer_price IN,OUT" in e.value.fix
+    free = Price(tokens_in=0, tokens_out=0)
+    assert known_price(open_model("openai:http://127.0.0.1:1/v1#my-own-model", price=free)) == free
+
+
+def test_a_price_is_two_numbers() -> None:
+    assert parse_price("0.25, 2") == Price(tokens_in=0.25, tokens_out=2)
+    for text in ("", "1", "1,2,3", "a,b", "-1,2", "nan,1", "inf,1"):
+        with pytest.raises(BadInput) as e:
+            parse_price(text)
+        assert e.value.code == "bad-price"
+
+
+# --- nobody names a model -----------------------------------------------------------------------------------
+
+
+def test_without_a_key_the_catalogues_model_is_used_and_a_hosted_one_explained() -> None:
+    spec, told = default_model()
+    assert spec == "local:qwen2.5-coder-1.5b"
+    assert "1.1 GB" in told
+    assert "export ANTHROPIC_API_KEY" in told
+
+
+def test_a_key_is_mentioned_but_not_spent_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMINI_API_KEY", "x" * 20)
+    spec, told = default_model()
+    assert spec == "local:qwen2.5-coder-1.5b"
+    assert "--model litellm:gemini/" in told
+    assert "GEMINI_API_KEY is found" in told
+    assert "x" * 20 not in told
+
+
+def test_the_variables_of_the_published_code_name_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_MODEL", "openai/my-model")
+    assert default_model()[0] == "openai/my-model"
+    monkeypatch.setenv("LLM_API_BASE", "http://127.0.0.1:9/v1/")
+    assert default_model()[0] == "openai:http://127.0.0.1:9/v1#my-model"
+    monkeypatch.setenv("RECREATE_MODEL", "local:smollm2-135m")
+    assert default_model()[0] == "local:smollm2-135m"

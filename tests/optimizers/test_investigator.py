@@ -1,0 +1,274 @@
+"""The optimizer `recreate`: what it must do whatever its model does, and what we promise of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recreate.api.errors import Fault
+from recreate.api.types import Call, Lesson
+from recreate.lessons.store import Shelf
+from recreate.viewer.markdown import report
+from tests.investigator import Action
+from tests.studied import ABOUT, DONE, NOTHING, SEED, Acts, Try, finds_the_mark, lesson, takes_all
+from tests.toy import LESSON
+
+
+def test_it_investigates_and_what_helps_on_held_out_tasks_is_kept(attempt: Try) -> None:
+    tried = attempt(finds_the_mark, takes_all)
+    assert [r.kept for r in tried.built.revisions] == [True]
+    assert [x.body for x in tried.built.scaffold.lessons] == [LESSON]
+    assert len(tried.built.scaffold.lessons[0].born_of) == 2
+    assert {e.experience for e in tried.built.revisions[0].edits[0].evidence} == {s.experience for s in tried.studies}
+    assert next(s for s in tried.all if s.kind == "distil").edits == tried.built.revisions[0].edits
+    assert [s.kinds for s in tried.studies] == [{"inspect": 3, "edit": 1, "decide": 1}] * 2
+    assert tried.studies[0].cause == "knowledge"
+
+
+@pytest.mark.parametrize(
+    ("action", "answer"),
+    [
+        (("edit", {"path": "../x.md", "old": "", "new": "x", **ABOUT}), "leads outside"),
+        (("edit", {"path": "/etc/passwd", "old": "", "new": "x", **ABOUT}), "leads outside"),
+        (("edit", {"path": "system.md", "old": "", "new": "{{ task.answer }}", **ABOUT}), "system.md:"),
+        (("edit", {"path": "system.md", "old": "", "new": "{% for x in %}", **ABOUT}), "system.md:"),
+        (("edit", {"path": "system.md", "old": "not there", "new": "x", **ABOUT}), "is not in the file"),
+        (("edit", {"path": "format.md", "old": "", "new": "Be brief.", **ABOUT}), "protected"),
+        (("edit", {"path": "agent.toml", "old": "", "new": "samples = 50\n", **ABOUT}), "agent.toml"),
+        (("delete", {"path": "system.md", **ABOUT}), "only tools and lessons"),
+        (("lesson", {"title": "T", "text": "As in toy:train:0, say it.", **ABOUT}), "say it in general"),
+        (("lesson", {"title": "T", "text": "x", "replaces": "none such", **ABOUT}), "there is no lesson"),
+        (("undo", {"edit": 3}), "you have 0 edits"),
+        (("nonsense", {}), "there is no tool"),
+        (("steps", {"first": -1}), "has steps"),
+        (("steps", {"first": "one"}), "must be of type integer"),
+        (("steps", {}), "needs the argument first"),
+        (("index", {"depth": 3}), "has no argument depth"),
+        (("search", {"query": "x", "where": {"colour": "red"}}), "no filter 'colour'"),
+        ('{"tool": "index", "arguments": []}', "must be one JSON object"),
+    ],
+)
+def test_bad_actions_are_answered_with_why_and_the_parent_stays_intact(
+    attempt: Try, action: Action, answer: str
+) -> None:
+    top = 'protect = ["format.md"]\n' + SEED.files["agent.toml"]
+    seed = SEED.model_copy(update={"files": {**SEED.files, "agent.toml": top, "format.md": "{{ error }}\n"}})
+
+    def study(first: str) -> Acts:
+        yield "steps", {"first": 0}
+        said = yield action
+        assert answer in said, said
+        yield "finish", NOTHING
+
+    tried = attempt(study, seed=seed, train=1)
+    assert [s.ending for s in tried.studies] == ["finished"]
+    assert tried.built.scaffold.files == seed.files
+
+
+def test_prose_only_ends_the_study_with_a_record_and_no_edit(attempt: Try) -> None:
+    def study(first: str) -> Acts:
+        yield "steps", {"first": 0}
+        yield lesson()
+        while True:
+            said = yield "I think that all is well."
+            assert "Only one JSON object counts" in said
+
+    tried = attempt(study)
+    assert [s.ending for s in tried.studies] == ["prose", "prose"]
+    assert tried.built.revisions == ()
+    assert tried.built.scaffold.digest == SEED.digest
+
+
+@pytest.mark.parametrize(("limit", "why"), [({"study.steps": 4}, "steps"), ({"study.tokens": 3000}, "tokens")])
+def test_a_study_beyond_its_limits_leaves_no_half_made_edit(attempt: Try, limit: dict[str, Any], why: str) -> None:
+    def study(first: str) -> Acts:
+        yield "steps", {"first": 0}
+        yield lesson()
+        while True:
+            yield "index", {}
+
+    tried = attempt(study, **limit)
+    assert [(s.ending, s.why, s.edits) for s in tried.studies] == [("limit", why, ())] * 2
+    assert tried.built.revisions == ()
+
+
+def test_an_endpoint_that_dies_in_mid_study_sets_that_study_aside_and_the_others_go_on(attempt: Try) -> None:
+    threads: list[str] = []
+
+    def dies(call: Call) -> None:
+        if call.attempt not in threads:
+            threads.append(call.attempt)
+        if call.attempt == threads[0] and call.step == 2:
+            raise Fault("the endpoint is gone", code="gone")
+
+    tried = attempt(finds_the_mark, before=dies, jobs=1)
+    assert [s.ending for s in tried.studies] != ["finished", "finished"]
+    assert sorted(s.ending for s in tried.studies) == ["fault", "finished"]
+    assert [r.kept for r in tried.built.revisions] == [True]
+    lost = next(s for s in tried.studies if s.ending == "fault")
+    assert (lost.edits, "the endpoint is gone" in lost.why) == ((), True)
+
+
+def test_when_every_study_is_lost_the_build_stops_and_resumes_without_paying_twice(attempt: Try) -> None:
+    calls: list[str] = []
+    dead = [True]
+
+    def dies(call: Call) -> None:
+        if call.step >= 2 and dead[0]:
+            raise Fault("the endpoint is gone", code="gone")
+        calls.append(call.id)
+
+    with pytest.raises(Fault, match="no study could be made"):
+        attempt(finds_the_mark, takes_all, before=dies)
+    dead[0] = False
+    tried = attempt(finds_the_mark, takes_all, before=dies)
+    assert [r.kept for r in tried.built.revisions] == [True]
+    assert len(calls) == len(set(calls))
+
+
+def test_optimizer_commands_run_without_keys_and_no_key_is_written_down(
+    attempt: Try, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A promise: the optimizer runs in a host shell with every API key there, and keys are saved into trajectories."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-verysecretverysecretverysecret")
+
+    def study(first: str) -> Acts:
+        said = yield (
+            "run",
+            {"command": "env; cat /proc/1/environ | tr '\\0' '\\n'; echo sk-verysecretverysecretverysecret"},
+        )
+        assert "OPENAI" not in said
+        yield "steps", {"first": 0}
+        yield lesson("Use sk-verysecretverysecretverysecret as the key.")
+        yield "finish", {**DONE, "summary": "sk-verysecretverysecretverysecret"}
+
+    tried = attempt(study, train=1)
+    assert [s.ending for s in tried.studies] == ["finished"]
+    for file in [*tried.run.folder.glob("studies/*/*"), tried.run.folder / "journal.jsonl"]:
+        assert "verysecretvery" not in file.read_text()
+
+
+def test_every_episode_ever_lived_is_searchable_across_runs(attempt: Try, workspace: Path) -> None:
+    """A promise: each optimizer sees one episode there, and its memory search is a substring match."""
+
+    def first_run(first: str) -> Acts:
+        yield "finish", NOTHING
+
+    attempt(first_run, train=2)
+    (workspace / "runs" / "a").rename(workspace / "runs" / "earlier")
+    found: list[str] = []
+
+    def study(first: str) -> Acts:
+        found.append((yield "search", {"query": "an answer that does not end as it must", "k": 20}))
+        found.append((yield "search", {"query": "answer.txt", "by": "words", "where": {"outcome": "failed"}, "k": 20}))
+        other = re.findall(r"experience ([0-9a-f]{16})", found[0])
+        said = yield "steps", {"first": 0, "experience": other[0]}
+        assert "the agent replied" in said
+        yield "finish", NOTHING
+
+    seed = SEED.model_copy(update={"files": {**SEED.files, "system.md": SEED.files["system.md"] + "\nBe brief.\n"}})
+    tried = attempt(study, train=1, seed=seed)
+    assert [s.ending for s in tried.studies] == ["finished"]
+    assert all(len(set(re.findall(r"experience ([0-9a-f]{16})", said))) >= 2 for said in found)
+
+
+def test_a_lesson_that_is_found_lists_every_experience_it_was_born_of_or_contradicted_by(
+    attempt: Try, workspace: Path
+) -> None:
+    learned = Lesson(
+        id="marks", title="Marks", body="Mind the marks at the end.", scope="domain", status="active",
+        born_of=("aaaa",), supports=("aaaa", "bbbb"), contradicts=("cccc",),
+    )  # fmt: skip
+    Shelf(workspace / "memory", "toy").write({}, {"marks": learned})
+    said: list[str] = []
+
+    def study(first: str) -> Acts:
+        said.append((yield "search", {"query": "marks at the end", "where": {"grain": "lesson"}}))
+        yield "finish", NOTHING
+
+    attempt(study, train=1)
+    assert "lesson:toy/marks (domain lesson, active)" in said[0]
+    assert "born of aaaa\nsupported by aaaa, bbbb\ncontradicted by cccc" in said[0]
+
+
+def test_what_does_not_help_any_more_is_deleted(attempt: Try) -> None:
+    """A promise: prompts, tools and memories only grow there."""
+    files = {**SEED.files, "memory/old.md": "# Old\n\nNever end with a mark.\n"}
+
+    def study(first: str) -> Acts:
+        yield "steps", {"first": 0}
+        yield "delete", {"path": "memory/old.md", "reason": "it is wrong", "steps": [0]}
+        yield lesson()
+        yield "finish", DONE
+
+    tried = attempt(study, takes_all, seed=SEED.model_copy(update={"files": files}))
+    assert "memory/old.md" not in tried.built.scaffold.files
+    assert [x.body for x in tried.built.scaffold.lessons] == [LESSON]
+
+
+def test_one_ledger_holds_every_call_of_studies_and_distilling(attempt: Try) -> None:
+    """A promise: seed, synthesis and agent spend are left out there."""
+    tried = attempt(finds_the_mark, takes_all)
+    spent = tried.run.spend().by_role
+    assert spent["optimizer"].calls == sum(s.usage.calls for s in tried.all)
+    assert spent["optimizer"].tokens_in == sum(s.usage.tokens_in for s in tried.all)
+
+
+def test_the_report_tells_what_was_studied_and_how_much_of_it_was_inspection(attempt: Try) -> None:
+    tried = attempt(finds_the_mark, takes_all)
+    text = report(tried.run, tried.built)
+    assert "knowledge, 1 edit; 5 actions (60% inspection)" in text
+    assert "The mark was missing." in text
+
+
+def test_the_agent_rehearses_a_train_task_with_the_edit_before_validation_is_paid(attempt: Try) -> None:
+    def study(first: str) -> Acts:
+        yield "steps", {"first": 0}
+        said = yield "rehearse", {}
+        assert "there is no edit to rehearse" in said
+        yield lesson()
+        said = yield "rehearse", {}
+        assert "PASSED" in said
+        assert "[1 rehearsals are left]" in said
+        made = re.findall(r"experience ([0-9a-f]{16})", said)[0]
+        said = yield "steps", {"first": 0, "experience": made}
+        assert "!' > answer.txt" in said
+        yield "rehearse", {}
+        said = yield "rehearse", {}
+        assert "no rehearsal is left" in said
+        yield "finish", DONE
+
+    tried = attempt(study, train=1)
+    assert [s.ending for s in tried.studies] == ["finished"]
+    assert tried.studies[0].kinds["try"] == 4
+    lived = [r for r in tried.run.records("experience") if r["split"] == "train"]
+    assert [r["passed"] for r in lived] == [False, True]
+    assert tried.run.spend().attempts == 2 + 2 * 8
+
+
+def test_a_budget_without_attempts_to_spare_rehearses_nothing_and_still_judges(attempt: Try) -> None:
+    def study(first: str) -> Acts:
+        yield "steps", {"first": 0}
+        yield lesson()
+        said = yield "rehearse", {}
+        assert "cannot be rehearsed" in said
+        yield "finish", DONE
+
+    tried = attempt(study, train=1, budget=["17attempts"])
+    assert [r.kept for r in tried.built.revisions] == [True]
+
+
+def test_an_environment_keeps_what_was_done_to_it_until_it_is_made_anew(attempt: Try) -> None:
+    def study(first: str) -> Acts:
+        yield "run", {"command": "echo x > mine.txt"}
+        said = yield "run", {"command": "ls"}
+        assert "mine.txt" in said
+        said = yield "run", {"command": "ls", "fresh": True}
+        assert "mine.txt" not in said
+        assert "was rebuilt" in said
+        yield "finish", NOTHING
+
+    assert [s.ending for s in attempt(study, train=1).studies] == ["finished"]

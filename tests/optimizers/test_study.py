@@ -1,0 +1,178 @@
+"""A study: it looks before it edits, in environments that are rebuilt, and cites what it read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from recreate.builder.loop import create
+from recreate.optimizers.best_of_n import BestOfN
+from recreate.runs import settings
+from recreate.runs.session import open_workshop
+from tests.investigator import Investigator
+from tests.optimizers.test_reflect import experience, materials
+from tests.optimizers.test_reflect import study as proposal
+from tests.studied import ABOUT, DONE, NOTHING, SEED, Acts, Try, finds_the_mark, lesson, takes_all
+from tests.toy import script
+
+
+def test_an_edit_that_cites_a_step_it_has_not_read_is_sent_back(attempt: Try) -> None:
+    def study(first: str) -> Acts:
+        said = yield lesson()
+        assert "step 0 of" in said
+        assert "was not read yet" in said
+        said = yield lesson(steps=[99])
+        assert "has steps 0 to 1, not 99" in said
+        said = yield lesson(experience="0123456789abcdef")
+        assert "there is no train experience" in said
+        yield "steps", {"first": 0}
+        said = yield lesson()
+        assert "edit 1 is made" in said
+        yield "finish", DONE
+
+    tried = attempt(study, takes_all)
+    assert [s.ending for s in tried.studies] == ["finished", "finished"]
+    assert all(e.step == 0 for s in tried.studies for edit in s.edits for e in edit.evidence)
+
+
+def test_a_long_step_is_clipped_among_others_and_whole_alone_in_as_many_parts_as_it_takes(attempt: Try) -> None:
+    flood = "```bash\nseq 100000 104000; echo middle; seq 200000 204000; echo w > answer.txt\n```"
+    rows = [{"role": "agent", "step": 0, "text": flood}, {"role": "agent", "text": "```bash\nsubmit\n```"}]
+
+    def study(first: str) -> Acts:
+        said = yield "steps", {"first": 0, "last": 1}
+        assert "[...]" in said
+        assert "\nmiddle\n" not in said
+        whole, part = "", 1
+        while True:
+            said = yield "steps", {"first": 0, "part": part}
+            whole += said.partition("\n")[2]
+            if said.startswith(f"[part {part} of {part}]"):
+                break
+            part += 1
+        assert part > 1
+        assert "\nmiddle\n" in whole
+        said = yield "steps", {"first": 0, "part": part + 1}
+        assert f"has parts 1 to {part}" in said
+        yield "finish", NOTHING
+
+    seed = SEED.files["agent.toml"].replace("observation_chars = 8000", "observation_chars = 100000")
+    seed_ = SEED.model_copy(update={"files": {**SEED.files, "agent.toml": seed}})
+    tried = attempt(study, seed=seed_, rows=rows, train=1)
+    assert [s.ending for s in tried.studies] == ["finished"]
+
+
+def test_no_change_is_an_honest_outcome_and_costs_no_validation(attempt: Try) -> None:
+    def study(first: str) -> Acts:
+        said = yield "finish", DONE
+        assert "there is no edit" in said
+        yield "finish", NOTHING
+
+    tried = attempt(study)
+    assert tried.built.revisions == ()
+    assert [s.cause for s in tried.studies] == ["none", "none"]
+
+
+def test_validation_and_test_tasks_are_never_shown(attempt: Try, workspace: Path) -> None:
+    """A promise: hidden tests and answers are put into the optimizer's prompt there."""
+
+    def study(first: str) -> Acts:
+        said = yield "search", {"query": "word number", "by": "words", "k": 20}
+        assert "toy:train:" in said
+        assert "toy:validation:" not in said
+        said = yield "search", {"query": "Write the word number 1 of the validation list", "k": 20}
+        assert "toy:validation:" not in said
+        yield "finish", NOTHING
+
+    tried = attempt(study)
+    assert [s.ending for s in tried.studies] == ["finished", "finished"]
+    shown = json.dumps(tried.model.prompts) + tried.said()
+    assert "toy:validation" not in shown
+    assert "w0!" not in shown
+
+
+def test_commands_run_in_the_environment_as_the_agent_left_it_and_as_it_was_given(attempt: Try) -> None:
+    def study(first: str) -> Acts:
+        said = yield "run", {"command": "cat answer.txt; echo x > mine.txt"}
+        assert "all ended as they had" in said
+        assert "\nw" in said
+        said = yield "run", {"command": "ls; env | grep -i -c key"}
+        assert "mine.txt" in said
+        said = yield "run", {"command": "ls answer.txt", "where": "start"}
+        assert "[exit status 2]" in said
+        yield "finish", NOTHING
+
+    assert [s.ending for s in attempt(study).studies] == ["finished", "finished"]
+
+
+def test_a_tool_is_written_tried_and_mended_before_it_is_handed_in(attempt: Try) -> None:
+    def study(first: str) -> Acts:
+        yield "steps", {"first": 0}
+        said = yield "tool", {"name": "shout", "code": "print('no docstring')", **ABOUT}
+        assert "has no docstring" in said
+        said = yield "tool", {"name": "shout", "code": '"""Hangs."""\nwhile True: pass', **ABOUT}
+        assert "does not end within" in said
+        good = '"""Adds the mark to answer.txt."""\nimport sys\nif "--help" not in sys.argv:\n    print("done!")\n'
+        said = yield "tool", {"name": "shout", "code": good, **ABOUT}
+        assert "edit 1 is made" in said
+        said = yield "try_tool", {"name": "shout"}
+        assert "done!\n[exit status 0]" in said
+        yield "finish", {"summary": "A tool.", "cause": "tool"}
+
+    tried = attempt(study, takes_all)
+    assert [e.path for e in tried.built.revisions[0].edits] == ["tools/shout.py"]
+
+
+def test_tools_are_called_in_the_endpoints_own_way_where_the_model_can(attempt: Try) -> None:
+    tried = attempt(finds_the_mark, takes_all, native=True)
+    assert tried.built.revisions[0].kept
+    assert {t["function"]["name"] for t in tried.model.params[0]["tools"]} >= {"index", "steps", "run", "finish"}
+    assert "Your tools" not in tried.model.prompts[0][0]["content"]
+
+
+def test_what_a_reviewer_or_the_gate_turned_down_is_told_to_the_next_study(attempt: Try) -> None:
+    rounds = []
+
+    def study(first: str) -> Acts:
+        said = yield "rejected", {}
+        rounds.append(said)
+        yield "steps", {"first": 0}
+        if "none was rejected" in said:
+            yield lesson("Think twice.")
+            yield "finish", DONE
+        else:
+            said = yield lesson("Think twice.")
+            assert "was tried before and did not help" in said
+            yield "finish", NOTHING
+
+    tried = attempt(study, takes_all, rounds=2)
+    assert [r.kept for r in tried.built.revisions] == [False]
+    assert "Think twice." in rounds[-1]
+
+
+def test_the_optimizer_writes_the_seed(workspace: Path, attempt: Try) -> None:
+    def study(first: str) -> Acts:
+        assert "The domain: toy" in first
+        said = yield "run", {"command": "pwd"}
+        assert "/work" in said
+        said = yield "edit", {"path": "system.md", "old": "", "new": "Write what is asked.", "reason": "r"}
+        assert "edit 1 is made" in said
+        yield "finish", {"summary": "An agent."}
+
+    values = {"domain": "tests.toy:Toy", "model": "scripted:" + str(workspace / "none.jsonl")}
+    (workspace / "none.jsonl").write_text('{"text": ""}\n')
+    shop = open_workshop(settings.load(workspace, values, {}), workspace, workspace / "runs" / "c")
+    shop.model = shop.optimizer_model = Investigator(script(), study)
+    try:
+        seed = create(shop, SEED)
+    finally:
+        shop.close()
+    assert seed.files["system.md"].endswith("Write what is asked.\n")
+
+
+def test_best_of_n_takes_the_proposal_that_is_best_on_its_own_train_tasks(workspace: Path) -> None:
+    answers = [proposal({"file": "new lesson", "text": text}) for text in ("First.", "Second.", "Third.")]
+    given = materials(answers)
+    given.best_of, given.key = 3, "k"
+    given.measure = lambda child: float("Second." in child.lessons[0].body)
+    assert "Second." in BestOfN(given).propose(SEED, [experience(1)])[0].new

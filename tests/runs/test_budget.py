@@ -1,0 +1,232 @@
+"""The cap is never crossed, whoever asks, however many at once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recreate.api.errors import BadInput, Fault, OutOfBudget
+from recreate.api.ports import Price
+from recreate.api.types import Call, Message, Reply, Usage
+from recreate.models.scripted import Scripted
+from recreate.runs.budget import Budget, Ledger
+from recreate.runs.calls import Calls, request_check, tokens_bound
+from recreate.runs.journal import Journal
+from recreate.storage.log import Lines
+
+
+def call(step: int, role: str = "agent") -> Call:
+    return Call(run="r", attempt="a", step=step, role=role)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [("5usd", "usd", 5.0), ("$0.5usd", "usd", 0.5), ("30min", "minutes", 30.0), ("200attempts", "attempts", 200),
+     ("2Mtokens", "tokens", 2_000_000), ("1.5ktokens", "tokens", 1500)],
+)  # fmt: skip
+def test_budgets_are_written_as_a_number_and_a_unit(text: str, name: str, value: float) -> None:
+    assert getattr(Budget.parse([text]), name) == value
+
+
+@pytest.mark.parametrize("text", ["5", "usd", "-3usd", "0usd", "5 euros", "", "1e9tokens"])
+def test_a_budget_that_cannot_be_read_says_how_to_write_one(text: str) -> None:
+    with pytest.raises(BadInput) as e:
+        Budget.parse([text])
+    assert "5usd" in e.value.fix or "above 0" in e.value.fix
+
+
+@given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 400)), max_size=30), st.integers(100, 2000))
+def test_spent_plus_reserved_never_passes_the_cap(calls: list[tuple[int, int]], cap: int) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(Lines(Path(folder) / "l.jsonl"), Budget(tokens=cap))
+        for step, (bound, used) in enumerate(calls):
+            try:
+                ledger.reserve(call(step), bound, 0.0)
+            except OutOfBudget:
+                continue
+            ledger.settle(call(step), Usage(calls=1, tokens_in=min(used, bound)))
+            assert ledger.spent.tokens_in <= cap
+        ledger.close()
+
+
+def test_many_threads_and_roles_stay_under_one_cap(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.open()
+    ledger = Ledger(Lines(tmp_path / "ledger.jsonl"), Budget(usd=0.01))
+    calls = Calls("r", journal, ledger, backoff=0)
+    price = Price(tokens_in=1.0, tokens_out=10.0)
+    model = Scripted.of([{"text": "x" * 400, "delay_ms": 1}])
+    stopped = []
+
+    def work(n: int) -> None:
+        try:
+            for step in range(100):
+                calls.ask(model, price, [{"role": "user", "content": "hello " * 20}],
+                          Call(run="r", attempt=f"a{n}", step=step, role=f"role{n % 3}"), max_tokens=100)  # fmt: skip
+        except OutOfBudget:
+            stopped.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert stopped == sorted(stopped) or len(stopped) == 8
+    assert 0.005 < ledger.spent.usd <= 0.01
+    assert sum(u.usd for u in ledger.by_role.values()) == pytest.approx(ledger.spent.usd)
+
+
+def test_a_model_that_answers_at_more_length_than_it_was_asked_for_is_reserved_for(tmp_path: Path) -> None:
+    """A recipe's max_response goes before the scaffold's max_tokens, in the bound too."""
+
+    class Long(Scripted):
+        override: ClassVar = {"max_tokens": 500}
+
+        def reply(self, messages: Any, call: Call, **params: Any) -> Reply:
+            return Reply(text="x", model="m", tokens_in=5, tokens_out=params["max_tokens"])
+
+    ledger = Ledger(Lines(tmp_path / "ledger.jsonl"), Budget(tokens=300))
+    journal = Journal(tmp_path)
+    journal.open()
+    with pytest.raises(OutOfBudget):
+        Calls("r", journal, ledger).ask(
+            Long.__new__(Long), Price(), [Message(role="user", content="a")], call(0), max_tokens=8
+        )
+    assert ledger.spent.tokens_out == 0
+    journal.close()
+    ledger.close()
+
+
+def test_a_reservation_lost_in_a_kill_stays_charged(tmp_path: Path) -> None:
+    ledger = Ledger(Lines(tmp_path / "l.jsonl"), Budget(usd=1.0))
+    ledger.reserve(call(0), 100, 0.6)
+    again = Ledger(Lines(tmp_path / "l.jsonl"), Budget(usd=1.0))
+    assert again.spent.usd == 0.6
+    with pytest.raises(OutOfBudget):
+        again.reserve(call(1), 100, 0.5)
+
+
+def test_attempts_are_counted_once_over_resumes(tmp_path: Path) -> None:
+    ledger = Ledger(Lines(tmp_path / "l.jsonl"), Budget(attempts=2))
+    ledger.begin("a")
+    ledger.begin("a")
+    again = Ledger(Lines(tmp_path / "l.jsonl"), Budget(attempts=2))
+    again.begin("a")
+    again.begin("b")
+    with pytest.raises(OutOfBudget):
+        again.begin("c")
+
+
+@given(st.text())
+def test_the_bound_on_prompt_tokens_counts_every_byte(text: str) -> None:
+    assert tokens_bound([{"role": "user", "content": text}]) >= len(text.encode("utf-8", "surrogatepass"))
+
+
+@given(st.text(), st.text(), st.text(), st.sampled_from([None, "", "text é"]))
+def test_the_bound_counts_tool_calls_and_tools_as_json(name: str, arguments: str, about: str, said: str | None) -> None:
+    function = {"name": name, "arguments": json.dumps({"x": arguments}, ensure_ascii=False)}
+    messages: list[Any] = [
+        {"role": "assistant", "content": said, "tool_calls": [{"id": "1", "type": "function", "function": function}]},
+        {"role": "tool", "content": about, "tool_call_id": "1"},
+    ]
+    tools = [{"type": "function", "function": {"name": name, "description": about, "parameters": {"type": "object"}}}]
+    called = {"name": name, "arguments": {"x": arguments}}
+    shown = [json.dumps(value, ensure_ascii=False) for value in (called, tools)]
+    size = sum(len(text.encode("utf-8", "surrogatepass")) for text in (*shown, said or "", about))
+    assert tokens_bound(messages, tools) >= size
+    assert tokens_bound([{"role": "assistant", "tool_calls": []}]) > 0  # type: ignore[typeddict-item]
+
+
+def test_a_request_is_another_when_its_tools_or_their_results_are() -> None:
+    def check(first: str = "a", last: str = "b", id: str = "2", arguments: str = "{}", tools: Any = None) -> str:
+        calls = [{"id": str(n), "type": "function", "function": {"name": "f", "arguments": arguments}} for n in (1, 2)]
+        messages: list[Message] = [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": "", "tool_calls": calls},
+            {"role": "tool", "content": first, "tool_call_id": "1"},
+            {"role": "tool", "content": last, "tool_call_id": id},
+        ]
+        return request_check(messages, {"tools": tools} if tools else {}) + request_check(messages[:2], {})
+
+    changes: list[dict[str, Any]] = [
+        {"first": "x"}, {"last": "x"}, {"id": "3"}, {"arguments": '{"a": 1}'}, {"tools": [{"type": "function"}]},
+    ]  # fmt: skip
+    assert check() == check()
+    assert len({check(), *(check(**change) for change in changes)}) == 6
+    # what journals written before tools hold must stay true
+    assert request_check([{"role": "system", "content": "s"}, {"role": "user", "content": "u"}], {"seed": 1}) == (
+        "2-f26d6a3e-764aa0eb"
+    )
+
+
+class Flaky:
+    """Fails so many times, then answers."""
+
+    name, price = "flaky", None
+
+    def __init__(self, times: int) -> None:
+        self.left, self.asked = times, 0
+
+    def reply(self, messages: object, call: Call, **params: object) -> Reply:
+        from recreate.api.errors import Transient
+
+        self.asked += 1
+        if self.left:
+            self.left -= 1
+            raise Transient("the server is busy", after=0.0)
+        return Reply(text="ok", tokens_in=1, tokens_out=1)
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Calls:
+    journal = Journal(tmp_path)
+    journal.open()
+    return Calls("r", journal, Ledger(Lines(tmp_path / "ledger.jsonl"), Budget()), backoff=0)
+
+
+def test_a_transient_fault_is_tried_again_and_says_so_in_the_reply(desk: Calls) -> None:
+    model = Flaky(3)
+    reply = desk.ask(model, Price(), [{"role": "user", "content": "x"}], call(0))
+    assert (reply.text, reply.retries, model.asked) == ("ok", 3, 4)
+
+
+def test_after_the_last_try_it_is_a_fault_and_nothing_is_charged(desk: Calls) -> None:
+    model = Flaky(99)
+    with pytest.raises(Fault, match="tried 4 times"):
+        desk.ask(model, Price(tokens_in=1), [{"role": "user", "content": "x"}], call(0))
+    assert desk.ledger.spent == Usage()
+
+
+def test_a_reply_in_the_journal_is_never_asked_for_again(desk: Calls, tmp_path: Path) -> None:
+    model = Flaky(0)
+    message = [{"role": "user", "content": "x"}]
+    desk.ask(model, Price(), message, call(0), seed=1)  # type: ignore[arg-type]
+    desk.journal.close()
+    journal = Journal(tmp_path)
+    journal.open()
+    again = Calls("r", journal, desk.ledger, backoff=0)
+    assert again.ask(model, Price(), message, call(0), seed=1).text == "ok"  # type: ignore[arg-type]
+    assert model.asked == 1
+    again.ask(model, Price(), [{"role": "user", "content": "changed"}], call(0), seed=1)
+    assert model.asked == 2
+
+
+def test_tool_calls_survive_the_journal(desk: Calls, tmp_path: Path) -> None:
+    model = Scripted.of([{"tool_calls": [{"name": "look", "arguments": {"at": "é"}}, {"name": "stop"}]}])
+    message: list[Message] = [{"role": "user", "content": "x"}]
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    first = desk.ask(model, Price(), message, call(0), tools=tools)
+    desk.journal.close()
+    journal = Journal(tmp_path)
+    journal.open()
+    again = Calls("r", journal, desk.ledger, backoff=0).ask(Flaky(99), Price(), message, call(0), tools=tools)
+    assert again == first
+    assert [c.name for c in again.tool_calls] == ["look", "stop"]

@@ -1,0 +1,313 @@
+"""The gate: what is kept, what is not, and how sure the figures are."""
+
+from __future__ import annotations
+
+import json
+import random
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recreate.api.errors import BadInput
+from recreate.runs.gate import detectable_gain, interval, judge, judge_files, read_scores
+
+settings.register_profile("steady", deadline=None, database=None)
+settings.load_profile("steady")
+
+Scores = dict[tuple[str, int], float | None]
+
+
+def scores(*values: float | None) -> Scores:
+    """One repeat a task."""
+    return {(f"t{i}", 0): value for i, value in enumerate(values)}
+
+
+@st.composite
+def sides(draw: st.DrawFn) -> tuple[Scores, Scores]:
+    score = draw(
+        st.sampled_from(
+            [
+                st.sampled_from([0.0, 1.0]),
+                st.sampled_from([0.0, 0.1, 0.2, 0.3, 1 / 3, 1.0]),
+                st.floats(0, 1),
+                st.sampled_from([0.0, 1.0, None]),
+            ]
+        )
+    )
+    tasks, repeats = draw(st.integers(1, 22)), draw(st.integers(1, 3))
+    keys = [(f"t{t}", r) for t in range(tasks) for r in range(repeats)]
+    one, two = (draw(st.lists(score, min_size=len(keys), max_size=len(keys))) for _ in "ab")
+    return dict(zip(keys, one, strict=True)), dict(zip(keys, two, strict=True))
+
+
+# ------------------------------------------------------------------------------------------- what is decided
+
+
+def test_five_wins_of_five_are_kept_and_four_wins_of_four_are_not() -> None:
+    won = judge(scores(0, 0, 0, 0, 0), scores(1, 1, 1, 1, 1))
+    assert (won.verdict, won.diff, won.p, won.better) == ("better", 1.0, 0.0625, True)
+    assert won.lo is not None
+    assert won.lo > 0
+    few = judge(scores(0, 0, 0, 0), scores(1, 1, 1, 1))
+    assert few.verdict == "undecided"
+    assert "at least 5" in few.reason
+
+
+def test_a_clear_loss_is_not_better() -> None:
+    lost = judge(scores(*[1] * 8), scores(*[0] * 8))
+    assert (lost.verdict, lost.diff) == ("not-better", -1.0)
+    assert lost.hi is not None
+    assert lost.hi < 0
+
+
+def test_no_difference_is_not_better_with_an_interval_of_nothing() -> None:
+    same = judge(scores(0, 1, 0, 1, 1, 0), scores(0, 1, 0, 1, 1, 0))
+    assert (same.verdict, same.diff, same.lo, same.hi, same.p) == ("not-better", 0, 0, 0, 1)
+
+
+def test_one_win_of_twenty_is_undecided() -> None:
+    v = judge(scores(*[0] * 20), scores(1, *[0] * 19))
+    assert (v.verdict, v.diff, v.p) == ("undecided", 0.05, 1.0)
+    assert v.reason
+
+
+def test_attempts_set_aside_drop_their_pair_and_too_many_leave_it_undecided() -> None:
+    before, after = scores(*[0.0] * 10), scores(*[1.0] * 10)
+    after[("t0", 0)] = None
+    before[("t1", 0)] = None
+    kept = judge(before, after)
+    assert (kept.verdict, kept.tasks, kept.dropped) == ("better", 8, 2)
+    del after[("t2", 0)]
+    dropped = judge(before, after)
+    assert (dropped.verdict, dropped.tasks, dropped.dropped) == ("undecided", 7, 3)
+    assert "3 of 10" in dropped.reason
+    assert judge(scores(*[0] * 8), scores(*[1] * 8), attempted=11).verdict == "undecided"
+    assert judge(scores(*[0] * 8), scores(*[1] * 8), attempted=10).verdict == "better"
+
+
+def test_a_repeat_only_one_side_has_does_not_count() -> None:
+    before: Scores = {(f"t{i}", r): 0.0 for i in range(6) for r in range(5)}
+    after: Scores = {**{k: 0.0 for k in before}, **{(f"t{i}", 9): 1.0 for i in range(6)}}
+    v = judge(before, after)
+    assert (v.diff, v.repeats, v.dropped) == (0.0, 5, 6)
+
+
+def test_nothing_scored_on_both_sides_is_undecided_without_figures() -> None:
+    v = judge(scores(None, 1), scores(1, None))
+    assert (v.verdict, v.diff, v.lo, v.p, v.tasks) == ("undecided", None, None, None, 0)
+    assert judge({}, {}).verdict == "undecided"
+
+
+def test_repeats_are_averaged_within_a_task_before_tasks_are_compared() -> None:
+    before: Scores = {("a", r): 0.0 for r in range(9)} | {("b", 0): 0.0}
+    after: Scores = {("a", r): 0.0 for r in range(9)} | {("b", 0): 1.0}
+    assert judge(before, after).diff == 0.5
+
+
+# -------------------------------------------------------------------------------------------- what always holds
+
+
+@given(sides())
+def test_exchanging_before_and_after_only_turns_the_sign(pair: tuple[Scores, Scores]) -> None:
+    one, two = judge(*pair), judge(*reversed(pair))
+    if one.diff is None or one.lo is None or one.hi is None:
+        assert two.diff is None
+        return
+    assert two.diff == -one.diff
+    assert (two.lo, two.hi, two.p) == (-one.hi, -one.lo, one.p)
+    assert (two.before, two.after) == (one.after, one.before)
+    assert not (one.better and two.better)
+
+
+@given(sides(), st.randoms())
+def test_the_order_and_the_names_of_tasks_do_not_matter(pair: tuple[Scores, Scores], rng: random.Random) -> None:
+    names = [f"n{i}" for i in range(30)]
+    rng.shuffle(names)
+    renamed = []
+    for side in pair:
+        items = [((names[int(task[1:])], repeat), score) for (task, repeat), score in side.items()]
+        rng.shuffle(items)
+        renamed.append(dict(items))
+    assert judge(*renamed) == judge(*pair)
+
+
+@given(sides())
+def test_the_interval_holds_the_difference_and_agrees_with_p(pair: tuple[Scores, Scores]) -> None:
+    v = judge(*pair)
+    if v.diff is None or v.lo is None or v.hi is None or v.p is None:
+        return
+    assert -1 <= v.lo <= v.diff <= v.hi <= 1
+    assert 0 <= v.p <= 1
+    assert (v.lo > 0 or v.hi < 0) == (v.p <= 0.10)
+    assert v.better <= (v.lo > 0)
+
+
+@given(sides(), st.sampled_from([0.25, 1.0, -3.5]))
+def test_a_constant_added_to_both_sides_changes_nothing(pair: tuple[Scores, Scores], more: float) -> None:
+    v = judge(*pair)
+    w = judge(*({k: None if s is None else s + more for k, s in side.items()} for side in pair))
+    assert v.diff is None or w.diff == pytest.approx(v.diff, abs=1e-5)
+
+
+@given(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.1, 0.3, 1.0]), min_size=1, max_size=9))
+def test_p_is_the_share_of_sign_flips_as_far_out(differences: list[float]) -> None:
+    exact = [Fraction(d).limit_denominator(10) for d in differences]
+    seen = abs(sum(exact))
+    flips = [
+        abs(sum(s * d for s, d in zip(signs, exact, strict=True))) for signs in product((1, -1), repeat=len(exact))
+    ]
+    v = judge(scores(*[0] * len(exact)), scores(*differences))
+    assert v.p == pytest.approx(sum(f >= seen for f in flips) / len(flips))
+
+
+def test_drawn_flips_agree_with_counted_ones_and_are_the_same_each_time() -> None:
+    rng = random.Random(3)
+    on_grid = [rng.choice([0.0, 0.5, 1.0]) - rng.choice([0.0, 0.25, 0.5]) for _ in range(40)]
+    off_grid = [d + rng.uniform(-1, 1) * 1e-5 for d in on_grid]
+    counted = judge(scores(*[0] * 40), scores(*on_grid))
+    drawn = judge(scores(*[0] * 40), scores(*off_grid))
+    assert drawn == judge(scores(*[0] * 40), scores(*off_grid))
+    assert drawn.p == pytest.approx(counted.p, abs=0.02)
+    assert drawn.lo == pytest.approx(counted.lo, abs=0.02)
+
+
+def test_p_of_drawn_flips_is_never_nothing() -> None:
+    rng = random.Random(1)
+    v = judge(scores(*[0] * 40), scores(*(rng.uniform(0.9, 1) for _ in range(40))))
+    assert v.p is not None
+    assert 0 < v.p < 0.001
+
+
+def test_thousands_of_tasks_are_judged_too() -> None:
+    rng = random.Random(4)
+    v = judge(scores(*(rng.random() < 0.3 for _ in range(2000))), scores(*(rng.random() < 0.4 for _ in range(2000))))
+    assert v.verdict == "better"
+
+
+# ------------------------------------------------------------------------------------------ how often it is wrong
+
+
+def agents(rng: random.Random, tasks: int, repeats: int, base: float, gain: float) -> tuple[Scores, Scores]:
+    """Two agents on tasks of mixed difficulty; the second gains the same share of what each task leaves."""
+    before: Scores = {}
+    after: Scores = {}
+    for task in range(tasks):
+        rate = rng.betavariate(base, 1 - base)
+        better = rate + (1 - rate) * gain / (1 - base)
+        for repeat in range(repeats):
+            before[(f"t{task}", repeat)] = float(rng.random() < rate)
+            after[(f"t{task}", repeat)] = float(rng.random() < better)
+    return before, after
+
+
+@pytest.mark.parametrize(("tasks", "repeats"), [(5, 1), (8, 3), (20, 1), (20, 3), (60, 1)])
+def test_alike_agents_are_kept_in_at_most_six_of_a_hundred_trials(tasks: int, repeats: int) -> None:
+    rng = random.Random(tasks * 10 + repeats)
+    kept = sum(judge(*agents(rng, tasks, repeats, 0.4, 0)).better for _ in range(600))
+    assert kept / 600 <= 0.06
+
+
+@pytest.mark.parametrize(("tasks", "repeats", "base"), [(12, 3, 0.3), (20, 1, 0.1), (40, 1, 0.3), (40, 3, 0.6)])
+def test_the_detectable_gain_is_kept_about_four_times_in_five(tasks: int, repeats: int, base: float) -> None:
+    rng = random.Random(5)
+    gain = detectable_gain(tasks, repeats, base)
+    kept = sum(judge(*agents(rng, tasks, repeats, base, gain)).better for _ in range(300))
+    assert 0.70 <= kept / 300 <= 0.92
+
+
+def test_more_tasks_and_repeats_detect_less() -> None:
+    gains = [detectable_gain(n, 1, 0.3) for n in (8, 20, 60, 200)]
+    assert gains == sorted(gains, reverse=True)
+    assert gains[0] > 2 * gains[2]
+    assert detectable_gain(20, 3, 0.3) < detectable_gain(20, 1, 0.3)
+    assert detectable_gain(4, 9, 0.3) == 1.0
+    assert detectable_gain(20, 1, 1.0) == 1.0
+
+
+# ----------------------------------------------------------------------------------------------- a single mean
+
+
+def test_one_repeat_of_yes_or_no_has_wilsons_interval() -> None:
+    mean, lo, hi = interval(scores(*[1] * 8, *[0] * 2))
+    assert (mean, lo, hi) == (0.8, pytest.approx(0.5407, abs=1e-3), pytest.approx(0.9315, abs=1e-3))
+    mean, lo, hi = interval(scores(*[0] * 20))
+    assert (mean, lo) == (0.0, 0.0)
+    assert hi == pytest.approx(0.1191, abs=1e-3)
+
+
+@pytest.mark.parametrize(("tasks", "repeats", "base"), [(10, 1, 0.3), (20, 3, 0.3), (30, 8, 0.6)])
+def test_the_interval_of_a_mean_holds_the_true_mean_nine_times_in_ten(tasks: int, repeats: int, base: float) -> None:
+    rng = random.Random(6)
+    held = 0
+    for _ in range(500):
+        _, lo, hi = interval(agents(rng, tasks, repeats, base, 0)[0])
+        held += lo <= base <= hi
+    assert 0.86 <= held / 500 <= 0.96
+
+
+@given(sides())
+def test_the_interval_of_a_mean_holds_it_and_stays_within_0_and_1(pair: tuple[Scores, Scores]) -> None:
+    if all(score is None for score in pair[0].values()):
+        return
+    mean, lo, hi = interval(pair[0])
+    assert 0 <= lo <= mean <= hi <= 1
+
+
+def test_the_mean_of_nothing_is_bad_input() -> None:
+    with pytest.raises(BadInput, match="no attempt"):
+        interval(scores(None, None))
+
+
+# ------------------------------------------------------------------------------------------------------- files
+
+
+def written(path: Path, rows: list[object]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_two_files_of_scores_are_judged(tmp_path: Path) -> None:
+    rows = [{"task": f"t{i}", "repeat": 0, "score": 0} for i in range(6)]
+    before = written(tmp_path / "a.jsonl", list(rows))
+    after = written(tmp_path / "b.jsonl", [{**row, "score": 1.0} for row in rows])
+    assert judge_files(before, after).verdict == "better"
+    few = written(tmp_path / "c.jsonl", list(rows[:4]))
+    with pytest.raises(BadInput, match="at least 5"):
+        judge_files(few, after)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", r":2: "),
+        ("[1]", "not a JSON object"),
+        ('{"task": "a", "repeat": 0}', "no 'score'"),
+        ('{"task": "t", "repeat": 0, "score": 1}', "there before"),
+        ('{"task": "a", "repeat": -1, "score": 1}', "'repeat'"),
+        ('{"task": "a", "repeat": true, "score": 1}', "'repeat'"),
+        ('{"task": 3, "repeat": 0, "score": 1}', "'task'"),
+        ('{"task": "a", "repeat": 0, "score": "1"}', "'score'"),
+        ('{"task": "a", "repeat": 0, "score": NaN}', "'score'"),
+        ('{"task": "a", "repeat": 0, "score": Infinity}', "'score'"),
+        ("[" * 100_000, ":2: "),
+    ],
+)
+def test_a_bad_line_of_scores_is_named(tmp_path: Path, line: str, said: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"task": "t", "repeat": 0, "score": null}\n' + line + "\n")
+    with pytest.raises(BadInput, match=said) as e:
+        read_scores(path)
+    assert ":2:" in e.value.message
+    assert e.value.fix
+
+
+def test_a_file_that_is_empty_absent_or_no_text_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    for name in ("empty", "binary", "absent", "."):
+        with pytest.raises(BadInput, match=name if name != "." else "directory"):
+            read_scores(tmp_path / name)

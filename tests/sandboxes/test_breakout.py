@@ -1,0 +1,418 @@
+"""Attempts to break out of every rung that has walls, in each of the ways it can be made here.
+
+A rung is made `drop` (real root gives the box an identity of its own) or `userns` (a user namespace: all that an
+ordinary user can have), and its limits are held by control groups or, where these cannot be written, by rlimits and
+the watch. What works on the machine is run; root can try all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from recreate import sandboxes
+from recreate.api.errors import BadInput, Fault
+from recreate.api.ports import Limits
+from recreate.api.registry import find
+from recreate.sandboxes import limits, seccomp
+from recreate.sandboxes import sandbox as boxes
+from recreate.sandboxes.bwrap import tried
+from recreate.sandboxes.python import interpreter_mounts
+from recreate.sandboxes.sandbox import Box
+
+WALLS = [
+    (name, way)
+    for name in sandboxes.LADDER
+    for way in (("drop", "userns") if os.geteuid() == 0 else ("userns",))
+    if not dict(sandboxes.survey())[name] and not tried(find("sandbox", name)(), way)
+]
+CHOSEN = list({name: (name, way) for name, way in reversed(WALLS)}.values())
+"""The way that the probe takes: for what does not depend on the way."""
+HELD = [
+    (name, way, by)
+    for name, way in WALLS
+    for by in (("cgroup", "rlimits") if limits.bases() else ("rlimits",))
+    if by == "cgroup" or way == "drop" or os.geteuid() != 0  # no rlimit counts the processes of real root
+]
+Open = Callable[..., Box]
+
+
+def opener(name: str, way: str) -> Iterator[Open]:
+    opened: list[Box] = []
+
+    def make(limits: Limits | None = None, mounts: dict[str, Path] | None = None) -> Box:
+        rung = find("sandbox", name)()
+        opened.append(
+            Box(rung, drop=way == "drop", source=None, mounts=mounts, env=None, limits=limits or Limits(seconds=20))
+        )
+        return opened[-1]
+
+    yield make
+    for box in opened:
+        box.close()
+
+
+@pytest.fixture(params=WALLS, ids=lambda wall: "-".join(wall))
+def open_box(request: pytest.FixtureRequest) -> Iterator[Open]:
+    yield from opener(*request.param)
+
+
+@pytest.fixture(params=CHOSEN, ids=lambda wall: "-".join(wall))
+def open_chosen(request: pytest.FixtureRequest) -> Iterator[Open]:
+    yield from opener(*request.param)
+
+
+@pytest.fixture(params=HELD, ids=lambda held: "-".join(held))
+def open_held(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
+    name, way, by = request.param
+    if by == "rlimits":
+        monkeypatch.setattr(limits, "bases", dict)
+    yield from opener(name, way)
+
+
+def test_a_rung_with_walls_is_tested_here() -> None:
+    assert WALLS
+
+
+def test_files_of_the_host_are_not_there(open_box: Open, tmp_path: Path) -> None:
+    secrets = [
+        tmp_path / "secret",
+        Path(__file__),
+        Path.home(),
+        Path("/root"),
+        Path("/var/log"),
+        Path("/etc/shadow"),
+    ]
+    secrets[0].write_text("secret")
+    box = open_box()
+    there = [str(secret) for secret in secrets if not secret.is_relative_to("/home/agent") and secret.exists()]
+    assert len(there) > 2
+    for above in ("", "/proc/1/root", "/proc/self/root/..", "/proc/1/cwd/.."):
+        seen = box.run(["find", *(above + path for path in there), "-maxdepth", "0"])
+        assert [line for line in seen.text.splitlines() if line.startswith("/")] == [], above
+    assert set(box.run("ls /").text.split()) <= {
+        *(
+            "bin",
+            "dev",
+            "etc",
+            "home",
+            "lib",
+            "lib32",
+            "lib64",
+            "libx32",
+            "proc",
+            "sbin",
+            "tmp",
+            "usr",
+            "var",
+            "work",
+        ),
+    }
+    assert box.run("ls /home /var").text.split() == ["/home:", "agent", "/var:", "tmp"]
+
+
+def test_host_keys_and_accounts_are_not_in_etc(open_box: Open) -> None:
+    box = open_box()
+    assert [line.split(":")[0] for line in box.run("cat /etc/passwd").text.splitlines()] == ["root", "agent"]
+    assert box.run("cat /etc/shadow /etc/ssl/private/* /etc/pki/tls/private/*").status != 0
+    assert box.run("ls /etc/ssh /root/.ssh /run /sys").status != 0
+    assert box.run("id -un; cd; pwd").text == "agent\n/home/agent\n"
+
+
+def test_nothing_outside_the_boxs_own_folders_can_be_written(open_box: Open) -> None:
+    box = open_box()
+    output = box.run(
+        "for d in / /usr /usr/bin /usr/local/lib /etc /home /var /dev /proc/sys/kernel; do"
+        "  touch $d/planted && echo $d;"
+        "done 2>/dev/null; for f in /proc/sys/kernel/core_pattern /proc/sysrq-trigger /usr/bin/env /etc/passwd; do"
+        "  (: >> $f) && echo $f; done 2>/dev/null;"
+        "(mount -o remount,rw / || mount -t tmpfs x /tmp || umount /usr) 2>/dev/null && echo mounted"
+    )
+    assert output.text == ""
+    assert box.run("touch /work/a /home/agent/a /tmp/a /var/tmp/b /dev/shm/a").status == 0
+
+
+def test_a_mount_is_read_only(open_box: Open, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("data")
+    tmp_path.chmod(0o777)
+    (tmp_path / "data").chmod(0o666)
+    (tmp_path / "one file").write_text("one")
+    box = open_box(mounts={"/data/here": tmp_path, "/work/below": tmp_path, "/work/f": tmp_path / "one file"})
+    assert box.run("cat /data/here/data below/data f").text == "datadataone"
+    assert box.run("echo x > /data/here/data || touch /data/here/new || touch below/new || echo x > f").status != 0
+    assert box.run("ls -ld /data").text.startswith("drwxr-xr-x")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "one file"]
+    assert (tmp_path / "data").read_text() == "data"
+
+
+def test_a_box_cannot_lead_a_mount_elsewhere(open_chosen: Open, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("data")
+    tmp_path.chmod(0o755)
+    box = open_chosen(mounts={"/work/a/b": tmp_path})
+    assert box.run("cat a/b/data; mv a c; ln -s /oldroot/tmp a; ls -d a").text == "dataa\n"
+    output = box.run("cat a/b/data")
+    assert (output.status, "link" in output.text) == (126, True)
+
+
+def test_a_mount_cannot_replace_the_system(open_chosen: Open, tmp_path: Path) -> None:
+    for inside in ("/", "/usr/x", "/etc/passwd", "/proc/x", "relative", "/a/../usr", "/work", "/dev"):
+        with pytest.raises(BadInput):
+            open_chosen(mounts={inside: tmp_path})
+
+
+def test_there_is_no_way_to_the_network_or_to_the_hosts_sockets(open_chosen: Open, tmp_path: Path) -> None:
+    abstract = f"\0recreate-{os.getpid()}"
+    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(abstract)
+        unix.listen()
+        port = tcp.getsockname()[1]
+        box = open_chosen(mounts=interpreter_mounts(Path(sys.prefix)))
+        box.write(
+            "reach.py",
+            f"""
+import socket
+for family, address in ((socket.AF_INET, ("127.0.0.1", {port})), (socket.AF_INET, ("1.1.1.1", 53)),
+                        (socket.AF_UNIX, {abstract!r})):
+    try:
+        socket.socket(family).connect(address)
+        print("connected", address)
+    except OSError as e:
+        print(type(e).__name__)
+""".encode(),
+        )
+        output = box.run([sys.executable, "reach.py"])
+    assert "connected" not in output.text
+    assert len(output.text.splitlines()) == 3, output.text
+    assert [line.split(":")[0].strip() for line in box.run("cat /proc/net/dev").text.splitlines()[2:]] == ["lo"]
+    assert len(box.run("cat /proc/net/route").text.splitlines()) <= 1
+
+
+def test_processes_of_the_host_cannot_be_seen_or_signalled(open_box: Open) -> None:
+    box = open_box()
+    listed = box.run("cat /proc/[0-9]*/comm").text.split()
+    assert len(listed) < 12
+    assert "pytest" not in listed
+    assert box.run(f"kill -0 {os.getpid()}").status != 0 or os.getpid() < 50
+    assert box.run("tr '\\0' '\\n' < /proc/1/environ").text.count("RECREATE") == 0
+    assert box.run("cat /proc/sysvipc/msg | wc -l").text.strip() == "1"
+
+
+def test_there_are_no_capabilities_and_no_way_to_new_ones(open_box: Open) -> None:
+    box = open_box()
+    status = dict(line.split(":\t", 1) for line in box.run("cat /proc/self/status").text.splitlines())
+    assert (status["CapEff"], status["CapPrm"], status["NoNewPrivs"]) == ("0" * 16, "0" * 16, "1")
+    assert "0" not in box.run("id -u; id -g").text.split()
+    assert box.run("sudo id || chroot / id || mknod /tmp/disk b 8 0").status != 0
+
+
+def test_there_are_no_further_user_namespaces_for_an_ordinary_user_or_under_bwrap(open_box: Open) -> None:
+    box = open_box()
+    if box.rung == "bwrap" or box.owner is None:
+        assert box.run("unshare --user true").status != 0
+        assert box.run("unshare --user --map-root-user --mount mount -t tmpfs x /tmp").status != 0
+
+
+def test_the_keys_of_the_host_session_cannot_be_listed(open_chosen: Open) -> None:
+    box = open_chosen(mounts=interpreter_mounts(Path(sys.prefix)))
+    if box.rung == "bwrap" and seccomp.program():
+        ask = "import ctypes; print(ctypes.CDLL(None).syscall(250 if __import__('platform').machine() == 'x86_64'"
+        assert box.run([sys.executable, "-c", ask + " else 219, 0, -3, 1))"]).text == "-1\n"
+
+
+def test_the_terminal_of_the_host_is_out_of_reach(open_chosen: Open) -> None:
+    assert open_chosen().run("echo x > /dev/tty").status != 0
+
+
+def test_descriptors_of_the_host_are_closed(open_chosen: Open, tmp_path: Path) -> None:
+    (tmp_path / "open").write_text("secret")
+    with (tmp_path / "open").open() as file:
+        os.set_inheritable(file.fileno(), True)
+        assert open_chosen().run("ls -l /proc/self/fd | grep -c -e ' [012] -> ' -e ' 3 -> /proc'").text.strip() == "4"
+        assert "open" not in open_chosen().run("ls -l /proc/self/fd /proc/1/fd 2>&1; cat <&3 2>&1").text.split("/")
+
+
+def test_two_boxes_do_not_see_each_other(open_chosen: Open) -> None:
+    one, two = open_chosen(), open_chosen()
+    one.run("echo secret | tee f ~/f /tmp/f /dev/shm/f")
+    assert two.run("cat f ~/f /tmp/f /dev/shm/f 2>/dev/null").text == ""
+
+
+def test_a_fork_bomb_is_bounded_and_gone(open_held: Open) -> None:
+    box = open_held(Limits(processes=40, seconds=20))
+    began = _children()
+    output = box.run(["sh", "-c", "for i in $(seq 500); do sleep 61 & done; wait"], timeout=0.5)
+    assert output.status != 0
+    assert _running("sleep 61") == 0
+    box.run("b() { [ $1 -gt 8 ] || { b $(($1+1)) & b $(($1+1)) & }; }; b 0; sleep 1", timeout=0.5)
+    assert box.run("echo fine").text == "fine\n"
+    assert _children() == began
+
+
+def test_more_processes_than_allowed_do_not_start(open_held: Open) -> None:
+    box = open_held(Limits(processes=30, seconds=20))
+    output = box.run(["sh", "-c", "for i in $(seq 100); do sleep 62 & done; wait"], timeout=5)
+    assert output.limit == "processes" or "fork" in output.text
+
+
+def test_a_memory_hog_is_stopped(open_held: Open) -> None:
+    box = open_held(Limits(memory_mb=64, seconds=30), mounts=interpreter_mounts(Path(sys.prefix)))
+    hog = "held = []\nwhile True: held.append(b'x' * 4_000_000)"
+    output = box.run([sys.executable, "-c", hog])
+    assert output.status != 0
+    assert not output.timed_out
+    assert output.limit == "memory" or "MemoryError" in output.text
+    assert box.run("echo fine").text == "fine\n"
+
+
+def test_memory_of_many_processes_is_added_up(open_held: Open) -> None:
+    box = open_held(Limits(memory_mb=100, seconds=30), mounts=interpreter_mounts(Path(sys.prefix)))
+    hog = "import time; held = b'x' * 40_000_000; time.sleep(30)"
+    box.write("hog.py", hog.encode())
+    output = box.run(f"for i in 1 2 3 4; do {sys.executable} hog.py || exit 9 & done; wait -n; exit $?")
+    assert output.limit == "memory"
+    assert output.status != 0
+
+
+def test_a_file_that_was_unlinked_counts_as_disk(open_chosen: Open) -> None:
+    box = open_chosen(Limits(disk_mb=8, seconds=25))
+    command = 'for i in 3 4 5 6; do eval "exec $i>f"; rm f; head -c 4000000 /dev/zero >&$i; done; sleep 60'
+    assert box.run(command).limit == "disk"
+
+
+def test_disk_in_a_folder_closed_to_its_owner_counts(open_box: Open) -> None:
+    box = open_box(Limits(disk_mb=8, seconds=25))
+    output = box.run("mkdir d; for i in 1 2 3 4; do head -c 4000000 /dev/zero > d/$i; done; chmod 000 d; sleep 60")
+    assert output.limit == "disk"
+
+
+def test_a_timeout_ends_daemons_too(open_chosen: Open) -> None:
+    leaving = "setsid sleep 63 & (setsid sh -c 'sleep 63 & sleep 63' &) & nohup sleep 63 &"
+    output = open_chosen().run(f"{leaving} trap '' TERM INT HUP; sleep 63", timeout=0.4)
+    assert output.timed_out
+    assert _running("sleep 63") == 0
+
+
+def test_a_daemon_does_not_survive_a_command_that_ends_well(open_chosen: Open) -> None:
+    output = open_chosen().run("setsid sleep 64 >/dev/null 2>&1 & echo done")
+    assert (output.text, output.status) == ("done\n", 0)
+    assert _running("sleep 64") == 0
+
+
+def test_a_command_that_kills_all_it_can_ends_only_itself(open_chosen: Open) -> None:
+    box = open_chosen()
+    assert box.run("kill -9 -1; kill -9 1; sleep 0.1").status in (0, 137)
+    assert box.run("echo fine").text == "fine\n"
+
+
+def test_a_killed_recreate_leaves_no_process(open_box: Open, tmp_path: Path) -> None:
+    box = open_box()
+    program = f"""
+import sys
+from pathlib import Path
+from recreate.api.registry import find
+from recreate.sandboxes.sandbox import Box
+nothing = dict(source=None, mounts=None, env=None, limits=None)
+box = Box(find("sandbox", {box.rung!r})(), drop={box.owner is not None}, **nothing)
+print(box.root, flush=True)
+box.run("setsid sleep 65 & touch started; sleep 65")
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment) as child:
+        assert child.stdout
+        started = Path(child.stdout.readline().decode().strip()) / "work" / "started"
+        try:
+            _until(started.exists)
+            _until(lambda: _running("sleep 65") >= 2)
+        finally:
+            child.send_signal(signal.SIGKILL)
+    _until(lambda: _running("sleep 65") == 0)
+    for base in limits.bases().values():
+        limits._sweep(base)
+
+
+def test_a_recreate_killed_before_the_command_began_never_begins_it(open_chosen: Open) -> None:
+    box = open_chosen()
+    inside = boxes.shim([b"touch", b"/work/began"], {}, [], "/work")
+    argv = boxes.launcher(find("sandbox", box.rung)().argv(box, inside, -1), ())
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        child.communicate(b"", timeout=20)
+    assert child.returncode == 125
+    assert not (box.work / "began").exists()
+
+
+def test_a_box_that_cannot_be_made_is_a_fault_and_not_the_commands_failure(
+    open_box: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = open_box()
+    rung = find("sandbox", box.rung)
+    real = rung.argv
+    monkeypatch.setattr(rung, "argv", lambda self, b, c, s: real(self, b, [b"/no/such/shell"], s))
+    with pytest.raises(Fault) as caught:
+        box.run("echo hi")
+    assert caught.value.code == "sandbox-failed"
+    assert "/no/such/shell" in caught.value.message
+
+
+def test_a_command_cannot_pretend_that_the_box_failed(open_chosen: Open) -> None:
+    output = open_chosen().run("echo 'bwrap: setup failed' >&2; printf '\\001ready\\001' >&2; exit 125")
+    assert (output.status, output.limit) == (125, "")
+
+
+def test_boxes_work_side_by_side(open_chosen: Open) -> None:
+    made = [open_chosen() for _ in range(6)]
+    seen: dict[int, str] = {}
+
+    def work(number: int) -> None:
+        seen[number] = made[number].run(f"echo {number} > f; sleep 0.05; cat f").text
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(made))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert seen == {number: f"{number}\n" for number in range(len(made))}
+
+
+def test_control_groups_are_removed_with_the_box(open_chosen: Open) -> None:
+    box = open_chosen()
+    box.run("true")
+    groups = box._cgroup.folders if box._cgroup else ()
+    assert all(group.exists() for group in groups)
+    box.close()
+    assert not any(group.exists() for group in groups)
+
+
+def _running(line: str) -> int:
+    """Processes on this machine with this command line, in any namespace."""
+    found = 0
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                found += (process / "cmdline").read_bytes().replace(b"\0", b" ").strip() == line.encode()
+            except OSError:
+                continue
+    return found
+
+
+def _children() -> int:
+    return sum(
+        len((task / "children").read_text().split())
+        for task in Path("/proc/self/task").iterdir()
+        if (task / "children").exists()
+    )
+
+
+def _until(true: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
