@@ -2,7 +2,7 @@
 
     verbs   build, run, bench
     nouns   Task, Step, Trace, Grade, Experience, Lesson, Scaffold, Edit, Study, Verdict, Revision, ...
-    ports   Model, Sandbox, Rung, Domain, Provable, Memory, MemoryPolicy, Embedder, Optimizer
+    ports   Model, Sandbox, SandboxBackend, Domain, Validatable, Memory, MemoryPolicy, Embedder, Optimizer
     errors  RecreateError and its kinds
 
 This is the table of contents: what is listed here stays. Names are found when they are first used, so that
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from recreate.api.ports import Model as Model
     from recreate.api.ports import Optimizer as Optimizer
     from recreate.api.ports import Price as Price
-    from recreate.api.ports import Provable as Provable
-    from recreate.api.ports import Rung as Rung
     from recreate.api.ports import Sandbox as Sandbox
+    from recreate.api.ports import SandboxBackend as SandboxBackend
+    from recreate.api.ports import Validatable as Validatable
     from recreate.api.types import Call as Call
     from recreate.api.types import Change as Change
     from recreate.api.types import Edit as Edit
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
     from recreate.api.types import Trial as Trial
     from recreate.api.types import Usage as Usage
     from recreate.api.types import Verdict as Verdict
-    from recreate.builder.sdk import Cell as Cell
+    from recreate.builder.sdk import BenchResult as BenchResult
     from recreate.builder.sdk import Outcome as Outcome
     from recreate.builder.sdk import bench as bench
     from recreate.builder.sdk import build as build
     from recreate.builder.sdk import run as run
-    from recreate.memory.store import Workspace as Workspace
-    from recreate.optimizers.context import Materials as Materials
+    from recreate.memory.store import ExperienceStore as ExperienceStore
+    from recreate.optimizers.context import OptimizerContext as OptimizerContext
     from recreate.runs.settings import Settings as Settings
 
 __version__ = "0.1.0"
@@ -72,27 +72,42 @@ __version__ = "0.1.0"
 _WHERE = {
     "agents.scaffold": "Scaffold",
     "api.errors": "BadInput CheckFailed Fault Interrupted Missing OutOfBudget RecreateError Refused Transient",
-    "api.ports": "Domain Embedder Hit Limits Memory MemoryPolicy Model Optimizer Price Provable Rung Sandbox",
-    "api.types": "Call Change Edit Evidence Experience Gain Grade Lesson Message Output Reply Review Revision Split "
-    "Step Study Task ToolCall Trace Trial Usage Verdict",
-    "builder.sdk": "Cell Outcome bench build run",
-    "memory.store": "Workspace",
-    "optimizers.context": "Materials",
+    "api.ports": "Domain Embedder Hit Limits Memory MemoryPolicy Model Optimizer Price Sandbox "
+    "SandboxBackend Validatable",
+    "api.types": "Call Change Edit Evidence Experience Gain Grade Lesson Message Output Reply "
+    "Review Revision Split Step Study Task ToolCall Trace Trial Usage Verdict",
+    "builder.sdk": "BenchResult Outcome bench build run",
+    "memory.store": "ExperienceStore",
+    "optimizers.context": "OptimizerContext",
     "runs.settings": "Settings",
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names.split()}
+_RENAMED = {
+    "Cell": "BenchResult",
+    "Materials": "OptimizerContext",
+    "Provable": "Validatable",
+    "Rung": "SandboxBackend",
+    "Workspace": "ExperienceStore",
+}
+"""Names of 0.1 that are found for one more release, with a DeprecationWarning."""
 
 __all__ = [
-    "BadInput", "Call", "Cell", "Change", "CheckFailed", "Domain", "Edit", "Embedder", "Evidence", "Experience",
-    "Fault", "Gain", "Grade", "Hit", "Interrupted", "Lesson", "Limits", "Materials", "Memory", "MemoryPolicy",
-    "Message", "Missing", "Model", "Optimizer", "OutOfBudget", "Outcome", "Output", "Price", "Provable",
-    "RecreateError", "Refused", "Reply", "Review", "Revision", "Rung", "Sandbox", "Scaffold", "Settings", "Split",
-    "Step", "Study", "Task", "ToolCall", "Trace", "Transient", "Trial", "Usage", "Verdict", "Workspace", "bench",
-    "build", "run",
+    "BadInput", "BenchResult", "Call", "Change", "CheckFailed", "Domain", "Edit", "Embedder", "Evidence",
+    "Experience", "ExperienceStore", "Fault", "Gain", "Grade", "Hit", "Interrupted", "Lesson", "Limits", "Memory",
+    "MemoryPolicy", "Message", "Missing", "Model", "Optimizer", "OptimizerContext", "OutOfBudget", "Outcome",
+    "Output", "Price", "RecreateError", "Refused", "Reply", "Review", "Revision", "Sandbox", "SandboxBackend",
+    "Scaffold", "Settings", "Split", "Step", "Study", "Task", "ToolCall", "Trace", "Transient", "Trial", "Usage",
+    "Validatable", "Verdict", "bench", "build", "run",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        import warnings
+
+        now = _RENAMED[name]
+        warnings.warn(f"recreate.{name} is called recreate.{now} now", DeprecationWarning, stacklevel=2)
+        return __getattr__(now)
     if name not in _HOME:
         raise AttributeError(f"module 'recreate' has no attribute {name!r}")
     from importlib import import_module

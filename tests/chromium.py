@@ -136,12 +136,12 @@ class Chromium:
 
     def click(self, selector: str) -> None:
         """Click the middle of an element's first line with the mouse."""
-        box = self.js(
+        sandbox = self.js(
             f"(e => {{e.scrollIntoView({{block: 'center', behavior: 'instant'}}); const r = e.getClientRects()[0];"
             f" return [r.x + r.width / 2, r.y + r.height / 2]}})(document.querySelector({json.dumps(selector)}))"
         )
         for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
+            self.call("Input.dispatchMouseEvent", type=kind, x=sandbox[0], y=sandbox[1], button="left", clickCount=1)
 
     def picture(self, file: Path, *, top: float = 0, height: float | None = None) -> None:
         """A PNG of the page from `top` on; all of it when no height is given."""

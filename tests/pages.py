@@ -53,7 +53,7 @@ built: recreate.Outcome = recreate.build(
 better: bool = built.verdict.better
 experience: recreate.Experience = recreate.run(built.scaffold, "problems:sums:test-0", Problems(), model=Function())
 cells: list[recreate.Cell] = recreate.bench([built.path, "seed"], "problems:Problems", split="test")
-provable: recreate.Provable = Problems()
+provable: recreate.Validatable = Problems()
 policy: type[recreate.MemoryPolicy] = Remarks
 """
 """What a type checker must accept: every example takes its place in `build`."""

@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from recreate.agents.scaffold import Scaffold
-from recreate.api.ports import Model, Price, Rung, Sandbox
+from recreate.api.ports import Model, Price, Sandbox, SandboxBackend
 from recreate.api.types import Call, Experience, Grade, Message, Reply, Split, Step, Task, Trace
 from recreate.builder.loop import BuildResult, build
 from recreate.models.pricing import FREE
 from recreate.runs import settings
-from recreate.runs.session import Parts, open_workshop
+from recreate.runs.session import Parts, open_session
 
 Source = Literal["trajectory", "environment", "evidence"]
 SOURCES: tuple[Source, ...] = get_args(Source)
@@ -241,23 +241,23 @@ class Planted:
             for n in range(size)
         ]
 
-    def prepare(self, task: Task, rung: Rung) -> Sandbox:
+    def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
         with self.lock:
             copy = task.split == "train" and task.id in self.opened
             self.opened.add(task.id)
-        box = rung.open(env=self.kind.env)
+        sandbox = backend.open(env=self.kind.env)
         for path, whole in {**self.kind.files, **({} if copy else self.kind.once)}.items():
             data = whole.encode() if isinstance(whole, str) else whole
-            box.write(path, data, 0o755 if isinstance(whole, bytes) else 0o644)
-        return box
+            sandbox.write(path, data, 0o755 if isinstance(whole, bytes) else 0o644)
+        return sandbox
 
-    def collect(self, task: Task, box: Sandbox) -> str:
+    def collect(self, task: Task, sandbox: Sandbox) -> str:
         try:
-            return box.read("answer.txt").decode("utf-8", "replace").strip()
+            return sandbox.read("answer.txt").decode("utf-8", "replace").strip()
         except FileNotFoundError:
             return ""
 
-    def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
+    def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         passed = trace.answer == self.kind.right(task.facts["number"])
         return Grade(score=float(passed), passed=passed, evidence="accepted" if passed else self.kind.refusal)
 
@@ -315,12 +315,12 @@ def grow(name: str, workspace: Path, optimizer: Model, without: Sequence[Source]
     kind = KINDS[name]
     parts = Parts(domain=Planted(kind), model=Worker(kind), optimizer_model=optimizer)
     flags = {"domain": "planted", "optimizer": "recreate", "train": 2, "validation": 5, "without": without, **flags}
-    shop = open_workshop(settings.load(workspace, flags), workspace, workspace / "runs" / name, parts=parts)
+    session = open_session(settings.load(workspace, flags), workspace, workspace / "runs" / name, parts=parts)
     try:
-        shop.memory.add(lived(kind))
-        return build(shop, SEED)
+        session.memory.add(lived(kind))
+        return build(session, SEED)
     finally:
-        shop.close()
+        session.close()
 
 
 def main() -> int:

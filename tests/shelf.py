@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from recreate.api.types import Experience, Grade, Lesson, Message, Reply, Split, Step, Trace
-from recreate.lessons.context import Materials
+from recreate.lessons.context import PolicyContext
 from recreate.memory.embedders.hashed import Hashed
 
 READ = {"title": "Read the failing test first", "body": "It says what is expected.", "when": "a test fails"}
@@ -77,10 +77,10 @@ def shelf(
     lessons: Mapping[str, Lesson] | None = None,
     experiences: Sequence[Experience] = (),
     **more: Any,
-) -> Materials:
+) -> PolicyContext:
     """Materials whose memory holds these experiences."""
     known = {e.id: e for e in experiences}
-    return Materials(
+    return PolicyContext(
         domain=more.pop("domain", "code"),
         lessons=dict(lessons or {}),
         ask=ask or Says(),

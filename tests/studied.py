@@ -14,7 +14,7 @@ from recreate.api.types import Study
 from recreate.builder.loop import BuildResult, build
 from recreate.runs import settings
 from recreate.runs.reader import Run
-from recreate.runs.session import open_workshop
+from recreate.runs.session import open_session
 from tests.investigator import Action, Investigator
 from tests.toy import LESSON, script
 
@@ -56,12 +56,12 @@ def trying(workspace: Path) -> Try:
         values |= {"optimizer": "recreate", "models.retries": 0, "memory.embedder": "hashed", **flags}
         folder = workspace / "runs" / "a"
         resume = (folder / "settings.toml").exists()
-        shop = open_workshop(settings.load(workspace, values, {}), workspace, folder, resume=resume)
-        shop.model = shop.optimizer_model = model
+        session = open_session(settings.load(workspace, values, {}), workspace, folder, resume=resume)
+        session.model = session.optimizer_model = model
         try:
-            return Tried(build(shop, seed), Run(folder), model)
+            return Tried(build(session, seed), Run(folder), model)
         finally:
-            shop.close()
+            session.close()
 
     return go
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from recreate.api.ports import Rung
+from recreate.api.ports import SandboxBackend
 from recreate.api.types import Grade, Task, Trace
 from recreate.domains.swe import Swe
-from recreate.domains.swe.generate import Made, make
+from recreate.domains.swe.generate import MadeTasks, make
 from recreate.sandboxes import choose
 
 WORDS = '''"""Words."""
@@ -131,35 +131,35 @@ class Project:
     data: Path
     swe: Swe
     task: Task
-    rung: Rung
+    backend: SandboxBackend
 
     def grade(self, answer: str, task: Task | None = None) -> Grade:
         task = task or self.task
         trace = Trace(attempt="a", task=task.id, scaffold="s", model="m", answer=answer)
-        return self.swe.grade(task, trace, self.rung)
+        return self.swe.grade(task, trace, self.backend)
 
     def answer(self, files: dict[str, str | None]) -> str:
         """The diff of an agent that writes these files (None: deletes) into its box."""
-        box = self.swe.prepare(self.task, self.rung)
+        sandbox = self.swe.prepare(self.task, self.backend)
         try:
             for name, text in files.items():
                 if text is None:
-                    box.run(["rm", name])
+                    sandbox.run(["rm", name])
                 else:
-                    box.write(name, text.encode())
-            return self.swe.collect(self.task, box)
+                    sandbox.write(name, text.encode())
+            return self.swe.collect(self.task, sandbox)
         finally:
-            box.close()
+            sandbox.close()
 
     def source(self, name: str) -> str:
-        box = self.swe.prepare(self.task, self.rung)
+        sandbox = self.swe.prepare(self.task, self.backend)
         try:
-            return box.read(name).decode()
+            return sandbox.read(name).decode()
         finally:
-            box.close()
+            sandbox.close()
 
-    def make(self, **changes: object) -> Made:
-        wanted = {"repo": self.repo, "env": self.env, "rung": self.rung, "n": 4, "file": self.data}
+    def make(self, **changes: object) -> MadeTasks:
+        wanted = {"repo": self.repo, "env": self.env, "backend": self.backend, "n": 4, "file": self.data}
         return make(**(wanted | changes))  # type: ignore[arg-type]
 
 
@@ -168,18 +168,18 @@ def _project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     home = tmp_path_factory.mktemp("swe")
     env = _environment(home / "env")
     repo = write(home / "calm", FILES)
-    rung = choose()
+    backend = choose()
     data = home / "benchmarks" / "swe" / "injected.jsonl"
     (home / "recreate.toml").write_text("")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RECREATE_HOME", str(home / "home"))
         patch.chdir(home)
         swe = Swe(data, env=env, say=lambda _: None, patience=1.0)
-        project = Project(home, env, repo, data, swe, Task.model_construct(), rung)
+        project = Project(home, env, repo, data, swe, Task.model_construct(), backend)
         data.parent.mkdir(parents=True)
         data.write_text(recipe(repo, "calm"))
         project.task = swe.tasks()[0]
-        swe.baseline(project.task, rung)
+        swe.baseline(project.task, backend)
     return project
 
 

@@ -100,7 +100,7 @@ def test_the_models_example_answers_by_name(saved: Callable[[str], Any], capsys:
 
 def test_the_optimizers_example_proposes_nothing_for_what_all_passed(saved: Callable[[str], Any]) -> None:
     seed = recreate.Scaffold(name="x", files={})
-    materials = recreate.Materials(ask=_nobody, recall=_nobody, find=_nobody, complain=_nobody)
+    materials = recreate.OptimizerContext(ask=_nobody, recall=_nobody, find=_nobody, complain=_nobody)
     assert saved("first_failure").FirstFailure(materials).propose(seed, []) == []
 
 
@@ -118,7 +118,7 @@ def test_the_sandboxs_example_logs_what_ran(
 
 def test_the_embedders_example_finds_what_is_spelled_alike(saved: Callable[[str], Any], workspace: Path) -> None:
     embedder: recreate.Embedder = saved("trigrams").Trigrams()
-    memory = recreate.Workspace(workspace, embedder)
+    memory = recreate.ExperienceStore(workspace, embedder)
     problems = saved("problems").Problems()
     memory.add([lived(task, n) for n, task in enumerate(problems.tasks("train"))])
     wanted = problems.tasks("train")[3]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from recreate.api.ports import Rung, Sandbox
+from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Grade, Split, Task, Trace
 
 SIZES: dict[Split, int] = {"train": 8, "validation": 8, "test": 6}
@@ -33,16 +33,16 @@ class Toy:
             for n in range(size)
         ]
 
-    def prepare(self, task: Task, rung: Rung) -> Sandbox:
-        return rung.open()
+    def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
+        return backend.open()
 
-    def collect(self, task: Task, box: Sandbox) -> str:
+    def collect(self, task: Task, sandbox: Sandbox) -> str:
         try:
-            return box.read("answer.txt").decode("utf-8", "replace").strip()
+            return sandbox.read("answer.txt").decode("utf-8", "replace").strip()
         except FileNotFoundError:
             return ""
 
-    def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
+    def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         right = trace.answer == task.facts["word"]
         return Grade(
             score=float(right),

@@ -14,7 +14,7 @@ from typing import Any
 
 from recreate.agents.scaffold import Scaffold
 from recreate.api.types import Edit, Evidence, Experience, Split, Step, Study, Task, Usage
-from recreate.optimizers.context import Materials
+from recreate.optimizers.context import OptimizerContext
 from recreate.storage.log import Lines
 from tests.toy import Toy
 
@@ -57,7 +57,7 @@ class Words(Toy):
 class Planned:
     """Proposes what PLAN says, one entry a round, and leaves a study of each experience. tests.words:Planned"""
 
-    def __init__(self, materials: Materials) -> None:
+    def __init__(self, materials: OptimizerContext) -> None:
         self.materials = materials
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> list[Edit]:

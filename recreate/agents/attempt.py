@@ -24,11 +24,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from recreate.agents.retrieval import Offers, support
+from recreate.agents.retrieval import LessonRetrieval, support
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.situation import Situation
 from recreate.api.errors import BadInput
-from recreate.api.ports import Domain, Rung, Sandbox
+from recreate.api.ports import Domain, Sandbox, SandboxBackend
 from recreate.api.types import Call, Ending, Message, Output, Reply, Step, Task, Trace, TurnTokens, Usage, digest
 from recreate.storage.log import Lines
 
@@ -97,12 +97,12 @@ class _Attempt:
     scaffold: Scaffold
     task: Task
     domain: Domain
-    rung: Rung
+    backend: SandboxBackend
     ask: Ask
     call: Call
     lines: Lines | None
     on_step: Callable[[Step], None] | None
-    offers: Offers | None = None
+    offers: LessonRetrieval | None = None
     steps: list[Step] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
 
@@ -132,7 +132,7 @@ class _Attempt:
 
     def sample(self, number: int) -> tuple[Sandbox, Ending, str]:
         """One independent try in a fresh box; the caller closes the box."""
-        box = self.domain.prepare(self.task, self.rung)
+        box = self.domain.prepare(self.task, self.backend)
         try:
             furnish(box, self.scaffold)
             shown = {**self.shown, "before": {n: self.before(box, n, number) for n in self.agent.before}}
@@ -260,14 +260,14 @@ def attempt(
     scaffold: Scaffold,
     task: Task,
     domain: Domain,
-    rung: Rung,
+    backend: SandboxBackend,
     ask: Ask,
     call: Call,
     *,
     model: str = "",
     folder: Path | None = None,
     on_step: Callable[[Step], None] | None = None,
-    offers: Offers | None = None,
+    offers: LessonRetrieval | None = None,
 ) -> Trace:
     """Let the agent work on the task. Returns the trace with what was handed in.
 
@@ -280,7 +280,7 @@ def attempt(
         path = folder / "steps.jsonl"
         path.unlink(missing_ok=True)
         lines = Lines(path)
-    work = _Attempt(scaffold, task, domain, rung, ask, call, lines, on_step, offers)
+    work = _Attempt(scaffold, task, domain, backend, ask, call, lines, on_step, offers)
     agent = scaffold.agent
     best: tuple[float, int, str, Ending, str] | None = None
     try:
@@ -322,14 +322,16 @@ def furnish(box: Sandbox, scaffold: Scaffold) -> None:
         box.write(f"{BIN}/{name}", executable(scaffold.files[path]), 0o755)
 
 
-def replay(scaffold: Scaffold, task: Task, trace: Trace, domain: Domain, rung: Rung) -> tuple[Sandbox, str]:
+def replay(
+    scaffold: Scaffold, task: Task, trace: Trace, domain: Domain, backend: SandboxBackend
+) -> tuple[Sandbox, str]:
     """(a fresh box in which the actions of the sample that was handed in are done again, how faithful that is).
 
     A box is not kept for this: it would be lost with the process, and an experience of an earlier run has none.
     """
     call = Call(run="replay", attempt=trace.attempt, step=0)
-    work = _Attempt(scaffold, task, domain, rung, _nobody, call, None, None)
-    box = domain.prepare(task, rung)
+    work = _Attempt(scaffold, task, domain, backend, _nobody, call, None, None)
+    box = domain.prepare(task, backend)
     again, other = 0, []
     try:
         furnish(box, scaffold)

@@ -36,7 +36,7 @@ _NEW = "refs/recreate/new"
 _TRAILER = re.compile(r"(Recreate-[A-Za-z]+): (.*)")
 
 
-class Entry(Record):
+class Commit(Record):
     """One commit of the lineage. `revision` has its edits without their texts: those are in the commit itself."""
 
     sha: str
@@ -109,7 +109,7 @@ class History:
             at = end + 2 + size
         return Scaffold(name=trailers.get("Recreate-Name", "scaffold"), files=files)
 
-    def log(self) -> list[Entry]:
+    def log(self) -> list[Commit]:
         """All revisions, children before their parents; [] when nothing was committed."""
         if not (self.path / "HEAD").exists():
             return []
@@ -262,7 +262,7 @@ def _split(message: str) -> tuple[str, dict[str, str]]:
     return body, {m[1]: m[2] for m in found if m}
 
 
-def _entry(sha: str, parent: str, branch: str, message: str) -> Entry:
+def _entry(sha: str, parent: str, branch: str, message: str) -> Commit:
     body, trailers = _split(message)
     revision = None
     if "Recreate-Revision" in trailers:
@@ -270,7 +270,7 @@ def _entry(sha: str, parent: str, branch: str, message: str) -> Entry:
             revision = Revision.model_validate_json(trailers["Recreate-Revision"])
         except ValidationError:
             revision = None  # written by another version; the prose still says it
-    return Entry(
+    return Commit(
         sha=sha,
         parent=parent,
         branch=branch,

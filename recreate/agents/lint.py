@@ -30,7 +30,7 @@ from recreate.agents.scaffold import (
 )
 from recreate.agents.template import OWN_NAMES, parse_template, render_text
 from recreate.api.errors import BadInput
-from recreate.api.ports import Rung
+from recreate.api.ports import SandboxBackend
 from recreate.api.types import Record
 
 MAX_PROMPT = 24_000
@@ -42,7 +42,7 @@ MAX_TOOL = 64_000
 START_SECONDS = 10.0
 
 
-class Fault(Record):
+class Problem(Record):
     """One thing to mend: `line` counts from 1."""
 
     file: str
@@ -50,40 +50,42 @@ class Fault(Record):
     message: str
 
 
-def check(scaffold: Scaffold, rung: Rung | None = None, *, prompt_chars: int = MAX_PROMPT) -> list[Fault]:
+def check(
+    scaffold: Scaffold, backend: SandboxBackend | None = None, *, prompt_chars: int = MAX_PROMPT
+) -> list[Problem]:
     """All faults, by file and line; [] when there are none. With a rung, each tool is started in a box."""
-    found: list[Fault] = []
+    found: list[Problem] = []
     for name in REQUIRED:
         if name not in scaffold.files:
-            found.append(Fault(file=name, line=1, message="is missing: every scaffold has one"))
+            found.append(Problem(file=name, line=1, message="is missing: every scaffold has one"))
     for path in scaffold.files:
         if wrong := path_fault(path):
-            found.append(Fault(file=path, line=1, message=wrong))
+            found.append(Problem(file=path, line=1, message=wrong))
     agent, faults = read_agent(scaffold.files.get("agent.toml", ""))
-    found += [Fault(file="agent.toml", line=line, message=message) for line, message in faults]
+    found += [Problem(file="agent.toml", line=line, message=message) for line, message in faults]
     if agent is not None:
         found += _named(scaffold, agent)
     found += _templates(scaffold, agent, prompt_chars)
     found += _lessons(scaffold)
     found += _tools(scaffold)
-    if rung is not None:
+    if backend is not None:
         broken = {fault.file for fault in found}
-        found += _starts(scaffold, rung, [path for path in scaffold.tools.values() if path not in broken])
+        found += _starts(scaffold, backend, [path for path in scaffold.tools.values() if path not in broken])
     return sorted(found, key=lambda fault: (fault.file, fault.line, fault.message))
 
 
-def _named(scaffold: Scaffold, agent: Agent) -> Iterator[Fault]:
+def _named(scaffold: Scaffold, agent: Agent) -> Iterator[Problem]:
     for name, key in agent.uses.items():
         if name not in scaffold.tools:
             there = ", ".join(scaffold.tools) or "none"
             line = key_line(scaffold.files["agent.toml"], (key,))
-            yield Fault(file="agent.toml", line=line, message=f"{key} names the tool {name!r}; there are: {there}")
+            yield Problem(file="agent.toml", line=line, message=f"{key} names the tool {name!r}; there are: {there}")
 
 
 # ---------------------------------------------------------------------------------------------- templates
 
 
-def _templates(scaffold: Scaffold, agent: Agent | None, prompt_chars: int) -> Iterator[Fault]:
+def _templates(scaffold: Scaffold, agent: Agent | None, prompt_chars: int) -> Iterator[Problem]:
     shown, prompt = False, 0
     for template in TEMPLATES:
         file = f"{template}.md"
@@ -93,10 +95,10 @@ def _templates(scaffold: Scaffold, agent: Agent | None, prompt_chars: int) -> It
         try:
             tree, undeclared = _read(source)
         except TemplateSyntaxError as e:
-            yield Fault(file=file, line=e.lineno, message=e.message or "is not a template")
+            yield Problem(file=file, line=e.lineno, message=e.message or "is not a template")
             continue
         except RecursionError:
-            yield Fault(file=file, line=1, message="is nested too deeply")
+            yield Problem(file=file, line=1, message="is nested too deeply")
             continue
         shown = shown or any(name.name == "lessons" for name in tree.find_all(nodes.Name))
         # an agent.toml that could not be read says nothing of `before`: that is one fault, not two
@@ -111,15 +113,15 @@ def _templates(scaffold: Scaffold, agent: Agent | None, prompt_chars: int) -> It
                 size = len(render_text(file, source, variables))
         except BadInput as e:
             at = re.match(r"[^:]*:(\d+): (.*)", e.message, re.DOTALL)
-            yield Fault(file=file, line=int(at[1]) if at else 1, message=at[2] if at else e.message)
+            yield Problem(file=file, line=int(at[1]) if at else 1, message=at[2] if at else e.message)
         else:
             prompt += size if template in ("system", "workflow") else 0
     if prompt > prompt_chars:
         message = f"with workflow.md this makes a prompt of {prompt} characters, over {prompt_chars}: shorten them"
-        yield Fault(file="system.md", line=1, message=message)
+        yield Problem(file="system.md", line=1, message=message)
     if scaffold.lessons and not shown:
         message = f"no template shows the {len(scaffold.lessons)} lessons of memory/: write a loop over `lessons`"
-        yield Fault(file="system.md", line=1, message=message)
+        yield Problem(file="system.md", line=1, message=message)
 
 
 @lru_cache(maxsize=64)
@@ -132,7 +134,7 @@ def _read(source: str) -> tuple[nodes.Template, frozenset[str]]:
     return tree, frozenset(meta.find_undeclared_variables(tree)) - OWN_NAMES
 
 
-def _strange(file: str, tree: nodes.Template, undeclared: Set[str], example: Mapping[str, Any]) -> Iterator[Fault]:
+def _strange(file: str, tree: nodes.Template, undeclared: Set[str], example: Mapping[str, Any]) -> Iterator[Problem]:
     """Variables, and fields of them, that the template does not have: in branches not taken today as well."""
     lines: dict[str, int] = {}
     assigned = set()
@@ -143,7 +145,7 @@ def _strange(file: str, tree: nodes.Template, undeclared: Set[str], example: Map
             assigned.add(name.name)
     for unknown in sorted(undeclared - set(example)):
         message = f"{unknown!r} is undefined; this template has {', '.join(example)}"
-        yield Fault(file=file, line=lines.get(unknown, 1), message=message)
+        yield Problem(file=file, line=lines.get(unknown, 1), message=message)
     fields = [(get.node, get.attr, get.lineno) for get in tree.find_all(nodes.Getattr)]
     for item in tree.find_all(nodes.Getitem):
         if isinstance(item.arg, nodes.Const) and isinstance(item.arg.value, str):
@@ -154,7 +156,7 @@ def _strange(file: str, tree: nodes.Template, undeclared: Set[str], example: Map
         value = example.get(owner.name)
         if isinstance(value, dict) and field not in value and not hasattr(value, field):
             message = f"{owner.name!r} has no {field!r}; it has {', '.join(value) or 'nothing'}"
-            yield Fault(file=file, line=line, message=message)
+            yield Problem(file=file, line=line, message=message)
 
 
 def _cases(scaffold: Scaffold, template: Template, example: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -172,20 +174,20 @@ def _cases(scaffold: Scaffold, template: Template, example: dict[str, Any]) -> I
 # ---------------------------------------------------------------------------------------- lessons and tools
 
 
-def _lessons(scaffold: Scaffold) -> Iterator[Fault]:
+def _lessons(scaffold: Scaffold) -> Iterator[Problem]:
     for lesson in scaffold.lessons:
         file = f"memory/{lesson.id}.md"
         size = len(scaffold.files[file])
         if size > MAX_LESSON:
-            yield Fault(file=file, line=1, message=f"has {size} characters, over {MAX_LESSON}: say it shorter")
+            yield Problem(file=file, line=1, message=f"has {size} characters, over {MAX_LESSON}: say it shorter")
         if not lesson.body.strip():
-            yield Fault(file=file, line=1, message="says nothing: after the title comes what was learned")
+            yield Problem(file=file, line=1, message="says nothing: after the title comes what was learned")
     if len(scaffold.lessons) > MAX_LESSONS:
         message = f"has {len(scaffold.lessons)} lessons, over {MAX_LESSONS}: merge or drop some"
-        yield Fault(file="memory", line=1, message=message)
+        yield Problem(file="memory", line=1, message=message)
 
 
-def _tools(scaffold: Scaffold) -> Iterator[Fault]:
+def _tools(scaffold: Scaffold) -> Iterator[Problem]:
     known = set(scaffold.tools.values())
     for path, text in scaffold.files.items():
         if not path.startswith("tools/") or path_fault(path):
@@ -194,50 +196,50 @@ def _tools(scaffold: Scaffold) -> Iterator[Fault]:
         if path not in known:
             twin = scaffold.tools.get(name)
             message = f"has the same name as {twin}" if twin else "is no tool: those are NAME.py, NAME.sh and NAME"
-            yield Fault(file=path, line=1, message=message)
+            yield Problem(file=path, line=1, message=message)
             continue
         if (size := len(text.encode())) > MAX_TOOL:
-            yield Fault(file=path, line=1, message=f"has {size} bytes, over {MAX_TOOL}")
+            yield Problem(file=path, line=1, message=f"has {size} bytes, over {MAX_TOOL}")
         if not scaffold.help(name):
             kind = "docstring" if path.endswith(".py") else "comment at its head"
-            yield Fault(file=path, line=1, message=f"has no {kind}: that is the help which the agent sees")
+            yield Problem(file=path, line=1, message=f"has no {kind}: that is the help which the agent sees")
         if not path.endswith(".py") and not text.startswith("#!"):
-            yield Fault(file=path, line=1, message="does not say what runs it: begin with #!/bin/bash or the like")
+            yield Problem(file=path, line=1, message="does not say what runs it: begin with #!/bin/bash or the like")
         if path.endswith(".py"):
             yield from _compiles(path, text)
 
 
-def _compiles(path: str, text: str) -> Iterator[Fault]:
+def _compiles(path: str, text: str) -> Iterator[Problem]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ast.parse(text, path)
     except SyntaxError as e:
-        yield Fault(file=path, line=e.lineno or 1, message=f"is not Python: {e.msg}")
+        yield Problem(file=path, line=e.lineno or 1, message=f"is not Python: {e.msg}")
     except (ValueError, RecursionError, MemoryError) as e:
-        yield Fault(file=path, line=1, message=f"is not Python: {e}")
+        yield Problem(file=path, line=1, message=f"is not Python: {e}")
 
 
-def _starts(scaffold: Scaffold, rung: Rung, paths: list[str]) -> Iterator[Fault]:
+def _starts(scaffold: Scaffold, backend: SandboxBackend, paths: list[str]) -> Iterator[Problem]:
     """Run each tool's --help in one box. A fault of the box itself is raised, not listed."""
     if not paths:
         return
-    box = rung.open()
+    sandbox = backend.open()
     try:
         for path in paths:
-            box.write(path, scaffold.files[path].encode(), 0o755)
+            sandbox.write(path, scaffold.files[path].encode(), 0o755)
         for path in paths:
             # -S: what happens to be installed on this machine may not be there on the next
             command = ["python3", "-S", path, "--help"] if path.endswith(".py") else [f"./{path}", "--help"]
-            output = box.run(command, timeout=START_SECONDS, stdin=b"")
+            output = sandbox.run(command, timeout=START_SECONDS, stdin=b"")
             if output.timed_out:
-                yield Fault(file=path, line=1, message=f"`--help` does not end within {START_SECONDS:g} s")
+                yield Problem(file=path, line=1, message=f"`--help` does not end within {START_SECONDS:g} s")
             elif output.status:
                 lines = output.text.strip().splitlines() or ["it printed nothing"]
                 message = f"does not start: `--help` ends with status {output.status}: {lines[-1][:200]}"
-                yield Fault(file=path, line=_raised_at(path, output.text), message=message)
+                yield Problem(file=path, line=_raised_at(path, output.text), message=message)
     finally:
-        box.close()
+        sandbox.close()
 
 
 def _raised_at(path: str, text: str) -> int:

@@ -9,36 +9,36 @@ from typing import Protocol
 from recreate.api.types import Lesson, digest
 
 
-class Offer(Protocol):
+class Retriever(Protocol):
     """`MemoryPolicy.offer`, or anything like it."""
 
     def __call__(self, situation: str, budget: int) -> Sequence[Lesson]: ...
 
 
 @dataclass(frozen=True)
-class Offers:
+class LessonRetrieval:
     """`offer` answers from `lessons` alone, so that `digest`, a part of every attempt's key, says all about it.
 
     forced: offered to an agent that did not ask for it as well (re-runs with and without a lesson).
     """
 
-    offer: Offer
+    offer: Retriever
     lessons: Mapping[str, Lesson]
     digest: str
     forced: bool = False
 
 
-def frozen(policy: str, offer: Offer, lessons: Mapping[str, Lesson]) -> Offers:
+def frozen(policy: str, offer: Retriever, lessons: Mapping[str, Lesson]) -> LessonRetrieval:
     """A policy's offers from a snapshot. The same policy and lessons give the same digest, '' without any lesson."""
     shown = [(id, x.title, x.body, x.scope, x.status, support(x)) for id, x in sorted(lessons.items())]
-    return Offers(offer, lessons, digest([policy, shown]) if shown else "")
+    return LessonRetrieval(offer, lessons, digest([policy, shown]) if shown else "")
 
 
-def exactly(lessons: Sequence[Lesson]) -> Offers:
+def exactly(lessons: Sequence[Lesson]) -> LessonRetrieval:
     """Offers of just these lessons, to any agent, when it begins; nobody is told that they are being tested."""
     plain = [Lesson(id=x.id, title=x.title, body=x.body) for x in lessons]
     said = digest(["exactly", [(x.id, x.title, x.body) for x in plain]]) if plain else ""
-    return Offers(lambda situation, budget: plain, {x.id: x for x in plain}, said, forced=True)
+    return LessonRetrieval(lambda situation, budget: plain, {x.id: x for x in plain}, said, forced=True)
 
 
 def support(lesson: Lesson) -> str:

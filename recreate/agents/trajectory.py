@@ -37,7 +37,7 @@ _TEST = re.compile(r"(?:FAILED|ERROR) (\S+::\S+)")
 _SHELL = ("cd", "echo", "set", "export", "true", "then", "do", "done", "fi", "if", "else", "for", "while", "EOF", "PY")
 
 
-class Row(Record):
+class IndexRow(Record):
     """One step at a glance. chars: the length of reply and output together."""
 
     step: int
@@ -52,12 +52,12 @@ class Row(Record):
     chars: int
 
 
-def index(trace: Trace) -> tuple[Row, ...]:
+def index(trace: Trace) -> tuple[IndexRow, ...]:
     """One row a step, in order."""
     return tuple(_row(step) for step in trace.steps)
 
 
-def tell_index(rows: Sequence[Row]) -> str:
+def tell_index(rows: Sequence[IndexRow]) -> str:
     """The index as lines of text."""
     return "\n".join(_line(row) for row in rows) or "no steps were taken"
 
@@ -88,7 +88,7 @@ def differ(a: Experience, b: Experience) -> str:
     return "\n".join(lines)
 
 
-def _row(step: Step) -> Row:
+def _row(step: Step) -> IndexRow:
     # a reply that a tool of the scaffold took whole is no shell: its words are not commands
     done = step.action if step.action != step.reply or step.kind == "before" else ""
     bare = _without_heredocs(done)[:_ACTION_CHARS]
@@ -98,7 +98,7 @@ def _row(step: Step) -> Row:
     seen = _distinct(p for p in _paths(action) if p not in edited)
     if not action or len(seen) + len(edited) == 0:
         seen = _distinct(_paths(step.output[:_HEAD_CHARS]))
-    return Row(
+    return IndexRow(
         step=step.step,
         sample=step.sample,
         kind=step.kind,
@@ -112,7 +112,7 @@ def _row(step: Step) -> Row:
     )
 
 
-def _line(row: Row) -> str:
+def _line(row: IndexRow) -> str:
     parts = [f"step {row.step}" + (f" sample {row.sample}" if row.sample else "")]
     if row.kind == "before":
         parts.append(f"{', '.join(row.commands)} ran before the first turn")

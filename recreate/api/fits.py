@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import Any, TypeVar, get_args
 
 from recreate.api.errors import BadInput
-from recreate.api.ports import Domain, Embedder, Memory, MemoryPolicy, Model, Optimizer, Price, Rung, Sandbox
+from recreate.api.ports import Domain, Embedder, Memory, MemoryPolicy, Model, Optimizer, Price, Sandbox, SandboxBackend
 from recreate.api.registry import spelled
 from recreate.api.types import Split, Task
 
 PORTS: dict[str, type] = {
     "model": Model,
-    "sandbox": Rung,
+    "sandbox": SandboxBackend,
     "box": Sandbox,
     "domain": Domain,
     "memory": Memory,
@@ -72,7 +72,7 @@ def _attributes(port: type, part: Any) -> Iterator[str]:
             yield f"it has no `{name}`" + (" (None when nobody knows it)" if name == "price" else "")
             continue
         value = getattr(part, name)
-        if name in ("name", "rung") and (not isinstance(value, str) or not value):
+        if name in ("name", "backend") and (not isinstance(value, str) or not value):
             yield f"its `{name}` is {value!r}, not a text"
         elif name == "name" and port is Domain and (not NAME.fullmatch(value) or value == "index"):
             yield f"its name {value!r} cannot name a folder: use letters, digits, `.`, `_` and `-`"

@@ -87,7 +87,7 @@ class Sandbox(Protocol):
     One thread at a time uses a box; `rung` names what made it.
     """
 
-    rung: str
+    backend: str
 
     def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
         """Run a shell command (str, by bash -c) or an argv. timeout: seconds of wall time, None for the box's own.
@@ -109,7 +109,7 @@ class Sandbox(Protocol):
         ...
 
 
-class Rung(Protocol):
+class SandboxBackend(Protocol):
     """A way to make sandboxes: bwrap, unshare, none. `open` is called from several threads at once."""
 
     name: str
@@ -145,15 +145,15 @@ class Domain(Protocol):
         """The tasks of one split (or all), in a stable order: ids unique, no group in two splits."""
         ...
 
-    def prepare(self, task: Task, rung: Rung) -> Sandbox:
+    def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
         """A fresh box in which the task can be worked on: nothing hidden is in it."""
         ...
 
-    def collect(self, task: Task, box: Sandbox) -> str:
+    def collect(self, task: Task, sandbox: Sandbox) -> str:
         """What the agent hands in, as text, read from its box ('' for nothing): for code, a diff."""
         ...
 
-    def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
+    def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         """Grade `trace.answer` in a fresh box the agent never touched: score 0..1, passed, the grader's own words.
 
         A bad answer is a Grade, not an error. Raises Fault when it cannot be graded: the attempt is then set aside.
@@ -162,7 +162,7 @@ class Domain(Protocol):
 
 
 @runtime_checkable
-class Provable(Protocol):
+class Validatable(Protocol):
     """A domain that can show its tasks are sound: `tasks check` needs this."""
 
     def gold(self, task: Task) -> str:

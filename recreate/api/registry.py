@@ -33,7 +33,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
     "domain": {"swe": "recreate.domains.swe:Swe"},
     "optimizer": {
-        "recreate": "recreate.optimizers.investigator:Recreate",
+        "recreate": "recreate.optimizers.investigator:Investigator",
         "reflect": "recreate.optimizers.reflect:Reflect",
         "best-of-n": "recreate.optimizers.best_of_n:BestOfN",
     },
@@ -44,7 +44,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "hashed": "recreate.memory.embedders.hashed:Hashed",
     },
     "policy": {
-        "recreate": "recreate.lessons.ladder:Recreate",
+        "recreate": "recreate.lessons.ladder:Ladder",
         "playbook": "recreate.lessons.playbook:Playbook",
         "mistakes": "recreate.lessons.mistakes:Mistakes",
         "none": "recreate.lessons.none:Nothing",
@@ -53,7 +53,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "inspect": "recreate.memory.importers.inspect_log:InspectLog",
         "langsmith": "recreate.memory.importers.langsmith:LangSmith",
         "mini-swe-agent": "recreate.memory.importers.mini_swe_agent:MiniSweAgent",
-        "openai": "recreate.memory.importers.openai:OpenAI",
+        "openai": "recreate.memory.importers.openai:OpenAIChat",
         "otel": "recreate.memory.importers.otel:OTel",
         "recreate": "recreate.memory.importers.own:Own",
         "swe-agent": "recreate.memory.importers.swe_agent:SweAgent",

@@ -21,7 +21,7 @@ STUDY_TURNS = 15
 """Turns of one study of the optimizer `recreate`, and of its distilling, as seen with strong models."""
 
 
-class Plan(Record):
+class Estimate(Record):
     """attempts, calls, usd, minutes: of the whole build. proposals: how many the budget pays for.
 
     detectable_gain: the smallest true gain in the validation score that the gate would keep 8 times in 10.
@@ -95,7 +95,7 @@ def plan(
     optimizer_price: Price,
     past: Sequence[Usage] = (),
     base_rate: float = 0.3,
-) -> Plan:
+) -> Estimate:
     """The plan of a build. `base_rate`: the validation score to expect before any edit."""
     each, source = typical(scaffold, past)
     one = proposal(settings)
@@ -125,7 +125,7 @@ def plan(
 
     proposals = max((r for r in range(settings.rounds + 1) if fits(r)), default=0)
     attempts, calls, tokens, usd, minutes = cost(settings.rounds, one.rehearsals)
-    return Plan(
+    return Estimate(
         attempts=attempts,
         calls=calls,
         tokens=tokens,

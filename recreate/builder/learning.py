@@ -12,15 +12,15 @@ from functools import cached_property
 from typing import Any
 
 from recreate.agents.lesson import lesson_file
-from recreate.agents.retrieval import Offers, exactly, frozen, support
+from recreate.agents.retrieval import LessonRetrieval, exactly, frozen, support
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import Missing, OutOfBudget
 from recreate.api.ports import MemoryPolicy
 from recreate.api.types import Call, Edit, Evidence, Experience, Lesson, Message, Reply, Revision, Task, digest
-from recreate.lessons.context import Materials
-from recreate.lessons.store import OURS, Shelf
-from recreate.runs.attempts import one, read_experience
-from recreate.runs.session import Workshop
+from recreate.lessons.context import PolicyContext
+from recreate.lessons.store import OURS, LessonStore
+from recreate.runs.attempts import attempt_task, read_experience
+from recreate.runs.session import Session
 
 PROMOTED = 3
 """Patterns copied into the agent in one round at most: a candidate with many changes tells little about each."""
@@ -32,30 +32,30 @@ class Learning:
     judging: how many attempts it takes to judge a candidate; re-runs must leave them over.
     """
 
-    def __init__(self, shop: Workshop, judging: int = 0) -> None:
-        self.shop = shop
+    def __init__(self, session: Session, judging: int = 0) -> None:
+        self.session = session
         self.judging = judging
-        self.policy = shop.policy_name
+        self.policy = session.policy_name
         self.on = self.policy != "none"
-        self.shelf = Shelf(shop.memory.folder, shop.domain.name, self.policy)
-        self._offers: dict[int, Offers] = {}
+        self.shelf = LessonStore(session.memory.folder, session.domain.name, self.policy)
+        self._offers: dict[int, LessonRetrieval] = {}
 
     # what is offered
 
-    def offers(self, round: int = 0) -> Offers | None:
+    def offers(self, round: int = 0) -> LessonRetrieval | None:
         """What attempts of a round may be offered: memory as it was when the round began, also after a kill."""
         if not self.on:
             return None
         if round not in self._offers:
-            folder = self.shop.folder / "memory"
-            known = next((r for r in self.shop.journal.records("snapshot") if r["round"] == round), None)
+            folder = self.session.folder / "memory"
+            known = next((r for r in self.session.journal.records("snapshot") if r["round"] == round), None)
             if known is None:
                 lessons = {id: x for id, x in self._read().items() if self._offered(x)}
                 text = json.dumps([x.model_dump(mode="json") for x in lessons.values()], ensure_ascii=False)
                 name = digest(text)
                 folder.mkdir(exist_ok=True)
                 (folder / f"{name}.json").write_text(text, "utf-8")
-                self.shop.journal.add("snapshot", round=round, file=f"{name}.json", lessons=len(lessons))
+                self.session.journal.add("snapshot", round=round, file=f"{name}.json", lessons=len(lessons))
             else:
                 stored = json.loads((folder / known["file"]).read_text("utf-8"))
                 lessons = {x["id"]: Lesson.model_validate(x) for x in stored}
@@ -67,7 +67,7 @@ class Learning:
         """Say when an agent will be offered nothing because it does not ask for it."""
         if self.on and not agent.agent.memory.tokens:
             text = f"{agent.name} asks for nothing of memory: [memory] with tokens = 600 in its agent.toml does"
-            self.shop.say("note", {"text": text})
+            self.session.say("note", {"text": text})
 
     def _offered(self, lesson: Lesson) -> bool:
         return lesson.status == "active" or (self.policy != OURS and lesson.status == "candidate")
@@ -78,7 +78,7 @@ class Learning:
         """Let the policy learn from a batch; its model's words and its re-runs are paid for once."""
         if not self.on or not experiences:
             return
-        known = next((r for r in self.shop.journal.records("memory") if r["round"] == round), None)
+        known = next((r for r in self.session.journal.records("memory") if r["round"] == round), None)
         if known is not None:
             before, after = ({x["id"]: Lesson.model_validate(x) for x in known[k]} for k in ("before", "after"))
             self.shelf.write(before, after)
@@ -86,12 +86,12 @@ class Learning:
         key = digest(["memory", self.policy, round, agent.digest, [e.id for e in experiences]])
         threads, made = {key}, dict[str, Experience]()
         failures = sum(not e.grade.passed for e in experiences)
-        self.shop.say("observe", {"policy": self.policy, "experiences": len(experiences), "failures": failures})
+        self.session.say("observe", {"policy": self.policy, "experiences": len(experiences), "failures": failures})
 
         def ask(messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply:
             threads.add(address := digest([key, thread]) if thread else key)
-            call = Call(run=self.shop.run, attempt=address, step=step, role="optimizer", phase="observe")
-            return self.shop.ask_optimizer(list(messages), call, seed=int(digest([address, step], 7), 16), **params)
+            call = Call(run=self.session.run, attempt=address, step=step, role="optimizer", phase="observe")
+            return self.session.ask_optimizer(list(messages), call, seed=int(digest([address, step], 7), 16), **params)
 
         def rerun(lessons: Sequence[Lesson], experience: Experience, repeat: int = 0) -> float | None:
             score, again = self._rerun(agent, lessons, experience, repeat)
@@ -103,7 +103,7 @@ class Learning:
         shown = [_carrying(e, [x.id for x in agent.lessons if x.id in before]) for e in experiences]
         changes = self._made(after, ask, rerun, len(shown)).observe(shown)
         changed = [id for id, lesson in after.items() if before.get(id) != lesson]
-        self.shop.journal.add(
+        self.session.journal.add(
             "memory",
             round=round,
             policy=self.policy,
@@ -113,11 +113,11 @@ class Learning:
         )
         self.shelf.write(before, after)
         # Only now: until the lessons are on disk a search must find what it found before.
-        self.shop.memory.add(list(made.values()))
+        self.session.memory.add(list(made.values()))
         for thread in threads:
-            self.shop.journal.forget(thread)
+            self.session.journal.forget(thread)
         for change in changes:
-            self.shop.say("learned", {"change": change})
+            self.session.say("learned", {"change": change})
 
     def born(self, edits: Sequence[Edit], experiences: Mapping[str, Experience]) -> None:
         """Lessons that the optimizer wrote into the agent are the workspace's as well, dropped or kept."""
@@ -160,33 +160,33 @@ class Learning:
     def _read(self) -> dict[str, Lesson]:
         lessons = self.shelf.read()
         for path, why in self.shelf.broken.items():
-            self.shop.say("note", {"text": f"{path}: {why}; it is left out until somebody mends it"})
+            self.session.say("note", {"text": f"{path}: {why}; it is left out until somebody mends it"})
         return lessons
 
     def _made(self, lessons: dict[str, Lesson], ask: Any, rerun: Any, batch: int = 0) -> MemoryPolicy:
         """The policy over these lessons. batch: how many experiences it is about to observe, in memory already."""
-        return self.shop.policy(
-            Materials(
-                domain=self.shop.domain.name,
+        return self.session.policy(
+            PolicyContext(
+                domain=self.session.domain.name,
                 lessons=lessons,
                 ask=ask,
-                embed=self.shop.memory.embed,
+                embed=self.session.memory.embed,
                 rerun=rerun,
                 nearest=self._nearest,
                 find=self._train_experience,
                 alike=self._recall,
                 elsewhere=self.shelf.elsewhere(),
-                observed=max(0, self.shop.memory.count(self.shop.domain.name) - batch),
-                note=lambda text: self.shop.say("note", {"text": text}),
+                observed=max(0, self.session.memory.count(self.session.domain.name) - batch),
+                note=lambda text: self.session.say("note", {"text": text}),
             )
         )
 
     @cached_property
     def _train(self) -> dict[str, Task]:
-        return {task.id: task for task in self.shop.domain.tasks("train")}
+        return {task.id: task for task in self.session.domain.tasks("train")}
 
     def _train_experience(self, id: str) -> Experience | None:
-        found: Experience | None = self.shop.memory.get(id, "optimizer")
+        found: Experience | None = self.session.memory.get(id, "optimizer")
         return found
 
     def _rerun(
@@ -197,19 +197,19 @@ class Learning:
         if task is None or {x.id for x in lessons} & {x.id for x in agent.lessons}:
             return None, None  # without the lesson that it carries it would be another agent
         try:
-            self.shop.ledger.afford(1 + self.judging)
+            self.session.ledger.afford(1 + self.judging)
         except OutOfBudget:
             return None, None
         told = exactly(lessons)
-        score = one(self.shop, agent, task, 1 + repeat, "rerun", remember=False, offers=told)
-        self.shop.say("rerun", {"task": task.id, "lessons": [x.id for x in lessons], "score": score.score})
-        return score.score, read_experience(self.shop.folder / "attempts" / score.attempt)
+        score = attempt_task(self.session, agent, task, 1 + repeat, "rerun", in_memory=False, offers=told)
+        self.session.say("rerun", {"task": task.id, "lessons": [x.id for x in lessons], "score": score.score})
+        return score.score, read_experience(self.session.folder / "attempts" / score.attempt)
 
     def _nearest(self, experience: Experience) -> Experience | None:
         """For a failure the nearest success, for a success the last failure at the same task."""
         if experience.grade.passed:
             where = {"domain": experience.domain, "task": experience.task, "passed": False}
-            failed = [row["id"] for row in self.shop.memory.facts(where, "optimizer")]
+            failed = [row["id"] for row in self.session.memory.facts(where, "optimizer")]
             return self._train_experience(failed[-1]) if failed else None
         found = self._recall(experience.prompt[:1000], 4, outcome="passed")
         return next((e for e in found if e.id != experience.id), None)
@@ -217,7 +217,7 @@ class Learning:
     def _recall(self, text: str, k: int, **where: Any) -> list[Experience]:
         """Train experiences of this domain that are nearest to a text; none where there is nothing to search with."""
         try:
-            hits = self.shop.recall(text, k, {"domain": self.shop.domain.name, "grain": "experience", **where})
+            hits = self.session.recall(text, k, {"domain": self.session.domain.name, "grain": "experience", **where})
         except Missing:
             return []
         return [e for h in hits if (e := self._train_experience(h.experience)) is not None]

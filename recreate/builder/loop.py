@@ -25,22 +25,22 @@ from recreate.agents import scaffold as scaffolds
 from recreate.agents.history import History, describe
 from recreate.agents.leakage import leaks
 from recreate.agents.lint import check
-from recreate.agents.retrieval import Offers
+from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.errors import BadInput, OutOfBudget
 from recreate.api.types import Edit, Experience, Revision, Split, Task, Verdict, digest
 from recreate.builder.learning import Learning
-from recreate.builder.proposals import Batch
+from recreate.builder.proposals import Proposals
 from recreate.builder.review import Desk, Reviewer, human_edits
 from recreate.memory.importers.overlap import Overlap
 from recreate.optimizers.investigator.create import create as write_seed
-from recreate.runs.attempts import Score, bring, gather, read_experience
+from recreate.runs.attempts import Score, copy_in, read_experience, run_attempts
 from recreate.runs.gate import MIN_TASKS, alone, judge, unjudged
 from recreate.runs.reader import BuildResult
-from recreate.runs.session import Workshop
+from recreate.runs.session import Session
 
 
-class State(TypedDict, total=False):
+class BuildState(TypedDict, total=False):
     """What is checkpointed between nodes: ids and edits. candidate: what a person is asked about, '' for nothing;
     offer: how often a person was asked, which is the number of the offer; answer: what was said of it."""
 
@@ -53,7 +53,7 @@ class State(TypedDict, total=False):
     answer: dict[str, Any]
 
 
-def choose_tasks(shop: Workshop) -> tuple[list[Task], list[Task]]:
+def choose_tasks(session: Session) -> tuple[list[Task], list[Task]]:
     """(train, validation): the first N of each split in an order that the seed fixes.
 
     Raises BadInput when the domain has too few validation tasks for the gate to decide anything, or no train tasks
@@ -61,15 +61,15 @@ def choose_tasks(shop: Workshop) -> tuple[list[Task], list[Task]]:
     """
 
     def pick(split: Any, most: int) -> list[Task]:
-        tasks = list(shop.domain.tasks(split))
-        random.Random(f"{shop.settings.seed}/{split}").shuffle(tasks)
+        tasks = list(session.domain.tasks(split))
+        random.Random(f"{session.settings.seed}/{split}").shuffle(tasks)
         return tasks[:most]
 
-    train, validation = pick("train", shop.settings.train), pick("validation", shop.settings.validation)
-    if not train and not shop.settings.from_experience:
+    train, validation = pick("train", session.settings.train), pick("validation", session.settings.validation)
+    if not train and not session.settings.from_experience:
         raise BadInput(
-            f"domain {shop.domain.name} has no train tasks",
-            fix=f"recreate tasks list {shop.domain.name} shows what there is; recreate tasks make adds some",
+            f"domain {session.domain.name} has no train tasks",
+            fix=f"recreate tasks list {session.domain.name} shows what there is; recreate tasks make adds some",
             code="no-tasks",
         )
     if len(validation) < MIN_TASKS:
@@ -81,33 +81,33 @@ def choose_tasks(shop: Workshop) -> tuple[list[Task], list[Task]]:
     return train, validation
 
 
-def build(shop: Workshop, seed: Scaffold, review: Reviewer | None = None) -> BuildResult:
+def build(session: Session, seed: Scaffold, review: Reviewer | None = None) -> BuildResult:
     """Improve `seed` on the workshop's domain. Resumes by itself when the run folder holds a part of the work.
 
     review: asked before a revision is kept when `settings.review`; without one the build stops there, status `review`.
     Raises what stops a run (OutOfBudget is not raised but is the status); everything paid for is on disk.
     """
-    faults = check(seed, shop.rung)
+    faults = check(seed, session.backend)
     if faults:
         raise BadInput(
             f"{seed.name}/{faults[0].file}:{faults[0].line}: {faults[0].message}",
             fix="recreate scaffold check shows all faults of a scaffold",
             code="bad-scaffold",
         )
-    return _Build(shop, seed, review).run()
+    return _Build(session, seed, review).run()
 
 
-def create(shop: Workshop, start: Scaffold) -> Scaffold:
+def create(session: Session, start: Scaffold) -> Scaffold:
     """A seed for the workshop's domain, written by the optimizer's model from `start` and two train tasks."""
-    work = _Build(shop, start, None)
+    work = _Build(session, start, None)
     tasks = work.train[:2]
     key = digest(["create", start.digest, [t.id for t in tasks]])
     materials = replace(
         work.studied(key, start, []).materials(), complain=lambda scaffold, edits: _unfit(scaffold, edits, tasks)
     )
-    domain = shop.domain
+    domain = session.domain
     description = str(getattr(domain, "description", "") or inspect.getdoc(type(domain)) or "")
-    shop.say("note", {"text": "the optimizer writes a seed from the domain's description and two train tasks"})
+    session.say("note", {"text": "the optimizer writes a seed from the domain's description and two train tasks"})
     seed = write_seed(materials, start, description, tasks)
     work.history.commit(seed, start.digest, True, f"Create a seed for {domain.name} from {start.name}")
     return seed.model_copy(update={"name": f"created-{domain.name}"})
@@ -123,19 +123,19 @@ def _unfit(scaffold: Scaffold, edits: Sequence[Edit], tasks: Sequence[Task]) -> 
 
 
 class _Build:
-    def __init__(self, shop: Workshop, seed: Scaffold, reviewer: Reviewer | None) -> None:
-        self.shop = shop
+    def __init__(self, session: Session, seed: Scaffold, reviewer: Reviewer | None) -> None:
+        self.session = session
         self.seed = seed
         self.reviewer = reviewer
-        self.history = History(shop.folder / "scaffold.git")
-        self.desk = Desk(shop, self.history)
+        self.history = History(session.folder / "scaffold.git")
+        self.desk = Desk(session, self.history)
         if seed.digest not in {e.digest for e in self.history.log()}:
             self.history.commit(seed, None, True, f"Start from {seed.name}")
-        self.train, self.validation = choose_tasks(shop)
-        self.learning = Learning(shop, self.judging)
+        self.train, self.validation = choose_tasks(session)
+        self.learning = Learning(session, self.judging)
         self.known = {seed.digest: seed}
-        shop.memory.hold_out([t for s in ("validation", "test") for t in shop.domain.tasks(s)])
-        self.revisions = [Revision.model_validate(r["revision"]) for r in shop.journal.records("revision")]
+        session.memory.hold_out([t for s in ("validation", "test") for t in session.domain.tasks(s)])
+        self.revisions = [Revision.model_validate(r["revision"]) for r in session.journal.records("revision")]
         self.learning.announce(seed)
         self.learning.offers()  # before anybody learns: what validation is offered
 
@@ -146,7 +146,7 @@ class _Build:
         from langgraph.graph import END, START, StateGraph
         from langgraph.types import Command
 
-        graph = StateGraph(State)
+        graph = StateGraph(BuildState)
         for node in (self.attempt, self.propose, self.settle, self.review, self.decide):
             graph.add_node(node.__name__, node)
         graph.add_edge(START, "attempt")
@@ -157,18 +157,18 @@ class _Build:
             graph.add_conditional_edges(
                 node.__name__, self.again, {"review": "review", "attempt": "attempt", "end": END}
             )
-        connection = sqlite3.connect(self.shop.folder / "checkpoint.sqlite", check_same_thread=False)
+        connection = sqlite3.connect(self.session.folder / "checkpoint.sqlite", check_same_thread=False)
         status, waiting = "done", None
         try:
             compiled = graph.compile(checkpointer=SqliteSaver(connection))
             config: Any = {
                 "configurable": {"thread_id": "build"},
-                "recursion_limit": 10 + 6 * self.shop.settings.rounds,
+                "recursion_limit": 10 + 6 * self.session.settings.rounds,
             }
             earlier = compiled.get_state(config)
             start: Any = None if earlier.next else {"round": 0, "scaffold": self.seed.digest}
-            self.shop.say("build", {"train": len(self.train), "validation": len(self.validation)})
-            if self.shop.settings.rounds == 0:
+            self.session.say("build", {"train": len(self.train), "validation": len(self.validation)})
+            if self.session.settings.rounds == 0:
                 self.scores(self.seed)
             elif not (earlier.values and not earlier.next):
                 try:
@@ -181,7 +181,7 @@ class _Build:
                         state = compiled.invoke(Command(resume=answer), config)
                 except OutOfBudget as e:
                     status = "budget"
-                    self.shop.say("budget", {"text": e.message})
+                    self.session.say("budget", {"text": e.message})
         finally:
             connection.close()
         best = self.best()
@@ -196,33 +196,35 @@ class _Build:
 
     # ------------------------------------------------------------------------------------------------ nodes
 
-    def attempt(self, state: State) -> State:
+    def attempt(self, state: BuildState) -> BuildState:
         current = self.scaffold(state["scaffold"])
         self.scores(current)
-        self.shop.say("round", {"round": state["round"] + 1, "rounds": self.shop.settings.rounds})
-        if self.shop.settings.from_experience and (state["round"] == 0 or not self.train):
+        self.session.say("round", {"round": state["round"] + 1, "rounds": self.session.settings.rounds})
+        if self.session.settings.from_experience and (state["round"] == 0 or not self.train):
             return {"experiences": self.remembered(state["round"])}
         batch = self.batch(state["round"])
-        scores = gather(self.shop, current, batch, phase="train", offers=self.learning.offers(state["round"]))
+        scores = run_attempts(self.session, current, batch, phase="train", offers=self.learning.offers(state["round"]))
         return {"experiences": [s.attempt for s in scores if s.score is not None]}
 
-    def propose(self, state: State) -> State:
+    def propose(self, state: BuildState) -> BuildState:
         current = self.scaffold(state["scaffold"])
         experiences = [e for id in state["experiences"] if (e := self.experience(id)) is not None]
-        key = digest(["proposal", current.digest, state["round"], state["experiences"], self.shop.settings.optimizer])
-        known = next((r for r in self.shop.journal.records("proposal") if r["attempt"] == key), None)
+        key = digest(
+            ["proposal", current.digest, state["round"], state["experiences"], self.session.settings.optimizer]
+        )
+        known = next((r for r in self.session.journal.records("proposal") if r["attempt"] == key), None)
         if known is not None:
             return {"edits": known["edits"]}
         self.learning.observe(state["round"], current, experiences)
-        self.shop.say(
+        self.session.say(
             "propose", {"experiences": len(experiences), "failures": sum(not e.grade.passed for e in experiences)}
         )
         batch = self.studied(key, current, experiences, self.learning.offers(state["round"]))
-        optimizer = self.shop.optimizer(batch.materials())
+        optimizer = self.session.optimizer(batch.materials())
         proposed = list(optimizer.propose(current, experiences))
         if strange := [type(e).__name__ for e in proposed if not isinstance(e, Edit)]:
             raise BadInput(
-                f"the optimizer {self.shop.settings.optimizer} proposed a {strange[0]}, not an Edit",
+                f"the optimizer {self.session.settings.optimizer} proposed a {strange[0]}, not an Edit",
                 fix="docs/ports/optimizer.md has an example",
                 code="misfit",
             )
@@ -230,35 +232,35 @@ class _Build:
         self.learning.born(given, batch.lived | batch.rehearsed)
         given += self.learning.promotions(current, self.revisions)
         edits = [e.model_dump(mode="json") for e in given]
-        self.shop.memory.add(list(batch.rehearsed.values()))
-        self.shop.journal.add("proposal", attempt=key, round=state["round"], edits=edits)
+        self.session.memory.add(list(batch.rehearsed.values()))
+        self.session.journal.add("proposal", attempt=key, round=state["round"], edits=edits)
         for thread in [key, *(digest([key, e.id]) for e in experiences), digest([key, "distil"])]:
-            self.shop.journal.forget(thread)
+            self.session.journal.forget(thread)
         return {"edits": edits}
 
-    def settle(self, state: State) -> State:
+    def settle(self, state: BuildState) -> BuildState:
         current = self.scaffold(state["scaffold"])
-        after: State = {"round": state["round"] + 1, "scaffold": current.digest}
+        after: BuildState = {"round": state["round"] + 1, "scaffold": current.digest}
         edits = [Edit.model_validate(e) for e in state["edits"]]
         experiences = {id: e for id in state["experiences"] if (e := self.experience(id)) is not None}
         batch = self.studied("", current, list(experiences.values()))
         child, made, faults = batch.apply(current, edits)
         if not made:
             reason = "; ".join(faults) or "the optimizer proposed no edit"
-            self.shop.say("nothing", {"reason": reason})
-            self.shop.journal.add("nothing", round=state["round"], reason=reason)
+            self.session.say("nothing", {"reason": reason})
+            self.session.journal.add("nothing", round=state["round"], reason=reason)
             return after
         tried = next((r for r in self.revisions if r.id == child.digest), None)
         if tried is not None:
-            self.shop.say("nothing", {"reason": f"the same files were tried before (revision {tried.id})"})
+            self.session.say("nothing", {"reason": f"the same files were tried before (revision {tried.id})"})
             return after if not tried.kept else {**after, "scaffold": child.digest}
         self.known[child.digest] = child
-        wrong = [f"{f.file}:{f.line}: {f.message}" for f in check(child, self.shop.rung)]
+        wrong = [f"{f.file}:{f.line}: {f.message}" for f in check(child, self.session.backend)]
         if wrong:
             verdict = unjudged("not-better", "the check failed: " + "; ".join(wrong))
         else:
-            self.shop.ledger.afford(self.judging)
-            self.shop.say("candidate", {"edits": made})
+            self.session.ledger.afford(self.judging)
+            self.session.say("candidate", {"edits": made})
             verdict = self.compare(current, child)
         revision = Revision(
             id=child.digest,
@@ -266,7 +268,7 @@ class _Build:
             round=state["round"],
             edits=tuple(made),
             verdict=verdict,
-            kept=verdict.better and not self.shop.settings.review,
+            kept=verdict.better and not self.session.settings.review,
             faults=tuple([*faults, *wrong]),
         )
         if verdict.better and not revision.kept:
@@ -274,13 +276,13 @@ class _Build:
         self.record(revision)
         return {**after, "scaffold": child.digest} if revision.kept else after
 
-    def review(self, state: State) -> State:
+    def review(self, state: BuildState) -> BuildState:
         """Nothing else may stand here: a node that was interrupted runs again from its start."""
         from langgraph.types import interrupt
 
         return {"answer": interrupt({"revision": state["candidate"], "offer": state["offer"]})}
 
-    def decide(self, state: State) -> State:
+    def decide(self, state: BuildState) -> BuildState:
         offered, answer = self.desk.offered(state["offer"]), state["answer"]
         match answer["decision"]:
             case "accept":
@@ -291,9 +293,9 @@ class _Build:
                 return {"candidate": ""}
         current, child = self.scaffold(offered.parent), self.scaffold(offered.id)
         edited = self.scaffold(answer["edited"])
-        self.shop.ledger.afford(self.judging)
+        self.session.ledger.afford(self.judging)
         edits = human_edits(current, offered, child, edited, answer["reason"] or "edited by a person")
-        self.shop.say("candidate", {"edits": edits})
+        self.session.say("candidate", {"edits": edits})
         verdict = self.compare(current, edited)
         changes = {"id": edited.digest, "edits": tuple(edits), "verdict": verdict, "faults": ()}
         made = offered.model_copy(update=changes)
@@ -305,10 +307,10 @@ class _Build:
         self.record(made)
         return self.offer(state, offered)
 
-    def again(self, state: State) -> str:
+    def again(self, state: BuildState) -> str:
         if state.get("candidate"):
             return "review"
-        return "attempt" if state["round"] < self.shop.settings.rounds else "end"
+        return "attempt" if state["round"] < self.session.settings.rounds else "end"
 
     # ---------------------------------------------------------------------------------------------- their parts
 
@@ -317,11 +319,11 @@ class _Build:
         if any(r.id == revision.id for r in self.revisions):
             return
         self.history.commit(self.scaffold(revision.id), revision.parent, revision.kept, describe(revision))
-        self.shop.journal.add("revision", revision=revision.model_dump(mode="json"))
+        self.session.journal.add("revision", revision=revision.model_dump(mode="json"))
         self.revisions.append(revision)
-        self.shop.say("revision", {"revision": revision})
+        self.session.say("revision", {"revision": revision})
 
-    def offer(self, state: State, revision: Revision) -> State:
+    def offer(self, state: BuildState, revision: Revision) -> BuildState:
         number = state.get("offer", 0) + 1
         self.desk.offer(number, revision, self.scaffold(revision.id))
         return {"candidate": revision.id, "offer": number}
@@ -329,21 +331,21 @@ class _Build:
     @property
     def judging(self) -> int:
         """How many attempts it takes to judge a candidate."""
-        return len(self.validation) * self.shop.settings.repeats
+        return len(self.validation) * self.session.settings.repeats
 
     def studied(
-        self, key: str, current: Scaffold, experiences: Sequence[Experience], offers: Offers | None = None
-    ) -> Batch:
+        self, key: str, current: Scaffold, experiences: Sequence[Experience], offers: LessonRetrieval | None = None
+    ) -> Proposals:
         """The batch as the optimizer and the check of its edits know it."""
-        return Batch(self.shop, key, current, experiences, self.revisions, self.judging, self.scaffold, offers)
+        return Proposals(self.session, key, current, experiences, self.revisions, self.judging, self.scaffold, offers)
 
     def scores(self, scaffold: Scaffold) -> list[Score]:
         """Validation scores: run once, read back ever after."""
-        return gather(
-            self.shop,
+        return run_attempts(
+            self.session,
             scaffold,
             self.validation,
-            repeats=self.shop.settings.repeats,
+            repeats=self.session.settings.repeats,
             phase="validation",
             offers=self.learning.offers(),
         )
@@ -358,41 +360,41 @@ class _Build:
             return unjudged("undecided", "the budget ended before validation did")
         if before.digest == after.digest:
             return alone(_by_task(a), "nothing was kept: before and after are the same agent")
-        return judge(_by_task(a), _by_task(b), alpha=self.shop.settings.gate.alpha, seed=self.shop.settings.seed)
+        return judge(_by_task(a), _by_task(b), alpha=self.session.settings.gate.alpha, seed=self.session.settings.seed)
 
     def batch(self, round: int) -> list[Task]:
-        size = min(self.shop.settings.batch_size, len(self.train))
+        size = min(self.session.settings.batch_size, len(self.train))
         return [self.train[(round * size + i) % len(self.train)] for i in range(size)]
 
     def remembered(self, round: int) -> list[str]:
         """A batch out of memory, brought into the run folder: ids. Of each group one before a second of any, and
         failures before what passed. Raises BadInput when memory holds nothing that may be learned from.
         """
-        shop = self.shop
-        rows = list(shop.memory.facts({"domain": shop.domain.name, "split": "train"}, "optimizer"))
-        random.Random(f"{shop.settings.seed}/experience").shuffle(rows)
+        session = self.session
+        rows = list(session.memory.facts({"domain": session.domain.name, "split": "train"}, "optimizer"))
+        random.Random(f"{session.settings.seed}/experience").shuffle(rows)
         nth = Counter[str]()
         ranks = {row["id"]: (nth.update([row["group"]]) or nth[row["group"]], row["passed"]) for row in rows}
-        overlap = Overlap([t for s in get_args(Split) for t in shop.domain.tasks(s)], shop.memory.held_out)
+        overlap = Overlap([t for s in get_args(Split) for t in session.domain.tasks(s)], session.memory.held_out)
         fit = list[Experience]()
         for id in sorted(ranks, key=lambda id: ranks[id]):
-            e = shop.memory.get(id, "optimizer")
+            e = session.memory.get(id, "optimizer")
             # a task that was added since may be one of these under another name
             if e is not None and e.trace.steps and not e.trace.fault and overlap.of(e) == "train":
                 fit.append(e)
-            if len(fit) == shop.settings.batch_size * (round + 1):
+            if len(fit) == session.settings.batch_size * (round + 1):
                 break
         if not fit:
             raise BadInput(
-                f"memory holds no graded train experience of {shop.domain.name} to start from",
-                fix=f"recreate traces import PATH --domain {shop.settings.domain}, and recreate traces grade for what "
+                f"memory holds no graded train experience of {session.domain.name} to start from",
+                fix=f"recreate traces import PATH --domain {session.settings.domain}, and recreate traces grade for what "
                 "has no outcome",
                 code="no-experience",
             )
-        chosen = fit[shop.settings.batch_size * round :] or fit[-shop.settings.batch_size :]
+        chosen = fit[session.settings.batch_size * round :] or fit[-session.settings.batch_size :]
         for e in chosen:
-            bring(shop, e)
-        shop.say("note", {"text": f"{len(chosen)} experiences of memory are studied; no attempt was made for them"})
+            copy_in(session, e)
+        session.say("note", {"text": f"{len(chosen)} experiences of memory are studied; no attempt was made for them"})
         return [e.id for e in chosen]
 
     def scaffold(self, digest: str) -> Scaffold:
@@ -406,7 +408,7 @@ class _Build:
         return self.scaffold(kept[-1]) if kept else self.seed
 
     def experience(self, id: str) -> Experience | None:
-        return read_experience(self.shop.folder / "attempts" / id)
+        return read_experience(self.session.folder / "attempts" / id)
 
 
 def _from_experience(edit: Edit) -> Edit:

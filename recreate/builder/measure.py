@@ -9,33 +9,33 @@ from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.types import Split, Usage
 from recreate.builder.learning import Learning
-from recreate.runs.attempts import Score, gather, lived
+from recreate.runs.attempts import Score, attempted, run_attempts
 from recreate.runs.gate import interval
-from recreate.runs.session import Workshop
+from recreate.runs.session import Session
 from recreate.storage.log import Lines
 
 
 def measure(
-    shop: Workshop, scaffold: Scaffold, split: Split, most: int = 0, *, each_call: bool = False
+    session: Session, scaffold: Scaffold, split: Split, most: int = 0, *, each_call: bool = False
 ) -> dict[str, Any]:
     """One cell: n tasks, repeats, mean with its 90 % interval, cost, and what was set aside.
 
     An opening of the test split is written down in the workspace and counted, whoever asks: one for a run folder; with
     `each_call` one for each session that lives test attempts, since what is measured may change between them.
     """
-    tasks = list(shop.domain.tasks(split))
+    tasks = list(session.domain.tasks(split))
     if not tasks:
         raise BadInput(
-            f"domain {shop.domain.name} has no {split} tasks", fix="recreate tasks list shows them", code="no-tasks"
+            f"domain {session.domain.name} has no {split} tasks", fix="recreate tasks list shows them", code="no-tasks"
         )
     if most and most < len(tasks):
-        random.Random(f"{shop.settings.seed}/{split}").shuffle(tasks)
+        random.Random(f"{session.settings.seed}/{split}").shuffle(tasks)
         tasks = tasks[:most]
-    offers = Learning(shop).offers()
-    openings = test_openings(shop)
-    if split == "test" and not (each_call and lived(shop, scaffold, tasks, shop.settings.repeats, offers)):
-        openings = open_test(shop, scaffold, len(tasks), each_call=each_call)
-    scores = gather(shop, scaffold, tasks, repeats=shop.settings.repeats, phase=split, offers=offers)
+    offers = Learning(session).offers()
+    openings = test_openings(session)
+    if split == "test" and not (each_call and attempted(session, scaffold, tasks, session.settings.repeats, offers)):
+        openings = open_test(session, scaffold, len(tasks), each_call=each_call)
+    scores = run_attempts(session, scaffold, tasks, repeats=session.settings.repeats, phase=split, offers=offers)
     held = [s for s in scores if s.score is not None]
     by_task: dict[str, list[float]] = {}
     for score in held:
@@ -46,11 +46,11 @@ def measure(
     return {
         "scaffold": scaffold.name,
         "digest": scaffold.digest,
-        "model": shop.model.name,
-        "domain": shop.domain.name,
+        "model": session.model.name,
+        "domain": session.domain.name,
         "split": split,
         "n": len(by_task),
-        "repeats": shop.settings.repeats,
+        "repeats": session.settings.repeats,
         "mean": mean,
         "lo": lo,
         "hi": hi,
@@ -66,24 +66,24 @@ def _row(score: Score) -> dict[str, Any]:
     return {"task": score.task, "repeat": score.repeat, "score": score.score, "experience": score.attempt}
 
 
-def openings_file(shop: Workshop) -> Lines:
+def openings_file(session: Session) -> Lines:
     """The workspace's list of test openings."""
-    return Lines(shop.workspace / "runs" / "test_openings.jsonl")
+    return Lines(session.workspace / "runs" / "test_openings.jsonl")
 
 
-def test_openings(shop: Workshop) -> int:
+def test_openings(session: Session) -> int:
     """How often the test split of this domain was opened in this workspace."""
-    return sum(r.get("domain") == shop.domain.name for r in openings_file(shop).read())
+    return sum(r.get("domain") == session.domain.name for r in openings_file(session).read())
 
 
-def open_test(shop: Workshop, scaffold: Scaffold, tasks: int, *, each_call: bool = False) -> int:
+def open_test(session: Session, scaffold: Scaffold, tasks: int, *, each_call: bool = False) -> int:
     """Write one opening down (once per run folder, or per session of it) and return how many there are."""
-    file = openings_file(shop)
-    session = {"session": sum(1 for _ in shop.journal.records("start"))} if each_call else {}
-    known = {"run": str(shop.folder), **session}
+    file = openings_file(session)
+    opening = {"session": sum(1 for _ in session.journal.records("start"))} if each_call else {}
+    known = {"run": str(session.folder), **opening}
     if not any(known.items() <= r.items() for r in file.read()):
-        fact = {"domain": shop.domain.name, "scaffold": scaffold.digest, "tasks": tasks, **known}
+        fact = {"domain": session.domain.name, "scaffold": scaffold.digest, "tasks": tasks, **known}
         file.append({"kind": "test-opened", **fact})
         file.close()
-        shop.journal.add("test-opened", **{k: v for k, v in fact.items() if k != "run"})
-    return test_openings(shop)
+        session.journal.add("test-opened", **{k: v for k, v in fact.items() if k != "run"})
+    return test_openings(session)

@@ -11,17 +11,17 @@ from recreate.agents.attempt import furnish, replay
 from recreate.agents.evidence import uncited
 from recreate.agents.leakage import leaks
 from recreate.agents.lint import check
-from recreate.agents.retrieval import Offers
+from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.errors import BadInput, Missing, OutOfBudget
 from recreate.api.ports import Hit, Sandbox
 from recreate.api.types import Call, Edit, Experience, Message, Reply, Revision, Task, digest
-from recreate.optimizers.context import Materials
-from recreate.runs.attempts import gather, one, read_experience
-from recreate.runs.session import Workshop
+from recreate.optimizers.context import OptimizerContext
+from recreate.runs.attempts import attempt_task, read_experience, run_attempts
+from recreate.runs.session import Session
 
 
-class Batch:
+class Proposals:
     """`key` is the proposal's address among the run's calls.
 
     start        the agent that lived through it
@@ -33,16 +33,16 @@ class Batch:
 
     def __init__(
         self,
-        shop: Workshop,
+        session: Session,
         key: str,
         start: Scaffold,
         experiences: Sequence[Experience],
         tried: Sequence[Revision],
         judging: int,
         scaffold_of: Callable[[str], Scaffold],
-        offers: Offers | None = None,
+        offers: LessonRetrieval | None = None,
     ) -> None:
-        self.shop = shop
+        self.session = session
         self.key = key
         self.start = start
         self.lived = {e.id: e for e in experiences}
@@ -52,27 +52,27 @@ class Batch:
         self.offers = offers
         self.rehearsed: dict[str, Experience] = {}
 
-    def materials(self) -> Materials:
+    def materials(self) -> OptimizerContext:
         """What the optimizer works with."""
-        key, settings = self.key, self.shop.settings
+        key, settings = self.key, self.session.settings
 
         def ask(messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply:
             attempt = thread or key
-            call = Call(run=self.shop.run, attempt=attempt, step=step, role="optimizer", phase="propose")
-            return self.shop.ask_optimizer(list(messages), call, seed=int(digest([attempt, step], 7), 16), **params)
+            call = Call(run=self.session.run, attempt=attempt, step=step, role="optimizer", phase="propose")
+            return self.session.ask_optimizer(list(messages), call, seed=int(digest([attempt, step], 7), 16), **params)
 
         def start(child: Scaffold) -> list[str]:
-            return [f"{f.file}:{f.line}: {f.message}" for f in check(child, self.shop.rung)]
+            return [f"{f.file}:{f.line}: {f.message}" for f in check(child, self.session.backend)]
 
-        return Materials(
+        return OptimizerContext(
             ask=ask,
             recall=self.recall,
-            search=lambda words, k, filters: self.shop.memory.search(words, filters, "optimizer", k),
+            search=lambda words, k, filters: self.session.memory.search(words, filters, "optimizer", k),
             find=self.find,
             complain=self.complain,
             start=start,
             open=self.reopen,
-            empty=lambda: self.shop.rung.open(),
+            empty=lambda: self.session.backend.open(),
             rehearse=self.rehearse if settings.study.rehearsals else None,
             measure=self.measure,
             rejected=[r for r in self.tried if not r.kept],
@@ -82,25 +82,27 @@ class Batch:
             jobs=settings.jobs,
             native=self.native,
             key=key,
-            folder=self.shop.folder / "studies",
-            domain=self.shop.domain.name,
-            note=lambda text: self.shop.say("note", {"text": text}),
-            studied=lambda study: self.shop.say("study", {"study": study}),
+            folder=self.session.folder / "studies",
+            domain=self.session.domain.name,
+            note=lambda text: self.session.say("note", {"text": text}),
+            studied=lambda study: self.session.say("study", {"study": study}),
         )
 
     def native(self) -> bool:
         """Whether tools are called in the endpoint's own way: as `study.tools` says, else what the model can."""
-        asked = self.shop.settings.study.tools
-        return asked == "native" or (asked == "auto" and getattr(self.shop.optimizer_model, "native_tools", False))
+        asked = self.session.settings.study.tools
+        return asked == "native" or (asked == "auto" and getattr(self.session.optimizer_model, "native_tools", False))
 
     @cached_property
     def train(self) -> dict[str, Task]:
         """The domain's train tasks by id; asked for once, since every edit is checked against them."""
-        return {task.id: task for task in self.shop.domain.tasks("train")}
+        return {task.id: task for task in self.session.domain.tasks("train")}
 
     def find(self, id: str) -> Experience | None:
         """A train experience: of the batch, rehearsed in this proposal, or of memory."""
-        found: Experience | None = self.lived.get(id) or self.rehearsed.get(id) or self.shop.memory.get(id, "optimizer")
+        found: Experience | None = (
+            self.lived.get(id) or self.rehearsed.get(id) or self.session.memory.get(id, "optimizer")
+        )
         return found
 
     def complain(self, scaffold: Scaffold, edits: Sequence[Edit]) -> list[str]:
@@ -157,11 +159,11 @@ class Batch:
                 "; its agent's files are not in this run, so those of the present one were used",
             )
         if not done:
-            box = self.shop.domain.prepare(task, self.shop.rung)
-            furnish(box, scaffold)
-            return box, "as the agent found it" + other
-        box, told = replay(scaffold, task, experience.trace, self.shop.domain, self.shop.rung)
-        return box, told + other
+            sandbox = self.session.domain.prepare(task, self.session.backend)
+            furnish(sandbox, scaffold)
+            return sandbox, "as the agent found it" + other
+        sandbox, told = replay(scaffold, task, experience.trace, self.session.domain, self.session.backend)
+        return sandbox, told + other
 
     def rehearse(self, child: Scaffold, experience: Experience) -> Experience | None:
         """An attempt of `child` at the task of a train experience; None when judging it could then not be paid.
@@ -173,11 +175,11 @@ class Batch:
         if task is None:
             raise BadInput(f"the task of {experience.id} is not here any more", fix="read its steps instead")
         try:
-            self.shop.ledger.afford(1 + self.judging)
+            self.session.ledger.afford(1 + self.judging)
         except OutOfBudget:
             return None
-        score = one(self.shop, child, task, 0, "rehearse", remember=False, offers=self.offers)
-        made = read_experience(self.shop.folder / "attempts" / score.attempt)
+        score = attempt_task(self.session, child, task, 0, "rehearse", in_memory=False, offers=self.offers)
+        made = read_experience(self.session.folder / "attempts" / score.attempt)
         if made is not None:
             self.rehearsed[made.id] = made
         return made
@@ -185,18 +187,20 @@ class Batch:
     def measure(self, child: Scaffold) -> float:
         """The mean score of a candidate on the train tasks of a batch."""
         chosen = [self.train[id] for id in dict.fromkeys(e.task for e in self.lived.values()) if id in self.train]
-        self.shop.ledger.afford(len(chosen) + self.judging)
+        self.session.ledger.afford(len(chosen) + self.judging)
         held = [
-            s.score for s in gather(self.shop, child, chosen, phase="select", offers=self.offers) if s.score is not None
+            s.score
+            for s in run_attempts(self.session, child, chosen, phase="select", offers=self.offers)
+            if s.score is not None
         ]
         return sum(held) / len(held) if held else 0.0
 
     def recall(self, query: str, k: int, filters: Mapping[str, Any]) -> Sequence[Hit]:
         """Search memory as the optimizer may. Without the `memory` extra there is nothing to search, and it says so."""
         try:
-            return self.shop.recall(query, k, filters)
+            return self.session.recall(query, k, filters)
         except Missing as e:
-            self.shop.say("note", {"text": f"the optimizer cannot search memory: {e.message} ({e.fix})"})
+            self.session.say("note", {"text": f"the optimizer cannot search memory: {e.message} ({e.fix})"})
             return []
 
 

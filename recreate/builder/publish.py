@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recreate.agents import scaffold as scaffolds
-from recreate.agents.history import Entry, History
+from recreate.agents.history import Commit, History
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.runs.journal import Journal
@@ -46,7 +46,7 @@ def untouched(target: Path, run: Run) -> bool:
     return now in {"", began, seed.digest if seed else "", *(r.id for r in run.revisions() if r.kept)}
 
 
-def keep(agent: Scaffold, folder: Path, target: Path, text: str = "") -> Kept:
+def publish(agent: Scaffold, folder: Path, target: Path, text: str = "") -> Kept:
     """Make `agent`, a revision of the run in `folder`, what stands in `target`.
 
     text: its README.md; else one is written with the score that it was measured at in that run.
@@ -110,5 +110,5 @@ def before(digest: str, folders: list[Path]) -> tuple[Path, str]:
     )
 
 
-def _by_hand(entry: Entry) -> bool:
+def _by_hand(entry: Commit) -> bool:
     return entry.branch.startswith("human/")

@@ -15,7 +15,7 @@ from recreate.agents.lint import check
 from recreate.agents.scaffold import UNCOUNTED, Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.types import Edit, Review, Revision
-from recreate.runs.session import Workshop
+from recreate.runs.session import Session
 
 Reviewer = Callable[[Revision, Scaffold, Scaffold], Review | None]
 """(the revision, its parent, the candidate) -> a decision; None leaves the candidate waiting and ends the session."""
@@ -24,22 +24,22 @@ Reviewer = Callable[[Revision, Scaffold, Scaffold], Review | None]
 class Desk:
     """The candidates of one run that were offered, and what was said of them."""
 
-    def __init__(self, shop: Workshop, history: History) -> None:
-        self.shop = shop
+    def __init__(self, session: Session, history: History) -> None:
+        self.session = session
         self.history = history
 
     def offer(self, number: int, revision: Revision, child: Scaffold) -> None:
         """Lay a judged candidate before the person. Offering it again under the same number changes nothing."""
         self.lay(child, revision.parent)
-        if all(r["offer"] != number for r in self.shop.journal.records("candidate")):
-            self.shop.journal.add("candidate", offer=number, revision=revision.model_dump(mode="json"))
+        if all(r["offer"] != number for r in self.session.journal.records("candidate")):
+            self.session.journal.add("candidate", offer=number, revision=revision.model_dump(mode="json"))
 
     def lay(self, child: Scaffold, parent: str) -> None:
         self.history.commit(child, parent, False, "Offered for review", side="review")
 
     def offered(self, number: int) -> Revision:
         """The candidate of an offer."""
-        found = next(r for r in self.shop.journal.records("candidate") if r["offer"] == number)
+        found = next(r for r in self.session.journal.records("candidate") if r["offer"] == number)
         return Revision.model_validate(found["revision"])
 
     def answer(self, number: int, reviewer: Reviewer | None) -> dict[str, Any] | None:
@@ -48,7 +48,7 @@ class Desk:
         {decision, reason, edited}; edited is the digest of what the person made of the candidate. What cannot be used
         is told, and asked again; the same answer a second time is an error.
         """
-        for record in self.shop.journal.records("review"):
+        for record in self.session.journal.records("review"):
             if record["offer"] == number:
                 return {key: record[key] for key in ("decision", "reason", "edited")}
         revision = self.offered(number)
@@ -66,21 +66,21 @@ class Desk:
             told = "; ".join(faults)
             if said == before:
                 raise BadInput(told, fix="recreate review RUN shows what waits", code="bad-review")
-            self.shop.say("note", {"text": f"that cannot be used: {told}"})
+            self.session.say("note", {"text": f"that cannot be used: {told}"})
             before = said
         if edited:
             self.lay(edited, revision.parent)
         answer = {"decision": said.decision, "reason": said.reason, "edited": edited.digest if edited else ""}
-        self.shop.journal.add("review", offer=number, revision=revision.id, **answer)
+        self.session.journal.add("review", offer=number, revision=revision.id, **answer)
         return answer
 
     def ask(self, reviewer: Reviewer, revision: Revision, parent: Scaffold, child: Scaffold) -> Review | None:
-        self.shop.say("review", {"revision": revision})
+        self.session.say("review", {"revision": revision})
         try:
-            with self.shop.ledger.unclocked():
+            with self.session.ledger.unclocked():
                 return reviewer(revision, parent, child)
         finally:
-            self.shop.say("reviewed", {"revision": revision})
+            self.session.say("reviewed", {"revision": revision})
 
     def unusable(self, said: Review, parent: Scaffold, child: Scaffold, edited: Scaffold | None) -> list[str]:
         """Why a decision cannot stand. Protected files bind the optimizer, not the person."""
@@ -92,9 +92,9 @@ class Desk:
             return ["nothing was edited: the files are the candidate's own"]
         if edited.digest == parent.digest:
             return ["these are the files of the parent: reject the candidate instead"]
-        if any(r["revision"]["id"] == edited.digest for r in self.shop.journal.records("revision")):
+        if any(r["revision"]["id"] == edited.digest for r in self.session.journal.records("revision")):
             return [f"these very files were judged before, as revision {edited.digest}"]
-        return faults_of(edited) or [f"{f.file}:{f.line}: {f.message}" for f in check(edited, self.shop.rung)]
+        return faults_of(edited) or [f"{f.file}:{f.line}: {f.message}" for f in check(edited, self.session.backend)]
 
 
 def faults_of(scaffold: Scaffold) -> list[str]:

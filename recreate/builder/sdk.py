@@ -18,7 +18,7 @@ from recreate.agents import scaffold as scaffolds
 from recreate.agents.scaffold import Scaffold
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault, Interrupted
-from recreate.api.ports import Domain, Embedder, Memory, MemoryPolicy, Model, Optimizer, Rung
+from recreate.api.ports import Domain, Embedder, Memory, MemoryPolicy, Model, Optimizer, SandboxBackend
 from recreate.api.registry import spelled
 from recreate.api.types import Experience, Record, Revision, Split, Task, Verdict
 from recreate.builder.estimate import refuse_if_too_small
@@ -26,13 +26,13 @@ from recreate.builder.learning import Learning
 from recreate.builder.loop import build as build_loop
 from recreate.builder.loop import create
 from recreate.builder.measure import measure
-from recreate.builder.publish import Kept, keep, standing, untouched
+from recreate.builder.publish import Kept, publish, standing, untouched
 from recreate.builder.review import Reviewer
 from recreate.runs import settings as settings_
 from recreate.runs.agents import find_agent, seed_for
-from recreate.runs.attempts import one, read_experience
+from recreate.runs.attempts import attempt_task, read_experience
 from recreate.runs.reader import BuildResult, Run
-from recreate.runs.session import Parts, Say, Workshop, load_run, open_workshop, run_folder, silent
+from recreate.runs.session import Parts, Say, Session, load_run, open_session, run_folder, silent
 from recreate.runs.settings import Settings
 from recreate.viewer import html, markdown
 
@@ -70,7 +70,7 @@ class Outcome:
     kept: Kept | None = None
 
 
-class Cell(Record):
+class BenchResult(Record):
     """One scaffold on one split. mean with its 90 % interval [lo, hi] over `n` tasks; None when nothing was graded."""
 
     scaffold: str
@@ -97,7 +97,7 @@ def build(
     optimizer: str | Optimizer | Callable[..., Optimizer] = "",
     optimizer_model: str | Model = "",
     scaffold: str | Path | Scaffold = "",
-    sandbox: str | Rung = "",
+    sandbox: str | SandboxBackend = "",
     embedder: str | Embedder = "",
     memory: str | Memory = "",
     policy: str | Callable[..., MemoryPolicy] = "",
@@ -131,9 +131,9 @@ def build(
     named: dict[str, Any] = {"domain": domain, "model": model, "sandbox": sandbox, "scaffold": scaffold}
     named |= {"optimizer": optimizer, "models.optimizer": optimizer_model}
     named |= {"memory.embedder": embedder, "memory.recall": memory, "memory.policy": policy}
-    with _started(named, workspace, say, settings) as (shop, where):
-        built = improve(shop, where, scaffold, review=review if callable(review) else None)
-        folder, name = shop.folder, shop.domain.name
+    with _started(named, workspace, say, settings) as (session, where):
+        built = improve(session, where, scaffold, review=review if callable(review) else None)
+        folder, name = session.folder, session.domain.name
     return deliver(where, folder, name, built)
 
 
@@ -143,7 +143,7 @@ def run(
     domain: str | Domain = "swe",
     *,
     model: str | Model = "",
-    sandbox: str | Rung = "",
+    sandbox: str | SandboxBackend = "",
     workspace: str | Path | None = None,
     say: Say = silent,
     **settings: Any,
@@ -156,8 +156,8 @@ def run(
     Raises BadInput for an unknown task, Fault when the attempt was lost to the infrastructure three times, OutOfBudget.
     """
     named = {"domain": domain, "model": model, "sandbox": sandbox}
-    with _started(named, workspace, say, settings, prefix="run") as (shop, where):
-        return attempt_one(shop, find_scaffold(scaffold, where), task if isinstance(task, str) else task.id)
+    with _started(named, workspace, say, settings, prefix="run") as (session, where):
+        return attempt_one(session, find_scaffold(scaffold, where), task if isinstance(task, str) else task.id)
 
 
 def bench(
@@ -167,11 +167,11 @@ def bench(
     split: Split = "validation",
     tasks: int = 0,
     model: str | Model = "",
-    sandbox: str | Rung = "",
+    sandbox: str | SandboxBackend = "",
     workspace: str | Path | None = None,
     say: Say = silent,
     **settings: Any,
-) -> list[Cell]:
+) -> list[BenchResult]:
     """Measure scaffolds on a split, one cell each, in their order: what `recreate bench` does.
 
     tasks: at most so many, 0 for all. repeats=3 attempts each task three times. The rest as for `build`.
@@ -180,24 +180,24 @@ def bench(
     """
     several = [scaffold] if isinstance(scaffold, str | Path | Scaffold) else list(scaffold)
     named = {"domain": domain, "model": model, "sandbox": sandbox}
-    with _started(named, workspace, say, settings, prefix="bench-{domain}") as (shop, where):
+    with _started(named, workspace, say, settings, prefix="bench-{domain}") as (session, where):
         agents = [find_scaffold(each, where) for each in several]
-        return [Cell.model_validate(measure(shop, agent, split, tasks)) for agent in agents]
+        return [BenchResult.model_validate(measure(session, agent, split, tasks)) for agent in agents]
 
 
 # ------------------------------------------------------------------------------- the parts that commands share
 
 
 def improve(
-    shop: Workshop, where: Path, scaffold: str | Path | Scaffold = "", *, review: Reviewer | None = None
+    session: Session, where: Path, scaffold: str | Path | Scaffold = "", *, review: Reviewer | None = None
 ) -> BuildResult:
     """The loop in an opened workshop, from its seed; the run folder remembers which one that was."""
-    shop.settings = fitted(shop.settings, shop.domain)
-    seed = _seed(shop, where, scaffold)
-    refuse_if_too_small(shop.settings, seed, shop.price, shop.optimizer_price)
-    shop.say("seed", {"scaffold": seed, "shop": shop})
-    built = build_loop(shop, seed, review=review)
-    shop.journal.add("end", status=built.status, scaffold=built.scaffold.digest)
+    session.settings = fitted(session.settings, session.domain)
+    seed = _seed(session, where, scaffold)
+    refuse_if_too_small(session.settings, seed, session.price, session.optimizer_price)
+    session.say("seed", {"scaffold": seed, "shop": session})
+    built = build_loop(session, seed, review=review)
+    session.journal.add("end", status=built.status, scaffold=built.scaffold.digest)
     return built
 
 
@@ -214,7 +214,7 @@ def deliver(where: Path, folder: Path, domain: str, built: BuildResult) -> Outco
         if stays := not untouched(target, seen):
             place = f"{paths.short(folder)}:{agent.digest}"
         else:
-            kept = keep(agent, folder, target, markdown.readme(agent, seen, built))
+            kept = publish(agent, folder, target, markdown.readme(agent, seen, built))
     (folder / "report.md").write_text(markdown.report(seen, built), "utf-8")
     html.write(seen, built)
     return Outcome(
@@ -233,15 +233,15 @@ def deliver(where: Path, folder: Path, domain: str, built: BuildResult) -> Outco
     )
 
 
-def attempt_one(shop: Workshop, agent: Scaffold, task: str) -> Experience:
+def attempt_one(session: Session, agent: Scaffold, task: str) -> Experience:
     """One graded attempt in an opened workshop."""
-    tasks = {t.id: t for t in shop.domain.tasks()}
+    tasks = {t.id: t for t in session.domain.tasks()}
     if task not in tasks:
         raise unknown_task(task, list(tasks))
-    score = one(shop, agent, tasks[task], 0, tasks[task].split, offers=Learning(shop).offers())
-    experience = read_experience(shop.folder / "attempts" / score.attempt)
+    score = attempt_task(session, agent, tasks[task], 0, tasks[task].split, offers=Learning(session).offers())
+    experience = read_experience(session.folder / "attempts" / score.attempt)
     if experience is None:
-        raise Fault(shop.aside[-1]["fault"], fix="mend that and run it again", code="set-aside")
+        raise Fault(session.aside[-1]["fault"], fix="mend that and run it again", code="set-aside")
     return experience
 
 
@@ -274,32 +274,32 @@ def ready(model: Any, progress: Any = None, say: Callable[[str], None] = lambda 
         model.prepare(progress or (lambda done, total: None), say)
 
 
-def _seed(shop: Workshop, where: Path, scaffold: str | Path | Scaffold) -> Scaffold:
-    folder = shop.folder / "seed"
+def _seed(session: Session, where: Path, scaffold: str | Path | Scaffold) -> Scaffold:
+    folder = session.folder / "seed"
     if not folder.is_dir():
-        wanted = scaffold or shop.settings.scaffold
+        wanted = scaffold or session.settings.scaffold
         if wanted == CREATE:
-            chosen = create(shop, find_scaffold("seed", where))
+            chosen = create(session, find_scaffold("seed", where))
         elif wanted:
             chosen = find_scaffold(wanted, where)
         else:
-            chosen = default_seed(shop.domain.name, where, shop.model.name)
+            chosen = default_seed(session.domain.name, where, session.model.name)
         scaffolds.save(chosen, folder)
-        stood = standing(where / "scaffolds" / shop.domain.name)
-        shop.journal.add("seed", name=chosen.name, scaffold=chosen.digest, stood=stood)
+        stood = standing(where / "scaffolds" / session.domain.name)
+        session.journal.add("seed", name=chosen.name, scaffold=chosen.digest, stood=stood)
     seed = scaffolds.load(folder)
-    named = next(shop.journal.records("seed"), {"name": seed.name})
+    named = next(session.journal.records("seed"), {"name": seed.name})
     return seed.model_copy(update={"name": named["name"]})
 
 
-def models_of(shop: Workshop) -> list[Model]:
+def models_of(session: Session) -> list[Model]:
     """The agent's model, and the optimizer's when it is another."""
-    return [shop.model] if shop.optimizer_model is shop.model else [shop.model, shop.optimizer_model]
+    return [session.model] if session.optimizer_model is session.model else [session.model, session.optimizer_model]
 
 
 @contextmanager
 def stopping(
-    shop: Workshop, go_on: str, signals: Sequence[signal.Signals] = (), told: Callable[[str], None] | None = None
+    session: Session, go_on: str, signals: Sequence[signal.Signals] = (), told: Callable[[str], None] | None = None
 ) -> Iterator[None]:
     """Let Ctrl-C stop the work cleanly: the calls in flight are waited for; a second one stops at once.
 
@@ -308,9 +308,9 @@ def stopping(
     """
 
     def stop(number: int, frame: object) -> None:
-        if shop.calls.stop.is_set():
+        if session.calls.stop.is_set():
             raise KeyboardInterrupt
-        shop.calls.stop.set()
+        session.calls.stop.set()
         if told is not None:
             told("stopping: the calls in flight are waited for; Ctrl-C again stops at once")
 
@@ -322,7 +322,7 @@ def stopping(
         yield
     except Interrupted:
         raise Interrupted(
-            f"stopped after {shop.ledger.attempts} attempts; all that ended is on disk", fix=go_on
+            f"stopped after {session.ledger.attempts} attempts; all that ended is on disk", fix=go_on
         ) from None
     finally:
         for number, handler in old.items():
@@ -336,7 +336,7 @@ def _started(
     say: Say,
     settings: Mapping[str, Any],
     prefix: str = "",
-) -> Iterator[tuple[Workshop, Path]]:
+) -> Iterator[tuple[Session, Path]]:
     """A workshop of the parts named, by their settings' addresses, and the workspace; closed in the end."""
     where = Path(workspace).expanduser().resolve() if workspace else paths.workspace()
     given = {key: part for key, part in named.items() if not isinstance(part, str | Path | Scaffold)}
@@ -351,7 +351,7 @@ def _started(
         model=given.get("model"),
         optimizer=given.get("optimizer"),
         optimizer_model=given.get("models.optimizer"),
-        rung=given.get("sandbox"),
+        backend=given.get("sandbox"),
         embedder=given.get("memory.embedder"),
         memory=given.get("memory.recall"),
         policy=given.get("memory.policy"),
@@ -359,14 +359,14 @@ def _started(
     resume = (folder / "settings.toml").exists()
     if resume:
         _refuse_another(folder, loaded)
-    shop = open_workshop(loaded, where, folder, say=say, resume=resume, parts=parts)
+    session = open_session(loaded, where, folder, say=say, resume=resume, parts=parts)
     try:
-        with stopping(shop, f"the same call with out={str(folder)!r} goes on"):
-            for each in models_of(shop):
+        with stopping(session, f"the same call with out={str(folder)!r} goes on"):
+            for each in models_of(session):
                 ready(each)
-            yield shop, where
+            yield session, where
     finally:
-        shop.close()
+        session.close()
 
 
 def _said(part: Any) -> str:

@@ -99,11 +99,11 @@ def bench(
     )
     agents = [find_scaffold(name, where) for name in scaffold]
     go_on = f"the same command with --out {here(named)}"
-    with opened(settings, where, named, resume=(named / "settings.toml").exists(), go_on=go_on) as shop:
+    with opened(settings, where, named, resume=(named / "settings.toml").exists(), go_on=go_on) as session:
         cells = []
         wanted: Split = split  # type: ignore[assignment]
         for agent in agents:
-            cells.append(measure(shop, agent, wanted, tasks or 0))
+            cells.append(measure(session, agent, wanted, tasks or 0))
     if as_json:
         emit({"run": str(named), "cells": cells, "test_openings": cells[-1]["test_openings"]})
         return

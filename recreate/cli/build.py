@@ -64,7 +64,7 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     from recreate.api.registry import find
     from recreate.builder import estimate as planning
     from recreate.builder.sdk import CREATE, default_seed, find_scaffold, fitted
-    from recreate.memory.store import Workspace
+    from recreate.memory.store import ExperienceStore
     from recreate.runs.session import default_optimizer, open_domain, open_models
 
     if settings.optimizer:
@@ -78,7 +78,7 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         seed = find_scaffold(named, where) if named else default_seed(domain.name, where, model.name)
         past = [
             e.trace.usage
-            for e in Workspace(where).experiences(domain=domain.name)
+            for e in ExperienceStore(where).experiences(domain=domain.name)
             if e.trace.model == model.name and e.digest == seed.digest
         ]
         made = planning.plan(settings, seed, price, other_price, past)
@@ -116,8 +116,8 @@ def run(
     from recreate.runs.session import run_folder
 
     folder = run_folder(where, settings if settings.out else settings.model_copy(update={"domain": "run"}))
-    with runner.opened(settings, where, folder) as shop:
-        experience = attempt_one(shop, find_scaffold(scaffold, where), task)
+    with runner.opened(settings, where, folder) as session:
+        experience = attempt_one(session, find_scaffold(scaffold, where), task)
     trace, grade = experience.trace, experience.grade
     if as_json:
         emit(

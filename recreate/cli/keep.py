@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 def add(app: typer.Typer) -> None:
     """Put the commands on the app."""
-    app.command("keep")(keep)
+    app.command("keep")(publish)
     app.command("revert")(revert)
 
 
-def keep(
+def publish(
     revision: Annotated[str, typer.Argument(metavar="RUN:REVISION", help="A revision; a RUN alone: its last kept.")],
     name: Annotated[str, typer.Option("--as", help="The folder under scaffolds/; default: the run's domain.")] = "",
     as_json: Json = False,
@@ -34,7 +34,7 @@ def keep(
 
     Example: recreate keep last:3f2a
     """
-    from recreate.builder.publish import keep as put
+    from recreate.builder.publish import publish as put
     from recreate.runs.reader import Run
 
     where = workspace()
@@ -64,7 +64,7 @@ def revert(
     """
     from recreate.agents.history import History
     from recreate.builder.publish import before, standing
-    from recreate.builder.publish import keep as put
+    from recreate.builder.publish import publish as put
     from recreate.runs.reader import runs
 
     where = workspace()

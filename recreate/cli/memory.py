@@ -39,11 +39,11 @@ def recall(
 
     Example: recreate memory recall "unicode width of a tab" -k 5 --where outcome=failed --where since=2026-11-01
     """
-    from recreate.memory.store import Workspace
+    from recreate.memory.store import ExperienceStore
 
     words = " ".join(query)
     root = workspace()
-    memory = Workspace(root, _embedder(root), _progress("indexing"))
+    memory = ExperienceStore(root, _embedder(root), _progress("indexing"))
     hits = memory.recall(words, k, _filters(where or []), reader, how)
     if reader == "human":
         say("as human: validation and test are among what is searched; no optimizer or agent ever sees them")
@@ -64,9 +64,9 @@ def stats(as_json: Json = False) -> None:
 
     Example: recreate memory stats
     """
-    from recreate.memory.store import Workspace
+    from recreate.memory.store import ExperienceStore
 
-    _stats(Workspace(workspace()).stats(), as_json)
+    _stats(ExperienceStore(workspace()).stats(), as_json)
 
 
 @app.command("rebuild")
@@ -75,10 +75,10 @@ def rebuild(as_json: Json = False) -> None:
 
     Example: recreate memory rebuild
     """
-    from recreate.memory.store import Workspace
+    from recreate.memory.store import ExperienceStore
 
     root = workspace()
-    _stats(Workspace(root, _embedder(root)).rebuild(_progress("reading")), as_json)
+    _stats(ExperienceStore(root, _embedder(root)).rebuild(_progress("reading")), as_json)
 
 
 @app.command("prune")
@@ -103,9 +103,9 @@ def prune(
     Example: recreate memory prune --dry-run
     """
     from recreate.memory import prune as pruning
-    from recreate.memory.store import Workspace
+    from recreate.memory.store import ExperienceStore
 
-    memory = Workspace(workspace())
+    memory = ExperienceStore(workspace())
     runs, day = run or [], before.date() if before else None
     ask = bool(runs or day) and not (dry or yes or as_json) and sys.stdin.isatty()
     items = pruning.prune(memory, runs=runs, before=day, blobs=blobs, dry=dry or ask)

@@ -16,7 +16,7 @@ from recreate.cli.terminal import emit, say, show
 
 if TYPE_CHECKING:
     from recreate.api.types import Lesson
-    from recreate.lessons.store import Shelf
+    from recreate.lessons.store import LessonStore
 
 app = typer.Typer(help="What experience taught, and your word on it.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -181,28 +181,28 @@ def patterns_diff(
 _RANK = {"general": 0, "domain": 1, "instance": 2}
 
 
-def _shelves(domain: str, policy: str) -> Iterator[Shelf]:
+def _shelves(domain: str, policy: str) -> Iterator[LessonStore]:
     """The shelf of one domain, or of each that has any."""
-    from recreate.lessons.store import OURS, Shelf
+    from recreate.lessons.store import OURS, LessonStore
 
     folder = workspace() / "memory"
     if domain:
-        yield Shelf(folder, domain, policy)
+        yield LessonStore(folder, domain, policy)
         return
     kinds = ("lessons", "patterns") if policy == OURS else (policy,)
     names = {p.parent.name for kind in kinds for p in folder.glob(f"*/{kind}") if any(p.glob("*.md"))}
     if not names and any((folder / "general").glob("*.md")):
         names = {"general"}
     for name in sorted(names):
-        yield Shelf(folder, name, policy)
+        yield LessonStore(folder, name, policy)
 
 
-def _one(id: str, domain: str, policy: str) -> tuple[Shelf, Lesson]:
+def _one(id: str, domain: str, policy: str) -> tuple[LessonStore, Lesson]:
     """The one lesson that a word means. Raises BadInput, also for a file that cannot be read."""
     from recreate.agents.lesson import read_lesson
 
     errors: list[BadInput] = []
-    found: dict[Path, Shelf] = {}
+    found: dict[Path, LessonStore] = {}
     for shelf in _shelves(domain, policy):
         try:
             found.setdefault(shelf.find(id), shelf)
@@ -227,11 +227,11 @@ def _one(id: str, domain: str, policy: str) -> tuple[Shelf, Lesson]:
     return shelf, shelf.read()[path.stem]
 
 
-def _record(lesson: Lesson, shelf: Shelf) -> dict[str, Any]:
+def _record(lesson: Lesson, shelf: LessonStore) -> dict[str, Any]:
     return {**lesson.model_dump(mode="json"), "domain": shelf.domain, "path": str(shelf.path(lesson))}
 
 
-def _said(shelf: Shelf, lesson: Lesson, as_json: bool) -> None:
+def _said(shelf: LessonStore, lesson: Lesson, as_json: bool) -> None:
     if as_json:
         emit(_record(lesson, shelf))
         return

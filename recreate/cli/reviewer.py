@@ -41,11 +41,11 @@ def decided(id: str, said: Review) -> Reviewer:
     return review
 
 
-def at_terminal(shop: Any, first: Reviewer | None = None) -> Reviewer | None:
+def at_terminal(session: Any, first: Reviewer | None = None) -> Reviewer | None:
     """Who is asked: `first`, then the person at the terminal. None when there is neither."""
     person = None
     if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
-        person = Terminal(shop.folder, shop.workspace, shop.calls.stop.is_set)
+        person = Terminal(session.folder, session.workspace, session.calls.stop.is_set)
     if first is None or person is None:
         return first or person
     return lambda *offer: first(*offer) or person(*offer)
@@ -186,10 +186,10 @@ def told(revision: Any, parent: Any, child: Any, folder: Path, where: Path, term
 
 def _finder(folder: Path, where: Path) -> Callable[[str], Any]:
     """An experience by id: of this run, else of the workspace's memory."""
-    from recreate.memory.store import Workspace
+    from recreate.memory.store import ExperienceStore
     from recreate.runs.attempts import read_experience
 
-    return lambda id: read_experience(folder / "attempts" / id) or Workspace(where).get(id)
+    return lambda id: read_experience(folder / "attempts" / id) or ExperienceStore(where).get(id)
 
 
 def _spelt(control: re.Match[str]) -> str:

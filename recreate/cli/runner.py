@@ -28,9 +28,9 @@ def build(
     from recreate.cli.reviewer import at_terminal, how
     from recreate.viewer import html, markdown
 
-    with opened(settings, where, folder, resume=again) as shop:
-        built = sdk.improve(shop, where, review=at_terminal(shop, review))
-        domain = shop.domain.name
+    with opened(settings, where, folder, resume=again) as session:
+        built = sdk.improve(session, where, review=at_terminal(session, review))
+        domain = session.domain.name
     made = sdk.deliver(where, folder, domain, built)
     if as_json:
         emit(made.record)
@@ -63,26 +63,26 @@ def opened(
     """
     from recreate.builder.sdk import models_of, stopping
     from recreate.cli.screen import Screen
-    from recreate.runs.session import open_workshop
+    from recreate.runs.session import open_session
 
     screen = Screen()
     go_on = go_on or f"recreate resume {here(folder)}"
-    shop = open_workshop(settings, where, folder, say=screen, resume=resume, parts=parts)
-    screen.ledger = shop.ledger
+    session = open_session(settings, where, folder, say=screen, resume=resume, parts=parts)
+    screen.ledger = session.ledger
     try:
-        for model in models_of(shop):
+        for model in models_of(session):
             ready(model)
     except BaseException:
-        shop.close()
+        session.close()
         raise
     with screen:
         try:
-            with stopping(shop, go_on, (signal.SIGINT, signal.SIGTERM), screen.line):
-                yield shop
+            with stopping(session, go_on, (signal.SIGINT, signal.SIGTERM), screen.line):
+                yield session
         except OutOfBudget as e:
             raise OutOfBudget(e.message, fix=f"{go_on} --budget MORE goes on") from None
         finally:
-            shop.close()
+            session.close()
 
 
 def ready(model: Any) -> None:

@@ -29,7 +29,7 @@ def _scaffold() -> None:
 @app.command("exec", context_settings={"allow_interspersed_args": False})
 def execute(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run, after `--`.")],
-    rung: Annotated[str, typer.Option("--rung", help="bwrap, unshare or none; default: the best here.")] = "",
+    backend: Annotated[str, typer.Option("--rung", help="bwrap, unshare or none; default: the best here.")] = "",
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds of wall time.")] = 60.0,
     folder: Annotated[Path | None, typer.Option("--dir", help="A folder whose copy becomes /work.")] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="Give the command our standard input.")] = False,
@@ -45,7 +45,7 @@ def execute(
 
     if timeout <= 0:
         raise BadInput(f"a timeout of {timeout:g} seconds", fix="give more than 0, such as --timeout 60", code="usage")
-    chosen = choose(rung or settings.load(workspace()).sandbox or None)
+    chosen = choose(backend or settings.load(workspace()).sandbox or None)
     box = chosen.open(source=folder)
     try:
         output = box.run(command, timeout=timeout, stdin=sys.stdin.buffer.read() if stdin else None)
@@ -65,14 +65,14 @@ def execute(
 @scaffold.command("check")
 def check(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="A scaffold's folder, or its name.")],
-    rung: Annotated[str, typer.Option("--sandbox", help="Where its tools are started; default: the best.")] = "",
+    backend: Annotated[str, typer.Option("--sandbox", help="Where its tools are started; default: the best.")] = "",
     as_json: Json = False,
 ) -> int:
     """List what is wrong with a scaffold: templates, variables, sizes, tools that do not start. Exits 4 then.
 
     Example: recreate scaffold check scaffolds/seed
     """
-    faults = faults_of(_find(folder), rung)
+    faults = faults_of(_find(folder), backend)
     if as_json:
         # one object: the list belongs to the folder that was asked about
         emit({"scaffold": folder, "faults": faults})
@@ -84,7 +84,7 @@ def check(
     return CheckFailed.exit_code if faults else 0
 
 
-def faults_of(path: Path, rung: str = "") -> list[dict[str, Any]]:
+def faults_of(path: Path, backend: str = "") -> list[dict[str, Any]]:
     """What is wrong, as {file, line, message}; a folder that cannot even be read has that as its one fault."""
     from recreate.agents import scaffold as scaffolds
     from recreate.agents.lint import check
@@ -98,9 +98,9 @@ def faults_of(path: Path, rung: str = "") -> list[dict[str, Any]]:
         file, message = _place(path, e.message)
         return [{"file": file, "line": 1, "message": message + (f" ({e.fix})" if e.fix else "")}]
     try:
-        chosen = choose(rung or None)
+        chosen = choose(backend or None)
     except BadInput:
-        if rung:
+        if backend:
             raise
         say("no sandbox works here, so the tools were not started; recreate doctor says what to install")
         chosen = None

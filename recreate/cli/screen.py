@@ -76,10 +76,10 @@ class Screen:
             case "aside":
                 self.line(f"  set aside: {facts['task']}: {facts['fault']}")
             case "seed":
-                shop = facts["shop"]
+                session = facts["shop"]
                 self.line(
-                    f"run folder {short(shop.folder)}; seed {facts['scaffold'].digest}, model {shop.model.name}, "
-                    f"sandbox {shop.rung.name}"
+                    f"run folder {short(session.folder)}; seed {facts['scaffold'].digest}, model {session.model.name}, "
+                    f"sandbox {session.backend.name}"
                 )
             case "indexing":
                 done, total = facts["done"], facts["total"]

@@ -67,7 +67,7 @@ def check(
 
     Example: recreate tasks check swe --split validation
     """
-    from recreate.domains.validate import prove
+    from recreate.domains.validate import validate
 
     part = open_domain(domain, data, repos)
     tasks = _of_split(part, split)
@@ -84,9 +84,9 @@ def check(
             fix=f"recreate tasks list {domain} shows what there is",
             code="no-tasks",
         )
-    rung = _rung(sandbox)
+    backend = _backend(sandbox)
     wrong = done = 0
-    for proof in _each(tasks, lambda t: prove(part, t, rung), jobs):
+    for proof in _each(tasks, lambda t: validate(part, t, backend), jobs):
         done += 1
         wrong += not proof.ok
         if as_json:
@@ -153,7 +153,7 @@ def make(
         "python_path": tuple(python_path or ()),
         "modules": tuple(module or ()),
         "file": data,
-        "rung": _rung(sandbox),
+        "backend": _backend(sandbox),
         "on_progress": say,
     }
     result = made(**wanted)
@@ -193,13 +193,13 @@ def grade(
     wanted = by_id[task]
     if patch is not None:
         text = _read(patch)
-    rung = _rung(sandbox)
+    backend = _backend(sandbox)
     if folder is not None:
-        text = _collected(part, wanted, folder, rung)
+        text = _collected(part, wanted, folder, backend)
     elif answer is not None:
         text = answer
     trace = Trace(attempt="grade", task=wanted.id, scaffold="", model="", answer=text)
-    found = part.grade(wanted, trace, rung)
+    found = part.grade(wanted, trace, backend)
     if as_json:
         emit({"task": wanted.id, "score": found.score, "passed": found.passed, "evidence": found.evidence})
     else:
@@ -228,7 +228,7 @@ def open_domain(name: str, data: Path | None = None, repos: Path | None = None) 
     return fit("domain", made("domain", name, **{k: v for k, v in offered.items() if k in takes and v is not None}))
 
 
-def _rung(name: str) -> Any:
+def _backend(name: str) -> Any:
     from recreate.runs import settings
     from recreate.sandboxes import choose
 
@@ -276,11 +276,11 @@ def _read(patch: Path) -> str:
         raise BadInput(f"{patch} is not UTF-8 text", fix="name a file with a diff", code="no-patch") from None
 
 
-def _collected(part: Any, task: Any, folder: Path, rung: Any) -> str:
+def _collected(part: Any, task: Any, folder: Path, backend: Any) -> str:
     """What the domain would collect from a box whose files are the task's with the folder's over them."""
     if not folder.is_dir():
         raise BadInput(f"{folder} is not a folder", fix="name the folder with the solution", code="no-folder")
-    box = part.prepare(task, rung)
+    box = part.prepare(task, backend)
     try:
         for path, data, mode in _files(folder):
             box.write(path, data, mode)

@@ -49,8 +49,8 @@ def import_(
 
     Example: recreate traces import trajectories/ --domain swe
     """
-    from recreate.memory.importers.importer import Wish, take
-    from recreate.memory.store import Workspace
+    from recreate.memory.importers.importer import ImportConfig, take
+    from recreate.memory.store import ExperienceStore
 
     name, tasks = _domain(domain)
     last = time.monotonic()
@@ -61,8 +61,8 @@ def import_(
             last = time.monotonic()
             say(f"{taken.files} files, {taken.read} trajectories, {len(taken.bad)} unreadable records so far")
 
-    wish = Wish(name, _split(split), model, pass_at, format)
-    memory = Workspace(workspace())
+    wish = ImportConfig(name, _split(split), model, pass_at, format)
+    memory = ExperienceStore(workspace())
     try:
         taken = take(paths, memory, wish, tasks, dry=dry_run, progress=progress)
     finally:
@@ -134,16 +134,16 @@ def grade(
     """
     from recreate.api.types import Grade
     from recreate.memory.importers import grading
-    from recreate.memory.store import Workspace
-    from recreate.memory.ungraded import Waiting
+    from recreate.memory.store import ExperienceStore
+    from recreate.memory.ungraded import Ungraded
 
     if score is not None and (not ids or outcomes is not None):
         raise BadInput(
             "--score grades the attempts that you name", fix="recreate traces grade ID --score 1", code="usage"
         )
     name, _ = _domain(domain)
-    memory = Workspace(workspace())
-    waiting = [e for e in Waiting(memory).experiences(name) if not ids or any(e.id.startswith(i) for i in ids)]
+    memory = ExperienceStore(workspace())
+    waiting = [e for e in Ungraded(memory).experiences(name) if not ids or any(e.id.startswith(i) for i in ids)]
     if not waiting:
         raise BadInput(
             f"nothing of {name} waits for a grade" + (f" under {', '.join(ids)}" if ids else ""),
@@ -161,8 +161,8 @@ def grade(
         from recreate.runs import settings
         from recreate.sandboxes import choose
 
-        rung = choose(sandbox or settings.load(workspace()).sandbox or None)
-        found = grading.by_domain(waiting, open_domain(domain), rung)
+        backend = choose(sandbox or settings.load(workspace()).sandbox or None)
+        found = grading.by_domain(waiting, open_domain(domain), backend)
     graded = passed = 0
     left: Counter[str] = Counter()
     for e, given, why in found:
@@ -232,9 +232,9 @@ def export(
 def _exported(run: str, wanted: dict[str, Any], where: Path) -> Iterator[Any]:
     """The attempts, one in memory at a time. Of train, what is held out now is left out whatever it was recorded as."""
     from recreate.cli.traces import experiences
-    from recreate.memory.store import Workspace
+    from recreate.memory.store import ExperienceStore
 
-    memory = Workspace(where)
+    memory = ExperienceStore(where)
     reader = "optimizer" if wanted["split"] == "train" else "human"
     if not run:
         for row in memory.facts(wanted, reader):

@@ -92,9 +92,9 @@ def traces_search(
     Example: recreate traces search AssertionError --failed
     """
     from recreate.memory.hits import scan
-    from recreate.memory.store import Workspace
+    from recreate.memory.store import ExperienceStore
 
-    memory = Workspace(workspace())
+    memory = ExperienceStore(workspace())
     words = " ".join(text)
     filters = {**_filters(domain, split, passed, task), "grain": ["experience", "step"]}
     hits: dict[str, list[Any]] = {}
@@ -157,13 +157,13 @@ def _outcome(experience: Any) -> str:
 
 def _waiting(filters: Mapping[str, Any], where: Path) -> Iterator[Any]:
     """Imported attempts without a grade; none has passed, and none has failed."""
-    from recreate.memory.store import Workspace
-    from recreate.memory.ungraded import Waiting
+    from recreate.memory.store import ExperienceStore
+    from recreate.memory.ungraded import Ungraded
 
     if "passed" in filters:
         return
     rest = {k: v for k, v in filters.items() if k != "domain"}
-    found = Waiting(Workspace(where)).experiences(filters.get("domain", ""))
+    found = Ungraded(ExperienceStore(where)).experiences(filters.get("domain", ""))
     yield from (e for e in found if all(getattr(e, k) == v for k, v in rest.items()))
 
 
@@ -178,10 +178,10 @@ def _filters(domain: str, split: str, passed: bool | None, task: str) -> dict[st
 
 def _rows(run: str, filters: Mapping[str, Any], where: Path) -> Iterable[dict[str, Any]]:
     """id and facts of the attempts that match, without their steps where memory lists them."""
-    from recreate.memory.store import Workspace
+    from recreate.memory.store import ExperienceStore
 
     if not run:
-        yield from Workspace(where).facts(filters)
+        yield from ExperienceStore(where).facts(filters)
         return
     for e in experiences(run, filters, where):
         yield {
@@ -197,12 +197,12 @@ def _rows(run: str, filters: Mapping[str, Any], where: Path) -> Iterable[dict[st
 
 def experiences(run: str, filters: Mapping[str, Any], where: Path) -> Iterator[Any]:
     """The attempts that match, whole, one in memory at a time."""
-    from recreate.memory.store import Workspace
+    from recreate.memory.store import ExperienceStore
     from recreate.runs.attempts import read_experience
     from recreate.runs.reader import Run, find_run
 
     if not run:
-        memory = Workspace(where)
+        memory = ExperienceStore(where)
         for row in memory.facts(filters):
             found = memory.get(row["id"])
             if found is not None:
@@ -219,17 +219,17 @@ def experiences(run: str, filters: Mapping[str, Any], where: Path) -> Iterator[A
 
 def _find_experience(id: str, run: str, where: Path) -> Any:
     """By id or unique beginning, in memory and then in the runs. Raises BadInput."""
-    from recreate.memory.store import Workspace
-    from recreate.memory.ungraded import Waiting
+    from recreate.memory.store import ExperienceStore
+    from recreate.memory.ungraded import Ungraded
     from recreate.runs.reader import Run, find_run
 
     if run:
         return Run(find_run(run, where)).experience(id)
-    memory = Workspace(where)
+    memory = ExperienceStore(where)
     found = memory.get(id)
     if found is not None:
         return found
-    if (waits := Waiting(memory).get(id)) is not None:
+    if (waits := Ungraded(memory).get(id)) is not None:
         return waits
     known = [row["id"] for row in memory.facts() if id and row["id"].startswith(id)]
     if len(known) == 1 and (found := memory.get(known[0])) is not None:

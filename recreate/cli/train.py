@@ -81,12 +81,12 @@ def tune(
     folder = run_folder(where, settings if settings.out else settings.model_copy(update={"domain": f"tune-{domain}"}))
     scaffold = find_scaffold(settings.scaffold, where) if settings.scaffold else default_seed(domain, where, named)
 
-    from recreate.rl.trainer import Plan, tune
+    from recreate.rl.trainer import TrainConfig, tune
 
-    plan = Plan(steps, settings.seed, micro, max_kl, min_entropy, save_every, rollouts)  # type: ignore[arg-type]
+    plan = TrainConfig(steps, settings.seed, micro, max_kl, min_entropy, save_every, rollouts)  # type: ignore[arg-type]
     go_on = f"the same command with --out {here(folder)}"
-    with opened(settings, where, folder, resume=(folder / "settings.toml").exists(), go_on=go_on) as shop:
-        done = tune(shop, scaffold, read, plan)
+    with opened(settings, where, folder, resume=(folder / "settings.toml").exists(), go_on=go_on) as session:
+        done = tune(session, scaffold, read, plan)
     keys = ("step", "reward", "kl", "entropy", "clip")
     record: dict[str, Any] = {
         "run": str(done.run),
@@ -162,12 +162,12 @@ def serve(
     import signal
     import threading
 
-    from recreate.models.launch import ENGINES, Wish, plan
+    from recreate.models.launch import ENGINES, ServeConfig, plan
     from recreate.models.server import Server
 
     if engine not in ENGINES:
         raise BadInput(f"no engine is called {engine!r}", fix=f"--engine {', '.join(ENGINES)}", code="usage")
-    wish = Wish(
+    wish = ServeConfig(
         port=port,
         engine=engine,  # type: ignore[arg-type]
         vllm_python=settings.vllm_python,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from recreate.api.errors import BadInput, Fault
-from recreate.api.ports import Domain, Provable, Rung
+from recreate.api.ports import Domain, SandboxBackend, Validatable
 from recreate.api.types import Grade, Record, Split, Task, Trace
 
 
@@ -23,9 +23,9 @@ class Proof(Record):
     seconds: float
 
 
-def prove(domain: Domain, task: Task, rung: Rung) -> Proof:
+def validate(domain: Domain, task: Task, backend: SandboxBackend) -> Proof:
     """Grade the task's gold and an empty answer. A task that cannot be graded here is not ok, and says why."""
-    if not isinstance(domain, Provable):
+    if not isinstance(domain, Validatable):
         raise BadInput(
             f"the domain {domain.name} cannot show that its tasks are sound",
             fix="give it a method gold(task) that returns a right answer",
@@ -37,10 +37,10 @@ def prove(domain: Domain, task: Task, rung: Rung) -> Proof:
     empty: Grade | None = None
     reason = ""
     try:
-        gold = domain.grade(task, _trace(task, domain.gold(task)), rung)
+        gold = domain.grade(task, _trace(task, domain.gold(task)), backend)
         look = getattr(domain, "untouched", None)  # an empty answer may be refused without a look at the task
-        untouched = look(task, rung) if look else domain.grade(task, _trace(task, ""), rung)
-        empty = domain.grade(task, _trace(task, ""), rung)
+        untouched = look(task, backend) if look else domain.grade(task, _trace(task, ""), backend)
+        empty = domain.grade(task, _trace(task, ""), backend)
     except (Fault, BadInput) as e:
         reason = e.message
     if not reason and gold is not None and not gold.passed:

@@ -10,7 +10,7 @@ from typing import Any
 
 from recreate.agents.question import filled, read_object
 from recreate.api.types import Message, digest
-from recreate.lessons.context import Materials
+from recreate.lessons.context import PolicyContext
 
 PROMPTS = Path(__file__).parent / "prompts"
 TOKENS = 900
@@ -19,7 +19,7 @@ TOKENS = 900
 class Questions:
     """Asks; `malformed` counts the answers that could not be read. The address of a question is what it asks."""
 
-    def __init__(self, materials: Materials) -> None:
+    def __init__(self, materials: PolicyContext) -> None:
         self.materials = materials
         self.malformed = 0
 

@@ -29,7 +29,7 @@ def silent(text: str) -> None:
 
 
 @dataclass(frozen=True)
-class Materials:
+class PolicyContext:
     """`lessons` is what the policy changes: id -> lesson, of its own domain and general ones; whoever made the
     materials stores it. `elsewhere` are the active domain patterns of other domains, to be read only.
 

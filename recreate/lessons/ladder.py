@@ -19,8 +19,8 @@ from recreate.api.types import Change, Experience, Gain, Lesson, Trial
 from recreate.lessons import promotion
 from recreate.lessons.asking import Questions, object_of, text
 from recreate.lessons.birth import learnable, new_lesson, offered
-from recreate.lessons.context import Materials
-from recreate.lessons.similarity import Meaning, dot, fitting, text_of
+from recreate.lessons.context import PolicyContext
+from recreate.lessons.similarity import Similarity, dot, fitting, text_of
 
 LEARN = object_of(
     happened={"type": "string"}, title={"type": "string"}, body={"type": "string"}, when={"type": "string"}
@@ -45,15 +45,15 @@ FORGET = 400
 """Attempts observed since a lesson was last offered or supported, after which it is forgotten."""
 
 
-class Recreate:
+class Ladder:
     """The policy by which lessons climb."""
 
-    def __init__(self, materials: Materials, pairs: int = PAIRS) -> None:
+    def __init__(self, materials: PolicyContext, pairs: int = PAIRS) -> None:
         self.materials = materials
         self.pairs = pairs
         self.lessons = materials.lessons
         self.questions = Questions(materials)
-        self.meaning = Meaning(materials.embed)
+        self.meaning = Similarity(materials.embed)
         self.batch: dict[str, Experience] = {}
         self.answers: dict[tuple[str, str], bool] = {}
         self.observed = materials.observed

@@ -14,9 +14,9 @@ from recreate.agents.evidence import tell
 from recreate.api.types import Change, Experience, Gain, Lesson, Trial, digest
 from recreate.lessons.asking import Questions, object_of, text
 from recreate.lessons.birth import learnable, new_lesson, offered
-from recreate.lessons.context import Materials
+from recreate.lessons.context import PolicyContext
 from recreate.lessons.promotion import free, measured_more, tried
-from recreate.lessons.similarity import Meaning, fitting, text_of
+from recreate.lessons.similarity import Similarity, fitting, text_of
 
 SUBJECTS = 4
 SAME = 0.90
@@ -30,11 +30,11 @@ GUIDE = object_of(title=_STRING, body=_STRING)
 class Mistakes:
     """A notebook of mistakes as a memory policy."""
 
-    def __init__(self, materials: Materials) -> None:
+    def __init__(self, materials: PolicyContext) -> None:
         self.materials = materials
         self.lessons = materials.lessons
         self.questions = Questions(materials)
-        self.meaning = Meaning(materials.embed)
+        self.meaning = Similarity(materials.embed)
         self.observed = materials.observed
 
     def offer(self, situation: str, budget: int) -> Sequence[Lesson]:

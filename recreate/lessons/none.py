@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from recreate.api.types import Change, Experience, Lesson
-from recreate.lessons.context import Materials
+from recreate.lessons.context import PolicyContext
 
 
 class Nothing:
     """The policy without a memory."""
 
-    def __init__(self, materials: Materials | None = None) -> None:
+    def __init__(self, materials: PolicyContext | None = None) -> None:
         pass
 
     def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:

@@ -20,9 +20,9 @@ from recreate.agents.evidence import tell
 from recreate.api.types import Change, Experience, Lesson, Trial
 from recreate.lessons.asking import Questions, object_of, text
 from recreate.lessons.birth import learnable, new_lesson, offered
-from recreate.lessons.context import Materials
+from recreate.lessons.context import PolicyContext
 from recreate.lessons.promotion import free, tried
-from recreate.lessons.similarity import Meaning, fitting, text_of
+from recreate.lessons.similarity import Similarity, fitting, text_of
 
 SAME = 0.90
 MOST = 3
@@ -37,11 +37,11 @@ CURATE = object_of(add={"type": "array", "maxItems": MOST, "items": object_of(ti
 class Playbook:
     """ACE's playbook as a memory policy."""
 
-    def __init__(self, materials: Materials) -> None:
+    def __init__(self, materials: PolicyContext) -> None:
         self.materials = materials
         self.lessons = materials.lessons
         self.questions = Questions(materials)
-        self.meaning = Meaning(materials.embed)
+        self.meaning = Similarity(materials.embed)
         self.observed = materials.observed
 
     def offer(self, situation: str, budget: int) -> Sequence[Lesson]:

@@ -35,7 +35,7 @@ def words(text: str) -> set[str]:
     return {word.casefold() for word in _WORD.findall(text)}
 
 
-class Meaning:
+class Similarity:
     """Cosines of lessons and situations. Safe to use from several threads; an embedder is asked by one at a time."""
 
     def __init__(self, embed: Embed) -> None:

@@ -28,7 +28,7 @@ _SETS = ("born_of", "supports", "contradicts", "groups", "domains", "merged")
 _COUNTS = ("offered", "helpful", "harmful", "seen", "rounds", "tested")
 
 
-class Shelf:
+class LessonStore:
     """What one policy keeps of one domain, and the general patterns. `folder` is the workspace's memory folder.
 
     `broken` says, after reading, which files a person must mend: path -> what is wrong. They are left as they are.

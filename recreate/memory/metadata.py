@@ -48,7 +48,7 @@ FACTS = (*FILTERS, "when", "score", "repeat", "steps")
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 
 
-class Catalogue:
+class Metadata:
     """`memory/index/catalogue.sqlite`; in this process alone while there is nothing to list or no place to write.
 
     `folder` is the memory folder. Safe for several threads and processes. On a full disk it goes on in memory.

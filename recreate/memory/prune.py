@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from recreate.memory import blobs as large
 from recreate.memory.embedders.cached import forget, paid
 from recreate.memory.held_out import Held
-from recreate.memory.store import Workspace
+from recreate.memory.store import ExperienceStore
 from recreate.storage.log import fault, lines, locked
 from recreate.storage.moments import unix
 
@@ -51,7 +51,7 @@ class _Cut(NamedTuple):
 
 
 def prune(
-    memory: Workspace,
+    memory: ExperienceStore,
     *,
     runs: Collection[str] = (),
     before: date | None = None,
@@ -76,7 +76,7 @@ def prune(
     return items
 
 
-def cited(memory: Workspace, runs: Collection[str] = (), before: date | None = None) -> list[str]:
+def cited(memory: ExperienceStore, runs: Collection[str] = (), before: date | None = None) -> list[str]:
     """The lessons that cite an experience which would go."""
     if not memory.folder.is_dir():
         return []
@@ -88,7 +88,7 @@ def cited(memory: Workspace, runs: Collection[str] = (), before: date | None = N
     ]
 
 
-def _vectors(memory: Workspace, *, dry: bool) -> list[Item]:
+def _vectors(memory: ExperienceStore, *, dry: bool) -> list[Item]:
     path = memory.folder / "index" / "vectors.sqlite"
     if not path.exists():
         return []
@@ -103,7 +103,7 @@ def _vectors(memory: Workspace, *, dry: bool) -> list[Item]:
     ]
 
 
-def _drafts(memory: Workspace, *, dry: bool) -> list[Item]:
+def _drafts(memory: ExperienceStore, *, dry: bool) -> list[Item]:
     found = memory.blobs.drafts()  # under the lock nobody is writing one
     size = sum(path.stat().st_size for path in found)
     if not dry:
@@ -112,7 +112,7 @@ def _drafts(memory: Workspace, *, dry: bool) -> list[Item]:
     return [Item("drafts", "of writers that were killed", len(found), size, "", True)] if found else []
 
 
-def _blobs(memory: Workspace, named: set[str], freed: set[str], *, asked: bool, dry: bool) -> list[Item]:
+def _blobs(memory: ExperienceStore, named: set[str], freed: set[str], *, asked: bool, dry: bool) -> list[Item]:
     """Large texts that nothing names: those that only experiences that go now named, and the rest."""
     found: dict[bool, list[tuple[Path, int]]] = {True: [], False: []}
     for _, sha, path in memory.blobs.all():
@@ -135,7 +135,7 @@ def _blobs(memory: Workspace, named: set[str], freed: set[str], *, asked: bool, 
     return items
 
 
-def _experiences(memory: Workspace, cut: _Cut, *, dry: bool) -> Item:
+def _experiences(memory: ExperienceStore, cut: _Cut, *, dry: bool) -> Item:
     if not dry:
         try:
             if cut.kept is None:
@@ -155,7 +155,7 @@ def _experiences(memory: Workspace, cut: _Cut, *, dry: bool) -> Item:
     return Item("experiences", name, len(cut.ids), cut.size, "", True, cut.damaged)
 
 
-def _cuts(memory: Workspace, runs: Collection[str], before: date | None) -> list[_Cut]:
+def _cuts(memory: ExperienceStore, runs: Collection[str], before: date | None) -> list[_Cut]:
     if not runs and before is None:
         return []
     found = (_cut(path, frozenset(runs), before) for path in _files(memory))
@@ -192,7 +192,7 @@ def _cut(path: Path, runs: frozenset[str], before: date | None) -> _Cut | None:
     return _Cut(path, held, ids, size, 0, kept or None)
 
 
-def _named(memory: Workspace, cuts: Collection[_Cut]) -> tuple[set[str], set[str]]:
+def _named(memory: ExperienceStore, cuts: Collection[_Cut]) -> tuple[set[str], set[str]]:
     """(what lines that stay name, damaged and torn ones too; what only lines that go name)."""
     stays: dict[Path, list[tuple[int, int]] | None] = {cut.path: cut.kept or [] for cut in cuts}
     named: set[str] = set()
@@ -211,7 +211,7 @@ def _named(memory: Workspace, cuts: Collection[_Cut]) -> tuple[set[str], set[str
     return named, gone - named
 
 
-def _files(memory: Workspace) -> list[Path]:
+def _files(memory: ExperienceStore) -> list[Path]:
     return [memory.folder / name for name in memory.catalogue.files()]
 
 

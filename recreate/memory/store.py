@@ -38,7 +38,7 @@ from recreate.memory.held_out import Held, HeldOut
 from recreate.memory.hits import experience_hit, occurrences, scan
 from recreate.memory.index import manifest
 from recreate.memory.index.tokenizer import bm25, words
-from recreate.memory.metadata import Catalogue
+from recreate.memory.metadata import Metadata
 from recreate.storage.log import append, fault, locked, make
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class _Scope(NamedTuple):
         return not self.train_only or (split == "train" and group not in self.groups and task not in self.tasks)
 
 
-class Workspace:
+class ExperienceStore:
     """The memory of a workspace (port `Memory`). `root` holds the folder `memory`.
 
     embedder: an Embedder, its name (`minilm`, `hashed`, `sentence:FOLDER`, `module:Class`), or None for the best
@@ -78,7 +78,7 @@ class Workspace:
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.folder = root / "memory"
-        self.catalogue = Catalogue(self.folder)
+        self.catalogue = Metadata(self.folder)
         self.held_out = HeldOut(self.folder)
         self.blobs = Blobs(self.folder)
         self.progress = progress

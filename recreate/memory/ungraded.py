@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from recreate.api.errors import BadInput
 from recreate.api.types import Experience, Grade, digest
-from recreate.memory.store import Workspace
+from recreate.memory.store import ExperienceStore
 from recreate.storage.log import append, lines, locked, make, seal
 
 NOT_YET = Grade(score=0.0, passed=False, graded=False, evidence="nobody has graded this yet")
@@ -24,10 +24,10 @@ NOT_YET = Grade(score=0.0, passed=False, graded=False, evidence="nobody has grad
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class Waiting:
+class Ungraded:
     """The ungraded attempts of a workspace."""
 
-    def __init__(self, memory: Workspace) -> None:
+    def __init__(self, memory: ExperienceStore) -> None:
         self.memory = memory
         self.folder = memory.folder
 

@@ -48,7 +48,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Wish:
+class ServeConfig:
     """How to serve. port 0: a free one. vllm_python: of the environment that vLLM is in, '' for RECREATE_VLLM_PYTHON,
     else this one. context: tokens of a prompt and its reply together, 0: the model's. gpu: None looks. share: of the
     GPU's memory that vLLM may take, 0: its default. dtype: vLLM's, '' for its choice. rank: of the adapters to come.
@@ -69,14 +69,14 @@ class Wish:
     parallel: int = 0
 
 
-def plan(what: str | Path, wish: Wish | None = None, say: Callable[[str], None] | None = None) -> Launch:
+def plan(what: str | Path, wish: ServeConfig | None = None, say: Callable[[str], None] | None = None) -> Launch:
     """How a model is served: a run of tune, one of its checkpoints, a model's folder or name on the Hub, FILE.gguf,
     local:NAME of the catalogue (fetched where it is not here; `say` is told).
 
     An adapter is served beside its base, which is there as `base`. Raises BadInput for what holds no model, an engine
     that is not installed or does not read it, a port that is taken.
     """
-    wish = wish or Wish()
+    wish = wish or ServeConfig()
     wish = replace(wish, vllm_python=wish.vllm_python or os.environ.get("RECREATE_VLLM_PYTHON", ""))
     engine = wish.engine
     named = str(what)
@@ -153,7 +153,7 @@ def vllm_python(named: str = "") -> str:
     return str(python)
 
 
-def _vllm(folder: Path, adapter: Mapping[str, Any], base: str, port: int, wish: Wish) -> Launch:
+def _vllm(folder: Path, adapter: Mapping[str, Any], base: str, port: int, wish: ServeConfig) -> Launch:
     python = vllm_python(wish.vllm_python)
     gpu = _gpu() if wish.gpu is None else wish.gpu
     name = folder.name
@@ -185,7 +185,7 @@ def _vllm(folder: Path, adapter: Mapping[str, Any], base: str, port: int, wish: 
     return Launch("vllm", tuple(given), port, name, env, base)
 
 
-def _transformers(folder: Path, adapter: Mapping[str, Any], base: str, port: int, wish: Wish) -> Launch:
+def _transformers(folder: Path, adapter: Mapping[str, Any], base: str, port: int, wish: ServeConfig) -> Launch:
     for module in ("torch", "transformers", *(("peft",) if adapter else ())):
         if find_spec(module) is None and (absent := missing(module)):
             raise absent
@@ -194,7 +194,7 @@ def _transformers(folder: Path, adapter: Mapping[str, Any], base: str, port: int
     return Launch("transformers", (sys.executable, *given), port, folder.name, _own(), base)
 
 
-def _xllamacpp(named: str, port: int, wish: Wish, say: Callable[[str], None] | None) -> Launch:
+def _xllamacpp(named: str, port: int, wish: ServeConfig, say: Callable[[str], None] | None) -> Launch:
     from recreate.models import catalog
     from recreate.models.local import MOST_SLOTS, SPIN, check_gguf, cores
 

@@ -14,7 +14,7 @@ from typing import Any
 from recreate.api.errors import Fault, Transient
 from recreate.api.ports import Price
 from recreate.api.types import Call, Message, Reply
-from recreate.models.launch import Engine, Wish, plan
+from recreate.models.launch import Engine, ServeConfig, plan
 from recreate.models.openai import OpenAI
 from recreate.models.pricing import FREE
 from recreate.models.server import Server
@@ -42,7 +42,7 @@ class VLLM:
         self.name = f"vllm:{what}"
         self.timeout = timeout
         self._what = what
-        self._wish = Wish(
+        self._wish = ServeConfig(
             engine=self.engine,
             vllm_python=vllm_python,
             context=context or 0,

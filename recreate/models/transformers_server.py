@@ -22,7 +22,7 @@ from recreate.models.transformers import Transformers
 _PARAMS = ("temperature", "top_p", "top_k", "max_tokens", "seed", "stop")
 
 
-class Models:
+class ServedNames:
     """The models by the name under which they are asked for; one is made when first needed."""
 
     def __init__(self, name: str, folder: str, context: int | None = None) -> None:
@@ -44,7 +44,7 @@ class Models:
             return self.known[name]
 
 
-def answer(models: Models, path: str, body: dict[str, Any]) -> Any:
+def answer(models: ServedNames, path: str, body: dict[str, Any]) -> Any:
     """The object that a POST is answered with. Raises BadInput for what is wrong with it."""
     if path == "/v1/load_lora_adapter":
         models.load(str(body["lora_name"]), str(body["lora_path"]))
@@ -85,7 +85,7 @@ def answer(models: Models, path: str, body: dict[str, Any]) -> Any:
     return out
 
 
-def handler(models: Models) -> type[BaseHTTPRequestHandler]:
+def handler(models: ServedNames) -> type[BaseHTTPRequestHandler]:
     """The request handler over these models."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--context", type=int, default=None)
     args = parser.parse_args()
-    models = Models(args.name or Path(args.model).name, args.model, args.context)
+    models = ServedNames(args.name or Path(args.model).name, args.model, args.context)
     ThreadingHTTPServer(("127.0.0.1", args.port), handler(models)).serve_forever()
 
 

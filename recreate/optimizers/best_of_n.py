@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.types import Edit, Experience
-from recreate.optimizers.context import Materials
+from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.reflect import Reflect
 
 
 class BestOfN:
     """The optimizer `best-of-n`; n is the setting `best_of`."""
 
-    def __init__(self, materials: Materials) -> None:
+    def __init__(self, materials: OptimizerContext) -> None:
         self.materials = materials
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:

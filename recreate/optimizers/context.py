@@ -25,7 +25,7 @@ class Ask(Protocol):
 
 
 @dataclass
-class Materials:
+class OptimizerContext:
     """Made by the loop for one proposal.
 
     ask       the optimizer's model

@@ -15,7 +15,7 @@ from typing import Any
 from recreate.agents.evidence import clip, clusters, tell
 from recreate.agents.scaffold import Scaffold, lesson_file
 from recreate.api.types import Edit, Evidence, Experience, digest
-from recreate.optimizers.context import Materials, prompt, read_object
+from recreate.optimizers.context import OptimizerContext, prompt, read_object
 
 NEW = {"new lesson": "memory/a-new-lesson.md", "new tool": "tools/a_new_tool.py"}
 """What a proposal may add, and a path that stands for all such files."""
@@ -46,7 +46,7 @@ class Idea:
 class Reflect:
     """The optimizer for small models (and a cheap one for large)."""
 
-    def __init__(self, materials: Materials, thread: str = "") -> None:
+    def __init__(self, materials: OptimizerContext, thread: str = "") -> None:
         self.materials = materials
         self.thread = thread
         self.step = 0
@@ -178,7 +178,9 @@ def same_together(ideas: Sequence[Idea]) -> list[Idea]:
     return list(found.values())
 
 
-def merge(scaffold: Scaffold, ideas: Sequence[Idea], found: Mapping[str, Any], materials: Materials) -> list[Idea]:
+def merge(
+    scaffold: Scaffold, ideas: Sequence[Idea], found: Mapping[str, Any], materials: OptimizerContext
+) -> list[Idea]:
     """What a distilling reply makes of the ideas; pure but for the complaints it asks for."""
     left = dict(enumerate(ideas, 1))
     out: list[Idea] = []

@@ -24,7 +24,7 @@ from recreate.agents.lint import check
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.paths import short
-from recreate.api.ports import Domain, Price, Rung
+from recreate.api.ports import Domain, Price, SandboxBackend
 from recreate.api.registry import need
 from recreate.builder import sdk
 from recreate.builder.estimate import refuse_if_too_small
@@ -40,17 +40,17 @@ from recreate.rl.suite import Arm, Suite
 from recreate.runs.budget import Budget
 from recreate.runs.gate import judge
 from recreate.runs.reader import Run, find_run
-from recreate.runs.session import Parts, Workshop, default_optimizer, open_domain, open_models, open_rung
+from recreate.runs.session import Parts, Session, default_optimizer, open_backend, open_domain, open_models
 from recreate.runs.settings import Models, Settings
 
-Opened = Callable[..., AbstractContextManager[Workshop]]
+Opened = Callable[..., AbstractContextManager[Session]]
 """opened(settings, workspace, folder, resume=, parts=, go_on=): a workshop, its models ready; closed in the end."""
 
 NEEDED = ("torch", "trl", "peft", "datasets", "safetensors")
 
 
 @dataclass(frozen=True)
-class Made:
+class ArmResult:
     """An arm, ready to be measured. checkpoint: of its model; None for the base."""
 
     arm: Arm
@@ -122,10 +122,10 @@ class _Bench:
     def __init__(self, suite: Suite, where: Path, folder: Path, opened: Opened) -> None:
         self.suite, self.where, self.folder, self.opened = suite, where, folder, opened
         self.domain: Domain = open_domain(suite.settings, where)
-        self.rung: Rung = open_rung(suite.settings)
+        self.backend: SandboxBackend = open_backend(suite.settings)
         self.seed = self._seed()
         self.go_on = f"the same command with --out {short(folder)}"
-        self.before: dict[str, Made] = {}
+        self.before: dict[str, ArmResult] = {}
 
     # before anything is spent
 
@@ -144,7 +144,7 @@ class _Bench:
                 fix=f"recreate tasks list {self.domain.name} shows what there is",
                 code="no-tasks",
             )
-        if faults := check(self.seed, self.rung):
+        if faults := check(self.seed, self.backend):
             raise BadInput(
                 f"{self.seed.name}/{faults[0].file}:{faults[0].line}: {faults[0].message}",
                 fix="recreate scaffold check shows all faults of a scaffold",
@@ -205,7 +205,7 @@ class _Bench:
             return sdk.find_scaffold(named, self.where)
         return sdk.default_seed(self.domain.name, self.where, self.suite.settings.model)
 
-    def _made_before(self, arm: Arm, model: str) -> Made:
+    def _made_before(self, arm: Arm, model: str) -> ArmResult:
         """Raises BadInput for runs that are of something else, or have not come to anything. model: the base's name."""
         scaffold, checkpoint, stages = self.seed, None, list[Stage]()
         folders = [find_run(text, self.where) for text in arm.run]
@@ -247,11 +247,11 @@ class _Bench:
                 )
             stages.append(stage)
             checkpoint = stage.checkpoint
-        return Made(arm, scaffold, checkpoint, tuple(stages))
+        return ArmResult(arm, scaffold, checkpoint, tuple(stages))
 
     # making
 
-    def make(self, arm: Arm) -> Made:
+    def make(self, arm: Arm) -> ArmResult:
         """The arm as its budget makes it; what ended is read back."""
         if arm.name in self.before:
             return self.before[arm.name]
@@ -259,7 +259,7 @@ class _Bench:
         if not arm.made:
             if not any(place.glob("*/agent.toml")):
                 scaffolds.save(self.seed, place / self.seed.name)
-            return Made(arm, self.seed)
+            return ArmResult(arm, self.seed)
         self._hold_out(place)
         budget, scaffold, checkpoint = self.suite.budget, self.seed, None
         stages: list[Stage] = []
@@ -272,16 +272,16 @@ class _Bench:
             stage = self._tune(place, arm, scaffold, budget)
             stages.append(stage)
             checkpoint = stage.checkpoint
-        return Made(arm, scaffold, checkpoint, tuple(stages))
+        return ArmResult(arm, scaffold, checkpoint, tuple(stages))
 
     def _build(self, place: Path, budget: Budget) -> tuple[Scaffold, Stage]:
         folder = place / "build"
         # what was tuned on it would be another agent's, were it built further
         if not (stages_.ended(folder, budget) or (place / "tune" / "settings.toml").exists()):
             settings = self._settings(budget)
-            with self._open(settings, place, folder) as shop:
-                shop.say("note", {"text": f"building {place.name} under {budget}"})
-                built = sdk.improve(shop, place, self.seed)
+            with self._open(settings, place, folder) as session:
+                session.say("note", {"text": f"building {place.name} under {budget}"})
+                built = sdk.improve(session, place, self.seed)
             sdk.deliver(place, folder, self.domain.name, built)
         return stages_.built(folder)
 
@@ -290,17 +290,17 @@ class _Bench:
             return Stage("tune", None, "budget", "nothing was left to tune with", NOTHING, scaffold.digest)
         folder = place / "tune"
         if not stages_.ended(folder, budget):
-            from recreate.rl.trainer import Plan, tune
+            from recreate.rl.trainer import TrainConfig, tune
 
-            plan = Plan(arm.steps, self.suite.settings.seed, arm.micro_batch, rollouts=arm.rollouts)
-            with self._open(self._alone(budget), place, folder) as shop:
-                shop.say("note", {"text": f"tuning {place.name} under {budget}"})
-                tune(shop, scaffold, recipe.load(arm.recipe), plan)
+            plan = TrainConfig(arm.steps, self.suite.settings.seed, arm.micro_batch, rollouts=arm.rollouts)
+            with self._open(self._alone(budget), place, folder) as session:
+                session.say("note", {"text": f"tuning {place.name} under {budget}"})
+                tune(session, scaffold, recipe.load(arm.recipe), plan)
         return stages_.tuned(folder, arm.steps)
 
-    def _open(self, settings: Settings, workspace: Path, folder: Path) -> AbstractContextManager[Workshop]:
+    def _open(self, settings: Settings, workspace: Path, folder: Path) -> AbstractContextManager[Session]:
         again = (folder / "settings.toml").exists()
-        parts = Parts(domain=self.domain, rung=self.rung)
+        parts = Parts(domain=self.domain, backend=self.backend)
         return self.opened(settings, workspace, folder, resume=again, parts=parts, go_on=self.go_on)
 
     def _settings(self, budget: Budget | None) -> Settings:
@@ -319,23 +319,23 @@ class _Bench:
 
     # measuring
 
-    def measured(self, made: Sequence[Made]) -> Table:
+    def measured(self, made: Sequence[ArmResult]) -> Table:
         suite, rows = self.suite, list[dict[str, Any]]()
-        with self._open(self._alone(None), self.where, self.folder) as shop:
+        with self._open(self._alone(None), self.where, self.folder) as session:
             for each in made:
-                shop.say("note", {"text": f"measuring {each.arm.name}"})
-                with _answering(shop, each.checkpoint):
-                    cell = measure(shop, each.scaffold, suite.split, suite.tasks, each_call=True)
+                session.say("note", {"text": f"measuring {each.arm.name}"})
+                with _answering(session, each.checkpoint):
+                    cell = measure(session, each.scaffold, suite.split, suite.tasks, each_call=True)
                 spent = {"attempts": len(cell["scores"]), "tokens": cell["tokens"], "usd": cell["usd"]}
                 rows.append({**cell, "arm": each.arm.name, "made": each.record(suite.budget), "measured": spent})
             self._compared(rows, made)
             for row in rows:
-                shop.journal.add("arm", **{k: v for k, v in row.items() if k != "scores"})
+                session.journal.add("arm", **{k: v for k, v in row.items() if k != "scores"})
         text = arms_report.tell(suite, rows)
         (self.folder / "report.md").write_text(text, "utf-8")
         return Table(self.folder, tuple(rows), text)
 
-    def _compared(self, rows: Sequence[dict[str, Any]], made: Sequence[Made]) -> None:
+    def _compared(self, rows: Sequence[dict[str, Any]], made: Sequence[ArmResult]) -> None:
         """Put `diff` and `beyond` into the rows."""
         singles = [row for row, m in zip(rows, made, strict=True) if len(m.kinds) == 1 and row["mean"] is not None]
         best = max(singles, key=lambda row: row["mean"], default=None)
@@ -366,20 +366,20 @@ def _another(arm: Arm, folder: Path, what: str, there: str) -> BadInput:
 
 
 @contextmanager
-def _answering(shop: Workshop, checkpoint: Path | None) -> Iterator[None]:
+def _answering(session: Session, checkpoint: Path | None) -> Iterator[None]:
     """The workshop's model is the checkpoint's meanwhile; its name tells base and weights, not where they lie."""
-    base = shop.model
+    base = session.model
     if checkpoint is None:
         yield
         return
-    model = Transformers(checkpoint, threads=shop.settings.models.threads)
+    model = Transformers(checkpoint, threads=session.settings.models.threads)
     model.name = f"{base.name}@{weights_digest(checkpoint)}"
-    shop.model = model
+    session.model = model
     try:
         yield
     finally:
         model.close()
-        shop.model = base
+        session.model = base
 
 
 def weights_digest(checkpoint: Path) -> str:

@@ -20,7 +20,7 @@ from recreate.rl.token_pass import TokenPass, plain_pass, token_pass
 Backward = Callable[[Tensor], None]
 
 
-class Seen(NamedTuple):
+class ForwardPass(NamedTuple):
     """Of one pass over padded samples, (B,T); mixture: sum_k z_k log pi_k where a latent step is, else None."""
 
     tokens: TokenPass
@@ -80,7 +80,7 @@ class Learner:
 
     # passes
 
-    def see(self, batch: Padded, module: Any = None) -> Seen:
+    def see(self, batch: Padded, module: Any = None) -> ForwardPass:
         """Log-probs, entropy and square of a batch's response tokens, with gradient where it is on."""
         module = self.module if module is None else module
         given: dict[str, Any] = {
@@ -108,10 +108,10 @@ class Learner:
             if batch.latent is not None:
                 # as published: without the sampling temperature
                 mixture = token_pass(hidden, weight, batch.mix_ids, bias=bias, mix=batch.mix).log_prob
-            return Seen(seen, mixture)
+            return ForwardPass(seen, mixture)
         logits = module(**given).logits[:, at]
         mixture = plain_pass(logits, batch.mix_ids, mix=batch.mix).log_prob if batch.latent is not None else None
-        return Seen(plain_pass(logits, batch.response, temperature=self.temperature), mixture)
+        return ForwardPass(plain_pass(logits, batch.response, temperature=self.temperature), mixture)
 
     def measure(self, samples: Sequence[Sample], *, keep_old: bool = False) -> None:
         """Fill in `old`, `entropy`, `square` and `ref` from a pass without gradient.
@@ -249,7 +249,7 @@ class Learner:
                 found.append(steer.extent(omega, counted, signed=part.signed))
         return steer.Extent.over(found)
 
-    def _tokens(self, part: Sequence[Sample], batch: Padded, seen: Seen, extent: steer.Extent | None) -> Tokens:
+    def _tokens(self, part: Sequence[Sample], batch: Padded, seen: ForwardPass, extent: steer.Extent | None) -> Tokens:
         d = self.device
         return Tokens(
             log_prob=seen.tokens.log_prob,

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationErr
 from recreate.api.errors import BadInput
 
 FOLDER = Path(__file__).parent / "recipes"
-P = TypeVar("P", bound="Part")
+P = TypeVar("P", bound="RecipePart")
 
 SLOTS: dict[str, str] = {
     "reward": "what is done to rewards before they are compared",
@@ -36,20 +36,20 @@ SLOTS: dict[str, str] = {
 """In the order in which an update goes through them."""
 
 
-class Part(BaseModel):
+class RecipePart(BaseModel):
     """One table of a recipe. `slots` are what it fills."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     slots: ClassVar[tuple[str, ...]] = ()
 
 
-class ClipReward(Part):
+class ClipReward(RecipePart):
     slots = ("reward",)
     low: float = -1.0
     high: float = 1.0
 
 
-class Overlong(Part):
+class Overlong(RecipePart):
     """max_length and buffer in tokens; factor is the penalty at max_length."""
 
     slots = ("reward",)
@@ -64,7 +64,7 @@ class Overlong(Part):
         return self
 
 
-class DynamicSampling(Part):
+class DynamicSampling(RecipePart):
     """tolerance: the least range of rewards that counts as varied. max_batches: 0 generates without end."""
 
     slots = ("filter",)
@@ -72,30 +72,30 @@ class DynamicSampling(Part):
     max_batches: int = Field(default=10, ge=0)
 
 
-class Successes(Part):
+class Successes(RecipePart):
     slots = ("filter",)
     threshold: float = 1.0
 
 
-class GRPO(Part):
+class GRPO(RecipePart):
     slots = ("advantage",)
     scale: Literal["group", "batch", "none"] = "group"
     eps: float = Field(default=1e-6, gt=0)
     unscored: Literal["group", "row"] = "group"
 
 
-class DrGRPO(Part):
+class DrGRPO(RecipePart):
     slots = ("advantage",)
     unscored: Literal["group", "row"] = "group"
 
 
-class RLOO(Part):
+class RLOO(RecipePart):
     slots = ("advantage",)
     normalise: bool = False
     unscored: Literal["group", "row"] = "group"
 
 
-class GAPO(Part):
+class GAPO(RecipePart):
     slots = ("advantage",)
     fraction: float = Field(default=0.5, gt=0, le=1)
     center: Literal["median", "mean"] = "median"
@@ -105,7 +105,7 @@ class GAPO(Part):
     unscored: Literal["group", "row"] = "group"
 
 
-class GiGPO(Part):
+class GiGPO(RecipePart):
     slots = ("advantage",)
     gamma: float = Field(default=0.95, ge=0, le=1)
     weight: float = Field(default=1.0, ge=0)
@@ -116,12 +116,12 @@ class GiGPO(Part):
     unscored: Literal["group", "row"] = "group"
 
 
-class Constant(Part):
+class Constant(RecipePart):
     slots = ("advantage",)
     value: float = 1.0
 
 
-class A2R(Part):
+class A2R(RecipePart):
     """What recreate.rl.replay says of each. Two are the trainer's to heed: rollouts, stored ones or the task alone with
     fresh ones; advantages, frozen with their group or taken again with stored and fresh in one group."""
 
@@ -146,7 +146,7 @@ class A2R(Part):
         return self
 
 
-class LEPO(Part):
+class LEPO(RecipePart):
     """steps: latent steps at the start of an answer. centre: advantages less their group's mean on those steps."""
 
     slots = ("rollout", "likelihood")
@@ -159,17 +159,17 @@ class LEPO(Part):
     centre: bool = False
 
 
-class TokenRatio(Part):
+class TokenRatio(RecipePart):
     slots = ("ratio",)
     limit: float = Field(default=20.0, gt=0)
 
 
-class SequenceRatio(Part):
+class SequenceRatio(RecipePart):
     slots = ("ratio",)
     limit: float = Field(default=10.0, gt=0)
 
 
-class Clip(Part):
+class Clip(RecipePart):
     """dual 0: no dual clip."""
 
     slots = ("surrogate",)
@@ -184,24 +184,24 @@ class Clip(Part):
         return self
 
 
-class CISPO(Part):
+class CISPO(RecipePart):
     slots = ("surrogate",)
     lowest: float = Field(default=0.0, ge=0)
     highest: float = Field(default=1.28, gt=0)
 
 
-class LogLikelihood(Part):
+class LogLikelihood(RecipePart):
     slots = ("ratio", "surrogate")
 
 
-class SimPO(Part):
+class SimPO(RecipePart):
     slots = ("advantage", "ratio", "surrogate", "token weight", "aggregate")
     beta: float = Field(default=2.0, gt=0)
     margin: float = 1.0
     apart: float = Field(default=0.0, ge=0)
 
 
-class STEER(Part):
+class STEER(RecipePart):
     slots = ("token weight",)
     form: Literal["released", "theorem", "full"] = "released"
     mapping: Literal["exponential", "linear"] = "exponential"
@@ -218,37 +218,37 @@ class STEER(Part):
         return self
 
 
-class KL(Part):
+class KL(RecipePart):
     slots = ("penalty",)
     weight: float = Field(default=0.04, ge=0)
     kind: Literal["k1", "k2", "k3", "abs"] = "k3"
     straight: bool = False
 
 
-class TokenMean(Part):
+class TokenMean(RecipePart):
     slots = ("aggregate",)
 
 
-class TokenSum(Part):
+class TokenSum(RecipePart):
     slots = ("aggregate",)
 
 
-class SequenceMean(Part):
+class SequenceMean(RecipePart):
     slots = ("aggregate",)
 
 
-class SequenceSum(Part):
+class SequenceSum(RecipePart):
     slots = ("aggregate",)
 
 
-class ConstantLength(Part):
+class ConstantLength(RecipePart):
     """length in tokens: the same at every step; 0 is the trainer's max_response."""
 
     slots = ("aggregate",)
     length: int = Field(default=0, ge=0)
 
 
-PARTS: dict[str, type[Part]] = {
+PARTS: dict[str, type[RecipePart]] = {
     "clip-reward": ClipReward,
     "overlong": Overlong,
     "dynamic-sampling": DynamicSampling,
@@ -276,7 +276,7 @@ PARTS: dict[str, type[Part]] = {
     "constant-length": ConstantLength,
 }
 
-PLAIN: dict[str, Part] = {
+PLAIN: dict[str, RecipePart] = {
     "advantage": GRPO(),
     "ratio": TokenRatio(),
     "surrogate": Clip(),
@@ -285,7 +285,7 @@ PLAIN: dict[str, Part] = {
 """What a slot does that no part fills; a slot that is not here does nothing."""
 
 
-class Train(Part):
+class Train(RecipePart):
     """What is not the method's: sizes of a step, sampling, the optimiser. Lengths in tokens.
 
     updates: passes over a batch of rollouts; mini_batches: optimiser steps in each.
@@ -316,9 +316,9 @@ class Recipe(BaseModel):
     about: str
     source: str
     train: Train = Train()
-    parts: dict[str, SerializeAsAny[Part]] = {}
+    parts: dict[str, SerializeAsAny[RecipePart]] = {}
 
-    def part(self, slot: str) -> Part | None:
+    def part(self, slot: str) -> RecipePart | None:
         """What fills the slot: a part of the recipe, else plain GRPO's, else None (the identity)."""
         if slot not in SLOTS:
             raise KeyError(slot)
@@ -422,7 +422,7 @@ def _part(where: str, key: str, kind: type[P], values: Mapping[str, Any]) -> P:
         ) from None
 
 
-def _one_a_slot(where: str, parts: Mapping[str, Part]) -> None:
+def _one_a_slot(where: str, parts: Mapping[str, RecipePart]) -> None:
     filled: dict[str, str] = {}
     for name, part in parts.items():
         for slot in part.slots:

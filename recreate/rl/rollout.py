@@ -16,8 +16,8 @@ from recreate.models.transformers import Drawn, Sampling, Transformers, token
 from recreate.rl import latent, recipe
 from recreate.rl.recipe import Recipe
 from recreate.rl.rows import Row, rows_of
-from recreate.runs.attempts import gather, read_experience
-from recreate.runs.session import Workshop
+from recreate.runs.attempts import read_experience, run_attempts
+from recreate.runs.session import Session
 
 
 @dataclass(frozen=True)
@@ -44,23 +44,23 @@ class Rollout:
 
 
 def roll_out(
-    shop: Workshop, scaffold: Scaffold, tasks: Sequence[Task], repeats: int, *, tokenizer: str, each_turn: bool
+    session: Session, scaffold: Scaffold, tasks: Sequence[Task], repeats: int, *, tokenizer: str, each_turn: bool
 ) -> list[list[Rollout]]:
     """Each task's attempts, in the tasks' order; those set aside for a fault of ours are missing from their group.
 
-    Every attempt goes through `gather`: graded, remembered (train split only), read back when it ended earlier in this
+    Every attempt goes through `run_attempts`: graded, remembered (train split only), read back when it ended earlier in this
     run. Raises BadInput (`no-tokens`) when the model tells no tokens.
     """
-    scores = gather(shop, scaffold, tasks, repeats=repeats, phase="train")
+    scores = run_attempts(session, scaffold, tasks, repeats=repeats, phase="train")
     groups: dict[str, list[Rollout]] = {task.id: [] for task in tasks}
     for score in scores:
-        found = read_experience(shop.folder / "attempts" / score.attempt) if score.score is not None else None
+        found = read_experience(session.folder / "attempts" / score.attempt) if score.score is not None else None
         if found is None:
             continue
         rows = rows_of(found, tokenizer=tokenizer, each_turn=each_turn)
         if not rows and any(step.kind != "before" for step in found.trace.steps):
             raise BadInput(
-                f"{shop.model.name} tells no token ids, so nothing can be trained on what it did",
+                f"{session.model.name} tells no token ids, so nothing can be trained on what it did",
                 fix="a model's reply needs token_ids, logprobs and prompt_ids: transformers:FOLDER gives them",
                 code="no-tokens",
             )
@@ -68,12 +68,12 @@ def roll_out(
     return list(groups.values())
 
 
-def recalled(shop: Workshop, tokenizer: str, *, each_turn: bool, most: int) -> dict[str, list[Rollout]]:
+def recalled(session: Session, tokenizer: str, *, each_turn: bool, most: int) -> dict[str, list[Rollout]]:
     """What memory holds of the train tasks in this tokenizer's tokens, by task: at most `most` of each, the newest."""
     found: dict[str, list[Rollout]] = {}
-    for e in shop.memory.experiences(domain=shop.domain.name, split="train", reader="optimizer"):
+    for e in session.memory.experiences(domain=session.domain.name, split="train", reader="optimizer"):
         told = [s.tokens for s in e.trace.steps if s.tokens is not None]
-        if e.run == shop.run or e.trace.fault or not told or any(t.tokenizer != tokenizer for t in told):
+        if e.run == session.run or e.trace.fault or not told or any(t.tokenizer != tokenizer for t in told):
             continue
         rows = rows_of(e, each_turn=each_turn)
         if rows and not any(row.mix for row in rows):

@@ -11,7 +11,7 @@ from typing import Any
 from recreate.api.errors import BadInput, Fault, Transient
 from recreate.api.ports import Price
 from recreate.api.types import Call, Message, Reply
-from recreate.models.launch import Engine, Wish, adapter_config, plan
+from recreate.models.launch import Engine, ServeConfig, adapter_config, plan
 from recreate.models.openai import OpenAI
 from recreate.models.pricing import FREE
 from recreate.models.served import DYING_SECONDS
@@ -134,7 +134,7 @@ class Served:
         self._end()
         self.say(f"starting a server for rollouts ({self._engine})")
         module, _ = self.base.load()
-        wish = Wish(
+        wish = ServeConfig(
             engine=self._engine,
             vllm_python=self._python,
             context=self.base.context,

@@ -38,7 +38,7 @@ from recreate.rl.rollout import Rollout, recalled, roll_out, sample_as
 from recreate.rl.samples import Sample, from_store, to_store
 from recreate.rl.served import Served
 from recreate.rl.tasks import train_tasks
-from recreate.runs.session import Workshop
+from recreate.runs.session import Session
 
 FLAT = 3
 """After so many steps in a row in which no group's rewards differ, it is said."""
@@ -57,7 +57,7 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainConfig:
     """steps in all, resumed ones included. micro: sequences in one pass. max_kl (nats a token, to the reference) and
     min_entropy (nats): 0 watches without stopping. save_every in steps. rollouts: by the module in this process, or by
     a server of that kind with the adapter loaded anew each step."""
@@ -71,7 +71,7 @@ class Plan:
     rollouts: Literal["here", "vllm", "transformers"] = "here"
 
 
-def tune(shop: Workshop, scaffold: Scaffold, how: Recipe, plan: Plan) -> Tuned:
+def tune(session: Session, scaffold: Scaffold, how: Recipe, plan: TrainConfig) -> Tuned:
     """Train the workshop's model, or go on where its run folder stands. Train split only.
 
     A budget that is used up is not raised: the step in progress is given up, its attempts stay, and the status says it.
@@ -80,30 +80,30 @@ def tune(shop: Workshop, scaffold: Scaffold, how: Recipe, plan: Plan) -> Tuned:
     """
     from recreate.rl.trl_driver import drive
 
-    work = Tune(shop, scaffold, how, plan)
+    work = Tune(session, scaffold, how, plan)
     try:
         drive(work)
     finally:
         work.close()
     done = work.tuned()
-    shop.journal.add("end", status=done.status, step=work.step, checkpoint=done.checkpoint.name, why=done.why)
+    session.journal.add("end", status=done.status, step=work.step, checkpoint=done.checkpoint.name, why=done.why)
     return done
 
 
 class Tune:
     """The state of one run. `minis` yields each optimiser step of each training step; who drives it steps."""
 
-    def __init__(self, shop: Workshop, scaffold: Scaffold, how: Recipe, plan: Plan) -> None:
-        self.shop, self.scaffold, self.how, self.plan = shop, scaffold, how, plan
-        self.train, self.seed, self.scratch = how.train, plan.seed, shop.folder / "trl"
-        model = shop.model
+    def __init__(self, session: Session, scaffold: Scaffold, how: Recipe, plan: TrainConfig) -> None:
+        self.session, self.scaffold, self.how, self.plan = session, scaffold, how, plan
+        self.train, self.seed, self.scratch = how.train, plan.seed, session.folder / "trl"
+        model = session.model
         if not isinstance(model, Transformers):
             raise BadInput(
                 f"{model.name} cannot be trained here: its weights are not in this process",
                 fix="--model FOLDER_OR_HUB_NAME, a model that transformers reads",
                 code="not-trainable",
             )
-        faults = check(scaffold, shop.rung)
+        faults = check(scaffold, session.backend)
         if faults:
             raise BadInput(
                 f"{scaffold.name}/{faults[0].file}:{faults[0].line}: {faults[0].message}",
@@ -115,9 +115,9 @@ class Tune:
         fits.refuse(how, plan.rollouts)
         self.model = model
         self.method = Method(how)
-        self.tasks = train_tasks(shop.domain, shop.memory)
+        self.tasks = train_tasks(session.domain, session.memory)
         self.step, self.position, self.flat = 0, 0, 0
-        self.notes = [r["text"] for r in shop.journal.records("note")]
+        self.notes = [r["text"] for r in session.journal.records("note")]
         self._same_run()
         checkpoint.seeded(plan.seed)
         module, self.tokenizer = model.load()
@@ -132,17 +132,17 @@ class Tune:
         self.served: Served | None = None
         if plan.rollouts != "here":
             self.served = Served(
-                model, shop.folder / "adapter", plan.rollouts, self.note, vllm_python=shop.settings.vllm_python
+                model, session.folder / "adapter", plan.rollouts, self.note, vllm_python=session.settings.vllm_python
             )
-            shop.model = self.served
+            session.model = self.served
         self.replay = self.method.replay(plan.seed)
         self.each_turn = isinstance(how.part("advantage"), recipe.GiGPO) or isinstance(how.part("rollout"), recipe.LEPO)
         self.past: dict[str, list[Rollout]] = {}
-        if shop.settings.from_experience:
-            self.past = recalled(shop, model.tokenizer_digest, each_turn=self.each_turn, most=how.train.group_size)
-        self.curve: dict[int, dict[str, Any]] = {r["step"]: r for r in shop.journal.records("update")}
+        if session.settings.from_experience:
+            self.past = recalled(session, model.tokenizer_digest, each_turn=self.each_turn, most=how.train.group_size)
+        self.curve: dict[int, dict[str, Any]] = {r["step"]: r for r in session.journal.records("update")}
         self.status, self.why = "done", ""
-        self.place = shop.folder / "checkpoints"
+        self.place = session.folder / "checkpoints"
         self.saved = checkpoint.latest(self.place)
         if self.saved is not None:
             state = checkpoint.load(self.saved, self.learner, self.identity, self.replay)
@@ -160,7 +160,7 @@ class Tune:
         gradient (`Learner.gradient`), `loss` and `watch`, and steps the optimiser before taking the next."""
         train = self.how.train
         while self.step < self.plan.steps and self.status == "done":
-            if self.shop.calls.stop.is_set():
+            if self.session.calls.stop.is_set():
                 raise Interrupted("stopped")
             begun = time.monotonic()
             at = self.position, self.flat
@@ -180,20 +180,20 @@ class Tune:
     def tuned(self) -> Tuned:
         assert self.saved is not None
         curve = tuple(self.curve[n] for n in sorted(self.curve))
-        return Tuned(self.shop.folder, self.saved, curve, self.status, self.why)
+        return Tuned(self.session.folder, self.saved, curve, self.status, self.why)
 
     def close(self) -> None:
         """Stop the server for rollouts, where there is one."""
         if self.served is not None:
             self.served.close()
-            self.shop.model = self.model
+            self.session.model = self.model
 
     def note(self, text: str) -> None:
         """Say it, and keep it for the report."""
         text = f"step {self.step}: {text}"
         self.notes.append(text)
-        self.shop.journal.add("note", text=text)
-        self.shop.say("note", {"text": text})
+        self.session.journal.add("note", text=text)
+        self.session.say("note", {"text": text})
 
     # one training step
 
@@ -202,7 +202,7 @@ class Tune:
         step, train = self.step, self.how.train
         if self.served is not None:
             self.served.update(self.learner.module)
-        self.shop.model.name = self._name()
+        self.session.model.name = self._name()
         part = self.how.part("replay")
         drawn = []
         if self.replay is not None:
@@ -278,7 +278,7 @@ class Tune:
 
     def _roll(self, tasks: Sequence[Task]) -> list[list[Rollout]]:
         return roll_out(
-            self.shop,
+            self.session,
             self.scaffold,
             tasks,
             self.how.train.group_size,
@@ -334,8 +334,8 @@ class Tune:
             k: fmean(m.watch[k] for m in made) for k in ("token_weight", "step_kl") if made and k in made[0].watch
         }
         self.curve[self.step] = record
-        self.shop.journal.add("update", **record)
-        self.shop.say("update", record)
+        self.session.journal.add("update", **record)
+        self.session.say("update", record)
         self.step += 1
         plan = self.plan
         if plan.max_kl and known["kl"] > plan.max_kl:
@@ -369,11 +369,11 @@ class Tune:
 
     def _report(self) -> None:
         write_report(
-            self.shop.folder / "report.md",
+            self.session.folder / "report.md",
             self.how,
             self.model.source,
             self.scaffold,
-            self.shop.domain.name,
+            self.session.domain.name,
             [self.curve[n] for n in sorted(self.curve)],
             list(dict.fromkeys(self.notes)),
             self.replay.chances() if self.replay is not None else {},
@@ -419,14 +419,14 @@ class Tune:
             "seed": self.plan.seed,
             "base": self.model.source,
         }
-        first = next(self.shop.journal.records("tune"), None)
+        first = next(self.session.journal.records("tune"), None)
         if first is None:
-            self.shop.journal.add("tune", name=self.how.name, **now)
+            self.session.journal.add("tune", name=self.how.name, **now)
             return
         for key, value in now.items():
             if first[key] != value:
                 raise BadInput(
-                    f"{self.shop.folder} was begun with another {key}",
+                    f"{self.session.folder} was begun with another {key}",
                     fix=f"go on with the {key} it was begun with, or give another folder with --out",
                     code="another-model" if key == "base" else "another-run",
                 )

@@ -99,7 +99,7 @@ def _reward(prompts: list[Any], completions: list[Any], **columns: Any) -> list[
 
 
 def _trainer(parent: Any) -> Any:
-    class Trainer(parent):  # type: ignore[misc]
+    class HookedTrainer(parent):  # type: ignore[misc]
         """GRPOTrainer with our mini-batches and our loss."""
 
         def __init__(self, work: Work, **parts: Any) -> None:
@@ -123,4 +123,4 @@ def _trainer(parent: Any) -> Any:
             self._step += 1
             return torch.tensor(mini.loss, device=self.args.device)
 
-    return Trainer
+    return HookedTrainer

@@ -18,11 +18,11 @@ from pathlib import Path
 from recreate.agents.attempt import attempt, attempt_key
 from recreate.api.errors import BadInput, Fault, Interrupted
 from recreate.storage.log import Lines, encode
-from recreate.agents.retrieval import Offers
+from recreate.agents.retrieval import LessonRetrieval
 from recreate.storage.redact import redact
 from recreate.agents.scaffold import Scaffold
 from recreate.api.types import Call, Experience, Grade, Step, Task, Usage
-from recreate.runs.session import Workshop
+from recreate.runs.session import Session
 
 TRIES = 3
 """How often an attempt that a fault of ours ended is started again."""
@@ -45,14 +45,14 @@ class Score:
     reused: bool = False
 
 
-def gather(
-    shop: Workshop,
+def run_attempts(
+    session: Session,
     scaffold: Scaffold,
     tasks: Sequence[Task],
     *,
     repeats: int = 1,
     phase: str = "train",
-    offers: Offers | None = None,
+    offers: LessonRetrieval | None = None,
 ) -> list[Score]:
     """Scores in the order of (task, repeat).
 
@@ -61,21 +61,21 @@ def gather(
     work = [(task, repeat) for task in tasks for repeat in range(repeats)]
     scores: dict[tuple[str, int], Score] = {}
     outage = _Outage()
-    shop.say("gather", {"phase": phase, "total": len(work), "scaffold": scaffold.digest})
+    session.say("gather", {"phase": phase, "total": len(work), "scaffold": scaffold.digest})
     failed: BaseException | None = None
-    with ThreadPoolExecutor(max_workers=shop.settings.jobs, thread_name_prefix="attempt") as pool:
+    with ThreadPoolExecutor(max_workers=session.settings.jobs, thread_name_prefix="attempt") as pool:
         pending: set[Future[Score]] = set()
         queue = iter(work)
         while True:
-            while failed is None and len(pending) < shop.settings.jobs:
+            while failed is None and len(pending) < session.settings.jobs:
                 item = next(queue, None)
                 if item is None:
                     break
-                pending.add(pool.submit(one, shop, scaffold, item[0], item[1], phase, outage, offers=offers))
+                pending.add(pool.submit(attempt_task, session, scaffold, item[0], item[1], phase, outage, offers=offers))
             if not pending:
                 break
             finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
-            if shop.calls.stop.is_set() and failed is None:
+            if session.calls.stop.is_set() and failed is None:
                 failed = Interrupted("stopped")
             for future in finished:
                 error = future.exception()
@@ -84,50 +84,50 @@ def gather(
                     continue
                 score = future.result()
                 scores[score.task, score.repeat] = score
-                shop.say("score", {"phase": phase, "score": score})
+                session.say("score", {"phase": phase, "score": score})
     if failed is not None:
         raise failed
     return [scores[task.id, repeat] for task, repeat in work]
 
 
-def one(
-    shop: Workshop,
+def attempt_task(
+    session: Session,
     scaffold: Scaffold,
     task: Task,
     repeat: int,
     phase: str,
     outage: _Outage | None = None,
     *,
-    remember: bool = True,
-    offers: Offers | None = None,
+    in_memory: bool = True,
+    offers: LessonRetrieval | None = None,
 ) -> Score:
     """One attempt, graded and remembered (in memory too, unless told not to yet), or read back.
 
     offers: what its agent may be told of the workspace's lessons, when it asks for that.
     """
     told = _told(scaffold, offers)
-    key = key_of(shop, scaffold, task, repeat, offers)
-    folder = shop.folder / "attempts" / key
+    key = key_of(session, scaffold, task, repeat, offers)
+    folder = session.folder / "attempts" / key
     known = read_score(folder, task, repeat)
     if known is not None:
-        shop.journal.forget(key)
+        session.journal.forget(key)
         return known
-    shop.ledger.begin(key)
+    session.ledger.begin(key)
     outage = outage or _Outage()
-    call = Call(run=shop.run, attempt=key, step=0, role="agent", phase=phase, task=task.id, repeat=repeat)
+    call = Call(run=session.run, attempt=key, step=0, role="agent", phase=phase, task=task.id, repeat=repeat)
     fault: Fault | None = None
     for _ in range(TRIES):
-        if shop.calls.stop.is_set():
+        if session.calls.stop.is_set():
             raise Interrupted("stopped")
         try:
-            experience = live(shop, scaffold, task, call, folder, told)
+            experience = attempt_and_grade(session, scaffold, task, call, folder, told)
         except Fault as e:
             fault = e
             if e.code == "disk":
                 raise
             continue
         outage.ended()
-        keep(shop, experience, folder, remember=remember)
+        remember(session, experience, folder, in_memory=in_memory)
         return Score(
             attempt=key,
             task=task.id,
@@ -139,70 +139,70 @@ def one(
         )
     assert fault is not None
     record = {"attempt": key, "task": task.id, "repeat": repeat, "phase": phase, "fault": fault.message}
-    shop.journal.add("aside", **record)
-    shop.aside.append(record)
-    shop.say("aside", record)
+    session.journal.add("aside", **record)
+    session.aside.append(record)
+    session.say("aside", record)
     outage.aside(fault)
     return Score(attempt=key, task=task.id, repeat=repeat, score=None, ending="error")
 
 
-def _told(scaffold: Scaffold, offers: Offers | None) -> Offers | None:
+def _told(scaffold: Scaffold, offers: LessonRetrieval | None) -> LessonRetrieval | None:
     return offers if offers is not None and (offers.forced or scaffold.agent.memory.tokens) else None
 
 
-def key_of(shop: Workshop, scaffold: Scaffold, task: Task, repeat: int, offers: Offers | None = None) -> str:
+def key_of(session: Session, scaffold: Scaffold, task: Task, repeat: int, offers: LessonRetrieval | None = None) -> str:
     """What an attempt is known by: what it would be made from."""
     told = _told(scaffold, offers)
     return attempt_key(
         scaffold,
         task,
-        model=shop.model.name,
-        sandbox=shop.rung.name,
+        model=session.model.name,
+        sandbox=session.backend.name,
         memory=told.digest if told else "",
-        grader=getattr(shop.domain, "grader", shop.domain.name),
+        grader=getattr(session.domain, "grader", session.domain.name),
         repeat=repeat,
     )
 
 
-def lived(
-    shop: Workshop, scaffold: Scaffold, tasks: Sequence[Task], repeats: int, offers: Offers | None = None
+def attempted(
+    session: Session, scaffold: Scaffold, tasks: Sequence[Task], repeats: int, offers: LessonRetrieval | None = None
 ) -> bool:
     """Whether this run folder holds all these attempts already."""
     work = ((task, repeat) for task in tasks for repeat in range(repeats))
-    keys = (key_of(shop, scaffold, task, repeat, offers) for task, repeat in work)
-    return all((shop.folder / "attempts" / key / "experience.json").exists() for key in keys)
+    keys = (key_of(session, scaffold, task, repeat, offers) for task, repeat in work)
+    return all((session.folder / "attempts" / key / "experience.json").exists() for key in keys)
 
 
-def live(
-    shop: Workshop, scaffold: Scaffold, task: Task, call: Call, folder: Path, offers: Offers | None = None
+def attempt_and_grade(
+    session: Session, scaffold: Scaffold, task: Task, call: Call, folder: Path, offers: LessonRetrieval | None = None
 ) -> Experience:
     """Attempt and grade. Raises Fault for what is ours."""
 
     def on_step(step: Step) -> None:
-        shop.say("step", {"attempt": call.attempt, "task": task.id, "step": step})
+        session.say("step", {"attempt": call.attempt, "task": task.id, "step": step})
 
     trace = attempt(
         scaffold,
         task,
-        shop.domain,
-        shop.rung,
-        shop.ask,
+        session.domain,
+        session.backend,
+        session.ask,
         call,
-        model=shop.model.name,
+        model=session.model.name,
         folder=folder,
         on_step=on_step,
         offers=offers,
     )
-    grade = shop.domain.grade(task, trace, shop.rung)
+    grade = session.domain.grade(task, trace, session.backend)
     if not isinstance(grade, Grade) or not 0 <= grade.score <= 1:
         raise BadInput(
-            f"domain {shop.domain.name} graded {task.id} with {grade!r}"[:300],
+            f"domain {session.domain.name} graded {task.id} with {grade!r}"[:300],
             fix="grade returns Grade(score=0..1, passed=..., evidence=...): docs/ports/domain.md",
             code="misfit",
         )
     return Experience(
         id=call.attempt,
-        domain=shop.domain.name,
+        domain=session.domain.name,
         task=task.id,
         group=task.group,
         split=task.split,
@@ -214,9 +214,9 @@ def live(
     )
 
 
-def bring(shop: Workshop, experience: Experience) -> None:
+def copy_in(session: Session, experience: Experience) -> None:
     """Put an experience of memory into the run folder, steps and all, so that the run can be read without memory."""
-    folder = shop.folder / "attempts" / experience.id
+    folder = session.folder / "attempts" / experience.id
     if (folder / "experience.json").exists():
         return
     path = folder / "steps.jsonl"
@@ -228,7 +228,7 @@ def bring(shop: Workshop, experience: Experience) -> None:
     finally:
         lines.close()
     _write(experience, folder)
-    shop.journal.add(
+    session.journal.add(
         "brought",
         attempt=experience.id,
         task=experience.task,
@@ -237,15 +237,15 @@ def bring(shop: Workshop, experience: Experience) -> None:
     )
 
 
-def keep(shop: Workshop, experience: Experience, folder: Path, *, remember: bool = True) -> None:
+def remember(session: Session, experience: Experience, folder: Path, *, in_memory: bool = True) -> None:
     """Write the graded attempt: to its folder, to memory, and last to the journal, which makes it final."""
     _write(experience, folder)
-    if remember:
-        shop.memory.add([experience])
-        if shop.own_memory is not None and experience.split == "train":
-            shop.own_memory.add([experience])
+    if in_memory:
+        session.memory.add([experience])
+        if session.own_memory is not None and experience.split == "train":
+            session.own_memory.add([experience])
     grade = experience.grade
-    shop.journal.add(
+    session.journal.add(
         "experience",
         attempt=experience.id,
         task=experience.task,
@@ -256,7 +256,7 @@ def keep(shop: Workshop, experience: Experience, folder: Path, *, remember: bool
         passed=grade.passed,
         ending=experience.trace.ending,
     )
-    shop.journal.forget(experience.id)
+    session.journal.forget(experience.id)
 
 
 def _write(experience: Experience, folder: Path) -> None:

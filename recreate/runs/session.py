@@ -1,6 +1,6 @@
 """The parts of one run, put together: what every verb that costs something is handed.
 
-`open_workshop` finds the parts by name; whoever writes Python can also make a `Workshop` of their own parts.
+`open_session` finds the parts by name; whoever writes Python can also make a `Session` of their own parts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from recreate.runs.journal import Journal
 from recreate.storage.log import Lines
 from recreate.runs.budget import Budget, Ledger
 from recreate.api.registry import find, made, spelled
-from recreate.api.ports import Domain, Embedder, Hit, Memory, MemoryPolicy, Model, Optimizer, Price, Rung
+from recreate.api.ports import Domain, Embedder, Hit, Memory, MemoryPolicy, Model, Optimizer, Price, SandboxBackend
 from recreate.runs.settings import Settings
 from recreate.api.types import Call, Message, Reply, digest
 
@@ -44,7 +44,7 @@ class Parts:
     """
 
     domain: Domain | None = None
-    rung: Rung | None = None
+    backend: SandboxBackend | None = None
     model: Model | None = None
     optimizer_model: Model | None = None
     optimizer: Optimizer | Callable[..., Optimizer] | None = None
@@ -54,7 +54,7 @@ class Parts:
 
 
 @dataclass
-class Workshop:
+class Session:
     """Settings and parts of a run. Close it when done: it stops child servers and releases the folder."""
 
     settings: Settings
@@ -62,7 +62,7 @@ class Workshop:
     folder: Path
     run: str
     domain: Domain
-    rung: Rung
+    backend: SandboxBackend
     model: Model
     price: Price
     optimizer_model: Model
@@ -169,20 +169,20 @@ def open_domain(settings: Settings, workspace: Path) -> Domain:
     return fit("domain", part)
 
 
-def open_rung(settings: Settings, given: Rung | None = None) -> Rung:
+def open_backend(settings: Settings, given: SandboxBackend | None = None) -> SandboxBackend:
     """The rung, seen to work. Raises BadInput: `misfit`, or `no-sandbox` with the reason that its probe gives."""
     from recreate.sandboxes import choose
 
     if given is None:
-        rung = choose(settings.sandbox or None)
+        backend = choose(settings.sandbox or None)
     else:
-        rung = fit("sandbox", given)
-        if why := rung.probe():
-            raise BadInput(f"the sandbox {rung.name} does not work here: {why}", fix="mend that", code="no-sandbox")
-    if not type(rung).__module__.startswith("recreate."):
-        fit("box", box := rung.open())
+        backend = fit("sandbox", given)
+        if why := backend.probe():
+            raise BadInput(f"the sandbox {backend.name} does not work here: {why}", fix="mend that", code="no-sandbox")
+    if not type(backend).__module__.startswith("recreate."):
+        fit("box", box := backend.open())
         box.close()
-    return rung
+    return backend
 
 
 def maker(kind: Literal["optimizer", "policy"], part: Any) -> Callable[[Any], Any]:
@@ -220,7 +220,7 @@ def open_memory(settings: Settings, workspace: Path, given: Memory | None, domai
     return memory
 
 
-def open_workshop(
+def open_session(
     settings: Settings,
     workspace: Path,
     folder: Path,
@@ -228,13 +228,13 @@ def open_workshop(
     say: Say = silent,
     resume: bool = False,
     parts: Parts | None = None,
-) -> Workshop:
+) -> Session:
     """Find every part that is not given, see that each fits its port, take the run folder, and be ready to spend.
 
     Raises BadInput for a part that is unknown or does not fit, a missing key or price, a folder in use or already
     holding another run.
     """
-    from recreate.memory.store import Workspace
+    from recreate.memory.store import ExperienceStore
 
     parts = parts or Parts()
 
@@ -247,12 +247,12 @@ def open_workshop(
         )
     domain = open_domain(settings, workspace) if parts.domain is None else fit("domain", parts.domain)
     fit_tasks(domain)
-    rung = open_rung(settings, parts.rung)
+    backend = open_backend(settings, parts.backend)
     optimizer = parts.optimizer
     if optimizer is None and settings.optimizer:
         optimizer = find("optimizer", settings.optimizer)
     embedder = settings.memory.embedder or None if parts.embedder is None else fit("embedder", parts.embedder)
-    memory = Workspace(workspace, embedder, lambda done, total: say("indexing", {"done": done, "total": total}))
+    memory = ExperienceStore(workspace, embedder, lambda done, total: say("indexing", {"done": done, "total": total}))
     model, price, optimizer_model, optimizer_price, told = open_models(settings, parts)
     if optimizer is None:
         settings = settings.model_copy(update={"optimizer": default_optimizer(optimizer_model)})
@@ -274,13 +274,13 @@ def open_workshop(
     file.write_text(settings_.dump(settings), "utf-8")
     ledger = Ledger(Lines(folder / "ledger.jsonl"), budget)
     run = run_id(settings)
-    shop = Workshop(
+    session = Session(
         settings=settings,
         workspace=workspace,
         folder=folder,
         run=run,
         domain=domain,
-        rung=rung,
+        backend=backend,
         model=model,
         price=price,
         optimizer_model=optimizer_model,
@@ -296,12 +296,12 @@ def open_workshop(
         given=parts,
     )
     try:
-        shop.own_memory = open_memory(settings, workspace, parts.memory, domain.name, memory)
+        session.own_memory = open_memory(settings, workspace, parts.memory, domain.name, memory)
     except BaseException:
-        shop.close()
+        session.close()
         raise
-    journal.add("start", run=run, pid=os.getpid(), model=model.name, sandbox=rung.name, domain=domain.name)
-    return shop
+    journal.add("start", run=run, pid=os.getpid(), model=model.name, sandbox=backend.name, domain=domain.name)
+    return session
 
 
 def _same_parts(journal: Journal, **parts: str) -> None:

@@ -16,7 +16,7 @@ from functools import cache
 from recreate.api import registry
 from recreate.api.errors import BadInput
 from recreate.api.fits import fit
-from recreate.api.ports import Rung
+from recreate.api.ports import SandboxBackend
 
 LADDER = ("bwrap", "unshare")
 _lock = threading.RLock()  # a rung that wraps another chooses that one while it is probed
@@ -24,7 +24,7 @@ _lock = threading.RLock()  # a rung that wraps another chooses that one while it
 __all__ = ["LADDER", "choose", "survey"]
 
 
-def choose(name: str | None = None) -> Rung:
+def choose(name: str | None = None) -> SandboxBackend:
     """The rung called `name`, else $RECREATE_SANDBOX, else the first of the ladder that works here.
 
     Raises BadInput: `unknown-sandbox` for a name that no rung has, `no-sandbox` when the named one, or every one of
@@ -32,15 +32,15 @@ def choose(name: str | None = None) -> Rung:
     """
     name = name or os.environ.get("RECREATE_SANDBOX") or None
     if name:
-        rung: Rung = fit("sandbox", registry.made("sandbox", name))
+        backend: SandboxBackend = fit("sandbox", registry.made("sandbox", name))
         if why := _probed(name):
             raise BadInput(f"the sandbox {name} does not work here: {why}", fix=_FIX, code="no-sandbox")
-        return rung
+        return backend
     reasons = []
     for step in LADDER:
         why = _probed(step)
         if not why:
-            found: Rung = registry.find("sandbox", step)()
+            found: SandboxBackend = registry.find("sandbox", step)()
             return found
         reasons.append(f"{step}: {why}")
     raise BadInput(f"no sandbox works here ({'; '.join(reasons)})", fix=_FIX, code="no-sandbox")
@@ -66,5 +66,5 @@ def _probed(name: str) -> str:
 
 @cache
 def _probe(name: str) -> str:
-    rung: Rung = fit("sandbox", registry.made("sandbox", name))
-    return rung.probe()
+    backend: SandboxBackend = fit("sandbox", registry.made("sandbox", name))
+    return backend.probe()

@@ -13,7 +13,7 @@ from recreate.api.ports import Limits
 from recreate.api.types import Output
 from recreate.sandboxes import limits, rootfs
 from recreate.sandboxes.process import LAUNCH
-from recreate.sandboxes.sandbox import Box, Way
+from recreate.sandboxes.sandbox import FolderSandbox, Way
 
 DROP = "setpriv --reuid={uid} --regid={uid} --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs"
 
@@ -39,14 +39,14 @@ class Bwrap:
         mounts: Mapping[str, Path] | None = None,
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
-    ) -> Box:
-        """See `recreate.api.ports.Rung`. Raises BadInput when the probe says no, Fault when the host fails."""
+    ) -> FolderSandbox:
+        """See `recreate.api.ports.SandboxBackend`. Raises BadInput when the probe says no, Fault when the host fails."""
         way, why = _way()
         if why:
             raise BadInput(f"the bwrap sandbox does not work here: {why}", fix="recreate doctor", code="no-sandbox")
-        return Box(self, drop=way == "drop", source=source, mounts=mounts, env=env, limits=limits)
+        return FolderSandbox(self, drop=way == "drop", source=source, mounts=mounts, env=env, limits=limits)
 
-    def argv(self, box: Box, command: Sequence[bytes], seccomp: int) -> list[bytes]:
+    def argv(self, box: FolderSandbox, command: Sequence[bytes], seccomp: int) -> list[bytes]:
         """The command in a box: read-only system, the box's folders, the mounts, and nothing else."""
         words = [_bwrap(), *_NAMESPACES.split()]
         if box.owner is None:
@@ -80,7 +80,7 @@ class Bwrap:
             words += DROP.format(uid=box.owner).split()
         return [os.fsencode(word) for word in words] + list(command)
 
-    def surroundings(self, box: Box) -> tuple[str, dict[str, str]]:
+    def surroundings(self, box: FolderSandbox) -> tuple[str, dict[str, str]]:
         """(the folder a command starts in, the environment that says where it may write)."""
         return "/work", {"HOME": rootfs.HOME}
 
@@ -117,12 +117,12 @@ def _way() -> tuple[str, str]:
     return "", why
 
 
-def tried(rung: Way, way: str) -> str:
+def tried(backend: Way, way: str) -> str:
     """Make a box and run a command in it: '' when that works and the box is closed to the network, else why not."""
     if way == "userns" and os.geteuid() == 0 and "pids" not in limits.bases():
         return "root may not change identity here and no cgroup counts processes: nothing would stop a fork bomb"
     try:
-        with Box(rung, drop=way == "drop", source=None, mounts=None, env=None, limits=None) as box:
+        with FolderSandbox(backend, drop=way == "drop", source=None, mounts=None, env=None, limits=None) as box:
             output: Output = box.run(["cat", "/proc/self/status", "/proc/net/dev"], timeout=20)
     except Fault as e:
         return e.message

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from recreate.api.errors import BadInput
 from recreate.api.ports import Limits
-from recreate.sandboxes.sandbox import Box
+from recreate.sandboxes.sandbox import FolderSandbox
 
 
 class NoSandbox:
@@ -32,8 +32,8 @@ class NoSandbox:
         mounts: Mapping[str, Path] | None = None,
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
-    ) -> Box:
-        """See `recreate.api.ports.Rung`. Raises BadInput for a mount under another path than its own."""
+    ) -> FolderSandbox:
+        """See `recreate.api.ports.SandboxBackend`. Raises BadInput for a mount under another path than its own."""
         for inside, outside in (mounts or {}).items():
             if Path(inside).resolve() != outside.resolve():
                 raise BadInput(
@@ -41,11 +41,11 @@ class NoSandbox:
                     fix="use --sandbox bwrap or --sandbox unshare",
                     code="bad-mount",
                 )
-        return Box(self, drop=False, source=source, mounts=mounts, env=env, limits=limits)
+        return FolderSandbox(self, drop=False, source=source, mounts=mounts, env=env, limits=limits)
 
-    def argv(self, box: Box, command: Sequence[bytes], seccomp: int) -> list[bytes]:
+    def argv(self, box: FolderSandbox, command: Sequence[bytes], seccomp: int) -> list[bytes]:
         return list(command)
 
-    def surroundings(self, box: Box) -> tuple[str, dict[str, str]]:
+    def surroundings(self, box: FolderSandbox) -> tuple[str, dict[str, str]]:
         """(the folder a command starts in, the environment that says where it may write)."""
         return str(box.work), {"HOME": str(box.root / "home"), "TMPDIR": str(box.root / "tmp")}

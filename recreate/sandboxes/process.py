@@ -99,12 +99,14 @@ class Tail:
 class Child:
     """A started command. `finish` sees it through; `kill` may be called from another thread."""
 
-    def __init__(self, rung: str, argv: Sequence[bytes], stdin: bytes, keep: int, ours: bool, give: int = -1) -> None:
+    def __init__(
+        self, backend: str, argv: Sequence[bytes], stdin: bytes, keep: int, ours: bool, give: int = -1
+    ) -> None:
         """`ours`: the command has no pid namespace of its own, so it is ended by its process group.
 
         `give`: a descriptor that the rung reads, or -1.
         """
-        self.rung = rung
+        self.backend = backend
         self.stdin = memoryview(b"\n" + stdin)
         self.tail = Tail(keep)
         self.ours = ours
@@ -128,7 +130,7 @@ class Child:
             )
             self._handle = os.pidfd_open(self.process.pid)
         except OSError as e:
-            raise Fault(f"cannot start the {rung} sandbox: {e}", code="sandbox-failed") from e
+            raise Fault(f"cannot start the {backend} sandbox: {e}", code="sandbox-failed") from e
 
     def kill(self) -> None:
         """End every process of the command now. Safe at any time, also after `finish` has returned."""
@@ -237,7 +239,7 @@ class Child:
                 waiting = select.poll()
                 waiting.register(handle, select.POLLIN)
                 if not waiting.poll(4 * PATIENCE * 1000):  # a fork bomb on a busy machine ends slowly
-                    raise Fault(f"processes of the {self.rung} sandbox cannot be killed", code="sandbox-failed")
+                    raise Fault(f"processes of the {self.backend} sandbox cannot be killed", code="sandbox-failed")
         with self._guard:
             self.process.wait()
 
@@ -293,7 +295,7 @@ class Child:
         words = bytes(self._said).decode("utf-8", "replace").strip()[-500:]
         why = words or (f"not ready after {PATIENCE:.0f} s" if slow else f"exit code {self.process.returncode}")
         raise Fault(
-            f"the {self.rung} sandbox did not start: {why}",
+            f"the {self.backend} sandbox did not start: {why}",
             fix="recreate doctor shows what works here",
             code="sandbox-failed",
         )

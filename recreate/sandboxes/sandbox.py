@@ -48,16 +48,16 @@ class Way(Protocol):
     name: str
     own_namespaces: bool
 
-    def argv(self, box: Box, command: Sequence[bytes], seccomp: int) -> list[bytes]:
+    def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], seccomp: int) -> list[bytes]:
         """What runs `command` in a box. `seccomp`: a descriptor to read a filter from, or -1."""
         ...
 
-    def surroundings(self, box: Box) -> tuple[str, dict[str, str]]:
+    def surroundings(self, sandbox: FolderSandbox) -> tuple[str, dict[str, str]]:
         """(the folder a command starts in, the environment that says where it may write)."""
         ...
 
 
-class Box:
+class FolderSandbox:
     """A `recreate.api.ports.Sandbox`. Make one with a rung's `open`."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Box:
         limits: Limits | None,
     ) -> None:
         """`drop`: real root gives the box an identity of its own, which then owns its files."""
-        self.rung = way.name
+        self.backend = way.name
         self.limits = limits or Limits()
         self.mounts = _mounts(mounts or {})
         self.env = _environment(env or {})
@@ -159,7 +159,7 @@ class Box:
             given = seccomp.descriptor() if walls else -1
         try:
             argv = launcher(self._way.argv(self, inside, given), joins)
-            child = Child(self.rung, argv, stdin, self.limits.output_bytes, not walls, given)
+            child = Child(self.backend, argv, stdin, self.limits.output_bytes, not walls, given)
         finally:
             if given >= 0:
                 os.close(given)
@@ -193,7 +193,7 @@ class Box:
                 self._cgroup.remove()
             filesystem.delete(self.root)
 
-    def __enter__(self) -> Box:
+    def __enter__(self) -> FolderSandbox:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -14,7 +14,7 @@ from recreate.api.ports import Limits
 from recreate.sandboxes import filesystem, rootfs
 from recreate.sandboxes.bwrap import DROP, tried
 from recreate.sandboxes.process import LAUNCH
-from recreate.sandboxes.sandbox import Box
+from recreate.sandboxes.sandbox import FolderSandbox
 
 _PROGRAMS = ("unshare", "mount", "umount", "pivot_root", "setpriv")
 _ENTER = "setpriv --pdeathsig KILL unshare --mount --uts --ipc --net --pid --fork --kill-child"
@@ -62,14 +62,14 @@ class Unshare:
         mounts: Mapping[str, Path] | None = None,
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
-    ) -> Box:
-        """See `recreate.api.ports.Rung`. Raises BadInput when the probe says no, Fault when the host fails."""
+    ) -> FolderSandbox:
+        """See `recreate.api.ports.SandboxBackend`. Raises BadInput when the probe says no, Fault when the host fails."""
         way, why = _way()
         if why:
             raise BadInput(f"the unshare sandbox does not work here: {why}", fix="recreate doctor", code="no-sandbox")
-        return Box(self, drop=way == "drop", source=source, mounts=mounts, env=env, limits=limits)
+        return FolderSandbox(self, drop=way == "drop", source=source, mounts=mounts, env=env, limits=limits)
 
-    def argv(self, box: Box, command: Sequence[bytes], seccomp: int) -> list[bytes]:
+    def argv(self, box: FolderSandbox, command: Sequence[bytes], seccomp: int) -> list[bytes]:
         """The command in a box: read-only system, the box's folders, the mounts, and nothing else."""
         table = box.root / "fstab"
         if not table.exists():
@@ -86,12 +86,12 @@ class Unshare:
             words += ["", *DROP.format(uid=box.owner).split()]
         return [os.fsencode(word) for word in words] + list(command)
 
-    def surroundings(self, box: Box) -> tuple[str, dict[str, str]]:
+    def surroundings(self, box: FolderSandbox) -> tuple[str, dict[str, str]]:
         """(the folder a command starts in, the environment that says where it may write)."""
         return "/work", {"HOME": rootfs.HOME}
 
 
-def _skeleton(box: Box) -> str:
+def _skeleton(box: FolderSandbox) -> str:
     """Make the box's root folder with every mount point, and return the fstab that fills it."""
     root = box.root / "root"
     root.mkdir(mode=0o755)

@@ -157,7 +157,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Segment:
+class CurveSegment:
     """One piece of an edge in one row: shape is full | top | bottom (of the row), or bend (at its top, from lane a
     to lane b). on: whether the agent went on along it."""
 
@@ -168,15 +168,15 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Row:
+class ChartRow:
     """One version in the lineage: the lane its node is in and the pieces of edges that cross its row."""
 
     version: Version
     lane: int
-    segments: Sequence[Segment]
+    segments: Sequence[CurveSegment]
 
 
-def lineage(found: Sequence[Version]) -> tuple[list[Row], int]:
+def lineage(found: Sequence[Version]) -> tuple[list[ChartRow], int]:
     """(rows from the seed down, number of lanes). Works for any tree; what was kept in a row stays in one lane.
 
     An edge runs down its parent's lane and bends just above the child. When another node is in the way there (the
@@ -215,7 +215,7 @@ def lineage(found: Sequence[Version]) -> tuple[list[Row], int]:
             draw(c, "bend" if straight and lane[c] != lane[p] else "top", path, lane[c])
         owner[c, lane[c]] = c
     rows = [
-        Row(v, lane[v.number], [Segment(s, a, b, on) for (r, s, a, b), on in pieces.items() if r == v.number])
+        ChartRow(v, lane[v.number], [CurveSegment(s, a, b, on) for (r, s, a, b), on in pieces.items() if r == v.number])
         for v in found
     ]
     return rows, 1 + max(lane.values(), default=0)

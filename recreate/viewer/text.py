@@ -59,7 +59,7 @@ def _rows(text: str, most: int) -> str:
 
 
 @dataclass(frozen=True)
-class Line:
+class DiffLine:
     """One line of a diff. kind: add | del | same | at (where the next lines are) | note | gap (lines left out)."""
 
     kind: str
@@ -74,7 +74,7 @@ class FileDiff:
     how: str
     added: int
     removed: int
-    lines: Sequence[Line]
+    lines: Sequence[DiffLine]
 
 
 _KINDS = {"+": "add", "-": "del", " ": "same", "\\": "note"}
@@ -104,14 +104,14 @@ def read_diff(text: str, most: int = 400) -> list[FileDiff]:
     return found
 
 
-def _line(row: str) -> Line:
+def _line(row: str) -> DiffLine:
     if at := _AT.match(row):
-        return Line("at", f"line {at[1]}")
-    return Line(_KINDS.get(row[:1], "same"), row[1:])
+        return DiffLine("at", f"line {at[1]}")
+    return DiffLine(_KINDS.get(row[:1], "same"), row[1:])
 
 
-def _bounded(lines: Sequence[Line], most: int) -> Sequence[Line]:
+def _bounded(lines: Sequence[DiffLine], most: int) -> Sequence[DiffLine]:
     if len(lines) <= most:
         return lines
     head, tail = lines[: most * 2 // 3], lines[len(lines) - most // 3 :]
-    return [*head, Line("gap", f"{len(lines) - len(head) - len(tail):,} lines left out"), *tail]
+    return [*head, DiffLine("gap", f"{len(lines) - len(head) - len(tail):,} lines left out"), *tail]

@@ -52,8 +52,8 @@ def test_every_step_is_on_disk_when_it_happens(tmp_path: Path) -> None:
     seen = []
 
     class Watching(Toy):
-        def collect(self, task: Task, box: Any) -> str:
-            return super().collect(task, box)
+        def collect(self, task: Task, sandbox: Any) -> str:
+            return super().collect(task, sandbox)
 
     model = Scripted.of([bash("true", step=0), bash("true", step=1), bash("submit")])
 
@@ -161,7 +161,7 @@ def test_when_the_done_tool_is_content_the_work_is_handed_in() -> None:
     assert (trace.ending, trace.answer, len(trace.steps)) == ("submitted", "yes", 2)
 
 
-def test_tools_are_commands_in_the_box_and_not_part_of_the_answer() -> None:
+def test_tools_are_commands_in_the_sandbox_and_not_part_of_the_answer() -> None:
     tool = ECHO + 'print("hello from a tool")\n'
     trace = go(agent(tools__greet_py=tool), [bash("greet < /dev/null", step=0), bash("submit")])
     assert trace.steps[0].output == "hello from a tool\n"

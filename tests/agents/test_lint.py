@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recreate.agents.lint import Fault, check
+from recreate.agents.lint import Problem, check
 from recreate.agents.scaffold import TEMPLATES, Scaffold, lesson_file, load, variables_example
 from recreate.api.paths import shipped
 from recreate.api.types import Output, Task
@@ -25,12 +25,12 @@ SOUND = {
 }
 
 
-def faults(rung: NoSandbox | None = None, **changed: str | None) -> list[Fault]:
+def faults(backend: NoSandbox | None = None, **changed: str | None) -> list[Problem]:
     files = {**SOUND, **changed}
-    return check(Scaffold(name="x", files={k: v for k, v in files.items() if v is not None}), rung)
+    return check(Scaffold(name="x", files={k: v for k, v in files.items() if v is not None}), backend)
 
 
-def places(found: list[Fault]) -> list[tuple[str, int]]:
+def places(found: list[Problem]) -> list[tuple[str, int]]:
     return [(fault.file, fault.line) for fault in found]
 
 

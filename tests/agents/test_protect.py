@@ -14,11 +14,11 @@ from recreate.agents.scaffold import BadEdit, Scaffold, apply, load
 from recreate.api.paths import shipped
 from recreate.api.types import Edit, Evidence, Experience
 from recreate.builder.loop import build
-from recreate.optimizers.context import Materials
+from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.reflect import Reflect, editable, places, study_schema
 from recreate.runs import settings
 from recreate.runs.reader import Run
-from recreate.runs.session import open_workshop
+from recreate.runs.session import open_session
 from tests.toy import LESSON, write_script
 
 SEED = load(shipped("scaffolds") / "seed")
@@ -113,7 +113,9 @@ def test_where_everything_is_protected_no_model_is_asked() -> None:
     def ask(*_: Any, **__: Any) -> Any:
         raise AssertionError("asked")
 
-    materials = Materials(ask=ask, recall=lambda *_: [], find=lambda _: None, complain=lambda *_: [], note=notes.append)
+    materials = OptimizerContext(
+        ask=ask, recall=lambda *_: [], find=lambda _: None, complain=lambda *_: [], note=notes.append
+    )
     assert Reflect(materials).propose(guarded("*"), []) == []
     assert "protects every file" in notes[0]
 
@@ -123,7 +125,7 @@ class Stubborn:
 
     told: ClassVar[list[str]] = []
 
-    def __init__(self, materials: Materials) -> None:
+    def __init__(self, materials: OptimizerContext) -> None:
         self.materials = materials
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
@@ -142,13 +144,13 @@ def test_a_build_goes_on_with_the_parent_intact_when_an_optimizer_insists(worksp
     model = write_script(workspace / "script.jsonl")
     values = {"domain": "tests.toy:Toy", "model": model, "optimizer": "tests.agents.test_protect:Stubborn", "rounds": 2}
     values |= {"train": 4, "validation": 6, "sandbox": "none", "memory.embedder": "hashed"}
-    shop = open_workshop(settings.load(workspace, values, {}), workspace, workspace / "runs/a")
+    session = open_session(settings.load(workspace, values, {}), workspace, workspace / "runs/a")
     toml = 'protect = ["system.md"]\n' + SEED.files["agent.toml"]
     seed = Scaffold(name="seed", files={**SEED.files, "agent.toml": toml})
     try:
-        built = build(shop, seed)
+        built = build(session, seed)
     finally:
-        shop.close()
+        session.close()
     assert (built.status, built.revisions) == ("done", ())
     assert built.scaffold.files == seed.files
     assert [t.split(": ")[-1] for t in Stubborn.told] == [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.attempt import attempt, attempt_key
 from recreate.agents.lint import check
-from recreate.agents.retrieval import Offers, exactly, frozen, support
+from recreate.agents.retrieval import LessonRetrieval, exactly, frozen, support
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.situation import Situation
 from recreate.api.paths import shipped
@@ -43,11 +43,11 @@ class Shelf:
         return [lesson for word, lesson in self.lessons.items() if word in situation]
 
     @property
-    def offers(self) -> Offers:
+    def offers(self) -> LessonRetrieval:
         return frozen("test", self.offer, {x.id: x for x in self.lessons.values()})
 
 
-def go(scaffold: Scaffold, rows: list[dict[str, Any]], offers: Offers, folder: Path | None = None) -> Trace:
+def go(scaffold: Scaffold, rows: list[dict[str, Any]], offers: LessonRetrieval, folder: Path | None = None) -> Trace:
     model = Scripted.of(rows)
 
     def ask(messages: list[Message], call: Call, **params: Any) -> Reply:
@@ -137,7 +137,7 @@ def test_a_rerun_offers_exactly_the_lesson_it_tests_to_any_agent() -> None:
 def test_the_memory_an_attempt_was_offered_is_part_of_its_key() -> None:
     seed = scaffolds.load(shipped("scaffolds") / "seed")
 
-    def key(offers: Offers) -> str:
+    def key(offers: LessonRetrieval) -> str:
         return attempt_key(seed, TASK, model="m", sandbox="s", memory=offers.digest)
 
     plain, with_mark, both = Shelf().offers, Shelf(a=MARK).offers, Shelf(b=KEYS, a=MARK).offers

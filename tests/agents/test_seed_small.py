@@ -28,7 +28,7 @@ def test_data():
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Path:
+def sandbox(tmp_path: Path) -> Path:
     """Sources with a bug and a test that fails whatever one does, under git as a task's box has them."""
     (tmp_path / "maths.py").write_text(BUG)
     (tmp_path / "tests").mkdir()
@@ -45,36 +45,36 @@ def box(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def tool(box: Path, name: str, stdin: str = "") -> tuple[int, str]:
+def tool(sandbox: Path, name: str, stdin: str = "") -> tuple[int, str]:
     command = [sys.executable, str(TOOLS / f"{name}.py")]
-    done = subprocess.run(command, cwd=box, input=stdin, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=sandbox, input=stdin, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
-def test_a_test_that_fails_in_the_given_sources_is_not_held_against_the_agent(box: Path) -> None:
-    (box / "maths.py").write_text(BUG.replace("n + 3", "n * 2"))
-    status, said = tool(box, "check")
+def test_a_test_that_fails_in_the_given_sources_is_not_held_against_the_agent(sandbox: Path) -> None:
+    (sandbox / "maths.py").write_text(BUG.replace("n + 3", "n * 2"))
+    status, said = tool(sandbox, "check")
     assert (status, said.splitlines()[-1]) == (0, "1"), said
 
 
-def test_a_test_that_the_agent_broke_is(box: Path) -> None:
-    (box / "maths.py").write_text(BUG.replace("n + 3", "n + 2"))
-    (box / "tests" / "test_more.py").write_text(
+def test_a_test_that_the_agent_broke_is(sandbox: Path) -> None:
+    (sandbox / "maths.py").write_text(BUG.replace("n + 3", "n + 2"))
+    (sandbox / "tests" / "test_more.py").write_text(
         "from maths import double\n\ndef test_five():\n    assert double(5) == 8\n"
     )
-    subprocess.run(["git", "add", "-A"], cwd=box, check=True)
+    subprocess.run(["git", "add", "-A"], cwd=sandbox, check=True)
     who = ["-c", "user.name=t", "-c", "user.email=t@t"]
-    (box / "maths.py").write_text(BUG)
-    subprocess.run(["git", *who, "commit", "-qam", "more"], cwd=box, check=True)
-    (box / "maths.py").write_text(BUG.replace("n + 3", "n * 2"))
-    status, said = tool(box, "check")
+    (sandbox / "maths.py").write_text(BUG)
+    subprocess.run(["git", *who, "commit", "-qam", "more"], cwd=sandbox, check=True)
+    (sandbox / "maths.py").write_text(BUG.replace("n + 3", "n * 2"))
+    status, said = tool(sandbox, "check")
     assert status == 1, said
     assert "test_more.py::test_five" in said
     assert "test_data" not in said
 
 
-def test_a_fence_inside_a_docstring_does_not_end_the_reply(box: Path) -> None:
+def test_a_fence_inside_a_docstring_does_not_end_the_reply(sandbox: Path) -> None:
     reply = "Here:\n```python\n" + BUG.replace("n + 3", "n * 2") + "```\n"
-    status, said = tool(box, "rewrite", reply)
+    status, said = tool(sandbox, "rewrite", reply)
     assert status == 0, said
-    assert "return n * 2" in (box / "maths.py").read_text()
+    assert "return n * 2" in (sandbox / "maths.py").read_text()

@@ -16,11 +16,11 @@ from recreate.api.paths import shipped
 from recreate.api.types import Change, Experience, Gain, Lesson, Split, Task
 from recreate.builder.loop import BuildResult, build
 from recreate.cli import run as cli
-from recreate.lessons.context import Materials
-from recreate.lessons.store import Shelf
+from recreate.lessons.context import PolicyContext
+from recreate.lessons.store import LessonStore
 from recreate.runs import settings
 from recreate.runs.reader import Run
-from recreate.runs.session import Parts, open_workshop
+from recreate.runs.session import Parts, open_session
 from tests.toy import LESSON, Toy, script
 
 SEED = scaffolds.load(shipped("scaffolds") / "seed")
@@ -37,7 +37,7 @@ class Tells:
 
     asks = True
 
-    def __init__(self, materials: Materials) -> None:
+    def __init__(self, materials: PolicyContext) -> None:
         self.materials = materials
 
     def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
@@ -78,19 +78,19 @@ def go(workspace: Path) -> Go:
         folder = workspace / "runs" / name
         resume = (folder / "settings.toml").exists()
         loaded = settings.load(workspace, {**values, **flags}, {})
-        shop = open_workshop(loaded, workspace, folder, resume=resume, parts=Parts())
+        session = open_session(loaded, workspace, folder, resume=resume, parts=Parts())
         try:
             # whatever policy it is, its lessons lie where those of `recreate` do
-            shop.policy_name = "recreate" if shop.policy_name != "none" else "none"
-            return build(shop, seed), Run(folder)
+            session.policy_name = "recreate" if session.policy_name != "none" else "none"
+            return build(session, seed), Run(folder)
         finally:
-            shop.close()
+            session.close()
 
     return go
 
 
 def shelf(workspace: Path) -> dict[str, Lesson]:
-    return Shelf(workspace / "memory", "toy").read()
+    return LessonStore(workspace / "memory", "toy").read()
 
 
 def offered(run: Run, split: str) -> Counter[tuple[str, ...]]:
@@ -113,9 +113,9 @@ def test_a_rerun_is_a_fresh_attempt_that_memory_keeps_and_the_gate_never_sees(go
     rerun = [r for r in run.records("experience") if r["split"] == "train" and r["repeat"] == 1]
     assert len(rerun) == 8, "with and without, for each of four"
     lived = {r["attempt"] for r in run.records("experience")}
-    from recreate.memory.store import Workspace
+    from recreate.memory.store import ExperienceStore
 
-    assert {e.id for e in Workspace(run.folder.parents[1]).experiences(domain="toy")} == lived
+    assert {e.id for e in ExperienceStore(run.folder.parents[1]).experiences(domain="toy")} == lived
 
 
 def test_validation_is_offered_what_memory_held_when_the_build_began_train_what_the_round_began_with(go: Go) -> None:
@@ -157,7 +157,7 @@ def test_a_kill_while_it_learns_pays_for_nothing_twice_and_counts_once(
 
     with monkeypatch.context() as m:
         if place == "shelf":
-            m.setattr(Shelf, "write", die)
+            m.setattr(LessonStore, "write", die)
         else:
             from recreate.runs.journal import Journal
 
@@ -240,7 +240,7 @@ def test_a_pattern_of_one_domain_becomes_general_when_a_second_one_proves_it(go:
     flags = {"rounds": 1, "batch": 8, "memory.policy": "recreate"}
     go(rows=learner(), **flags)
     go("b", rows=learner(), domain="tests.builder.test_learning:Other", **flags)
-    found = {x.id: x for x in Shelf(workspace / "memory", "other").read().values() if x.status == "active"}
+    found = {x.id: x for x in LessonStore(workspace / "memory", "other").read().values() if x.status == "active"}
     (pattern,) = found.values()
     assert (pattern.scope, set(pattern.domains)) == ("general", {"toy", "other"})
     assert (workspace / "memory" / "general" / f"{pattern.id}.md").is_file()

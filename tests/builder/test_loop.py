@@ -23,7 +23,7 @@ from recreate.builder.loop import BuildResult, build
 from recreate.cli import run as cli
 from recreate.runs import settings
 from recreate.runs.reader import Run
-from recreate.runs.session import open_workshop
+from recreate.runs.session import open_session
 from recreate.viewer import markdown
 from tests.stub import Stub
 from tests.toy import LESSON, script, write_script
@@ -42,11 +42,11 @@ def go(workspace: Path) -> Go:
         values |= {"models.retries": 0, "memory.embedder": "hashed", **flags}
         folder = workspace / "runs" / name
         resume = (folder / "settings.toml").exists()
-        shop = open_workshop(settings.load(workspace, values, {}), workspace, folder, resume=resume)
+        session = open_session(settings.load(workspace, values, {}), workspace, folder, resume=resume)
         try:
-            return build(shop, scaffolds.load(shipped("scaffolds") / "seed")), Run(folder)
+            return build(session, scaffolds.load(shipped("scaffolds") / "seed")), Run(folder)
         finally:
-            shop.close()
+            session.close()
 
     return go
 
@@ -167,10 +167,10 @@ def test_an_outage_stops_the_run_and_loses_nothing(go: Go) -> None:
 
 
 def test_validation_and_test_experiences_are_invisible_to_the_optimizer(go: Go, workspace: Path) -> None:
-    from recreate.memory.store import Workspace
+    from recreate.memory.store import ExperienceStore
 
     go()
-    memory = Workspace(workspace, embedder="hashed")
+    memory = ExperienceStore(workspace, embedder="hashed")
     for reader in ("optimizer", "agent"):
         hits = memory.recall("write the word", 100, {}, reader)
         assert hits

@@ -22,7 +22,7 @@ from recreate.builder.loop import BuildResult, build
 from recreate.builder.review import Reviewer, human_edits
 from recreate.runs import settings
 from recreate.runs.reader import Run
-from recreate.runs.session import open_workshop
+from recreate.runs.session import open_session
 from recreate.viewer import markdown
 from tests.toy import LESSON, script
 
@@ -68,11 +68,11 @@ def go(workspace: Path) -> Go:
         values |= {"train": 4, "validation": 6, "sandbox": "none", "memory.embedder": "hashed", **flags}
         folder = workspace / "runs" / "a"
         resume = (folder / "settings.toml").exists()
-        shop = open_workshop(settings.load(workspace, values, {}), workspace, folder, resume=resume)
+        session = open_session(settings.load(workspace, values, {}), workspace, folder, resume=resume)
         try:
-            return build(shop, SEED, review=person), Run(folder)
+            return build(session, SEED, review=person), Run(folder)
         finally:
-            shop.close()
+            session.close()
 
     return go
 

@@ -35,7 +35,7 @@ FLAGS: dict[str, Any] = {"embedder": "hashed", "scaffold": "seed", "rounds": 1, 
 TWO = {**FLAGS, "rounds": 2}
 
 CONTENTS = {
-    *("build", "run", "bench", "Outcome", "Cell", "Settings", "Workspace"),
+    *("build", "run", "bench", "Outcome", "BenchResult", "Settings", "ExperienceStore"),
     *("Task", "Split", "Message", "Call", "ToolCall", "Reply", "Review", "Usage", "Output", "Step", "Trace", "Grade"),
     *(
         "Experience",
@@ -50,8 +50,8 @@ CONTENTS = {
         "Revision",
         "Scaffold",
     ),
-    *("Price", "Limits", "Hit", "Materials"),
-    *("Model", "Sandbox", "Rung", "Domain", "Provable", "Memory", "MemoryPolicy", "Embedder", "Optimizer"),
+    *("Price", "Limits", "Hit", "OptimizerContext"),
+    *("Model", "Sandbox", "SandboxBackend", "Domain", "Validatable", "Memory", "MemoryPolicy", "Embedder", "Optimizer"),
     *("RecreateError", "BadInput", "Missing", "Refused", "OutOfBudget", "CheckFailed", "Fault", "Transient"),
     "Interrupted",
 }
@@ -74,6 +74,14 @@ def test_the_table_of_contents_is_this_and_every_name_is_there() -> None:
     assert set(dir(recreate)) >= CONTENTS
     with pytest.raises(AttributeError, match="biuld"):
         _ = recreate.biuld
+
+
+@pytest.mark.parametrize("old", ["Cell", "Materials", "Provable", "Rung", "Workspace"])
+def test_an_old_name_is_found_for_one_release_and_says_the_new_one(old: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"recreate.{old} is called recreate") as told:
+        found = getattr(recreate, old)
+    assert found.__name__ in str(told[0].message)
+    assert old not in recreate.__all__
 
 
 def test_what_a_type_checker_sees_is_what_is_found() -> None:
@@ -243,7 +251,7 @@ class Cheat:
     """A memory that offers what an optimizer must not see."""
 
     def __init__(self, workspace: Path) -> None:
-        self.all = recreate.Workspace(workspace, "hashed")
+        self.all = recreate.ExperienceStore(workspace, "hashed")
 
     def add(self, experiences: Sequence[recreate.Experience]) -> None:
         assert {e.split for e in experiences} == {"train"}
@@ -330,7 +338,7 @@ class NoGrade:
 
 
 class NoTrace(Toy):
-    def grade(self, task: recreate.Task, rung: recreate.Rung) -> recreate.Grade:  # type: ignore[override]
+    def grade(self, task: recreate.Task, backend: recreate.Rung) -> recreate.Grade:  # type: ignore[override]
         return recreate.Grade(score=0.0, passed=False)
 
 
@@ -388,14 +396,14 @@ class Broken(Half):
 
 
 MISFITS: list[tuple[dict[str, Any], str, str, str]] = [
-    ({"domain": NoGrade()}, "misfit", "it has no `grade(task, trace, rung)`", "docs/ports/domain.md"),
+    ({"domain": NoGrade()}, "misfit", "it has no `grade(task, trace, backend)`", "docs/ports/domain.md"),
     (
         {"domain": f"{__name__}:NoGrade"},
         "misfit",
-        "it has no `grade(task, trace, rung)`",
+        "it has no `grade(task, trace, backend)`",
         "docs/ports/domain.md",
     ),
-    ({"domain": NoTrace()}, "misfit", "`grade(task, trace, rung)` cannot be called so", "docs/ports/domain.md"),
+    ({"domain": NoTrace()}, "misfit", "`grade(task, trace, backend)` cannot be called so", "docs/ports/domain.md"),
     ({"domain": Waits()}, "misfit", "is async", "docs/ports/domain.md"),
     ({"domain": Toy}, "misfit", "it is a class; give an object: Toy(...)", "docs/ports/domain.md"),
     ({"domain": Spaced()}, "misfit", "'my toy' cannot name a folder", "docs/ports/domain.md"),
@@ -431,7 +439,7 @@ class Says(Wrapped):
 
 
 class GradesTwo(Toy):
-    def grade(self, task: Any, trace: Any, rung: Any) -> recreate.Grade:
+    def grade(self, task: Any, trace: Any, backend: Any) -> recreate.Grade:
         return recreate.Grade(score=2.0, passed=True)
 
 

@@ -24,10 +24,10 @@ class Unsound(Toy):
     def gold(self, task: Task) -> str:
         return "wrong" if task.id == "toy:train:1" else super().gold(task)
 
-    def grade(self, task: Task, trace: Trace, rung: Any) -> Grade:
+    def grade(self, task: Task, trace: Trace, backend: Any) -> Grade:
         if task.id == "toy:train:2":
             return Grade(score=1.0, passed=True)
-        return super().grade(task, trace, rung)
+        return super().grade(task, trace, backend)
 
 
 class Goldless:

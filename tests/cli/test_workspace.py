@@ -286,10 +286,10 @@ def test_the_childs_exit_code_and_output_are_ours(workspace: Path, capsys: pytes
     out, err = capsys.readouterr()
     assert out == "hello\nbad\n"
     assert "exit code 7" in err
-    assert any(rung in err for rung in ("bwrap", "unshare"))
+    assert any(backend in err for backend in ("bwrap", "unshare"))
 
 
-def test_the_rung_is_chosen_by_flag_else_by_setting(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_backend_is_chosen_by_flag_else_by_setting(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (workspace / "recreate.toml").write_text('sandbox = "none"\n')
     assert run(["sandbox", "exec", "--json", "true"]) == 0
     assert json.loads(capsys.readouterr().out)["rung"] == "none"

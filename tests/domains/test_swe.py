@@ -10,11 +10,11 @@ import pytest
 
 from recreate.api import paths, registry
 from recreate.api.errors import BadInput, Fault
-from recreate.api.ports import Domain, Provable
+from recreate.api.ports import Domain, Validatable
 from recreate.api.types import Trace
 from recreate.domains.swe import Swe
 from recreate.domains.swe.facts import INJECTED, REAL
-from recreate.domains.validate import prove
+from recreate.domains.validate import validate
 from tests.swe_project import FILES, SUMS, Project, _project, project, recipe, write
 
 __all__ = ["_project", "project"]
@@ -27,38 +27,38 @@ HIDDEN = "test_parts"
 
 def test_the_domain_is_found_by_name_and_is_provable() -> None:
     found = registry.find("domain", "swe")(Path("nowhere"))
-    assert isinstance(found, Provable)
+    assert isinstance(found, Validatable)
     assert {"tasks", "prepare", "collect", "grade", "name"} <= set(dir(found)) & set(dir(Domain)) | {"name"}
 
 
-def test_the_box_holds_the_bug_the_shown_test_and_not_the_hidden_one(project: Project) -> None:
-    box = project.swe.prepare(project.task, project.rung)
+def test_the_sandbox_holds_the_bug_the_shown_test_and_not_the_hidden_one(project: Project) -> None:
+    sandbox = project.swe.prepare(project.task, project.backend)
     try:
-        assert box.read("calm/sums.py").decode() == SUMS.replace("value > high", "value < high")
-        assert box.run(f"grep -rq {HIDDEN} . || git log -p | grep -q {HIDDEN}").status == 1
-        assert box.run("git status --short").text == ""
-        public = json.loads(box.read(".recreate/public.json"))
+        assert sandbox.read("calm/sums.py").decode() == SUMS.replace("value > high", "value < high")
+        assert sandbox.run(f"grep -rq {HIDDEN} . || git log -p | grep -q {HIDDEN}").status == 1
+        assert sandbox.run("git status --short").text == ""
+        public = json.loads(sandbox.read(".recreate/public.json"))
         assert public == {
             "fail": ["tests/test_sums.py::test_high_is_high"],
             "suite": ["tests"],
             "python_path": ["."],
         }
-        ran = box.run(["python3", "-m", "pytest", "-q", *public["fail"]])
+        ran = sandbox.run(["python3", "-m", "pytest", "-q", *public["fail"]])
         assert ran.status == 1
         assert "assert 4 == 3" in ran.text
-        others = box.run("python3 -m pytest -q; python3 -m coverage --version")
+        others = sandbox.run("python3 -m pytest -q; python3 -m coverage --version")
         assert "failed" in others.text
         assert "Coverage.py" in others.text
     finally:
-        box.close()
+        sandbox.close()
 
 
-def test_packages_of_the_interpreter_itself_are_not_in_the_box(project: Project) -> None:
-    box = project.swe.prepare(project.task, project.rung)
+def test_packages_of_the_interpreter_itself_are_not_in_the_sandbox(project: Project) -> None:
+    sandbox = project.swe.prepare(project.task, project.backend)
     try:
-        seen = box.run("find / -path /proc -prune -o -path /usr -prune -o -name METADATA -print").text
+        seen = sandbox.run("find / -path /proc -prune -o -path /usr -prune -o -name METADATA -print").text
     finally:
-        box.close()
+        sandbox.close()
     assert [line for line in seen.splitlines() if f"{project.env}/" not in line] == []
 
 
@@ -72,20 +72,20 @@ def test_the_prompt_says_what_is_seen_and_not_where(project: Project) -> None:
 
 def test_what_is_handed_in_is_the_difference_of_files_whatever_git_says(project: Project) -> None:
     mend = project.source("calm/sums.py") + "# mended\n"
-    box = project.swe.prepare(project.task, project.rung)
+    sandbox = project.swe.prepare(project.task, project.backend)
     try:
-        assert project.swe.collect(project.task, box) == ""
-        box.write("calm/sums.py", mend.encode())
-        box.write("calm/new file.py", b"x = 1\r\ny = 2")
-        box.write("calm/empty.py", b"")
-        box.write("calm/blob.bin", b"\xff\xfe\x00")
-        box.run(
+        assert project.swe.collect(project.task, sandbox) == ""
+        sandbox.write("calm/sums.py", mend.encode())
+        sandbox.write("calm/new file.py", b"x = 1\r\ny = 2")
+        sandbox.write("calm/empty.py", b"")
+        sandbox.write("calm/blob.bin", b"\xff\xfe\x00")
+        sandbox.run(
             "rm README.md; rm -rf .git; git init -q .; git config core.fsmonitor 'touch /tmp/x';"
             " ln -s /etc/passwd calm/link.py; mkdir calm/__pycache__; echo 1 > calm/__pycache__/a.pyc"
         )
-        diff = project.swe.collect(project.task, box)
+        diff = project.swe.collect(project.task, sandbox)
     finally:
-        box.close()
+        sandbox.close()
     assert "+# mended\n" in diff
     assert "+x = 1\r\n+y = 2\n\\ No newline at end of file\n" in diff
     assert "deleted file mode 100644\n--- a/README.md" in diff
@@ -94,12 +94,12 @@ def test_what_is_handed_in_is_the_difference_of_files_whatever_git_says(project:
     assert "passwd" not in diff
     assert "__pycache__" not in diff
     trace = Trace(attempt="a", task=project.task.id, scaffold="s", model="m", answer=diff)
-    assert project.swe.grade(project.task, trace, project.rung).evidence.startswith(
+    assert project.swe.grade(project.task, trace, project.backend).evidence.startswith(
         "FAIL_TO_PASS 0/2, PASS_TO_PASS 11/11"
     )
 
 
-def test_modules_in_the_box_do_not_reach_what_reads_it(project: Project) -> None:
+def test_modules_in_the_sandbox_do_not_reach_what_reads_it(project: Project) -> None:
     answer = project.answer({"json.py": "raise SystemExit\n", "calm/sums.py": SUMS})
     assert "b/calm/sums.py" in answer
 
@@ -114,7 +114,7 @@ def test_a_changed_folder_is_an_answer_too(project: Project, tmp_path: Path) -> 
 
 
 def test_gold_passes_and_untouched_fails(project: Project) -> None:
-    proof = prove(project.swe, project.task, project.rung)
+    proof = validate(project.swe, project.task, project.backend)
     assert (proof.ok, proof.gold, proof.untouched, proof.reason) == (True, 1.0, 0.0, "")
     assert (proof.task, proof.group, proof.split) == ("swe:calm-1:sums.clamp-compare-1", "calm/sums", "train")
     assert proof.digest == project.task.digest
@@ -126,18 +126,18 @@ def test_a_task_that_does_not_hold_here_says_why(project: Project, tmp_path: Pat
     easy["fail_to_pass"] = easy["public"] = ["tests/test_sums.py::test_mean"]
     gone["fail_to_pass"] = gone["public"] = ["tests/test_sums.py::test_never"]
     swe = Swe(_recipe(tmp_path, source, easy, gone), env=project.env, say=lambda _: None)
-    proofs = [prove(swe, t, project.rung) for t in swe.tasks()]
+    proofs = [validate(swe, t, project.backend) for t in swe.tasks()]
     assert [p.ok for p in proofs] == [False, False]
     assert "passes before anything is mended" in proofs[0].reason
     assert "even without the bug tests/test_sums.py::test_never does not pass" in proofs[1].reason
 
 
 def test_a_baseline_is_measured_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = project.swe.baseline(project.task, project.rung)
+    first = project.swe.baseline(project.task, project.backend)
     assert len(first.passed) == 13
     assert any("::b" in t and "[" in t for t in first.passed)
     monkeypatch.setattr(Swe, "_run", None)
-    assert project.swe.baseline(project.task, project.rung) == first
+    assert project.swe.baseline(project.task, project.backend) == first
 
 
 def test_an_environment_without_pytest_is_a_fault_and_no_failure_of_the_agent(project: Project, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_an_environment_without_pytest_is_a_fault_and_no_failure_of_the_agent(pr
     venv.create(tmp_path / "bare", with_pip=False)
     swe = Swe(project.data, env=tmp_path / "bare", say=lambda _: None)
     with pytest.raises(Fault, match="did not start"):
-        swe.untouched(project.task, project.rung)
+        swe.untouched(project.task, project.backend)
 
 
 # --- the shipped tasks ------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_made_tasks_are_sound_and_the_same_again(project: Project, tmp_path: Pat
     swe = Swe(tmp_path / "a.jsonl", env=project.env, say=lambda _: None)
     task = swe.tasks()[0]
     assert task.group.startswith("calm/")
-    assert prove(swe, task, project.rung).ok
+    assert validate(swe, task, project.backend).ok
 
 
 def test_made_tasks_keep_the_split_their_group_has(project: Project, tmp_path: Path) -> None:
@@ -231,12 +231,12 @@ def test_a_repository_that_changed_is_refused_unless_git_has_its_older_state(
     (repo / "calm" / "sums.py").write_text("changed = True\n")
     monkeypatch.setenv("RECREATE_HOME", str(tmp_path / "fresh"))
     swe = Swe(file, env=project.env, say=lambda _: None)
-    swe.prepare(swe.tasks()[0], project.rung).close()
+    swe.prepare(swe.tasks()[0], project.backend).close()
 
     subprocess.run(["rm", "-rf", str(repo / ".git")], check=True)
     monkeypatch.setenv("RECREATE_HOME", str(tmp_path / "fresher"))
     with pytest.raises(BadInput, match="has changed since") as e:
-        swe.prepare(swe.tasks()[0], project.rung)
+        swe.prepare(swe.tasks()[0], project.backend)
     assert "recreate tasks make swe --repo" in e.value.fix
 
 
@@ -349,7 +349,7 @@ def test_a_recipe_that_gives_another_bug_is_refused(
     for change in ({"occurrence": 0}, {"operator": "none"}, {"function": "none"}, {"file": "none.py"}):
         swe = Swe(_recipe(tmp_path, source, {**task, **change}), env=project.env)
         with pytest.raises(BadInput, match="does not give the bug"):
-            swe.prepare(swe.tasks()[0], project.rung)
+            swe.prepare(swe.tasks()[0], project.backend)
 
 
 def test_the_workspace_adds_its_own_tasks_to_the_shipped_ones(workspace: Path, project: Project) -> None:
@@ -372,7 +372,7 @@ def test_a_release_from_the_index_gives_sound_tasks(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     made = make(package="toolz", version="0.12.1", n=1, file=tmp_path / INJECTED, modules=["toolz/dicttoolz.py"])
     swe = Swe(tmp_path / INJECTED)
-    assert prove(swe, swe.tasks()[0], choose()).ok
+    assert validate(swe, swe.tasks()[0], choose()).ok
     assert made.tasks[0].id.startswith("swe:toolz-0.12.1:dicttoolz.")
     with pytest.raises(BadInput, match="no package"):
         make(package="surely-no-such-package-here", version="1")

@@ -27,9 +27,9 @@ from recreate.builder.sdk import find_scaffold
 from recreate.rl.recipe import Recipe, read
 from recreate.rl.rollout import Rollout
 from recreate.rl.rows import Row
-from recreate.rl.trainer import Plan, Tune
+from recreate.rl.trainer import TrainConfig, Tune
 from recreate.rl.trl_driver import drive
-from recreate.runs.session import Parts, Workshop, open_workshop
+from recreate.runs.session import Parts, Session, open_session
 from recreate.runs.settings import Settings
 from tests.experiments import noisy_report, opposites
 from tests.experiments.sorting import LONGEST, Sorting, answers, pretrained, score
@@ -67,12 +67,12 @@ EVERY = 8
 class Noisy(Tune):
     """A run whose attempts are made in one batch, and whose grader replaces a share `flaky` of the scores."""
 
-    def __init__(self, shop: Workshop, scaffold: Scaffold, how: Recipe, plan: Plan, flaky: float) -> None:
-        super().__init__(shop, scaffold, how, plan)
+    def __init__(self, session: Session, scaffold: Scaffold, how: Recipe, plan: TrainConfig, flaky: float) -> None:
+        super().__init__(session, scaffold, how, plan)
         self.flaky = flaky
         self.true: list[float] = []
         self.held_out: dict[int, float] = {}
-        self.others = [t for t in shop.domain.tasks("validation")]
+        self.others = [t for t in session.domain.tasks("validation")]
 
     def _roll(self, tasks: Sequence[Task]) -> list[list[Rollout]]:
         size, step = self.how.train.group_size, self.step
@@ -132,14 +132,14 @@ def run(where: Path, method: str, seed: int, steps: int, rate: float, flaky: flo
     settings = Settings(domain="tests.experiments.sorting:Sorting", model=f"transformers:{base}", seed=seed)
     scaffold = find_scaffold(str(opposites.agent(where / "agent")), where)
     begun = time.monotonic()
-    shop = open_workshop(settings, where, folder, parts=Parts(domain=Sorting(seed)))
+    session = open_session(settings, where, folder, parts=Parts(domain=Sorting(seed)))
     try:
-        work = Noisy(shop, scaffold, how, Plan(steps, seed, micro=128, save_every=10**6), flaky)
+        work = Noisy(session, scaffold, how, TrainConfig(steps, seed, micro=128, save_every=10**6), flaky)
         drive(work)
         work.measure()
         curve = [work.curve[n] for n in sorted(work.curve)]
     finally:
-        shop.close()
+        session.close()
     return {
         "method": method,
         "seed": seed,

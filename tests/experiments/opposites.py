@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from recreate.api.ports import Rung, Sandbox
+from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Grade, Split, Task, Trace
 
 PAIRS: dict[Split, str] = {
@@ -49,16 +49,16 @@ class Opposites:
                     )
         return found
 
-    def prepare(self, task: Task, rung: Rung) -> Sandbox:
-        return rung.open()
+    def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
+        return backend.open()
 
-    def collect(self, task: Task, box: Sandbox) -> str:
+    def collect(self, task: Task, sandbox: Sandbox) -> str:
         try:
-            return box.read("answer.txt").decode("utf-8", "replace")
+            return sandbox.read("answer.txt").decode("utf-8", "replace")
         except FileNotFoundError:
             return ""
 
-    def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
+    def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         said = [word.strip(".,!?\"'*:;()").lower() for word in trace.answer.split()]
         right = [word for word in said if word in task.facts["answers"]]
         score = 1.0 if right and len(said) == 1 else 0.5 if right else 0.0

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recreate.api.ports import Rung, Sandbox
+from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Grade, Split, Task, Trace
 
 LETTERS = "abcdefghij"
@@ -44,13 +44,13 @@ class Sorting:
                 found.append(Task(id=f"sorting:{name}", domain=self.name, prompt=word, split=where, group=name))
         return found
 
-    def prepare(self, task: Task, rung: Rung) -> Sandbox:
-        return rung.open()
+    def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
+        return backend.open()
 
-    def collect(self, task: Task, box: Sandbox) -> str:
+    def collect(self, task: Task, sandbox: Sandbox) -> str:
         return ""
 
-    def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
+    def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         value = score(task.prompt, trace.answer)
         return Grade(score=value, passed=value == 1.0)
 

@@ -34,8 +34,8 @@ def mini() -> None:
         make_toolcall_output,
     )
 
-    box = Path("box").absolute()
-    box.mkdir(exist_ok=True)
+    sandbox = Path("box").absolute()
+    sandbox.mkdir(exist_ok=True)
     asked = {"system_template": "You are a careful engineer. Answer with one command.", "cost_limit": 100}
     asked["instance_template"] = "Please solve this issue:\n{{task}}\n\nOne command a turn."
     commands = [
@@ -50,17 +50,17 @@ def mini() -> None:
         function = {"name": "bash", "arguments": json.dumps({"command": command})}
         call = {"id": f"call_{n}", "type": "function", "function": function}
         called.append(make_toolcall_output(said, [call], [{"command": command, "tool_call_id": f"call_{n}"}]))
-    (box / "mean.py").write_text(BROKEN)
-    agent = DefaultAgent(DeterministicToolcallModel(outputs=called), LocalEnvironment(cwd=str(box)), **asked)
+    (sandbox / "mean.py").write_text(BROKEN)
+    agent = DefaultAgent(DeterministicToolcallModel(outputs=called), LocalEnvironment(cwd=str(sandbox)), **asked)
     agent.run("mean([2, 4]) returns 2.0 instead of 3.0. Mend mean.py.")
     agent.save(Path("toy__mean-1.traj.json"), {"instance_id": "toy__mean-1"})
     written = [
         make_output(f"{said}\n\n```mswea_bash_command\n{command}\n```", [{"command": command}])
         for said, command in zip(says[:2], commands[:2], strict=True)
     ]
-    (box / "mean.py").write_text(BROKEN)
+    (sandbox / "mean.py").write_text(BROKEN)
     agent = DefaultAgent(
-        DeterministicModel(outputs=written), LocalEnvironment(cwd=str(box)), **{**asked, "step_limit": 2}
+        DeterministicModel(outputs=written), LocalEnvironment(cwd=str(sandbox)), **{**asked, "step_limit": 2}
     )
     agent.run("mean([]) raises ZeroDivisionError. It shall return 0.0.")
     agent.save(Path("toy__mean-2.traj.json"), {"instance_id": "toy__mean-2"})

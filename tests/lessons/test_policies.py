@@ -14,7 +14,7 @@ from recreate.api.fits import fit
 from recreate.api.registry import find, made, names
 from recreate.api.types import Change, Experience, Gain, Lesson
 from recreate.lessons.asking import PROMPTS, echoes
-from recreate.lessons.ladder import FORGET, PAIRS, PATTERNS, Recreate
+from recreate.lessons.ladder import FORGET, PAIRS, PATTERNS, Ladder
 from recreate.lessons.mistakes import Mistakes
 from recreate.lessons.playbook import Playbook
 from recreate.lessons.promotion import split
@@ -184,7 +184,7 @@ def test_questions_have_addresses_of_their_own_that_stay(name: str) -> None:
 def test_a_failure_beside_its_nearest_success_becomes_a_candidate_that_nobody_is_offered() -> None:
     ask = Says()
     materials = shelf(ask, nearest=lambda e: lived("good", passed=True, prompt="Mend the lexer"))
-    policy = Recreate(materials)
+    policy = Ladder(materials)
     assert kinds(policy.observe([lived("bad")])) == ["born"]
     (lesson,) = materials.lessons.values()
     assert (lesson.status, lesson.scope, lesson.born_of, lesson.groups) == (
@@ -200,15 +200,15 @@ def test_a_failure_beside_its_nearest_success_becomes_a_candidate_that_nobody_is
 
 def test_a_success_teaches_only_beside_a_failure_at_its_task() -> None:
     ask = Says()
-    Recreate(shelf(ask)).observe([lived("good", passed=True)])
+    Ladder(shelf(ask)).observe([lived("good", passed=True)])
     assert ask.asked == []
     materials = shelf(ask, nearest=lambda e: lived("bad", task=e.task))
-    assert kinds(Recreate(materials).observe([lived("good", passed=True)])) == ["born"]
+    assert kinds(Ladder(materials).observe([lived("good", passed=True)])) == ["born"]
 
 
 def test_lessons_of_one_meaning_join_and_can_be_parted_again() -> None:
     materials = shelf(rerun=Reruns(0.0, 0.0))
-    changes = Recreate(materials).observe(failures(3))
+    changes = Ladder(materials).observe(failures(3))
     assert kinds(changes)[:5] == ["born", "merged", "supported", "merged", "supported"]
     target = next(x for x in materials.lessons.values() if x.status == "candidate")
     assert target.supports == ("e0", "e1", "e2")
@@ -224,7 +224,7 @@ def test_lessons_of_one_meaning_join_and_can_be_parted_again() -> None:
 
 def test_near_lessons_that_the_model_holds_apart_stay_apart() -> None:
     materials = shelf(Says(same={"same": False}, title=lambda text: {**READ, "body": f"Way {'lexer' in text}."}))
-    policy = Recreate(materials)
+    policy = Ladder(materials)
     policy.observe([lived("a"), lived("bb", prompt="Mend the lexer, a test fails")])
     assert [x.status for x in materials.lessons.values()] == ["candidate"] * 2
 
@@ -232,7 +232,7 @@ def test_near_lessons_that_the_model_holds_apart_stay_apart() -> None:
 def test_three_groups_and_a_gain_in_re_runs_make_a_domain_pattern() -> None:
     reruns = Reruns(1.0, 0.0)
     materials = shelf(rerun=reruns, experiences=failures(3))
-    policy = Recreate(materials)
+    policy = Ladder(materials)
     assert "promoted" not in kinds(policy.observe(failures(2)))
     assert reruns.made == []
     changes = policy.observe(failures(1, 2))
@@ -247,14 +247,14 @@ def test_three_groups_and_a_gain_in_re_runs_make_a_domain_pattern() -> None:
 
 def test_two_groups_are_not_enough_whatever_they_gain() -> None:
     materials = shelf()
-    changes = Recreate(materials).observe([lived(f"e{n}", group=f"g{n % 2}") for n in range(8)])
+    changes = Ladder(materials).observe([lived(f"e{n}", group=f"g{n % 2}") for n in range(8)])
     assert "tested" not in kinds(changes)
 
 
 @pytest.mark.parametrize(("with_", "without"), [(0.5, 0.5), (0.0, 1.0), (1.0, 1.0)])
 def test_what_everybody_says_and_does_not_help_is_not_promoted(with_: float, without: float) -> None:
     materials = shelf(rerun=Reruns(with_, without))
-    changes = Recreate(materials).observe(failures(4))
+    changes = Ladder(materials).observe(failures(4))
     assert "tested" in kinds(changes)
     assert not any(x.status == "active" for x in materials.lessons.values())
 
@@ -266,11 +266,11 @@ def test_a_test_that_cannot_be_paid_for_decides_nothing_and_starts_at_the_same_a
 
     few, many = Few(), Reruns()
     materials = shelf(rerun=few, experiences=failures(3))
-    changes = Recreate(materials).observe(failures(3))
+    changes = Ladder(materials).observe(failures(3))
     assert "tested" not in kinds(changes)
     assert all(not x.gains for x in materials.lessons.values())
     later = shelf(rerun=many, lessons=materials.lessons, experiences=failures(3))
-    assert "promoted" in kinds(Recreate(later).observe([]))
+    assert "promoted" in kinds(Ladder(later).observe([]))
     assert many.made[:4] == few.made
 
 
@@ -280,7 +280,7 @@ def test_a_pattern_that_stops_helping_is_quarantined_and_comes_back_only_by_new_
     born = [lived(f"n{n}") for n in range(6)]
     silent = Says(title={"title": "", "body": "", "when": ""})
     materials = shelf(silent, reruns, {"p": pattern()}, [*lived_, *born])
-    policy = Recreate(materials)
+    policy = Ladder(materials)
     assert kinds(policy.observe(lived_[:12])) == []
     reruns.with_ = 0.0
     changes = policy.observe(lived_[12:])
@@ -293,7 +293,7 @@ def test_a_pattern_that_stops_helping_is_quarantined_and_comes_back_only_by_new_
     reruns.with_, reruns.made = 1.0, []
     policy.observe([])
     assert reruns.made == []
-    again = Recreate(shelf(Says(), reruns, materials.lessons, [*lived_, *born]))
+    again = Ladder(shelf(Says(), reruns, materials.lessons, [*lived_, *born]))
     assert kinds(again.observe(born[:2])).count("tested") == 0
     assert "promoted" in kinds(again.observe(born[2:]))
 
@@ -302,7 +302,7 @@ def test_a_pattern_in_use_that_still_helps_stays_after_a_bad_day() -> None:
     lived_ = [lived(f"w{n}", passed=n < 12, offered=["p"]) for n in range(24)]
     silent = Says(title={"title": "", "body": "", "when": ""})
     materials = shelf(silent, Reruns(1.0, 0.0), {"p": pattern()}, lived_)
-    assert kinds(Recreate(materials).observe(lived_)) == ["contradicted", "tested"]
+    assert kinds(Ladder(materials).observe(lived_)) == ["contradicted", "tested"]
     assert materials.lessons["p"].status == "active"
     assert materials.lessons["p"].rounds == 1
 
@@ -310,7 +310,7 @@ def test_a_pattern_in_use_that_still_helps_stays_after_a_bad_day() -> None:
 def test_the_same_pattern_in_a_second_domain_is_a_general_one() -> None:
     there = pattern("other", domains=("math",), title="Look at the failing test before all else")
     materials = shelf(elsewhere=[there])
-    changes = Recreate(materials).observe(failures(3))
+    changes = Ladder(materials).observe(failures(3))
     assert kinds(changes)[-2:] == ["promoted", "promoted"]
     (general,) = [x for x in materials.lessons.values() if x.status == "active"]
     assert (general.scope, general.domains) == ("general", ("code", "math"))
@@ -322,7 +322,7 @@ def test_a_general_pattern_that_fails_here_stays_where_it_stands() -> None:
     bad = [lived(f"w{n}", offered=["p"], passed=n < 8) for n in range(24)]
     silent = Says(title={"title": "", "body": "", "when": ""})
     materials = shelf(silent, Reruns(0.0, 0.0), {"p": general}, bad)
-    policy = Recreate(materials)
+    policy = Ladder(materials)
     assert "demoted" in kinds(policy.observe(bad))
     left = materials.lessons["p"]
     assert (left.scope, left.domains, left.status) == ("domain", ("math",), "active")
@@ -331,7 +331,7 @@ def test_a_general_pattern_that_fails_here_stays_where_it_stands() -> None:
 
 def test_what_nobody_used_is_forgotten() -> None:
     materials = shelf(Says(title={}), lessons={"p": pattern(seen=10)}, observed=10 + FORGET)
-    policy = Recreate(materials)
+    policy = Ladder(materials)
     assert kinds(policy.observe([])) == []
     assert kinds(policy.observe([lived("ok", passed=True)])) == ["forgotten"]
     assert materials.lessons["p"].status == "forgotten"
@@ -342,20 +342,20 @@ def test_patterns_over_the_budget_are_shed_the_weakest_first() -> None:
     kept = pattern("kept", gains=pattern().gains[:4], frozen=True)
     lessons = {f"p{n}": pattern(f"p{n}", title=f"Rule {n}") for n in range(PATTERNS - 1)}
     materials = shelf(lessons={"weak": weak, "kept": kept, **lessons})
-    assert [(c.kind, c.lesson) for c in Recreate(materials).observe([])] == [("forgotten", "weak")]
+    assert [(c.kind, c.lesson) for c in Ladder(materials).observe([])] == [("forgotten", "weak")]
 
 
 def test_a_policy_made_anew_for_each_batch_decides_the_same() -> None:
     batches = [failures(2), failures(2, 2), [lived("x", offered=["none-such"])], failures(1, 5)]
     every = [e for batch in batches for e in batch]
     lasting, anew = shelf(experiences=every), shelf(experiences=every)
-    policy = Recreate(lasting)
+    policy = Ladder(lasting)
     count = 0
     for batch in batches:
         policy.observe(batch)
-        Recreate(shelf(lessons=anew.lessons, experiences=every, observed=count))
+        Ladder(shelf(lessons=anew.lessons, experiences=every, observed=count))
         fresh = shelf(lessons=anew.lessons, experiences=every, observed=count)
-        Recreate(fresh).observe(batch)
+        Ladder(fresh).observe(batch)
         anew.lessons.update(fresh.lessons)
         count += len(batch)
     assert dict(lasting.lessons) == dict(anew.lessons)
@@ -365,7 +365,7 @@ def test_a_policy_made_anew_for_each_batch_decides_the_same() -> None:
 def test_the_order_in_which_groups_are_met_does_not_decide(order: Sequence[int]) -> None:
     batch = failures(3)
     materials = shelf(experiences=batch)
-    Recreate(materials).observe([batch[n] for n in order])
+    Ladder(materials).observe([batch[n] for n in order])
     (active,) = [x for x in materials.lessons.values() if x.status == "active"]
     assert set(active.supports) == {"e0", "e1", "e2"}
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from recreate.agents.lesson import headed, read_lesson
 from recreate.api.errors import BadInput
 from recreate.api.types import Gain, Lesson, Trial
-from recreate.lessons.store import Shelf, united
-from recreate.memory.store import Workspace
+from recreate.lessons.store import LessonStore, united
+from recreate.memory.store import ExperienceStore
 
 IDS = st.text("abcdef0123456789", min_size=1, max_size=6)
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=60)
@@ -37,8 +37,8 @@ LESSONS = st.builds(
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
-    return Shelf(tmp_path / "memory", "swe")
+def shelf(tmp_path: Path) -> LessonStore:
+    return LessonStore(tmp_path / "memory", "swe")
 
 
 def lesson(id: str = "read-first", **fields: object) -> Lesson:
@@ -50,7 +50,7 @@ def test_what_is_written_is_read_back(one: Lesson) -> None:
     assert read_lesson("x", headed(one)) == one
 
 
-def test_the_header_says_what_speaks_for_a_lesson_and_the_rest_is_markdown(shelf: Shelf) -> None:
+def test_the_header_says_what_speaks_for_a_lesson_and_the_rest_is_markdown(shelf: LessonStore) -> None:
     gains = (Gain(experience="3f2a", group="parse", diff=1.0),)
     path = shelf.write({}, {"a": lesson("a", scope="domain", status="active", supports=("3f2a",), gains=gains)})[0]
     assert path.relative_to(shelf.folder).as_posix() == "swe/patterns/a.md"
@@ -62,7 +62,7 @@ def test_the_header_says_what_speaks_for_a_lesson_and_the_rest_is_markdown(shelf
     )
 
 
-def test_a_lesson_climbs_by_moving_to_the_folder_of_its_scope(shelf: Shelf) -> None:
+def test_a_lesson_climbs_by_moving_to_the_folder_of_its_scope(shelf: LessonStore) -> None:
     born = {"a": lesson("a")}
     shelf.write({}, born)
     for scope, folder in (("domain", "swe/patterns"), ("general", "general")):
@@ -72,21 +72,21 @@ def test_a_lesson_climbs_by_moving_to_the_folder_of_its_scope(shelf: Shelf) -> N
         assert shelf.read()["a"].scope == scope
 
 
-def test_patterns_of_other_domains_and_general_ones_are_seen(shelf: Shelf) -> None:
-    math = Shelf(shelf.folder, "math")
+def test_patterns_of_other_domains_and_general_ones_are_seen(shelf: LessonStore) -> None:
+    math = LessonStore(shelf.folder, "math")
     math.write({}, {"m": lesson("m", scope="domain", status="active"), "g": lesson("g", scope="general")})
     assert list(shelf.read()) == ["g"]
     assert [(x.id, x.domains) for x in shelf.elsewhere()] == [("m", ("math",))]
 
 
-def test_another_policy_keeps_to_itself(shelf: Shelf) -> None:
-    other = Shelf(shelf.folder, "swe", "playbook")
+def test_another_policy_keeps_to_itself(shelf: LessonStore) -> None:
+    other = LessonStore(shelf.folder, "swe", "playbook")
     other.write({}, {"a": lesson("a", status="active", helpful=3)})
     assert shelf.read() == {}
     assert other.read()["a"].helpful == 3
 
 
-def test_a_file_that_a_person_broke_is_named_left_alone_and_costs_nothing_else(shelf: Shelf) -> None:
+def test_a_file_that_a_person_broke_is_named_left_alone_and_costs_nothing_else(shelf: LessonStore) -> None:
     shelf.write({}, {"a": lesson("a"), "b": lesson("b"), "c": lesson("c"), "d": lesson("d")})
     broken = {"a": "+++\nscope = \n+++\n# x\n", "b": "+++\nscope = 'domain'\n# x\n", "c": '+++\nstatus = "odd"\n+++\n'}
     for id, text in broken.items():
@@ -98,10 +98,10 @@ def test_a_file_that_a_person_broke_is_named_left_alone_and_costs_nothing_else(s
     assert "got 'odd'" in said["c"]
     shelf.write({}, {"a": lesson("a", offered=2)})
     assert shelf.find("a").read_text() == broken["a"]
-    assert "lesson:swe/d" in Workspace(shelf.folder.parent).lessons()
+    assert "lesson:swe/d" in ExperienceStore(shelf.folder.parent).lessons()
 
 
-def test_a_person_edits_the_words_while_a_build_counts_and_both_stay(shelf: Shelf) -> None:
+def test_a_person_edits_the_words_while_a_build_counts_and_both_stay(shelf: LessonStore) -> None:
     shelf.write({}, {"a": lesson("a")})
     before = shelf.read()
     path = shelf.find("a")
@@ -111,7 +111,7 @@ def test_a_person_edits_the_words_while_a_build_counts_and_both_stay(shelf: Shel
     assert (after.body, after.supports, after.status) == ("Read the failing test, aloud.", ("e1",), "active")
 
 
-def test_a_veto_and_a_freeze_given_while_a_build_runs_hold(shelf: Shelf) -> None:
+def test_a_veto_and_a_freeze_given_while_a_build_runs_hold(shelf: LessonStore) -> None:
     shelf.write({}, {"a": lesson("a"), "b": lesson("b")})
     before = shelf.read()
     shelf.change("a", status="vetoed")
@@ -134,14 +134,14 @@ def test_two_writers_lose_no_evidence_in_whatever_order(before: Lesson, one: Les
 
 
 def _count(folder: str, name: str) -> None:
-    shelf = Shelf(Path(folder), "swe")
+    shelf = LessonStore(Path(folder), "swe")
     for n in range(20):
         before = shelf.read()
         old = before.get("a", lesson("a"))
         shelf.write(before, {"a": old.model_copy(update={"supports": (*old.supports, f"{name}{n}")})})
 
 
-def test_two_builds_write_one_lesson_and_every_support_is_there(shelf: Shelf) -> None:
+def test_two_builds_write_one_lesson_and_every_support_is_there(shelf: LessonStore) -> None:
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=_count, args=(str(shelf.folder), name)) for name in "xy"]
     for worker in workers:
@@ -151,7 +151,7 @@ def test_two_builds_write_one_lesson_and_every_support_is_there(shelf: Shelf) ->
     assert set(shelf.read()["a"].supports) == {f"{name}{n}" for name in "xy" for n in range(20)}
 
 
-def test_a_lesson_is_found_by_the_beginning_of_its_id(shelf: Shelf) -> None:
+def test_a_lesson_is_found_by_the_beginning_of_its_id(shelf: LessonStore) -> None:
     shelf.write({}, {"read-a": lesson("read-a"), "read-b": lesson("read-b")})
     assert shelf.find("read-a").stem == "read-a"
     with pytest.raises(BadInput, match="2 lessons of swe begin with 'read'"):

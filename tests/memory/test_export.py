@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recreate.cli import run as cli
-from recreate.memory.store import Workspace
+from recreate.memory.store import ExperienceStore
 from tests.memory.test_importers import SAMPLES
 
 
@@ -30,14 +30,14 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def test_our_own_lines_come_back_identically(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "all.jsonl"
     assert cli(["traces", "export", "--domain", "foreign", "--format", "jsonl", "--out", str(out)]) == 0
-    before = {e.id: e for e in Workspace(filled).experiences() if e.split == "train"}
+    before = {e.id: e for e in ExperienceStore(filled).experiences() if e.split == "train"}
     assert {row["id"] for row in lines(out)} == before.keys()
     other = tmp_path / "other"
     other.mkdir()
     (other / "recreate.toml").write_text("")
     monkeypatch.chdir(other)
     assert cli(["traces", "import", str(out), "--domain", "foreign"]) == 0
-    after = {e.id: e for e in Workspace(other).experiences()}
+    after = {e.id: e for e in ExperienceStore(other).experiences()}
     assert after == before
     assert cli(["traces", "import", str(out), "--domain", "another"]) == 2
 
@@ -55,7 +55,7 @@ def test_a_line_of_ours_that_is_held_out_here_arrives_closed(
     out.write_text(json.dumps(row))
     assert cli(["traces", "import", str(out), "--domain", "foreign", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["held_out"][0]["split"] == "test"
-    assert Workspace(filled).get("0" * 16, "optimizer") is None
+    assert ExperienceStore(filled).get("0" * 16, "optimizer") is None
 
 
 def test_chats_are_what_fine_tuning_takes(filled: Path, tmp_path: Path) -> None:
@@ -80,13 +80,13 @@ def test_chats_are_what_fine_tuning_takes(filled: Path, tmp_path: Path) -> None:
 def test_spans_tell_the_same_attempt_again(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "spans.jsonl"
     assert cli(["traces", "export", "--domain", "foreign", "--format", "otel", "--out", str(out)]) == 0
-    before = {e.prompt: e for e in Workspace(filled).experiences() if e.split == "train"}
+    before = {e.prompt: e for e in ExperienceStore(filled).experiences() if e.split == "train"}
     other = tmp_path / "other"
     other.mkdir()
     (other / "recreate.toml").write_text("")
     monkeypatch.chdir(other)
     assert cli(["traces", "import", str(out), "--domain", "foreign"]) == 0
-    after = {e.prompt: e for e in Workspace(other).experiences()}
+    after = {e.prompt: e for e in ExperienceStore(other).experiences()}
     assert after.keys() == before.keys()
     for prompt, e in after.items():
         was = before[prompt]

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from recreate.api.errors import BadInput
-from recreate.memory.store import Workspace
+from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience, task
 
 SECRET = "the zebra crossing is repainted every leap year"
 
 
-def seen(memory: Workspace, reader: str = "optimizer") -> set[str]:
+def seen(memory: ExperienceStore, reader: str = "optimizer") -> set[str]:
     """Every experience a reader can get at, by any door."""
     found = {h.experience for h in memory.recall(SECRET, 50, reader=reader)}
     assert found == {h.experience for h in memory.search("zebra", reader=reader)}
@@ -24,53 +24,53 @@ def seen(memory: Workspace, reader: str = "optimizer") -> set[str]:
 
 
 @pytest.fixture
-def memory(tmp_path: Path) -> Workspace:
-    return Workspace(tmp_path, "hashed")
+def memory(tmp_path: Path) -> ExperienceStore:
+    return ExperienceStore(tmp_path, "hashed")
 
 
 @pytest.mark.parametrize("reader", ["optimizer", "agent"])
-def test_validation_and_test_are_not_recalled(memory: Workspace, reader: str) -> None:
+def test_validation_and_test_are_not_recalled(memory: ExperienceStore, reader: str) -> None:
     memory.add([experience("open", prompt=SECRET), experience("held", prompt=SECRET, split="validation")])
     assert seen(memory, "human") == {"open", "held"}
     assert seen(memory, reader) == {"open"}
     assert memory.recall(SECRET, 8, {"split": "validation"}, reader) == []
 
 
-def test_a_group_held_out_before_is_not_recalled_though_recorded_as_train(memory: Workspace) -> None:
+def test_a_group_held_out_before_is_not_recalled_though_recorded_as_train(memory: ExperienceStore) -> None:
     memory.hold_out([task("toy:hand:v", "test", group="module-held"), task("toy:hand:t", "train", group="module-open")])
     memory.add([experience("open", prompt=SECRET), experience("held", prompt=SECRET)])
     assert seen(memory) == {"open"}
     assert seen(memory, "human") == {"open", "held"}
 
 
-def test_a_group_held_out_after_it_was_indexed_disappears_at_once(memory: Workspace, tmp_path: Path) -> None:
+def test_a_group_held_out_after_it_was_indexed_disappears_at_once(memory: ExperienceStore, tmp_path: Path) -> None:
     memory.add([experience("open", prompt=SECRET), experience("held", prompt=SECRET)])
     assert seen(memory) == {"open", "held"}
-    Workspace(tmp_path).hold_out([task("x", "validation", group="module-held")])
+    ExperienceStore(tmp_path).hold_out([task("x", "validation", group="module-held")])
     assert seen(memory) == {"open"}
 
 
-def test_a_group_that_was_validation_in_another_run_or_domain_is_not_recalled(memory: Workspace) -> None:
+def test_a_group_that_was_validation_in_another_run_or_domain_is_not_recalled(memory: ExperienceStore) -> None:
     memory.add([experience("open", prompt=SECRET), experience("held", prompt=SECRET, run="run-1")])
     memory.add([experience("other", group="module-held", domain="import", split="test", run="run-2")])
     assert seen(memory) == {"open"}
 
 
-def test_a_group_stays_held_out_when_the_run_that_said_so_is_deleted(memory: Workspace, tmp_path: Path) -> None:
+def test_a_group_stays_held_out_when_the_run_that_said_so_is_deleted(memory: ExperienceStore, tmp_path: Path) -> None:
     memory.add([experience("open", prompt=SECRET), experience("held", prompt=SECRET)])
     memory.add([experience("v", group="module-held", split="validation", run="run-2")])
     (tmp_path / "memory" / "toy" / "experiences" / "run-2.jsonl").unlink()
     assert seen(memory) == {"open"}
 
 
-def test_a_held_out_task_is_not_recalled_under_another_group(memory: Workspace) -> None:
+def test_a_held_out_task_is_not_recalled_under_another_group(memory: ExperienceStore) -> None:
     memory.hold_out([task("toy:hand:held", "test", group="g")])
     memory.add([experience("open", prompt=SECRET), experience("held", prompt=SECRET, group="renamed")])
     assert seen(memory) == {"open"}
 
 
-def test_files_copied_in_from_another_workspace_hold_their_groups_out(memory: Workspace, tmp_path: Path) -> None:
-    other = Workspace(tmp_path / "other", "hashed")
+def test_files_copied_in_from_another_workspace_hold_their_groups_out(memory: ExperienceStore, tmp_path: Path) -> None:
+    other = ExperienceStore(tmp_path / "other", "hashed")
     other.add([experience("v", group="module-held", split="validation")])
     memory.add([experience("open", prompt=SECRET), experience("held", prompt=SECRET)])
     (copied,) = (tmp_path / "other").glob("memory/toy/experiences/*.jsonl")
@@ -78,7 +78,7 @@ def test_files_copied_in_from_another_workspace_hold_their_groups_out(memory: Wo
     assert seen(memory) == {"open"}
 
 
-def test_many_held_out_neighbours_do_not_crowd_out_what_may_be_seen(memory: Workspace) -> None:
+def test_many_held_out_neighbours_do_not_crowd_out_what_may_be_seen(memory: ExperienceStore) -> None:
     memory.add([experience(f"held{n}", prompt=SECRET) for n in range(60)])
     memory.add([experience("open", prompt="zebra painting")])
     assert memory.recall(SECRET, 1)[0].experience.startswith("held")
@@ -86,7 +86,7 @@ def test_many_held_out_neighbours_do_not_crowd_out_what_may_be_seen(memory: Work
     assert {h.experience for h in memory.recall(SECRET, 5)} == {"open"}
 
 
-def test_a_lesson_born_of_what_is_held_out_is_as_invisible(memory: Workspace, tmp_path: Path) -> None:
+def test_a_lesson_born_of_what_is_held_out_is_as_invisible(memory: ExperienceStore, tmp_path: Path) -> None:
     memory.add([experience("open"), experience("held", split="validation")])
     folder = tmp_path / "memory" / "toy" / "lessons"
     folder.mkdir()
@@ -98,7 +98,7 @@ def test_a_lesson_born_of_what_is_held_out_is_as_invisible(memory: Workspace, tm
     assert len(memory.recall("zebra", 9, lesson, "human")) == 2
 
 
-def test_nothing_held_out_is_embedded_for_an_optimizer(memory: Workspace) -> None:
+def test_nothing_held_out_is_embedded_for_an_optimizer(memory: ExperienceStore) -> None:
     memory.add([experience("open"), experience("held", split="test")])
     memory.recall("anything")
     assert memory.stats()["index"]["count"] == 3
@@ -106,19 +106,19 @@ def test_nothing_held_out_is_embedded_for_an_optimizer(memory: Workspace) -> Non
     assert memory.stats()["index"]["count"] == 6
 
 
-def test_an_unknown_reader_sees_nothing(memory: Workspace) -> None:
+def test_an_unknown_reader_sees_nothing(memory: ExperienceStore) -> None:
     memory.add([experience("open")])
     with pytest.raises(BadInput, match="no reader"):
         memory.recall("x", reader="root")
 
 
-def test_the_registry_counts_what_it_hides(memory: Workspace) -> None:
+def test_the_registry_counts_what_it_hides(memory: ExperienceStore) -> None:
     memory.add([experience("open"), experience("held")])
     memory.hold_out([task("toy:hand:held", "test", group="module-held")] * 3)
     assert memory.stats()["held_out"] == {"groups": 1, "tasks": 1, "hidden_train": 1}
 
 
-def test_a_damaged_registry_stops_recall_and_a_torn_end_does_not(memory: Workspace, tmp_path: Path) -> None:
+def test_a_damaged_registry_stops_recall_and_a_torn_end_does_not(memory: ExperienceStore, tmp_path: Path) -> None:
     memory.hold_out([task("toy:hand:a", "test"), task("toy:hand:b", "test")])
     registry = tmp_path / "memory" / "held_out.jsonl"
     whole = registry.read_bytes()

@@ -15,9 +15,9 @@ import pytest
 from recreate.api.types import Experience
 from recreate.cli import run as cli
 from recreate.memory.importers import readers
-from recreate.memory.importers.importer import Wish, take
-from recreate.memory.store import Workspace
-from recreate.memory.ungraded import Waiting
+from recreate.memory.importers.importer import ImportConfig, take
+from recreate.memory.store import ExperienceStore
+from recreate.memory.ungraded import Ungraded
 
 SAMPLES = Path(__file__).parents[1] / "foreign"
 Import = Callable[..., dict[str, Any]]
@@ -36,8 +36,8 @@ def bring(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Import:
 
 def lived(workspace: Path) -> dict[str, Experience]:
     """All that is here, graded or not, by the last part of its task."""
-    memory = Workspace(workspace)
-    found = [*memory.experiences(), *Waiting(memory).experiences()]
+    memory = ExperienceStore(workspace)
+    found = [*memory.experiences(), *Ungraded(memory).experiences()]
     return {e.task.removeprefix("foreign:imported:"): e for e in found}
 
 
@@ -226,14 +226,14 @@ def test_what_nobody_graded_is_no_failure(
     assert (found["experience"], found["passed"], found["score"]) == (id, None, None)
     assert cli(["traces", "show", id]) == 0
     assert "not graded yet" in capsys.readouterr().out
-    assert not Workspace(workspace).search("harbour", reader="optimizer")
+    assert not ExperienceStore(workspace).search("harbour", reader="optimizer")
     # a person grades it; it is in memory under the same id, once
     assert cli(["traces", "grade", id[:6], "--domain", "foreign", "--score", "1", "--evidence", "I went there"]) == 0
-    e = Workspace(workspace).get(id)
+    e = ExperienceStore(workspace).get(id)
     assert e is not None
     assert e.grade.passed
     assert "I went there" in e.grade.evidence
-    assert not list(Waiting(Workspace(workspace)).experiences())
+    assert not list(Ungraded(ExperienceStore(workspace)).experiences())
     assert bring(tmp_path / "c.jsonl")["known"] == 1
 
 
@@ -266,7 +266,7 @@ def test_the_domains_grader_grades_what_was_handed_in(
         ("toy:train:1", False),
         ("toy:imported:elsewhere", None),
     ]
-    memory = Workspace(workspace)
+    memory = ExperienceStore(workspace)
     assert {e.group for e in memory.experiences()} == {"train-0", "train-1"}  # the domain's own groups
 
 
@@ -287,7 +287,7 @@ def test_a_held_out_task_arrives_closed_by_id_and_by_its_words(
         ("toy:validation:2", "validation"),
         ("toy:test:3", "test"),
     ]
-    memory = Workspace(workspace, "hashed")
+    memory = ExperienceStore(workspace, "hashed")
     for reader in ("optimizer", "agent"):
         assert not memory.search("secret", reader=reader)
         assert [e.prompt for e in memory.experiences(reader=reader)] == ["Something of my own."]
@@ -321,9 +321,9 @@ def test_a_long_file_is_read_a_line_at_a_time(workspace: Path, tmp_path: Path) -
     with path.open("w") as file:
         for n in range(300):
             file.write(json.dumps(chat(f"question {n}", "x" * 100_000, score=1)) + "\n")
-    memory = Workspace(workspace)
+    memory = ExperienceStore(workspace)
     tracemalloc.start()
-    taken = take([path], memory, Wish("foreign"), dry=True)
+    taken = take([path], memory, ImportConfig("foreign"), dry=True)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert taken.added == 300

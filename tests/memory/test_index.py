@@ -15,7 +15,7 @@ from recreate.api.types import Grade, Step, Trace
 from recreate.memory.embedders.hashed import Hashed
 from recreate.memory.index import manifest, ranking
 from recreate.memory.index.chroma import Chroma
-from recreate.memory.store import Workspace
+from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience, task
 
 
@@ -26,8 +26,8 @@ def lived(id: str, action: str, output: str, **given: Any) -> Any:
 
 
 @pytest.fixture
-def memory(tmp_path: Path) -> Workspace:
-    made = Workspace(tmp_path, "hashed")
+def memory(tmp_path: Path) -> ExperienceStore:
+    made = ExperienceStore(tmp_path, "hashed")
     quiet = Grade(score=0.0, passed=False, evidence="")
     made.add(
         [
@@ -45,7 +45,7 @@ def memory(tmp_path: Path) -> Workspace:
     return made
 
 
-def found(memory: Workspace, query: str, how: str = "keywords", **wanted: Any) -> list[str]:
+def found(memory: ExperienceStore, query: str, how: str = "keywords", **wanted: Any) -> list[str]:
     wanted.setdefault("grain", "step")
     return [h.experience for h in memory.recall(query, 9, wanted, "optimizer", how)]
 
@@ -63,18 +63,18 @@ def found(memory: Workspace, query: str, how: str = "keywords", **wanted: Any) -
         ("sed src/csv/reader.py", "quote"),
     ],
 )
-def test_names_errors_and_any_script_are_found_by_word(memory: Workspace, query: str, expected: str) -> None:
+def test_names_errors_and_any_script_are_found_by_word(memory: ExperienceStore, query: str, expected: str) -> None:
     assert found(memory, query)[0] == expected
     assert found(memory, query, "hybrid")[0] == expected
 
 
-def test_what_shares_no_word_is_not_found_by_word(memory: Workspace) -> None:
+def test_what_shares_no_word_is_not_found_by_word(memory: ExperienceStore) -> None:
     assert found(memory, "glacier") == []
     assert found(memory, "?!") == []
     assert len(found(memory, "glacier", "vectors")) == len(found(memory, "glacier", "hybrid")) == 4
 
 
-def test_scores_fall_within_a_question_whichever_way_it_is_asked(memory: Workspace) -> None:
+def test_scores_fall_within_a_question_whichever_way_it_is_asked(memory: ExperienceStore) -> None:
     for how in ("keywords", "vectors", "hybrid"):
         scores = [h.score for h in memory.recall("reader csv KeyError", 9, how=how)]
         assert scores == sorted(scores, reverse=True)
@@ -91,16 +91,16 @@ def test_words_need_no_embedder(tmp_path: Path) -> None:
         def embed(self, texts: Any, kind: str = "passage") -> Any:
             raise AssertionError("asked for a vector")
 
-    memory = Workspace(tmp_path, Never())
+    memory = ExperienceStore(tmp_path, Never())
     memory.add([lived("a", "ls", "volcano")])
     assert found(memory, "volcano") == ["a"]
     assert memory.stats()["index"]["count"] == 2
-    other = Workspace(tmp_path, "hashed")
+    other = ExperienceStore(tmp_path, "hashed")
     assert found(other, "volcano", "vectors") == ["a"]
     assert other.stats()["index"]["count"] == 2
 
 
-def test_programs_and_tools_filter(memory: Workspace) -> None:
+def test_programs_and_tools_filter(memory: ExperienceStore) -> None:
     assert set(found(memory, "a", "hybrid", tool="pytest")) == {"width"}
     assert set(found(memory, "a", "hybrid", tool=["grep", "build.sh"])) == {"quote", "date"}
     assert found(memory, "a", "hybrid", tool="make") == []  # it stands in a file that is written, and is not run
@@ -110,7 +110,7 @@ def test_programs_and_tools_filter(memory: Workspace) -> None:
     assert hit.facts["tool"] == ["sed", "grep"]
 
 
-def test_files_filter_by_their_name_or_the_end_of_their_path(memory: Workspace) -> None:
+def test_files_filter_by_their_name_or_the_end_of_their_path(memory: ExperienceStore) -> None:
     assert set(found(memory, "a", "hybrid", file="reader.py")) == {"quote", "camel"}
     assert set(found(memory, "a", "hybrid", file="./csv/reader.py")) == {"quote", "camel"}
     assert set(found(memory, "a", "hybrid", file="/srv/app/src/csv/reader.py")) == {"camel"}
@@ -119,7 +119,7 @@ def test_files_filter_by_their_name_or_the_end_of_their_path(memory: Workspace) 
     assert [h.experience for h in memory.search("parseheader", {"file": "reader.py", "grain": "step"})] == ["camel"]
 
 
-def test_time_filters_by_what_the_line_or_the_experience_says(memory: Workspace, tmp_path: Path) -> None:
+def test_time_filters_by_what_the_line_or_the_experience_says(memory: ExperienceStore, tmp_path: Path) -> None:
     memory.add(
         [lived("old", "ls", "volcano", when="2025-03-01T12:00:00Z"), lived("new", "ls", "volcano", when=1777000000)]
     )
@@ -138,14 +138,14 @@ def test_when_something_was_recorded_changes_no_digest(tmp_path: Path, monkeypat
     digests = []
     for name, second in (("one", "2026-01-01T00:00:00Z"), ("two", "2026-01-02T00:00:00Z")):
         monkeypatch.setattr("recreate.memory.codec.now", lambda second=second: second)
-        made = Workspace(tmp_path / name, "hashed")
+        made = ExperienceStore(tmp_path / name, "hashed")
         made.add([experience("a")])
         made.recall("x")
         digests.append((made.stats()["digest"], made.stats()["files_digest"], made.get("a")))
     assert digests[0] == digests[1]
 
 
-def test_every_filter_and_way_keeps_what_is_held_out_unseen(memory: Workspace) -> None:
+def test_every_filter_and_way_keeps_what_is_held_out_unseen(memory: ExperienceStore) -> None:
     secret = {"prompt": "zebra", "when": "2025-01-01"}
     memory.add([lived("open", "zebra-tool x", "ZebraError zebra.py", **secret)])
     memory.add([lived("held", "zebra-tool x", "ZebraError zebra.py", **secret)])
@@ -176,7 +176,7 @@ def many(n: int) -> list[Any]:
 
 
 def test_an_index_that_grew_by_pieces_answers_as_one_made_at_once(tmp_path: Path) -> None:
-    grown, made = Workspace(tmp_path / "grown", "hashed"), Workspace(tmp_path / "made", "hashed")
+    grown, made = ExperienceStore(tmp_path / "grown", "hashed"), ExperienceStore(tmp_path / "made", "hashed")
     for e in many(150):
         grown.add([e])
         grown.catch_up()
@@ -191,7 +191,7 @@ def test_an_index_that_grew_by_pieces_answers_as_one_made_at_once(tmp_path: Path
 
 
 def test_what_is_gone_is_swept_out_when_it_is_most(tmp_path: Path) -> None:
-    memory = Workspace(tmp_path, "hashed")
+    memory = ExperienceStore(tmp_path, "hashed")
     memory.add(many(100))
     memory.add([lived("left", "ls", "glacier", run="other")])
     memory.recall("volcano1")
@@ -205,7 +205,7 @@ def test_what_is_gone_is_swept_out_when_it_is_most(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["words", "vectors"])
 def test_one_broken_segment_is_made_again_and_the_others_stay(tmp_path: Path, suffix: str) -> None:
-    memory = Workspace(tmp_path, "hashed")
+    memory = ExperienceStore(tmp_path, "hashed")
     for start in (0, 40):
         memory.add(many(80)[start : start + 40])
         memory.recall("x")
@@ -216,12 +216,12 @@ def test_one_broken_segment_is_made_again_and_the_others_stay(tmp_path: Path, su
     data[len(data) // 2] ^= 1
     one.write_bytes(data)
     kept = other.stat().st_mtime_ns
-    assert Workspace(tmp_path, "hashed").recall("number n77", 8) == before
+    assert ExperienceStore(tmp_path, "hashed").recall("number n77", 8) == before
     assert other.stat().st_mtime_ns == kept
 
 
 def test_a_flipped_bit_in_the_manifest_is_noticed(tmp_path: Path) -> None:
-    memory = Workspace(tmp_path, "hashed")
+    memory = ExperienceStore(tmp_path, "hashed")
     memory.add(many(10))
     before = memory.recall("number n7", 8)
     state = tmp_path / "memory" / "index" / "state.json"
@@ -235,7 +235,7 @@ def test_a_flipped_bit_in_the_manifest_is_noticed(tmp_path: Path) -> None:
 
 def test_among_many_the_answer_is_the_exact_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond EXACT documents candidates come from codes and from Chroma's graph; here the exact answer is known."""
-    memory = Workspace(tmp_path, "hashed:64")
+    memory = ExperienceStore(tmp_path, "hashed:64")
     memory.add(many(1500))
     queries = [f"number n{n} volcano{n % 3}" for n in (5, 700, 1400)]
     wanted = [{}, {"tool": "tool3"}, {"run": "r1"}]
@@ -247,7 +247,7 @@ def test_among_many_the_answer_is_the_exact_one(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_broken_graph_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = Workspace(tmp_path, "hashed:64")
+    memory = ExperienceStore(tmp_path, "hashed:64")
     memory.add(many(600))
     before = memory.recall("number n5", 8, how="vectors")
     monkeypatch.setattr(ranking, "EXACT", 256)
@@ -283,14 +283,14 @@ def test_the_files_of_a_text() -> None:
 def test_no_text_takes_long_to_read(piece: str, tmp_path: Path) -> None:
     """Patterns that go back over what they read would need hours for these."""
     step = Step(step=0, action=piece * 200_000, output=piece * 200_000)
-    memory = Workspace(tmp_path, "hashed")
+    memory = ExperienceStore(tmp_path, "hashed")
     trace = Trace(attempt="a", task="t", scaffold="s", model="m", steps=(step,))
     memory.add([experience("a", prompt=piece * 200_000, trace=trace)])
     memory.recall("x", how="keywords")
 
 
 def test_a_graph_whose_writing_was_cut_short_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = Workspace(tmp_path, "hashed:64")
+    memory = ExperienceStore(tmp_path, "hashed:64")
     memory.add(many(5))
 
     def cut(self: Chroma, state: Any) -> Any:

@@ -6,7 +6,7 @@ import re
 import statistics
 from pathlib import Path
 
-from recreate.memory.store import Workspace
+from recreate.memory.store import ExperienceStore
 from recreate.storage.redact import redact
 from tests.retrieval import HERE, KINDS, experiences, queries, relevant
 
@@ -34,7 +34,7 @@ def test_keywords_alone_miss_what_was_said_in_other_words(tmp_path: Path) -> Non
     from tests.perf.retrieval import _recall, judged
 
     asked = queries()
-    memory = Workspace(tmp_path, "hashed")
+    memory = ExperienceStore(tmp_path, "hashed")
     memory.add(experiences())
     found = judged(_recall(memory, "keywords"), asked).recall
     by_kind = {kind: statistics.fmean(r for r, q in zip(found, asked, strict=True) if q.kind == kind) for kind in KINDS}

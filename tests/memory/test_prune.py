@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from recreate.cli import run as cli
-from recreate.memory.store import Workspace
+from recreate.memory.store import ExperienceStore
 from recreate.storage import log
 from tests.memory.test_codec import LONG, blobs, long
 from tests.memory.test_recall import Counting, fill
@@ -36,17 +36,17 @@ def test_vectors_of_an_embedder_out_of_use_go_and_the_ones_in_use_stay(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, two = Counting("one"), Counting("two", 128)
-    fill(Workspace(workspace, one))
-    Workspace(workspace, one).recall("leap days")
-    Workspace(workspace, two).recall("leap days")
+    fill(ExperienceStore(workspace, one))
+    ExperienceStore(workspace, one).recall("leap days")
+    ExperienceStore(workspace, two).recall("leap days")
     said = pruned(capsys, "--dry-run")
     assert [(i["what"], i["count"], i["bytes"]) for i in said["items"]] == [("one", 8, 8 * (16 + 64 * 4))]
     assert said["bytes"] == 8 * (16 + 64 * 4)
     assert pruned(capsys)["bytes"] == said["bytes"]
     assert pruned(capsys)["items"] == []
-    Workspace(workspace, two).rebuild()
+    ExperienceStore(workspace, two).rebuild()
     assert two.passages == 8
-    Workspace(workspace, one).recall("leap days")
+    ExperienceStore(workspace, one).recall("leap days")
     assert one.passages == 16
 
 
@@ -54,7 +54,7 @@ def test_vectors_from_before_they_had_a_name_are_used_and_named(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = Counting("one")
-    memory = Workspace(workspace, one)
+    memory = ExperienceStore(workspace, one)
     fill(memory)
     memory.recall("leap days")
     path = workspace / "memory" / "index" / "vectors.sqlite"
@@ -72,7 +72,7 @@ def test_vectors_from_before_they_had_a_name_are_used_and_named(
 def test_without_a_flag_no_experience_and_no_large_text_goes(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    memory = Workspace(workspace, "hashed")
+    memory = ExperienceStore(workspace, "hashed")
     memory.add([long("a"), long("b", LONG + "moved", run="run-2")])
     files(workspace)[1].rename(workspace / "elsewhere")
     (workspace / "memory" / "toy" / "blobs" / "ab").mkdir()
@@ -99,21 +99,21 @@ def test_without_a_flag_no_experience_and_no_large_text_goes(
 def test_a_large_text_that_a_damaged_or_torn_line_names_is_kept(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Workspace(workspace).add([long("a"), long("b", LONG + "torn")])
+    ExperienceStore(workspace).add([long("a"), long("b", LONG + "torn")])
     (file,) = files(workspace)
     whole = file.read_bytes()
     file.write_bytes(whole.replace(b"Task a", b"Task X", 1)[:-5])
-    assert Workspace(workspace).stats()["experiences"] == 0
+    assert ExperienceStore(workspace).stats()["experiences"] == 0
     pruned(capsys, "--blobs")
     file.write_bytes(whole)  # mended by hand
-    assert Workspace(workspace).get("a") == long("a")
-    assert Workspace(workspace).get("b") == long("b", LONG + "torn")
+    assert ExperienceStore(workspace).get("a") == long("a")
+    assert ExperienceStore(workspace).get("b") == long("b", LONG + "torn")
 
 
 def test_a_run_goes_with_the_texts_that_only_it_names_and_nothing_else(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    memory = Workspace(workspace, "hashed")
+    memory = ExperienceStore(workspace, "hashed")
     memory.add([long("a"), long("b", LONG + "only in b"), experience("v", split="validation", group="kept-out")])
     memory.add([long("c", run="run-2")])
     one, two = files(workspace)
@@ -133,7 +133,7 @@ def test_a_run_goes_with_the_texts_that_only_it_names_and_nothing_else(
     assert pruned(capsys, "--run", "run-1")["bytes"] == said["bytes"]
     assert not one.exists()
     assert two.read_bytes().endswith(b'{"torn": ')
-    again = Workspace(workspace, "hashed")
+    again = ExperienceStore(workspace, "hashed")
     assert [e for e in again.experiences()] == [long("c", run="run-2")]
     assert [e.id for e in memory.experiences()] == ["c"]
     assert len(blobs(workspace)) == 1
@@ -145,12 +145,12 @@ def test_a_run_goes_with_the_texts_that_only_it_names_and_nothing_else(
 def test_groups_of_a_file_that_was_copied_in_stay_held_out_when_it_is_pruned(
     workspace: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    Workspace(tmp_path / "other").add([experience("v", split="test", group="secret", run="foreign")])
+    ExperienceStore(tmp_path / "other").add([experience("v", split="test", group="secret", run="foreign")])
     folder = workspace / "memory" / "toy" / "experiences"
     folder.mkdir(parents=True)
     (folder / "foreign.jsonl").write_bytes(files(tmp_path / "other")[0].read_bytes())
     pruned(capsys, "--run", "foreign")
-    memory = Workspace(workspace)
+    memory = ExperienceStore(workspace)
     memory.add([experience("late", group="secret")])
     assert memory.get("late") is not None
     assert memory.get("late", "agent") is None
@@ -159,7 +159,7 @@ def test_groups_of_a_file_that_was_copied_in_stay_held_out_when_it_is_pruned(
 def test_before_a_day_takes_what_was_recorded_before_it(
     workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory = Workspace(workspace)
+    memory = ExperienceStore(workspace)
     with monkeypatch.context() as patch:
         patch.setattr("recreate.memory.codec.now", lambda: "2023-11-14T22:13:20Z")
         memory.add([experience("old"), experience("older", run="run-2")])
@@ -181,7 +181,7 @@ def test_prune_says_what_it_would_do_in_words(workspace: Path, capsys: pytest.Ca
     assert cli(["memory", "prune"]) == 0
     assert capsys.readouterr().out == "there is nothing to prune\n"
     assert list(workspace.iterdir()) == [workspace / "recreate.toml"]
-    Workspace(workspace).add([experience("a")])
+    ExperienceStore(workspace).add([experience("a")])
     (size,) = (p.stat().st_size for p in files(workspace))
     assert cli(["memory", "prune", "--run", "run-1", "--dry-run"]) == 0
     assert capsys.readouterr().out == (

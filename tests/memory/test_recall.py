@@ -19,7 +19,7 @@ from recreate.api.types import Grade, Step, Task
 from recreate.memory import embedders
 from recreate.memory.embedders.hashed import Hashed
 from recreate.memory.embedders.sentence import Sentence
-from recreate.memory.store import Workspace
+from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience
 
 LIVED = {
@@ -30,7 +30,7 @@ LIVED = {
 }
 
 
-def fill(memory: Workspace) -> None:
+def fill(memory: ExperienceStore) -> None:
     for id, (prompt, output) in LIVED.items():
         step = Step(step=3, observation="", action=f"python -m pytest tests/test_{id}.py", output=output, status=1)
         grade = Grade(score=0.0, passed=id == "dates", evidence="")
@@ -38,8 +38,8 @@ def fill(memory: Workspace) -> None:
 
 
 @pytest.fixture
-def memory(tmp_path: Path) -> Workspace:
-    made = Workspace(tmp_path, "hashed")
+def memory(tmp_path: Path) -> ExperienceStore:
+    made = ExperienceStore(tmp_path, "hashed")
     fill(made)
     return made
 
@@ -48,7 +48,7 @@ def first(memory: Memory, query: str, **filters: Any) -> str:
     return memory.recall(query, 1, filters, "optimizer")[0].id
 
 
-def test_the_nearest_come_first_with_their_grain_step_and_facts(memory: Workspace) -> None:
+def test_the_nearest_come_first_with_their_grain_step_and_facts(memory: ExperienceStore) -> None:
     assert isinstance(memory.recall("x"), list)
     hits = memory.recall("the csv reader and its quotation marks", 8)
     assert hits[0].id == "quotes"
@@ -66,7 +66,7 @@ def test_the_nearest_come_first_with_their_grain_step_and_facts(memory: Workspac
 
 
 def test_the_default_embedder_finds_what_shares_no_word(tmp_path: Path) -> None:
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     fill(memory)
     assert memory.index.embedder.name.startswith("minilm-int8-")
     whole = {"grain": "experience"}
@@ -75,7 +75,7 @@ def test_the_default_embedder_finds_what_shares_no_word(tmp_path: Path) -> None:
     assert first(memory, "smileys are displayed too narrow in the terminal", **whole) == "width"
 
 
-def test_facts_narrow_what_is_found(memory: Workspace) -> None:
+def test_facts_narrow_what_is_found(memory: ExperienceStore) -> None:
     memory.add([experience("far", domain="other", prompt="csv quotation mark")])
     assert first(memory, "csv quotation", domain="other", grain="experience") == "far"
     assert first(memory, "csv quotation", outcome="passed", grain="experience") == "dates"
@@ -89,19 +89,19 @@ def test_facts_narrow_what_is_found(memory: Workspace) -> None:
         memory.recall("csv", 0)
 
 
-def test_one_match_among_many_is_found_under_a_narrow_filter(memory: Workspace) -> None:
+def test_one_match_among_many_is_found_under_a_narrow_filter(memory: ExperienceStore) -> None:
     memory.add([experience(f"e{n}", prompt=f"csv reader {n}") for n in range(400)])
     hits = memory.recall("csv reader", 8, {"task": "toy:hand:retry"})
     assert {h.id for h in hits} == {"retry", "retry/0"}
 
 
-def test_what_is_added_later_is_found(memory: Workspace, tmp_path: Path) -> None:
+def test_what_is_added_later_is_found(memory: ExperienceStore, tmp_path: Path) -> None:
     assert first(memory, "volcano") != "new"
-    Workspace(tmp_path).add([experience("new", prompt="volcano")])
+    ExperienceStore(tmp_path).add([experience("new", prompt="volcano")])
     assert first(memory, "volcano", grain="experience") == "new"
 
 
-def test_what_is_gone_from_the_files_is_not_found(memory: Workspace, tmp_path: Path) -> None:
+def test_what_is_gone_from_the_files_is_not_found(memory: ExperienceStore, tmp_path: Path) -> None:
     memory.add([experience("other-run", run="run-2", prompt="volcano")])
     assert first(memory, "volcano", grain="experience") == "other-run"
     (tmp_path / "memory" / "toy" / "experiences" / "run-2.jsonl").unlink()
@@ -115,8 +115,8 @@ def index_files(root: Path) -> list[Path]:
 
 def in_a_new_process(root: Path, query: str) -> str:
     code = (
-        "import sys; from pathlib import Path; from recreate.memory.store import Workspace\n"
-        "print(Workspace(Path(sys.argv[1]), 'hashed').recall(sys.argv[2], 1)[0].id)"
+        "import sys; from pathlib import Path; from recreate.memory.store import ExperienceStore\n"
+        "print(ExperienceStore(Path(sys.argv[1]), 'hashed').recall(sys.argv[2], 1)[0].id)"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code, str(root), query],
@@ -143,7 +143,7 @@ def garble(file: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["garbage", "middle", "cut", "gone"])
-def test_a_broken_index_file_is_noticed_and_made_again(memory: Workspace, tmp_path: Path, how: str) -> None:
+def test_a_broken_index_file_is_noticed_and_made_again(memory: ExperienceStore, tmp_path: Path, how: str) -> None:
     before = memory.recall("leap days in March", 8)
     whole = tmp_path / "whole"
     shutil.copytree(tmp_path / "memory" / "index", whole)
@@ -155,11 +155,11 @@ def test_a_broken_index_file_is_noticed_and_made_again(memory: Workspace, tmp_pa
         root = tmp_path / "one" / name.name
         shutil.copytree(tmp_path / "memory", root / "memory")
         garble(root / "memory" / "index" / name, how)
-        assert Workspace(root, "hashed").recall("leap days in March", 8) == before, name
+        assert ExperienceStore(root, "hashed").recall("leap days in March", 8) == before, name
     shutil.rmtree(tmp_path / "one")
 
 
-def test_an_index_broken_while_it_is_open_is_noticed(memory: Workspace, tmp_path: Path) -> None:
+def test_an_index_broken_while_it_is_open_is_noticed(memory: ExperienceStore, tmp_path: Path) -> None:
     before = memory.recall("leap days", 8)
     for file in index_files(tmp_path):
         if file.parent.name != "index":
@@ -168,7 +168,7 @@ def test_an_index_broken_while_it_is_open_is_noticed(memory: Workspace, tmp_path
 
 
 def test_what_others_set_for_chroma_does_not_reach_the_index(
-    memory: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    memory: ExperienceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".env").write_text("CHROMA_API_IMPL=chromadb.api.fastapi.FastAPI\nALLOW_RESET=maybe\n")
     monkeypatch.chdir(tmp_path)
@@ -176,7 +176,7 @@ def test_what_others_set_for_chroma_does_not_reach_the_index(
     assert first(memory, "leap days", grain="experience") == "dates"
 
 
-def test_a_deleted_index_comes_back_in_this_process_and_in_a_new_one(memory: Workspace, tmp_path: Path) -> None:
+def test_a_deleted_index_comes_back_in_this_process_and_in_a_new_one(memory: ExperienceStore, tmp_path: Path) -> None:
     before = memory.recall("leap days", 8)
     shutil.rmtree(tmp_path / "memory" / "index")
     assert memory.recall("leap days", 8) == before
@@ -184,19 +184,19 @@ def test_a_deleted_index_comes_back_in_this_process_and_in_a_new_one(memory: Wor
     assert in_a_new_process(tmp_path, "leap days") == before[0].id
 
 
-def test_an_index_of_other_files_is_not_believed(memory: Workspace, tmp_path: Path) -> None:
-    other = Workspace(tmp_path / "other", "hashed")
+def test_an_index_of_other_files_is_not_believed(memory: ExperienceStore, tmp_path: Path) -> None:
+    other = ExperienceStore(tmp_path / "other", "hashed")
     other.add([experience(id, prompt="volcano") for id in LIVED])  # the same ids, another life
     other.recall("volcano")
     memory.recall("volcano")
     shutil.rmtree(tmp_path / "memory" / "index")
     shutil.copytree(tmp_path / "other" / "memory" / "index", tmp_path / "memory" / "index")
-    hits = Workspace(tmp_path, "hashed").recall("leap days", 8)
+    hits = ExperienceStore(tmp_path, "hashed").recall("leap days", 8)
     assert hits[0].experience == "dates"
     assert not any("volcano" in h.text for h in hits)
 
 
-def test_a_write_that_was_killed_half_way_is_made_good(memory: Workspace, tmp_path: Path) -> None:
+def test_a_write_that_was_killed_half_way_is_made_good(memory: ExperienceStore, tmp_path: Path) -> None:
     before = memory.recall("leap days", 8, how="vectors")
     memory.add([experience(f"e{n}", prompt=f"volcano {n}") for n in range(200)])
     calls: list[int] = []
@@ -219,7 +219,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from recreate.memory.index import arrays
-from recreate.memory.store import Workspace
+from recreate.memory.store import ExperienceStore
 left = int(sys.argv[2])
 def dying(path, given, write=arrays.write):
     global left
@@ -229,12 +229,14 @@ def dying(path, given, write=arrays.write):
         os.kill(os.getpid(), 9)
     return write(path, given)
 arrays.write = dying
-Workspace(Path(sys.argv[1]), "hashed").recall("leap days")
+ExperienceStore(Path(sys.argv[1]), "hashed").recall("leap days")
 """
 
 
 @pytest.mark.parametrize("at", [1, 2])
-def test_a_process_killed_while_it_writes_the_index_costs_nothing(memory: Workspace, tmp_path: Path, at: int) -> None:
+def test_a_process_killed_while_it_writes_the_index_costs_nothing(
+    memory: ExperienceStore, tmp_path: Path, at: int
+) -> None:
     memory.recall("leap days")
     memory.close()
     memory.add([experience(f"e{n}", prompt=f"volcano {n}") for n in range(20)])
@@ -245,7 +247,7 @@ def test_a_process_killed_while_it_writes_the_index_costs_nothing(memory: Worksp
     assert memory.stats()["index"]["count"] == 8 + 20 * 3
 
 
-def test_another_process_writes_and_this_one_sees_it(memory: Workspace, tmp_path: Path) -> None:
+def test_another_process_writes_and_this_one_sees_it(memory: ExperienceStore, tmp_path: Path) -> None:
     memory.recall("warm")
     memory.add([experience(f"e{n}", prompt=f"volcano number {n}") for n in range(30)])
     assert in_a_new_process(tmp_path, "leap days parsed") == "dates"
@@ -257,11 +259,11 @@ def test_another_process_writes_and_this_one_sees_it(memory: Workspace, tmp_path
     assert first(memory, "volcano number 29", grain="experience") == "e29"
 
 
-def test_two_processes_recall_at_once(memory: Workspace, tmp_path: Path) -> None:
+def test_two_processes_recall_at_once(memory: ExperienceStore, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
-        "from tests.memory.test_store import experience; from recreate.memory.store import Workspace\n"
-        "m = Workspace(Path(sys.argv[1]), 'hashed')\n"
+        "from tests.memory.test_store import experience; from recreate.memory.store import ExperienceStore\n"
+        "m = ExperienceStore(Path(sys.argv[1]), 'hashed')\n"
         "for n in range(4):\n"
         "    m.add([experience(f'{sys.argv[2]}{n}', prompt=f'{sys.argv[2]} marker {n}')])\n"
         "    hit = m.recall(f'{sys.argv[2]} marker {n}', 1, {'grain': 'experience'})[0]\n"
@@ -291,11 +293,11 @@ class Counting(Hashed):
 
 def test_another_embedder_embeds_everything_again_and_the_first_is_not_paid_twice(tmp_path: Path) -> None:
     one, two = Counting("one"), Counting("two", 128)
-    memory = Workspace(tmp_path, one)
+    memory = ExperienceStore(tmp_path, one)
     fill(memory)
     memory.recall("leap days")
     assert memory.stats()["index"]["embedder"] == "one"
-    other = Workspace(tmp_path, two)
+    other = ExperienceStore(tmp_path, two)
     assert first(other, "leap days", grain="experience") == "dates"
     assert other.stats()["index"] | {"digest": ""} == {
         "embedder": "two",
@@ -311,7 +313,7 @@ def test_another_embedder_embeds_everything_again_and_the_first_is_not_paid_twic
 
 def test_rebuild_gives_the_same_index_and_pays_for_no_vector_twice(tmp_path: Path) -> None:
     embedder = Counting()
-    memory = Workspace(tmp_path, embedder)
+    memory = ExperienceStore(tmp_path, embedder)
     fill(memory)
     memory.recall("x", reader="human")
     before, paid, told = memory.stats(), embedder.passages, list[tuple[int, int]]()
@@ -327,7 +329,7 @@ def test_an_embedder_that_breaks_its_word_is_named(tmp_path: Path, wrong: list[l
         def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
             return wrong
 
-    memory = Workspace(tmp_path, Bad("bad-one"))
+    memory = ExperienceStore(tmp_path, Bad("bad-one"))
     fill(memory)
     with pytest.raises(BadInput, match="bad-one"):
         memory.recall("x")
@@ -336,12 +338,12 @@ def test_an_embedder_that_breaks_its_word_is_named(tmp_path: Path, wrong: list[l
 def test_without_numpy_recall_compares_words_and_a_note_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    whole = Workspace(tmp_path, "hashed")
+    whole = ExperienceStore(tmp_path, "hashed")
     fill(whole)
     expected = [h.id for h in whole.recall("emoji and a dropped connection", 3, how="keywords")]
     for name in ("chromadb", "numpy"):
         monkeypatch.setitem(sys.modules, name, None)
-    memory = Workspace(tmp_path, "hashed")
+    memory = ExperienceStore(tmp_path, "hashed")
     assert [h.id for h in memory.recall("emoji and a dropped connection", 3)] == expected
     assert "words are compared" in caplog.text
     memory.hold_out([Task(id="toy:hand:width", domain="toy", prompt="", split="test", group="g")])
@@ -352,18 +354,20 @@ def test_without_numpy_recall_compares_words_and_a_note_says_so(
     assert e.value.fix == "pip install 'recreate[memory]'"
 
 
-def test_without_chromadb_nothing_is_lost(memory: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_chromadb_nothing_is_lost(
+    memory: ExperienceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = memory.recall("leap days", 8)
     shutil.rmtree(tmp_path / "memory" / "index")
     monkeypatch.setitem(sys.modules, "chromadb", None)
-    assert Workspace(tmp_path, "hashed").recall("leap days", 8) == before
+    assert ExperienceStore(tmp_path, "hashed").recall("leap days", 8) == before
 
 
 def test_an_embedder_that_is_not_installed_leaves_the_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    memory = Workspace(tmp_path, "sentence:somewhere")
+    memory = ExperienceStore(tmp_path, "sentence:somewhere")
     fill(memory)
     assert memory.recall("emoji", 1)[0].experience == "width"
     assert "pip install 'recreate[embeddings]'" in caplog.text

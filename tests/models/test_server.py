@@ -18,7 +18,7 @@ import pytest
 
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Call
-from recreate.models.launch import Launch, Wish, plan, vllm_python
+from recreate.models.launch import Launch, ServeConfig, plan, vllm_python
 from recreate.models.openai import OpenAI
 from recreate.models.server import Server
 from tests import tiny_gguf
@@ -134,15 +134,15 @@ def test_what_cannot_be_served_is_said_before_anything_starts(gguf: Path, tmp_pa
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        cases: list[tuple[str | Path, Wish, str]] = [
-            (gguf, Wish(port=taken.getsockname()[1]), "port-taken"),
-            (gguf, Wish(engine="vllm"), "bad-engine"),
-            (tmp_path, Wish(engine="xllamacpp"), "bad-engine"),
-            (other, Wish(), "bad-model-file"),
-            (tmp_path / "absent.gguf", Wish(), "unknown-model"),
-            ("local:nobody", Wish(), "unknown-model"),
-            (tmp_path, Wish(), "unknown-model"),
-            (adapter, Wish(), "no-base"),
+        cases: list[tuple[str | Path, ServeConfig, str]] = [
+            (gguf, ServeConfig(port=taken.getsockname()[1]), "port-taken"),
+            (gguf, ServeConfig(engine="vllm"), "bad-engine"),
+            (tmp_path, ServeConfig(engine="xllamacpp"), "bad-engine"),
+            (other, ServeConfig(), "bad-model-file"),
+            (tmp_path / "absent.gguf", ServeConfig(), "unknown-model"),
+            ("local:nobody", ServeConfig(), "unknown-model"),
+            (tmp_path, ServeConfig(), "unknown-model"),
+            (adapter, ServeConfig(), "no-base"),
         ]
         for what, wish, code in cases:
             with pytest.raises(BadInput) as e:
@@ -167,7 +167,7 @@ def test_the_environment_of_vllm_is_named_by_its_folder_or_its_python(
     (model / "config.json").write_text("{}")
     monkeypatch.setenv("PYTHONPATH", "/ours")
     monkeypatch.setenv("RECREATE_VLLM_PYTHON", str(full))
-    launch = plan(model, Wish(gpu=False))
+    launch = plan(model, ServeConfig(gpu=False))
     assert (launch.engine, launch.command[0]) == ("vllm", str(full / "bin" / "python"))
     assert launch.env["PYTHONPATH"] == ""
     assert launch.env["PATH"].startswith(str(full / "bin"))

@@ -10,7 +10,7 @@ import pytest
 
 from recreate.api.errors import Fault
 from recreate.api.types import Call, Lesson
-from recreate.lessons.store import Shelf
+from recreate.lessons.store import LessonStore
 from recreate.viewer.markdown import report
 from tests.investigator import Action
 from tests.studied import ABOUT, DONE, NOTHING, SEED, Acts, Try, finds_the_mark, lesson, takes_all
@@ -182,7 +182,7 @@ def test_a_lesson_that_is_found_lists_every_experience_it_was_born_of_or_contrad
         id="marks", title="Marks", body="Mind the marks at the end.", scope="domain", status="active",
         born_of=("aaaa",), supports=("aaaa", "bbbb"), contradicts=("cccc",),
     )  # fmt: skip
-    Shelf(workspace / "memory", "toy").write({}, {"marks": learned})
+    LessonStore(workspace / "memory", "toy").write({}, {"marks": learned})
     said: list[str] = []
 
     def study(first: str) -> Acts:

@@ -15,7 +15,7 @@ from recreate.agents.evidence import clusters, signature, tell, uncited
 from recreate.agents.scaffold import Scaffold, apply
 from recreate.api.paths import shipped
 from recreate.api.types import Edit, Evidence, Experience, Grade, Reply, Step, Trace
-from recreate.optimizers.context import Materials, read_object
+from recreate.optimizers.context import OptimizerContext, read_object
 from recreate.optimizers.reflect import Idea, Reflect, editable, merge, to_edit
 
 SEED = scaffolds.load(shipped("scaffolds") / "seed")
@@ -33,7 +33,7 @@ def experience(n: int, passed: bool = False, split: Any = "train", evidence: str
     )  # fmt: skip
 
 
-def materials(answers: Sequence[str], asked: list[Any] | None = None, complaint: str = "") -> Materials:
+def materials(answers: Sequence[str], asked: list[Any] | None = None, complaint: str = "") -> OptimizerContext:
     left = list(answers)
 
     def ask(messages: Any, *, step: int, thread: str = "", **params: Any) -> Reply:
@@ -44,7 +44,7 @@ def materials(answers: Sequence[str], asked: list[Any] | None = None, complaint:
     def complain(scaffold: Scaffold, edits: Sequence[Edit]) -> list[str]:
         return [complaint] if complaint and any(complaint in e.new for e in edits) else []
 
-    return Materials(ask=ask, recall=lambda q, k, f: [], find=lambda id: None, complain=complain)
+    return OptimizerContext(ask=ask, recall=lambda q, k, f: [], find=lambda id: None, complain=complain)
 
 
 def idea(text: str, file: str = "new lesson", line: int = 0, title: str = "T", cites: str = "e1") -> Idea:

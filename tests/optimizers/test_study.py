@@ -8,7 +8,7 @@ from pathlib import Path
 from recreate.builder.loop import create
 from recreate.optimizers.best_of_n import BestOfN
 from recreate.runs import settings
-from recreate.runs.session import open_workshop
+from recreate.runs.session import open_session
 from tests.investigator import Investigator
 from tests.optimizers.test_reflect import experience, materials
 from tests.optimizers.test_reflect import study as proposal
@@ -161,12 +161,12 @@ def test_the_optimizer_writes_the_seed(workspace: Path, attempt: Try) -> None:
 
     values = {"domain": "tests.toy:Toy", "model": "scripted:" + str(workspace / "none.jsonl")}
     (workspace / "none.jsonl").write_text('{"text": ""}\n')
-    shop = open_workshop(settings.load(workspace, values, {}), workspace, workspace / "runs" / "c")
-    shop.model = shop.optimizer_model = Investigator(script(), study)
+    session = open_session(settings.load(workspace, values, {}), workspace, workspace / "runs" / "c")
+    session.model = session.optimizer_model = Investigator(script(), study)
     try:
-        seed = create(shop, SEED)
+        seed = create(session, SEED)
     finally:
-        shop.close()
+        session.close()
     assert seed.files["system.md"].endswith("Write what is asked.\n")
 
 

@@ -9,8 +9,8 @@ import resource
 import tempfile
 from pathlib import Path
 
-from recreate.runs.attempts import gather
-from tests.perf.still import agent, workshop
+from recreate.runs.attempts import run_attempts
+from tests.perf.still import agent, run_session
 from tests.perf.table import Row
 
 FIRST, ALL = 200, 2000
@@ -21,12 +21,12 @@ def measure() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="recreate-perf-") as name:
         script = Path(name) / "script.jsonl"
         script.write_text('{"role": "agent", "text": "```bash\\nsubmit\\n```"}\n')
-        with workshop(f"scripted:{script}", jobs=2) as shop:
-            tasks = shop.domain.tasks()[:ALL]
+        with run_session(f"scripted:{script}", jobs=2) as session:
+            tasks = session.domain.tasks()[:ALL]
             scaffold = agent(2)
-            kept = gather(shop, scaffold, tasks[:FIRST])
+            kept = run_attempts(session, scaffold, tasks[:FIRST])
             before, peak = resident(), highest()
-            kept += gather(shop, scaffold, tasks[FIRST:])
+            kept += run_attempts(session, scaffold, tasks[FIRST:])
             after, top = resident(), highest()
             assert len(kept) == ALL
     rows = ((f"resident, {FIRST} to {ALL} attempts", after - before), ("its highest", top - peak))

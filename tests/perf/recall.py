@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from recreate.api.types import Experience, Grade, Step, Task, Trace
-from recreate.memory.store import Workspace
+from recreate.memory.store import ExperienceStore
 from tests.perf.growth import resident
 from tests.perf.table import Row
 
@@ -140,7 +140,7 @@ def _note(text: str) -> None:
 
 
 def _fill(root: Path, embedder: Synthetic, experiences: int) -> None:
-    memory = Workspace(root, embedder)
+    memory = ExperienceStore(root, embedder)
     begun = time.perf_counter()
     for first in range(0, experiences, 100):
         memory.add([lived(n) for n in range(first, min(experiences, first + 100))])
@@ -160,7 +160,7 @@ def _fill(root: Path, embedder: Synthetic, experiences: int) -> None:
 
 def _ingest(root: Path) -> list[Row]:
     """Steps a second that are written, and that become findable by words and facts; made beforehand."""
-    memory = Workspace(root, Synthetic())
+    memory = ExperienceStore(root, Synthetic())
     made = [lived(n) for n in range(2000)]
     begun = time.perf_counter()
     for e in made:
@@ -179,7 +179,7 @@ def _ingest(root: Path) -> list[Row]:
 
 def _growth(small: Path, large: Path, embedder: Synthetic, experiences: int, more: int = 200, rounds: int = 3) -> Row:
     """ms that one more experience costs, added and made findable: in a small and in a large memory, in turns."""
-    sides = [(Workspace(small, embedder), experiences // 10), (Workspace(large, embedder), experiences)]
+    sides = [(ExperienceStore(small, embedder), experiences // 10), (ExperienceStore(large, embedder), experiences)]
     cost: list[list[float]] = [[], []]
     for n in range(rounds + 1):
         for side, (memory, size) in enumerate(sides):
@@ -199,9 +199,11 @@ def _growth(small: Path, large: Path, embedder: Synthetic, experiences: int, mor
 
 
 def _recall(root: Path, embedder: Synthetic, experiences: int, goal: int) -> Iterator[Row]:
-    Workspace(root, embedder).hold_out([Task(id="toy:made:3", domain="toy", prompt="", split="test", group="held")])
+    ExperienceStore(root, embedder).hold_out(
+        [Task(id="toy:made:3", domain="toy", prompt="", split="test", group="held")]
+    )
     gc.collect()
-    memory = Workspace(root, embedder)
+    memory = ExperienceStore(root, embedder)
     begun = time.perf_counter()
     memory.recall("cluster-1 w1", 8)
     _note(f"first question of a process, checksums and all: {time.perf_counter() - begun:.1f} s")
@@ -243,7 +245,7 @@ def _recall(root: Path, embedder: Synthetic, experiences: int, goal: int) -> Ite
 class Truth:
     """Exact search by numpy over the same vectors: what the answers are compared with."""
 
-    def __init__(self, memory: Workspace, embedder: Synthetic, asked: Sequence[str]) -> None:
+    def __init__(self, memory: ExperienceStore, embedder: Synthetic, asked: Sequence[str]) -> None:
         from recreate.memory.index import _OPEN
 
         (self.opened,) = (opened for folder, opened in _OPEN.items() if folder == memory.folder / "index")

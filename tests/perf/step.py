@@ -8,9 +8,9 @@ from __future__ import annotations
 import itertools
 import time
 
-from recreate.runs.attempts import one
+from recreate.runs.attempts import attempt_task
 from tests.perf.endpoint import endpoint
-from tests.perf.still import REPLY, agent, workshop
+from tests.perf.still import REPLY, agent, run_session
 from tests.perf.table import Row, paired
 from tests.perf.thin import Thin
 from tests.stub import Stub
@@ -27,17 +27,17 @@ def measure() -> list[Row]:
 
 def _case(steps: int, attempts: int, pairs: int) -> Row:
     scaffold = agent(steps)
-    with endpoint(REPLY) as url, workshop(f"openai:{url}#stub") as shop:
+    with endpoint(REPLY) as url, run_session(f"openai:{url}#stub") as session:
         thin = Thin(url)
         tasks = itertools.count()
-        known = shop.domain.tasks()
+        known = session.domain.tasks()
         system, workflow = prompts(steps)
 
         def ours() -> float:
             mine = [known[next(tasks)] for _ in range(attempts)]
             begun = time.process_time()
             for task in mine:
-                one(shop, scaffold, task, 0, "train")
+                attempt_task(session, scaffold, task, 0, "train")
             return (time.process_time() - begun) / (attempts * steps) * 1e6
 
         def theirs() -> float:
@@ -65,8 +65,8 @@ def same_bodies(steps: int = 5) -> None:
     for side in ("ours", "thin"):
         with Stub(REPLY) as stub:
             if side == "ours":
-                with workshop(f"openai:{stub.url}#stub") as shop:
-                    one(shop, agent(steps), shop.domain.tasks()[0], 0, "train")
+                with run_session(f"openai:{stub.url}#stub") as session:
+                    attempt_task(session, agent(steps), session.domain.tasks()[0], 0, "train")
             else:
                 thin = Thin(stub.url)
                 thin.attempt(*prompts(steps), steps)

@@ -12,9 +12,9 @@ from typing import Any
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.scaffold import Scaffold
 from recreate.api.paths import shipped
-from recreate.api.ports import Limits, Rung, Sandbox
+from recreate.api.ports import Limits, Sandbox, SandboxBackend
 from recreate.api.types import Grade, Output, Split, Task, Trace
-from recreate.runs.session import Workshop, open_workshop
+from recreate.runs.session import Session, open_session
 from recreate.runs.settings import load
 
 TASKS = 4000
@@ -34,7 +34,7 @@ OUTPUTS = tuple("".join(_LINE.format(n * 17 + k, "x" * (k * 3 % 11)) for k in ra
 class StillBox:
     """A box that answers every command at once."""
 
-    rung = "still"
+    backend = "still"
 
     def __init__(self) -> None:
         self.commands = 0
@@ -89,13 +89,13 @@ class Still:
             for n in range(TASKS if split in (None, "train") else 0)
         ]
 
-    def prepare(self, task: Task, rung: Rung) -> Sandbox:
-        return rung.open()
+    def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
+        return backend.open()
 
-    def collect(self, task: Task, box: Sandbox) -> str:
+    def collect(self, task: Task, sandbox: Sandbox) -> str:
         return "answer"
 
-    def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
+    def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         return Grade(score=0.0, passed=False, evidence="AssertionError: nothing was done")
 
 
@@ -107,7 +107,7 @@ def agent(steps: int) -> Scaffold:
 
 
 @contextmanager
-def workshop(model: str, jobs: int = 1, **more: Any) -> Iterator[Workshop]:
+def run_session(model: str, jobs: int = 1, **more: Any) -> Iterator[Session]:
     """A run in a new workspace, put together as `recreate build` does it: with a price and a cap.
 
     It lies in memory where there is such a place, because what the kernel takes to make a file on a disk depends
@@ -124,8 +124,8 @@ def workshop(model: str, jobs: int = 1, **more: Any) -> Iterator[Workshop]:
             "jobs": jobs,
             **more,
         }
-        shop = open_workshop(load(Path(name), flags, environ={}), Path(name), Path(name) / "runs" / "perf")
+        session = open_session(load(Path(name), flags, environ={}), Path(name), Path(name) / "runs" / "perf")
         try:
-            yield shop
+            yield session
         finally:
-            shop.close()
+            session.close()

@@ -51,7 +51,7 @@ from typing import Any, NamedTuple
 
 from recreate.api.registry import made
 from recreate.api.types import Experience, Grade, Lesson, Message, Reply, Step, Trace, digest
-from recreate.lessons.context import Materials
+from recreate.lessons.context import PolicyContext
 from recreate.lessons.similarity import dot
 from tests.perf.table import Row
 
@@ -310,7 +310,7 @@ class Result(NamedTuple):
 def stream(policy: str, seed: int) -> Result:
     """One policy on one stream."""
     world = World(seed)
-    materials = Materials(
+    materials = PolicyContext(
         domain="streams",
         lessons={},
         ask=world.ask,

@@ -24,14 +24,14 @@ from urllib.parse import urlsplit
 from recreate.agents.lesson import lesson_file
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.trajectory import differ, index, tell_index
-from recreate.api.ports import Rung, Sandbox
+from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Experience, Grade, Message, Split, Step, Task, Trace
-from recreate.builder.proposals import Batch
-from recreate.optimizers.context import Materials
+from recreate.builder.proposals import Proposals
+from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.investigator.read_tools import short, tell_whole
 from recreate.optimizers.investigator.study import study
-from recreate.runs.session import Workshop
-from tests.perf.still import OUTPUTS, REPLY, Still, StillBox, agent, workshop
+from recreate.runs.session import Session
+from tests.perf.still import OUTPUTS, REPLY, Still, StillBox, agent, run_session
 from tests.perf.table import Row
 from tests.stub import Stub
 
@@ -105,7 +105,7 @@ class Studied(Still):
             for n in range(size)
         ]
 
-    def prepare(self, task: Task, rung: Rung) -> Sandbox:
+    def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
         return StillBox()
 
 
@@ -191,17 +191,17 @@ def answer(body: dict[str, Any]) -> dict[str, Any]:
 class Ours:
     """A run with its parts as a build has them, and what is studied in memory."""
 
-    def __init__(self, shop: Workshop) -> None:
-        self.shop = shop
+    def __init__(self, session: Session) -> None:
+        self.session = session
         self.scaffold = agent(STEPS)
         self.batch = batch(self.scaffold)
-        shop.memory.add(self.batch)
+        session.memory.add(self.batch)
         self.studies = 0
 
-    def materials(self) -> Materials:
+    def materials(self) -> OptimizerContext:
         self.studies += 1
         key = f"{self.studies:016x}"
-        lived = Batch(self.shop, key, self.scaffold, self.batch, [], 0, lambda digest: self.scaffold)
+        lived = Proposals(self.session, key, self.scaffold, self.batch, [], 0, lambda digest: self.scaffold)
         return lived.materials()
 
     def study(self) -> float:
@@ -215,8 +215,8 @@ class Ours:
 
 @contextmanager
 def opened(url: str) -> Iterator[Ours]:
-    with workshop(f"openai:{url}#stub", domain="tests.perf.study:Studied", optimizer="recreate", **FLAGS) as shop:
-        yield Ours(shop)
+    with run_session(f"openai:{url}#stub", domain="tests.perf.study:Studied", optimizer="recreate", **FLAGS) as session:
+        yield Ours(session)
 
 
 # -------------------------------------------------------------------------------------------------------- theirs
@@ -232,14 +232,14 @@ class ThinStudy:
         self.files = dict(ours.scaffold.files)
         self.batch = {e.id: e for e in ours.batch}
         self.own = ours.batch[0]
-        self.memory = next((ours.shop.workspace / "memory" / "still" / "experiences").glob("*.jsonl"))
+        self.memory = next((ours.session.workspace / "memory" / "still" / "experiences").glob("*.jsonl"))
 
     def study(self) -> float:
         """Seconds of CPU."""
         begun = time.process_time()
         messages: list[Message] = list(self.first["messages"])
         self.draft, self.edits = dict(self.files), 0
-        self.box: StillBox | None = None
+        self.sandbox: StillBox | None = None
         for turn in range(len(ACTIONS)):
             body = {**self.first, "messages": messages, "seed": 123456789 + turn}
             self.wire.request("POST", self.path, json.dumps(body).encode(), {"Content-Type": "application/json"})
@@ -312,12 +312,12 @@ class ThinStudy:
 
     def run(self, command: str) -> str:
         told = ""
-        if self.box is None:
-            self.box = StillBox()
+        if self.sandbox is None:
+            self.sandbox = StillBox()
             for step in self.own.trace.steps:
-                self.box.run(step.action)
+                self.sandbox.run(step.action)
             told = f"[the environment was rebuilt: {STEPS} actions were done again, and all ended as they had]\n"
-        output = self.box.run(command)
+        output = self.sandbox.run(command)
         return f"{told}{output.text.rstrip()}\n[exit status {output.status}]"
 
     def edit(self, path: str, old: str, new: str, reason: str, steps: list[int]) -> str:

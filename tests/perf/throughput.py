@@ -6,10 +6,10 @@ import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from recreate.runs.attempts import gather
+from recreate.runs.attempts import run_attempts
 from tests.perf.endpoint import endpoint
 from tests.perf.step import prompts
-from tests.perf.still import REPLY, agent, workshop
+from tests.perf.still import REPLY, agent, run_session
 from tests.perf.table import Row, paired
 from tests.perf.thin import Thin
 
@@ -25,15 +25,15 @@ def measure() -> list[Row]:
 def _case(delay: int, steps: int, attempts: int, pairs: int, goal: str) -> Row:
     scaffold = agent(steps)
     system, workflow = prompts(steps)
-    with endpoint(REPLY, delay) as url, workshop(f"openai:{url}#stub", jobs=AGENTS) as shop:
+    with endpoint(REPLY, delay) as url, run_session(f"openai:{url}#stub", jobs=AGENTS) as session:
         tasks = itertools.count()
-        known = shop.domain.tasks()
+        known = session.domain.tasks()
         thin = Thin(url)
 
         def ours() -> float:
             mine = [known[next(tasks)] for _ in range(attempts)]
             begun = time.perf_counter()
-            gather(shop, scaffold, mine)
+            run_attempts(session, scaffold, mine)
             return attempts * steps / (time.perf_counter() - begun)
 
         def theirs() -> float:

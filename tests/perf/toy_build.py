@@ -65,7 +65,7 @@ def main(folder: Path) -> None:
     from recreate.api.paths import shipped
     from recreate.builder.loop import build
     from recreate.optimizers import reflect  # noqa: F401
-    from recreate.runs.session import open_workshop
+    from recreate.runs.session import open_session
     from recreate.runs.settings import load
     from tests.toy import write_script
 
@@ -73,15 +73,15 @@ def main(folder: Path) -> None:
     flags = {"domain": "tests.toy:Toy", "model": model, "rounds": 2, "train": 8, "validation": 8}
     begun, cpu = time.perf_counter(), time.process_time()
     settings = load(folder, flags, environ={})
-    shop = open_workshop(settings, folder, folder / "runs" / "toy")
-    built = build(shop, scaffold.load(shipped("scaffolds") / "seed"))
-    shop.close()
+    session = open_session(settings, folder, folder / "runs" / "toy")
+    built = build(session, scaffold.load(shipped("scaffolds") / "seed"))
+    session.close()
     facts = {
         "seconds": time.perf_counter() - begun,
         "cpu": time.process_time() - cpu,
-        "calls": shop.ledger.spent.calls,
+        "calls": session.ledger.spent.calls,
         "jobs": settings.jobs,
-        "sandbox": shop.rung.name,
+        "sandbox": session.backend.name,
         "kept": sum(r.kept for r in built.revisions),
     }
     print(json.dumps(facts))

@@ -26,14 +26,14 @@ class Stopping(tiny.Sheet):
 
     STOPS: ClassVar[list[int]] = []
 
-    def grade(self, task: Task, trace: Trace, rung: Any) -> Grade:
+    def grade(self, task: Task, trace: Trace, backend: Any) -> Grade:
         stops = type(self).STOPS
         if stops:
             stops[0] -= 1
             if stops[0] == 0:
                 stops.pop(0)
                 os.kill(os.getpid(), signal.SIGINT)
-        return super().grade(task, trace, rung)
+        return super().grade(task, trace, backend)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from recreate.rl import recipe
 from recreate.rl.groups import grouped
 from recreate.rl.method import Method, Rows, Tokens
 from recreate.rl.verl import advantage, loss
-from recreate.rl.verl.translate import RECIPE, Place, config, refuse, registered, sizes
+from recreate.rl.verl.translate import RECIPE, Cluster, config, refuse, registered, sizes
 from tests.rl import tiny
 
 pytestmark = [pytest.mark.rl, pytest.mark.filterwarnings("ignore")]
@@ -147,7 +147,7 @@ def test_a_steps_tasks_are_cut_evenly() -> None:
     sized = how.model_copy(update={"train": how.train.model_copy(update={"prompts": 12})})
     assert sizes(sized, 100) == (12, 12)
     assert sizes(sized, 5) == (5, 5)
-    many = config(sized, Place(Path("/r"), Path("/w"), "/m", tasks=100, validation=False, steps=20))
+    many = config(sized, Cluster(Path("/r"), Path("/w"), "/m", tasks=100, validation=False, steps=20))
     assert many["actor_rollout_ref"]["actor"]["ppo_mini_batch_size"] == 1
     assert many["trainer"]["total_epochs"] == 3  # 100 tasks are 8 steps of 12
     assert many["data"]["val_files"].endswith("train.jsonl")
@@ -199,7 +199,7 @@ def test_an_attempt_of_several_rows_counts_once(recipes: Any) -> None:
     r = torch.tensor([1.0, 0.0, 1.0, 0.5, 1.0]).unsqueeze(-1)
     of, turn = ["a", "b", "a", "c", "a"], [2, 0, 0, 0, 1]
     estimate = advantage.estimator("grpo")
-    with advantage.known(advantage.Attempts(of, turn, [])):
+    with advantage.known(advantage.AttemptRows(of, turn, [])):
         got, _ = estimate(r, torch.ones(5, 1), None, index=["t"] * 5)
     once, _ = estimate(torch.tensor([[1.0], [0.0], [0.5]]), torch.ones(3, 1), None, index=["t"] * 3)
     assert torch.equal(got, once[[0, 1, 0, 2, 0]])
@@ -217,7 +217,7 @@ def test_gigpo_knows_whose_step_a_row_is(recipes: Any) -> None:
     order = [3, 0, 4, 2, 1]
     shown = [turns[n] for n in order]
     estimate = advantage.estimator("gigpo")
-    with advantage.known(advantage.Attempts([t[0] for t in shown], [t[1] for t in shown], [t[2] for t in shown])):
+    with advantage.known(advantage.AttemptRows([t[0] for t in shown], [t[1] for t in shown], [t[2] for t in shown])):
         got, _ = estimate(r[order].unsqueeze(-1), ones, None, index=["t"] * 5)
     assert torch.allclose(got.squeeze(-1), wanted[order])
     with pytest.raises(BadInput, match="whose step"):
@@ -342,7 +342,7 @@ def test_without_verl_its_plugin_says_what_to_install() -> None:
 
 
 def test_every_shipped_recipe_is_trained_or_refused_with_a_way_out() -> None:
-    place = Place(Path("/r"), Path("/w"), "/m", tasks=16, validation=True, steps=2)
+    place = Cluster(Path("/r"), Path("/w"), "/m", tasks=16, validation=True, steps=2)
     for name in recipe.names():
         how = recipe.load(name)
         if name in WITH_VERL:

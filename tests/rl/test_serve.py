@@ -15,7 +15,7 @@ import pytest
 from recreate.api.errors import BadInput, Transient
 from recreate.api.types import Call
 from recreate.cli import run as cli
-from recreate.models.launch import Wish, plan
+from recreate.models.launch import ServeConfig, plan
 from recreate.models.openai import OpenAI
 from recreate.models.served import VLLM
 from recreate.models.server import Server
@@ -71,7 +71,7 @@ def test_a_checkpoint_is_served_and_ends_with_its_process_tree(adapter: Path) ->
 
 def test_an_adapter_is_loaded_into_a_running_server(adapter: Path, tmp_path: Path) -> None:
     base = json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"]
-    with Server(plan(base, Wish(engine="transformers"))) as server:
+    with Server(plan(base, ServeConfig(engine="transformers"))) as server:
         server.wait(120)
         server.load("tuned", adapter)
         texts = []
@@ -89,11 +89,11 @@ def test_an_adapter_is_loaded_into_a_running_server(adapter: Path, tmp_path: Pat
 
 def test_vllm_is_started_with_the_adapter_beside_its_base(adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadInput) as e:
-        plan(adapter, Wish(engine="vllm"))
+        plan(adapter, ServeConfig(engine="vllm"))
     assert e.value.code == "missing"
     assert "--vllm-python" in e.value.fix
     monkeypatch.setattr("recreate.models.launch.find_spec", lambda name: object())
-    launch = plan(adapter, Wish(port=8123, gpu=True, context=512, share=0.4))
+    launch = plan(adapter, ServeConfig(port=8123, gpu=True, context=512, share=0.4))
     said = " ".join(launch.command)
     assert "vllm.entrypoints.openai.api_server" in said
     assert f"--lora-modules {adapter.name}={adapter}" in said
@@ -102,7 +102,7 @@ def test_vllm_is_started_with_the_adapter_beside_its_base(adapter: Path, monkeyp
     assert "--gpu-memory-utilization 0.4" in said
     assert launch.env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "True"
     assert "--enforce-eager" not in launch.command
-    cpu = plan(adapter, Wish(port=8123, gpu=False, share=0.4)).command
+    cpu = plan(adapter, ServeConfig(port=8123, gpu=False, share=0.4)).command
     assert "--enforce-eager" in cpu
     assert "--gpu-memory-utilization" not in cpu
 

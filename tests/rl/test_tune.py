@@ -67,12 +67,12 @@ def test_every_recipe_takes_its_steps(name: str, tune: Tune, workspace: Path, we
 
 def test_an_agent_of_several_turns_trains_on_whole_attempts(tune: Tune, workspace: Path) -> None:
     """Observations are masked, the trainer's log-probs are those that were sampled by, and memory has the attempts."""
-    from recreate.memory.store import Workspace
+    from recreate.memory.store import ExperienceStore
     from recreate.rl.rows import rows_of
 
     code, made = tune("gapo+steer+a2r", turns=3, steps=4, prompts=3)
     assert code == 0, made
-    lived = list(Workspace(workspace).experiences(domain="letters"))
+    lived = list(ExperienceStore(workspace).experiences(domain="letters"))
     assert len(lived) >= 20
     assert {e.split for e in lived} == {"train"}
     joined = [e for e in lived if len(e.trace.steps) == 3 and len(rows_of(e)) == 1]

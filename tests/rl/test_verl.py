@@ -314,11 +314,11 @@ def roll(job: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., An
 
 def test_a_rollout_is_an_attempt(roll: Any, workspace: Path) -> None:
     """In sandboxes, of two turns: what the policy chose is what the servers drew; the rest is masked out."""
-    from recreate.memory.store import Workspace
+    from recreate.memory.store import ExperienceStore
 
     outputs, servers, _ = roll(n=4)
     drawn = {tuple(p) for p, _ in servers.asked}
-    lived = {e.id: e for e in Workspace(workspace).experiences(domain="letters")}
+    lived = {e.id: e for e in ExperienceStore(workspace).experiences(domain="letters")}
     assert len(lived) == 4
     assert {e.split for e in lived.values()} == {"train"}
     assert len(servers.asked) == 8
@@ -348,11 +348,11 @@ def test_a_rollout_is_an_attempt(roll: Any, workspace: Path) -> None:
 
 
 def test_a_second_run_alike_remembers_what_it_lived_too(roll: Any, workspace: Path) -> None:
-    from recreate.memory.store import Workspace
+    from recreate.memory.store import ExperienceStore
 
     lived = [o[0].extra_fields["attempt"] for out in ("run", "again") for o in roll(n=2, out=out)[0]]
     assert len(set(lived)) == 4
-    assert {e.id for e in Workspace(workspace).experiences(domain="letters")} == set(lived)
+    assert {e.id for e in ExperienceStore(workspace).experiences(domain="letters")} == set(lived)
 
 
 def test_a_task_that_was_held_out_since_is_not_trained_on(roll: Any, workspace: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from recreate.cli import run as cli
-from recreate.memory.store import Workspace
+from recreate.memory.store import ExperienceStore
 from recreate.rl.rows import rows_of
 from tests.rl import tiny
 
@@ -104,7 +104,7 @@ def train(
 
 def test_gapo_with_steer_and_a2r_takes_its_steps(workspace: Path, capsys: Any) -> None:
     metrics = train(workspace, "all", ALL, 4, capsys)
-    lived = list(Workspace(workspace).experiences(domain="letters"))
+    lived = list(ExperienceStore(workspace).experiences(domain="letters"))
     assert len(lived) == 4 * 9
     assert Counter(e.trace.model.rpartition(".")[2] for e in lived) == {str(n): 9 for n in range(1, 5)}
     for n, row in enumerate(metrics, 1):

@@ -18,7 +18,7 @@ import pytest
 from recreate.api.errors import Fault
 from recreate.api.types import Call
 from recreate.cli import run as cli
-from recreate.models.launch import Wish, plan
+from recreate.models.launch import ServeConfig, plan
 from recreate.models.openai import OpenAI
 from recreate.models.server import Server
 from recreate.models.transformers import Transformers
@@ -159,7 +159,7 @@ def test_tune_rolls_out_by_vllm_and_goes_on_when_it_was_killed(
 
 
 def test_what_vllm_will_not_serve_is_told_with_its_reason(weights: Path) -> None:
-    with Server(plan(weights, Wish(engine="vllm", context=100_000))) as server, pytest.raises(Fault) as e:
+    with Server(plan(weights, ServeConfig(engine="vllm", context=100_000))) as server, pytest.raises(Fault) as e:
         server.wait()
     assert e.value.code == "server-died"
     assert "max_model_len" in e.value.message

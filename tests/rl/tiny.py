@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from recreate.api.errors import Fault
-from recreate.api.ports import Rung, Sandbox
+from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Grade, Split, Task, Trace
 
 TEMPLATE = (
@@ -35,16 +35,16 @@ class Letters:
             for n in range(size)
         ]
 
-    def prepare(self, task: Task, rung: Rung) -> Sandbox:
-        return rung.open()
+    def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
+        return backend.open()
 
-    def collect(self, task: Task, box: Sandbox) -> str:
+    def collect(self, task: Task, sandbox: Sandbox) -> str:
         try:
-            return box.read("answer.txt").decode("utf-8", "replace")
+            return sandbox.read("answer.txt").decode("utf-8", "replace")
         except FileNotFoundError:
             return ""
 
-    def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
+    def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         score = sum(c.islower() for c in trace.answer) / max(1, len(trace.answer))
         return Grade(score=score, passed=score > 0.5, evidence=f"{score:.2f}")
 
@@ -59,23 +59,23 @@ class Sheet(Letters):
 class NoNumber(Letters):
     """The same, with a grader that returns NaN."""
 
-    def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
+    def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         return Grade(score=float("nan"), passed=False)
 
 
 class Lossy(Letters):
     """The same, but that grading one attempt of each task always fails for a reason that is ours."""
 
-    def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
+    def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         if trace.repeat == 1:
             raise Fault("the grader's box is gone", code="gone")
-        return super().grade(task, trace, rung)
+        return super().grade(task, trace, backend)
 
 
 class Flat(Letters):
     """The same, with one score for everybody."""
 
-    def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
+    def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         return Grade(score=0.0, passed=False)
 
 

@@ -27,7 +27,7 @@ from recreate.sandboxes import limits, seccomp
 from recreate.sandboxes import sandbox as boxes
 from recreate.sandboxes.bwrap import tried
 from recreate.sandboxes.python import interpreter_mounts
-from recreate.sandboxes.sandbox import Box
+from recreate.sandboxes.sandbox import FolderSandbox
 
 WALLS = [
     (name, way)
@@ -43,16 +43,18 @@ HELD = [
     for by in (("cgroup", "rlimits") if limits.bases() else ("rlimits",))
     if by == "cgroup" or way == "drop" or os.geteuid() != 0  # no rlimit counts the processes of real root
 ]
-Open = Callable[..., Box]
+Open = Callable[..., FolderSandbox]
 
 
 def opener(name: str, way: str) -> Iterator[Open]:
-    opened: list[Box] = []
+    opened: list[FolderSandbox] = []
 
-    def make(limits: Limits | None = None, mounts: dict[str, Path] | None = None) -> Box:
-        rung = find("sandbox", name)()
+    def make(limits: Limits | None = None, mounts: dict[str, Path] | None = None) -> FolderSandbox:
+        backend = find("sandbox", name)()
         opened.append(
-            Box(rung, drop=way == "drop", source=None, mounts=mounts, env=None, limits=limits or Limits(seconds=20))
+            FolderSandbox(
+                backend, drop=way == "drop", source=None, mounts=mounts, env=None, limits=limits or Limits(seconds=20)
+            )
         )
         return opened[-1]
 
@@ -62,7 +64,7 @@ def opener(name: str, way: str) -> Iterator[Open]:
 
 
 @pytest.fixture(params=WALLS, ids=lambda wall: "-".join(wall))
-def open_box(request: pytest.FixtureRequest) -> Iterator[Open]:
+def open_sandbox(request: pytest.FixtureRequest) -> Iterator[Open]:
     yield from opener(*request.param)
 
 
@@ -79,11 +81,11 @@ def open_held(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     yield from opener(name, way)
 
 
-def test_a_rung_with_walls_is_tested_here() -> None:
+def test_a_backend_with_walls_is_tested_here() -> None:
     assert WALLS
 
 
-def test_files_of_the_host_are_not_there(open_box: Open, tmp_path: Path) -> None:
+def test_files_of_the_host_are_not_there(open_sandbox: Open, tmp_path: Path) -> None:
     secrets = [
         tmp_path / "secret",
         Path(__file__),
@@ -93,7 +95,7 @@ def test_files_of_the_host_are_not_there(open_box: Open, tmp_path: Path) -> None
         Path("/etc/shadow"),
     ]
     secrets[0].write_text("secret")
-    box = open_box()
+    box = open_sandbox()
     there = [str(secret) for secret in secrets if not secret.is_relative_to("/home/agent") and secret.exists()]
     assert len(there) > 2
     for above in ("", "/proc/1/root", "/proc/self/root/..", "/proc/1/cwd/.."):
@@ -120,16 +122,16 @@ def test_files_of_the_host_are_not_there(open_box: Open, tmp_path: Path) -> None
     assert box.run("ls /home /var").text.split() == ["/home:", "agent", "/var:", "tmp"]
 
 
-def test_host_keys_and_accounts_are_not_in_etc(open_box: Open) -> None:
-    box = open_box()
+def test_host_keys_and_accounts_are_not_in_etc(open_sandbox: Open) -> None:
+    box = open_sandbox()
     assert [line.split(":")[0] for line in box.run("cat /etc/passwd").text.splitlines()] == ["root", "agent"]
     assert box.run("cat /etc/shadow /etc/ssl/private/* /etc/pki/tls/private/*").status != 0
     assert box.run("ls /etc/ssh /root/.ssh /run /sys").status != 0
     assert box.run("id -un; cd; pwd").text == "agent\n/home/agent\n"
 
 
-def test_nothing_outside_the_boxs_own_folders_can_be_written(open_box: Open) -> None:
-    box = open_box()
+def test_nothing_outside_the_sandboxs_own_folders_can_be_written(open_sandbox: Open) -> None:
+    box = open_sandbox()
     output = box.run(
         "for d in / /usr /usr/bin /usr/local/lib /etc /home /var /dev /proc/sys/kernel; do"
         "  touch $d/planted && echo $d;"
@@ -141,12 +143,12 @@ def test_nothing_outside_the_boxs_own_folders_can_be_written(open_box: Open) -> 
     assert box.run("touch /work/a /home/agent/a /tmp/a /var/tmp/b /dev/shm/a").status == 0
 
 
-def test_a_mount_is_read_only(open_box: Open, tmp_path: Path) -> None:
+def test_a_mount_is_read_only(open_sandbox: Open, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("data")
     tmp_path.chmod(0o777)
     (tmp_path / "data").chmod(0o666)
     (tmp_path / "one file").write_text("one")
-    box = open_box(mounts={"/data/here": tmp_path, "/work/below": tmp_path, "/work/f": tmp_path / "one file"})
+    box = open_sandbox(mounts={"/data/here": tmp_path, "/work/below": tmp_path, "/work/f": tmp_path / "one file"})
     assert box.run("cat /data/here/data below/data f").text == "datadataone"
     assert box.run("echo x > /data/here/data || touch /data/here/new || touch below/new || echo x > f").status != 0
     assert box.run("ls -ld /data").text.startswith("drwxr-xr-x")
@@ -154,7 +156,7 @@ def test_a_mount_is_read_only(open_box: Open, tmp_path: Path) -> None:
     assert (tmp_path / "data").read_text() == "data"
 
 
-def test_a_box_cannot_lead_a_mount_elsewhere(open_chosen: Open, tmp_path: Path) -> None:
+def test_a_sandbox_cannot_lead_a_mount_elsewhere(open_chosen: Open, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("data")
     tmp_path.chmod(0o755)
     box = open_chosen(mounts={"/work/a/b": tmp_path})
@@ -196,8 +198,8 @@ for family, address in ((socket.AF_INET, ("127.0.0.1", {port})), (socket.AF_INET
     assert len(box.run("cat /proc/net/route").text.splitlines()) <= 1
 
 
-def test_processes_of_the_host_cannot_be_seen_or_signalled(open_box: Open) -> None:
-    box = open_box()
+def test_processes_of_the_host_cannot_be_seen_or_signalled(open_sandbox: Open) -> None:
+    box = open_sandbox()
     listed = box.run("cat /proc/[0-9]*/comm").text.split()
     assert len(listed) < 12
     assert "pytest" not in listed
@@ -206,24 +208,24 @@ def test_processes_of_the_host_cannot_be_seen_or_signalled(open_box: Open) -> No
     assert box.run("cat /proc/sysvipc/msg | wc -l").text.strip() == "1"
 
 
-def test_there_are_no_capabilities_and_no_way_to_new_ones(open_box: Open) -> None:
-    box = open_box()
+def test_there_are_no_capabilities_and_no_way_to_new_ones(open_sandbox: Open) -> None:
+    box = open_sandbox()
     status = dict(line.split(":\t", 1) for line in box.run("cat /proc/self/status").text.splitlines())
     assert (status["CapEff"], status["CapPrm"], status["NoNewPrivs"]) == ("0" * 16, "0" * 16, "1")
     assert "0" not in box.run("id -u; id -g").text.split()
     assert box.run("sudo id || chroot / id || mknod /tmp/disk b 8 0").status != 0
 
 
-def test_there_are_no_further_user_namespaces_for_an_ordinary_user_or_under_bwrap(open_box: Open) -> None:
-    box = open_box()
-    if box.rung == "bwrap" or box.owner is None:
+def test_there_are_no_further_user_namespaces_for_an_ordinary_user_or_under_bwrap(open_sandbox: Open) -> None:
+    box = open_sandbox()
+    if box.backend == "bwrap" or box.owner is None:
         assert box.run("unshare --user true").status != 0
         assert box.run("unshare --user --map-root-user --mount mount -t tmpfs x /tmp").status != 0
 
 
 def test_the_keys_of_the_host_session_cannot_be_listed(open_chosen: Open) -> None:
     box = open_chosen(mounts=interpreter_mounts(Path(sys.prefix)))
-    if box.rung == "bwrap" and seccomp.program():
+    if box.backend == "bwrap" and seccomp.program():
         ask = "import ctypes; print(ctypes.CDLL(None).syscall(250 if __import__('platform').machine() == 'x86_64'"
         assert box.run([sys.executable, "-c", ask + " else 219, 0, -3, 1))"]).text == "-1\n"
 
@@ -240,7 +242,7 @@ def test_descriptors_of_the_host_are_closed(open_chosen: Open, tmp_path: Path) -
         assert "open" not in open_chosen().run("ls -l /proc/self/fd /proc/1/fd 2>&1; cat <&3 2>&1").text.split("/")
 
 
-def test_two_boxes_do_not_see_each_other(open_chosen: Open) -> None:
+def test_two_sandboxes_do_not_see_each_other(open_chosen: Open) -> None:
     one, two = open_chosen(), open_chosen()
     one.run("echo secret | tee f ~/f /tmp/f /dev/shm/f")
     assert two.run("cat f ~/f /tmp/f /dev/shm/f 2>/dev/null").text == ""
@@ -288,8 +290,8 @@ def test_a_file_that_was_unlinked_counts_as_disk(open_chosen: Open) -> None:
     assert box.run(command).limit == "disk"
 
 
-def test_disk_in_a_folder_closed_to_its_owner_counts(open_box: Open) -> None:
-    box = open_box(Limits(disk_mb=8, seconds=25))
+def test_disk_in_a_folder_closed_to_its_owner_counts(open_sandbox: Open) -> None:
+    box = open_sandbox(Limits(disk_mb=8, seconds=25))
     output = box.run("mkdir d; for i in 1 2 3 4; do head -c 4000000 /dev/zero > d/$i; done; chmod 000 d; sleep 60")
     assert output.limit == "disk"
 
@@ -313,15 +315,15 @@ def test_a_command_that_kills_all_it_can_ends_only_itself(open_chosen: Open) -> 
     assert box.run("echo fine").text == "fine\n"
 
 
-def test_a_killed_recreate_leaves_no_process(open_box: Open, tmp_path: Path) -> None:
-    box = open_box()
+def test_a_killed_recreate_leaves_no_process(open_sandbox: Open, tmp_path: Path) -> None:
+    box = open_sandbox()
     program = f"""
 import sys
 from pathlib import Path
 from recreate.api.registry import find
-from recreate.sandboxes.sandbox import Box
+from recreate.sandboxes.sandbox import FolderSandbox
 nothing = dict(source=None, mounts=None, env=None, limits=None)
-box = Box(find("sandbox", {box.rung!r})(), drop={box.owner is not None}, **nothing)
+box = FolderSandbox(find("sandbox", {box.backend!r})(), drop={box.owner is not None}, **nothing)
 print(box.root, flush=True)
 box.run("setsid sleep 65 & touch started; sleep 65")
 """
@@ -342,32 +344,32 @@ box.run("setsid sleep 65 & touch started; sleep 65")
 def test_a_recreate_killed_before_the_command_began_never_begins_it(open_chosen: Open) -> None:
     box = open_chosen()
     inside = boxes.shim([b"touch", b"/work/began"], {}, [], "/work")
-    argv = boxes.launcher(find("sandbox", box.rung)().argv(box, inside, -1), ())
+    argv = boxes.launcher(find("sandbox", box.backend)().argv(box, inside, -1), ())
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         child.communicate(b"", timeout=20)
     assert child.returncode == 125
     assert not (box.work / "began").exists()
 
 
-def test_a_box_that_cannot_be_made_is_a_fault_and_not_the_commands_failure(
-    open_box: Open, monkeypatch: pytest.MonkeyPatch
+def test_a_sandbox_that_cannot_be_made_is_a_fault_and_not_the_commands_failure(
+    open_sandbox: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    box = open_box()
-    rung = find("sandbox", box.rung)
-    real = rung.argv
-    monkeypatch.setattr(rung, "argv", lambda self, b, c, s: real(self, b, [b"/no/such/shell"], s))
+    box = open_sandbox()
+    backend = find("sandbox", box.backend)
+    real = backend.argv
+    monkeypatch.setattr(backend, "argv", lambda self, b, c, s: real(self, b, [b"/no/such/shell"], s))
     with pytest.raises(Fault) as caught:
         box.run("echo hi")
     assert caught.value.code == "sandbox-failed"
     assert "/no/such/shell" in caught.value.message
 
 
-def test_a_command_cannot_pretend_that_the_box_failed(open_chosen: Open) -> None:
+def test_a_command_cannot_pretend_that_the_sandbox_failed(open_chosen: Open) -> None:
     output = open_chosen().run("echo 'bwrap: setup failed' >&2; printf '\\001ready\\001' >&2; exit 125")
     assert (output.status, output.limit) == (125, "")
 
 
-def test_boxes_work_side_by_side(open_chosen: Open) -> None:
+def test_sandboxes_work_side_by_side(open_chosen: Open) -> None:
     made = [open_chosen() for _ in range(6)]
     seen: dict[int, str] = {}
 
@@ -382,7 +384,7 @@ def test_boxes_work_side_by_side(open_chosen: Open) -> None:
     assert seen == {number: f"{number}\n" for number in range(len(made))}
 
 
-def test_control_groups_are_removed_with_the_box(open_chosen: Open) -> None:
+def test_control_groups_are_removed_with_the_sandbox(open_chosen: Open) -> None:
     box = open_chosen()
     box.run("true")
     groups = box._cgroup.folders if box._cgroup else ()

@@ -15,7 +15,7 @@ import pytest
 
 from recreate import sandboxes
 from recreate.api.errors import BadInput, Fault
-from recreate.api.ports import Limits, Rung, Sandbox
+from recreate.api.ports import Limits, Sandbox, SandboxBackend
 from recreate.api.registry import find
 from recreate.sandboxes import filesystem
 from recreate.sandboxes.process import Tail
@@ -25,14 +25,14 @@ WORKING = [name for name, why in sandboxes.survey() if not why]
 
 
 @pytest.fixture(params=WORKING)
-def rung(request: pytest.FixtureRequest) -> Rung:
-    made: Rung = find("sandbox", request.param)()
+def backend(request: pytest.FixtureRequest) -> SandboxBackend:
+    made: SandboxBackend = find("sandbox", request.param)()
     return made
 
 
 @pytest.fixture
-def box(rung: Rung) -> Iterator[Sandbox]:
-    made = rung.open(env={"GREETING": "a 'b' \"c\" $d\n"}, limits=Limits(seconds=20))
+def sandbox(backend: SandboxBackend) -> Iterator[Sandbox]:
+    made = backend.open(env={"GREETING": "a 'b' \"c\" $d\n"}, limits=Limits(seconds=20))
     yield made
     made.close()
 
@@ -42,17 +42,17 @@ def test_at_least_bwrap_or_unshare_works_where_the_suite_runs() -> None:
     assert not [why for _, why in sandboxes.survey() if "not closed" in why]
 
 
-def test_a_shell_command_and_an_argv(box: Sandbox) -> None:
-    assert box.run("echo $((6 * 7)) | cat").text == "42\n"
-    assert box.run(["printf", "%s|", "a b", "$HOME", "'"]).text == "a b|$HOME|'|"
-    assert box.run("[[ ab == a* ]] && echo yes").text == "yes\n"
+def test_a_shell_command_and_an_argv(sandbox: Sandbox) -> None:
+    assert sandbox.run("echo $((6 * 7)) | cat").text == "42\n"
+    assert sandbox.run(["printf", "%s|", "a b", "$HOME", "'"]).text == "a b|$HOME|'|"
+    assert sandbox.run("[[ ab == a* ]] && echo yes").text == "yes\n"
 
 
-def test_stdout_and_stderr_come_in_the_order_they_were_printed(box: Sandbox) -> None:
-    assert box.run("echo 1; echo 2 >&2; echo 3; echo 4 >&2").text == "1\n2\n3\n4\n"
+def test_stdout_and_stderr_come_in_the_order_they_were_printed(sandbox: Sandbox) -> None:
+    assert sandbox.run("echo 1; echo 2 >&2; echo 3; echo 4 >&2").text == "1\n2\n3\n4\n"
 
 
-def test_the_status_is_the_commands_own(box: Sandbox) -> None:
+def test_the_status_is_the_commands_own(sandbox: Sandbox) -> None:
     expected = {
         "exit 7": 7,
         "exit 125": 125,
@@ -61,53 +61,55 @@ def test_the_status_is_the_commands_own(box: Sandbox) -> None:
         "kill -SEGV $$": 139,
         "no-such-program-here": 127,
     }
-    assert {command: box.run(command).status for command in expected} == expected
+    assert {command: sandbox.run(command).status for command in expected} == expected
 
 
-def test_an_argv_that_cannot_run_is_the_commands_failure_and_raises_nothing(box: Sandbox) -> None:
-    box.write("not-executable", b"text", 0o644)
+def test_an_argv_that_cannot_run_is_the_commands_failure_and_raises_nothing(sandbox: Sandbox) -> None:
+    sandbox.write("not-executable", b"text", 0o644)
     for argv in (["no-such-program-here"], ["./not-executable"], [], ["a\0b"], ["x" * 200_000], ["\ud800"]):
-        output = box.run(argv)
+        output = sandbox.run(argv)
         assert output.status in (126, 127)
         assert output.text
 
 
-def test_stdin_reaches_the_command_and_is_empty_without(box: Sandbox) -> None:
+def test_stdin_reaches_the_command_and_is_empty_without(sandbox: Sandbox) -> None:
     data = bytes(range(256)) * 2000
-    assert box.run("sha256sum | cut -c1-8; wc -c", stdin=data).text.endswith("\n0\n")
-    assert box.run("wc -c", stdin=data).text.strip() == str(len(data))
-    assert box.run("wc -c").text.strip() == "0"
-    assert box.run("true", stdin=b"x" * 1_000_000).status == 0
+    assert sandbox.run("sha256sum | cut -c1-8; wc -c", stdin=data).text.endswith("\n0\n")
+    assert sandbox.run("wc -c", stdin=data).text.strip() == str(len(data))
+    assert sandbox.run("wc -c").text.strip() == "0"
+    assert sandbox.run("true", stdin=b"x" * 1_000_000).status == 0
 
 
-def test_commands_start_in_the_work_folder_and_share_files_but_nothing_else(box: Sandbox) -> None:
-    box.run('cd /; export A=1; echo hi > "$OLDPWD"/kept; echo h > ~/home; echo t > ${TMPDIR:-/tmp}/tmp')
-    assert box.run("cat kept ~/home ${TMPDIR:-/tmp}/tmp; echo [$A]").text == "hi\nh\nt\n[]\n"
+def test_commands_start_in_the_work_folder_and_share_files_but_nothing_else(sandbox: Sandbox) -> None:
+    sandbox.run('cd /; export A=1; echo hi > "$OLDPWD"/kept; echo h > ~/home; echo t > ${TMPDIR:-/tmp}/tmp')
+    assert sandbox.run("cat kept ~/home ${TMPDIR:-/tmp}/tmp; echo [$A]").text == "hi\nh\nt\n[]\n"
 
 
-def test_the_environment_is_minimal_plus_what_was_given(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_minimal_plus_what_was_given(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_API_KEY", "sk-123")
-    names = {line.partition("=")[0] for line in box.run("env -0 | tr '\\n\\0' ' \\n'").text.splitlines()}
+    names = {line.partition("=")[0] for line in sandbox.run("env -0 | tr '\\n\\0' ' \\n'").text.splitlines()}
     assert names <= {"PATH", "HOME", "LANG", "TERM", "GREETING", "PWD", "SHLVL", "_", "TMPDIR"}
-    assert box.run('printf %s "$GREETING"; printf "|%s|%s" "$LANG" "$TERM"').text == ("a 'b' \"c\" $d\n|C.UTF-8|dumb")
+    assert sandbox.run('printf %s "$GREETING"; printf "|%s|%s" "$LANG" "$TERM"').text == (
+        "a 'b' \"c\" $d\n|C.UTF-8|dumb"
+    )
 
 
-def test_long_output_keeps_its_head_and_tail_and_counts_the_rest(rung: Rung) -> None:
-    box = rung.open(limits=Limits(output_bytes=1000))
-    output = box.run("echo first; seq 1 2000000; echo last")
-    box.close()
+def test_long_output_keeps_its_head_and_tail_and_counts_the_rest(backend: SandboxBackend) -> None:
+    sandbox = backend.open(limits=Limits(output_bytes=1000))
+    output = sandbox.run("echo first; seq 1 2000000; echo last")
+    sandbox.close()
     assert output.text.startswith("first\n1\n")
     assert output.text.endswith("\nlast\n")
     assert f"[... {output.cut} bytes cut ...]" in output.text
     assert output.cut + 1000 == len("first\nlast\n") + sum(len(f"{n}\n") for n in range(1, 2_000_001))
 
 
-def test_output_up_to_the_limit_is_whole_and_bytes_that_are_no_text_do_not_fail(rung: Rung) -> None:
-    box = rung.open(limits=Limits(output_bytes=1000))
-    whole = box.run("head -c 1000 /dev/zero | tr '\\0' x")
+def test_output_up_to_the_limit_is_whole_and_bytes_that_are_no_text_do_not_fail(backend: SandboxBackend) -> None:
+    sandbox = backend.open(limits=Limits(output_bytes=1000))
+    whole = sandbox.run("head -c 1000 /dev/zero | tr '\\0' x")
     assert (whole.text, whole.cut) == ("x" * 1000, 0)
-    assert box.run("printf 'a\\377\\000b'").text == "a\ufffd\0b"
-    box.close()
+    assert sandbox.run("printf 'a\\377\\000b'").text == "a\ufffd\0b"
+    sandbox.close()
 
 
 def test_what_is_held_of_an_output_does_not_grow_with_it() -> None:
@@ -118,156 +120,158 @@ def test_what_is_held_of_an_output_does_not_grow_with_it() -> None:
     assert tail.text()[1] == 700_000 - 1000
 
 
-def test_endless_output_ends_at_the_timeout_and_does_not_fill_memory(rung: Rung) -> None:
-    box = rung.open(limits=Limits(output_bytes=10_000))
-    output = box.run("yes", timeout=0.4)
-    box.close()
+def test_endless_output_ends_at_the_timeout_and_does_not_fill_memory(backend: SandboxBackend) -> None:
+    sandbox = backend.open(limits=Limits(output_bytes=10_000))
+    output = sandbox.run("yes", timeout=0.4)
+    sandbox.close()
     assert (output.status, output.timed_out, output.limit) == (124, True, "seconds")
     assert output.cut > 0
     assert len(output.text) < 11_000
 
 
-def test_a_timeout_says_so_and_keeps_what_was_printed(box: Sandbox) -> None:
-    output = box.run("echo before; sleep 60; echo after", timeout=1)
+def test_a_timeout_says_so_and_keeps_what_was_printed(sandbox: Sandbox) -> None:
+    output = sandbox.run("echo before; sleep 60; echo after", timeout=1)
     assert (output.text, output.status, output.timed_out) == ("before\n", 124, True)
 
 
-def test_a_background_child_neither_delays_the_command_nor_survives_it(box: Sandbox) -> None:
-    output = box.run("(sleep 60; echo late > late) & echo now")
+def test_a_background_child_neither_delays_the_command_nor_survives_it(sandbox: Sandbox) -> None:
+    output = sandbox.run("(sleep 60; echo late > late) & echo now")
     assert (output.text, output.status) == ("now\n", 0)
     assert output.seconds < 30
-    assert box.run("ps -e 2>/dev/null | grep -c 'sleep 6[0]'; cat late 2>&1").text.startswith("0")
+    assert sandbox.run("ps -e 2>/dev/null | grep -c 'sleep 6[0]'; cat late 2>&1").text.startswith("0")
 
 
-def test_cpu_time_is_limited(rung: Rung) -> None:
-    box = rung.open(limits=Limits(cpu_seconds=1))
-    output = box.run("exec sh -c 'while :; do :; done'", timeout=20)
-    box.close()
+def test_cpu_time_is_limited(backend: SandboxBackend) -> None:
+    sandbox = backend.open(limits=Limits(cpu_seconds=1))
+    output = sandbox.run("exec sh -c 'while :; do :; done'", timeout=20)
+    sandbox.close()
     assert output.status in (128 + signal.SIGXCPU, 137)
     assert not output.timed_out
 
 
-def test_a_file_is_not_larger_than_the_disk_quota(rung: Rung) -> None:
-    box = rung.open(limits=Limits(disk_mb=4))
-    output = box.run("head -c 20000000 /dev/zero > big; stat -c %s big")
-    size = len(box.read("big"))
-    box.close()
+def test_a_file_is_not_larger_than_the_disk_quota(backend: SandboxBackend) -> None:
+    sandbox = backend.open(limits=Limits(disk_mb=4))
+    output = sandbox.run("head -c 20000000 /dev/zero > big; stat -c %s big")
+    size = len(sandbox.read("big"))
+    sandbox.close()
     assert output.status != 0 or output.text
     assert size <= 4 * 1024 * 1024
 
 
-def test_many_files_over_the_disk_quota_are_noticed(rung: Rung) -> None:
-    box = rung.open(limits=Limits(disk_mb=8))
-    output = box.run("for i in 1 2 3 4 5 6; do head -c 3000000 /dev/zero > $i; done; sleep 30", timeout=25)
-    box.close()
+def test_many_files_over_the_disk_quota_are_noticed(backend: SandboxBackend) -> None:
+    sandbox = backend.open(limits=Limits(disk_mb=8))
+    output = sandbox.run("for i in 1 2 3 4 5 6; do head -c 3000000 /dev/zero > $i; done; sleep 30", timeout=25)
+    sandbox.close()
     assert output.limit == "disk"
     assert output.status == 137
 
 
-def test_disk_used_by_a_quick_command_is_noticed_at_its_end(rung: Rung) -> None:
-    box = rung.open(limits=Limits(disk_mb=8))
-    output = box.run("for i in 1 2 3 4 5 6; do head -c 3000000 /dev/zero > ${TMPDIR:-/tmp}/$i; done")
-    box.close()
+def test_disk_used_by_a_quick_command_is_noticed_at_its_end(backend: SandboxBackend) -> None:
+    sandbox = backend.open(limits=Limits(disk_mb=8))
+    output = sandbox.run("for i in 1 2 3 4 5 6; do head -c 3000000 /dev/zero > ${TMPDIR:-/tmp}/$i; done")
+    sandbox.close()
     assert output.limit == "disk"
     assert output.status != 0
 
 
-def test_files_go_in_and_come_out_whole_with_their_mode(box: Sandbox) -> None:
+def test_files_go_in_and_come_out_whole_with_their_mode(sandbox: Sandbox) -> None:
     data = bytes(range(256)) * 10
-    box.write("a/b/c.bin", data)
-    box.write("a/run", b"#!/bin/sh\necho ran\n", 0o755)
-    box.write("a/run2", b"x")
-    assert box.read("a/b/c.bin") == data
-    assert box.run("./a/run; stat -c %a a/run a/run2; echo more >> a/b/c.bin; rm a/run2").text == "ran\n755\n644\n"
-    assert box.read("./a//b/c.bin") == data + b"more\n"
-    box.write("a/run", b"shorter", 0o600)
-    assert box.read("a/run") == b"shorter"
+    sandbox.write("a/b/c.bin", data)
+    sandbox.write("a/run", b"#!/bin/sh\necho ran\n", 0o755)
+    sandbox.write("a/run2", b"x")
+    assert sandbox.read("a/b/c.bin") == data
+    assert sandbox.run("./a/run; stat -c %a a/run a/run2; echo more >> a/b/c.bin; rm a/run2").text == "ran\n755\n644\n"
+    assert sandbox.read("./a//b/c.bin") == data + b"more\n"
+    sandbox.write("a/run", b"shorter", 0o600)
+    assert sandbox.read("a/run") == b"shorter"
     with pytest.raises(FileNotFoundError):
-        box.read("a/nothing")
+        sandbox.read("a/nothing")
     with pytest.raises(FileNotFoundError):
-        box.read("nothing/there")
+        sandbox.read("nothing/there")
 
 
-def test_a_path_that_leads_out_is_refused(box: Sandbox) -> None:
+def test_a_path_that_leads_out_is_refused(sandbox: Sandbox) -> None:
     for path in ("../x", "/etc/passwd", "a/../../x", "", ".", "a\0b", "x" * 300, "\ud800"):
         with pytest.raises(BadInput):
-            box.read(path)
+            sandbox.read(path)
         with pytest.raises(BadInput):
-            box.write(path, b"")
+            sandbox.write(path, b"")
 
 
-def test_a_link_is_never_followed(box: Sandbox, tmp_path: Path) -> None:
+def test_a_link_is_never_followed(sandbox: Sandbox, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"host")
-    box.run(["sh", "-c", f"ln -s {secret} file; ln -s {tmp_path} dir; ln -s inside alias; echo 1 > inside"])
+    sandbox.run(["sh", "-c", f"ln -s {secret} file; ln -s {tmp_path} dir; ln -s inside alias; echo 1 > inside"])
     for path in ("file", "dir/secret", "alias"):
         with pytest.raises(BadInput, match="link"):
-            box.read(path)
+            sandbox.read(path)
         with pytest.raises(BadInput, match="link"):
-            box.write(path, b"changed")
+            sandbox.write(path, b"changed")
     with pytest.raises(BadInput, match="link"):
-        box.write("dir/new/file", b"made")
+        sandbox.write("dir/new/file", b"made")
     assert secret.read_bytes() == b"host"
     assert [p.name for p in tmp_path.iterdir()] == ["secret"]
 
 
-def test_what_is_no_regular_file_is_refused_at_once(box: Sandbox) -> None:
-    box.run("mkfifo pipe; mkdir folder; touch file")
+def test_what_is_no_regular_file_is_refused_at_once(sandbox: Sandbox) -> None:
+    sandbox.run("mkfifo pipe; mkdir folder; touch file")
     for path in ("pipe", "folder", "file/below"):
         with pytest.raises(BadInput):
-            box.read(path)
+            sandbox.read(path)
         with pytest.raises(BadInput):
-            box.write(path, b"x")
+            sandbox.write(path, b"x")
 
 
-def test_what_the_box_closed_with_chmod_can_be_read_written_and_deleted(rung: Rung) -> None:
-    box = rung.open()
-    box.run("mkdir -p d/e; echo hi > d/e/f; chmod 000 d/e/f d/e d; chmod 000 .")
-    assert box.read("d/e/f") == b"hi\n"
-    box.write("d/e/f", b"new")
-    box.write("d/e/g", b"g")
-    assert box.read("d/e/f") == b"new"
-    assert box.run("stat -c %a d").text == "0\n"
-    root = box.root  # type: ignore[attr-defined]
-    box.close()
+def test_what_the_sandbox_closed_with_chmod_can_be_read_written_and_deleted(backend: SandboxBackend) -> None:
+    sandbox = backend.open()
+    sandbox.run("mkdir -p d/e; echo hi > d/e/f; chmod 000 d/e/f d/e d; chmod 000 .")
+    assert sandbox.read("d/e/f") == b"hi\n"
+    sandbox.write("d/e/f", b"new")
+    sandbox.write("d/e/g", b"g")
+    assert sandbox.read("d/e/f") == b"new"
+    assert sandbox.run("stat -c %a d").text == "0\n"
+    root = sandbox.root  # type: ignore[attr-defined]
+    sandbox.close()
     assert not root.exists()
 
 
-def test_close_deletes_even_what_is_nested_deeper_than_a_path_may_be_long(rung: Rung) -> None:
-    box = rung.open()
-    output = box.run("n=$(printf %0200d 0); for i in $(seq 60); do mkdir $n && cd $n || exit 1; done; pwd -P | wc -c")
+def test_close_deletes_even_what_is_nested_deeper_than_a_path_may_be_long(backend: SandboxBackend) -> None:
+    sandbox = backend.open()
+    output = sandbox.run(
+        "n=$(printf %0200d 0); for i in $(seq 60); do mkdir $n && cd $n || exit 1; done; pwd -P | wc -c"
+    )
     assert output.status == 0
-    root = box.root  # type: ignore[attr-defined]
-    box.close()
-    box.close()
+    root = sandbox.root  # type: ignore[attr-defined]
+    sandbox.close()
+    sandbox.close()
     assert not root.exists()
 
 
-def test_a_closed_box_says_so(rung: Rung) -> None:
-    box = rung.open()
-    box.close()
+def test_a_closed_sandbox_says_so(backend: SandboxBackend) -> None:
+    sandbox = backend.open()
+    sandbox.close()
     with pytest.raises(Fault, match="closed"):
-        box.run("true")
+        sandbox.run("true")
 
 
-def test_close_ends_a_command_that_runs_in_another_thread(rung: Rung) -> None:
-    box = rung.open()
+def test_close_ends_a_command_that_runs_in_another_thread(backend: SandboxBackend) -> None:
+    sandbox = backend.open()
     seen: list[object] = []
 
     def work() -> None:
-        seen.append(box.run("touch started; sleep 60").status)
+        seen.append(sandbox.run("touch started; sleep 60").status)
 
     thread = threading.Thread(target=work)
     thread.start()
-    while not (box.root / "work" / "started").exists():  # type: ignore[attr-defined]
+    while not (sandbox.root / "work" / "started").exists():  # type: ignore[attr-defined]
         time.sleep(0.01)
-    box.close()
+    sandbox.close()
     thread.join(30)
     assert not thread.is_alive()
     assert seen == [137]
 
 
-def test_a_box_opened_from_a_folder_is_a_copy_with_links_and_modes(rung: Rung, tmp_path: Path) -> None:
+def test_a_sandbox_opened_from_a_folder_is_a_copy_with_links_and_modes(backend: SandboxBackend, tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir(mode=0o750)
     (tmp_path / "sub" / "tool").write_text("#!/bin/sh\necho tool\n")
     (tmp_path / "sub" / "tool").chmod(0o555)
@@ -275,9 +279,11 @@ def test_a_box_opened_from_a_folder_is_a_copy_with_links_and_modes(rung: Rung, t
     (tmp_path / "dangling").symlink_to("/no/where")
     os.mkfifo(tmp_path / "fifo")
     os.utime(tmp_path / "sub" / "tool", (1e9, 1e9))
-    box = rung.open(source=tmp_path)
-    output = box.run("./link; stat -c %a-%Y sub/tool; readlink link dangling; ls -A; echo mine > sub/new; rm -f link")
-    box.close()
+    sandbox = backend.open(source=tmp_path)
+    output = sandbox.run(
+        "./link; stat -c %a-%Y sub/tool; readlink link dangling; ls -A; echo mine > sub/new; rm -f link"
+    )
+    sandbox.close()
     assert output.text.splitlines() == [
         "tool",
         "555-1000000000",
@@ -291,29 +297,29 @@ def test_a_box_opened_from_a_folder_is_a_copy_with_links_and_modes(rung: Rung, t
     assert (tmp_path / "link").is_symlink()
 
 
-def test_a_missing_source_is_bad_input_and_leaves_no_folder(rung: Rung, tmp_path: Path) -> None:
+def test_a_missing_source_is_bad_input_and_leaves_no_folder(backend: SandboxBackend, tmp_path: Path) -> None:
     session = filesystem.fresh().parent
     before = set(session.iterdir())
     with pytest.raises(BadInput, match="not a folder"):
-        rung.open(source=tmp_path / "nothing")
+        backend.open(source=tmp_path / "nothing")
     assert set(session.iterdir()) == before
 
 
-def test_a_mount_is_seen_at_its_own_path_and_a_python_environment_runs(rung: Rung, tmp_path: Path) -> None:
-    box = rung.open(mounts=interpreter_mounts(Path(sys.prefix)))
-    output = box.run([sys.executable, "-c", "import sys, ssl; print(sys.prefix)"])
-    box.close()
+def test_a_mount_is_seen_at_its_own_path_and_a_python_environment_runs(backend: SandboxBackend, tmp_path: Path) -> None:
+    sandbox = backend.open(mounts=interpreter_mounts(Path(sys.prefix)))
+    output = sandbox.run([sys.executable, "-c", "import sys, ssl; print(sys.prefix)"])
+    sandbox.close()
     assert output.text.strip() == sys.prefix
 
 
-def test_boxes_are_private_to_their_owner(rung: Rung) -> None:
-    box = rung.open()
-    mode = stat.S_IMODE(box.root.stat().st_mode)  # type: ignore[attr-defined]
-    box.close()
+def test_sandboxes_are_private_to_their_owner(backend: SandboxBackend) -> None:
+    sandbox = backend.open()
+    mode = stat.S_IMODE(sandbox.root.stat().st_mode)  # type: ignore[attr-defined]
+    sandbox.close()
     assert mode == 0o700
 
 
-def test_boxes_of_a_process_that_died_are_swept_and_those_of_a_living_one_are_not(
+def test_sandboxes_of_a_process_that_died_are_swept_and_those_of_a_living_one_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -328,16 +334,16 @@ def test_boxes_of_a_process_that_died_are_swept_and_those_of_a_living_one_are_no
     assert first.exists()
 
 
-def test_a_full_disk_is_a_fault_that_says_so(rung: Rung) -> None:
-    box = rung.open()
+def test_a_full_disk_is_a_fault_that_says_so(backend: SandboxBackend) -> None:
+    sandbox = backend.open()
     with pytest.raises(Fault) as caught, filesystem.ours("write"):
         raise OSError(28, "No space left on device")
-    box.close()
+    sandbox.close()
     assert caught.value.code == "disk-full"
     assert "TMPDIR" in caught.value.fix
 
 
-def test_choose_takes_the_best_rung_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choose_takes_the_best_backend_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RECREATE_SANDBOX", raising=False)
     assert sandboxes.choose().name == next(name for name in sandboxes.LADDER if name in WORKING)
     monkeypatch.setenv("RECREATE_SANDBOX", "none")
@@ -367,6 +373,6 @@ def test_where_nothing_works_the_error_says_what_to_install_and_none_is_not_chos
     assert named.value.code == "no-sandbox"
 
 
-def test_survey_names_every_rung() -> None:
+def test_survey_names_every_backend() -> None:
     assert [name for name, _ in sandboxes.survey()][:2] == ["bwrap", "unshare"]
     assert ("none", "") in sandboxes.survey()

@@ -18,7 +18,7 @@ from recreate.api.types import Task, digest
 from recreate.domains.swe import sources, tree
 from recreate.domains.swe.facts import Bug, Injected, Origin
 from recreate.domains.swe.mutation import mutate
-from recreate.domains.swe.test_run import Suite, files_of, short
+from recreate.domains.swe.test_run import SuiteFiles, files_of, short
 from recreate.storage.files import once
 
 Say = Callable[[str], None]
@@ -30,7 +30,7 @@ class Case(Protocol):
     """What the two kinds of task have in common. The folders are cached: read them, copy them, never write."""
 
     fail_to_pass: tuple[str, ...]
-    suite: Suite
+    suite: SuiteFiles
     requires: tuple[str, ...]
     name: str
     key: str
@@ -50,7 +50,7 @@ class Case(Protocol):
         """path -> text of the files that mend it, None for one that goes."""
         ...
 
-    def seen(self) -> Suite:
+    def seen(self) -> SuiteFiles:
         """The suite as far as the agent has it."""
         ...
 
@@ -83,7 +83,7 @@ class RealCase:
     def _after(self) -> Path:
         return sources.release(self.bug.package, self.bug.after, self.bug.after_sha256, self._say)
 
-    def seen(self) -> Suite:
+    def seen(self) -> SuiteFiles:
         before = self._before()
         tests = [t for t in self.suite.tests if (before / t).exists()]
         return self.suite.model_copy(update={"tests": tuple(tests + [tree.REPRODUCE] * bool(self.bug.reproduce))})
@@ -186,7 +186,7 @@ class InjectedCase:
             )
         return found
 
-    def seen(self) -> Suite:
+    def seen(self) -> SuiteFiles:
         return self.suite
 
     def given(self) -> Path:
@@ -248,7 +248,7 @@ def _tests_in(text: str) -> list[str]:
     return found
 
 
-def _publish(folder: Path, fail: Sequence[str], seen: Suite) -> None:
+def _publish(folder: Path, fail: Sequence[str], seen: SuiteFiles) -> None:
     """What tools of a scaffold read, and a git repository with the state the agent starts from."""
     public = {"fail": list(fail), "suite": list(seen.tests), "python_path": list(seen.roots)}
     (folder / tree.PUBLIC).parent.mkdir(exist_ok=True)

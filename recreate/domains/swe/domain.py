@@ -9,7 +9,7 @@ from pathlib import Path
 
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault
-from recreate.api.ports import Limits, Rung, Sandbox
+from recreate.api.ports import Limits, Sandbox, SandboxBackend
 from recreate.api.types import Grade, Record, Split, Task, Trace, digest
 from recreate.domains.python_env import environment
 from recreate.domains.swe import patch, test_run, tree
@@ -61,26 +61,26 @@ class Swe:
             self._tasks = _distinct([case.task() for file in self._recipes() for case in self._cases(file)])
         return [t for t in self._tasks if split is None or t.split == split]
 
-    def prepare(self, task: Task, rung: Rung) -> Sandbox:
+    def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
         """The buggy sources with the tests that may be seen, pytest and coverage, and `.recreate/public.json`."""
         case = self._case(task)
-        return test_run.opened(rung, case.given(), self._environment(case), case.seen())
+        return test_run.opened(backend, case.given(), self._environment(case), case.seen())
 
-    def collect(self, task: Task, box: Sandbox) -> str:
+    def collect(self, task: Task, sandbox: Sandbox) -> str:
         """The unified diff of what is changed in the box, by content alone: what git says in there is not asked."""
         given = self._case(task).given()
         before: dict[str, str] = {}
         after: dict[str, str] = {}
         left: list[str] = []
-        names = self._changed(given, box)
+        names = self._changed(given, sandbox)
         for name in names[:_FILES]:
             there = (given / name).is_file()
             if there:
                 before |= tree.texts(given, [name])
-            text = _read(box, name)
+            text = _read(sandbox, name)
             if text is not None:
                 after[name] = text
-            elif text is None and not _gone(box, name):
+            elif text is None and not _gone(sandbox, name):
                 before.pop(name, None)
                 left.append(name)
         notes = [f"# left out, not a text file of at most {_BYTES} bytes: {name!r}\n" for name in left]
@@ -89,7 +89,7 @@ class Swe:
         diff = patch.make(before, after)
         return "".join(notes) + diff if diff else ""
 
-    def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
+    def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         """Run the project's tests on the answer. 1.0 when all that should pass do, else 0.0; nothing between."""
         case = self._case(task)
         try:
@@ -99,8 +99,8 @@ class Swe:
         if not files:
             why = "it changes only what does not count: " + "; ".join(dropped) if dropped else "it is empty"
             return Grade(score=0.0, passed=False, evidence=f"There is nothing to grade in the answer: {why}.")
-        baseline = self.baseline(task, rung)
-        run = self._run(rung, case, files, self._patience + 5 * baseline.seconds)
+        baseline = self.baseline(task, backend)
+        run = self._run(backend, case, files, self._patience + 5 * baseline.seconds)
         return _graded(case.fail_to_pass, baseline.passed, run, dropped)
 
     # --- beyond the port: gold, folders, and what passes without the bug ---
@@ -112,12 +112,12 @@ class Swe:
         before = tree.texts(case.graded(), [p for p in gold if (case.graded() / p).is_file()])
         return patch.make(before, {p: text for p, text in gold.items() if text is not None})
 
-    def untouched(self, task: Task, rung: Rung) -> Grade:
+    def untouched(self, task: Task, backend: SandboxBackend) -> Grade:
         """What the tests say of the sources with the bug. score: the share of FAIL_TO_PASS that passes; it should
         be 0, and is passed only when nothing is left to mend."""
         case = self._case(task)
-        baseline = self.baseline(task, rung)
-        run = self._run(rung, case, {}, self._patience + 5 * baseline.seconds)
+        baseline = self.baseline(task, backend)
+        run = self._run(backend, case, {}, self._patience + 5 * baseline.seconds)
         grade = _graded(case.fail_to_pass, baseline.passed, run, [])
         share = len(run.passed() & set(case.fail_to_pass)) / len(case.fail_to_pass)
         return grade.model_copy(update={"score": share})
@@ -128,7 +128,7 @@ class Swe:
             raise BadInput(f"{folder} is not a folder", fix="name a folder with the task's sources, changed")
         return patch.make(tree.texts(self._case(task).given()), tree.texts(folder))
 
-    def baseline(self, task: Task, rung: Rung) -> Baseline:
+    def baseline(self, task: Task, backend: SandboxBackend) -> Baseline:
         """What passes once the task is mended, twice the same; kept in home(). Raises Fault when the task cannot
         be graded on this machine."""
         case = self._case(task)
@@ -137,7 +137,7 @@ class Swe:
         def build(fresh: Path) -> None:
             self._say(f"running the tests of {case.name} without the bug, once")
             gold = case.gold()
-            runs = [self._run(rung, case, gold, 600.0) for _ in range(2)]
+            runs = [self._run(backend, case, gold, 600.0) for _ in range(2)]
             passed = runs[0].passed() & runs[1].passed()
             if not passed:
                 why = runs[0].doubt or runs[1].doubt or "none passes"
@@ -194,11 +194,11 @@ class Swe:
     def _environment(self, case: Case) -> Path:
         return self._env if self._env is not None else environment(case.requires, self._say)
 
-    def _changed(self, given: Path, box: Sandbox) -> list[str]:
+    def _changed(self, given: Path, sandbox: Sandbox) -> list[str]:
         """Paths in the box that differ from `given`, by-products left out. Only names are believed."""
         order = json.dumps({"manifest": tree.manifest(given), "skipped": sorted(tree.SKIPPED)})
         # -I: the box's PYTHONPATH leads to what the agent wrote.
-        output = box.run(["python3", "-I", "-B", "-c", _CHANGED], timeout=60, stdin=order.encode() + b"\n")
+        output = sandbox.run(["python3", "-I", "-B", "-c", _CHANGED], timeout=60, stdin=order.encode() + b"\n")
         if output.timed_out:
             return []  # a tree too large to look through is the agent's doing, and no answer
         try:
@@ -207,19 +207,21 @@ class Swe:
             raise Fault(f"the changed files could not be listed: {output.text[-500:]}", code="collect") from None
         return sorted(str(n) for n in names if not tree.skipped(str(n)))
 
-    def _run(self, rung: Rung, case: Case, files: Mapping[str, str | None], timeout: float) -> test_run.Run:
+    def _run(
+        self, backend: SandboxBackend, case: Case, files: Mapping[str, str | None], timeout: float
+    ) -> test_run.SuiteResult:
         """The suite, in a fresh box with the graded sources and `files` over them."""
         limits = Limits(seconds=timeout, cpu_seconds=int(timeout) + 30)
-        box = test_run.opened(rung, case.graded(), self._environment(case), limits=limits)
+        sandbox = test_run.opened(backend, case.graded(), self._environment(case), limits=limits)
         try:
             for path, text in files.items():
                 if text is not None:
-                    box.write(path, text.encode("utf-8"))
+                    sandbox.write(path, text.encode("utf-8"))
             if gone := [path for path, text in files.items() if text is None]:
-                box.run(["rm", "-f", "--", *gone], timeout=30)
-            return test_run.run(box, case.suite, timeout=timeout)
+                sandbox.run(["rm", "-f", "--", *gone], timeout=30)
+            return test_run.run(sandbox, case.suite, timeout=timeout)
         finally:
-            box.close()
+            sandbox.close()
 
 
 _CHANGED = """
@@ -247,17 +249,17 @@ print(json.dumps(sorted(found + gone)[:1000]))
 """
 
 
-def _read(box: Sandbox, name: str) -> str | None:
+def _read(sandbox: Sandbox, name: str) -> str | None:
     try:
-        data = box.read(name)
+        data = sandbox.read(name)
         return data.decode("utf-8") if len(data) <= _BYTES else None
     except (FileNotFoundError, BadInput, UnicodeDecodeError):
         return None
 
 
-def _gone(box: Sandbox, name: str) -> bool:
+def _gone(sandbox: Sandbox, name: str) -> bool:
     try:
-        box.read(name)
+        sandbox.read(name)
     except FileNotFoundError:
         return True
     except BadInput:
@@ -285,7 +287,9 @@ def _applied(answer: str, case: Case) -> tuple[dict[str, str | None], list[str]]
     raise patch.BadPatch("it holds no change in the form of a unified diff")
 
 
-def _graded(fail_to_pass: Sequence[str], baseline: Sequence[str], run: test_run.Run, dropped: Sequence[str]) -> Grade:
+def _graded(
+    fail_to_pass: Sequence[str], baseline: Sequence[str], run: test_run.SuiteResult, dropped: Sequence[str]
+) -> Grade:
     wanted = list(fail_to_pass)
     others = sorted(set(baseline) - set(wanted))
     passed = run.passed()

@@ -11,14 +11,14 @@ from pathlib import Path, PurePosixPath
 
 from recreate.api import paths
 from recreate.api.errors import BadInput
-from recreate.api.ports import Limits, Rung
+from recreate.api.ports import Limits, SandboxBackend
 from recreate.api.types import Split, Task
 from recreate.domains.python_env import environment
 from recreate.domains.swe import facts, sources, test_run, tree
 from recreate.domains.swe.case import InjectedCase, content
 from recreate.domains.swe.facts import INJECTED, Injected, Origin
-from recreate.domains.swe.mutation import Mutation, Place, Source, meant, mutations
-from recreate.domains.swe.test_run import Run, Suite
+from recreate.domains.swe.mutation import Mutation, Site, Source, meant, mutations
+from recreate.domains.swe.test_run import SuiteFiles, SuiteResult
 
 MOST_LINES, FEWEST_LINES = 45, 4
 MOST_FAILING = 8
@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 
 
 @dataclass
-class Made:
+class MadeTasks:
     """What `make` did: the tasks, how many mutants were tried, and the suite's time in seconds."""
 
     tasks: list[Task]
@@ -43,7 +43,7 @@ class Made:
 class _Candidate:
     file: str
     module: Source
-    place: Place
+    place: Site
     mutation: Mutation
     tests: frozenset[str]
 
@@ -60,11 +60,11 @@ def make(
     tests: Sequence[str] = (),
     python_path: Sequence[str] = (),
     modules: Sequence[str] = (),
-    rung: Rung | None = None,
+    backend: SandboxBackend | None = None,
     env: Path | None = None,
     file: Path | None = None,
     on_progress: Say | None = None,
-) -> Made:
+) -> MadeTasks:
     """Inject up to `n` bugs into one package (its sdist) or repository, and write their recipes to `file`.
 
     split         of all the tasks; by default the modules are dealt out to train and validation
@@ -76,20 +76,20 @@ def make(
     Same arguments, same tasks. Raises BadInput: unknown-package, no-tests, failing-suite, no-mutants.
     """
     say: Say = on_progress or (lambda _: None)
-    if rung is None:
+    if backend is None:
         from recreate.sandboxes import choose
 
-        rung = choose()
+        backend = choose()
     file = file or paths.workspace() / "benchmarks" / "swe" / INJECTED
     origin, pristine = _origin(package, version, repo, tuple(requires), tuple(tests), tuple(python_path), file, say)
     known = _known(file, origin)
     files = _files(origin, pristine, modules, split, known)
     python = env if env is not None else environment(origin.requires, say)
     _not_installed(origin, pristine, python)
-    origin, passing, traced = _measured(origin, pristine, python, rung, say)
+    origin, passing, traced = _measured(origin, pristine, python, backend, say)
     chance = random.Random(f"{seed} {origin.sha256 or origin.digest}")
     candidates = list(_candidates(pristine, files, traced, passing, chance))
-    kept, tried = _kept(origin, pristine, python, rung, candidates, passing, n, say)
+    kept, tried = _kept(origin, pristine, python, backend, candidates, passing, n, say)
     if not kept:
         raise BadInput(
             f"no bug that a few tests notice was found in {origin.name} ({tried} tried)",
@@ -99,7 +99,7 @@ def make(
     bugs = _dealt(origin, kept, split, known)
     facts.add(file, origin, bugs)
     cases = [InjectedCase(origin, bug, say) for bug in bugs]
-    return Made([case.task() for case in cases], tried, origin.seconds, file)
+    return MadeTasks([case.task() for case in cases], tried, origin.seconds, file)
 
 
 # --- where the sources are, and how their tests run -------------------------------------------------------
@@ -203,12 +203,12 @@ def _files(
 
 
 def _measured(
-    origin: Origin, pristine: Path, env: Path, rung: Rung, say: Say
+    origin: Origin, pristine: Path, env: Path, backend: SandboxBackend, say: Say
 ) -> tuple[Origin, frozenset[str], dict[str, dict[str, frozenset[int]]]]:
     """The origin with what does not count deselected, the tests that pass, and which lines each runs."""
     say(f"running the tests of {origin.name}, twice")
-    traced = _run(rung, pristine, env, origin.suite, 600.0, trace=True)
-    plain = _run(rung, pristine, env, origin.suite, 600.0)
+    traced = _run(backend, pristine, env, origin.suite, 600.0, trace=True)
+    plain = _run(backend, pristine, env, origin.suite, 600.0)
     for run in (traced, plain):
         if run.doubt:
             raise BadInput(
@@ -240,29 +240,29 @@ def _measured(
 _LOUD = {"failed", "error", "repeated"}
 
 
-def _why(run: Run) -> str:
+def _why(run: SuiteResult) -> str:
     return test_run.short(next((m for m in run.messages.values() if m), "")[-300:] or run.output[-300:], 300)
 
 
 def _run(
-    rung: Rung,
+    backend: SandboxBackend,
     folder: Path,
     env: Path,
-    what: Suite,
+    what: SuiteFiles,
     timeout: float,
     *,
     change: tuple[str, str] | None = None,
     only: Sequence[str] = (),
     trace: bool = False,
-) -> Run:
+) -> SuiteResult:
     limits = Limits(seconds=timeout, cpu_seconds=int(timeout) + 30, output_bytes=200_000)
-    box = test_run.opened(rung, folder, env, limits=limits)
+    sandbox = test_run.opened(backend, folder, env, limits=limits)
     try:
         if change:
-            box.write(change[0], change[1].encode("utf-8"))
-        return test_run.run(box, what, timeout=timeout, only=only, canary=False, trace=trace)
+            sandbox.write(change[0], change[1].encode("utf-8"))
+        return test_run.run(sandbox, what, timeout=timeout, only=only, canary=False, trace=trace)
     finally:
-        box.close()
+        sandbox.close()
 
 
 # --- mutants ----------------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ def _kept(
     origin: Origin,
     pristine: Path,
     env: Path,
-    rung: Rung,
+    backend: SandboxBackend,
     candidates: list[_Candidate],
     passing: frozenset[str],
     n: int,
@@ -362,7 +362,7 @@ def _kept(
         if mutated is None:
             continue
         tried += 1
-        bug = _tried(origin, pristine, env, rung, candidate, mutated, passing)
+        bug = _tried(origin, pristine, env, backend, candidate, mutated, passing)
         if bug is None:
             continue
         # A wrong value is what most bugs give; a crash names its line, and would make most tasks easy.
@@ -380,7 +380,7 @@ def _tried(
     origin: Origin,
     pristine: Path,
     env: Path,
-    rung: Rung,
+    backend: SandboxBackend,
     candidate: _Candidate,
     mutated: str,
     passing: frozenset[str],
@@ -389,13 +389,13 @@ def _tried(
     change = (candidate.file, mutated)
     patience = 10 + 4 * origin.seconds
     few = origin.suite.model_copy(update={"tests": tuple(test_run.files_of(candidate.tests))})
-    near = _run(rung, pristine, env, few, patience, change=change, only=sorted(candidate.tests))
+    near = _run(backend, pristine, env, few, patience, change=change, only=sorted(candidate.tests))
     failing = {t for t in candidate.tests if near.outcomes.get(t) == "failed"}
     if near.doubt or not 1 <= len(failing) <= MOST_FAILING:
         return None
     if near.passed() != candidate.tests - failing:
         return None
-    whole = _run(rung, pristine, env, origin.suite, patience, change=change)
+    whole = _run(backend, pristine, env, origin.suite, patience, change=change)
     if whole.doubt or whole.passed() != passing - failing:
         return None
     if any(whole.outcomes.get(t) != "failed" for t in failing):

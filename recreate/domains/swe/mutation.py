@@ -17,7 +17,7 @@ Edit = tuple[int, int, str]
 
 
 @dataclass(frozen=True)
-class Place:
+class Site:
     """One function of a module. `name` is qualified (Class.method); lines are 1-based, inclusive."""
 
     name: str
@@ -69,15 +69,15 @@ class Source:
         start, end, new = edit
         return (self.data[:start] + new.encode("utf-8") + self.data[end:]).decode("utf-8")
 
-    def functions(self) -> list[Place]:
+    def functions(self) -> list[Site]:
         """Functions and methods, outermost only, whose qualified name is unique in the module."""
-        found: list[Place] = []
+        found: list[Site] = []
 
         def visit(body: list[ast.stmt], prefix: str) -> None:
             for node in body:
                 if isinstance(node, Function):
                     first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-                    found.append(Place(prefix + node.name, first, node.end_lineno or node.lineno, node))
+                    found.append(Site(prefix + node.name, first, node.end_lineno or node.lineno, node))
                 elif isinstance(node, ast.ClassDef):
                     visit(node.body, f"{prefix}{node.name}.")
                 elif isinstance(node, ast.If | ast.Try):
@@ -87,11 +87,11 @@ class Source:
         names = [p.name for p in found]
         return [p for p in found if names.count(p.name) == 1]
 
-    def function(self, name: str) -> Place | None:
+    def function(self, name: str) -> Site | None:
         return next((p for p in self.functions() if p.name == name), None)
 
 
-def mutations(source: Source, place: Place) -> list[Mutation]:
+def mutations(source: Source, place: Site) -> list[Mutation]:
     """Every change the operators can make to one function; `meant` says which are valid and mean something else."""
     return [
         Mutation(operator, occurrence, line, edit)
@@ -120,7 +120,7 @@ def mutate(text: str, function: str, operator: str, occurrence: int) -> str | No
     return source.edited(places[occurrence][1]) if 0 <= occurrence < len(places) else None
 
 
-def _places(source: Source, place: Place, operator: str) -> list[tuple[int, Edit]]:
+def _places(source: Source, place: Site, operator: str) -> list[tuple[int, Edit]]:
     act = OPERATORS[operator]
     return sorted(
         ((node.lineno, edit) for node in _nodes(place.node) for edit in act(source, node, place.node)),  # type: ignore[attr-defined]

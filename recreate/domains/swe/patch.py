@@ -30,7 +30,7 @@ class Hunk:
 
 
 @dataclass
-class Change:
+class FileChange:
     """What a diff does to one file. `old` is None when it creates the file, `new` None when it deletes it."""
 
     old: str | None
@@ -81,9 +81,9 @@ def _quoted(path: str, end: str = "\t") -> str:
     return f'"{escaped}"'
 
 
-def read(text: str) -> list[Change]:
+def read(text: str) -> list[FileChange]:
     """The changes of a unified diff, git's or plain; text around it is skipped. Raises BadPatch."""
-    changes: list[Change] = []
+    changes: list[FileChange] = []
     lines = text.split("\n")
     at = 0
     while at < len(lines):
@@ -93,7 +93,7 @@ def read(text: str) -> list[Change]:
         elif line.startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ "):
             old, new = _path(line[4:], "a/"), _path(lines[at + 1][4:], "b/")
             if not changes or changes[-1].hunks or not (changes[-1].paths & ({old, new} - {None})):
-                changes.append(Change(old, new))
+                changes.append(FileChange(old, new))
             at += 2
         elif match := _HUNK.match(line):
             if not changes:
@@ -110,10 +110,10 @@ def read(text: str) -> list[Change]:
     return [c for c in changes if c.hunks or c.old != c.new]
 
 
-def _git_header(lines: list[str], at: int, changes: list[Change]) -> int:
+def _git_header(lines: list[str], at: int, changes: list[FileChange]) -> int:
     """The lines from `diff --git` up to the first `---` or hunk; they alone say a rename or an empty file."""
     path = _both(lines[at][len("diff --git ") :].rstrip("\r"))
-    change = Change(path, path) if path else None
+    change = FileChange(path, path) if path else None
     renamed: dict[str, str] = {}
     at += 1
     while at < len(lines) and not lines[at].startswith(("diff --git ", "--- ", "@@ ")):
@@ -130,7 +130,7 @@ def _git_header(lines: list[str], at: int, changes: list[Change]) -> int:
             raise BadPatch("links are not taken")
         at += 1
     if renamed.keys() == {"from", "to"}:
-        change = Change(renamed["from"], renamed["to"])
+        change = FileChange(renamed["from"], renamed["to"])
     if change:
         changes.append(change)
     return at
@@ -204,7 +204,7 @@ def _hunk(lines: list[str], at: int, match: re.Match[str]) -> tuple[Hunk, int]:
     return hunk, at
 
 
-def apply(changes: Iterable[Change], tree: Mapping[str, str]) -> dict[str, str | None]:
+def apply(changes: Iterable[FileChange], tree: Mapping[str, str]) -> dict[str, str | None]:
     """What the changed files become (None: deleted). Hunks that moved are found; nothing is guessed.
 
     Raises BadPatch when a hunk's old lines are not in the file, or not exactly once away from their place.

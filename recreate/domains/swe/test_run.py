@@ -14,7 +14,7 @@ from typing import Any
 
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault
-from recreate.api.ports import Limits, Rung, Sandbox
+from recreate.api.ports import Limits, Sandbox, SandboxBackend
 from recreate.api.types import Output, Record, digest
 from recreate.domains.swe import tree
 from recreate.sandboxes.python import interpreter_mounts
@@ -33,7 +33,7 @@ _NAMES = (
 )
 
 
-class Suite(Record):
+class SuiteFiles(Record):
     """Which tests there are and how they find the sources. Paths are relative to the sources' top folder.
 
     tests     files and folders given to pytest          roots     folders put on sys.path
@@ -45,7 +45,7 @@ class Suite(Record):
     deselect: tuple[str, ...] = ()
 
 
-class Run(Record):
+class SuiteResult(Record):
     """One run of a suite. outcomes: test id -> passed, failed, error, skipped, expected (xfail) or repeated.
 
     `doubt` says why no outcome can be believed ('' when they can): it ended early, its records were touched, or
@@ -76,7 +76,9 @@ def program_digest() -> str:
     return digest(ast.dump(ast.parse(program())), 8)
 
 
-def opened(rung: Rung, source: Path, env: Path, suite: Suite | None = None, limits: Limits | None = None) -> Sandbox:
+def opened(
+    backend: SandboxBackend, source: Path, env: Path, suite: SuiteFiles | None = None, limits: Limits | None = None
+) -> Sandbox:
     """A fresh box with a copy of `source` and the Python of the environment `env` first on PATH.
 
     With `suite`, it is a box to work in: pytest and coverage find the sources by themselves.
@@ -87,15 +89,15 @@ def opened(rung: Rung, source: Path, env: Path, suite: Suite | None = None, limi
         "PYTHONHASHSEED": "0",
     }
     if suite is not None:
-        top = "." if rung.name == "none" else "/work"
+        top = "." if backend.name == "none" else "/work"
         inside = [f"{top}/{root}" for root in suite.roots if root not in ("", ".")]
         variables |= {"PYTHONPATH": ":".join([*inside, top]), "GIT_PAGER": "cat", "PAGER": "cat"}
         # The project's own settings of pytest may ask for plugins that are not here.
         variables["PYTEST_ADDOPTS"] = f"-c /dev/null --rootdir={top} -p no:cacheprovider"
     mounts = interpreter_mounts(env)
-    if rung.name != "none":  # which cannot hide anything
+    if backend.name != "none":  # which cannot hide anything
         mounts |= _hidden(env, list(mounts.values()))
-    return rung.open(source=source, mounts=mounts, env=variables, limits=limits)
+    return backend.open(source=source, mounts=mounts, env=variables, limits=limits)
 
 
 def _hidden(env: Path, shown: Sequence[Path]) -> dict[str, Path]:
@@ -116,14 +118,14 @@ def _hidden(env: Path, shown: Sequence[Path]) -> dict[str, Path]:
 
 
 def run(
-    box: Sandbox,
-    suite: Suite,
+    sandbox: Sandbox,
+    suite: SuiteFiles,
     *,
     only: Iterable[str] = (),
     timeout: float = 120.0,
     canary: bool = True,
     trace: bool = False,
-) -> Run:
+) -> SuiteResult:
     """Run the suite, or `only` some test ids of it, in a box that `opened` made. `timeout` in seconds.
 
     Raises Fault when the runner did not even start: that is the box's or the environment's doing.
@@ -143,7 +145,7 @@ def run(
         "trace": trace,
     }
     line = json.dumps(order).encode() + b"\n"
-    output = box.run(["python3", "-P", "-s", "-B", "-c", program()], timeout=timeout, stdin=line)
+    output = sandbox.run(["python3", "-P", "-s", "-B", "-c", program()], timeout=timeout, stdin=line)
     if ready not in output.text and not output.timed_out:
         raise Fault(
             f"the test runner did not start: {output.text.strip()[-800:] or f'exit {output.status}'}",
@@ -153,7 +155,7 @@ def run(
         )
     output = output.model_copy(update={"text": output.text.replace(ready, "", 1)})
     try:
-        data = box.read(records)
+        data = sandbox.read(records)
     except (FileNotFoundError, BadInput):
         data = b""
     entries, sound = _signed(data, bytes.fromhex(key))
@@ -175,7 +177,7 @@ def _signed(data: bytes, key: bytes) -> tuple[list[dict[str, Any]], bool]:
     return entries, True
 
 
-def _judged(entries: list[dict[str, Any]], sound: bool, output: Output, token: str, timeout: float) -> Run:
+def _judged(entries: list[dict[str, Any]], sound: bool, output: Output, token: str, timeout: float) -> SuiteResult:
     canaries: set[str] = set()
     phases: dict[str, list[tuple[str, str]]] = {}
     messages: dict[str, str] = {}
@@ -216,7 +218,7 @@ def _judged(entries: list[dict[str, Any]], sound: bool, output: Output, token: s
         doubt = f"the test process ended early (exit status {output.status}): its results do not count"
     elif token:
         doubt = _canaries(canaries, phases, messages, token)
-    return Run(
+    return SuiteResult(
         outcomes={t: _outcome(p, t in expected) for t, p in phases.items() if t not in canaries},
         messages={t: m for t, m in messages.items() if t not in canaries},
         doubt=doubt,

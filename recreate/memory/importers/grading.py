@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from recreate.api.errors import BadInput, Fault
-from recreate.api.ports import Domain, Rung
+from recreate.api.ports import Domain, SandboxBackend
 from recreate.api.types import Experience, Grade, Task
 from recreate.memory.importers.format import grade as grade_of
 from recreate.memory.importers.format import list_of, object_of
 
 
 def by_domain(
-    waiting: Sequence[Experience], domain: Domain, rung: Rung
+    waiting: Sequence[Experience], domain: Domain, backend: SandboxBackend
 ) -> Iterator[tuple[Experience, Grade | None, str]]:
     """(experience, its grade, '' or why there is none): what was handed in, graded as an agent's would be."""
     tasks: dict[str, Task] = {t.id: t for t in domain.tasks()}
@@ -27,7 +27,7 @@ def by_domain(
             yield e, None, f"it was ended by a fault, not by the agent: {e.trace.fault}"
         else:
             try:
-                yield e, domain.grade(task, e.trace, rung), ""
+                yield e, domain.grade(task, e.trace, backend), ""
             except Fault as fault:
                 yield e, None, fault.message
 

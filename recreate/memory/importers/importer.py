@@ -21,8 +21,8 @@ from recreate.memory.held_out import Held
 from recreate.memory.importers.format import Bad, Foreign, Format, Unreadable
 from recreate.memory.importers.overlap import Overlap
 from recreate.memory.importers.readers import documents, files, line_at
-from recreate.memory.store import Workspace
-from recreate.memory.ungraded import NOT_YET, Waiting
+from recreate.memory.store import ExperienceStore
+from recreate.memory.ungraded import NOT_YET, Ungraded
 from recreate.storage.redact import redact_fields
 
 BATCH = 100
@@ -51,7 +51,7 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Wish:
+class ImportConfig:
     """How to import: the domain's name, the split and model to record, the score from which on it has passed."""
 
     domain: str
@@ -63,8 +63,8 @@ class Wish:
 
 def take(
     paths: Sequence[Path],
-    memory: Workspace,
-    wish: Wish,
+    memory: ExperienceStore,
+    wish: ImportConfig,
     tasks: Sequence[Task] = (),
     *,
     dry: bool = False,
@@ -76,7 +76,7 @@ def take(
     a damaged held-out registry; Fault when the memory cannot be written.
     """
     formats = _formats(wish.format)
-    overlap, waiting = Overlap(tasks, memory.held_out), Waiting(memory)
+    overlap, waiting = Overlap(tasks, memory.held_out), Ungraded(memory)
     taken, seen = Taken(), dict[str, bool]()
     waits = waiting.ids(wish.domain)
     batch = list[tuple[Experience, tuple[str, str] | None]]()
@@ -160,7 +160,7 @@ def read(path: Path, formats: Mapping[str, Format]) -> Iterator[tuple[str, str, 
 
 
 def experience(
-    found: Foreign | Experience, form: str, file: str, place: str, wish: Wish, overlap: Overlap
+    found: Foreign | Experience, form: str, file: str, place: str, wish: ImportConfig, overlap: Overlap
 ) -> tuple[Experience, tuple[str, str] | None]:
     """The experience, its keys masked; and when it may not be learned from: (task, why). Raises Unreadable."""
     if isinstance(found, Experience):

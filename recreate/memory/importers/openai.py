@@ -16,7 +16,7 @@ OUTCOMES = ("score", "reward", "passed", "resolved", "success", "correct")
 TASKS = ("task", "task_id", "instance_id")
 
 
-class OpenAI:
+class OpenAIChat:
     """One record, one conversation."""
 
     def reads(self, value: Any) -> bool:

@@ -24,7 +24,7 @@ SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj", ".eval")
 """What is looked for in a folder; a file that is named is read whatever it is called."""
 
 
-class Document(NamedTuple):
+class ReadDocument(NamedTuple):
     """One JSON value. offset: the byte where its line begins, None when it is no line."""
 
     place: str
@@ -47,7 +47,7 @@ def files(paths: Sequence[Path]) -> list[Path]:
     return list(found)
 
 
-def documents(path: Path) -> Iterator[Document | Bad]:
+def documents(path: Path) -> Iterator[ReadDocument | Bad]:
     """The JSON values of a file. Nothing is raised: what is wrong is told as Bad."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -87,7 +87,7 @@ def _is_lines(file: IO[bytes]) -> bool:
     return first.startswith(b"{") and isinstance(_parsed(first), dict)
 
 
-def _lines(file: IO[bytes]) -> Iterator[Document | Bad]:
+def _lines(file: IO[bytes]) -> Iterator[ReadDocument | Bad]:
     number, offset = 0, 0
     while raw := file.readline(LINE):
         number += 1
@@ -102,10 +102,10 @@ def _lines(file: IO[bytes]) -> Iterator[Document | Bad]:
         if not raw.strip():
             continue
         value = _parsed(raw)
-        yield Bad(place, str(value)) if isinstance(value, _Wrong) else Document(place, value, start)
+        yield Bad(place, str(value)) if isinstance(value, _Wrong) else ReadDocument(place, value, start)
 
 
-def _whole(file: IO[bytes]) -> Iterator[Document | Bad]:
+def _whole(file: IO[bytes]) -> Iterator[ReadDocument | Bad]:
     raw = file.read(WHOLE + 1)
     if len(raw) > WHOLE:
         yield Bad("", f"one document of more than {WHOLE >> 20} MiB: write it as JSON lines")
@@ -118,12 +118,12 @@ def _whole(file: IO[bytes]) -> Iterator[Document | Bad]:
         yield Bad("", str(value))
     elif isinstance(value, list):
         for number, each in enumerate(value, 1):
-            yield Document(f"entry {number}", each)
+            yield ReadDocument(f"entry {number}", each)
     else:
-        yield Document("", value)
+        yield ReadDocument("", value)
 
 
-def _zip(path: Path) -> Iterator[Document | Bad]:
+def _zip(path: Path) -> Iterator[ReadDocument | Bad]:
     """An inspect log: header.json once, and each of samples/."""
     header: Any = None
     for name, raw in members(path, ("header.json", "_journal/start.json"), ("samples/",), WHOLE):
@@ -134,7 +134,7 @@ def _zip(path: Path) -> Iterator[Document | Bad]:
         if isinstance(value, _Wrong):
             yield Bad(name, str(value))
         elif name.startswith("samples/"):
-            yield Document(name, {"inspect": header or {}, "sample": value})
+            yield ReadDocument(name, {"inspect": header or {}, "sample": value})
         else:
             header = header or value
 

@@ -29,8 +29,8 @@ from recreate.memory.documents import Document, Sources
 from recreate.memory.embedders.cached import Cached, checked
 from recreate.memory.index import arrays, manifest, ranking, segments, vectors
 from recreate.memory.index.arrays import Array
-from recreate.memory.index.chroma import Broken, Chroma, State, installed
-from recreate.memory.index.manifest import Manifest, Part
+from recreate.memory.index.chroma import Broken, Chroma, ChromaState, installed
+from recreate.memory.index.manifest import Manifest, SegmentRecord
 from recreate.memory.index.ranking import Hit
 from recreate.memory.index.segments import Segment
 from recreate.storage.log import fault, locked, make
@@ -341,7 +341,7 @@ class Index:
             told.some(keys, start + BATCH, len(briefs))
         return found
 
-    def _embed_part(self, opened: _Opened, part: Part, sources: Sources, told: _Told) -> None:
+    def _embed_part(self, opened: _Opened, part: SegmentRecord, sources: Sources, told: _Told) -> None:
         """Make the vectors that a segment lacks, from the sources of its documents."""
         held = opened.parts[part.name]
         briefs = {d.id: d.brief for n, k in enumerate(held.keys) if n not in held.dead for d in sources.documents(k)}
@@ -357,7 +357,7 @@ class Index:
     def _write(self, opened: _Opened, columns: dict[str, Array], made: Array | None, at: int | None = None) -> None:
         """Write a segment and put it in its place among the others; the caller saves the manifest."""
         name = f"{int(columns['number'][0]):09d}-{os.urandom(3).hex()}"
-        part = Part(name, len(columns["key"]), len(columns["keys_at"]) - 1, (0, 0, 0))
+        part = SegmentRecord(name, len(columns["key"]), len(columns["keys_at"]) - 1, (0, 0, 0))
         part.words = opened.seen[f"{name}.words"] = arrays.write(self.segments / f"{name}.words", columns)
         if made is not None:
             written = arrays.write(self.segments / f"{name}.vectors", vectors.arrays(made))
@@ -442,7 +442,7 @@ class Index:
 
     # Chroma
 
-    def _save_chroma(self, state: State | None) -> None:
+    def _save_chroma(self, state: ChromaState | None) -> None:
         opened = _OPEN.get(self.folder)
         if opened is not None and opened.manifest.chroma != state:
             opened.manifest.chroma = state
@@ -454,7 +454,7 @@ class Index:
         if known.chroma is not None and known.chroma["count"] > 2 * known.count + FEED:
             opened.chroma.discard()  # most of it is gone from the files
         for last in (False, True):
-            state: State | None = known.chroma
+            state: ChromaState | None = known.chroma
             upto, count = (state["upto"], state["count"]) if state is not None else (0, 0)
             if known.next - upto < (1 if state is None else max(256, count // 64)):
                 return
@@ -470,7 +470,7 @@ class Index:
                 if last:
                     return  # the codes answer alone
 
-    def _give(self, opened: _Opened, state: State | None, upto: int, most: int) -> tuple[State, int]:
+    def _give(self, opened: _Opened, state: ChromaState | None, upto: int, most: int) -> tuple[ChromaState, int]:
         """Put the next documents from number `upto` on into Chroma; (its state, the number it is now up to)."""
         numbers, made, facts = [], [], []
         end, room = opened.manifest.next, most

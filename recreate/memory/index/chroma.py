@@ -26,7 +26,7 @@ BATCH = 1024
 NAME = "memory"
 
 
-class State(TypedDict):
+class ChromaState(TypedDict):
     """What is on record of Chroma's folder. upto: it holds the documents numbered below; files: size, ns, SHA-256."""
 
     folder: str
@@ -51,14 +51,14 @@ def installed() -> bool:
 class Chroma:
     """One collection under `folder` (memory/index). The caller holds the lock; `save` puts the state on record."""
 
-    def __init__(self, folder: Path, save: Callable[[State | None], None]) -> None:
+    def __init__(self, folder: Path, save: Callable[[ChromaState | None], None]) -> None:
         self.folder = folder
         self.save = save
         self._client: Any = None
         self._collection: Any = None
         self._opened = ("", -1)
 
-    def sound(self, state: State, *, thorough: bool) -> bool:
+    def sound(self, state: ChromaState, *, thorough: bool) -> bool:
         """Whether Chroma's files are what was written last; by size and time, and by checksum where those differ."""
         if state["writing"]:
             return False
@@ -76,7 +76,7 @@ class Chroma:
             return False
         return True
 
-    def nearest(self, state: State, vector: Sequence[float], n: int) -> list[int]:
+    def nearest(self, state: ChromaState, vector: Sequence[float], n: int) -> list[int]:
         """The numbers of about n documents near to a vector. Raises Broken."""
         state = self._open(state)
         got = self._ask(self._collection.query, query_embeddings=[vector], n_results=n, include=[])
@@ -84,13 +84,13 @@ class Chroma:
 
     def put(
         self,
-        state: State | None,
+        state: ChromaState | None,
         first: int,
         upto: int,
         ids: Sequence[int],
         vectors: Any,
         facts: Sequence[dict[str, Any]],
-    ) -> State:
+    ) -> ChromaState:
         """Take documents in: vectors float32 (n, dimensions). Raises Broken, Fault when the disk is full."""
         state = self._new(upto=first) if state is None else self._open(state)
         self.save({**state, "writing": True, "files": {}})
@@ -117,7 +117,7 @@ class Chroma:
         self._client = self._collection = None
         self._opened = ("", -1)
 
-    def _open(self, state: State) -> State:
+    def _open(self, state: ChromaState) -> ChromaState:
         known = self._opened == (state["folder"], state["version"])
         if not self.sound(state, thorough=not known):
             raise Broken("its files are not what was written last")
@@ -129,7 +129,7 @@ class Chroma:
             raise Broken("it holds another number of documents than were written")
         return self._mark(state)  # opening touches Chroma's files
 
-    def _new(self, upto: int) -> State:
+    def _new(self, upto: int) -> ChromaState:
         self.discard()
         name = f"chroma-{os.urandom(4).hex()}"  # never a path this process had open
         make(self.folder / name)
@@ -155,7 +155,7 @@ class Chroma:
 
         self._ask(connect)
 
-    def _mark(self, state: State) -> State:
+    def _mark(self, state: ChromaState) -> ChromaState:
         """Put on record what Chroma's files are now."""
         folder = self.folder / state["folder"]
         found = sorted(_files(folder), key=lambda each: each[0])

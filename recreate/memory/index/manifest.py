@@ -16,7 +16,7 @@ FORMAT = 2
 
 
 @dataclass
-class Part:
+class SegmentRecord:
     """A segment on record. words, vectors: bytes, ns and CRC-32 of its file; vectors None: not embedded yet.
 
     keys: how many experiences and lessons; dead: the numbers of those that are gone from the files.
@@ -46,7 +46,7 @@ class Manifest:
     count: int = 0
     digest: str = ""
     marks: dict[str, list[Any]] = field(default_factory=dict)
-    segments: list[Part] = field(default_factory=list)
+    segments: list[SegmentRecord] = field(default_factory=list)
     chroma: Any = None
     format: int = FORMAT
     schema: int = SCHEMA
@@ -66,7 +66,7 @@ def load(folder: Path) -> Manifest | None:
             return None
         known = {f.name for f in fields(Manifest)}
         manifest = Manifest(**{name: value for name, value in record.items() if name in known})
-        manifest.segments = [Part(**part) for part in record["segments"]]
+        manifest.segments = [SegmentRecord(**part) for part in record["segments"]]
     except (OSError, ValueError, KeyError, TypeError, BadInput):
         return None
     return manifest

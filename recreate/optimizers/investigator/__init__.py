@@ -13,15 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import Fault
 from recreate.api.types import Edit, Experience, Study
-from recreate.optimizers.context import Materials
+from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.investigator.distill import distil, merged
 from recreate.optimizers.investigator.study import kept, study
 
 
-class Recreate:
+class Investigator:
     """The optimizer `recreate`."""
 
-    def __init__(self, materials: Materials) -> None:
+    def __init__(self, materials: OptimizerContext) -> None:
         self.materials = materials
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:

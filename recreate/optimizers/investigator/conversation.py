@@ -16,7 +16,8 @@ from typing import Any, Literal
 from recreate.agents.evidence import clip
 from recreate.api.errors import BadInput
 from recreate.api.types import Message, Reply, Step, ToolCall, Usage
-from recreate.optimizers.context import Ask, StudySettings, read_object
+from recreate.optimizers import StudySettings
+from recreate.optimizers.context import Ask, read_object
 from recreate.optimizers.investigator.tool import Tool, Wrong, action_schema
 from recreate.storage.log import Lines
 

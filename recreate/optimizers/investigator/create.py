@@ -10,18 +10,18 @@ from recreate.agents.evidence import clip
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import Fault
 from recreate.api.types import Experience, Grade, Message, Study, Task, Trace, digest
-from recreate.optimizers.context import Materials, prompts
+from recreate.optimizers.context import OptimizerContext, prompts
 from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.edit_tools import Writer
 from recreate.optimizers.investigator.read_tools import Reader, tell_files
-from recreate.optimizers.investigator.run_tools import Boxes
+from recreate.optimizers.investigator.run_tools import Environments
 from recreate.optimizers.investigator.study import begin, end, kept
 from recreate.optimizers.investigator.tool import Tool, text
 
 NOTHING_TO_READ = ("trajectory", "evidence")
 
 
-def create(materials: Materials, start: Scaffold, description: str, tasks: Sequence[Task]) -> Scaffold:
+def create(materials: OptimizerContext, start: Scaffold, description: str, tasks: Sequence[Task]) -> Scaffold:
     """A scaffold made of `start` for the domain of `tasks`, which are train tasks.
 
     Raises Fault when the optimizer did not finish one; OutOfBudget, Refused, Interrupted.
@@ -44,10 +44,10 @@ def create(materials: Materials, start: Scaffold, description: str, tasks: Seque
         talk.done = True
         return "handed in"
 
-    with Boxes(materials, reader, draft) as boxes:
+    with Environments(materials, reader, draft) as sandboxes:
         looking = [tool for tool in reader.tools() if tool.name == "scaffold"]
         ending = Tool("finish", "decide", "Hand the agent in.", finish, {"summary": text("what it does, and why so")})
-        tools = [*looking, *boxes.tools(), *writer.tools(), ending]
+        tools = [*looking, *sandboxes.tools(), *writer.tools(), ending]
 
         def prompt(native: bool) -> list[Message]:
             return prompts(

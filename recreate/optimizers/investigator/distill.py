@@ -12,13 +12,13 @@ from typing import Any
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.scaffold import Scaffold
 from recreate.api.types import Edit, Evidence, Experience, Message, Study
-from recreate.optimizers.context import Materials, prompts
+from recreate.optimizers.context import OptimizerContext, prompts
 from recreate.optimizers.investigator.briefing import tell_agent
 from recreate.optimizers.investigator.draft import Draft, tell_edit
 from recreate.optimizers.investigator.edit_tools import Writer
 from recreate.optimizers.investigator.read_tools import Reader, outcome, tell_files
 from recreate.optimizers.investigator.rehearsal import Rehearsal
-from recreate.optimizers.investigator.run_tools import Boxes
+from recreate.optimizers.investigator.run_tools import Environments
 from recreate.optimizers.investigator.study import begin, end
 from recreate.optimizers.investigator.tool import Tool, Wrong, text
 
@@ -75,7 +75,7 @@ class Ideas:
         return "\n".join(lines)
 
 
-def merged(materials: Materials, parent: Scaffold, studies: Sequence[Study]) -> list[Edit]:
+def merged(materials: OptimizerContext, parent: Scaffold, studies: Sequence[Study]) -> list[Edit]:
     """All edits of the studies side by side, without a model: what is done when nobody distils."""
     ideas = Ideas(parent, studies)
     draft = Draft(parent, materials)
@@ -83,7 +83,7 @@ def merged(materials: Materials, parent: Scaffold, studies: Sequence[Study]) -> 
     return draft.edits
 
 
-def take_left(materials: Materials, ideas: Ideas, draft: Draft) -> None:
+def take_left(materials: OptimizerContext, ideas: Ideas, draft: Draft) -> None:
     """Take what is open as it is; what cannot be kept is said."""
     for name in ideas.left:
         if faults := put(ideas, draft, name):
@@ -108,7 +108,9 @@ def put(ideas: Ideas, draft: Draft, name: str) -> list[str]:
     return []
 
 
-def distil(materials: Materials, parent: Scaffold, studies: Sequence[Study], batch: Sequence[Experience]) -> list[Edit]:
+def distil(
+    materials: OptimizerContext, parent: Scaffold, studies: Sequence[Study], batch: Sequence[Experience]
+) -> list[Edit]:
     """One coherent update of the studies' edits. A distilling that does not finish counts as none: all are merged.
 
     Raises OutOfBudget, Refused, Interrupted.
@@ -191,9 +193,9 @@ def distil(materials: Materials, parent: Scaffold, studies: Sequence[Study], bat
         Tool("reject", "decide", "Turn an idea down.", reject, {**name, "why": text("the reason, which is kept")}),
         Tool("finish", "decide", "Hand the update in.", finish, {"summary": text("what the update does, and why so")}),
     ]
-    with Boxes(materials, reader, draft) as boxes:
+    with Environments(materials, reader, draft) as sandboxes:
         rehearsal = Rehearsal(materials, reader, draft)
-        tools = [*reader.tools(), *boxes.tools(), *map(marking, writer.tools()), *rehearsal.tools(), *deciding]
+        tools = [*reader.tools(), *sandboxes.tools(), *map(marking, writer.tools()), *rehearsal.tools(), *deciding]
 
         def prompt(native: bool) -> list[Message]:
             return prompts(

@@ -16,13 +16,13 @@ from recreate.agents import scaffold as scaffolds
 from recreate.agents.lesson import read_lesson
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.types import Edit
-from recreate.optimizers.context import Materials
+from recreate.optimizers.context import OptimizerContext
 
 
 class Draft:
     """Starts as `parent`; `edits` made in order give `current`. None of it is seen by anybody else."""
 
-    def __init__(self, parent: Scaffold, materials: Materials) -> None:
+    def __init__(self, parent: Scaffold, materials: OptimizerContext) -> None:
         self.parent = parent
         self.current = parent
         self.edits: list[Edit] = []

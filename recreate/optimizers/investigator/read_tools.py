@@ -15,7 +15,7 @@ from recreate.agents.trajectory import differ, index, tell_index
 from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import Hit
 from recreate.api.types import Evidence, Experience, Step, digest
-from recreate.optimizers.context import Materials
+from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.investigator.draft import Draft, tell_edit
 from recreate.optimizers.investigator.tool import Tool, Wrong, number, one_of, text
 
@@ -32,7 +32,7 @@ class Reader:
     """`subject` is the experience under study (None while distilling); `batch` are the ones it came with."""
 
     def __init__(
-        self, materials: Materials, draft: Draft, subject: Experience | None, batch: Sequence[Experience]
+        self, materials: OptimizerContext, draft: Draft, subject: Experience | None, batch: Sequence[Experience]
     ) -> None:
         self.materials = materials
         self.draft = draft

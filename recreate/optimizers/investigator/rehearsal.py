@@ -5,7 +5,7 @@ from __future__ import annotations
 from recreate.agents.evidence import clip
 from recreate.agents.trajectory import index, tell_index
 from recreate.api.errors import BadInput
-from recreate.optimizers.context import Materials
+from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.read_tools import Reader, outcome
 from recreate.optimizers.investigator.tool import Tool, Wrong, text
@@ -14,7 +14,7 @@ from recreate.optimizers.investigator.tool import Tool, Wrong, text
 class Rehearsal:
     """At most `study.rehearsals` attempts, each a paid one that can be read like any other."""
 
-    def __init__(self, materials: Materials, reader: Reader, draft: Draft) -> None:
+    def __init__(self, materials: OptimizerContext, reader: Reader, draft: Draft) -> None:
         self.materials = materials
         self.reader = reader
         self.draft = draft

@@ -11,7 +11,7 @@ from recreate.agents.attempt import BIN, furnish
 from recreate.api.errors import BadInput
 from recreate.api.ports import Sandbox
 from recreate.api.types import Experience, Output
-from recreate.optimizers.context import Materials
+from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.read_tools import Reader
 from recreate.optimizers.investigator.tool import Tool, Wrong, one_of, text
@@ -19,21 +19,21 @@ from recreate.optimizers.investigator.tool import Tool, Wrong, one_of, text
 SECONDS = 60.0
 
 
-class Boxes:
+class Environments:
     """Use as a context manager."""
 
-    def __init__(self, materials: Materials, reader: Reader, draft: Draft) -> None:
+    def __init__(self, materials: OptimizerContext, reader: Reader, draft: Draft) -> None:
         self.materials = materials
         self.reader = reader
         self.draft = draft
         self.open: dict[tuple[str, str], Sandbox] = {}
 
-    def __enter__(self) -> Boxes:
+    def __enter__(self) -> Environments:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for box in self.open.values():
-            box.close()
+        for sandbox in self.open.values():
+            sandbox.close()
 
     def tools(self) -> list[Tool]:
         """`run` (unless environments are switched off) and `try_tool`."""
@@ -78,8 +78,8 @@ class Boxes:
         e = self.reader.find(experience)
         if fresh and (e.id, where) in self.open:
             self.open.pop((e.id, where)).close()
-        told, box = self.environment(e, where)
-        return told + self._shell(box, command)
+        told, sandbox = self.environment(e, where)
+        return told + self._shell(sandbox, command)
 
     def try_tool(
         self, name: str, arguments: str = "", stdin: str = "", where: str = "end", experience: str = ""
@@ -88,8 +88,8 @@ class Boxes:
         if name not in tools:
             raise Wrong(f"there is no tool {name!r}; there are: {', '.join(tools) or 'none'}")
         if self.inside and (experience or self.reader.subject is not None):
-            told, box = self.environment(self.reader.find(experience), where)
-            return told + self._shell(box, f"{name} {arguments}", stdin)
+            told, sandbox = self.environment(self.reader.find(experience), where)
+            return told + self._shell(sandbox, f"{name} {arguments}", stdin)
         if ("", "") not in self.open:
             assert self.materials.empty is not None
             self.open["", ""] = self.materials.empty()
@@ -106,19 +106,19 @@ class Boxes:
         if (e.id, where) not in self.open:
             assert self.materials.open is not None
             try:
-                box, how = self.materials.open(e, where == "end")
+                sandbox, how = self.materials.open(e, where == "end")
             except BadInput as error:
                 raise Wrong(f"{error.message}; {error.fix}") from None
-            self.open[e.id, where] = box
+            self.open[e.id, where] = sandbox
             told = f"[the environment was rebuilt: {how}]\n"
         if where == "end":
             self.reader.ended(e)
         return told, self.open[e.id, where]
 
-    def _shell(self, box: Sandbox, command: str, stdin: str = "") -> str:
-        furnish(box, self.draft.current)
+    def _shell(self, sandbox: Sandbox, command: str, stdin: str = "") -> str:
+        furnish(sandbox, self.draft.current)
         line = f'export PATH="/work/{BIN}:$PATH"\n{command}'
-        return tell_output(box.run(line, timeout=SECONDS, stdin=stdin.encode("utf-8", "surrogatepass")))
+        return tell_output(sandbox.run(line, timeout=SECONDS, stdin=stdin.encode("utf-8", "surrogatepass")))
 
 
 def tell_output(output: Output) -> str:

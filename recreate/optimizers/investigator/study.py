@@ -14,14 +14,14 @@ from recreate.agents.evidence import clip
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import Fault
 from recreate.api.types import Experience, Message, Study
-from recreate.optimizers.context import Materials, prompts
+from recreate.optimizers.context import OptimizerContext, prompts
 from recreate.optimizers.investigator.briefing import tell_agent
 from recreate.optimizers.investigator.conversation import Talk
 from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.edit_tools import Writer
 from recreate.optimizers.investigator.read_tools import Reader, outcome, tell_files
 from recreate.optimizers.investigator.rehearsal import Rehearsal
-from recreate.optimizers.investigator.run_tools import Boxes
+from recreate.optimizers.investigator.run_tools import Environments
 from recreate.optimizers.investigator.tool import Tool, Wrong, numbers, one_of, text
 from recreate.storage.log import encode
 from recreate.storage.redact import redact
@@ -33,7 +33,9 @@ CITING = {
 }
 
 
-def study(materials: Materials, scaffold: Scaffold, experience: Experience, batch: Sequence[Experience]) -> Study:
+def study(
+    materials: OptimizerContext, scaffold: Scaffold, experience: Experience, batch: Sequence[Experience]
+) -> Study:
     """Investigate one experience. A fault of the infrastructure is a record (`ending` fault), not an exception.
 
     Raises OutOfBudget, Refused, Interrupted.
@@ -55,7 +57,7 @@ def study(materials: Materials, scaffold: Scaffold, experience: Experience, batc
     # without trajectories nothing can be read, and the end of the attempt is what is cited
     optional = ("experience",) if "trajectory" not in materials.without else ("steps", "experience")
     writer = Writer(draft, cite, CITING, optional)
-    with Boxes(materials, reader, draft) as boxes:
+    with Environments(materials, reader, draft) as sandboxes:
         rehearsal = Rehearsal(materials, reader, draft)
         told: dict[str, str] = {}
 
@@ -68,7 +70,7 @@ def study(materials: Materials, scaffold: Scaffold, experience: Experience, batc
             talk.done = True
             return "handed in"
 
-        tools = [*reader.tools(), *boxes.tools(), *writer.tools(), *rehearsal.tools(), finishing(materials, finish)]
+        tools = [*reader.tools(), *sandboxes.tools(), *writer.tools(), *rehearsal.tools(), finishing(materials, finish)]
 
         def prompt(native: bool) -> list[Message]:
             return prompts(
@@ -90,7 +92,7 @@ def study(materials: Materials, scaffold: Scaffold, experience: Experience, batc
         return end(materials, talk, blank, draft, told)
 
 
-def finishing(materials: Materials, finish: Callable[..., str]) -> Tool:
+def finishing(materials: OptimizerContext, finish: Callable[..., str]) -> Tool:
     """The tool that hands a study in; without guidance nobody asks for the cause."""
     parameters: dict[str, Any] = {
         "summary": text("what happened, why, and what your edits change (or why none helps)"),
@@ -102,13 +104,15 @@ def finishing(materials: Materials, finish: Callable[..., str]) -> Tool:
     )
 
 
-def begin(materials: Materials, thread: str, prompt: Callable[[bool], list[Message]], tools: Sequence[Tool]) -> Talk:
+def begin(
+    materials: OptimizerContext, thread: str, prompt: Callable[[bool], list[Message]], tools: Sequence[Tool]
+) -> Talk:
     """The talk of one thread, written down as it happens."""
     file = materials.folder / thread / "steps.jsonl" if materials.folder else None
     return Talk(materials.ask, thread, prompt, tools, materials.limits, materials.native(), file)
 
 
-def end(materials: Materials, talk: Talk, blank: Study, draft: Draft, told: Mapping[str, Any]) -> Study:
+def end(materials: OptimizerContext, talk: Talk, blank: Study, draft: Draft, told: Mapping[str, Any]) -> Study:
     """Let the talk happen and write down what came of it."""
     try:
         ending, why = talk.run()
@@ -118,12 +122,12 @@ def end(materials: Materials, talk: Talk, blank: Study, draft: Draft, told: Mapp
     if found["ending"] == "finished":
         found |= {**told, "edits": tuple(draft.edits)}
     done = blank.model_copy(update={**found, "actions": dict(talk.actions), "kinds": talk.kinds, "usage": talk.usage})
-    keep(materials.folder, done)
+    save_study(materials.folder, done)
     materials.studied(done)
     return done
 
 
-def keep(folder: Path | None, study: Study) -> None:
+def save_study(folder: Path | None, study: Study) -> None:
     """Write a study down beside its steps."""
     if folder is None:
         return
@@ -134,7 +138,7 @@ def keep(folder: Path | None, study: Study) -> None:
     temporary.replace(there / "study.json")
 
 
-def kept(materials: Materials, thread: str) -> Study | None:
+def kept(materials: OptimizerContext, thread: str) -> Study | None:
     """A study that ended in an earlier session. One that a fault ended is tried again: its replies are paid."""
     file = materials.folder / thread / "study.json" if materials.folder else None
     if file is None or not file.is_file():

@@ -21,7 +21,7 @@ Estimate = Callable[..., tuple[Tensor, Tensor]]
 
 
 @dataclass
-class Attempts:
+class AttemptRows:
     """What verl does not hand to an advantage: whose row each of B rows is, its place among that attempt's rows, the
     observation that it answered. keep (B,): left behind by the estimate, which rows reach the update."""
 
@@ -31,11 +31,11 @@ class Attempts:
     keep: Tensor | None = None
 
 
-_KNOWN: ContextVar[Attempts | None] = ContextVar("attempts", default=None)
+_KNOWN: ContextVar[AttemptRows | None] = ContextVar("attempts", default=None)
 
 
 @contextmanager
-def known(attempts: Attempts) -> Iterator[Attempts]:
+def known(attempts: AttemptRows) -> Iterator[AttemptRows]:
     """Within it, an attempt that fell into several rows counts once. Without, every row is an attempt."""
     token = _KNOWN.set(attempts)
     try:
@@ -67,7 +67,7 @@ def estimator(part: str) -> Estimate:
 
 def _estimate(rewards: Tensor, mask: Tensor, index: list[Hashable]) -> Tensor:
     does, own = method(), rewards.sum(-1)
-    attempts = _KNOWN.get() or Attempts(of=range(len(own)), turn=[0] * len(own), anchors=[])
+    attempts = _KNOWN.get() or AttemptRows(of=range(len(own)), turn=[0] * len(own), anchors=[])
     # a row's number, by attempt and turn: GiGPO needs time order, which verl's balancing of processes does not keep
     first: dict[Hashable, int] = {}
     for name in attempts.of:

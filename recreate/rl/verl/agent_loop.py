@@ -1,6 +1,6 @@
 """verl's agent loop, ours: one rollout is one attempt of the scaffold at a task, in a sandbox, graded by the domain.
 
-Named in agent.yaml of a run folder; verl makes an `Attempts` for every rollout, in several worker processes. Each of
+Named in agent.yaml of a run folder; verl makes an `AttemptLoop` for every rollout, in several worker processes. Each of
 those has a run folder of its own below RUN/workers (journal, attempts) and writes into the workspace's memory. The
 prompt is always what the chat template makes of the messages, as on one machine: where that is not the last turn's
 tokens and what was added, a new row begins, and the attempt is several rows (verl's `list[AgentLoopOutput]`).
@@ -29,8 +29,8 @@ from recreate.rl import recipe
 from recreate.rl.rows import Row, rows_of
 from recreate.rl.verl.chosen import chosen
 from recreate.rl.verl.model import Rolled
-from recreate.runs.attempts import one, read_experience
-from recreate.runs.session import Parts, Workshop, load_run, open_workshop
+from recreate.runs.attempts import attempt_task, read_experience
+from recreate.runs.session import Parts, Session, load_run, open_session
 
 
 class Worker:
@@ -42,20 +42,20 @@ class Worker:
         self.scaffold = scaffolds.load(folder / "scaffold")
         self.threads = ThreadPoolExecutor(self.settings.jobs, thread_name_prefix="attempt")
         self.tasks: dict[str, Task] = {}
-        self._shop: Workshop | None = None
+        self._session: Session | None = None
         self.nonce = secrets.token_hex(8)
         """Of this process: a run that is begun again counts the same steps, and lives other attempts."""
         self._seen: Counter[tuple[Any, ...]] = Counter()
         self._lock = threading.Lock()
 
-    def shop(self, model: Any) -> Workshop:
+    def session(self, model: Any) -> Session:
         """The workshop, with this attempt's model. What the domain holds out is registered, once a process."""
         with self._lock:
-            if self._shop is None:
-                self._shop = open_workshop(self.settings, self.workspace, self._own(), parts=Parts(model=model))
-                self.tasks = {task.id: task for task in self._shop.domain.tasks()}
-                self._shop.memory.hold_out(self.tasks.values())
-            return replace(self._shop, model=model, optimizer_model=model)
+            if self._session is None:
+                self._session = open_session(self.settings, self.workspace, self._own(), parts=Parts(model=model))
+                self.tasks = {task.id: task for task in self._session.domain.tasks()}
+                self._session.memory.hold_out(self.tasks.values())
+            return replace(self._session, model=model, optimizer_model=model)
 
     def _own(self) -> Path:
         """A folder that no process had: what another lived at a step was sampled from other weights."""
@@ -71,27 +71,27 @@ class Worker:
 
     def attempt(self, model: Any, task: str, repeat: int, phase: str) -> Experience:
         """Lived, graded and remembered. Raises Fault for what is ours: verl then goes on without this rollout."""
-        shop = self.shop(model)
+        session = self.session(model)
         if task not in self.tasks:
             raise BadInput(
-                f"domain {shop.domain.name} has no task {task!r}",
+                f"domain {session.domain.name} has no task {task!r}",
                 fix="the domain changed since the run folder was made: make another one",
                 code="unknown-task",
             )
-        self._allowed(shop, self.tasks[task], phase)
-        score = one(shop, self.scaffold, self.tasks[task], repeat, phase)
-        found = read_experience(shop.folder / "attempts" / score.attempt) if score.score is not None else None
+        self._allowed(session, self.tasks[task], phase)
+        score = attempt_task(session, self.scaffold, self.tasks[task], repeat, phase)
+        found = read_experience(session.folder / "attempts" / score.attempt) if score.score is not None else None
         if found is None:
             raise Fault(
                 f"an attempt at {task} was set aside",
-                fix=f"grep aside {shop.folder / 'journal.jsonl'} shows the fault",
+                fix=f"grep aside {session.folder / 'journal.jsonl'} shows the fault",
                 code="aside",
             )
         return found
 
-    def _allowed(self, shop: Workshop, task: Task, phase: str) -> None:
+    def _allowed(self, session: Session, task: Task, phase: str) -> None:
         """Raises BadInput (`held-out`) for training on what the workspace holds out, as it stands now."""
-        _, groups, tasks = shop.memory.held_out.read()
+        _, groups, tasks = session.memory.held_out.read()
         if phase == "train" and (task.split != "train" or task.group in groups or task.id in tasks):
             raise BadInput(
                 f"{task.id} is held out in {self.workspace}, so nothing may be trained on it",
@@ -106,7 +106,7 @@ def worker(folder: str, workspace: str) -> Worker:
     return Worker(Path(folder), Path(workspace))
 
 
-class Attempts(AgentLoopBase):  # type: ignore[misc]
+class AttemptLoop(AgentLoopBase):  # type: ignore[misc]
     """folder: the run's; workspace: where memory lies. Both must be seen from every node."""
 
     def __init__(self, *arguments: Any, folder: str, workspace: str, **named: Any) -> None:

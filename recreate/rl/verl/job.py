@@ -28,7 +28,7 @@ from recreate.api.errors import BadInput
 from recreate.api.types import Task
 from recreate.rl import recipe
 from recreate.rl.tasks import train_tasks
-from recreate.rl.verl.translate import PLUGIN, RECIPE, TRAINER, VERSION, Place, agent_loop, config, notes, yaml
+from recreate.rl.verl.translate import PLUGIN, RECIPE, TRAINER, VERSION, Cluster, agent_loop, config, notes, yaml
 from recreate.runs import settings as settings_
 from recreate.runs.settings import Settings
 
@@ -60,8 +60,8 @@ def write(
     Raises BadInput for a folder that holds a run already, a recipe that verl cannot train, a scaffold with faults, a
     domain without train tasks.
     """
-    from recreate.memory.store import Workspace
-    from recreate.runs.session import open_domain, open_rung
+    from recreate.memory.store import ExperienceStore
+    from recreate.runs.session import open_backend, open_domain
 
     how, file = recipe.load(named), recipe.file_of(named)
     if (folder / "settings.toml").exists():
@@ -71,19 +71,19 @@ def write(
             code="run-exists",
         )
     domain = open_domain(settings, workspace)
-    if faults := check(scaffold, open_rung(settings)):
+    if faults := check(scaffold, open_backend(settings)):
         raise BadInput(
             f"{scaffold.name}/{faults[0].file}:{faults[0].line}: {faults[0].message}",
             fix="recreate scaffold check shows all faults of a scaffold",
             code="bad-scaffold",
         )
-    memory = Workspace(workspace, "hashed")
+    memory = ExperienceStore(workspace, "hashed")
     try:
         tasks = train_tasks(domain, memory)
     finally:
         memory.close()
     validation = list(domain.tasks("validation"))
-    place = Place(
+    place = Cluster(
         folder=folder,
         workspace=workspace,
         model=settings.model,

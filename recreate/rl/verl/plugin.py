@@ -40,7 +40,7 @@ def register() -> None:
             told.of_verl = losses.ppo_loss
             losses.ppo_loss = told
     loops = _need("verl.experimental.agent_loop.agent_loop")
-    loops._agent_loop_registry.setdefault(TRAINER, {"_target_": "recreate.rl.verl.agent_loop.Attempts"})
+    loops._agent_loop_registry.setdefault(TRAINER, {"_target_": "recreate.rl.verl.agent_loop.AttemptLoop"})
     _need("transfer_queue")
     _need("recreate.rl.verl.sync_trainer")  # registers itself
 

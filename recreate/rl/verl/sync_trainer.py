@@ -27,7 +27,7 @@ from recreate.api.errors import BadInput
 from recreate.api.registry import need
 from recreate.rl import recipe
 from recreate.rl.samples import Sample, from_store, to_store
-from recreate.rl.verl.advantage import Attempts, known
+from recreate.rl.verl.advantage import AttemptRows, known
 from recreate.rl.verl.chosen import chosen, method
 from recreate.rl.verl.translate import TRAINER
 
@@ -107,7 +107,7 @@ class Trainer(PPOTrainerSync):  # type: ignore[misc]
         if isinstance(self.how.part("advantage"), recipe.GiGPO):
             anchors = [extra.get("anchor") for extra in _plain(keys, batch, "extra_fields")]
         names = [key.rsplit("_", 2) for key in keys]
-        with known(Attempts([(u, s) for u, s, _ in names], [int(n) for *_, n in names], anchors)) as attempts:
+        with known(AttemptRows([(u, s) for u, s, _ in names], [int(n) for *_, n in names], anchors)) as attempts:
             made = super()._compute_advantage(batch, metrics)
         if isinstance(self.how.part("filter"), recipe.Successes):
             assert attempts.keep is not None

@@ -37,7 +37,7 @@ _KL = {"k1": "kl", "k2": "mse", "k3": "low_var_kl", "abs": "abs"}
 
 
 @dataclass(frozen=True)
-class Place:
+class Cluster:
     """What a config names beside the recipe. model: a folder, or a name on the Hub; every node must see all of it.
     micro: rows of full length in one pass of one GPU."""
 
@@ -92,7 +92,7 @@ def _faults(how: Recipe) -> Iterator[tuple[str, str]]:
         )
 
 
-def notes(how: Recipe, place: Place) -> list[str]:
+def notes(how: Recipe, place: Cluster) -> list[str]:
     """What will be otherwise than on one machine, in words."""
     train, found = how.train, []
     prompts, minis = sizes(how, place.tasks)
@@ -120,7 +120,7 @@ def sizes(how: Recipe, tasks: int) -> tuple[int, int]:
     return prompts, next(n for n in range(min(how.train.mini_batches, prompts), 0, -1) if prompts % n == 0)
 
 
-def config(how: Recipe, place: Place) -> dict[str, Any]:
+def config(how: Recipe, place: Cluster) -> dict[str, Any]:
     """verl's config for this recipe, over its own ppo_trainer. Raises BadInput where `refuse` does."""
     refuse(how)
     train, folder = how.train, place.folder
@@ -227,12 +227,12 @@ def config(how: Recipe, place: Place) -> dict[str, Any]:
     }
 
 
-def agent_loop(place: Place) -> list[dict[str, Any]]:
+def agent_loop(place: Cluster) -> list[dict[str, Any]]:
     """The file that tells verl's rollout workers which agent loop is ours, and where the run is."""
     return [
         {
             "name": TRAINER,
-            "_target_": "recreate.rl.verl.agent_loop.Attempts",
+            "_target_": "recreate.rl.verl.agent_loop.AttemptLoop",
             "folder": str(place.folder),
             "workspace": str(place.workspace),
         }

@@ -12,12 +12,12 @@ from recreate import (
     Evidence,
     Experience,
     Grade,
-    Materials,
     Message,
+    OptimizerContext,
     Price,
     Reply,
-    Rung,
     Sandbox,
+    SandboxBackend,
     Scaffold,
     Split,
     Task,
@@ -37,13 +37,13 @@ class Fruit:
         splits: tuple[Split, ...] = ("train", "validation", "test")
         return [_task(each, fruit) for each in splits if split in (None, each) for fruit in FRUIT]
 
-    def prepare(self, task: Task, rung: Rung) -> Sandbox:
-        return rung.open()
+    def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
+        return backend.open()
 
-    def collect(self, task: Task, box: Sandbox) -> str:
-        return box.run("cat fruit.txt 2>/dev/null").text.strip()
+    def collect(self, task: Task, sandbox: Sandbox) -> str:
+        return sandbox.run("cat fruit.txt 2>/dev/null").text.strip()
 
-    def grade(self, task: Task, trace: Trace, rung: Rung) -> Grade:
+    def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         right = trace.answer == self.gold(task)
         return Grade(score=float(right), passed=right, evidence="right" if right else "A fruit is written in capitals.")
 
@@ -65,7 +65,7 @@ def _task(split: Split, fruit: str) -> Task:
 class GraderSays:
     """What the grader said of the first failure becomes a lesson, as it stands."""
 
-    def __init__(self, materials: Materials) -> None:
+    def __init__(self, materials: OptimizerContext) -> None:
         self.materials = materials
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> list[Edit]:
