@@ -1,10 +1,10 @@
-"""Where code of tasks, agents and models runs: a ladder of sandboxes.
+"""Where code of tasks, agents and models runs: sandboxes, in their order of preference.
 
     bwrap     bubblewrap                                    chosen where it works
     unshare   util-linux: the same walls, built by hand     else this one
     none      no walls at all                               only by name
 
-`choose` picks the rung by really making a box; `survey` says what each one answered.
+`choose` picks the backend by really making a sandbox; `survey` says what each one answered.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from recreate.api.errors import BadInput
 from recreate.api.fits import fit
 from recreate.api.ports import SandboxBackend
 
-LADDER = ("bwrap", "unshare")
-_lock = threading.RLock()  # a rung that wraps another chooses that one while it is probed
+PREFERENCE = ("bwrap", "unshare")
+_lock = threading.RLock()  # a backend that wraps another chooses that one while it is probed
 
-__all__ = ["LADDER", "choose", "survey"]
+__all__ = ["PREFERENCE", "choose", "survey"]
 
 
 def choose(name: str | None = None) -> SandboxBackend:
-    """The rung called `name`, else $RECREATE_SANDBOX, else the first of the ladder that works here.
+    """The backend called `name`, else $RECREATE_SANDBOX, else the first in the order of preference that works here.
 
-    Raises BadInput: `unknown-sandbox` for a name that no rung has, `no-sandbox` when the named one, or every one of
-    the ladder, does not work here.
+    Raises BadInput: `unknown-sandbox` for a name that no backend has, `no-sandbox` when the named one, or every one,
+    does not work here.
     """
     name = name or os.environ.get("RECREATE_SANDBOX") or None
     if name:
@@ -37,7 +37,7 @@ def choose(name: str | None = None) -> SandboxBackend:
             raise BadInput(f"the sandbox {name} does not work here: {why}", fix=_FIX, code="no-sandbox")
         return backend
     reasons = []
-    for step in LADDER:
+    for step in PREFERENCE:
         why = _probed(step)
         if not why:
             found: SandboxBackend = registry.find("sandbox", step)()
@@ -47,8 +47,8 @@ def choose(name: str | None = None) -> SandboxBackend:
 
 
 def survey() -> list[tuple[str, str]]:
-    """(name, '' or why it does not work here) of every rung that can be named, the ladder's first."""
-    names = [*LADDER, *(name for name in registry.names("sandbox") if name not in LADDER)]
+    """(name, '' or why it does not work here) of every backend that can be named, the preferred ones first."""
+    names = [*PREFERENCE, *(name for name in registry.names("sandbox") if name not in PREFERENCE)]
     return [(name, _probed(name)) for name in names]
 
 

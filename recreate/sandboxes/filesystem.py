@@ -1,6 +1,6 @@
 """Private folders on the host, and file access that never follows a link.
 
-A process keeps its boxes in one session folder (mode 0700) on which it holds a lock for as long as it lives. A
+A process keeps its sandboxes in one session folder (mode 0700) on which it holds a lock for as long as it lives. A
 session folder whose lock can be taken was left by a process that died, and is swept by the next one.
 """
 
@@ -23,6 +23,7 @@ from recreate.api import paths
 from recreate.api.errors import BadInput, Fault
 
 _PATH_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_LINK = "name the file the link points to"
 _lock = threading.Lock()
 _session: tuple[int, Path, int] | None = None
 
@@ -137,7 +138,7 @@ def usage(folders: list[Path], enough: int) -> int:
                         if stat.S_ISDIR(about.st_mode):
                             stack.append(entry.path)
         except PermissionError:
-            # Made unreadable by the box, perhaps to hide what lies in it: open it up and look again.
+            # Made unreadable by the sandbox, perhaps to hide what lies in it: open it up and look again.
             try:
                 _open_up(here)
             except OSError:
@@ -161,7 +162,7 @@ def _open_up(path: str) -> None:
 
 
 def parts(path: str) -> list[str]:
-    """The components of a path inside a box. Raises BadInput for an absolute one, `..`, NUL or nothing at all."""
+    """The components of a path inside a sandbox. Raises BadInput for an absolute one, `..`, NUL or nothing at all."""
     names = [name for name in path.split("/") if name not in ("", ".")]
     long = any(len(name.encode("utf-8", "replace")) > 255 for name in names)
     if path.startswith("/") or ".." in names or "\0" in path or long or not names or _halves(path):
@@ -238,7 +239,7 @@ def place(root: Path, path: str, is_folder: bool, owner: int | None) -> None:
                 os.close(os.open(names[-1], flags, 0o644, dir_fd=parent))
             except OSError as e:
                 if e.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-                    raise BadInput(f"{path!r} in a box is no regular file", code="not-a-file") from None
+                    raise BadInput(f"{path!r} in a sandbox is no regular file", code="not-a-file") from None
                 raise
 
 
@@ -271,7 +272,7 @@ def _folder(root: Path, names: list[str], path: str, make: bool = False, owner: 
             here = inside
         yield here
     except NotADirectoryError:
-        raise BadInput(f"{path!r} in a box leads through a file", code="bad-path") from None
+        raise BadInput(f"{path!r} in a sandbox leads through a file", code="bad-path") from None
     finally:
         os.close(here)
         for handle, mode in reversed(closed):
@@ -283,12 +284,12 @@ def _path_only(name: str, parent: int, path: str) -> int:
     handle = os.open(name, _PATH_ONLY, dir_fd=parent)
     if stat.S_ISLNK(os.fstat(handle).st_mode):
         os.close(handle)
-        raise BadInput(f"{path!r} in a box leads through a link", fix="name the file the link points to", code="link")
+        raise BadInput(f"{path!r} in a sandbox leads through a link", fix=_LINK, code="link")
     return handle
 
 
 def _regular(mode: int, path: str) -> None:
     if stat.S_ISLNK(mode):
-        raise BadInput(f"{path!r} in a box is a link", fix="name the file the link points to", code="link")
+        raise BadInput(f"{path!r} in a sandbox is a link", fix=_LINK, code="link")
     if not stat.S_ISREG(mode):
-        raise BadInput(f"{path!r} in a box is not a regular file", fix="name a regular file", code="not-a-file")
+        raise BadInput(f"{path!r} in a sandbox is not a regular file", fix="name a regular file", code="not-a-file")

@@ -1,7 +1,8 @@
-"""A control group for one box, below the group we are in: memory and processes counted by the kernel.
+"""What one sandbox may use of memory, processes and disk, held by the kernel where it does that, else watched.
 
-Works where those groups may be written (root on most systems, a delegated systemd slice); elsewhere `make` says
-None and the box is held by rlimits and the watch.
+A control group of its own, below the group we are in, counts memory and processes. It can be made where those groups
+may be written (root on most systems, a delegated systemd slice); elsewhere `Cgroup.make` says None, and the sandbox is
+held by rlimits and by `Watch`, which looks at what a running command uses.
 """
 
 from __future__ import annotations
@@ -10,25 +11,29 @@ import contextlib
 import os
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from recreate.api.ports import Limits
+from recreate.api.types import Output
+from recreate.sandboxes import filesystem
 
 _TREE = Path("/sys/fs/cgroup")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True)
 class Cgroup:
-    """The folders of one box's groups; None where the kernel does not count for us."""
+    """The folders of one sandbox's groups; None where the kernel does not count for us."""
 
     memory: Path | None
     pids: Path | None
 
     @staticmethod
     def make(limits: Limits, spare: int) -> Cgroup | None:
-        """Groups with these limits, or None where there can be none. `spare`: processes that are the rung's."""
+        """Groups with these limits, or None where there can be none. `spare`: processes that are the backend's."""
         found = bases()
         if not found:
             return None
@@ -58,7 +63,7 @@ class Cgroup:
         return tuple(folder / "cgroup.procs" for folder in self.folders)
 
     def killed(self) -> int:
-        """How many processes of the box the kernel has ended because memory ran out."""
+        """How many processes of the sandbox the kernel has ended because memory ran out."""
         if self.memory:
             for file in ("memory.oom_control", "memory.events"):
                 with contextlib.suppress(OSError):
@@ -118,7 +123,7 @@ def _candidates() -> dict[str, list[Path]]:
             if controller in controllers.split(","):
                 found[controller].append(_TREE / controller / path.lstrip("/"))
             elif not controllers:
-                # Version 2 keeps processes in leaves: a box is our child where we are the root, else our sibling.
+                # Version 2 keeps processes in leaves: a sandbox is our child where we are the root, else our sibling.
                 here = _TREE / path.lstrip("/")
                 found[controller] += [here, *([here.parent] if here != _TREE else [])]
     return found
@@ -152,3 +157,101 @@ def _sweep(base: Path) -> None:
         if pid.isdigit() and not Path("/proc", pid).exists():
             with contextlib.suppress(OSError):
                 old.rmdir()
+
+
+class Watch:
+    """One command's use of disk, memory and processes.
+
+    Counting a folder costs in proportion to its files, so it is done when the file system's free space fell by
+    an eighth of the quota since the last count, else every other second, and for a twentieth of the time at most.
+    """
+
+    def __init__(self, limits: Limits, folders: Sequence[Path], cgroup: Cgroup | None) -> None:
+        self.limits = limits
+        self.folders = list(folders)
+        self.cgroup = cgroup
+        self.quota = limits.disk_mb * 1024 * 1024
+        self._free = self._start = self._left()
+        self._killed = cgroup.killed() if cgroup else 0
+        self._next = time.monotonic() + 2.0
+
+    def look(self, init: int | None) -> str:
+        """The name of the limit that is exceeded now, or ''."""
+        if not (self.cgroup and self.cgroup.memory and self.cgroup.pids):
+            processes, memory = census(init)
+            if not (self.cgroup and self.cgroup.pids) and processes > self.limits.processes:
+                return "processes"
+            most = self.limits.memory_mb * 1024 * 1024
+            if not (self.cgroup and self.cgroup.memory) and memory > most and shared_out(init) > most:
+                return "memory"
+        left = self._left()
+        now = time.monotonic()
+        if self._free - left > self.quota // 8 or now >= self._next:
+            used = filesystem.usage(self.folders, self.quota)
+            if used <= self.quota and self._start - left > self.quota:
+                used += unlinked(init)
+            if used > self.quota:
+                return "disk"
+            self._free = left
+            self._next = time.monotonic() + max(2.0, 20 * (time.monotonic() - now))
+        return ""
+
+    def last(self, output: Output) -> Output:
+        """The output with what can only be known at the end: memory ran out, or the disk quota is exceeded."""
+        if output.limit:
+            return output
+        if self.cgroup and output.status and self.cgroup.killed() > self._killed:
+            return output.model_copy(update={"limit": "memory"})
+        if self._free - self._left() > self.quota // 8 and filesystem.usage(self.folders, self.quota) > self.quota:
+            return output.model_copy(update={"limit": "disk", "status": output.status or 137})
+        return output
+
+    def _left(self) -> int:
+        about = os.statvfs(self.folders[0])
+        return about.f_bavail * about.f_frsize
+
+
+def census(init: int | None) -> tuple[int, int]:
+    """(processes, bytes of resident memory) of the sandbox whose init has this pid outside."""
+    processes = memory = 0
+    for process in _inside(init):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            memory += int((process / "statm").read_text().split()[1]) * _PAGE
+            processes += 1
+    return processes, memory
+
+
+def shared_out(init: int | None) -> int:
+    """Bytes of resident memory of the sandbox in which what processes share is counted once: exact, and slower."""
+    memory = 0
+    for process in _inside(init):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            for line in (process / "smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    memory += int(line.split()[1]) * 1024
+    return memory
+
+
+def unlinked(init: int | None) -> int:
+    """Bytes of files that the sandbox's processes hold open and that no folder shows any more."""
+    total = 0
+    seen: set[tuple[int, int]] = set()
+    for process in _inside(init):
+        with contextlib.suppress(OSError):
+            for handle in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    about = handle.stat()
+                    if about.st_nlink == 0 and (about.st_dev, about.st_ino) not in seen:
+                        seen.add((about.st_dev, about.st_ino))
+                        total += about.st_blocks * 512
+    return total
+
+
+def _inside(init: int | None) -> list[Path]:
+    if init is None:
+        return []
+    try:
+        # The sandbox's own /proc: it lists all of its processes and no other.
+        return [process for process in Path(f"/proc/{init}/root/proc").iterdir() if process.name.isdigit()]
+    except OSError:
+        return []

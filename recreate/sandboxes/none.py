@@ -1,4 +1,4 @@
-"""The `none` rung: no sandbox at all."""
+"""The `none` backend: no sandbox at all."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class NoSandbox:
                 )
         return FolderSandbox(self, drop=False, source=source, mounts=mounts, env=env, limits=limits)
 
-    def argv(self, box: FolderSandbox, command: Sequence[bytes], seccomp: int) -> list[bytes]:
+    def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], seccomp: int) -> list[bytes]:
         return list(command)
 
-    def surroundings(self, box: FolderSandbox) -> tuple[str, dict[str, str]]:
+    def surroundings(self, sandbox: FolderSandbox) -> tuple[str, dict[str, str]]:
         """(the folder a command starts in, the environment that says where it may write)."""
-        return str(box.work), {"HOME": str(box.root / "home"), "TMPDIR": str(box.root / "tmp")}
+        return str(sandbox.work), {"HOME": str(sandbox.root / "home"), "TMPDIR": str(sandbox.root / "tmp")}

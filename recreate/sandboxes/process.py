@@ -1,15 +1,15 @@
 """One command, from start to the last of its processes.
 
-How a command is started, in every rung:
+How a command is started, in every backend:
 
-    launcher  sh: joins the cgroup, keeps a spare of stderr for bwrap's report, execs the rung's own program
-    rung      bwrap or unshare: makes the box and runs the shim inside; what it has to complain about goes to stderr
-    shim      sh, in the box: sets the limits, prints READY on stderr, waits for a line on stdin, execs the command
+    launcher  sh: joins the cgroup, keeps a spare of stderr for bwrap's report, execs the backend's own program
+    backend   bwrap or unshare: makes the sandbox and runs the shim inside; its complaints go to stderr
+    shim      sh, in the sandbox: sets the limits, prints READY on stderr, waits for a line on stdin, execs the command
 
-The line is written once READY is seen, so: without READY the box failed, not the command; a recreate that dies
-before the line leaves a shim that reads end of file and exits; one that dies later takes the box with it, by the
-pdeathsig that the rung has set by then. Stdin carries the command's input after the line, and stderr joins stdout
-before the command starts: no descriptor of ours is left open in the box.
+The line is written once READY is seen, so: without READY the sandbox failed, not the command; a recreate that dies
+before the line leaves a shim that reads end of file and exits; one that dies later takes the sandbox with it, by the
+pdeathsig that the backend has set by then. Stdin carries the command's input after the line, and stderr joins stdout
+before the command starts: no descriptor of ours is left open in the sandbox.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from recreate.api.types import Output
 READY = b"\x01ready\x01"
 LAUNCH = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin", "LANG": "C.UTF-8", "TERM": "dumb"}
 PATIENCE = 30.0
-"""Seconds a rung may take to make its box."""
+"""Seconds a backend may take to make its sandbox."""
 TICK = 0.2
 """Seconds between two looks at what a running command uses."""
 
 _PATIENT_BYTES = 1 << 26
 
 Check = Callable[[int | None], str]
-"""Given the pid of the box's init, the name of the limit that is exceeded, or ''."""
+"""Given the pid of the sandbox's init, the name of the limit that is exceeded, or ''."""
 
 
 def shim(command: Sequence[bytes], env: Mapping[str, str], limits: Sequence[str], folder: str) -> list[bytes]:
-    """The argv that runs `command` inside a box: see the module's picture."""
+    """The argv that runs `command` inside a sandbox: see the module's picture."""
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in env.items())
     script = (
         "".join(f"ulimit {limit}\n" for limit in limits)
@@ -58,7 +58,7 @@ def shim(command: Sequence[bytes], env: Mapping[str, str], limits: Sequence[str]
 
 
 def launcher(argv: Sequence[bytes], joins: Sequence[Path]) -> list[bytes]:
-    """The argv that starts a rung: in the cgroups whose `joins` files are given, with descriptor 3 a copy of 2."""
+    """The argv that starts a backend: in the cgroups whose `joins` files are given, with descriptor 3 a copy of 2."""
     script = "".join(f"echo 0 >{shlex.quote(str(file))} || exit 125\n" for file in joins) + 'exec "$@" 3>&2\n'
     return [b"/bin/sh", b"-c", os.fsencode(script), b"sh", *argv]
 
@@ -104,7 +104,7 @@ class Child:
     ) -> None:
         """`ours`: the command has no pid namespace of its own, so it is ended by its process group.
 
-        `give`: a descriptor that the rung reads, or -1.
+        `give`: a descriptor that the backend reads, or -1.
         """
         self.backend = backend
         self.stdin = memoryview(b"\n" + stdin)
@@ -151,7 +151,7 @@ class Child:
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def finish(self, seconds: float, check: Check) -> Output:
-        """Feed, read, watch and time the command until all of it is gone. Raises Fault when the box failed."""
+        """Feed, read, watch and time the command until all of it is gone. Raises Fault when the sandbox failed."""
         try:
             try:
                 return self._pump(seconds, check)

@@ -1,13 +1,18 @@
-"""The read-only system that every box sees: programs, libraries and the few files of /etc that they need."""
+"""The read-only system that every sandbox sees: programs, libraries and the few files of /etc that they need; and what
+a Python environment of the host needs besides, in order to run inside."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from functools import cache
 from pathlib import Path
 
+from recreate.api.errors import BadInput
+
 HOME = "/home/agent"
 NAME = "agent"
+_SHOWN = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 
 _PLAIN = ("ld.so.cache", "localtime", "mime.types", "services", "protocols")
 _FOLDERS = (
@@ -43,7 +48,7 @@ def etc() -> tuple[str, ...]:
 
 
 def fill_etc(folder: Path, uid: int) -> None:
-    """Make the box's own /etc in `folder`, with mount points for what `etc()` names."""
+    """Make the sandbox's own /etc in `folder`, with mount points for what `etc()` names."""
     made = {
         "passwd": f"root:x:0:0:root:/:/bin/sh\n{NAME}:x:{uid}:{uid}:{NAME}:{HOME}:/bin/sh\n",
         "group": f"root:x:0:\n{NAME}:x:{uid}:\n",
@@ -64,3 +69,48 @@ def fill_etc(folder: Path, uid: int) -> None:
         else:
             there.parent.mkdir(parents=True, exist_ok=True)
             there.touch()
+
+
+def interpreter_mounts(venv: Path) -> dict[str, Path]:
+    """Read-only mounts, path inside -> path outside (the same), to run `venv`'s python in a sandbox.
+
+    The environment's folder, the prefix of the interpreter it was made from, and every folder that the links
+    between the two lead through; nothing for an interpreter of the system, which every sandbox sees. Raises BadInput
+    when `venv` has no python.
+    """
+    venv = Path(os.path.normpath(Path.cwd() / venv))
+    python = next((p for p in (venv / "bin" / "python", venv / "bin" / "python3") if p.exists()), None)
+    if python is None:
+        raise BadInput(
+            f"{venv} has no bin/python that runs", fix=f"make it anew: python3 -m venv {venv}", code="bad-venv"
+        )
+    found = _prefix(python)
+    here = python
+    while here.is_symlink():
+        here = Path(os.path.normpath(here.parent / here.readlink()))
+        found.update(_prefix(here))
+    found.update(_prefix(python.resolve()))
+    configured = venv / "pyvenv.cfg"
+    if configured.is_file():
+        for line in configured.read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition("=")
+            if name.strip() == "home":
+                found.update(_prefix(Path(value.strip()) / "python"))
+    return {
+        inside: outside
+        for inside, outside in found.items()
+        if not any(other != inside and Path(inside).is_relative_to(other) for other in found)
+    }
+
+
+def _prefix(python: Path) -> dict[str, Path]:
+    """prefix/bin/python -> prefix, under the name given and the one it resolves to."""
+    prefix = python.parent.parent
+    if prefix == Path("/") or any(prefix.is_relative_to(shown) for shown in _SHOWN):
+        return {}
+    return {str(prefix): prefix, **_also_resolved(prefix)}
+
+
+def _also_resolved(folder: Path) -> dict[str, Path]:
+    real = folder.resolve()
+    return {str(real): real}

@@ -1,12 +1,12 @@
-"""A box: a private folder, and commands run in it by a rung.
+"""A sandbox: a private folder, and commands run in it by a backend.
 
-On the host                     in the box
+On the host                     in the sandbox
     BOX/work                    /work           what is worked on: `source`'s copy, read, write
     BOX/home                    /home/agent     HOME
     BOX/tmp                     /tmp
     BOX/shm                     /dev/shm
     BOX/etc                     /etc            read-only
-All but etc may be written by the box, counts as its disk, and lasts as long as the box.
+All but etc may be written by the sandbox, counts as its disk, and lasts as long as the sandbox.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Limits
 from recreate.api.types import Output
 from recreate.sandboxes import filesystem, rootfs, seccomp
-from recreate.sandboxes.limits import Cgroup
+from recreate.sandboxes.limits import Cgroup, Watch, bases
 from recreate.sandboxes.process import LAUNCH, Child, launcher, shim
-from recreate.sandboxes.watch import Watch
 
+DROP = "setpriv --reuid={uid} --regid={uid} --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs"
 WRITABLE = ("work", "home", "tmp", "shm")
 AGENT = 1000
-"""The uid inside a user namespace, where the box is our own user under another number."""
+"""The uid inside a user namespace, where the sandbox is our own user under another number."""
 UIDS = range(60578, 61184)
-"""Where real root finds an identity for a box: a range that distributions leave unused."""
+"""Where real root finds an identity for a sandbox: a range that distributions leave unused."""
 _TAKEN = ("/usr", "/etc", "/proc", "/dev", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _WHOLE = ("/work", "/tmp", rootfs.HOME)
 _counter = itertools.count(os.getpid())
 _ARGUMENT = 128 * 1024 - 64
 
 
-class Way(Protocol):
-    """How a rung encloses a command. `own_namespaces` is False for the rung that encloses nothing."""
+class Enclosure(Protocol):
+    """How a backend encloses a command. `own_namespaces` is False for the backend that encloses nothing."""
 
     name: str
     own_namespaces: bool
 
     def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], seccomp: int) -> list[bytes]:
-        """What runs `command` in a box. `seccomp`: a descriptor to read a filter from, or -1."""
+        """What runs `command` in a sandbox. `seccomp`: a descriptor to read a filter from, or -1."""
         ...
 
     def surroundings(self, sandbox: FolderSandbox) -> tuple[str, dict[str, str]]:
@@ -58,11 +58,11 @@ class Way(Protocol):
 
 
 class FolderSandbox:
-    """A `recreate.api.ports.Sandbox`. Make one with a rung's `open`."""
+    """A `recreate.api.ports.Sandbox`. Make one with a backend's `open`."""
 
     def __init__(
         self,
-        way: Way,
+        enclosure: Enclosure,
         *,
         drop: bool,
         source: Path | None,
@@ -70,12 +70,12 @@ class FolderSandbox:
         env: Mapping[str, str] | None,
         limits: Limits | None,
     ) -> None:
-        """`drop`: real root gives the box an identity of its own, which then owns its files."""
-        self.backend = way.name
+        """`drop`: real root gives the sandbox an identity of its own, which then owns its files."""
+        self.backend = enclosure.name
         self.limits = limits or Limits()
         self.mounts = _mounts(mounts or {})
         self.env = _environment(env or {})
-        self._way = way
+        self._enclosure = enclosure
         self._running: set[Child] = set()
         self._closed = False
         self._one = threading.RLock()
@@ -97,8 +97,8 @@ class FolderSandbox:
                 if self.owner is not None:
                     for name in WRITABLE:
                         os.chown(self.root / name, self.owner, self.owner)
-            self._cgroup = Cgroup.make(self.limits, spare=4) if way.own_namespaces else None
-            if way.own_namespaces and self.owner is None and os.geteuid() == 0 and not self._counted:
+            self._cgroup = Cgroup.make(self.limits, spare=4) if enclosure.own_namespaces else None
+            if enclosure.own_namespaces and self.owner is None and os.geteuid() == 0 and not self._counted:
                 raise Fault("the control group that holds the processes of root cannot be made")
         except BaseException:
             self.close()
@@ -123,7 +123,7 @@ class FolderSandbox:
         return list(made)
 
     def within(self, inside: str) -> tuple[Path, str] | None:
-        """(host folder, path in it) for a path below what the box may write, else None."""
+        """(host folder, path in it) for a path below what the sandbox may write, else None."""
         for name, there in (("work", "/work"), ("home", rootfs.HOME), ("tmp", "/tmp")):
             if inside == there or inside.startswith(there + "/"):
                 return self.root / name, inside[len(there) + 1 :]
@@ -136,7 +136,7 @@ class FolderSandbox:
                 filesystem.place(*found, outside.is_dir(), self.owner)
 
     def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
-        """Run a shell command or an argv; `timeout` in seconds. Raises Fault when the box itself fails."""
+        """Run a shell command or an argv; `timeout` in seconds. Raises Fault when the sandbox itself fails."""
         words = [_shell(), b"-c", _bytes(command)] if isinstance(command, str) else [*map(_bytes, command)]
         if refused := _refused(words):
             return Output(text=refused + "\n", status=126)
@@ -145,20 +145,20 @@ class FolderSandbox:
             return self._run(words, self.limits.seconds if timeout is None else timeout, stdin or b"")
 
     def _run(self, words: Sequence[bytes], seconds: float, stdin: bytes) -> Output:
-        if self._way.own_namespaces:
+        if self._enclosure.own_namespaces:
             try:
                 self._place_mounts()
             except BadInput as e:
-                # The box moved what a mount needs, and must not lead the mount elsewhere: its doing, not a fault.
+                # The sandbox moved what a mount needs, and must not lead the mount elsewhere: its doing, not a fault.
                 return Output(text=f"{e.message}: nothing can be mounted there\n", status=126)
-        start, places = self._way.surroundings(self)
+        start, places = self._enclosure.surroundings(self)
         inside = shim(words, {**LAUNCH, **places, **self.env}, self._ulimits(), start)
         joins = self._cgroup.joins if self._cgroup else ()
-        walls = self._way.own_namespaces
+        walls = self._enclosure.own_namespaces
         with filesystem.ours("prepare a system call filter"):
             given = seccomp.descriptor() if walls else -1
         try:
-            argv = launcher(self._way.argv(self, inside, given), joins)
+            argv = launcher(self._enclosure.argv(self, inside, given), joins)
             child = Child(self.backend, argv, stdin, self.limits.output_bytes, not walls, given)
         finally:
             if given >= 0:
@@ -200,7 +200,7 @@ class FolderSandbox:
         self.close()
 
     def _mend(self) -> None:
-        """What the box did to the modes of its own top folders must not stop the next command."""
+        """What the sandbox did to the modes of its own top folders must not stop the next command."""
         if self._closed:
             raise Fault("this sandbox is closed", code="sandbox-closed")
         for name in WRITABLE:
@@ -222,7 +222,7 @@ class FolderSandbox:
         if not (self._cgroup and self._cgroup.memory):
             # Twice: address space that is reserved and never used is common; the watch counts what is used.
             rules.append(f"-v {_allowed(resource.RLIMIT_AS, 2 * limits.memory_mb * megabyte) // 1024}")
-        if not self._counted and (self._way.own_namespaces or os.geteuid() != 0):
+        if not self._counted and (self._enclosure.own_namespaces or os.geteuid() != 0):
             rules.append(f"{_processes_flag()} {_allowed(resource.RLIMIT_NPROC, limits.processes)}")
         return rules
 
@@ -276,12 +276,12 @@ def _mounts(mounts: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def _readable(mounts: Mapping[str, Path]) -> None:
-    """A box with an identity of its own reads what everybody may read."""
+    """A sandbox with an identity of its own reads what everybody may read."""
     for outside in mounts.values():
         needed = 0o005 if outside.is_dir() else 0o004
         if outside.stat().st_mode & needed != needed:
             raise BadInput(
-                f"{outside} cannot be mounted: a box may not read it",
+                f"{outside} cannot be mounted: a sandbox may not read it",
                 fix=f"chmod -R go+rX {outside}",
                 code="bad-mount",
             )
@@ -292,3 +292,77 @@ def _environment(env: Mapping[str, str]) -> dict[str, str]:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
             raise BadInput(f"{name!r} cannot be an environment variable", fix="letters, digits and _ only")
     return dict(env)
+
+
+class Walled:
+    """A backend with walls: namespaces of its own for everything, a minimal read-only system, no capabilities.
+
+    Real root gives each sandbox an unused uid (`drop`); an ordinary user, or a root that may not change identity, gets a
+    user namespace (`userns`).
+    """
+
+    name: str
+    own_namespaces = True
+
+    def missing(self) -> str:
+        """'' when the programs are here that it is built with, else which are not."""
+        raise NotImplementedError
+
+    def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], seccomp: int) -> list[bytes]:
+        """The command in a sandbox: read-only system, the sandbox's folders, the mounts, and nothing else."""
+        raise NotImplementedError
+
+    def surroundings(self, sandbox: FolderSandbox) -> tuple[str, dict[str, str]]:
+        """(the folder a command starts in, the environment that says where it may write)."""
+        return "/work", {"HOME": rootfs.HOME}
+
+    def probe(self) -> str:
+        """'' when a sandbox was really made and a command run in it, else why not."""
+        return identity(self)[1]
+
+    def open(
+        self,
+        *,
+        source: Path | None = None,
+        mounts: Mapping[str, Path] | None = None,
+        env: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+    ) -> FolderSandbox:
+        """As the port says. Raises BadInput when the probe says no, Fault when the host fails."""
+        how, why = identity(self)
+        if why:
+            raise BadInput(
+                f"the {self.name} sandbox does not work here: {why}", fix="recreate doctor", code="no-sandbox"
+            )
+        return FolderSandbox(self, drop=how == "drop", source=source, mounts=mounts, env=env, limits=limits)
+
+
+_identities: dict[str, tuple[str, str]] = {}
+
+
+def identity(backend: Walled) -> tuple[str, str]:
+    """(`drop` or `userns`, '') for what works here, else ('', why nothing does). Tried once in a process."""
+    if backend.name not in _identities:
+        why = backend.missing()
+        for how in () if why else ("drop", "userns") if os.geteuid() == 0 else ("userns",):
+            why = tried(backend, how)
+            if not why:
+                _identities[backend.name] = how, ""
+                break
+        else:
+            _identities[backend.name] = "", why
+    return _identities[backend.name]
+
+
+def tried(backend: Enclosure, how: str) -> str:
+    """Make a sandbox and run a command in it: '' when that works and it is closed to the network, else why not."""
+    if how == "userns" and os.geteuid() == 0 and "pids" not in bases():
+        return "root may not change identity here and no cgroup counts processes: nothing would stop a fork bomb"
+    try:
+        with FolderSandbox(backend, drop=how == "drop", source=None, mounts=None, env=None, limits=None) as sandbox:
+            output = sandbox.run(["cat", "/proc/self/status", "/proc/net/dev"], timeout=20)
+    except Fault as e:
+        return e.message
+    if output.status != 0 or "CapEff:\t0000000000000000" not in output.text or "eth0" in output.text:
+        return f"a sandbox was made but is not closed: {output.text[-200:]}"
+    return ""

@@ -1,4 +1,4 @@
-"""A filter on system calls, for rungs that can load one: parts of the kernel that no task needs.
+"""A filter on system calls, for backends that can load one: parts of the kernel that no task needs.
 
 Key rings (a process inherits its session's), further user namespaces (with them mounts and memory that nothing
 counts), and the interfaces through which kernels are mostly attacked. A denied call fails with EPERM.

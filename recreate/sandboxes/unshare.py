@@ -1,20 +1,16 @@
-"""The `unshare` rung: the walls of `bwrap`, built with util-linux alone (unshare, mount, pivot_root, setpriv)."""
+"""The `unshare` backend: the walls of `bwrap`, built with util-linux alone (unshare, mount, pivot_root, setpriv)."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
 
-from recreate.api.errors import BadInput
-from recreate.api.ports import Limits
 from recreate.sandboxes import filesystem, rootfs
-from recreate.sandboxes.bwrap import DROP, tried
 from recreate.sandboxes.process import LAUNCH
-from recreate.sandboxes.sandbox import FolderSandbox
+from recreate.sandboxes.sandbox import DROP, FolderSandbox, Walled
 
 _PROGRAMS = ("unshare", "mount", "umount", "pivot_root", "setpriv")
 _ENTER = "setpriv --pdeathsig KILL unshare --mount --uts --ipc --net --pid --fork --kill-child"
@@ -41,80 +37,58 @@ exit $status
 its parent: a process that changes identity loses its pdeathsig, so only its child does."""
 
 
-class Unshare:
-    """Own namespaces for everything, a minimal read-only system, no capabilities.
-
-    Real root gives each box an unused uid; an ordinary user gets a user namespace that is root for as long as the
-    mounts take, and a second one inside it for the command, in which no third can be made.
-    """
+class Unshare(Walled):
+    """The walls, made with util-linux. An ordinary user gets a user namespace that is root for as long as the mounts
+    take, and a second one inside it for the command, in which no third can be made."""
 
     name = "unshare"
-    own_namespaces = True
 
-    def probe(self) -> str:
-        """'' when a box was really made and a command run in it, else why not."""
-        return _way()[1]
+    def missing(self) -> str:
+        absent = [name for name in _PROGRAMS if not shutil.which(name, path=LAUNCH["PATH"])]
+        return f"util-linux programs are missing: {', '.join(absent)}" if absent else ""
 
-    def open(
-        self,
-        *,
-        source: Path | None = None,
-        mounts: Mapping[str, Path] | None = None,
-        env: Mapping[str, str] | None = None,
-        limits: Limits | None = None,
-    ) -> FolderSandbox:
-        """See `recreate.api.ports.SandboxBackend`. Raises BadInput when the probe says no, Fault when the host fails."""
-        way, why = _way()
-        if why:
-            raise BadInput(f"the unshare sandbox does not work here: {why}", fix="recreate doctor", code="no-sandbox")
-        return FolderSandbox(self, drop=way == "drop", source=source, mounts=mounts, env=env, limits=limits)
-
-    def argv(self, box: FolderSandbox, command: Sequence[bytes], seccomp: int) -> list[bytes]:
-        """The command in a box: read-only system, the box's folders, the mounts, and nothing else."""
-        table = box.root / "fstab"
+    def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], seccomp: int) -> list[bytes]:
+        """The command in a sandbox: read-only system, the sandbox's folders, the mounts, and nothing else."""
+        table = sandbox.root / "fstab"
         if not table.exists():
             with filesystem.ours("prepare a sandbox folder"):
-                table.write_text(_skeleton(box), encoding="utf-8", errors="surrogateescape")
+                table.write_text(_skeleton(sandbox), encoding="utf-8", errors="surrogateescape")
         words = _ENTER.split()
         words += ["--cgroup"] if Path("/proc/self/ns/cgroup").exists() else []
-        words += ["--map-root-user"] if box.owner is None else []
-        words += ["--", "/bin/sh", "-c", _INIT, "sh", str(table), str(box.root / "root")]
-        if box.owner is None:
-            words += ["yes", "unshare", "--user", f"--map-user={box.uid}", f"--map-group={box.uid}", "--"]
+        words += ["--map-root-user"] if sandbox.owner is None else []
+        words += ["--", "/bin/sh", "-c", _INIT, "sh", str(table), str(sandbox.root / "root")]
+        if sandbox.owner is None:
+            words += ["yes", "unshare", "--user", f"--map-user={sandbox.uid}", f"--map-group={sandbox.uid}", "--"]
             words += ["setpriv", "--inh-caps=-all", "--no-new-privs"]
         else:
-            words += ["", *DROP.format(uid=box.owner).split()]
+            words += ["", *DROP.format(uid=sandbox.owner).split()]
         return [os.fsencode(word) for word in words] + list(command)
 
-    def surroundings(self, box: FolderSandbox) -> tuple[str, dict[str, str]]:
-        """(the folder a command starts in, the environment that says where it may write)."""
-        return "/work", {"HOME": rootfs.HOME}
 
-
-def _skeleton(box: FolderSandbox) -> str:
-    """Make the box's root folder with every mount point, and return the fstab that fills it."""
-    root = box.root / "root"
+def _skeleton(sandbox: FolderSandbox) -> str:
+    """Make the sandbox's root folder with every mount point, and return the fstab that fills it."""
+    root = sandbox.root / "root"
     root.mkdir(mode=0o755)
     rows = [(root, root, "bind,ro")]
     links, folders = rootfs.top()
     for link, target in links:
         (root / link[1:]).symlink_to(target)
     shown = [(Path(there), there, "bind,ro") for there in folders]
-    shown += [(box.root / "etc", "/etc", "bind,ro")]
+    shown += [(sandbox.root / "etc", "/etc", "bind,ro")]
     shown += [(Path("/etc", name), f"/etc/{name}", "bind,ro") for name in rootfs.etc()]
     shown += [(Path("/dev", name), f"/dev/{name}", "dev") for name in _DEVICES]
     shown += [
-        (box.root / "shm", "/dev/shm", "bind"),
-        (box.root / "tmp", "/tmp", "bind"),
-        (box.root / "home", rootfs.HOME, "bind"),
-        (box.root / "work", "/work", "bind"),
+        (sandbox.root / "shm", "/dev/shm", "bind"),
+        (sandbox.root / "tmp", "/tmp", "bind"),
+        (sandbox.root / "home", rootfs.HOME, "bind"),
+        (sandbox.root / "work", "/work", "bind"),
     ]
-    shown += [(outside, inside, "bind,ro") for inside, outside in box.mounts.items()]
+    shown += [(outside, inside, "bind,ro") for inside, outside in sandbox.mounts.items()]
     for outside, inside, options in shown:
         rows.append((outside, root / inside[1:], options))
-        found = box.within(inside)
+        found = sandbox.within(inside)
         if (found and found[1]) or inside.startswith("/etc/"):
-            continue  # its place is in what covers the skeleton there, and the box has seen to it
+            continue  # its place is in what covers the skeleton there, and the sandbox has seen to it
         place = root / inside[1:]
         if outside.is_dir():
             place.mkdir(parents=True, exist_ok=True)
@@ -146,17 +120,3 @@ def _skeleton(box: FolderSandbox) -> str:
 
 def _quoted(path: Path) -> str:
     return re.sub(r"[\s\\#]", lambda found: f"\\{ord(found[0]):03o}", str(path))
-
-
-@cache
-def _way() -> tuple[str, str]:
-    """(`drop` or `userns`, '') for what works, else ('', why nothing does)."""
-    missing = [name for name in _PROGRAMS if not shutil.which(name, path=LAUNCH["PATH"])]
-    if missing:
-        return "", f"util-linux programs are missing: {', '.join(missing)}"
-    why = ""
-    for way in ("drop", "userns") if os.geteuid() == 0 else ("userns",):
-        why = tried(Unshare(), way)
-        if not why:
-            return way, ""
-    return "", why

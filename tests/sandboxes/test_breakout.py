@@ -25,13 +25,12 @@ from recreate.api.ports import Limits
 from recreate.api.registry import find
 from recreate.sandboxes import limits, seccomp
 from recreate.sandboxes import sandbox as boxes
-from recreate.sandboxes.bwrap import tried
-from recreate.sandboxes.python import interpreter_mounts
-from recreate.sandboxes.sandbox import FolderSandbox
+from recreate.sandboxes.rootfs import interpreter_mounts
+from recreate.sandboxes.sandbox import FolderSandbox, tried
 
 WALLS = [
     (name, way)
-    for name in sandboxes.LADDER
+    for name in sandboxes.PREFERENCE
     for way in (("drop", "userns") if os.geteuid() == 0 else ("userns",))
     if not dict(sandboxes.survey())[name] and not tried(find("sandbox", name)(), way)
 ]

@@ -19,7 +19,7 @@ from recreate.api.ports import Limits, Sandbox, SandboxBackend
 from recreate.api.registry import find
 from recreate.sandboxes import filesystem
 from recreate.sandboxes.process import Tail
-from recreate.sandboxes.python import interpreter_mounts
+from recreate.sandboxes.rootfs import interpreter_mounts
 
 WORKING = [name for name, why in sandboxes.survey() if not why]
 
@@ -345,7 +345,7 @@ def test_a_full_disk_is_a_fault_that_says_so(backend: SandboxBackend) -> None:
 
 def test_choose_takes_the_best_backend_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RECREATE_SANDBOX", raising=False)
-    assert sandboxes.choose().name == next(name for name in sandboxes.LADDER if name in WORKING)
+    assert sandboxes.choose().name == next(name for name in sandboxes.PREFERENCE if name in WORKING)
     monkeypatch.setenv("RECREATE_SANDBOX", "none")
     assert sandboxes.choose().name == "none"
     assert sandboxes.choose(WORKING[0]).name == WORKING[0]

@@ -17,7 +17,7 @@ from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Limits, Sandbox, SandboxBackend
 from recreate.api.types import Output, Record, digest
 from recreate.domains.swe import tree
-from recreate.sandboxes.python import interpreter_mounts
+from recreate.sandboxes.rootfs import interpreter_mounts
 
 _NAMES = (
     "test_empty",

@@ -1,0 +1,143 @@
+"""A workspace that an earlier version wrote opens, is searched, and goes on: tests/old_workspace/README.md."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+import tarfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recreate.cli import run as cli
+from tests.old_workspace.make import stable
+
+# its domain imports a name that is found for one more release
+pytestmark = pytest.mark.filterwarnings("ignore:recreate.Rung is called:DeprecationWarning")
+
+DATA = Path(__file__).parent / "old_workspace"
+SAID: dict[str, Any] = json.loads((DATA / "expected.json").read_text("utf-8"))
+Type = Callable[[str], list[Any]]
+
+
+def unpacked(folder: Path) -> Path:
+    with tarfile.open(DATA / "old_workspace.tar.gz") as tar:
+        tar.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def looked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The old workspace, for what only looks."""
+    return unpacked(tmp_path_factory.mktemp("old") / "workspace")
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """The old workspace, for what changes it."""
+    return unpacked(tmp_path / "workspace")
+
+
+@pytest.fixture
+def type_in(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[Path], Type]]:
+    """type_in(FOLDER)(COMMAND): what it prints with --json, without times, and the folder called WORKSPACE."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def type_in(folder: Path) -> Type:
+        monkeypatch.chdir(folder)
+
+        def type(words: str) -> list[Any]:
+            capsys.readouterr()
+            code = cli([*shlex.split(words), "--json"])
+            out, err = capsys.readouterr()
+            assert code == 0, f"{words}: {out}{err}"
+            rows: list[Any] = stable([json.loads(line) for line in out.replace(str(folder), "WORKSPACE").splitlines()])
+            return rows
+
+        return type
+
+    yield type_in
+    sys.modules.pop("old_domain", None)
+
+
+def hold(found: Any, said: Any) -> Any:
+    """As much of what is found as was said before: a later version may say more of a thing, not more things."""
+    if isinstance(found, dict) and isinstance(said, dict):
+        return {key: hold(found[key], said[key]) for key in said if key in found}
+    if isinstance(found, list) and isinstance(said, list) and len(found) == len(said):
+        return [hold(a, b) for a, b in zip(found, said, strict=True)]
+    if isinstance(found, float) and isinstance(said, float) and found == pytest.approx(said, abs=2e-6):
+        return said
+    return found
+
+
+def records(file: Path, kind: str) -> list[dict[str, Any]]:
+    """The lines of a journal or a ledger; a torn one is none."""
+    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines(keepends=True) if line.endswith("\n")]
+    return [row for row in rows if row["kind"] == kind]
+
+
+@pytest.mark.parametrize("words", SAID["looks"])
+def test_an_old_workspace_is_told_as_it_was(words: str, looked: Path, type_in: Callable[[Path], Type]) -> None:
+    assert hold(type_in(looked)(words), SAID["looks"][words]) == SAID["looks"][words]
+
+
+def test_looking_at_an_old_workspace_leaves_its_runs_and_its_experience_alone(
+    old: Path, type_in: Callable[[Path], Type]
+) -> None:
+    def state() -> dict[str, bytes]:
+        kept = (p for name in ("runs", "memory", "scaffolds") for p in (old / name).rglob("*") if p.is_file())
+        return {str(p): p.read_bytes() for p in kept if not p.is_relative_to(old / "memory" / "index")}
+
+    before, say = state(), type_in(old)
+    for words in ("log runs/judging", "show runs/studying", "traces list", "memory recall word", "memory stats"):
+        say(words)
+    assert state() == before
+
+
+@pytest.mark.parametrize("what", [what for what in SAID["does"] if not what.startswith("after")])
+def test_an_old_workspace_is_worked_on_as_before(what: str, old: Path, type_in: Callable[[Path], Type]) -> None:
+    """Builds made again, a review, benches, imports, an index, agents and patterns; no run of before pays again."""
+    say, ledgers = type_in(old), sorted(old.glob("runs/*/ledger.jsonl"))
+    paid = {ledger: records(ledger, "reserve") for ledger in ledgers}
+    for words, said in SAID["does"][what].items():
+        assert hold(say(words), said) == said, words
+    assert {ledger: records(ledger, "reserve") for ledger in ledgers} == paid
+
+
+def test_an_index_made_from_the_old_files_alone_finds_the_same(old: Path, type_in: Callable[[Path], Type]) -> None:
+    shutil.rmtree(old / "memory" / "index")
+    say = type_in(old)
+    say("memory rebuild")
+    for words in (words for words in SAID["looks"] if words.startswith("memory ")):
+        assert hold(say(words), SAID["looks"][words]) == SAID["looks"][words], words
+
+
+@pytest.mark.parametrize("run", SAID["resumed"])
+def test_a_build_that_was_killed_under_an_earlier_version_ends_as_the_uninterrupted_one(
+    run: str, old: Path, type_in: Callable[[Path], Type]
+) -> None:
+    """No call whose reply is in the journal is made again: nothing is reserved for it."""
+    journal, ledger = (old / "runs" / run / f"{name}.jsonl" for name in ("journal", "ledger"))
+    known = {record["call"] for record in records(journal, "reply")}
+    reserved = Counter(record["call"] for record in records(ledger, "reserve"))
+    settled = {record["call"] for record in records(ledger, "settle")}
+    assert len(reserved.keys() - settled) == 1, "the call in which it was killed"
+    assert not journal.read_bytes().endswith(b"\n")
+    assert not ledger.read_bytes().endswith(b"\n")
+    say, said = type_in(old), SAID["resumed"][run]
+    (ended,) = say(f"resume runs/{run}")
+    assert hold(ended, said["ended"]) == said["ended"] == said["uninterrupted"]
+    replies = [record["call"] for record in records(journal, "reply")]
+    assert sorted(replies) == said["replies"]
+    assert sorted(record["attempt"] for record in records(journal, "experience")) == said["attempts"]
+    again = Counter(record["call"] for record in records(ledger, "reserve"))
+    assert {call: again[call] for call in known} == {call: reserved[call] for call in known}
+    assert len(records(ledger, "settle")) - len(settled) == len(replies) - len(known) == said["calls"]
+    for words, after in SAID["does"][f"after {run} was resumed"].items():
+        assert hold(say(words), after) == after, words
