@@ -8,6 +8,9 @@ from pathlib import Path
 SHARE = Path(__file__).parents[1] / "_share"
 """Shipped content inside an installed wheel; in a clone the same content lies at the repository's root."""
 
+DISTRIBUTION = "recreate-agents"
+"""What the package index knows us by: `recreate` there is a stranger's."""
+
 
 def home() -> Path:
     """Weights, caches and environments: RECREATE_HOME, else the user's cache folder."""
@@ -22,6 +25,20 @@ def shipped(kind: str) -> Path:
     """The shipped `scaffolds`, `memory` or `benchmarks` folder, in a wheel or in a clone."""
     inside = SHARE / kind
     return inside if inside.is_dir() else Path(__file__).parents[2] / kind
+
+
+def install(extra: str) -> str:
+    """The command that brings an extra: from the package index for a wheel, from its folder for a clone."""
+    if SHARE.is_dir():
+        return f"pip install '{DISTRIBUTION}[{extra}]'"
+    return f"pip install -e '{short(SHARE.parents[1])}[{extra}]'"
+
+
+def upgrade() -> str:
+    """The command that brings a newer version."""
+    if SHARE.is_dir():
+        return f"pip install --upgrade {DISTRIBUTION}"
+    return f"git -C {short(SHARE.parents[1])} pull"
 
 
 def workspace(start: Path | None = None) -> Path:

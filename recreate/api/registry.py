@@ -209,6 +209,4 @@ def missing(module: str) -> Missing | None:
     absent = module.partition(".")[0]
     if absent not in EXTRAS:
         return None
-    return Missing(
-        f"this needs the package {absent}, which is not installed", fix=f"pip install 'recreate[{EXTRAS[absent]}]'"
-    )
+    return Missing(f"this needs the package {absent}, which is not installed", fix=paths.install(EXTRAS[absent]))

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from recreate.api import paths
 from recreate.api.errors import BadInput, CheckFailed, Fault
 from recreate.api.paths import home, shipped, workspace
 from recreate.api.paths import short as here
@@ -243,7 +244,7 @@ def _extras() -> Iterator[dict[str, Any]]:
         modules = [m for m, brings in EXTRAS.items() if brings == extra]
         missing = [m for m in modules if find_spec(m) is None]
         detail = f"{', '.join(missing)} not installed ({purpose})" if missing else f"{', '.join(modules)} ({purpose})"
-        yield _check(f"extra.{extra}", not missing, detail, f"pip install 'recreate[{extra}]'")
+        yield _check(f"extra.{extra}", not missing, detail, paths.install(extra))
 
 
 def _model() -> dict[str, Any]:
@@ -329,7 +330,7 @@ def _parts(kind: str) -> Iterator[Mapping[str, Any]]:
     for name, target in names(kind).items():
         module = NEEDS.get(name, "") if kind in ("model", "embedder") else ""
         absent = module and find_spec(module) is None
-        state = states.get(name) or (f"needs recreate[{EXTRAS[module]}]" if absent else "ready")
+        state = states.get(name) or (f"needs the extra {EXTRAS[module]}" if absent else "ready")
         package = brought_by(kind, name)
         origin = f"installed by {package}" if package else "built in"
         yield {"name": name, "state": state, "source": f"{origin}: {target}"}

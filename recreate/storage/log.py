@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
+from recreate.api import paths
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import SCHEMA
 from recreate.storage.redact import redact
@@ -57,7 +58,7 @@ def unseal(line: bytes) -> dict[str, Any] | None:
     if record.get("schema", 0) > SCHEMA:
         raise BadInput(
             f"this file has schema {record['schema']}; this recreate reads up to {SCHEMA}",
-            fix="pip install --upgrade recreate",
+            fix=paths.upgrade(),
             code="newer-schema",
         )
     return record
@@ -215,7 +216,7 @@ def _line(path: Path, offset: int, raw: bytes) -> Line:
         if isinstance(newer, int) and newer > SCHEMA:
             raise BadInput(
                 f"this record has schema {newer}; this recreate reads up to {SCHEMA}",
-                fix="pip install --upgrade recreate",
+                fix=paths.upgrade(),
                 code="newer-schema",
             )
     except BadInput as e:

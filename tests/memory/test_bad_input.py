@@ -65,7 +65,7 @@ def test_text_in_any_script_is_kept_and_found_by_its_own_words(tmp_path: Path, e
     [
         ("nosuch", "no embedder is called 'nosuch'", "there are: "),
         ("no_such_module:Class", "no module is called 'no_such_module'", "PYTHONPATH"),
-        ("sentence:all-MiniLM-L6-v2", "sentence_transformers, which is not installed", "recreate[embeddings]"),
+        ("sentence:all-MiniLM-L6-v2", "sentence_transformers, which is not installed", "[embeddings]"),
     ],
 )
 def test_an_embedder_that_is_missing_is_told_in_one_line_and_nothing_is_lost(

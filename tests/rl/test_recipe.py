@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.cli import run as cli
 from recreate.rl import recipe
@@ -123,4 +124,4 @@ def test_tune_without_its_extra_says_what_to_install(
     monkeypatch.setitem(sys.modules, "torch", None)
     code = cli(["tune", "--recipe", "gapo", "--domain", "tests.toy:Toy", "--model", "./model", "--json"])
     said = json.loads(capsys.readouterr().out)["error"]
-    assert (code, said["code"], said["fix"]) == (2, "missing", "pip install 'recreate[rl]'")
+    assert (code, said["code"], said["fix"]) == (2, "missing", paths.install("rl"))

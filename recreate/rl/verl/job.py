@@ -132,7 +132,11 @@ def _lines(domain: str, tasks: Sequence[Task]) -> str:
 
 def _script(folder: Path, name: str) -> str:
     root = Path(__file__).parents[3]
-    ours = f"-e {shlex.quote(str(root))}" if (root / "pyproject.toml").is_file() else f"recreate=={version('recreate')}"
+    ours = (
+        f"-e {shlex.quote(str(root))}"
+        if (root / "pyproject.toml").is_file()
+        else f"{paths.DISTRIBUTION}=={version(paths.DISTRIBUTION)}"
+    )
     return f"""#!/usr/bin/env bash
 # Trains with verl {VERSION}: alone, or on the head node of a Ray cluster whose nodes all see this folder, the workspace
 # and the model, and were started with `ray start` in the same environment. Arguments go to verl and win:
