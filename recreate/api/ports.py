@@ -1,13 +1,17 @@
 """The ports: what a part must offer to take a place in recreate. At most four methods; nobody must inherit.
 
-A part is found by `recreate.api.registry.find(kind, name)`: built-in, an installed entry point (`recreate.<kind>`),
-or `module:Class`; `recreate.api.fits` compares it with its port before anything is spent. Each port has a page with an
-example in docs/ports/.
+A part is opened by `recreate.api.registry.open(kind, name)`: built-in, an installed entry point (`recreate.<kind>`),
+or `module:Class`, and compared with its port before anything is spent. Each port has a page with an example in
+docs/ports/.
+
+What a part may offer besides is a small Protocol of its own, listed under the port it adds to and asked for by
+`isinstance`: Preparable, ToolCalling, Overriding (a Model); Versioned, Describable, Validatable, GradesUntouched,
+TaskGenerator (a Domain). An attribute or method of that name suffices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -44,8 +48,6 @@ class Model(Protocol):
     """Something that answers chat messages. `reply` is called from several threads at once.
 
     `name` is the spelling that finds it again; `price` is per million tokens, or None when unknown.
-    `native_tools`, a bool that may be absent and then means False, says whether `tools` are worth handing to it.
-    `override`, a mapping that may be absent too, holds parameters that go before what a call asks for.
     """
 
     name: str
@@ -68,6 +70,30 @@ class Model(Protocol):
         ...
 
 
+@runtime_checkable
+class Preparable(Protocol):
+    """A model that must be fetched or started: it is asked to, once, before its first call."""
+
+    def prepare(self, progress: Callable[[int, int], None], say: Callable[[str], None]) -> None:
+        """Fetch and start what `reply` would. progress: (bytes done, bytes in all); say: what takes a while, in words.
+        Raises BadInput, Fault."""
+        ...
+
+
+@runtime_checkable
+class ToolCalling(Protocol):
+    """A model that says whether `tools` are worth handing to it; one that does not is asked for JSON."""
+
+    native_tools: bool
+
+
+@runtime_checkable
+class Overriding(Protocol):
+    """A model whose own parameters go before what a call asks for, `{}` for none: a recipe's temperature."""
+
+    override: Mapping[str, Any]
+
+
 class Limits(Record):
     """What one sandbox may use. Units in the names; `seconds` is the default wall time of one command."""
 
@@ -79,6 +105,7 @@ class Limits(Record):
     output_bytes: int = 1_000_000
 
 
+@runtime_checkable
 class Sandbox(Protocol):
     """One box: a private folder seen inside as /work, no network, no host environment.
 
@@ -109,6 +136,7 @@ class Sandbox(Protocol):
         ...
 
 
+@runtime_checkable
 class SandboxBackend(Protocol):
     """A way to make sandboxes: bwrap, unshare, none. `open` is called from several threads at once."""
 
@@ -133,6 +161,7 @@ class SandboxBackend(Protocol):
         ...
 
 
+@runtime_checkable
 class Domain(Protocol):
     """A kind of task and how it is graded. `name` names folders: letters, digits, `.`, `_`, `-`.
 
@@ -170,6 +199,55 @@ class Validatable(Protocol):
         ...
 
 
+@runtime_checkable
+class GradesUntouched(Protocol):
+    """A domain whose grader may refuse an empty answer unseen, so that it grades the task as it was given besides."""
+
+    def untouched(self, task: Task, backend: SandboxBackend) -> Grade:
+        """What the grader says of the task before anything is mended: its score should be 0."""
+        ...
+
+
+@runtime_checkable
+class TaskGenerator(Protocol):
+    """A domain that makes new tasks: `recreate tasks make` needs this."""
+
+    def make(
+        self,
+        *,
+        package: str | None,
+        version: str | None,
+        repo: Path | None,
+        n: int,
+        seed: int,
+        split: Split | None,
+        requires: Sequence[str],
+        tests: Sequence[str],
+        python_path: Sequence[str],
+        modules: Sequence[str],
+        file: Path | None,
+        backend: SandboxBackend | None,
+        on_progress: Callable[[str], None] | None,
+    ) -> Any:
+        """Write up to `n` tasks of a package or a repository to `file` (None: the workspace's), and return an object
+        with `tasks` (Tasks), `tried` (how many candidates there were) and `file`. Raises BadInput."""
+        ...
+
+
+@runtime_checkable
+class Versioned(Protocol):
+    """A domain that names its grader's version: scores are reused only under the same one."""
+
+    grader: str
+
+
+@runtime_checkable
+class Describable(Protocol):
+    """A domain that says what it is about: what `--scaffold create` is told, in place of the class's docstring."""
+
+    description: str
+
+
 class Hit(Record):
     """One result of `recall`. grain: experience | step | lesson. score: higher is closer, within one query.
 
@@ -187,6 +265,7 @@ class Hit(Record):
     facts: Mapping[str, Any] = {}
 
 
+@runtime_checkable
 class Embedder(Protocol):
     """Texts to unit vectors of one length. `name` identifies the vectors it makes.
 
@@ -201,6 +280,7 @@ class Embedder(Protocol):
         ...
 
 
+@runtime_checkable
 class Memory(Protocol):
     """Experience, searchable. Both methods are called from several threads at once."""
 
@@ -218,6 +298,7 @@ class Memory(Protocol):
         ...
 
 
+@runtime_checkable
 class MemoryPolicy(Protocol):
     """Decides which lessons there are and which an agent is offered. Its class is made with policies.Materials.
 
@@ -239,6 +320,7 @@ class MemoryPolicy(Protocol):
         ...
 
 
+@runtime_checkable
 class Optimizer(Protocol):
     """Something that reads experience and proposes edits. Its class is made with Materials, or with nothing."""
 

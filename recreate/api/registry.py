@@ -1,7 +1,11 @@
-"""Name -> part, in one function.
+"""Name -> part, and whether it fits its port: finding a part and seeing that it fits is one act, `open`.
 
 A part is built in, or installed by somebody else (an entry point of the group `recreate.<kind>`), or named in
 full as `module:Class`. Built-in parts are spelled the same way, so a stranger's part takes the same door.
+
+A Protocol compares names at best, and only when somebody runs a type checker. Here each method is compared with the
+port's by how recreate calls it, before anything is spent, and the answer is all that is missing; a domain's tasks are
+looked at besides (`fit_tasks`), since what is wrong with them costs the most later.
 """
 
 from __future__ import annotations
@@ -9,13 +13,32 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import re
 import sys
+from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 from recreate.api import paths
 from recreate.api.errors import BadInput, Missing
+from recreate.api.ports import Domain, Embedder, Memory, MemoryPolicy, Model, Optimizer, Price, Sandbox, SandboxBackend
+from recreate.api.types import Split, Task
+
+Part = TypeVar("Part")
+
+PORTS: dict[str, type] = {
+    "model": Model,
+    "sandbox": SandboxBackend,
+    "opened-sandbox": Sandbox,
+    "domain": Domain,
+    "memory": Memory,
+    "embedder": Embedder,
+    "optimizer": Optimizer,
+    "policy": MemoryPolicy,
+}
+"""Kind of part -> its port; `opened-sandbox` is what a sandbox backend's `open` returns. A format of traces has its
+port beside the importers, which ask for it."""
 
 BUILT_IN: dict[str, dict[str, str]] = {
     "model": {
@@ -82,6 +105,9 @@ EXTRAS = {
 }
 """Which extra brings a module: a missing one is answered with the command that installs it."""
 
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""What a domain may be called: its name is a folder's."""
+
 
 def brought_by(kind: str, name: str) -> str:
     """The installed package that brings a part, with its version; '' for what is built in."""
@@ -142,16 +168,16 @@ def _see_workspace(module: str) -> None:
         importlib.invalidate_caches()
 
 
-def made(kind: str, name: str, *arguments: Any, **options: Any) -> Any:
-    """The part called `name`, made with these arguments and with those of the options that it takes.
+def open(kind: str, name: str, *arguments: Any, **options: Any) -> Any:
+    """The part called `name`, made with these arguments and with those of the options that it takes; it fits its port.
 
-    Raises BadInput like `find`, and `cannot-be-made` when its class wants other arguments.
+    Raises BadInput like `find`, `cannot-be-made` when its class wants other arguments, `misfit` naming what it lacks.
     """
     part = find(kind, name)
     try:
         signature = inspect.signature(part)
     except (TypeError, ValueError):
-        return part(*arguments)
+        return fit(kind, part(*arguments))
     if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
         options = {key: value for key, value in options.items() if key in signature.parameters}
     try:
@@ -162,7 +188,145 @@ def made(kind: str, name: str, *arguments: Any, **options: Any) -> Any:
             fix="give its constructor defaults, or run the script that made it (with out= it goes on)",
             code="cannot-be-made",
         ) from None
-    return part(*arguments, **options)
+    return fit(kind, part(*arguments, **options))
+
+
+def factory(kind: str, part: Any) -> Callable[[Any], Any]:
+    """What makes a part from its context, for a kind that is made anew each time (optimizer, policy).
+
+    part: a name; an object that fits already; or a class or function that takes the context or nothing.
+    Raises BadInput (`misfit`) when that cannot be.
+    """
+    if isinstance(part, str):
+        part = find(kind, part)
+    if isinstance(part, type):
+        if wrong := list(_methods(PORTS[kind], part)):
+            raise _misfit(kind, part, wrong)
+    elif isinstance(part, PORTS[kind]) or not callable(part):
+        fitting = fit(kind, part)
+        return lambda context: fitting
+    signature = inspect.signature(part)
+    for arguments in (["context"], []):
+        try:
+            signature.bind(*arguments)
+        except TypeError as e:
+            why = str(e)
+            continue
+        if arguments:
+            return lambda context: fit(kind, part(context))
+        return lambda context: fit(kind, part())
+    raise _misfit(kind, part, [f"it is made from its context or from nothing: {why}"])
+
+
+def fit(kind: str, part: Part) -> Part:
+    """The part, when it fits the port of its kind. Raises BadInput (`misfit`) that names all that is missing."""
+    if kind in PORTS and (wrong := _misfits(PORTS[kind], part)):
+        raise _misfit(kind, part, wrong)
+    return part
+
+
+def _misfit(kind: str, part: Any, wrong: list[str]) -> BadInput:
+    port = PORTS[kind].__name__
+    return BadInput(
+        f"{spelled(part)} does not fit the port {port}: {'; '.join(wrong)}",
+        fix=f"docs/ports/{kind.removeprefix('opened-')}.md has an example; help(recreate.{port}) says what is promised",
+        code="misfit",
+    )
+
+
+def _misfits(port: type, part: Any) -> list[str]:
+    if isinstance(part, type):
+        return list(_methods(port, part)) or [f"it is a class; give an object: {part.__name__}(...)"]
+    return [*_attributes(port, part), *_methods(port, part)]
+
+
+def _attributes(port: type, part: Any) -> Iterator[str]:
+    for name in port.__annotations__:
+        if not hasattr(part, name):
+            yield f"it has no `{name}`" + (" (None when nobody knows it)" if name == "price" else "")
+            continue
+        value = getattr(part, name)
+        if name in ("name", "backend") and (not isinstance(value, str) or not value):
+            yield f"its `{name}` is {value!r}, not a text"
+        elif name == "name" and port is Domain and (not _FOLDER.fullmatch(value) or value == "index"):
+            yield f"its name {value!r} cannot name a folder: use letters, digits, `.`, `_` and `-`"
+        elif name == "price" and not isinstance(value, Price | None):
+            yield f"its price is {value!r}, not a Price or None"
+        elif name == "dimensions" and (not isinstance(value, int) or value < 1):
+            yield f"its `dimensions` is {value!r}, not a count"
+
+
+def _methods(port: type, part: Any) -> Iterator[str]:
+    for name, method in vars(port).items():
+        if name.startswith("_") or not inspect.isfunction(method):
+            continue
+        wanted = _without_self(inspect.signature(method))
+        shown = f"`{name}{_shown(wanted)}`"
+        have = getattr(part, name, None)
+        if not callable(have):
+            yield f"it has no {shown}"
+        elif inspect.iscoroutinefunction(have):
+            yield f"{shown} is async; recreate calls it from threads"
+        else:
+            try:
+                signature = inspect.signature(have)
+            except (TypeError, ValueError):
+                continue  # written in C: it says nothing of itself
+            if isinstance(part, type) and inspect.isfunction(have):
+                signature = _without_self(signature)
+            if why := _refused(wanted, signature):
+                yield f"{shown} cannot be called so: {why}"
+
+
+def _refused(wanted: inspect.Signature, have: inspect.Signature) -> str:
+    """Why `have` cannot be called in one of the ways that `wanted` can, or ''."""
+    every = wanted.parameters.values()
+    plain = [p for p in every if p.kind is p.POSITIONAL_OR_KEYWORD]
+    required = sum(p.default is p.empty for p in plain)
+    named = [p.name for p in every if p.kind is p.KEYWORD_ONLY]
+    open_ended = ["temperature"] if any(p.kind is p.VAR_KEYWORD for p in every) else []
+    optional = [p.name for p in plain[required:]]
+    for count, names in ((required, []), (len(plain), named), (required, [*optional, *named, *open_ended])):
+        try:
+            have.bind(*range(count), **dict.fromkeys(names))
+        except TypeError as e:
+            return str(e)
+    return ""
+
+
+def _without_self(signature: inspect.Signature) -> inspect.Signature:
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def _shown(signature: inspect.Signature) -> str:
+    """`(task, trace, rung)`: the signature without its types."""
+    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
+
+
+def fit_tasks(domain: Domain) -> None:
+    """Look at all tasks of a domain. Raises BadInput (`bad-tasks`) naming the first that cannot be.
+
+    Each is a Task of the split that was asked for, ids are unique, and no group is in two splits: what one task
+    teaches would give away the other.
+    """
+    ids: set[str] = set()
+    groups: dict[str, str] = {}
+    for split in get_args(Split):
+        for task in domain.tasks(split):
+            if not isinstance(task, Task):
+                raise _bad(domain, f"tasks({split!r}) holds {type(task).__name__}, not Task")
+            if task.split != split:
+                raise _bad(domain, f"tasks({split!r}) holds {task.id}, which is of the split {task.split}")
+            if task.id in ids:
+                raise _bad(domain, f"two tasks have the id {task.id}")
+            ids.add(task.id)
+            if groups.setdefault(task.group, split) != split:
+                raise _bad(domain, f"the group {task.group!r} is in {groups[task.group]} and in {split}")
+
+
+def _bad(domain: Domain, why: str) -> BadInput:
+    return BadInput(f"domain {domain.name}: {why}", fix="docs/ports/domain.md says what tasks are", code="bad-tasks")
 
 
 def spelled(part: Any) -> str:

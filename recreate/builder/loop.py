@@ -28,6 +28,7 @@ from recreate.agents.lint import check
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.errors import BadInput, OutOfBudget
+from recreate.api.ports import Describable
 from recreate.api.types import Edit, Experience, Revision, Split, Task, Verdict, digest
 from recreate.builder.learning import Learning
 from recreate.builder.proposals import Proposals
@@ -106,7 +107,7 @@ def create(session: Session, start: Scaffold) -> Scaffold:
         work.studied(key, start, []).materials(), complain=lambda scaffold, edits: _unfit(scaffold, edits, tasks)
     )
     domain = session.domain
-    description = str(getattr(domain, "description", "") or inspect.getdoc(type(domain)) or "")
+    description = (domain.description if isinstance(domain, Describable) else "") or inspect.getdoc(type(domain)) or ""
     session.say("note", {"text": "the optimizer writes a seed from the domain's description and two train tasks"})
     seed = write_seed(materials, start, description, tasks)
     work.history.commit(seed, start.digest, True, f"Create a seed for {domain.name} from {start.name}")

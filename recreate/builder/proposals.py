@@ -14,7 +14,7 @@ from recreate.agents.lint import check
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.errors import BadInput, Missing, OutOfBudget
-from recreate.api.ports import Hit, Sandbox
+from recreate.api.ports import Hit, Sandbox, ToolCalling
 from recreate.api.types import Call, Edit, Experience, Message, Reply, Revision, Task, digest
 from recreate.optimizers.context import OptimizerContext
 from recreate.runs.attempts import attempt_task, read_experience, run_attempts
@@ -91,7 +91,8 @@ class Proposals:
     def native(self) -> bool:
         """Whether tools are called in the endpoint's own way: as `study.tools` says, else what the model can."""
         asked = self.session.settings.study.tools
-        return asked == "native" or (asked == "auto" and getattr(self.session.optimizer_model, "native_tools", False))
+        model = self.session.optimizer_model
+        return asked == "native" or (asked == "auto" and isinstance(model, ToolCalling) and model.native_tools)
 
     @cached_property
     def train(self) -> dict[str, Task]:

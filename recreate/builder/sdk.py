@@ -18,7 +18,7 @@ from recreate.agents import scaffold as scaffolds
 from recreate.agents.scaffold import Scaffold
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault, Interrupted
-from recreate.api.ports import Domain, Embedder, Memory, MemoryPolicy, Model, Optimizer, SandboxBackend
+from recreate.api.ports import Domain, Embedder, Memory, MemoryPolicy, Model, Optimizer, Preparable, SandboxBackend
 from recreate.api.registry import spelled
 from recreate.api.types import Experience, Record, Revision, Split, Task, Verdict
 from recreate.builder.estimate import refuse_if_too_small
@@ -268,9 +268,9 @@ def unknown_task(task: str, known: list[str]) -> BadInput:
     )
 
 
-def ready(model: Any, progress: Any = None, say: Callable[[str], None] = lambda text: None) -> None:
+def ready(model: Model, progress: Any = None, say: Callable[[str], None] = lambda text: None) -> None:
     """Let a model that must be fetched or started do so now, and not inside its first call."""
-    if hasattr(model, "prepare"):
+    if isinstance(model, Preparable):
         model.prepare(progress or (lambda done, total: None), say)
 
 

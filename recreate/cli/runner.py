@@ -12,6 +12,7 @@ import typer
 
 from recreate.api.errors import BadInput, OutOfBudget
 from recreate.api.paths import short as here
+from recreate.api.ports import Model, Preparable
 from recreate.cli.terminal import emit, say, show
 from recreate.runs.settings import Settings
 
@@ -85,12 +86,13 @@ def opened(
             session.close()
 
 
-def ready(model: Any) -> None:
+def ready(model: Model) -> None:
     """The same as a library user gets, with progress on the screen."""
+    from recreate.api.ports import Preparable
     from recreate.builder import sdk
     from recreate.cli.models import Progress
 
-    if hasattr(model, "prepare"):
+    if isinstance(model, Preparable):
         with Progress(model.name) as progress:
             sdk.ready(model, progress, say)
 

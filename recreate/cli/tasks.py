@@ -8,12 +8,13 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
 from recreate.api.errors import BadInput, CheckFailed
 from recreate.api.paths import workspace
+from recreate.api.types import Split
 from recreate.cli.options import Json
 from recreate.cli.terminal import emit, say, show
 
@@ -123,12 +124,12 @@ def make(
 
     Example: recreate tasks make swe --package parse==1.20.2 --n 5
     """
+    from recreate.api.ports import TaskGenerator
     from recreate.api.registry import find
 
-    made = getattr(sys.modules.get(find("domain", domain).__module__), "make", None)
-    if domain == "swe":
-        from recreate.domains.swe.generate import make as made
-    if not callable(made):
+    found = find("domain", domain)
+    generator = open_domain(domain) if isinstance(found, TaskGenerator) else sys.modules[found.__module__]
+    if not isinstance(generator, TaskGenerator):  # a module's own function `make` does too
         raise BadInput(
             f"the domain {domain} makes no tasks",
             fix="recreate tasks make swe --package NAME==VERSION",
@@ -141,22 +142,21 @@ def make(
             fix="--package NAME==VERSION, or --repo PATH",
             code="no-source",
         )
-    wanted = {
-        "package": name.strip() or None,
-        "version": version.strip() or None,
-        "repo": repo,
-        "n": n,
-        "seed": seed,
-        "split": _split(split) or None,
-        "requires": tuple(requires or ()),
-        "tests": tuple(tests or ()),
-        "python_path": tuple(python_path or ()),
-        "modules": tuple(module or ()),
-        "file": data,
-        "backend": _backend(sandbox),
-        "on_progress": say,
-    }
-    result = made(**wanted)
+    result = generator.make(
+        package=name.strip() or None,
+        version=version.strip() or None,
+        repo=repo,
+        n=n,
+        seed=seed,
+        split=_split(split),
+        requires=tuple(requires or ()),
+        tests=tuple(tests or ()),
+        python_path=tuple(python_path or ()),
+        modules=tuple(module or ()),
+        file=data,
+        backend=_backend(sandbox),
+        on_progress=say,
+    )
     for task in result.tasks:
         if as_json:
             emit({**_row(task), "file": str(result.file)})
@@ -213,19 +213,18 @@ def grade(
 
 def open_domain(name: str, data: Path | None = None, repos: Path | None = None) -> Any:
     """The domain by name, given what it takes of: the workspace, --data, --repos."""
-    from recreate.api.fits import fit
-    from recreate.api.registry import find, made
+    from recreate.api import registry
 
     if data is not None and not data.exists():
         raise BadInput(f"there is no {data}", fix="name a file or folder of tasks", code="no-tasks-file")
     if repos is not None and not repos.is_dir():
         raise BadInput(f"{repos} is not a folder", fix="name a folder of repositories", code="no-repos")
-    takes = inspect.signature(find("domain", name)).parameters
+    takes = inspect.signature(registry.find("domain", name)).parameters
     offered = {"workspace": workspace(), "data": data, "repos": repos}
     for flag, value in (("data", data), ("repos", repos)):
         if value is not None and flag not in takes:
             raise BadInput(f"the domain {name} takes no --{flag}", fix="leave it out", code="usage")
-    return fit("domain", made("domain", name, **{k: v for k, v in offered.items() if k in takes and v is not None}))
+    return registry.open("domain", name, **{k: v for k, v in offered.items() if v is not None})
 
 
 def _backend(name: str) -> Any:
@@ -235,14 +234,14 @@ def _backend(name: str) -> Any:
     return choose(name or settings.load(workspace()).sandbox or None)
 
 
-def _split(text: str) -> str:
-    if text and text not in ("train", "validation", "test"):
+def _split(text: str) -> Split | None:
+    if text and text not in get_args(Split):
         raise BadInput(f"there is no split {text!r}", fix="--split train, validation or test", code="bad-split")
-    return text
+    return cast(Split, text) if text else None
 
 
 def _of_split(part: Any, split: str) -> list[Any]:
-    return list(part.tasks(_split(split) or None))
+    return list(part.tasks(_split(split)))
 
 
 def _row(task: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from recreate.api.errors import BadInput, Fault
-from recreate.api.ports import Domain, SandboxBackend, Validatable
+from recreate.api.ports import Domain, GradesUntouched, SandboxBackend, Validatable
 from recreate.api.types import Grade, Record, Split, Task, Trace
 
 
@@ -38,9 +38,8 @@ def validate(domain: Domain, task: Task, backend: SandboxBackend) -> Proof:
     reason = ""
     try:
         gold = domain.grade(task, _trace(task, domain.gold(task)), backend)
-        look = getattr(domain, "untouched", None)  # an empty answer may be refused without a look at the task
-        untouched = look(task, backend) if look else domain.grade(task, _trace(task, ""), backend)
         empty = domain.grade(task, _trace(task, ""), backend)
+        untouched = domain.untouched(task, backend) if isinstance(domain, GradesUntouched) else empty
     except (Fault, BadInput) as e:
         reason = e.message
     if not reason and gold is not None and not gold.passed:

@@ -15,10 +15,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from recreate.api import registry
 from recreate.api.errors import BadInput
-from recreate.api.fits import fit
 from recreate.api.ports import Model, Price
-from recreate.api.registry import BUILT_IN, made, names
 
 __all__ = ["default_model", "open_model"]
 
@@ -31,10 +30,10 @@ def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Mode
     """
     spec = spec.strip()
     prefix, colon, rest = spec.partition(":")
-    known = names("model")
+    known = registry.names("model")
     if colon and prefix in known:
         kind, argument = prefix, rest
-    elif (spec in known and spec not in BUILT_IN["model"]) or (colon and _class(prefix, rest)):
+    elif (spec in known and spec not in registry.BUILT_IN["model"]) or (colon and _class(prefix, rest)):
         kind, argument = spec, ""
     elif "/" in spec or _in_table(spec):
         kind, argument = "litellm", spec
@@ -42,8 +41,8 @@ def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Mode
         raise _unknown(spec)
     if price is not None:
         options["price"] = price
-    model: Model = fit("model", made("model", kind, *([argument] if kind != spec else []), **options))
-    if price is not None and getattr(model, "price", None) != price:
+    model: Model = registry.open("model", kind, *([argument] if kind != spec else []), **options)
+    if price is not None and model.price != price:
         model.price = price
     return model
 
@@ -58,7 +57,7 @@ def default_model() -> tuple[str, str]:
     base = os.environ.get("LLM_API_BASE", "").strip().rstrip("/")
     if named:
         model = os.environ[named].strip()
-        if base and model.partition(":")[0] not in names("model"):
+        if base and model.partition(":")[0] not in registry.names("model"):
             return (
                 f"openai:{base}#{model.removeprefix('openai/')}",
                 f"{named} names the model, LLM_API_BASE its endpoint",

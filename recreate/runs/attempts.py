@@ -21,6 +21,7 @@ from recreate.storage.log import Lines, encode
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.storage.redact import redact
 from recreate.agents.scaffold import Scaffold
+from recreate.api.ports import Versioned
 from recreate.api.types import Call, Experience, Grade, Step, Task, Usage
 from recreate.runs.session import Session
 
@@ -159,7 +160,7 @@ def key_of(session: Session, scaffold: Scaffold, task: Task, repeat: int, offers
         model=session.model.name,
         sandbox=session.backend.name,
         memory=told.digest if told else "",
-        grader=getattr(session.domain, "grader", session.domain.name),
+        grader=session.domain.grader if isinstance(session.domain, Versioned) else session.domain.name,
         repeat=repeat,
     )
 

@@ -19,7 +19,7 @@ from recreate.runs.journal import Journal
 from recreate.storage.log import encode
 from recreate.runs.budget import Ledger
 from recreate.models.chat import content
-from recreate.api.ports import Model, Price
+from recreate.api.ports import Model, Overriding, Price
 from recreate.api.types import Call, Message, Reply, Usage
 
 MAX_TOKENS = 1024
@@ -59,7 +59,8 @@ class Calls:
         if self.stop.is_set():
             raise Interrupted("stopped")
         # what the model asks in any case, or the bound would be of another question: a recipe's max_response
-        params |= getattr(model, "override", {})
+        if isinstance(model, Overriding):
+            params |= model.override
         check = request_check(messages, params)
         known = self.journal.reply(call.id, check)
         if known is not None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +17,11 @@ from recreate.api import paths
 from recreate.runs import settings as settings_
 from recreate.runs.calls import Calls
 from recreate.api.errors import BadInput, Fault
-from recreate.api.fits import fit, fit_tasks, lacking, misfit
 from recreate.runs.journal import Journal
 from recreate.storage.log import Lines
 from recreate.runs.budget import Budget, Ledger
-from recreate.api.registry import find, made, spelled
+from recreate.api import registry
+from recreate.api.registry import fit, fit_tasks, spelled
 from recreate.api.ports import Domain, Embedder, Hit, Memory, MemoryPolicy, Model, Optimizer, Price, SandboxBackend
 from recreate.runs.settings import Settings
 from recreate.api.types import Call, Message, Reply, digest
@@ -165,8 +164,8 @@ def default_optimizer(model: Model) -> str:
 
 def open_domain(settings: Settings, workspace: Path) -> Domain:
     """The domain by name. A domain may take the workspace (to find the user's own tasks)."""
-    part: Domain = made("domain", settings.domain, workspace=workspace)
-    return fit("domain", part)
+    domain: Domain = registry.open("domain", settings.domain, workspace=workspace)
+    return domain
 
 
 def open_backend(settings: Settings, given: SandboxBackend | None = None) -> SandboxBackend:
@@ -180,41 +179,20 @@ def open_backend(settings: Settings, given: SandboxBackend | None = None) -> San
         if why := backend.probe():
             raise BadInput(f"the sandbox {backend.name} does not work here: {why}", fix="mend that", code="no-sandbox")
     if not type(backend).__module__.startswith("recreate."):
-        fit("box", box := backend.open())
+        fit("opened-sandbox", box := backend.open())
         box.close()
     return backend
-
-
-def maker(kind: Literal["optimizer", "policy"], part: Any) -> Callable[[Any], Any]:
-    """What makes a part from its Materials: a part itself, or a class or function that takes them or nothing.
-
-    Raises BadInput (`misfit`) when that cannot be.
-    """
-    method = {"optimizer": "propose", "policy": "observe"}[kind]
-    if isinstance(part, type) and (wrong := lacking(kind, part)):
-        raise misfit(kind, spelled(part), wrong)
-    if not isinstance(part, type) and (hasattr(part, method) or not callable(part)):
-        fitting = fit(kind, part)
-        return lambda materials: fitting
-    signature = inspect.signature(part)
-    for arguments in (["materials"], []):
-        try:
-            signature.bind(*arguments)
-        except TypeError as e:
-            why = str(e)
-            continue
-        if arguments:
-            return lambda materials: fit(kind, part(materials))
-        return lambda materials: fit(kind, part())
-    raise misfit(kind, spelled(part), [f"it is made from Materials or from nothing: {why}"])
 
 
 def open_memory(settings: Settings, workspace: Path, given: Memory | None, domain: str, known: Any) -> Memory | None:
     """The user's own Memory, told of the train experiences there are; None when the workspace's answers."""
     if given is None and not settings.memory.recall:
         return None
-    found: Any = made("memory", settings.memory.recall, workspace=workspace) if given is None else given
-    memory: Memory = fit("memory", found)
+    memory: Memory
+    if given is None:
+        memory = registry.open("memory", settings.memory.recall, workspace=workspace)
+    else:
+        memory = fit("memory", given)
     for experience in known.experiences(domain=domain, split="train", reader="optimizer"):
         memory.add([experience])
     return memory
@@ -248,17 +226,16 @@ def open_session(
     domain = open_domain(settings, workspace) if parts.domain is None else fit("domain", parts.domain)
     fit_tasks(domain)
     backend = open_backend(settings, parts.backend)
-    optimizer = parts.optimizer
-    if optimizer is None and settings.optimizer:
-        optimizer = find("optimizer", settings.optimizer)
+    optimizer = None
+    if parts.optimizer is not None or settings.optimizer:
+        optimizer = registry.factory("optimizer", settings.optimizer if parts.optimizer is None else parts.optimizer)
+    policy = registry.factory("policy", settings.memory.policy if parts.policy is None else parts.policy)
     embedder = settings.memory.embedder or None if parts.embedder is None else fit("embedder", parts.embedder)
     memory = ExperienceStore(workspace, embedder, lambda done, total: say("indexing", {"done": done, "total": total}))
     model, price, optimizer_model, optimizer_price, told = open_models(settings, parts)
     if optimizer is None:
         settings = settings.model_copy(update={"optimizer": default_optimizer(optimizer_model)})
-        optimizer = find("optimizer", settings.optimizer)
-    proposer = maker("optimizer", optimizer)
-    policy = parts.policy or find("policy", settings.memory.policy)
+        optimizer = registry.factory("optimizer", settings.optimizer)
     if told:
         say("model", {"text": told})
     budget = Budget.parse(settings.budget)
@@ -288,8 +265,8 @@ def open_session(
         memory=memory,
         journal=journal,
         ledger=ledger,
-        optimizer=proposer,
-        policy=maker("policy", policy),
+        optimizer=optimizer,
+        policy=policy,
         policy_name=settings.memory.policy if parts.policy is None else spelled(parts.policy),
         calls=Calls(run, journal, ledger, retries=settings.models.retries),
         say=say,

@@ -15,7 +15,6 @@ from functools import cache
 
 from recreate.api import registry
 from recreate.api.errors import BadInput
-from recreate.api.fits import fit
 from recreate.api.ports import SandboxBackend
 
 PREFERENCE = ("bwrap", "unshare")
@@ -32,7 +31,7 @@ def choose(name: str | None = None) -> SandboxBackend:
     """
     name = name or os.environ.get("RECREATE_SANDBOX") or None
     if name:
-        backend: SandboxBackend = fit("sandbox", registry.made("sandbox", name))
+        backend: SandboxBackend = registry.open("sandbox", name)
         if why := _probed(name):
             raise BadInput(f"the sandbox {name} does not work here: {why}", fix=_FIX, code="no-sandbox")
         return backend
@@ -40,7 +39,7 @@ def choose(name: str | None = None) -> SandboxBackend:
     for step in PREFERENCE:
         why = _probed(step)
         if not why:
-            found: SandboxBackend = registry.find("sandbox", step)()
+            found: SandboxBackend = registry.open("sandbox", step)
             return found
         reasons.append(f"{step}: {why}")
     raise BadInput(f"no sandbox works here ({'; '.join(reasons)})", fix=_FIX, code="no-sandbox")
@@ -66,5 +65,5 @@ def _probed(name: str) -> str:
 
 @cache
 def _probe(name: str) -> str:
-    backend: SandboxBackend = fit("sandbox", registry.made("sandbox", name))
+    backend: SandboxBackend = registry.open("sandbox", name)
     return backend.probe()

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from recreate.api import registry
 from recreate.api.errors import BadInput, OutOfBudget
-from recreate.api.fits import fit
-from recreate.api.registry import find, made, names
+from recreate.api.registry import find, names
 from recreate.api.types import Change, Experience, Gain, Lesson
 from recreate.lessons.asking import PROMPTS, echoes
 from recreate.lessons.ladder import FORGET, PAIRS, PATTERNS, Ladder
@@ -67,7 +67,7 @@ def kinds(changes: Sequence[Change]) -> list[str]:
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_is_found_by_name_and_fits_its_port(name: str) -> None:
     assert name in names("policy")
-    fit("policy", made("policy", name, shelf()))
+    registry.open("policy", name, shelf())
 
 
 def test_an_unknown_policy_lists_those_there_are() -> None:
@@ -83,7 +83,7 @@ def test_answers_that_make_no_sense_are_skipped(name: str, answer: str) -> None:
     said: list[str] = []
     ask = Says(**dict.fromkeys(("title", "same", "tags", "add", "subjects"), answer))
     materials = shelf(ask, note=said.append)
-    policy = made("policy", name, materials)
+    policy = registry.open("policy", name, materials)
     assert list(policy.observe([*failures(3), lived("ok", passed=True)])) == []
     assert materials.lessons == {}
     if name != "none" and not answer.startswith('{"'):
@@ -94,7 +94,7 @@ def test_answers_that_make_no_sense_are_skipped(name: str, answer: str) -> None:
 def test_what_is_observed_twice_counts_once(name: str) -> None:
     batch = [*failures(4), *(lived(f"s{n}", offered=["p"]) for n in range(2))]
     materials = shelf(everything(), lessons={"p": pattern(body="Something else entirely, about colours.")})
-    policy = made("policy", name, materials)
+    policy = registry.open("policy", name, materials)
     policy.observe(batch)
     before = dict(materials.lessons)
     policy.observe(batch)
@@ -107,7 +107,7 @@ def test_what_is_observed_twice_counts_once(name: str) -> None:
 def test_only_train_experiences_teach(name: str) -> None:
     ask = everything()
     materials = shelf(ask)
-    assert list(made("policy", name, materials).observe(failures(4, split="validation"))) == []
+    assert list(registry.open("policy", name, materials).observe(failures(4, split="validation"))) == []
     assert ask.asked == []
 
 
@@ -116,7 +116,7 @@ def test_an_offer_keeps_to_its_budget_and_is_the_same_from_all_threads(name: str
     lessons = {
         f"p{n}": pattern(f"p{n}", title=f"Rule {n}", body=f"A test fails in part {n}. " * (n + 1)) for n in range(12)
     }
-    policy = made("policy", name, shelf(lessons=lessons))
+    policy = registry.open("policy", name, shelf(lessons=lessons))
     with ThreadPoolExecutor(4) as pool:
         offers = list(pool.map(lambda _: [x.id for x in policy.offer("a test fails in part 3", 60)], range(16)))
     assert offers == [offers[0]] * 16
@@ -131,7 +131,7 @@ def test_what_is_offered_is_about_the_situation(name: str) -> None:
     texts = {"parser": "Quote the tokens of the parser.", "colour": "Mix paint in daylight.", "boat": "Row slowly."}
     texts |= {f"filler{n}": f"Word{n} thing{n} matter{n}." for n in range(5)}
     lessons = {id: pattern(id, title=id, body=body) for id, body in texts.items()}
-    policy = made("policy", name, shelf(lessons=lessons))
+    policy = registry.open("policy", name, shelf(lessons=lessons))
     assert policy.offer("The parser fails on quoted tokens", 500)[0].id == "parser"
 
 
@@ -140,7 +140,7 @@ def test_a_vetoed_lesson_is_neither_offered_nor_born_again(name: str) -> None:
     body = f"{READ['body']}\n\nWhen: {READ['when']}" if name == "recreate" else READ["body"]
     vetoed = pattern(status="vetoed", body=body)
     materials = shelf(everything(), lessons={"p": vetoed})
-    policy = made("policy", name, materials)
+    policy = registry.open("policy", name, materials)
     policy.observe(failures(4))
     assert materials.lessons == {"p": vetoed}
     assert list(policy.offer("a test fails", 500)) == []
@@ -152,7 +152,7 @@ def test_a_frozen_lesson_is_offered_and_left_as_it_is(name: str) -> None:
     tags = {"tags": [{"id": "p", "tag": "harmful"}] * 2, "insight": "read the failing test"}
     ask = Says(tags=tags, add={"add": [BULLET]}, subjects={"subjects": [{"subject": "tests", "failures": [1, 2]}]})
     materials = shelf(ask, Reruns(0.0, 1.0), lessons={"p": frozen})
-    policy = made("policy", name, materials)
+    policy = registry.open("policy", name, materials)
     for n in range(6):
         policy.observe(failures(8, 8 * n, offered=["p"]))
     assert materials.lessons["p"] == frozen
@@ -165,14 +165,14 @@ def test_out_of_budget_is_let_through(name: str) -> None:
         raise OutOfBudget("spent")
 
     with pytest.raises(OutOfBudget):
-        made("policy", name, shelf(broke)).observe(failures(2))
+        registry.open("policy", name, shelf(broke)).observe(failures(2))
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_questions_have_addresses_of_their_own_that_stay(name: str) -> None:
     asks = [everything(), everything()]
     for ask in asks:
-        made("policy", name, shelf(ask)).observe(failures(4))
+        registry.open("policy", name, shelf(ask)).observe(failures(4))
     assert asks[0].asked == asks[1].asked
     by_address = {address: text for _, address, text in asks[0].asked}
     assert all(by_address[address] == text for _, address, text in asks[0].asked)

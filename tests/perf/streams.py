@@ -49,7 +49,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from recreate.api.registry import made
+from recreate.api import registry
 from recreate.api.types import Experience, Grade, Lesson, Message, Reply, Step, Trace, digest
 from recreate.lessons.context import PolicyContext
 from recreate.lessons.similarity import dot
@@ -319,7 +319,7 @@ def stream(policy: str, seed: int) -> Result:
         find=world.lived.get,
         alike=world.alike,
     )
-    part = made("policy", policy, materials)
+    part = registry.open("policy", policy, materials)
     waiting: list[str] = []
     at_turn: set[str] = set()
     left: dict[str, int] = {}

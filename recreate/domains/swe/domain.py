@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault
@@ -16,6 +17,9 @@ from recreate.domains.swe import patch, test_run, tree
 from recreate.domains.swe.case import Case, InjectedCase, RealCase
 from recreate.domains.swe.facts import INJECTED, REAL, Bug, Injected, Origin, bugs, injected
 from recreate.storage.files import once
+
+if TYPE_CHECKING:
+    from recreate.domains.swe.generate import MadeTasks
 
 _FILES, _BYTES = 200, 1_000_000
 """How many changed files, and how large a one, an answer may hold."""
@@ -121,6 +125,12 @@ class Swe:
         grade = _graded(case.fail_to_pass, baseline.passed, run, [])
         share = len(run.passed() & set(case.fail_to_pass)) / len(case.fail_to_pass)
         return grade.model_copy(update={"score": share})
+
+    def make(self, **options: Any) -> MadeTasks:
+        """New tasks out of a package or a repository: see `generate.make`."""
+        from recreate.domains.swe.generate import make
+
+        return make(**options)
 
     def diff(self, task: Task, folder: Path) -> str:
         """What `folder` changes in the task's sources, in the form `collect` returns."""

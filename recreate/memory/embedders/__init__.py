@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from typing import cast
 
-from recreate.api import paths
-from recreate.api.fits import fit
+from recreate.api import paths, registry
 from recreate.api.ports import Embedder
-from recreate.api.registry import made, names
 
 log = logging.getLogger("recreate")
 
@@ -32,6 +29,6 @@ def named(spec: str) -> Embedder:
     Raises BadInput for a name that is not there, Missing for one whose package is not installed.
     """
     name, _, argument = spec.partition(":")
-    if argument and name in names("embedder"):
-        return cast(Embedder, fit("embedder", made("embedder", name, argument)))
-    return cast(Embedder, fit("embedder", made("embedder", spec)))
+    arguments = (name, argument) if argument and name in registry.names("embedder") else (spec,)
+    embedder: Embedder = registry.open("embedder", *arguments)
+    return embedder

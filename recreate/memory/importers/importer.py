@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from recreate.api import registry
 from recreate.api.errors import BadInput
-from recreate.api.registry import find, names
 from recreate.api.types import Experience, Split, Task, Trace, digest
 from recreate.memory.codec import IDENTITY
 from recreate.memory.held_out import Held
@@ -233,9 +233,9 @@ def masked(e: Experience) -> Experience:
 
 
 def _formats(name: str) -> dict[str, Format]:
-    known = names("traces")
+    known = registry.names("traces")
     wanted = [*(n for n in ORDER if n in known), *(n for n in known if n not in ORDER)] if name == "auto" else [name]
-    found = {n: find("traces", n)() for n in wanted}
+    found = {n: registry.open("traces", n) for n in wanted}
     for n, form in found.items():
         if not isinstance(form, Format):
             raise BadInput(
