@@ -49,7 +49,7 @@ def _build(target: Path, wanted: Sequence[str]) -> None:
     if uv:
         make = [uv, "venv", "--quiet", "--no-project", "--python", sys.executable, str(target)]
         install = [uv, "pip", "install", "--quiet", "--python", python, "--only-binary", ":all:", *wanted]
-        install += ["--compile-bytecode"]  # boxes cannot write it, and pytest takes a second to compile
+        install += ["--compile-bytecode"]  # sandboxes cannot write it, and pytest takes a second to compile
     else:
         make = [sys.executable, "-m", "venv", str(target)]
         install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recreate.domains.swe import patch, tree
+from recreate.domains.swe import patch, sources
 from recreate.domains.swe.mutation import OPERATORS, Source, meant, mutate, mutations
 
 # --- diffs ------------------------------------------------------------------------------------------------
@@ -113,7 +113,9 @@ def test_hidden_tests_are_cut_whole_and_what_is_empty_then_still_parses() -> Non
     text = "import pytest\n\n@pytest.mark.parametrize(\n    'x', [1,\n 2])\ndef test_a(x):\n    assert x\n\n"
     text += "class TestB:\n    def test_c(self): pass\n\nclass TestD:\n    def test_e(self):\n        pass\n\n"
     text += "    def test_f(self): pass\n\ndef test_g(): pass\n"
-    left, missing = tree.cut(text, [["test_a"], ["TestB", "test_c"], ["TestD", "test_e"], ["TestD", "test_none"]])
+    left, missing = sources.cut_tests(
+        text, [["test_a"], ["TestB", "test_c"], ["TestD", "test_e"], ["TestD", "test_none"]]
+    )
     ast.parse(left)
     assert missing == {("TestD", "test_none")}
     assert [w in left for w in ("test_a", "parametrize", "test_c", "test_e", "test_f", "test_g")] == [
@@ -144,4 +146,4 @@ def test_hidden_tests_are_cut_whole_and_what_is_empty_then_still_parses() -> Non
     ],
 )
 def test_which_changes_count(path: str, counts: bool) -> None:
-    assert (tree.unacceptable(path, ["checks"], ["src"]) == "") is counts
+    assert (sources.unacceptable(path, ["checks"], ["src"]) == "") is counts

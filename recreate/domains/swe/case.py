@@ -15,10 +15,10 @@ from typing import Protocol
 from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.types import Task, digest
-from recreate.domains.swe import sources, tree
+from recreate.domains.swe import sources
 from recreate.domains.swe.facts import Bug, Injected, Origin
 from recreate.domains.swe.mutation import mutate
-from recreate.domains.swe.test_run import SuiteFiles, files_of, short
+from recreate.domains.swe.test_run import ProjectTests, files_of, short
 from recreate.storage.files import once
 
 Say = Callable[[str], None]
@@ -30,7 +30,7 @@ class Case(Protocol):
     """What the two kinds of task have in common. The folders are cached: read them, copy them, never write."""
 
     fail_to_pass: tuple[str, ...]
-    suite: SuiteFiles
+    suite: ProjectTests
     requires: tuple[str, ...]
     name: str
     key: str
@@ -50,7 +50,7 @@ class Case(Protocol):
         """path -> text of the files that mend it, None for one that goes."""
         ...
 
-    def seen(self) -> SuiteFiles:
+    def seen(self) -> ProjectTests:
         """The suite as far as the agent has it."""
         ...
 
@@ -69,7 +69,7 @@ class RealCase:
         bug = self.bug
         how = _HOW.format(suite=" ".join(self.suite.tests))
         shown = (
-            f"\n\n`{tree.REPRODUCE}` shows it: `python3 -m pytest {tree.REPRODUCE}` fails and should pass."
+            f"\n\n`{sources.REPRODUCE}` shows it: `python3 -m pytest {sources.REPRODUCE}` fails and should pass."
             if bug.reproduce
             else ""
         )
@@ -83,18 +83,18 @@ class RealCase:
     def _after(self) -> Path:
         return sources.release(self.bug.package, self.bug.after, self.bug.after_sha256, self._say)
 
-    def seen(self) -> SuiteFiles:
+    def seen(self) -> ProjectTests:
         before = self._before()
         tests = [t for t in self.suite.tests if (before / t).exists()]
-        return self.suite.model_copy(update={"tests": tuple(tests + [tree.REPRODUCE] * bool(self.bug.reproduce))})
+        return self.suite.model_copy(update={"tests": tuple(tests + [sources.REPRODUCE] * bool(self.bug.reproduce))})
 
     def given(self) -> Path:
         def build(fresh: Path) -> None:
-            tree.copy(self._before(), fresh)
+            sources.copy(self._before(), fresh)
             fail: list[str] = []
             if self.bug.reproduce:
-                (fresh / tree.REPRODUCE).write_text(self.bug.reproduce, encoding="utf-8")
-                fail = [f"{tree.REPRODUCE}::{name}" for name in _tests_in(self.bug.reproduce)]
+                (fresh / sources.REPRODUCE).write_text(self.bug.reproduce, encoding="utf-8")
+                fail = [f"{sources.REPRODUCE}::{name}" for name in _tests_in(self.bug.reproduce)]
             _publish(fresh, fail, self.seen())
 
         return _tree([self.key, self.bug.reproduce], "given", build)
@@ -102,11 +102,11 @@ class RealCase:
     def graded(self) -> Path:
         def build(fresh: Path) -> None:
             before, after = self._before(), self._after()
-            tree.copy(before, fresh)
-            for path in list(tree.paths(fresh)):
+            sources.copy(before, fresh)
+            for path in list(sources.files(fresh)):
                 if self._tests(path):
                     (fresh / path).unlink()
-            for path in tree.paths(after):
+            for path in sources.files(after):
                 if self._tests(path):
                     (fresh / path).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy(after / path, fresh / path)
@@ -114,11 +114,11 @@ class RealCase:
         return _tree([self.key], "graded", build)
 
     def _tests(self, path: str) -> bool:
-        return tree.is_test(path, self.suite.tests) or Path(path).name == "conftest.py"
+        return sources.is_test(path, self.suite.tests) or Path(path).name == "conftest.py"
 
     def gold(self) -> dict[str, str | None]:
         before, after = (
-            {p: (root / p).read_bytes() for p in tree.paths(root) if self._mends(p)}
+            {p: (root / p).read_bytes() for p in sources.files(root) if self._mends(p)}
             for root in (self._before(), self._after())
         )
         changed = [p for p in {**before, **after} if before.get(p) != after.get(p)]
@@ -131,7 +131,7 @@ class RealCase:
         return (
             path.endswith(".py")
             and not self._tests(path)
-            and not tree.unacceptable(path, self.suite.tests, self.suite.roots)
+            and not sources.unacceptable(path, self.suite.tests, self.suite.roots)
             and parts[0] not in ("docs", "doc", "examples", "benchmarks", "setup.py", "noxfile.py", "bin")
         )
 
@@ -149,7 +149,7 @@ class InjectedCase:
     def task(self) -> Task:
         origin, bug = self.origin, self.bug
         failing = "\n".join(
-            f"- {test}" + (f"\n  {short(said)}" if (said := bug.observed.get(test)) else "") for test in bug.public
+            f"- {test}" + (f"\n  {short(seen)}" if (seen := bug.observed.get(test)) else "") for test in bug.public
         )
         named = f"the Python package {origin.package}" + (f", version {origin.version}" if origin.version else "")
         one = len(bug.public) == 1
@@ -186,17 +186,19 @@ class InjectedCase:
             )
         return found
 
-    def seen(self) -> SuiteFiles:
+    def seen(self) -> ProjectTests:
         return self.suite
 
     def given(self) -> Path:
         def build(fresh: Path) -> None:
-            tree.copy(self.pristine(), fresh)
-            tree.write(fresh, {self.bug.file: self._mutated()})
-            hidden = {tree.function_of(t) for t in self.fail_to_pass} - {tree.function_of(t) for t in self.bug.public}
+            sources.copy(self.pristine(), fresh)
+            (fresh / self.bug.file).write_text(self._mutated(), encoding="utf-8", newline="")
+            hidden = {sources.function_of(t) for t in self.fail_to_pass} - {
+                sources.function_of(t) for t in self.bug.public
+            }
             for file in files_of(hidden):
                 functions = [h.split("::")[1:] for h in hidden if h.startswith(file + "::")]
-                left, missing = tree.cut((fresh / file).read_bytes().decode("utf-8"), functions)
+                left, missing = sources.cut_tests((fresh / file).read_bytes().decode("utf-8"), functions)
                 if missing:
                     raise BadInput(
                         f"{self.bug.task} hides {'::'.join(next(iter(missing)))}, which {file} does not define",
@@ -210,8 +212,8 @@ class InjectedCase:
 
     def graded(self) -> Path:
         def build(fresh: Path) -> None:
-            tree.copy(self.pristine(), fresh)
-            tree.write(fresh, {self.bug.file: self._mutated()})
+            sources.copy(self.pristine(), fresh)
+            (fresh / self.bug.file).write_text(self._mutated(), encoding="utf-8", newline="")
 
         return _tree([self.key, self._identity()], "graded", build)
 
@@ -248,11 +250,11 @@ def _tests_in(text: str) -> list[str]:
     return found
 
 
-def _publish(folder: Path, fail: Sequence[str], seen: SuiteFiles) -> None:
+def _publish(folder: Path, fail: Sequence[str], seen: ProjectTests) -> None:
     """What tools of a scaffold read, and a git repository with the state the agent starts from."""
     public = {"fail": list(fail), "suite": list(seen.tests), "python_path": list(seen.roots)}
-    (folder / tree.PUBLIC).parent.mkdir(exist_ok=True)
-    (folder / tree.PUBLIC).write_text(json.dumps(public, indent=1) + "\n", encoding="utf-8")
+    (folder / sources.PUBLIC).parent.mkdir(exist_ok=True)
+    (folder / sources.PUBLIC).write_text(json.dumps(public, indent=1) + "\n", encoding="utf-8")
     _commit(folder)
 
 

@@ -13,7 +13,7 @@ from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Limits, Sandbox, SandboxBackend
 from recreate.api.types import Grade, Record, Split, Task, Trace, digest
 from recreate.domains.python_env import environment
-from recreate.domains.swe import patch, test_run, tree
+from recreate.domains.swe import patch, sources, test_run
 from recreate.domains.swe.case import Case, InjectedCase, RealCase
 from recreate.domains.swe.facts import INJECTED, REAL, Bug, Injected, Origin, bugs, injected
 from recreate.storage.files import once
@@ -68,25 +68,25 @@ class Swe:
     def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
         """The buggy sources with the tests that may be seen, pytest and coverage, and `.recreate/public.json`."""
         case = self._case(task)
-        return test_run.opened(backend, case.given(), self._environment(case), case.seen())
+        return test_run.open_sandbox(backend, case.given(), self._environment(case), case.seen())
 
     def collect(self, task: Task, sandbox: Sandbox) -> str:
-        """The unified diff of what is changed in the box, by content alone: what git says in there is not asked."""
+        """The unified diff of what is changed in the sandbox, by content alone: what git says in there is not asked."""
         given = self._case(task).given()
         before: dict[str, str] = {}
         after: dict[str, str] = {}
         left: list[str] = []
         names = self._changed(given, sandbox)
         for name in names[:_FILES]:
-            there = (given / name).is_file()
-            if there:
-                before |= tree.texts(given, [name])
-            text = _read(sandbox, name)
-            if text is not None:
-                after[name] = text
-            elif text is None and not _gone(sandbox, name):
-                before.pop(name, None)
+            try:
+                after[name] = _text(sandbox.read(name))
+            except FileNotFoundError:
+                pass  # the agent deleted it
+            except (BadInput, ValueError):
                 left.append(name)
+                continue
+            if (given / name).is_file():
+                before |= sources.texts(given, [name])
         notes = [f"# left out, not a text file of at most {_BYTES} bytes: {name!r}\n" for name in left]
         if names[_FILES:]:
             notes.append(f"# left out, beyond the first {_FILES} changed files: {len(names) - _FILES} more\n")
@@ -113,7 +113,7 @@ class Swe:
         """The diff that mends the task: the injected change undone, or what the later release changed."""
         case = self._case(task)
         gold = case.gold()
-        before = tree.texts(case.graded(), [p for p in gold if (case.graded() / p).is_file()])
+        before = sources.texts(case.graded(), [p for p in gold if (case.graded() / p).is_file()])
         return patch.make(before, {p: text for p, text in gold.items() if text is not None})
 
     def untouched(self, task: Task, backend: SandboxBackend) -> Grade:
@@ -136,7 +136,7 @@ class Swe:
         """What `folder` changes in the task's sources, in the form `collect` returns."""
         if not folder.is_dir():
             raise BadInput(f"{folder} is not a folder", fix="name a folder with the task's sources, changed")
-        return patch.make(tree.texts(self._case(task).given()), tree.texts(folder))
+        return patch.make(sources.texts(self._case(task).given()), sources.texts(folder))
 
     def baseline(self, task: Task, backend: SandboxBackend) -> Baseline:
         """What passes once the task is mended, twice the same; kept in home(). Raises Fault when the task cannot
@@ -190,8 +190,8 @@ class Swe:
     def _cases(self, file: Path) -> list[Case]:
         if file.suffix == ".toml":
             return [RealCase(bug, self._say) for bug in bugs(file)]
-        sources, tasks = injected(file)
-        return [InjectedCase(sources[t.source], t, self._say) for t in tasks]
+        origins, tasks = injected(file)
+        return [InjectedCase(origins[t.source], t, self._say) for t in tasks]
 
     def _case(self, task: Task) -> Case:
         if task.facts.get("kind") == "real":
@@ -205,9 +205,9 @@ class Swe:
         return self._env if self._env is not None else environment(case.requires, self._say)
 
     def _changed(self, given: Path, sandbox: Sandbox) -> list[str]:
-        """Paths in the box that differ from `given`, by-products left out. Only names are believed."""
-        order = json.dumps({"manifest": tree.manifest(given), "skipped": sorted(tree.SKIPPED)})
-        # -I: the box's PYTHONPATH leads to what the agent wrote.
+        """Paths in the sandbox that differ from `given`, by-products left out. Only names are believed."""
+        order = json.dumps({"manifest": sources.manifest(given), "skipped": sorted(sources.SKIPPED)})
+        # -I: the sandbox's PYTHONPATH leads to what the agent wrote.
         output = sandbox.run(["python3", "-I", "-B", "-c", _CHANGED], timeout=60, stdin=order.encode() + b"\n")
         if output.timed_out:
             return []  # a tree too large to look through is the agent's doing, and no answer
@@ -215,20 +215,20 @@ class Swe:
             names = json.loads(output.text.strip().rpartition("\n")[2])
         except ValueError:
             raise Fault(f"the changed files could not be listed: {output.text[-500:]}", code="collect") from None
-        return sorted(str(n) for n in names if not tree.skipped(str(n)))
+        return sorted(str(n) for n in names if not sources.skipped(str(n)))
 
     def _run(
         self, backend: SandboxBackend, case: Case, files: Mapping[str, str | None], timeout: float
-    ) -> test_run.SuiteResult:
-        """The suite, in a fresh box with the graded sources and `files` over them."""
+    ) -> test_run.TestResults:
+        """The suite, in a fresh sandbox with the graded sources and `files` over them."""
         limits = Limits(seconds=timeout, cpu_seconds=int(timeout) + 30)
-        sandbox = test_run.opened(backend, case.graded(), self._environment(case), limits=limits)
+        sandbox = test_run.open_sandbox(backend, case.graded(), self._environment(case), limits=limits)
         try:
             for path, text in files.items():
                 if text is not None:
                     sandbox.write(path, text.encode("utf-8"))
-            if gone := [path for path, text in files.items() if text is None]:
-                sandbox.run(["rm", "-f", "--", *gone], timeout=30)
+            if deleted := [path for path, text in files.items() if text is None]:
+                sandbox.run(["rm", "-f", "--", *deleted], timeout=30)
             return test_run.run(sandbox, case.suite, timeout=timeout)
         finally:
             sandbox.close()
@@ -253,42 +253,30 @@ for folder, folders, names in os.walk("."):
             same = False
         if not same:
             found.append(short)
-gone = [path for path in known if not os.path.lexists(path)]
+found += [path for path in known if not os.path.lexists(path)]
 print()
-print(json.dumps(sorted(found + gone)[:1000]))
+print(json.dumps(sorted(found)[:1000]))
 """
 
 
-def _read(sandbox: Sandbox, name: str) -> str | None:
-    try:
-        data = sandbox.read(name)
-        return data.decode("utf-8") if len(data) <= _BYTES else None
-    except (FileNotFoundError, BadInput, UnicodeDecodeError):
-        return None
-
-
-def _gone(sandbox: Sandbox, name: str) -> bool:
-    try:
-        sandbox.read(name)
-    except FileNotFoundError:
-        return True
-    except BadInput:
-        return False
-    return False
+def _text(data: bytes) -> str:
+    if len(data) > _BYTES:
+        raise ValueError("too large")
+    return data.decode("utf-8")
 
 
 def _applied(answer: str, case: Case) -> tuple[dict[str, str | None], list[str]]:
     """The files that the answer's acceptable changes make, and what was dropped. Raises patch.BadPatch."""
     kept, dropped = [], []
     for change in patch.read(answer):
-        reasons = {p: tree.unacceptable(p, case.suite.tests, case.suite.roots) for p in sorted(change.paths)}
+        reasons = {p: sources.unacceptable(p, case.suite.tests, case.suite.roots) for p in sorted(change.paths)}
         wrong = [f"{path} ({why})" for path, why in reasons.items() if why]
         dropped += wrong
         if not wrong:
             kept.append(change)
     base = case.graded()
     touched = {p for change in kept for p in change.paths if (base / p).is_file()}
-    before = tree.texts(base, touched)
+    before = sources.texts(base, touched)
     if touched - before.keys():
         raise patch.BadPatch(f"{min(touched - before.keys())} is not a text file")
     files = patch.apply(kept, before)
@@ -298,7 +286,7 @@ def _applied(answer: str, case: Case) -> tuple[dict[str, str | None], list[str]]
 
 
 def _graded(
-    fail_to_pass: Sequence[str], baseline: Sequence[str], run: test_run.SuiteResult, dropped: Sequence[str]
+    fail_to_pass: Sequence[str], baseline: Sequence[str], run: test_run.TestResults, dropped: Sequence[str]
 ) -> Grade:
     wanted = list(fail_to_pass)
     others = sorted(set(baseline) - set(wanted))
@@ -315,8 +303,8 @@ def _graded(
     lines += [f"Dropped before grading: {what}" for what in dropped]
     failed = [t for t in [*wanted, *others] if t not in passed]
     for test in failed[:8] if not run.doubt else []:
-        said = test_run.short(run.messages.get(test, ""), 300)
-        lines.append(f"- {run.outcomes.get(test, 'did not run')}: {test}" + (f"\n  {said}" if said else ""))
+        message = test_run.short(run.messages.get(test, ""), 300)
+        lines.append(f"- {run.outcomes.get(test, 'did not run')}: {test}" + (f"\n  {message}" if message else ""))
     for file in run.uncollected[:3]:
         lines.append(f"- could not be collected: {file}\n  {test_run.short(run.messages.get(file, '')[-400:], 400)}")
     evidence = "\n".join(lines) + "\n--- output of the tests ---\n" + run.output

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from recreate.api.errors import BadInput
 from recreate.api.types import Record, Split
-from recreate.domains.swe.test_run import SuiteFiles
+from recreate.domains.swe.test_run import ProjectTests
 
 REAL, INJECTED = "real.toml", "injected.jsonl"
 
@@ -36,8 +36,8 @@ class _Tested(Record):
         return tuple(v or "." for v in ([value] if isinstance(value, str) else value))
 
     @property
-    def suite(self) -> SuiteFiles:
-        return SuiteFiles(tests=self.tests, roots=self.python_path, deselect=self.deselect)
+    def suite(self) -> ProjectTests:
+        return ProjectTests(tests=self.tests, roots=self.python_path, deselect=self.deselect)
 
 
 class Bug(_Tested):

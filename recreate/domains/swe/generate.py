@@ -14,11 +14,11 @@ from recreate.api.errors import BadInput
 from recreate.api.ports import Limits, SandboxBackend
 from recreate.api.types import Split, Task
 from recreate.domains.python_env import environment
-from recreate.domains.swe import facts, sources, test_run, tree
+from recreate.domains.swe import facts, sources, test_run
 from recreate.domains.swe.case import InjectedCase, content
 from recreate.domains.swe.facts import INJECTED, Injected, Origin
 from recreate.domains.swe.mutation import Mutation, Site, Source, meant, mutations
-from recreate.domains.swe.test_run import SuiteFiles, SuiteResult
+from recreate.domains.swe.test_run import ProjectTests, TestResults
 
 MOST_LINES, FEWEST_LINES = 45, 4
 MOST_FAILING = 8
@@ -86,10 +86,10 @@ def make(
     files = _files(origin, pristine, modules, split, known)
     python = env if env is not None else environment(origin.requires, say)
     _not_installed(origin, pristine, python)
-    origin, passing, traced = _measured(origin, pristine, python, backend, say)
+    trial = _Trial(origin, pristine, python, backend, say)
     chance = random.Random(f"{seed} {origin.sha256 or origin.digest}")
-    candidates = list(_candidates(pristine, files, traced, passing, chance))
-    kept, tried = _kept(origin, pristine, python, backend, candidates, passing, n, say)
+    kept, tried = trial.kept(trial.candidates(files, chance), n)
+    origin = trial.origin
     if not kept:
         raise BadInput(
             f"no bug that a few tests notice was found in {origin.name} ({tried} tried)",
@@ -151,7 +151,7 @@ def _origin(
 
 def _find_tests(pristine: Path) -> tuple[str, ...]:
     """The topmost folders of tests, else the test files."""
-    files = [PurePosixPath(p) for p in tree.paths(pristine) if p.endswith(".py") and tree.is_test(p)]
+    files = [PurePosixPath(p) for p in sources.files(pristine) if p.endswith(".py") and sources.is_test(p)]
     named = {
         PurePosixPath(*p.parts[: i + 1]).as_posix()
         for p in files
@@ -167,7 +167,7 @@ def _not_installed(origin: Origin, pristine: Path, env: Path) -> None:
     tops = {
         PurePosixPath(p).relative_to(PurePosixPath(r)).parts[0].removesuffix(".py")
         for r in origin.python_path
-        for p in tree.modules(pristine, (r,), origin.tests)
+        for p in sources.modules(pristine, (r,), origin.tests)
         if PurePosixPath(p).is_relative_to(PurePosixPath(r))
     }
     for top in sorted(tops):
@@ -184,7 +184,7 @@ def _files(
     origin: Origin, pristine: Path, wanted: Sequence[str], split: Split | None, known: Mapping[str, Split]
 ) -> list[str]:
     """The modules to put bugs into: `wanted`, or all but those whose group has another split than `split`."""
-    found = tree.modules(pristine, origin.python_path, origin.tests)
+    found = sources.modules(pristine, origin.python_path, origin.tests)
     unknown = sorted(set(wanted) - set(found))
     if unknown:
         raise BadInput(
@@ -202,87 +202,87 @@ def _files(
     return list(wanted) or [f for f in found if f not in clash]
 
 
-def _measured(
-    origin: Origin, pristine: Path, env: Path, backend: SandboxBackend, say: Say
-) -> tuple[Origin, frozenset[str], dict[str, dict[str, frozenset[int]]]]:
-    """The origin with what does not count deselected, the tests that pass, and which lines each runs."""
-    say(f"running the tests of {origin.name}, twice")
-    traced = _run(backend, pristine, env, origin.suite, 600.0, trace=True)
-    plain = _run(backend, pristine, env, origin.suite, 600.0)
-    for run in (traced, plain):
-        if run.doubt:
-            raise BadInput(
-                f"the tests of {origin.name} do not run to their end: {run.doubt}\n{run.output[-1200:]}",
-                fix="name tests that do, with --tests",
-                code="failing-suite",
-            )
-    good = traced.passed() & plain.passed()
-    if not good:
-        raise BadInput(
-            f"none of the tests of {origin.name} passes: {_why(plain)}",
-            fix="say what the tests need, --requires NAME==VERSION, or where the sources are, --python-path",
-            code="failing-suite",
-        )
-    seen = {**traced.outcomes, **plain.outcomes}
-    both = traced.outcomes.keys() & plain.outcomes.keys()
-    bad = {t for t in seen if t in both and t not in good and {traced.outcomes[t], plain.outcomes[t]} & _LOUD}
-    bad |= {tree.function_of(t) for t in seen if t not in both}  # an id that changes from run to run
-    bad |= {u for u in (*traced.uncollected, *plain.uncollected) if u}
-    if bad:
-        say(f"left out, as they fail or waver before any bug is put in: {', '.join(sorted(bad)[:5])}")
-    passing = frozenset(t for t in good if not {t, tree.function_of(t), t.partition("::")[0]} & bad)
-    update = {"deselect": tuple(sorted({*origin.deselect, *bad})), "seconds": round(plain.seconds, 2)}
-    lines = {f: {t: frozenset(n) for t, n in by.items()} for f, by in traced.lines.items()}
-    say(f"{len(passing)} tests pass in {plain.seconds:.1f} s")
-    return origin.model_copy(update=update), passing, lines
-
-
 _LOUD = {"failed", "error", "repeated"}
 
 
-def _why(run: SuiteResult) -> str:
-    return test_run.short(next((m for m in run.messages.values() if m), "")[-300:] or run.output[-300:], 300)
+class _Trial:
+    """One project's suite, run without a bug, then on mutants.
 
+    origin: with what does not count deselected. passing: the tests that pass without a bug. traced: file -> test id
+    -> the lines of the file that it runs.
+    """
 
-def _run(
-    backend: SandboxBackend,
-    folder: Path,
-    env: Path,
-    what: SuiteFiles,
-    timeout: float,
-    *,
-    change: tuple[str, str] | None = None,
-    only: Sequence[str] = (),
-    trace: bool = False,
-) -> SuiteResult:
-    limits = Limits(seconds=timeout, cpu_seconds=int(timeout) + 30, output_bytes=200_000)
-    sandbox = test_run.opened(backend, folder, env, limits=limits)
-    try:
-        if change:
-            sandbox.write(change[0], change[1].encode("utf-8"))
-        return test_run.run(sandbox, what, timeout=timeout, only=only, canary=False, trace=trace)
-    finally:
-        sandbox.close()
+    def __init__(self, origin: Origin, pristine: Path, env: Path, backend: SandboxBackend, say: Say) -> None:
+        self.origin, self.pristine, self._env, self._backend, self._say = origin, pristine, env, backend, say
+        say(f"running the tests of {origin.name}, twice")
+        traced = self._run(origin.suite, 600.0, trace=True)
+        plain = self._run(origin.suite, 600.0)
+        for run in (traced, plain):
+            if run.doubt:
+                raise BadInput(
+                    f"the tests of {origin.name} do not run to their end: {run.doubt}\n{run.output[-1200:]}",
+                    fix="name tests that do, with --tests",
+                    code="failing-suite",
+                )
+        good = traced.passed() & plain.passed()
+        if not good:
+            why = next((m for m in plain.messages.values() if m), "")[-300:] or plain.output[-300:]
+            raise BadInput(
+                f"none of the tests of {origin.name} passes: {test_run.short(why, 300)}",
+                fix="say what the tests need, --requires NAME==VERSION, or where the sources are, --python-path",
+                code="failing-suite",
+            )
+        both = traced.outcomes.keys() & plain.outcomes.keys()
+        bad = {t for t in both - good if {traced.outcomes[t], plain.outcomes[t]} & _LOUD}
+        # an id that changes from run to run
+        bad |= {sources.function_of(t) for t in traced.outcomes.keys() ^ plain.outcomes.keys()}
+        bad |= {u for u in (*traced.uncollected, *plain.uncollected) if u}
+        if bad:
+            say(f"left out, as they fail or waver before any bug is put in: {', '.join(sorted(bad)[:5])}")
+        self.passing = frozenset(t for t in good if not {t, sources.function_of(t), t.partition("::")[0]} & bad)
+        self.traced = {f: {t: frozenset(n) for t, n in by.items()} for f, by in traced.lines.items()}
+        update = {"deselect": tuple(sorted({*origin.deselect, *bad})), "seconds": round(plain.seconds, 2)}
+        self.origin = origin.model_copy(update=update)
+        say(f"{len(self.passing)} tests pass in {plain.seconds:.1f} s")
 
-
-# --- mutants ----------------------------------------------------------------------------------------------
-
-
-def _candidates(
-    pristine: Path,
-    files: Sequence[str],
-    traced: dict[str, dict[str, frozenset[int]]],
-    passing: frozenset[str],
-    chance: random.Random,
-) -> Iterator[_Candidate]:
-    """Mutants in the order to try them: the files by turns, in each file the functions by turns."""
-    queues: list[list[list[_Candidate]]] = []
-    for file in files:
-        tests = {t: lines for t, lines in traced.get(file, {}).items() if t in passing}
+    def _run(
+        self,
+        what: ProjectTests,
+        timeout: float,
+        *,
+        change: tuple[str, str] | None = None,
+        only: Sequence[str] = (),
+        trace: bool = False,
+    ) -> TestResults:
+        limits = Limits(seconds=timeout, cpu_seconds=int(timeout) + 30, output_bytes=200_000)
+        sandbox = test_run.open_sandbox(self._backend, self.pristine, self._env, limits=limits)
         try:
-            module = Source((pristine / file).read_bytes().decode("utf-8"))
+            if change:
+                sandbox.write(change[0], change[1].encode("utf-8"))
+            return test_run.run(sandbox, what, timeout=timeout, only=only, canary=False, trace=trace)
+        finally:
+            sandbox.close()
+
+    def candidates(self, files: Sequence[str], chance: random.Random) -> Iterator[_Candidate]:
+        """Mutants in the order to try them: the files by turns, in each file the functions by turns."""
+        queues = [functions for file in files if (functions := self._functions(file, chance))]
+        chance.shuffle(queues)
+        while queues:
+            for functions in list(queues):
+                function = functions.pop(0)
+                yield function.pop(0)
+                if function:
+                    functions.append(function)
+                if not functions:
+                    queues.remove(functions)
+
+    def _functions(self, file: str, chance: random.Random) -> list[list[_Candidate]]:
+        """The likely mutants of each function of a file that passing tests run."""
+        tests = {t: lines for t, lines in self.traced.get(file, {}).items() if t in self.passing}
+        try:
+            module = Source((self.pristine / file).read_bytes().decode("utf-8"))
         except (SyntaxError, ValueError):
-            continue
+            return []
         functions = []
         for place in module.functions():
             body = range(place.node.body[0].lineno, place.last + 1)
@@ -291,25 +291,80 @@ def _candidates(
                 continue
             own = []
             for mutation in mutations(module, place):
-                if not likely(module, mutation):
-                    continue
-                hit = frozenset(t for t in covering if mutation.line in tests[t])
-                own.append(_Candidate(file, module, place, mutation, hit or covering))
+                if likely(module, mutation):
+                    hit = frozenset(t for t in covering if mutation.line in tests[t])
+                    own.append(_Candidate(file, module, place, mutation, hit or covering))
             chance.shuffle(own)
             if own:
                 functions.append(_varied(own))
         chance.shuffle(functions)
-        if functions:
-            queues.append(functions)
-    chance.shuffle(queues)
-    while queues:
-        for functions in list(queues):
-            function = functions.pop(0)
-            yield function.pop(0)
-            if function:
-                functions.append(function)
-            if not functions:
-                queues.remove(functions)
+        return functions
+
+    def kept(self, candidates: Iterator[_Candidate], n: int) -> tuple[list[Injected], int]:
+        """The first `n` mutants that a few tests notice, and how many were tried: at most one of a function, no
+        operator too often."""
+        kept: list[Injected] = []
+        tried = crashes = 0
+        operators: Counter[str] = Counter()
+        functions: set[tuple[str, str]] = set()
+        for candidate in candidates:
+            operator, where = candidate.mutation.operator, (candidate.file, candidate.place.name)
+            if len(kept) == n or tried >= n * TRIES:
+                break
+            if where in functions or operators[operator] > max(0, n // 8):
+                continue
+            mutated = meant(candidate.module, candidate.mutation)
+            if mutated is None:
+                continue
+            tried += 1
+            bug = self._tried(candidate, mutated)
+            if bug is None:
+                continue
+            # A wrong value is what most bugs give; a crash names its line, and would make most tasks easy.
+            crash = not all(re.match(r"assert|AssertionError|Failed: DID NOT", m) for m in bug.observed.values())
+            if not crash or crashes < max(1, n // 4):
+                crashes += crash
+                kept.append(bug)
+                functions.add(where)
+                operators[operator] += 1
+                self._say(f"{len(kept)} of {n} after {tried} mutants: {bug.id}, noticed by {len(bug.fail_to_pass)}")
+        return kept, tried
+
+    def _tried(self, candidate: _Candidate, mutated: str) -> Injected | None:
+        """The mutant as a task, or None: first the tests that run its line, then the whole suite must agree."""
+        suite, change = self.origin.suite, (candidate.file, mutated)
+        patience = 10 + 4 * self.origin.seconds
+        few = suite.model_copy(update={"tests": tuple(test_run.files_of(candidate.tests))})
+        near = self._run(few, patience, change=change, only=sorted(candidate.tests))
+        failing = {t for t in candidate.tests if near.outcomes.get(t) == "failed"}
+        if near.doubt or not 1 <= len(failing) <= MOST_FAILING or near.passed() != candidate.tests - failing:
+            return None
+        whole = self._run(suite, patience, change=change)
+        if whole.doubt or whole.passed() != self.passing - failing:
+            return None
+        if any(whole.outcomes.get(t) != "failed" for t in failing):
+            return None
+        ordered = [t for t in whole.outcomes if t in failing]
+        public = _public(self.pristine, ordered)
+        module = PurePosixPath(candidate.file).with_suffix("").as_posix()
+        mutation = candidate.mutation
+        return Injected(
+            source=self.origin.name,
+            id=f"{PurePosixPath(module).name}.{candidate.place.name}-{mutation.operator}-{mutation.occurrence}",
+            file=candidate.file,
+            function=candidate.place.name,
+            operator=mutation.operator,
+            occurrence=mutation.occurrence,
+            mutant=content(mutated),
+            split="train",
+            group=_group(self.origin, candidate.file),
+            fail_to_pass=tuple(ordered),
+            public=tuple(public),
+            observed={t: test_run.short(whole.messages.get(t, "")) for t in public},
+        )
+
+
+# --- mutants ----------------------------------------------------------------------------------------------
 
 
 def _varied(candidates: list[_Candidate]) -> list[_Candidate]:
@@ -337,89 +392,6 @@ def likely(module: Source, mutation: Mutation) -> bool:
     return True
 
 
-def _kept(
-    origin: Origin,
-    pristine: Path,
-    env: Path,
-    backend: SandboxBackend,
-    candidates: list[_Candidate],
-    passing: frozenset[str],
-    n: int,
-    say: Say,
-) -> tuple[list[Injected], int]:
-    """The first `n` mutants that a few tests notice: at most one of a function, no operator too often."""
-    kept: list[Injected] = []
-    tried = crashes = 0
-    operators: Counter[str] = Counter()
-    functions: set[tuple[str, str]] = set()
-    for candidate in candidates:
-        operator, where = candidate.mutation.operator, (candidate.file, candidate.place.name)
-        if len(kept) == n or tried >= n * TRIES:
-            break
-        if where in functions or operators[operator] > max(0, n // 8):
-            continue
-        mutated = meant(candidate.module, candidate.mutation)
-        if mutated is None:
-            continue
-        tried += 1
-        bug = _tried(origin, pristine, env, backend, candidate, mutated, passing)
-        if bug is None:
-            continue
-        # A wrong value is what most bugs give; a crash names its line, and would make most tasks easy.
-        crash = not all(re.match(r"assert|AssertionError|Failed: DID NOT", m) for m in bug.observed.values())
-        if not crash or crashes < max(1, n // 4):
-            crashes += crash
-            kept.append(bug)
-            functions.add(where)
-            operators[operator] += 1
-            say(f"{len(kept)} of {n} after {tried} mutants: {bug.id}, noticed by {len(bug.fail_to_pass)}")
-    return kept, tried
-
-
-def _tried(
-    origin: Origin,
-    pristine: Path,
-    env: Path,
-    backend: SandboxBackend,
-    candidate: _Candidate,
-    mutated: str,
-    passing: frozenset[str],
-) -> Injected | None:
-    """The mutant as a task, or None: first the tests that run its line, then the whole suite must agree."""
-    change = (candidate.file, mutated)
-    patience = 10 + 4 * origin.seconds
-    few = origin.suite.model_copy(update={"tests": tuple(test_run.files_of(candidate.tests))})
-    near = _run(backend, pristine, env, few, patience, change=change, only=sorted(candidate.tests))
-    failing = {t for t in candidate.tests if near.outcomes.get(t) == "failed"}
-    if near.doubt or not 1 <= len(failing) <= MOST_FAILING:
-        return None
-    if near.passed() != candidate.tests - failing:
-        return None
-    whole = _run(backend, pristine, env, origin.suite, patience, change=change)
-    if whole.doubt or whole.passed() != passing - failing:
-        return None
-    if any(whole.outcomes.get(t) != "failed" for t in failing):
-        return None
-    ordered = [t for t in whole.outcomes if t in failing]
-    public = _public(pristine, ordered)
-    module = PurePosixPath(candidate.file).with_suffix("").as_posix()
-    mutation = candidate.mutation
-    return Injected(
-        source=origin.name,
-        id=f"{PurePosixPath(module).name}.{candidate.place.name}-{mutation.operator}-{mutation.occurrence}",
-        file=candidate.file,
-        function=candidate.place.name,
-        operator=mutation.operator,
-        occurrence=mutation.occurrence,
-        mutant=content(mutated),
-        split="train",
-        group=_group(origin, candidate.file),
-        fail_to_pass=tuple(ordered),
-        public=tuple(public),
-        observed={t: test_run.short(whole.messages.get(t, "")) for t in public},
-    )
-
-
 def _group(origin: Origin, file: str) -> str:
     for root in origin.python_path:
         if root not in ("", ".") and file.startswith(root + "/"):
@@ -431,15 +403,15 @@ def _group(origin: Origin, file: str) -> str:
 
 def _public(pristine: Path, failing: Sequence[str]) -> list[str]:
     """The tests an agent may see: the first half of the functions, and those that cannot be cut out."""
-    functions = list(dict.fromkeys(tree.function_of(t) for t in failing))
+    functions = list(dict.fromkeys(sources.function_of(t) for t in failing))
     shown = set(functions[: (len(functions) + 1) // 2])
     for function in functions:
         file, *names = function.split("::")
         text = (pristine / file).read_bytes().decode("utf-8")
-        left, missing = tree.cut(text, [names])
+        left, missing = sources.cut_tests(text, [names])
         if missing or left == text:
             shown.add(function)
-    return [t for t in failing if tree.function_of(t) in shown]
+    return [t for t in failing if sources.function_of(t) in shown]
 
 
 def _known(file: Path, origin: Origin) -> dict[str, Split]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Edit = tuple[int, int, str]
 """(start, end, new text): byte offsets into the UTF-8 source."""
+Edits = Iterator[Edit]
 
 
 @dataclass(frozen=True)
@@ -149,84 +150,46 @@ def _nodes(function: Function) -> Iterator[ast.AST]:
 
 # --- the operators: (source, node, function) -> edits -----------------------------------------------------
 
-_SPELLING: dict[type[ast.AST], str] = {
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Is: "is",
-    ast.IsNot: "is not",
-    ast.In: "in",
-    ast.NotIn: "not in",
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.BitAnd: "&",
-    ast.BitOr: "|",
-    ast.And: "and",
-    ast.Or: "or",
-}
+_SPELLING: dict[type[ast.AST], str] = (
+    {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=", ast.Is: "is"}
+    | {ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in", ast.And: "and", ast.Or: "or", ast.Add: "+"}
+    | {ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.BitAnd: "&", ast.BitOr: "|"}
+)
 
 
-def _token(
-    source: Source, left: ast.AST, right: ast.AST, op: ast.AST, swap: dict[type[ast.AST], str], tail: str = ""
-) -> Iterator[Edit]:
-    """Swap the operator written between two nodes, when nothing but brackets stands beside it."""
-    new, old = swap.get(type(op)), _SPELLING.get(type(op))
-    if new is None or old is None:
+def _swap(source: Source, left: ast.AST, op: ast.AST, right: ast.AST, to: Mapping[str, str], tail: str = "") -> Edits:
+    """Another operator between two nodes, when nothing but brackets stands beside it. to: as written -> instead."""
+    old = _SPELLING.get(type(op), "")
+    if old not in to:
         return
     start, text = source.between(left, right)
     pattern = r"[\s)\\]*(" + r"\s+".join(map(re.escape, old.split())) + re.escape(tail) + r")[\s(\\]*"
     if match := re.fullmatch(pattern, text):
         begin = start + len(text[: match.start(1)].encode())
-        yield begin, begin + len(match[1].encode()), new + tail
+        yield begin, begin + len(match[1].encode()), to[old] + tail
 
 
-def _boundary(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
-    swap: dict[type[ast.AST], str] = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
+def _compared(source: Source, node: ast.AST, to: Mapping[str, str]) -> Edits:
     if isinstance(node, ast.Compare):
         for left, op, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
-            yield from _token(source, left, right, op, swap)
+            yield from _swap(source, left, op, right, to)
 
 
-def _compare(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
-    swap: dict[type[ast.AST], str] = {
-        ast.Lt: ">",
-        ast.LtE: ">=",
-        ast.Gt: "<",
-        ast.GtE: "<=",
-        ast.Eq: "!=",
-        ast.NotEq: "==",
-        ast.Is: "is not",
-        ast.IsNot: "is",
-        ast.In: "not in",
-        ast.NotIn: "in",
-    }
-    if isinstance(node, ast.Compare):
-        for left, op, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
-            yield from _token(source, left, right, op, swap)
+def _boundary(source: Source, node: ast.AST, _: Function) -> Edits:
+    return _compared(source, node, {"<": "<=", "<=": "<", ">": ">=", ">=": ">"})
 
 
-def _arithmetic(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
-    swap: dict[type[ast.AST], str] = {
-        ast.Add: "-",
-        ast.Sub: "+",
-        ast.Mult: "+",
-        ast.Div: "//",
-        ast.FloorDiv: "%",
-        ast.Mod: "//",
-        ast.BitAnd: "|",
-        ast.BitOr: "&",
-    }
+def _compare(source: Source, node: ast.AST, _: Function) -> Edits:
+    opposite = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "!=", "!=": "=="}
+    return _compared(source, node, opposite | {"is": "is not", "is not": "is", "in": "not in", "not in": "in"})
+
+
+def _arithmetic(source: Source, node: ast.AST, _: Function) -> Edits:
+    other = {"+": "-", "-": "+", "*": "+", "/": "//", "//": "%", "%": "//", "&": "|", "|": "&"}
     if isinstance(node, ast.BinOp) and not any(_textual(side) for side in (node.left, node.right)):
-        yield from _token(source, node.left, node.right, node.op, swap)
+        yield from _swap(source, node.left, node.op, node.right, other)
     elif isinstance(node, ast.AugAssign) and not _textual(node.value):
-        yield from _token(source, node.target, node.value, node.op, swap, "=")
+        yield from _swap(source, node.target, node.op, node.value, other, "=")
 
 
 def _textual(node: ast.AST) -> bool:
@@ -235,24 +198,24 @@ def _textual(node: ast.AST) -> bool:
     )
 
 
-def _boolean(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
+def _boolean(source: Source, node: ast.AST, _: Function) -> Edits:
     if isinstance(node, ast.BoolOp):
         for left, right in zip(node.values, node.values[1:], strict=False):
-            yield from _token(source, left, right, node.op, {ast.And: "or", ast.Or: "and"})
+            yield from _swap(source, left, node.op, right, {"and": "or", "or": "and"})
 
 
-def _negated(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
+def _negated(source: Source, node: ast.AST, _: Function) -> Edits:
     if isinstance(node, ast.If | ast.IfExp) and isinstance(node.test, ast.Name | ast.Attribute | ast.Call):
         start, _end = source.span(node.test)
         yield start, start, "not "
 
 
-def _dropped_not(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
+def _not(source: Source, node: ast.AST, _: Function) -> Edits:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield source.span(node)[0], source.span(node.operand)[0], ""
 
 
-def _off_by_one(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
+def _off_by_one(source: Source, node: ast.AST, _: Function) -> Edits:
     if isinstance(node, ast.Constant) and type(node.value) is int and abs(node.value) < 1000:
         if not source.of(node).isdigit():
             return
@@ -262,12 +225,12 @@ def _off_by_one(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
             yield start, end, str(node.value - 1)
 
 
-def _flag(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
+def _flag(source: Source, node: ast.AST, _: Function) -> Edits:
     if isinstance(node, ast.Constant) and isinstance(node.value, bool):
         yield *source.span(node), str(not node.value)
 
 
-def _text(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
+def _text(source: Source, node: ast.AST, _: Function) -> Edits:
     """One character less, or a blank where nothing was."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) <= 12:
         if "\\" in source.of(node) or source.of(node)[0] not in "'\"" or source.of(node)[:3] in ('"""', "'''"):
@@ -279,7 +242,7 @@ def _text(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
             yield end - 1, end - 1, " "
 
 
-def _arguments(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
+def _arguments(source: Source, node: ast.AST, _: Function) -> Edits:
     if isinstance(node, ast.Call) and len(node.args) >= 2:
         for one, other in zip(node.args, node.args[1:], strict=False):
             if isinstance(one, ast.Starred) or isinstance(other, ast.Starred):
@@ -290,7 +253,7 @@ def _arguments(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
                 yield start, end, second + source.between(one, other)[1] + first
 
 
-def _keyword(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
+def _keyword(source: Source, node: ast.AST, _: Function) -> Edits:
     """A keyword argument that was forgotten."""
     if isinstance(node, ast.Call):
         for index, keyword in enumerate(node.keywords):
@@ -299,7 +262,7 @@ def _keyword(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
                 yield source.span(before)[1], source.span(keyword)[1], ""
 
 
-def _returned(source: Source, node: ast.AST, function: Function) -> Iterator[Edit]:
+def _returned(source: Source, node: ast.AST, function: Function) -> Edits:
     """Another variable is returned, or the value is computed and not returned."""
     if isinstance(node, ast.Return) and node.value is not None:
         if isinstance(node.value, ast.Name):
@@ -310,7 +273,7 @@ def _returned(source: Source, node: ast.AST, function: Function) -> Iterator[Edi
             yield *source.span(node.value), "None"
 
 
-def _variable(source: Source, node: ast.AST, function: Function) -> Iterator[Edit]:
+def _variable(source: Source, node: ast.AST, function: Function) -> Edits:
     """One parameter is read where another was meant."""
     names = [a.arg for a in function.args.args if a.arg not in ("self", "cls")]
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names and len(names) > 1:
@@ -324,7 +287,7 @@ def _locals(function: Function) -> list[str]:
     return list(dict.fromkeys(n for n in names if n != "_"))[:4]
 
 
-def _statement(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
+def _statement(source: Source, node: ast.AST, _: Function) -> Edits:
     """A forgotten update or call."""
     update = isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name)
     call = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
@@ -332,7 +295,7 @@ def _statement(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
         yield *source.span(node), "pass"
 
 
-def _case(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
+def _case(source: Source, node: ast.AST, _: Function) -> Edits:
     """A special case that is not handled: an `if` of one or two lines without `else` is gone."""
     if isinstance(node, ast.If) and not node.orelse and len(node.body) == 1:
         start, end = source.span(node)
@@ -340,7 +303,7 @@ def _case(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
             yield start, end, "pass"
 
 
-def _slice(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
+def _slice(source: Source, node: ast.AST, _: Function) -> Edits:
     """A bound of a slice is forgotten."""
     if isinstance(node, ast.Slice):
         if node.lower is not None:
@@ -349,80 +312,40 @@ def _slice(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
             yield *source.span(node.upper), ""
 
 
-def _caught(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
+def _table(text: str) -> dict[str, str]:
+    """`old:new` words, blanks between them, as a mapping."""
+    return dict(word.split(":") for word in text.split())
+
+
+_NARROWER = _table("""
+    Exception:ValueError LookupError:KeyError KeyError:IndexError IndexError:KeyError ValueError:TypeError
+    TypeError:ValueError AttributeError:KeyError StopIteration:IndexError OSError:FileNotFoundError
+    ArithmeticError:ZeroDivisionError
+""")
+_METHODS = _table("""
+    lstrip:rstrip rstrip:lstrip strip:rstrip startswith:endswith endswith:startswith lower:upper upper:lower
+    title:capitalize capitalize:title find:rfind rfind:find index:rindex partition:rpartition
+    rpartition:partition split:rsplit rsplit:split append:extend extend:append appendleft:append popleft:pop
+    keys:values items:keys values:keys ljust:rjust rjust:ljust add:discard union:intersection match:search
+    fullmatch:match search:match isdigit:isalpha isalpha:isalnum setdefault:get
+""")
+_FUNCTIONS = _table("""
+    min:max max:min any:all all:any floor:ceil ceil:floor list:set sorted:list reversed:list
+    isinstance:issubclass takewhile:dropwhile dropwhile:takewhile
+""")
+
+
+def _caught(source: Source, node: ast.AST, _: Function) -> Edits:
     """Fewer exceptions are caught than can happen."""
-    narrower = {
-        "Exception": "ValueError",
-        "LookupError": "KeyError",
-        "KeyError": "IndexError",
-        "IndexError": "KeyError",
-        "ValueError": "TypeError",
-        "TypeError": "ValueError",
-        "AttributeError": "KeyError",
-        "StopIteration": "IndexError",
-        "OSError": "FileNotFoundError",
-        "ArithmeticError": "ZeroDivisionError",
-    }
     if isinstance(node, ast.ExceptHandler) and node.type is not None:
         if isinstance(node.type, ast.Tuple):
             for kept in node.type.elts:
                 yield *source.span(node.type), source.of(kept)
-        elif isinstance(node.type, ast.Name) and node.type.id in narrower:
-            yield *source.span(node.type), narrower[node.type.id]
+        elif isinstance(node.type, ast.Name) and node.type.id in _NARROWER:
+            yield *source.span(node.type), _NARROWER[node.type.id]
 
 
-_METHODS = {
-    "lstrip": "rstrip",
-    "rstrip": "lstrip",
-    "strip": "rstrip",
-    "startswith": "endswith",
-    "endswith": "startswith",
-    "lower": "upper",
-    "upper": "lower",
-    "title": "capitalize",
-    "capitalize": "title",
-    "find": "rfind",
-    "rfind": "find",
-    "index": "rindex",
-    "partition": "rpartition",
-    "rpartition": "partition",
-    "split": "rsplit",
-    "rsplit": "split",
-    "append": "extend",
-    "extend": "append",
-    "appendleft": "append",
-    "popleft": "pop",
-    "keys": "values",
-    "items": "keys",
-    "values": "keys",
-    "ljust": "rjust",
-    "rjust": "ljust",
-    "add": "discard",
-    "union": "intersection",
-    "match": "search",
-    "fullmatch": "match",
-    "search": "match",
-    "isdigit": "isalpha",
-    "isalpha": "isalnum",
-    "setdefault": "get",
-}
-_FUNCTIONS = {
-    "min": "max",
-    "max": "min",
-    "any": "all",
-    "all": "any",
-    "floor": "ceil",
-    "ceil": "floor",
-    "list": "set",
-    "sorted": "list",
-    "reversed": "list",
-    "isinstance": "issubclass",
-    "takewhile": "dropwhile",
-    "dropwhile": "takewhile",
-}
-
-
-def _called(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
+def _called(source: Source, node: ast.AST, _: Function) -> Edits:
     """A sister of the function was meant."""
     if not isinstance(node, ast.Call):
         return
@@ -433,7 +356,7 @@ def _called(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
         yield *source.span(node.func), _FUNCTIONS[node.func.id]
 
 
-def _copied(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
+def _copied(source: Source, node: ast.AST, _: Function) -> Edits:
     """A conversion or a copy was forgotten."""
     if not isinstance(node, ast.Call) or node.keywords:
         return
@@ -445,25 +368,12 @@ def _copied(source: Source, node: ast.AST, _: Function) -> Iterator[Edit]:
         yield *source.span(node), source.of(node.func.value)
 
 
-OPERATORS: dict[str, Callable[[Source, ast.AST, Function], Iterator[Edit]]] = {
-    "boundary": _boundary,
-    "compare": _compare,
-    "arithmetic": _arithmetic,
-    "boolean": _boolean,
-    "negated": _negated,
-    "not": _dropped_not,
-    "off-by-one": _off_by_one,
-    "flag": _flag,
-    "text": _text,
-    "arguments": _arguments,
-    "keyword": _keyword,
-    "returned": _returned,
-    "variable": _variable,
-    "statement": _statement,
-    "case": _case,
-    "slice": _slice,
-    "caught": _caught,
-    "called": _called,
-    "copied": _copied,
+OPERATORS: dict[str, Callable[[Source, ast.AST, Function], Edits]] = {
+    act.__name__.removeprefix("_").replace("_", "-"): act
+    for group in (
+        (_boundary, _compare, _arithmetic, _boolean, _negated, _not, _off_by_one, _flag, _text, _arguments),
+        (_keyword, _returned, _variable, _statement, _case, _slice, _caught, _called, _copied),
+    )
+    for act in group
 }
-"""By name: recipes hold these names, so neither they nor the order of what they find may change."""
+"""By the function's name, which recipes hold: neither it nor the order of what is found may change."""

@@ -1,7 +1,7 @@
-"""Runs a project's tests inside a box and reports each in a record that the tested code cannot cheaply forge.
+"""Runs a project's tests inside a sandbox and reports each in a record that the tested code cannot cheaply forge.
 
 It is never imported by recreate: its text is the program of `python3 -P -s -B -c`, so nothing of it lies in
-the box. The order of one JSON line on stdin:
+the sandbox. The order of one JSON line on stdin:
     key      hex; signs the records. Neither the environment nor the arguments hold it.
     ready    printed as soon as the record is open
     records  the file to write, made here and kept open

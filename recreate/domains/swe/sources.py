@@ -1,22 +1,47 @@
-"""Where sources come from: a release on the package index, or a repository on this machine."""
+"""Sources of a project: fetched from the package index or a repository, which of their files are tests, cutting
+tests out. Every path is relative to the sources' top folder, with `/`."""
 
 from __future__ import annotations
 
+import ast
+import hashlib
+import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
 
 from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.types import digest
-from recreate.domains.swe import tree
 from recreate.storage import archive, download, packages
 from recreate.storage.files import once
 
 Say = Callable[[str], None]
+SKIPPED = frozenset(
+    {".git", ".hg", ".tox", ".nox", ".venv", "venv", "node_modules", ".recreate"}
+    | {"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"}
+)
+"""Folders that are never part of the sources nor of an answer."""
+
+PUBLIC = ".recreate/public.json"
+"""What tools of a scaffold read: {"fail": [test ids], "suite": [paths], "python_path": [folders]}."""
+
+REPRODUCE = "reproduce_issue.py"
+"""Our own small test of a real bug, shown to the agent."""
+
+_CONFIG = frozenset(
+    {"conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", ".coveragerc"}
+    | {"sitecustomize.py", "usercustomize.py"}
+)
+_RUNNER = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "coverage", "exceptiongroup", "pygments"})
+_LOOSE = frozenset({"setup.py", "noxfile.py", "fabfile.py", "tasks.py", "conf.py"})
+
+
+# --- where they come from: cached folders that nobody writes to -----------------------------------------
 
 
 def release(package: str, version: str, sha256: str | None, say: Say = lambda _: None) -> Path:
@@ -36,7 +61,7 @@ def release(package: str, version: str, sha256: str | None, say: Say = lambda _:
 
     def build(fresh: Path) -> None:
         with tempfile.TemporaryDirectory(dir=fresh.parent) as scratch:
-            tree.copy(archive.unpack(sdist, Path(scratch)), fresh)
+            copy(archive.unpack(sdist, Path(scratch)), fresh)
 
     return once(folder / f"{package}-{version}-{found[:12]}", build)
 
@@ -69,7 +94,7 @@ def repository(path: Path, commit: str, wanted: str, say: Say = lambda _: None) 
                 fix=f"bring its older state back, or make new tasks: recreate tasks make swe --repo {path}",
                 code="changed-repository",
             )
-        return once(target, lambda fresh: tree.copy(snapshot, fresh))
+        return once(target, lambda fresh: copy(snapshot, fresh))
 
 
 def snapshot(path: Path) -> tuple[Path, str, str]:
@@ -80,7 +105,7 @@ def snapshot(path: Path) -> tuple[Path, str, str]:
     with tempfile.TemporaryDirectory() as scratch:
         taken, commit, found = _snapshot(path, commit, Path(scratch))
         folder = paths.home() / "swe" / "sources" / f"repository-{found}"
-        return once(folder, lambda fresh: tree.copy(taken, fresh)), commit, found
+        return once(folder, lambda fresh: copy(taken, fresh)), commit, found
 
 
 def _snapshot(path: Path, commit: str, scratch: Path) -> tuple[Path, str, str]:
@@ -90,17 +115,17 @@ def _snapshot(path: Path, commit: str, scratch: Path) -> tuple[Path, str, str]:
         if _git(path, "archive", "--format=tar", f"--output={exported}", f"{commit}:./") is not None:
             with tarfile.open(exported) as tar:
                 tar.extractall(taken, filter="data")
-            return taken, commit, digest(tree.manifest(taken))
+            return taken, commit, digest(manifest(taken))
     listed = _git(path, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if listed is None:
-        tree.copy(path, taken)
+        copy(path, taken)
     else:
         for name in filter(None, listed.split("\0")):
-            if (path / name).is_file() and not (path / name).is_symlink() and not tree.skipped(name):
+            if (path / name).is_file() and not (path / name).is_symlink() and not skipped(name):
                 (taken / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(path / name, taken / name)
     taken.mkdir(exist_ok=True)
-    return taken, "", digest(tree.manifest(taken))
+    return taken, "", digest(manifest(taken))
 
 
 def _clean_commit(path: Path) -> str:
@@ -117,3 +142,133 @@ def _git(path: Path, *arguments: str) -> str | None:
         ["git", "-C", str(path), *arguments], stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
     return done.stdout.decode("utf-8", "surrogateescape") if done.returncode == 0 else None
+
+
+# --- their files ------------------------------------------------------------------------------------------
+
+
+def skipped(path: str) -> bool:
+    """Whether `path` is by-product: caches, compiled files, installation records."""
+    parts = PurePosixPath(path).parts
+    return (
+        any(p in SKIPPED or p.endswith((".egg-info", ".dist-info")) for p in parts)
+        or path.endswith((".pyc", ".pyo", ".orig", ".rej"))
+        or parts[-1].startswith(".coverage")
+    )
+
+
+def is_test(path: str, tests: Iterable[str] = ()) -> bool:
+    """Whether `path` is a test file, by name or because it lies at or below one of `tests`."""
+    pure = PurePosixPath(path)
+    return (
+        any(p in ("tests", "test", "testing_data") for p in pure.parts[:-1])
+        or (pure.suffix == ".py" and (pure.name.startswith("test_") or pure.stem.endswith("_test")))
+        or pure.name in ("tests.py", "test.py", REPRODUCE)
+        or any(path == t.rstrip("/") or path.startswith(t.rstrip("/") + "/") for t in tests if t not in ("", "."))
+    )
+
+
+def unacceptable(path: str, tests: Iterable[str] = (), roots: Iterable[str] = ()) -> str:
+    """Why an answer's change to `path` is dropped before grading, or '' when it counts."""
+    pure = PurePosixPath(path)
+    if skipped(path):
+        return "not a source file"
+    if pure.name in _CONFIG or pure.suffix == ".pth":
+        return "configures how tests run"
+    if is_test(path, tests):
+        return "a test"
+    top = next((path[len(r) + 1 :] for r in roots if r not in ("", ".") and path.startswith(r + "/")), path)
+    name = PurePosixPath(top).parts[0].removesuffix(".py")
+    if name in _RUNNER or name in sys.stdlib_module_names:
+        return "would stand in for a module of Python or of the runner"
+    return ""
+
+
+def files(root: Path) -> Iterator[str]:
+    """The files below `root` that are sources, as relative posix paths in order; links are left out."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(f for f in folders if f not in SKIPPED and not (Path(folder) / f).is_symlink())
+        for name in sorted(names):
+            whole = Path(folder) / name
+            path = whole.relative_to(root).as_posix()
+            if not skipped(path) and not whole.is_symlink() and whole.is_file():
+                yield path
+
+
+def texts(root: Path, only: Iterable[str] | None = None) -> dict[str, str]:
+    """path -> text of the files that are UTF-8."""
+    found: dict[str, str] = {}
+    for path in files(root) if only is None else only:
+        data = (root / path).read_bytes()
+        try:
+            found[path] = data.decode("utf-8")
+        except UnicodeDecodeError:
+            continue
+    return found
+
+
+def manifest(root: Path) -> dict[str, str]:
+    """path -> SHA-256 of the file."""
+    return {p: hashlib.sha256((root / p).read_bytes()).hexdigest() for p in files(root)}
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy the sources below `source` to `target`, by-products left out, modes kept."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in files(source):
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source / path, target / path)
+
+
+def modules(root: Path, roots: Sequence[str], tests: Iterable[str] = ()) -> list[str]:
+    """The Python files of the project that are neither tests nor scripts around it."""
+    inside = [r.rstrip("/") + "/" for r in roots if r not in ("", ".")]
+    return [
+        p
+        for p in files(root)
+        if p.endswith(".py")
+        and not is_test(p, tests)
+        and (not inside or any(p.startswith(r) for r in inside))
+        and PurePosixPath(p).name not in _LOOSE
+        and PurePosixPath(p).parts[0] not in ("docs", "doc", "examples", "benchmarks", "scripts", "tools", "misc")
+    ]
+
+
+# --- tests, by id -----------------------------------------------------------------------------------------
+
+
+def function_of(test: str) -> str:
+    """The test function a test id belongs to: the id without its parameters."""
+    path, _, rest = test.partition("::")
+    return f"{path}::{rest.partition('[')[0]}"
+
+
+def cut_tests(text: str, functions: Iterable[Sequence[str]]) -> tuple[str, set[tuple[str, ...]]]:
+    """`text` of a test file without `functions` (each a name path: class..., function), and those not found.
+
+    A body that would be empty gets `pass`. Raises SyntaxError when the text is not Python.
+    """
+    wanted = {tuple(f) for f in functions}
+    lines = text.split("\n")
+    found: set[tuple[str, ...]] = set()
+    spans: list[tuple[int, int, str]] = []
+
+    def visit(body: list[ast.stmt], prefix: tuple[str, ...], indent: str) -> None:
+        removed = 0
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (*prefix, node.name) in wanted:
+                first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+                spans.append((first, node.end_lineno or node.lineno, ""))
+                found.add((*prefix, node.name))
+                removed += 1
+            elif isinstance(node, ast.ClassDef):
+                inner = " " * node.body[0].col_offset
+                visit(node.body, (*prefix, node.name), inner)
+        if removed and removed == len(body) and prefix:
+            first, last, _ = spans[-1]
+            spans[-1] = (first, last, f"{indent}pass")
+
+    visit(ast.parse(text).body, (), "")
+    for first, last, instead in sorted(spans, reverse=True):
+        lines[first - 1 : last] = [instead] if instead else []
+    return "\n".join(lines), wanted - found

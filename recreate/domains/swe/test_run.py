@@ -1,4 +1,4 @@
-"""A project's tests, run in a box: what each test did, and whether the results can be believed."""
+"""A project's tests, run in a sandbox: what each test did, and whether the results can be believed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recreate.api import paths
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Limits, Sandbox, SandboxBackend
 from recreate.api.types import Output, Record, digest
-from recreate.domains.swe import tree
+from recreate.domains.swe import sources
 from recreate.sandboxes.rootfs import interpreter_mounts
 
 _NAMES = (
@@ -33,7 +33,7 @@ _NAMES = (
 )
 
 
-class SuiteFiles(Record):
+class ProjectTests(Record):
     """Which tests there are and how they find the sources. Paths are relative to the sources' top folder.
 
     tests     files and folders given to pytest          roots     folders put on sys.path
@@ -45,7 +45,7 @@ class SuiteFiles(Record):
     deselect: tuple[str, ...] = ()
 
 
-class SuiteResult(Record):
+class TestResults(Record):
     """One run of a suite. outcomes: test id -> passed, failed, error, skipped, expected (xfail) or repeated.
 
     `doubt` says why no outcome can be believed ('' when they can): it ended early, its records were touched, or
@@ -76,12 +76,12 @@ def program_digest() -> str:
     return digest(ast.dump(ast.parse(program())), 8)
 
 
-def opened(
-    backend: SandboxBackend, source: Path, env: Path, suite: SuiteFiles | None = None, limits: Limits | None = None
+def open_sandbox(
+    backend: SandboxBackend, source: Path, env: Path, suite: ProjectTests | None = None, limits: Limits | None = None
 ) -> Sandbox:
-    """A fresh box with a copy of `source` and the Python of the environment `env` first on PATH.
+    """A fresh sandbox with a copy of `source` and the Python of the environment `env` first on PATH.
 
-    With `suite`, it is a box to work in: pytest and coverage find the sources by themselves.
+    With `suite`, it is a sandbox to work in: pytest and coverage find the sources by themselves.
     """
     variables = {
         "PATH": f"{env / 'bin'}:/usr/local/bin:/usr/bin:/bin",
@@ -102,7 +102,7 @@ def opened(
 
 def _hidden(env: Path, shown: Sequence[Path]) -> dict[str, Path]:
     """An empty folder over the packages of the interpreter that `env` was made from: they may hold the very package
-    that a task is about, mended. Those of the system below /usr stay, as every box shows them."""
+    that a task is about, mended. Those of the system below /usr stay, as every sandbox shows them."""
     empty = paths.home() / "swe" / "empty"
     empty.mkdir(parents=True, exist_ok=True)
     empty.chmod(0o755)
@@ -119,16 +119,16 @@ def _hidden(env: Path, shown: Sequence[Path]) -> dict[str, Path]:
 
 def run(
     sandbox: Sandbox,
-    suite: SuiteFiles,
+    suite: ProjectTests,
     *,
     only: Iterable[str] = (),
     timeout: float = 120.0,
     canary: bool = True,
     trace: bool = False,
-) -> SuiteResult:
-    """Run the suite, or `only` some test ids of it, in a box that `opened` made. `timeout` in seconds.
+) -> TestResults:
+    """Run the suite, or `only` some test ids of it, in a sandbox that `open_sandbox` made. `timeout` in seconds.
 
-    Raises Fault when the runner did not even start: that is the box's or the environment's doing.
+    Raises Fault when the runner did not even start: that is the sandbox's or the environment's doing.
     """
     key, records = secrets.token_hex(32), f".records-{secrets.token_hex(8)}"
     token = f"canary {secrets.token_hex(8)}"
@@ -177,7 +177,7 @@ def _signed(data: bytes, key: bytes) -> tuple[list[dict[str, Any]], bool]:
     return entries, True
 
 
-def _judged(entries: list[dict[str, Any]], sound: bool, output: Output, token: str, timeout: float) -> SuiteResult:
+def _judged(entries: list[dict[str, Any]], sound: bool, output: Output, token: str, timeout: float) -> TestResults:
     canaries: set[str] = set()
     phases: dict[str, list[tuple[str, str]]] = {}
     messages: dict[str, str] = {}
@@ -218,7 +218,7 @@ def _judged(entries: list[dict[str, Any]], sound: bool, output: Output, token: s
         doubt = f"the test process ended early (exit status {output.status}): its results do not count"
     elif token:
         doubt = _canaries(canaries, phases, messages, token)
-    return SuiteResult(
+    return TestResults(
         outcomes={t: _outcome(p, t in expected) for t, p in phases.items() if t not in canaries},
         messages={t: m for t, m in messages.items() if t not in canaries},
         doubt=doubt,
@@ -269,4 +269,4 @@ def short(message: str, limit: int = 200) -> str:
 
 
 def files_of(tests: Iterable[str]) -> Sequence[str]:
-    return sorted({tree.function_of(t).partition("::")[0] for t in tests})
+    return sorted({sources.function_of(t).partition("::")[0] for t in tests})
