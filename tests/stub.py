@@ -124,6 +124,8 @@ class Stub:
             if path.endswith(b"/seen"):
                 seen = {"count": self.count, "connections": self.connections, "calls": self.calls}
                 return _response(200, seen), ""
+            if path == b"/health":
+                return _response(200, {}), ""
             return _response(404, {"error": {"message": "no such page"}}), ""
         self.calls.append(_header(head, b"x-recreate-call"))
         body: Body = {}

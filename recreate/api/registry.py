@@ -45,7 +45,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "scripted": "recreate.models.scripted:Scripted",
         "openai": "recreate.models.openai:OpenAI",
         "litellm": "recreate.models.litellm:LiteLLM",
-        "local": "recreate.models.local:Local",
+        "local": "recreate.models.served:Local",
         "transformers": "recreate.models.transformers:Transformers",
         "vllm": "recreate.models.served:VLLM",
     },

@@ -60,7 +60,7 @@ def tune(
         return
     from recreate.api.registry import need
     from recreate.builder.sdk import default_seed, find_scaffold
-    from recreate.models.launch import vllm_python
+    from recreate.models.server import vllm_python
     from recreate.models.transformers import trainable
     from recreate.rl import recipe
     from recreate.runs.session import open_domain, run_folder
@@ -162,12 +162,11 @@ def serve(
     import signal
     import threading
 
-    from recreate.models.launch import ENGINES, ServeConfig, plan
-    from recreate.models.server import Server
+    from recreate.models.server import ENGINES, ServeConfig, Server, plan
 
     if engine not in ENGINES:
         raise BadInput(f"no engine is called {engine!r}", fix=f"--engine {', '.join(ENGINES)}", code="usage")
-    wish = ServeConfig(
+    config = ServeConfig(
         port=port,
         engine=engine,  # type: ignore[arg-type]
         vllm_python=settings.vllm_python,
@@ -175,7 +174,7 @@ def serve(
         threads=settings.models.threads,
         parallel=settings.jobs,
     )
-    launch = plan(checkpoint, wish, say)
+    launch = plan(checkpoint, config, say)
     ended = threading.Event()
     old = {s: signal.signal(s, lambda *_: ended.set()) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -183,9 +182,9 @@ def serve(
             say(f"starting {launch.engine} on port {launch.port}; Ctrl-C stops it")
             server.wait(stop=ended)
             if not ended.is_set():
-                told = {"url": server.url, "model": launch.name, "pid": server.pid}
+                record = {"url": server.url, "model": launch.name, "pid": server.pid}
                 if as_json:
-                    emit(told)
+                    emit(record)
                 else:
                     show(f"--model openai:{server.url}#{launch.name} --price 0,0   (pid {server.pid})")
             while not ended.wait(1.0):

@@ -96,6 +96,30 @@ def entry(name: str) -> Entry:
     return known[name]
 
 
+def locate(name: str) -> tuple[Path, int, str]:
+    """(the .gguf file, the tokens of its context, its entry here) of `local:NAME` or, with '' for the entry and 8192
+    tokens, of `local:/FILE.gguf`; an entry's file may still have to be fetched.
+
+    Raises BadInput: `unknown-model`, and `bad-model-file` for what is no .gguf file.
+    """
+    if "/" not in name and not name.endswith(".gguf"):
+        known = entry(name)
+        return known.path, known.context, name
+    file = Path(name).expanduser().resolve()
+    try:
+        with file.open("rb") as f:
+            magic = f.read(4)
+    except OSError as e:
+        raise BadInput(
+            f"the model file {file} cannot be read: {e.strerror}",
+            fix=f"name a .gguf file, or a model of the catalogue: {', '.join(catalog())}",
+            code="unknown-model",
+        ) from None
+    if magic != b"GGUF":
+        raise BadInput(f"{file} is not a GGUF file", fix="convert it with llama.cpp's tools", code="bad-model-file")
+    return file, 8192, ""
+
+
 def state(name: str) -> State:
     """`ready` (here, and its hash was right), `partial` (a fetch was cut), `absent`. Hashes nothing."""
     e = entry(name)

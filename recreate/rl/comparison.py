@@ -30,7 +30,7 @@ from recreate.builder import sdk
 from recreate.builder.estimate import refuse_if_too_small
 from recreate.builder.measure import measure
 from recreate.memory.held_out import HeldOut
-from recreate.models.launch import vllm_python
+from recreate.models.server import vllm_python
 from recreate.models.transformers import Transformers
 from recreate.rl import arms_report, fits, recipe
 from recreate.rl import stage as stages_

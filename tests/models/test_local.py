@@ -11,34 +11,27 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from recreate.api.errors import Fault, Transient
 from recreate.api.types import Call, Message
-from recreate.models import local, open_model
-from recreate.models.local import Local
+from recreate.models import open_model, server
+from recreate.models.served import Local
 
 CALL = Call(run="run", attempt="attempt", step=0)
 ASK: list[Message] = [{"role": "user", "content": "Name a fruit."}]
 SCHEMA = {"type": "object", "properties": {"fruit": {"type": "string", "maxLength": 20}}, "required": ["fruit"]}
 
 FAKE = """
-import json, os, sys, threading, asyncio
+import sys
 sys.path.insert(0, {root!r})
 if "broken" in " ".join(sys.argv):
     sys.exit("llama_model_load: error: this file is broken")
 from tests.stub import Stub
-stub = Stub("fake answer")
-def up():
-    print(json.dumps({{"url": stub.url, "pid": os.getpid()}}), flush=True)
-def parent():
-    sys.stdin.read()
-    os._exit(0)
-threading.Thread(target=parent, daemon=True).start()
-stub.run(up)
+stub = Stub("fake answer", port=int(sys.argv[sys.argv.index("--port") + 1]))
+stub.run()
 """
 
 
@@ -57,23 +50,24 @@ def gone(pid: int, seconds: float = 10.0) -> bool:
 
 
 @pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A model file, and an interpreter that serves a stub instead of llama.cpp: only our own part is tested."""
-    server = tmp_path / "server.py"
-    server.write_text(FAKE.format(root=str(Path(__file__).parents[2])))
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} {server} "$@"\n')
-    python.chmod(0o755)
-    monkeypatch.setattr(local.sys, "executable", str(python))  # type: ignore[attr-defined]
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model file, and a program that serves a stub instead of llama.cpp: only our own part is tested."""
+    program = tmp_path / "server.py"
+    program.write_text(FAKE.format(root=str(Path(__file__).parents[2])))
+    monkeypatch.setattr(server, "_LLAMA_SERVER", (str(program),))
     file = tmp_path / "m.gguf"
     file.write_bytes(b"GGUF")
-    yield file
-    local._stop_all()
+    return file
+
+
+def pid_of(model: Local) -> int:
+    """The server's process, 0 while there is none."""
+    return model.server.pid if model.server else 0
 
 
 def test_nothing_is_started_before_the_first_call(fake: Path) -> None:
     model = Local(fake, jobs=1, threads=1)
-    assert model.describe()["pid"] == 0
+    assert pid_of(model) == 0
     model.close()
     with pytest.raises(Fault):
         model.reply(ASK, CALL)
@@ -83,8 +77,8 @@ def test_models_of_one_file_share_a_server_that_the_last_one_stops(fake: Path) -
     one, two = Local(fake, threads=1), Local(fake, threads=1)
     assert one.reply(ASK, CALL).text == "fake answer"
     two.prepare()
-    pid = one.describe()["pid"]
-    assert two.describe()["pid"] == pid
+    pid = pid_of(one)
+    assert pid_of(two) == pid
     one.close()
     assert two.reply(ASK, CALL).model == f"local:{fake}"
     two.close()
@@ -93,25 +87,25 @@ def test_models_of_one_file_share_a_server_that_the_last_one_stops(fake: Path) -
 
 
 def test_threads_slots_and_context_are_stated(fake: Path) -> None:
-    told = Local(fake, jobs=16).describe()
-    assert told["threads"] == len(os.sched_getaffinity(0))
-    assert 1 <= told["parallel"] <= 16
-    told = Local(fake, jobs=16, threads=3, parallel=5, context=1000).describe()
-    assert (told["threads"], told["parallel"], told["context"]) == (3, 5, 1000)
-    assert Local("smollm2-135m").describe()["context"] == 4096
+    config = Local(fake, jobs=16).config
+    assert config.threads == len(os.sched_getaffinity(0))
+    assert 1 <= config.parallel <= 16
+    config = Local(fake, jobs=16, threads=3, parallel=5, context=1000).config
+    assert (config.threads, config.parallel, config.context) == (3, 5, 1000)
+    assert Local("smollm2-135m").config.context == 4096
 
 
 def test_a_server_that_died_is_told_and_started_anew(fake: Path) -> None:
     model = Local(fake, threads=1)
     model.prepare()
-    pid = model.describe()["pid"]
+    pid = pid_of(model)
     os.kill(pid, signal.SIGKILL)
     assert gone(pid)
     with pytest.raises(Transient, match="status -9") as e:
         model.reply(ASK, CALL)
     assert e.value.code == "server-died"
     assert model.reply(ASK, CALL).text == "fake answer"
-    assert model.describe()["pid"] != pid
+    assert pid_of(model) != pid
     model.close()
 
 
@@ -127,7 +121,7 @@ def test_the_server_gets_no_keys(fake: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("SOME_API_KEY", "secret-value")
     model = Local(fake, threads=1)
     model.prepare()
-    environment = Path(f"/proc/{model.describe()['pid']}/environ").read_bytes()
+    environment = Path(f"/proc/{pid_of(model)}/environ").read_bytes()
     model.close()
     assert b"secret-value" not in environment
     assert b"GOMP_SPINCOUNT" in environment
@@ -162,7 +156,7 @@ def test_a_real_model_answers_by_schema_reuses_the_prefix_and_is_gone_afterwards
         assert reply.usd == 0
     assert (reply.model_extra or {})["tokens_cached"] > 100
     assert isinstance(model, Local)
-    pid = model.describe()["pid"]
+    pid = pid_of(model)
     assert not gone(pid, 0.1)
     model.close()
     assert gone(pid)
@@ -177,7 +171,7 @@ def test_the_server_dies_with_its_parent_however_that_ends(weights: str, signal_
         "m = open_model(sys.argv[1], threads=1, context=512)\n"
         "t = threading.Thread(target=m.prepare); t.start(); t.join()\n"  # the starting thread ends first
         "time.sleep(0.3)\n"
-        "print(m.describe()['pid'], flush=True)\n"
+        "print(m.server.pid, flush=True)\n"
         "sys.stdin.read()\n"
     )
     root = str(Path(__file__).parents[2])

@@ -11,9 +11,9 @@ from recreate.api.errors import BadInput, Refused
 from recreate.api.ports import Model, Price
 from recreate.models import default_model, open_model
 from recreate.models.litellm import LiteLLM
-from recreate.models.local import Local
 from recreate.models.openai import OpenAI
 from recreate.models.pricing import known_price, parse_price, price_of
+from recreate.models.served import Local
 
 
 def test_each_spelling_finds_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:

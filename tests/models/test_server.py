@@ -18,9 +18,8 @@ import pytest
 
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Call
-from recreate.models.launch import Launch, ServeConfig, plan, vllm_python
 from recreate.models.openai import OpenAI
-from recreate.models.server import Server
+from recreate.models.server import Launch, ServeConfig, Server, plan, vllm_python
 from tests import tiny_gguf
 
 CALL = Call(run="r", attempt="a", step=0)

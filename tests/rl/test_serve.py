@@ -15,10 +15,9 @@ import pytest
 from recreate.api.errors import BadInput, Transient
 from recreate.api.types import Call
 from recreate.cli import run as cli
-from recreate.models.launch import ServeConfig, plan
 from recreate.models.openai import OpenAI
 from recreate.models.served import VLLM
-from recreate.models.server import Server
+from recreate.models.server import ServeConfig, Server, plan
 from recreate.models.transformers import Transformers
 from tests.rl import tiny
 
@@ -92,7 +91,7 @@ def test_vllm_is_started_with_the_adapter_beside_its_base(adapter: Path, monkeyp
         plan(adapter, ServeConfig(engine="vllm"))
     assert e.value.code == "missing"
     assert "--vllm-python" in e.value.fix
-    monkeypatch.setattr("recreate.models.launch.find_spec", lambda name: object())
+    monkeypatch.setattr("recreate.models.server.find_spec", lambda name: object())
     launch = plan(adapter, ServeConfig(port=8123, gpu=True, context=512, share=0.4))
     said = " ".join(launch.command)
     assert "vllm.entrypoints.openai.api_server" in said
@@ -115,14 +114,15 @@ def test_a_model_with_a_server_of_its_own_starts_it_again_when_it_died(
     model = VLLM(str(adapter))
     try:
         one = model.reply(ASK, CALL, max_tokens=6, seed=1)
-        assert model._running is not None
-        first = model._running[0]
+        first = model.server
+        assert first is not None
         os.killpg(first.pid, signal.SIGKILL)
         with pytest.raises(Transient) as e:
             model.reply(ASK, CALL, max_tokens=6, seed=1)
         assert e.value.code == "server-died"
         assert model.reply(ASK, CALL, max_tokens=6, seed=1).text == one.text
-        second = model._running[0]
+        second = model.server
+        assert second is not None
     finally:
         model.close()
     assert not first.alive()

@@ -254,7 +254,7 @@ def test_rollouts_by_a_server_that_dies_are_begun_anew(
     def dying(self: Served, *args: Any, **params: Any) -> Any:
         left[0] -= 1
         if left[0] == 0:
-            os.killpg(self.pid, signal.SIGKILL)
+            os.killpg(self.server.pid, signal.SIGKILL)
         return reply(self, *args, **params)
 
     monkeypatch.setattr(Served, "reply", dying)

@@ -18,9 +18,8 @@ import pytest
 from recreate.api.errors import Fault
 from recreate.api.types import Call
 from recreate.cli import run as cli
-from recreate.models.launch import ServeConfig, plan
 from recreate.models.openai import OpenAI
-from recreate.models.server import Server
+from recreate.models.server import ServeConfig, Server, plan
 from recreate.models.transformers import Transformers
 from tests.rl import tiny
 
@@ -105,7 +104,7 @@ def test_every_version_of_an_adapter_answers_by_its_own_weights(weights: Path, t
             for n in (1, 2):
                 reply = served.reply(LONG, CALL, seed=n)
                 assert reply.logprobs == pytest.approx(of(module, reply), abs=GAP)
-        os.kill(served.pid, signal.SIGKILL)  # the keeper alone; its server goes with it
+        os.kill(served.server.pid, signal.SIGKILL)  # the keeper alone; its server goes with it
         from recreate.api.errors import Transient
 
         with pytest.raises(Transient) as e:
@@ -114,7 +113,7 @@ def test_every_version_of_an_adapter_answers_by_its_own_weights(weights: Path, t
         assert served.reply(LONG, CALL, seed=1).logprobs == pytest.approx(
             of(module, served.reply(LONG, CALL, seed=1)), abs=GAP
         )
-        tree = _group(served.pid)
+        tree = _group(served.server.pid)
     finally:
         served.close()
     _all_gone(tree)
@@ -137,7 +136,7 @@ def test_tune_rolls_out_by_vllm_and_goes_on_when_it_was_killed(
     def dying(self: Served, *args: Any, **params: Any) -> Any:
         left[0] -= 1
         if left[0] == 0:
-            members = _group(self.pid)
+            members = _group(self.server.pid)
             tree.extend(members)
             os.kill(members[-1], signal.SIGKILL)  # a worker: what runs out of memory, if anything does
         return reply(self, *args, **params)
