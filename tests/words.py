@@ -15,7 +15,7 @@ from typing import Any
 from recreate.agents.scaffold import Scaffold
 from recreate.api.types import Edit, Evidence, Experience, Split, Step, Study, Task, Usage
 from recreate.optimizers.context import OptimizerContext
-from recreate.storage.log import Lines
+from recreate.storage.log import Log
 from tests.toy import Toy
 
 SIZES: dict[Split, int] = {"train": 12, "validation": 20, "test": 5}
@@ -102,7 +102,7 @@ def write_study(folder: Path, experience: Experience, edits: Sequence[Edit]) -> 
     place.mkdir(parents=True, exist_ok=True)
     (place / "study.json").write_text(json.dumps(study.model_dump(mode="json")), "utf-8")
     (place / "steps.jsonl").unlink(missing_ok=True)
-    lines = Lines(place / "steps.jsonl")
+    lines = Log(place / "steps.jsonl")
     for n, action in enumerate(("steps 0-2", "run 'cat notes'", "finish")):
         step = Step(
             step=n,

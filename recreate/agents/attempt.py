@@ -30,7 +30,7 @@ from recreate.agents.situation import Situation
 from recreate.api.errors import BadInput
 from recreate.api.ports import Domain, Sandbox, SandboxBackend
 from recreate.api.types import Call, Ending, Message, Output, Reply, Step, Task, Trace, TurnTokens, Usage, digest
-from recreate.storage.log import Lines
+from recreate.storage.log import Log
 
 BIN = ".recreate/bin"
 """Where a scaffold's tools lie, relative to /work. A domain leaves `.recreate/` out of what is handed in."""
@@ -100,7 +100,7 @@ class _Attempt:
     backend: SandboxBackend
     ask: Ask
     call: Call
-    lines: Lines | None
+    lines: Log | None
     on_step: Callable[[Step], None] | None
     offers: LessonRetrieval | None = None
     steps: list[Step] = field(default_factory=list)
@@ -279,7 +279,7 @@ def attempt(
     if folder is not None:
         path = folder / "steps.jsonl"
         path.unlink(missing_ok=True)
-        lines = Lines(path)
+        lines = Log(path)
     work = _Attempt(scaffold, task, domain, backend, ask, call, lines, on_step, offers)
     agent = scaffold.agent
     best: tuple[float, int, str, Ending, str] | None = None

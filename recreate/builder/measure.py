@@ -12,7 +12,8 @@ from recreate.builder.learning import Learning
 from recreate.runs.attempts import Score, attempted, run_attempts
 from recreate.runs.gate import interval
 from recreate.runs.session import Session
-from recreate.storage.log import Lines
+from recreate.storage.files import locked
+from recreate.storage.log import Log
 
 
 def measure(
@@ -66,9 +67,9 @@ def _row(score: Score) -> dict[str, Any]:
     return {"task": score.task, "repeat": score.repeat, "score": score.score, "experience": score.attempt}
 
 
-def openings_file(session: Session) -> Lines:
+def openings_file(session: Session) -> Log:
     """The workspace's list of test openings."""
-    return Lines(session.workspace / "runs" / "test_openings.jsonl")
+    return Log(session.workspace / "runs" / "test_openings.jsonl")
 
 
 def test_openings(session: Session) -> int:
@@ -83,7 +84,7 @@ def open_test(session: Session, scaffold: Scaffold, tasks: int, *, each_call: bo
     known = {"run": str(session.folder), **opening}
     if not any(known.items() <= r.items() for r in file.read()):
         fact = {"domain": session.domain.name, "scaffold": scaffold.digest, "tasks": tasks, **known}
-        file.append({"kind": "test-opened", **fact})
-        file.close()
+        with locked(file.path.parent), file:
+            file.append({"kind": "test-opened", **fact})
         session.journal.add("test-opened", **{k: v for k, v in fact.items() if k != "run"})
     return test_openings(session)

@@ -71,15 +71,15 @@ def _hush() -> None:
 
 def _ours(error: Exception) -> RecreateError:
     """A mistake of ours as one line: the traceback goes to a file, a full disk is said to be one."""
-    import errno
     import traceback
 
     from recreate.api.errors import Fault
     from recreate.api.paths import home
     from recreate.api.types import digest
+    from recreate.storage.files import is_full
     from recreate.storage.redact import redact
 
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and is_full(error):
         place = f" ({error.filename})" if error.filename else ""
         return Fault(f"the disk is full{place}", fix="free some space, then the same again", code="disk")
     text = redact("".join(traceback.format_exception(error)))

@@ -137,14 +137,9 @@ def _fate(kept: bool) -> str:
 
 def _status(run: Any) -> str:
     """done | budget | review as the build ended, else running or stopped; `ended` for a bench, which has no end."""
-    import fcntl
+    from recreate.storage.files import is_locked
 
-    try:
-        with (run.folder / "lock").open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        pass
-    except OSError:
+    if is_locked(run.folder / "lock"):
         return "running"
     if not (run.folder / "seed").is_dir():
         return "ended"

@@ -195,6 +195,7 @@ def export(
     Example: recreate traces export --domain swe --format openai --passed --out passed.jsonl
     """
     from recreate.memory.export import FORMATS, exported
+    from recreate.storage.files import replacing
 
     if format not in FORMATS:
         raise BadInput(f"there is no format {format!r}", fix=f"--format {', '.join(FORMATS)}", code="unknown-format")
@@ -204,20 +205,18 @@ def export(
     if passed is not None:
         wanted["passed"] = passed
     count = 0
-    temporary = out.with_name(out.name + ".new")
     try:
-        with temporary.open("w", encoding="utf-8", errors="surrogatepass") as file:
+        with replacing(out) as file:
             for e in _exported(run, wanted, workspace()):
-                file.write(json.dumps(exported(e, format), ensure_ascii=False) + "\n")
+                line = json.dumps(exported(e, format), ensure_ascii=False) + "\n"
+                file.write(line.encode("utf-8", "surrogatepass"))
                 count += 1
-        if count:
-            temporary.replace(out)
+            if not count:
+                raise BadInput(
+                    "no attempt is like that", fix="recreate traces list shows what there is", code="no-attempt"
+                )
     except OSError as e:
         raise BadInput(f"{here(out)} cannot be written: {e.strerror}", fix="give another file with --out") from None
-    finally:
-        temporary.unlink(missing_ok=True)
-    if not count:
-        raise BadInput("no attempt is like that", fix="recreate traces list shows what there is", code="no-attempt")
     if split != "train":
         say(f"these are {split} attempts: whoever learns from them cannot be measured on these tasks any more")
     if as_json:

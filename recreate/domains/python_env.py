@@ -13,7 +13,7 @@ from recreate.api import paths
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import digest
 from recreate.storage import packages
-from recreate.storage.files import locked, writing
+from recreate.storage.files import making
 
 PINS = ("pytest==9.2.0", "coverage==7.17.3")
 """What every environment holds; a task's `requires` come on top."""
@@ -34,7 +34,7 @@ def environment(requires: Sequence[str] = (), say: Callable[[str], None] = lambd
     target = paths.home() / "envs" / digest([_LAYOUT, version, sys.base_prefix, wanted], 12)
     if (target / _READY).exists():
         return target
-    with locked(target), writing(target):
+    with making(target):
         if not (target / _READY).exists():
             say(f"building an environment for the tests, once: {', '.join(wanted)}")
             shutil.rmtree(target, ignore_errors=True)

@@ -11,7 +11,6 @@ the folder's lock, file by file, each in one step.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 from recreate.agents.lesson import headed, read_lesson
 from recreate.api.errors import BadInput
 from recreate.api.types import Lesson
-from recreate.storage.log import fault, locked, make
+from recreate.storage.files import fault, locked, write
 
 OURS = "recreate"
 """The policy whose lessons climb; the files of the others lie in folders of their own."""
@@ -69,7 +68,6 @@ class LessonStore:
         changed = {id: lesson for id, lesson in after.items() if before.get(id) != lesson}
         if not changed:
             return []
-        make(self.folder)
         written = []
         with locked(self.folder):
             there = {path.stem: path for path in self._files()}
@@ -80,7 +78,7 @@ class LessonStore:
                     continue  # a person broke it, and mends it
                 target = self.path(lesson)
                 text = headed(lesson if now in (None, before.get(id)) else united(before.get(id), now, lesson))
-                _write(target, text)
+                write(target, text)
                 written.append(target)
                 if old is not None and old != target:
                     old.unlink(missing_ok=True)
@@ -92,7 +90,7 @@ class LessonStore:
             path = self.find(id)
             lesson = read_lesson(path.stem, path.read_text("utf-8"))
             changed = lesson.model_copy(update=fields)
-            _write(path, headed(changed))
+            write(path, headed(changed))
         return changed
 
     def find(self, id: str) -> Path:
@@ -164,14 +162,3 @@ def united(before: Lesson | None, now: Lesson, after: Lesson) -> Lesson:
     if now.frozen or now.status == "vetoed":
         fields |= {name: getattr(now, name) for name in ("title", "body", "status", "frozen", "scope")}
     return now.model_copy(update=fields)
-
-
-def _write(path: Path, text: str) -> None:
-    make(path.parent)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(text, "utf-8")
-        draft.replace(path)
-    except OSError as e:
-        draft.unlink(missing_ok=True)
-        raise fault(path.parent, e) from e

@@ -10,13 +10,12 @@ Nothing is believed: a file is hashed when it is read.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recreate.storage.log import fault, make
+from recreate.storage.files import make, write
 from recreate.storage.redact import redact
 
 LARGE = 64 * 1024
@@ -133,19 +132,7 @@ class Blobs:
             if self._is(path, sha, len(data)):
                 continue
             make(self.folder / domain / "blobs", ignored=True)
-            make(path.parent)
-            draft = path.with_name(f"{path.name[:8]}.{os.getpid()}.draft")
-            try:
-                try:
-                    with draft.open("wb") as file:
-                        file.write(data)
-                        file.flush()
-                        os.fsync(file.fileno())  # the line that names it must not outlive it; and blobs are rare
-                    draft.replace(path)
-                finally:
-                    draft.unlink(missing_ok=True)
-            except OSError as e:
-                raise fault(path.parent, e) from e
+            write(path, data, durable=True)  # the line that names it must not outlive it; and blobs are rare
 
     def whole(self, domain: str, ref: Ref) -> Whole:
         """The text of a reference, verified."""

@@ -9,8 +9,7 @@ from pydantic import BaseModel
 
 from recreate.api.types import SCHEMA, Experience
 from recreate.memory.blobs import is_large, take_out
-from recreate.storage.log import encode, seal, seal_text
-from recreate.storage.moments import now
+from recreate.storage.log import encode, now, seal
 from recreate.storage.redact import redact, redact_fields
 
 IDENTITY = ("id", "schema", "domain", "task", "group", "split", "digest", "run")
@@ -26,7 +25,7 @@ def sealed(e: Experience) -> tuple[bytes, dict[str, bytes]]:
         return seal(line), large
     text = encode({"experience": e, "schema": SCHEMA, "when": when})
     if redact(text) == text:
-        return seal_text(text), {}
+        return seal(text), {}
     record = e.model_dump(mode="json")
     return seal({"experience": _masked(record), "when": when}), {}
 

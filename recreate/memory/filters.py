@@ -9,7 +9,7 @@ from recreate.agents.mentions import is_file
 from recreate.api.errors import BadInput
 from recreate.api.ports import Hit
 from recreate.memory.metadata import FILTERS
-from recreate.storage.moments import unix
+from recreate.storage.log import unix
 
 GRAINS = ("experience", "step", "lesson")
 LATER = ("grain", "step", "error", "tool", "file")

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from recreate.api.errors import BadInput
-from recreate.storage.log import append, fault, lines, locked, make, seal
+from recreate.storage.files import fault, locked
+from recreate.storage.log import Log
 
 
 class Held(NamedTuple):
@@ -28,6 +29,7 @@ class HeldOut:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "held_out.jsonl"
+        self._log = Log(self.path, mask=False, durable=True, fix="")
         self._read: tuple[str, frozenset[str], frozenset[str]] = ("", frozenset(), frozenset())
 
     def add(self, entries: Iterable[Held]) -> None:
@@ -35,19 +37,15 @@ class HeldOut:
         entries = [e for e in entries if e.split != "train"]
         if not entries or self._new(entries) == []:
             return
-        make(self.path.parent)
         with locked(self.path.parent):
-            new = self._new(entries)
-            if new:
-                append(self.path, [seal(e._asdict()) for e in new], mend=True)
+            if new := self._new(entries):
+                with self._log as log:
+                    log.append(*(e._asdict() for e in new))
 
     def take(self, other: HeldOut) -> None:
         """Register all that another one holds. Raises BadInput when a line of either is damaged."""
         other.read()
-        if not other.path.exists():
-            return
-        found = (line.record or {} for line in lines(other.path))
-        self.add([Held(*(str(record.get(name, "")) for name in Held._fields)) for record in found])
+        self.add([Held(*(str(record.get(name, "")) for name in Held._fields)) for record in other._log.read()])
 
     def _new(self, entries: Iterable[Held]) -> list[Held]:
         _, groups, tasks = self.read()
@@ -66,7 +64,7 @@ class HeldOut:
         if stamp == self._read[0]:
             return self._read
         groups, tasks = set(), set()
-        for line in lines(self.path):
+        for line in self._log.lines():
             if line.record is None:
                 raise BadInput(
                     f"{self.path}: the line at byte {line.offset} is damaged, so what is held out is not known",

@@ -8,7 +8,7 @@ from recreate.agents.mentions import error_type
 from recreate.api.ports import Hit
 from recreate.api.types import Experience
 from recreate.memory import documents
-from recreate.storage.moments import told
+from recreate.storage.log import iso
 
 
 def experience_hit(e: Experience, id: str, score: float, when: float | None = None) -> Hit | None:
@@ -31,7 +31,7 @@ def experience_hit(e: Experience, id: str, score: float, when: float | None = No
         "error": error_type(e.grade.evidence if step is None else step.output),
         "tool": documents.all_tools(e) if step is None else documents.step_tools(step),
         "file": documents.all_files(e) if step is None else documents.step_files(step),
-        "when": "" if when is None else told(when),
+        "when": "" if when is None else iso(when),
     }
     return Hit(
         id=id,

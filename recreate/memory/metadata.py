@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 from recreate.agents.mentions import error_type
 from recreate.api.errors import Fault
 from recreate.memory.blobs import refs
-from recreate.storage.log import Line, encode, fault, line_at, lines, make
-from recreate.storage.moments import unix
+from recreate.storage.files import fault, make
+from recreate.storage.log import Line, Log, encode, unix
 
 FORMAT = "2"
 T = TypeVar("T")
@@ -123,12 +123,12 @@ class Metadata:
         """The line of an experience, read from its file and verified; None when there is none."""
         for _ in range(2):
             row = self._with(
-                lambda db: db.execute("select file, at, length, sum from experiences where id = ?", (id,)).fetchone()
+                lambda db: db.execute("select file, at, sum from experiences where id = ?", (id,)).fetchone()
             )
             if row is None:
                 return None
-            line = line_at(self.folder / row[0], row[1], row[2])
-            if line is not None and line.record is not None and line.sum == row[3] and _id(line.record) == id:
+            line = Log(self.folder / row[0]).at(row[1])
+            if line is not None and line.record is not None and line.sum == row[2] and _id(line.record) == id:
                 return line
             self.rebuild()  # the file changed under the same size and time, or the catalogue is wrong
         return None
@@ -249,12 +249,12 @@ class Metadata:
             return False
         if not last_length:
             return True
-        line = line_at(self.folder / name, last_offset, last_length)
+        line = Log(self.folder / name).at(last_offset)
         return line is not None and line.sum == last_sum
 
     def _read_on(self, db: sqlite3.Connection, name: str, stat: os.stat_result, seen: Sequence[Any] | None) -> None:
         consumed, last, damaged = (seen[2], seen[3:6], seen[6]) if seen else (0, (0, 0, ""), 0)
-        for line in lines(self.folder / name, consumed):
+        for line in Log(self.folder / name).lines(consumed):
             consumed, last = line.offset + line.length, (line.offset, line.length, line.sum)
             row = None if line.record is None else _row(line, name)
             if row is None:

@@ -8,7 +8,6 @@ experiences  of a run, or in files last written before a day: only with `runs` o
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -19,8 +18,8 @@ from recreate.memory import blobs as large
 from recreate.memory.embedders.cached import forget, paid
 from recreate.memory.held_out import Held
 from recreate.memory.store import ExperienceStore
-from recreate.storage.log import fault, lines, locked
-from recreate.storage.moments import unix
+from recreate.storage.files import disk, locked, replacing
+from recreate.storage.log import Log, unix
 
 
 @dataclass(frozen=True)
@@ -137,20 +136,14 @@ def _blobs(memory: ExperienceStore, named: set[str], freed: set[str], *, asked: 
 
 def _experiences(memory: ExperienceStore, cut: _Cut, *, dry: bool) -> Item:
     if not dry:
-        try:
+        with disk(cut.path.parent):
             if cut.kept is None:
                 cut.path.unlink()
             else:
-                draft = cut.path.with_name(f"{cut.path.name}.{os.getpid()}.draft")
-                with cut.path.open("rb") as old, draft.open("wb") as new:
+                with cut.path.open("rb") as old, replacing(cut.path, durable=True) as new:
                     for at, length in cut.kept:
                         old.seek(at)
                         new.write(old.read(length))
-                    new.flush()
-                    os.fsync(new.fileno())
-                draft.replace(cut.path)
-        except OSError as e:
-            raise fault(cut.path.parent, e) from e
     name = cut.path.relative_to(memory.folder).as_posix()
     return Item("experiences", name, len(cut.ids), cut.size, "", True, cut.damaged)
 
@@ -168,7 +161,7 @@ def _cut(path: Path, runs: frozenset[str], before: date | None) -> _Cut | None:
     stat = path.stat()
     held, ids, kept, size, damaged = list[Held](), list[str](), list[tuple[int, int]](), 0, 0
     end = 0
-    for line in lines(path):
+    for line in Log(path).lines():
         end = line.offset + line.length
         record = line.record or {}
         e: dict[str, Any] | None = record.get("experience")
@@ -201,13 +194,10 @@ def _named(memory: ExperienceStore, cuts: Collection[_Cut]) -> tuple[set[str], s
         kept = stays.get(path)
         starts = None if kept is None else {at for at, _ in kept}
         at = 0
-        try:
-            with path.open("rb") as file:
-                for raw in file:
-                    (named if starts is None or at in starts else gone).update(large.named_in(raw))
-                    at += len(raw)
-        except OSError as e:
-            raise fault(path.parent, e) from e
+        with disk(path.parent), path.open("rb") as file:
+            for raw in file:
+                (named if starts is None or at in starts else gone).update(large.named_in(raw))
+                at += len(raw)
     return named, gone - named
 
 
@@ -216,7 +206,5 @@ def _files(memory: ExperienceStore) -> list[Path]:
 
 
 def _unlink(path: Path) -> None:
-    try:
+    with disk(path.parent):
         path.unlink(missing_ok=True)
-    except OSError as e:
-        raise fault(path.parent, e) from e

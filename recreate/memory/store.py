@@ -39,7 +39,8 @@ from recreate.memory.hits import experience_hit, occurrences, scan
 from recreate.memory.index import manifest
 from recreate.memory.index.tokenizer import bm25, words
 from recreate.memory.metadata import Metadata
-from recreate.storage.log import append, fault, locked, make
+from recreate.storage.files import fault, locked, make
+from recreate.storage.log import Log
 
 if TYPE_CHECKING:
     from recreate.memory.index import Index
@@ -114,7 +115,8 @@ class ExperienceStore:
                     self.blobs.put(path.parent.parent.name, large)
                     by_file.setdefault(path, []).append(line)
             for path, lines in by_file.items():
-                append(path, lines)
+                with Log(path, mask=False, fix="") as log:
+                    log.append(*lines)
                 self._left[path] = _stamp(path)
             self._added.update(id for id, *_ in new)
 

@@ -17,7 +17,8 @@ from pydantic import ValidationError
 from recreate.api.errors import BadInput
 from recreate.api.types import Experience, Grade, digest
 from recreate.memory.store import ExperienceStore
-from recreate.storage.log import append, lines, locked, make, seal
+from recreate.storage.files import locked, make
+from recreate.storage.log import Log
 
 NOT_YET = Grade(score=0.0, passed=False, graded=False, evidence="nobody has graded this yet")
 
@@ -33,7 +34,7 @@ class Ungraded:
 
     def add(self, experiences: Sequence[Experience]) -> None:
         """Append these; that they are new is the caller's to see. Their texts are masked already."""
-        by_file: dict[Path, list[bytes]] = {}
+        by_file: dict[Path, list[Experience]] = {}
         for e in experiences:
             if not _NAME.fullmatch(e.domain):
                 raise BadInput(
@@ -41,11 +42,11 @@ class Ungraded:
                 )
             run = e.run if _NAME.fullmatch(e.run) else f"run-{digest(e.run)}"
             path = self.folder / e.domain / "waiting" / f"{run}.jsonl"
-            by_file.setdefault(path, []).append(seal({"experience": e.model_dump(mode="json")}))
-        for path, sealed in by_file.items():
+            by_file.setdefault(path, []).append(e)
+        for path, new in by_file.items():
             make(path.parent, ignored=True)
-            with locked(path.parent):
-                append(path, sealed)
+            with locked(path.parent), Log(path, mask=False, fix="") as log:
+                log.append(*({"experience": e.model_dump(mode="json")} for e in new))
 
     def ids(self, domain: str = "*") -> set[str]:
         """The ids recorded here, graded since or not."""
@@ -67,8 +68,8 @@ class Ungraded:
 
     def _all(self, domain: str) -> Iterator[Experience]:
         for path in sorted(self.folder.glob(f"{domain}/waiting/*.jsonl")):
-            for line in lines(path):
+            for record in Log(path).read():
                 try:
-                    yield Experience.model_validate((line.record or {})["experience"])
+                    yield Experience.model_validate(record["experience"])
                 except (KeyError, ValidationError):
                     continue

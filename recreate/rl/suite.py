@@ -43,6 +43,7 @@ from recreate.rl import recipe as recipes
 from recreate.runs import settings as settings_
 from recreate.runs.budget import Budget
 from recreate.runs.settings import Settings, addresses, toml
+from recreate.storage import files
 
 SEED = "seed"
 STANDARD: Mapping[str, tuple[bool, bool]] = {
@@ -115,10 +116,7 @@ def read(file: Path, where: Path, given: Mapping[str, Any], split: str = "", tas
 
 def write(suite: Suite, file: Path) -> None:
     """SUITE.toml, whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_name(f".{file.name}.new")
-    new.write_text(suite.dump(), "utf-8")
-    new.replace(file)
+    files.write(file, suite.dump())
 
 
 def written(file: Path) -> Suite:

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from recreate.agents.attempt import attempt, attempt_key
 from recreate.api.errors import BadInput, Fault, Interrupted
-from recreate.storage.log import Lines, encode
+from recreate.storage import files
+from recreate.storage.log import Log, encode
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.storage.redact import redact
 from recreate.agents.scaffold import Scaffold
@@ -222,7 +223,7 @@ def copy_in(session: Session, experience: Experience) -> None:
         return
     path = folder / "steps.jsonl"
     path.unlink(missing_ok=True)
-    lines = Lines(path)
+    lines = Log(path)
     try:
         for step in experience.trace.steps:
             lines.append(step.model_dump(mode="json", by_alias=True, exclude={"schema_"}))
@@ -262,15 +263,9 @@ def remember(session: Session, experience: Experience, folder: Path, *, in_memor
 
 def _write(experience: Experience, folder: Path) -> None:
     """experience.json, without the steps, which have a file of their own."""
-    folder.mkdir(parents=True, exist_ok=True)
     record = experience.model_dump(mode="json", exclude={"trace": {"steps"}})
     record["trace"]["steps"] = []
-    temporary = folder / "experience.json.new"
-    try:
-        temporary.write_bytes(redact(encode(record)).encode("utf-8", "surrogatepass"))
-        temporary.replace(folder / "experience.json")
-    except OSError as e:
-        raise Fault(f"cannot write {folder}: {e.strerror}", fix="free some disk space, then resume", code="disk") from e
+    files.write(folder / "experience.json", redact(encode(record)), fix=files.RESUME)
 
 
 def read_score(folder: Path, task: Task, repeat: int) -> Score | None:
@@ -303,7 +298,7 @@ def read_experience(folder: Path, *, steps: bool = True) -> Experience | None:
 
 def read_steps(folder: Path) -> Iterator[Step]:
     """The steps that happened, also of an attempt that is still running or was killed."""
-    for record in Lines(folder / "steps.jsonl").read():
+    for record in Log(folder / "steps.jsonl").read():
         yield Step.model_validate(record)
 
 

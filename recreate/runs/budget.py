@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from recreate.api.errors import BadInput, OutOfBudget
-from recreate.storage.log import Lines
+from recreate.storage.log import Log
 from recreate.api.types import Call, Record, Usage
 
 UNITS = {"usd": "usd", "min": "minutes", "attempts": "attempts", "tokens": "tokens"}
@@ -122,7 +122,7 @@ class _Sum:
 class Ledger:
     """What was reserved and spent, in memory and in ledger.jsonl. Thread-safe."""
 
-    def __init__(self, lines: Lines, budget: Budget) -> None:
+    def __init__(self, lines: Log, budget: Budget) -> None:
         self.budget = budget
         self._spent = _Sum()
         self._by_role: dict[str, _Sum] = {}

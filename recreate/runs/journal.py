@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from recreate.api.errors import BadInput
-from recreate.storage.log import Lines
+from recreate.storage.files import lock
+from recreate.storage.log import Log
 
 
 class Journal:
@@ -26,7 +26,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.lines = Lines(folder / "journal.jsonl")
+        self.log = Log(folder / "journal.jsonl")
         self._replies: dict[str, dict[str, int]] = {}
         self._lock_file: int | None = None
         self.replayed = 0
@@ -37,24 +37,21 @@ class Journal:
         Raises BadInput when another process holds the folder or it was written by a newer recreate.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock_file = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.read(self._lock_file, 20).decode("ascii", "replace").strip()
-            os.close(self._lock_file)
-            self._lock_file = None
+        self._lock_file = lock(self.folder / "lock", wait=False)
+        if self._lock_file is None:
+            holder = (self.folder / "lock").read_text("ascii", "replace").strip()
             raise BadInput(
                 f"{self.folder} is in use by process {holder or '?'}",
                 fix="wait for it, stop it with Ctrl-C, or give another folder with --out",
                 code="run-in-use",
-            ) from None
+            )
         os.ftruncate(self._lock_file, 0)
         os.pwrite(self._lock_file, str(os.getpid()).encode(), 0)
-        for offset, record in self.lines.read_at():
-            if record["kind"] == "reply":
-                self._remember(record["call"], offset)
-            elif record["kind"] in ("experience", "proposal"):
+        for line in self.log.lines():
+            record = line.record or {}
+            if record.get("kind") == "reply":
+                self._remember(record["call"], line.offset)
+            elif record.get("kind") in ("experience", "proposal"):
                 self.forget(record["attempt"])
 
     def forget(self, attempt: str) -> None:
@@ -64,31 +61,31 @@ class Journal:
     def reply(self, call: str, check: str) -> dict[str, Any] | None:
         """The journalled reply to this very request, or None. `check` guards against a changed request."""
         offset = self._replies.get(call.split("/")[1], {}).get(call)
-        record = self.lines.at(offset) if offset is not None else None
-        if record is None or record["check"] != check:
+        line = self.log.at(offset) if offset is not None else None
+        if line is None or line.record is None or line.record["check"] != check:
             return None
         self.replayed += 1
-        found: dict[str, Any] = record["reply"]
+        found: dict[str, Any] = line.record["reply"]
         return found
 
     def keep(self, call: str, check: str, reply: Mapping[str, Any]) -> None:
         """Journal a reply. From here on it is paid for."""
-        self._remember(call, self.lines.append({"kind": "reply", "call": call, "check": check, "reply": reply}))
+        self._remember(call, self.log.append({"kind": "reply", "call": call, "check": check, "reply": reply}))
 
     def _remember(self, call: str, offset: int) -> None:
         self._replies.setdefault(call.split("/")[1], {})[call] = offset
 
     def add(self, kind: str, **fields: Any) -> None:
-        self.lines.append({"kind": kind, **fields})
+        self.log.append({"kind": kind, **fields})
 
     def records(self, *kinds: str) -> Iterator[dict[str, Any]]:
         """The records of some kinds (all when none is named), in order."""
-        for record in self.lines.read():
+        for record in self.log.read():
             if not kinds or record["kind"] in kinds:
                 yield record
 
     def close(self) -> None:
-        self.lines.close()
+        self.log.close()
         if self._lock_file is not None:
             os.close(self._lock_file)
             self._lock_file = None

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from recreate.api.errors import BadInput
 from recreate.runs.attempts import read_experience
-from recreate.storage.log import Lines
+from recreate.storage.log import Log
 from recreate.runs.gate import alone, judge
 from recreate.agents.scaffold import Scaffold, load
 from recreate.runs.settings import Settings
@@ -61,7 +61,7 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.settings: Settings = load_run(folder)
-        self._journal = Lines(folder / "journal.jsonl")
+        self._journal = Log(folder / "journal.jsonl")
 
     def records(self, *kinds: str) -> Iterator[dict[str, Any]]:
         """Journal records of some kinds, in order."""
@@ -122,7 +122,7 @@ class Run:
     def spend(self) -> Spend:
         """From the ledger: what was settled, and reservations that were lost when the process was killed."""
         spend, held = Spend(), dict[str, dict[str, Any]]()
-        for record in Lines(self.folder / "ledger.jsonl").read():
+        for record in Log(self.folder / "ledger.jsonl").read():
             match record["kind"]:
                 case "reserve":
                     held[record["call"]] = record

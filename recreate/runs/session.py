@@ -18,7 +18,7 @@ from recreate.runs import settings as settings_
 from recreate.runs.calls import Calls
 from recreate.api.errors import BadInput, Fault
 from recreate.runs.journal import Journal
-from recreate.storage.log import Lines
+from recreate.storage.log import Log
 from recreate.runs.budget import Budget, Ledger
 from recreate.api import registry
 from recreate.api.registry import fit, fit_tasks, spelled
@@ -249,7 +249,7 @@ def open_session(
             model.close()
         raise
     file.write_text(settings_.dump(settings), "utf-8")
-    ledger = Ledger(Lines(folder / "ledger.jsonl"), budget)
+    ledger = Ledger(Log(folder / "ledger.jsonl"), budget)
     run = run_id(settings)
     session = Session(
         settings=settings,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 import shutil
 import stat
@@ -12,7 +11,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 from recreate.api.errors import BadInput
-from recreate.storage.download import disk
+from recreate.storage.files import home_disk, is_full
 
 _BLOCK = 1 << 18
 
@@ -24,7 +23,7 @@ def unpack(archive: Path, into: Path) -> Path:
     nothing is left behind. An older folder of the same name is replaced, so the result is always the archive's.
     Raises BadInput (bad-archive) and Fault (disk-full).
     """
-    with disk(into):
+    with home_disk(into):
         into.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".unpack-", dir=into) as scratch:
             fresh = Path(scratch)
@@ -37,7 +36,7 @@ def unpack(archive: Path, into: Path) -> Path:
             except (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError) as e:
                 raise _bad(archive, str(e)) from None
             except OSError as e:
-                if e.errno in (errno.ENOSPC, errno.EDQUOT) or isinstance(e, FileNotFoundError):
+                if is_full(e) or isinstance(e, FileNotFoundError):
                     raise
                 raise _bad(archive, str(e)) from None  # a broken gzip stream is an OSError
             tops = sorted(fresh.iterdir())

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-import errno
-import fcntl
 import hashlib
 import http.client
 import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from recreate.api.errors import BadInput, Fault, RecreateError, Refused, Transient
+from recreate.storage.files import exclusive, home_disk
 
 Progress = Callable[[int, int | None], None]
 """Called with (bytes so far, bytes in all or None when the server does not say)."""
@@ -53,10 +51,8 @@ def download(
     sha256 = sha256.lower()
     if path.exists() and file_sha256(path) == sha256:
         return path
-    with disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    with disk(part), exclusive(part) as out:
+    with home_disk(part, "; what was fetched is kept"), exclusive(part) as out:
         if path.exists() and file_sha256(path) == sha256:  # another process fetched it while we waited
             part.unlink(missing_ok=True)
             return path
@@ -216,42 +212,6 @@ def _wrong(what: str, sha256: str, found: str) -> BadInput:
         "or check with its publisher and correct the sha256 you gave",
         code="wrong-sha256",
     )
-
-
-@contextlib.contextmanager
-def exclusive(part: Path) -> Iterator[IO[bytes]]:
-    """`part` opened for appending, by one process at a time: two builds may want the same weights at once."""
-    while True:
-        with part.open("ab") as out:
-            fcntl.flock(out, fcntl.LOCK_EX)
-            try:
-                same = os.fstat(out.fileno()).st_ino == part.stat().st_ino
-            except FileNotFoundError:
-                same = False
-            if same:  # else the holder of the lock gave the file its final name meanwhile
-                yield out
-                return
-
-
-@contextlib.contextmanager
-def disk(path: Path) -> Iterator[None]:
-    """Turn a full or read-only disk met while writing `path` into an error that says what to do."""
-    try:
-        yield
-    except OSError as e:
-        if e.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise Fault(
-                f"the disk is full: cannot write {path.name} in {path.parent}",
-                fix="free some space, or set RECREATE_HOME to a folder on another disk; what was fetched is kept",
-                code="disk-full",
-            ) from None
-        if e.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            raise BadInput(
-                f"cannot write {path}: {e.strerror}",
-                fix="set RECREATE_HOME to a folder you can write",
-                code="not-writable",
-            ) from None
-        raise
 
 
 class _HttpConnection(http.client.HTTPConnection):

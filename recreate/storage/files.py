@@ -1,59 +1,208 @@
-"""Make a folder or a file once, whoever asks first: another process waits, and a crash leaves nothing half made."""
+"""One way to lock, to replace a file whole, to make something once, and to say in words what the disk refused."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import fcntl
-import shutil
+import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 from recreate.api.errors import BadInput, Fault
 
+RESUME = "free some disk space, then run `recreate resume` on this run"
 
-def once(target: Path, build: Callable[[Path], None]) -> Path:
-    """`target`, made by `build(fresh path)` when it is not there yet, and put in place by one rename."""
-    if target.exists():
-        return target
-    with locked(target):
-        if not target.exists():
-            with writing(target), tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as scratch:
-                fresh = Path(scratch) / target.name
-                build(fresh)
-                fresh.rename(target)
-    return target
+_DENIED = (errno.EACCES, errno.EROFS, errno.EPERM)
+
+
+# what the disk says
+
+
+def is_full(e: BaseException) -> bool:
+    """Whether the operating system says that there is no space, or no quota, left."""
+    return isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def fault(path: Path, e: OSError, fix: str = "") -> Fault:
+    """What the operating system said of a place in a workspace, and what to do about it.
+
+    fix: advice for this very file; the code is then `disk` whatever happened.
+    """
+    if fix:
+        return Fault(f"cannot write {path}: {e.strerror or e}", fix=fix, code="disk")
+    if is_full(e):
+        return Fault(
+            f"the disk that holds {path} is full", fix=f"free some space there: df -h {path}", code="disk-full"
+        )
+    if e.errno in _DENIED:
+        return Fault(
+            f"{path} cannot be written: {e.strerror}",
+            fix=f"make it writable, or work in another workspace: ls -ld {path}",
+            code="unwritable",
+        )
+    return Fault(f"{path}: {e.strerror or e}", fix=f"ls -ld {path}", code="disk")
 
 
 @contextlib.contextmanager
-def locked(target: Path) -> Iterator[None]:
-    """Hold the lock of `target` between processes and threads; its folder is made."""
-    with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle = (target.parent / f".{target.name}.lock").open("w")
-    with handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
-@contextlib.contextmanager
-def writing(target: Path) -> Iterator[None]:
-    """Turn a full disk or a forbidden folder into an error that says what to do."""
+def disk(path: Path, fix: str = "") -> Iterator[None]:
+    """Turn every OSError into the Fault that `fault` makes of it."""
     try:
         yield
-    except (OSError, shutil.Error) as e:
-        code = getattr(e, "errno", None)
-        if code in (errno.ENOSPC, errno.EDQUOT):
+    except OSError as e:
+        raise fault(path, e, fix) from e
+
+
+@contextlib.contextmanager
+def home_disk(path: Path, kept: str = "") -> Iterator[None]:
+    """The same for `path` below RECREATE_HOME, which can be put elsewhere; what is no matter of the disk passes.
+
+    kept: what is not lost, for the end of the advice. Raises Fault (disk-full), BadInput (not-writable).
+    """
+    try:
+        yield
+    except OSError as e:
+        if is_full(e):
             raise Fault(
-                f"the disk is full: cannot write {target.name} in {target.parent}",
-                fix="free some space, or set RECREATE_HOME to a folder on another disk",
+                f"the disk is full: cannot write {path.name} in {path.parent}",
+                fix=f"free some space, or set RECREATE_HOME to a folder on another disk{kept}",
                 code="disk-full",
             ) from None
-        if code in (errno.EACCES, errno.EROFS, errno.EPERM):
+        if e.errno in _DENIED:
             raise BadInput(
-                f"cannot write {target}: {e}",
+                f"cannot write {path}: {e.strerror}",
                 fix="set RECREATE_HOME to a folder you can write",
                 code="not-writable",
             ) from None
         raise
+
+
+# one at a time
+
+
+def lock(path: Path, *, folder: bool = False, wait: bool = True) -> int | None:
+    """Take the lock of a file, which is made when it is not there, or of a folder.
+
+    Returns the descriptor that holds it until it is closed (a dead process lets go), opened to read and append a
+    file; None when somebody else has it and `wait` is false. Not re-entrant. Raises OSError.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY if folder else os.O_RDWR | os.O_APPEND | os.O_CREAT
+    while True:
+        handle = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The holder before us may have deleted it, renamed it or made it anew.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), path.stat()):
+                    return handle
+        except BaseException as e:
+            os.close(handle)
+            if isinstance(e, BlockingIOError) and not wait:
+                return None
+            raise
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for this thread of this process alone; it is made when it is not there. Raises Fault."""
+    with disk(folder):
+        while True:
+            folder.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # deleted by whoever we waited for
+                handle = lock(folder, folder=True)
+                break
+    assert handle is not None
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def exclusive(file: Path) -> Iterator[IO[bytes]]:
+    """A file opened for appending by one process and thread at a time, with the folders above it. Raises OSError."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle = lock(file)
+    assert handle is not None
+    with os.fdopen(handle, "ab") as out:
+        yield out
+
+
+def is_locked(file: Path) -> bool:
+    """Whether a process holds the lock of a file. It need not be there."""
+    try:
+        with file.open("rb") as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+# whole or not at all
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, durable: bool = False) -> Iterator[IO[bytes]]:
+    """A file to write, which takes the name `path` when the block ends well, and is gone when it does not.
+
+    durable: on the disk first, whatever happens to the machine. Raises OSError.
+    """
+    draft = path.with_name(f".{path.name[:100]}.{os.getpid()}-{threading.get_ident()}.draft")
+    try:
+        with draft.open("wb") as file:
+            yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def write(path: Path, data: str | bytes, *, durable: bool = False, fix: str = "") -> None:
+    """Write a file as `replacing` does, with the folders above it. Raises the Fault that `fault` makes."""
+    with disk(path.parent if not fix else path, fix):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path, durable=durable) as file:
+            file.write(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data)
+
+
+def make(folder: Path, *, ignored: bool = False) -> None:
+    """Make a folder; with `ignored` git never shows it, whatever the workspace's own .gitignore says. Raises Fault."""
+    with disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        mark = folder / ".gitignore"
+        if ignored and not mark.exists():
+            mark.write_text("*\n")
+
+
+def once(target: Path, build: Callable[[Path], None]) -> Path:
+    """`target`, made by `build(fresh path)` when it is not there yet, and put in place by one rename.
+
+    Whoever asks meanwhile waits, and a crash leaves nothing half made. Raises as `home_disk`, and what `build` raises.
+    """
+    if not target.exists():
+        with making(target):
+            if not target.exists():
+                with tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as scratch:
+                    fresh = Path(scratch) / target.name
+                    build(fresh)
+                    fresh.rename(target)
+    return target
+
+
+@contextlib.contextmanager
+def making(target: Path) -> Iterator[None]:
+    """Make something below RECREATE_HOME while nobody else does, under the lock of a file beside it.
+
+    Raises as `home_disk`.
+    """
+    with home_disk(target), exclusive(target.parent / f".{target.name}.lock"):
+        yield

@@ -1,29 +1,39 @@
-"""Append-only files of sealed lines (as in the journal: JSON with a schema and a checksum), shared by processes.
+"""Append-only files of sealed lines: JSON with a schema and a checksum. And the moments that are written in them.
 
-A line without a newline at its end is torn (the writer was killed): it is no record, and it is never glued to
-the next one. A complete line whose checksum is wrong is damaged: it is passed over and counted.
+    {"kind":"start", ... ,"schema":1,"sum":"1c2d3e4f"}
+
+A line without a newline at its end is torn (its writer was killed): it is no record, and who appends next cuts it
+off. A complete line whose checksum is wrong is damaged: it is passed over, and can be counted.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import threading
+import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
 from recreate.api import paths
-from recreate.api.errors import BadInput, Fault
+from recreate.api.errors import BadInput
 from recreate.api.types import SCHEMA
+from recreate.storage.files import RESUME, disk, fault
 from recreate.storage.redact import redact
+
+
+def encode(value: Any) -> str:
+    """Compact JSON, not escaped beyond need."""
+    try:
+        return to_json(value, inf_nan_mode="constants").decode()
+    except PydanticSerializationError:  # a lone surrogate, from a program's broken output
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_fields)
 
 
 def _fields(value: Any) -> Any:
@@ -32,20 +42,13 @@ def _fields(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_fields).encode
+def seal(record: Mapping[str, Any] | str, *, mask: bool = False) -> bytes:
+    """One line: the record with `schema` and `sum` added. A text is a record that is JSON already, schema and all.
 
-
-def encode(value: Any) -> str:
-    """Compact JSON, not escaped beyond need."""
-    try:
-        return to_json(value, inf_nan_mode="constants").decode()
-    except PydanticSerializationError:  # a lone surrogate, from a program's broken output
-        return _encode(value)
-
-
-def masked(record: Mapping[str, Any]) -> bytes:
-    """One line: the record with `schema` and `sum` added, secrets masked."""
-    data = redact(encode({**record, "schema": SCHEMA})).encode("utf-8", "surrogatepass")
+    mask: hide keys wherever they stand. Without it, the record has none any more.
+    """
+    text = record if isinstance(record, str) else encode({**record, "schema": SCHEMA})
+    data = (redact(text) if mask else text).encode("utf-8", "surrogatepass")
     return data[:-1] + b',"sum":"%08x"}\n' % zlib.crc32(data)
 
 
@@ -55,105 +58,14 @@ def unseal(line: bytes) -> dict[str, Any] | None:
     if not mark or tail != b'%08x"}' % zlib.crc32(head + b"}"):
         return None
     record: dict[str, Any] = json.loads((head + b"}").decode("utf-8", "surrogatepass"))
-    if record.get("schema", 0) > SCHEMA:
-        raise BadInput(
-            f"this file has schema {record['schema']}; this recreate reads up to {SCHEMA}",
-            fix=paths.upgrade(),
-            code="newer-schema",
-        )
+    for part in (record, record.get("experience")):
+        if isinstance(part, dict) and isinstance(part.get("schema"), int) and part["schema"] > SCHEMA:
+            raise BadInput(
+                f"this record has schema {part['schema']}; this recreate reads up to {SCHEMA}",
+                fix=paths.upgrade(),
+                code="newer-schema",
+            )
     return record
-
-
-class Lines:
-    """A sealed append-only file. Thread-safe; one process writes it (the run folder's lock sees to that)."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.damaged = 0
-        self._lock = threading.Lock()
-        self._fd: int | None = None
-        self._end = 0
-
-    def append(self, record: Mapping[str, Any]) -> int:
-        """Write one record and return its byte offset.
-
-        Raises Fault when the disk does not take it; nothing half-written stays.
-        """
-        data = masked(record)
-        with self._lock:
-            if self._fd is None:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._mend()
-                self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-                self._end = os.lseek(self._fd, 0, os.SEEK_END)
-            end = self._end
-            try:
-                left = data
-                while left:
-                    left = left[os.write(self._fd, left) :]
-                self._end = end + len(data)
-            except OSError as e:
-                os.ftruncate(self._fd, end)
-                raise Fault(
-                    f"cannot write {self.path}: {e.strerror}",
-                    fix="free some disk space, then run `recreate resume` on this run",
-                    code="disk",
-                ) from None
-            except BaseException:  # Ctrl-C: who knows how far it came
-                self._end = os.lseek(self._fd, 0, os.SEEK_END)
-                raise
-            return end
-
-    def read(self) -> Iterator[dict[str, Any]]:
-        """All undamaged records, streaming."""
-        for _, record in self.read_at():
-            yield record
-
-    def read_at(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """All undamaged records with the byte offset of each."""
-        self.damaged = 0
-        if not self.path.exists():
-            return
-        with self.path.open("rb") as file:
-            offset = 0
-            for line in file:
-                record = unseal(line)
-                if record is not None:
-                    yield offset, record
-                elif line.endswith(b"\n"):
-                    self.damaged += 1
-                offset += len(line)
-
-    def at(self, offset: int) -> dict[str, Any] | None:
-        """The record that starts at a byte offset."""
-        with self.path.open("rb") as file:
-            file.seek(offset)
-            return unseal(file.readline())
-
-    def close(self) -> None:
-        with self._lock:
-            if self._fd is not None:
-                os.close(self._fd)
-                self._fd = None
-
-    def _mend(self) -> None:
-        """Cut a torn last line off, so that the next record starts on a line of its own."""
-        if not self.path.exists():
-            return
-        with self.path.open("rb+") as file:
-            size = file.seek(0, os.SEEK_END)
-            at = size
-            while at > 0:
-                back = min(65536, at)
-                file.seek(at - back)
-                chunk = file.read(back)
-                cut = chunk.rfind(b"\n")
-                if cut >= 0:
-                    at = at - back + cut + 1
-                    break
-                at -= back
-            if at < size:
-                file.truncate(at)
 
 
 class Line(NamedTuple):
@@ -165,163 +77,147 @@ class Line(NamedTuple):
     record: dict[str, Any] | None
 
 
-def seal(record: Mapping[str, Any]) -> bytes:
-    """One line, as `journal.unseal` reads it. Unlike the journal's, its keys were masked field by field before."""
-    return seal_text(encode({**record, "schema": SCHEMA}))
+class Log:
+    """A file of sealed lines. Thread-safe.
 
+    Either one process writes it and keeps it open, as a run does under the lock of its folder; or several do, each
+    opening it anew for what it appends, under a lock that they share: `with locked(folder), Log(path) as log`.
 
-def seal_text(text: str) -> bytes:
-    """The same of a record that is JSON already, `schema` and all."""
-    data = text.encode("utf-8", "surrogatepass")
-    return data[:-1] + b',"sum":"%08x"}\n' % zlib.crc32(data)
-
-
-def lines(path: Path, start: int = 0) -> Iterator[Line]:
-    """The complete lines of a file from byte `start` on, damaged ones included; a torn end is left out.
-
-    Raises BadInput when a newer recreate wrote one of them, Fault when the file cannot be read.
+    mask: hide keys in what is appended. durable: on the disk when `append` returns, whatever happens to the
+    machine; without it a line survives a kill of the process, not a power cut (an fsync takes 10 ms, and all
+    attempts would wait for it in turn). fix: what a Fault advises; "" for what it advises of any folder of a workspace.
     """
-    try:
-        with path.open("rb") as file:
-            file.seek(start)
-            offset = start
-            for raw in file:
-                if not raw.endswith(b"\n"):
-                    return
-                if raw != b"\n":
-                    yield _line(path, offset, raw)
-                offset += len(raw)
-    except OSError as e:
-        raise fault(path.parent, e) from e
 
+    def __init__(self, path: Path, *, mask: bool = True, durable: bool = False, fix: str = RESUME) -> None:
+        self.path = path
+        self.mask = mask
+        self.durable = durable
+        self.fix = fix
+        self._lock = threading.Lock()
+        self._fd: int | None = None
+        self._end = 0
 
-def line_at(path: Path, offset: int, length: int) -> Line | None:
-    """The line that was seen at a place; None when the file does not reach there any more."""
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            raw = file.read(length)
-    except FileNotFoundError:
-        return None
-    except OSError as e:
-        raise fault(path.parent, e) from e
-    return _line(path, offset, raw) if len(raw) == length and raw.endswith(b"\n") else None
+    def append(self, *records: Mapping[str, Any] | bytes) -> int:
+        """Write records, or lines that are sealed already; returns the byte offset of the first.
 
+        All or none: nothing half-written stays. Raises Fault when the disk does not take it.
+        """
+        data = b"".join(each if isinstance(each, bytes) else seal(each, mask=self.mask) for each in records)
+        with self._lock:
+            try:
+                fd = self._open() if self._fd is None else self._fd
+                end = self._end
+                try:
+                    left = memoryview(data)
+                    while left:
+                        left = left[os.write(fd, left) :]
+                    if self.durable:
+                        os.fsync(fd)
+                except OSError:
+                    os.ftruncate(fd, end)
+                    raise
+                except BaseException:  # Ctrl-C: who knows how far it came
+                    self._end = _mended(fd)
+                    raise
+            except OSError as e:
+                raise fault(self.path if self.fix else self.path.parent, e, self.fix) from e
+            self._end = end + len(data)
+            return end
 
-def _line(path: Path, offset: int, raw: bytes) -> Line:
-    try:
-        record = unseal(raw)
-        inner = record.get("experience") if record else None
-        newer = inner.get("schema") if isinstance(inner, dict) else None
-        if isinstance(newer, int) and newer > SCHEMA:
-            raise BadInput(
-                f"this record has schema {newer}; this recreate reads up to {SCHEMA}",
-                fix=paths.upgrade(),
-                code="newer-schema",
-            )
-    except BadInput as e:
-        raise BadInput(f"{path}, byte {offset}: {e.message}", fix=e.fix, code=e.code) from None
-    return Line(offset, len(raw), str(raw[-11:-3], "ascii") if record else "", record)
+    def lines(self, start: int = 0) -> Iterator[Line]:
+        """The complete lines from byte `start` on, damaged ones included; none when there is no file.
 
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder for this thread of this process alone: an flock on the folder itself, so no lock file.
-
-    Not re-entrant. The kernel lets go when the process dies. Raises Fault when the folder cannot be opened.
-    """
-    while True:
+        Raises BadInput when a newer recreate wrote one of them, Fault when the file cannot be read.
+        """
         try:
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            with self.path.open("rb") as file:
+                file.seek(start)
+                offset = start
+                for raw in file:
+                    if not raw.endswith(b"\n"):
+                        return
+                    if raw != b"\n":
+                        yield self._line(offset, raw)
+                    offset += len(raw)
+        except FileNotFoundError:
+            return
         except OSError as e:
-            raise fault(folder, e) from e
-        try:
+            raise fault(self.path.parent, e) from e
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """All undamaged records, streaming."""
+        for line in self.lines():
+            if line.record is not None:
+                yield line.record
+
+    def at(self, offset: int) -> Line | None:
+        """The line that starts at a byte offset; None when the file does not reach there any more."""
+        with disk(self.path.parent):
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            except OSError as e:  # some network file systems have no locks
-                raise fault(folder, e) from e
-            try:
-                # Somebody may have deleted and remade the folder while we waited.
-                same = os.fstat(handle).st_ino == folder.stat().st_ino
-            except OSError:
-                same = False
-            if same:
-                yield
-                return
-            make(folder)
-        finally:
-            os.close(handle)
+                with self.path.open("rb") as file:
+                    file.seek(offset)
+                    raw = file.readline()
+            except FileNotFoundError:
+                return None
+        return self._line(offset, raw) if raw.endswith(b"\n") else None
 
+    def close(self) -> None:
+        with self._lock:
+            if self._fd is not None:
+                os.close(self._fd)
+                self._fd = None
 
-def append(path: Path, data: Sequence[bytes], *, mend: bool = False) -> None:
-    """Append whole lines; all of them or, when the disk is full, none. Like the journal's they survive a kill of
-    the process, not a power cut: an fsync takes 10 ms, and all attempts would wait for it in turn.
+    def __enter__(self) -> Self:
+        return self
 
-    The caller holds the lock. A torn end left by a killed writer is closed by a newline, so that it stays a
-    damaged line of its own; with `mend` it is cut off, and the lines are put on the disk at once: a file that must
-    not lose any. Raises Fault naming the folder.
-    """
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-    try:
-        handle = os.open(path, flags, 0o644)
-    except OSError as e:
-        raise fault(path.parent, e) from e
-    try:
-        size = os.fstat(handle).st_size
-        block = b"".join(data)
-        if size and os.pread(handle, 1, size - 1) != b"\n":
-            if mend:
-                size = _last_newline(handle, size)
-                os.ftruncate(handle, size)
-            else:
-                block = b"\n" + block
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> int:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._end = _mended(self._fd)
+        return self._fd
+
+    def _line(self, offset: int, raw: bytes) -> Line:
         try:
-            view = memoryview(block)
-            while view:
-                view = view[os.write(handle, view) :]
-            if mend:
-                os.fsync(handle)
-        except OSError:
-            os.ftruncate(handle, size)
-            raise
-    except OSError as e:
-        raise fault(path.parent, e) from e
-    finally:
-        os.close(handle)
+            record = unseal(raw)
+        except BadInput as e:
+            raise BadInput(f"{self.path}, byte {offset}: {e.message}", fix=e.fix, code=e.code) from None
+        return Line(offset, len(raw), "" if record is None else str(raw[-11:-3], "ascii"), record)
 
 
-def _last_newline(handle: int, size: int) -> int:
-    """How many bytes there are up to and with the last newline."""
-    while size:
-        start = max(0, size - 65536)
-        found = os.pread(handle, size - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        size = start
-    return 0
+def _mended(fd: int) -> int:
+    """Cut a torn end off, so that the next record starts on a line of its own; returns how many bytes stay."""
+    size = end = os.fstat(fd).st_size
+    while end and os.pread(fd, 1, end - 1) != b"\n":
+        start = max(0, end - 65536)
+        end = start + os.pread(fd, end - start, start).rfind(b"\n") + 1
+    if end < size:
+        os.ftruncate(fd, end)
+    return end
 
 
-def make(folder: Path, *, ignored: bool = False) -> None:
-    """Make a folder; with `ignored` git never shows it, whatever the workspace's own .gitignore says."""
+def now() -> str:
+    """This second, such as 2026-11-21T19:12:21Z."""
+    return iso(time.time())
+
+
+def iso(seconds: float) -> str:
+    """Unix seconds as they are recorded: ISO 8601, UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def unix(value: Any) -> float | None:
+    """Whole unix seconds of a moment (a day is its beginning; without a zone it is UTC); None for what is none."""
+    if isinstance(value, bool) or value is None:
+        return None
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        mark = folder / ".gitignore"
-        if ignored and not mark.exists():
-            mark.write_text("*\n")
-    except OSError as e:
-        raise fault(folder, e) from e
-
-
-def fault(folder: Path, e: OSError) -> Fault:
-    """What the operating system said, with the folder and what to do about it."""
-    if e.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Fault(
-            f"the disk that holds {folder} is full", fix=f"free some space there: df -h {folder}", code="disk-full"
-        )
-    if e.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return Fault(
-            f"{folder} cannot be written: {e.strerror}",
-            fix=f"make it writable, or work in another workspace: ls -ld {folder}",
-            code="unwritable",
-        )
-    return Fault(f"{folder}: {e.strerror or e}", fix=f"ls -ld {folder}", code="disk")
+        seconds = float(value)
+    except (TypeError, ValueError):
+        try:
+            moment = datetime.fromisoformat(str(value).strip())
+        except ValueError:
+            return None
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return float(seconds // 1) if abs(seconds) < 1e11 else None  # nan and milliseconds are no moment

@@ -21,6 +21,7 @@ from recreate.agents.scaffold import Scaffold, diff
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Revision, Verdict
 from recreate.runs.reader import BuildResult, Run, Spend
+from recreate.storage import files
 from recreate.storage.redact import redact
 from recreate.viewer.charts import (
     HEIGHT,
@@ -50,14 +51,7 @@ def write(run: Run, built: BuildResult | None = None) -> Path:
     """
     text = page(run, built or ended(run))
     file = run.folder / FILE
-    new = file.with_name(FILE + ".new")
-    try:
-        new.write_text(text, "utf-8")
-        new.replace(file)
-    except OSError as e:
-        raise Fault(
-            f"cannot write {file}: {e.strerror}", fix="make the folder writable, free some space", code="disk"
-        ) from None
+    files.write(file, text, fix="make the folder writable, free some space")
     return file
 
 

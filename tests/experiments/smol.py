@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from recreate.storage.log import Lines
+from recreate.storage.log import Log
 from tests.experiments.gguf_folder import convert
 from tests.experiments.opposites import agent
 
@@ -131,7 +131,7 @@ def recreate(where: Path, *words: str) -> dict[str, Any]:
 
 def updates(run: Path) -> list[dict[str, Any]]:
     """The journal's records of updates, the last of each step."""
-    found = (r for r in Lines(run / "journal.jsonl").read() if r["kind"] == "update")
+    found = (r for r in Log(run / "journal.jsonl").read() if r["kind"] == "update")
     return list({record["step"]: record for record in found}.values())
 
 

@@ -138,8 +138,8 @@ def test_a_reference_that_leads_out_of_the_folder_is_not_followed(tmp_path: Path
         {"at": 7},
         "nonsense",
     ]
-    log.append(file, [log.seal({"experience": experience("b").model_dump(mode="json"), "blobs": odd})])
-    log.append(file, [log.seal({"experience": experience("c").model_dump(mode="json"), "blobs": 3})])
+    log.Log(file).append({"experience": experience("b").model_dump(mode="json"), "blobs": odd})
+    log.Log(file).append({"experience": experience("c").model_dump(mode="json"), "blobs": 3})
     assert memory.get("b") == experience("b")
     assert memory.get("c") == experience("c")
 

@@ -14,7 +14,7 @@ from recreate.memory.held_out import Held, HeldOut
 from recreate.rl import fits, recipe
 from recreate.rl import suite as suites
 from recreate.runs.budget import Budget
-from recreate.storage.log import Lines
+from recreate.storage.log import Log
 from tests.toy import write_script
 
 SUITE = """
@@ -267,7 +267,7 @@ def test_each_call_that_lives_new_test_attempts_is_an_opening(bench: Bench, work
 def test_a_tuning_that_has_not_ended_is_no_row(bench: Bench, workspace: Path) -> None:
     flags = ("--scaffold", "seed", "--domain", "tests.toy:Toy", "--model", "scripted:s.jsonl", "--out", "tuned")
     digest = bench(*flags)[1]["cells"][0]["digest"]
-    journal = Lines(workspace / "tuned/journal.jsonl")
+    journal = Log(workspace / "tuned/journal.jsonl")
     journal.append({"kind": "tune", "name": "grpo", "scaffold": digest})
     journal.close()
     (workspace / "tuned/checkpoints/step-000002").mkdir(parents=True)

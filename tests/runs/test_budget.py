@@ -18,7 +18,7 @@ from recreate.models.scripted import Scripted
 from recreate.runs.budget import Budget, Ledger
 from recreate.runs.calls import Calls, request_check, tokens_bound
 from recreate.runs.journal import Journal
-from recreate.storage.log import Lines
+from recreate.storage.log import Log
 
 
 def call(step: int, role: str = "agent") -> Call:
@@ -46,7 +46,7 @@ def test_spent_plus_reserved_never_passes_the_cap(calls: list[tuple[int, int]], 
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        ledger = Ledger(Lines(Path(folder) / "l.jsonl"), Budget(tokens=cap))
+        ledger = Ledger(Log(Path(folder) / "l.jsonl"), Budget(tokens=cap))
         for step, (bound, used) in enumerate(calls):
             try:
                 ledger.reserve(call(step), bound, 0.0)
@@ -60,7 +60,7 @@ def test_spent_plus_reserved_never_passes_the_cap(calls: list[tuple[int, int]], 
 def test_many_threads_and_roles_stay_under_one_cap(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.open()
-    ledger = Ledger(Lines(tmp_path / "ledger.jsonl"), Budget(usd=0.01))
+    ledger = Ledger(Log(tmp_path / "ledger.jsonl"), Budget(usd=0.01))
     calls = Calls("r", journal, ledger, backoff=0)
     price = Price(tokens_in=1.0, tokens_out=10.0)
     model = Scripted.of([{"text": "x" * 400, "delay_ms": 1}])
@@ -91,7 +91,7 @@ def test_a_model_that_answers_at_more_length_than_it_was_asked_for_is_reserved_f
         def reply(self, messages: Any, call: Call, **params: Any) -> Reply:
             return Reply(text="x", model="m", tokens_in=5, tokens_out=params["max_tokens"])
 
-    ledger = Ledger(Lines(tmp_path / "ledger.jsonl"), Budget(tokens=300))
+    ledger = Ledger(Log(tmp_path / "ledger.jsonl"), Budget(tokens=300))
     journal = Journal(tmp_path)
     journal.open()
     with pytest.raises(OutOfBudget):
@@ -104,19 +104,19 @@ def test_a_model_that_answers_at_more_length_than_it_was_asked_for_is_reserved_f
 
 
 def test_a_reservation_lost_in_a_kill_stays_charged(tmp_path: Path) -> None:
-    ledger = Ledger(Lines(tmp_path / "l.jsonl"), Budget(usd=1.0))
+    ledger = Ledger(Log(tmp_path / "l.jsonl"), Budget(usd=1.0))
     ledger.reserve(call(0), 100, 0.6)
-    again = Ledger(Lines(tmp_path / "l.jsonl"), Budget(usd=1.0))
+    again = Ledger(Log(tmp_path / "l.jsonl"), Budget(usd=1.0))
     assert again.spent.usd == 0.6
     with pytest.raises(OutOfBudget):
         again.reserve(call(1), 100, 0.5)
 
 
 def test_attempts_are_counted_once_over_resumes(tmp_path: Path) -> None:
-    ledger = Ledger(Lines(tmp_path / "l.jsonl"), Budget(attempts=2))
+    ledger = Ledger(Log(tmp_path / "l.jsonl"), Budget(attempts=2))
     ledger.begin("a")
     ledger.begin("a")
-    again = Ledger(Lines(tmp_path / "l.jsonl"), Budget(attempts=2))
+    again = Ledger(Log(tmp_path / "l.jsonl"), Budget(attempts=2))
     again.begin("a")
     again.begin("b")
     with pytest.raises(OutOfBudget):
@@ -189,7 +189,7 @@ class Flaky:
 def desk(tmp_path: Path) -> Calls:
     journal = Journal(tmp_path)
     journal.open()
-    return Calls("r", journal, Ledger(Lines(tmp_path / "ledger.jsonl"), Budget()), backoff=0)
+    return Calls("r", journal, Ledger(Log(tmp_path / "ledger.jsonl"), Budget()), backoff=0)
 
 
 def test_a_transient_fault_is_tried_again_and_says_so_in_the_reply(desk: Calls) -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.runs.journal import Journal
-from recreate.storage.log import Lines, unseal
-from recreate.storage.log import masked as seal
+from recreate.storage.log import Log, seal, unseal
 
 plain = st.dictionaries(st.text(max_size=8).filter(lambda k: k not in ("schema", "sum")), st.text() | st.integers())
 
@@ -34,27 +34,27 @@ def test_a_changed_byte_is_noticed(record: dict[str, object], where: int, change
 
 
 def test_a_torn_last_line_is_cut_off_and_the_rest_kept(tmp_path: Path) -> None:
-    lines = Lines(tmp_path / "j.jsonl")
+    lines = Log(tmp_path / "j.jsonl")
     lines.append({"n": 1})
     lines.append({"n": 2})
     lines.close()
     with (tmp_path / "j.jsonl").open("ab") as file:
         file.write(seal({"n": 3})[:-9])
-    again = Lines(tmp_path / "j.jsonl")
+    again = Log(tmp_path / "j.jsonl")
     again.append({"n": 4})
     assert [r["n"] for r in again.read()] == [1, 2, 4]
-    assert again.damaged == 0
+    assert None not in [line.record for line in again.lines()]
 
 
 def test_a_damaged_line_in_the_middle_is_skipped_and_counted(tmp_path: Path) -> None:
-    lines = Lines(tmp_path / "j.jsonl")
+    lines = Log(tmp_path / "j.jsonl")
     for n in range(3):
         lines.append({"n": n})
     data = (tmp_path / "j.jsonl").read_bytes().replace(b'"n":1', b'"n":7')
     (tmp_path / "j.jsonl").write_bytes(data)
-    again = Lines(tmp_path / "j.jsonl")
+    again = Log(tmp_path / "j.jsonl")
     assert [r["n"] for r in again.read()] == [0, 2]
-    assert again.damaged == 1
+    assert [line.record is None for line in again.lines()] == [False, True, False]
 
 
 def test_a_newer_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_newer_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_bytes(body + b',"sum":"%08x"}\n' % zlib.crc32(body + b"}"))
     with pytest.raises(BadInput, match="schema 99") as e:
         Journal(tmp_path).open()
-    assert "upgrade" in e.value.fix
+    assert e.value.fix == paths.upgrade()
 
 
 def test_a_run_folder_has_one_owner(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from recreate.api.types import Edit, Evidence, Experience, Grade, Revision, Step, Study, Trace, Verdict
 from recreate.cli import run as cli
 from recreate.runs.reader import Run
-from recreate.storage.log import Lines
+from recreate.storage.log import Log
 from recreate.viewer import html as page
 from recreate.viewer import markdown
 from recreate.viewer.charts import Version, curve, lineage, tracked
@@ -59,7 +59,7 @@ def by_hand(run: Run) -> None:
         }
     )  # fmt: skip
     back = first.model_copy(update={"id": "beefbeefbeefbeef", "round": 7})
-    journal = Lines(run.folder / "journal.jsonl")
+    journal = Log(run.folder / "journal.jsonl")
     for revision in (rejected, back):
         journal.append({"kind": "revision", "revision": revision.model_dump(mode="json")})
     journal.append(
@@ -274,7 +274,7 @@ def save(folder: Path, id: str, steps: int, text: str, passed: bool = False) -> 
     place = folder / "attempts" / id
     place.mkdir(parents=True)
     (place / "experience.json").write_text(experience.model_dump_json())
-    lines = Lines(place / "steps.jsonl")
+    lines = Log(place / "steps.jsonl")
     for n in range(steps):
         lines.append(Step(step=n, reply=text, output=text).model_dump(mode="json"))
     lines.close()

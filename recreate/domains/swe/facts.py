@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError, field_validator
 from recreate.api.errors import BadInput
 from recreate.api.types import Record, Split
 from recreate.domains.swe.test_run import ProjectTests
+from recreate.storage import files
 
 REAL, INJECTED = "real.toml", "injected.jsonl"
 
@@ -160,10 +161,7 @@ def add(file: Path, origin: Origin, tasks: list[Injected]) -> None:
     for name, source in sorted(sources.items()):
         own = sorted((t for t in kept if t.source == name), key=lambda t: t.id)
         lines += [source.model_dump_json(exclude_defaults=False), *(t.model_dump_json() for t in own)] if own else []
-    file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_name(f".{file.name}.new")
-    fresh.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    fresh.replace(file)
+    files.write(file, "".join(line + "\n" for line in lines))
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:

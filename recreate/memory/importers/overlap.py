@@ -12,7 +12,7 @@ from typing import NamedTuple
 from recreate.api.types import Experience, Split, Task
 from recreate.memory.held_out import HeldOut
 from recreate.memory.importers.format import Foreign
-from recreate.storage.log import lines
+from recreate.storage.log import Log
 
 SHINGLE = 6
 """Words in a row by which a prompt is looked up in a longer text; a shorter prompt must be the whole of it."""
@@ -44,14 +44,12 @@ class Overlap:
             if len(words) >= SHINGLE:
                 self._shingles.setdefault(words[:SHINGLE], []).append((task, words))
         held.read()  # raises for a damaged line
-        if held.path.exists():
-            for line in lines(held.path):
-                record = line.record or {}
-                split: Split = "test" if record.get("split") == "test" else "validation"
-                if group := str(record.get("group", "")):
-                    self.groups[group] = split
-                if task_id := str(record.get("task", "")):
-                    self.ids[task_id] = split
+        for record in Log(held.path).read():
+            split: Split = "test" if record.get("split") == "test" else "validation"
+            if group := str(record.get("group", "")):
+                self.groups[group] = split
+            if task_id := str(record.get("task", "")):
+                self.ids[task_id] = split
 
     def known(self, found: Foreign) -> Known | None:
         """What the trajectory belongs to; None when nobody here has met its task."""

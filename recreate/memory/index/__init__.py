@@ -33,7 +33,7 @@ from recreate.memory.index.chroma import Broken, Chroma, ChromaState, installed
 from recreate.memory.index.manifest import Manifest, SegmentRecord
 from recreate.memory.index.ranking import Hit
 from recreate.memory.index.segments import Segment
-from recreate.storage.log import fault, locked, make
+from recreate.storage.files import fault, locked, make
 
 BATCH = 64
 """Documents embedded at once: what an interruption loses."""

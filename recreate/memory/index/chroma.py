@@ -18,7 +18,7 @@ from typing import Any, TypedDict
 
 from recreate.api.errors import Fault
 from recreate.api.registry import need
-from recreate.storage.log import make
+from recreate.storage.files import make
 
 BATCH = 1024
 """Documents given to Chroma at once."""

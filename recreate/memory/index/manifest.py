@@ -10,7 +10,7 @@ from typing import Any
 
 from recreate.api.errors import BadInput
 from recreate.api.types import SCHEMA
-from recreate.storage.log import seal_text, unseal
+from recreate.storage.log import seal, unseal
 
 FORMAT = 2
 
@@ -54,7 +54,7 @@ class Manifest:
     def save(self, folder: Path) -> None:
         self.version += 1
         draft = folder / f"state.json.{os.getpid()}"
-        draft.write_bytes(seal_text(json.dumps(asdict(self), separators=(",", ":"))))
+        draft.write_bytes(seal(json.dumps(asdict(self), separators=(",", ":"))))
         draft.replace(folder / "state.json")
 
 

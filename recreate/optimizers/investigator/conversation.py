@@ -19,7 +19,7 @@ from recreate.api.types import Message, Reply, Step, ToolCall, Usage
 from recreate.optimizers import StudySettings
 from recreate.optimizers.context import Ask, read_object
 from recreate.optimizers.investigator.tool import Tool, Wrong, action_schema
-from recreate.storage.log import Lines
+from recreate.storage.log import Log
 
 REPLY_TOKENS = 4096
 ANSWER_CHARS = 24_000
@@ -66,14 +66,14 @@ class Talk:
         if self.file is not None:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             self.file.unlink(missing_ok=True)
-            lines = Lines(self.file)
+            lines = Log(self.file)
         try:
             return self._turns(lines)
         finally:
             if lines is not None:
                 lines.close()
 
-    def _turns(self, lines: Lines | None) -> tuple[Ending, str]:
+    def _turns(self, lines: Log | None) -> tuple[Ending, str]:
         messages = self.prompt(self.native)
         prose = 0
         for turn in range(self.limits.steps):
@@ -129,7 +129,7 @@ class Talk:
             return "tokens"
         return "usd" if self.usage.usd >= self.limits.usd else ""
 
-    def _act(self, lines: Lines | None, name: str, arguments: Any, reply: Reply, number: int) -> str:
+    def _act(self, lines: Log | None, name: str, arguments: Any, reply: Reply, number: int) -> str:
         tool = self.by_name.get(name)
         status = 1
         if tool is None:
@@ -157,7 +157,7 @@ class Talk:
             return f"Only tool calls count{cut}: call one, or `finish`."
         return f'Only one JSON object counts{cut}: {{"thought": "...", "tool": "...", "arguments": {{...}}}}'
 
-    def _note(self, lines: Lines | None, step: Step, reply: Reply, number: int) -> None:
+    def _note(self, lines: Log | None, step: Step, reply: Reply, number: int) -> None:
         if lines is not None:
             usage = Usage() if number else Usage.of(reply)
             record = step.model_copy(update={"step": self.steps, "usage": usage})

@@ -23,6 +23,7 @@ from recreate.optimizers.investigator.read_tools import Reader, outcome, tell_fi
 from recreate.optimizers.investigator.rehearsal import Rehearsal
 from recreate.optimizers.investigator.run_tools import Environments
 from recreate.optimizers.investigator.tool import Tool, Wrong, numbers, one_of, text
+from recreate.storage import files
 from recreate.storage.log import encode
 from recreate.storage.redact import redact
 
@@ -131,11 +132,7 @@ def save_study(folder: Path | None, study: Study) -> None:
     """Write a study down beside its steps."""
     if folder is None:
         return
-    there = folder / study.id
-    there.mkdir(parents=True, exist_ok=True)
-    temporary = there / "study.json.new"
-    temporary.write_bytes(redact(encode(study.model_dump(mode="json"))).encode("utf-8", "surrogatepass"))
-    temporary.replace(there / "study.json")
+    files.write(folder / study.id / "study.json", redact(encode(study.model_dump(mode="json"))), fix=files.RESUME)
 
 
 def kept(materials: OptimizerContext, thread: str) -> Study | None:
