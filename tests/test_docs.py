@@ -100,8 +100,8 @@ def test_the_models_example_answers_by_name(saved: Callable[[str], Any], capsys:
 
 def test_the_optimizers_example_proposes_nothing_for_what_all_passed(saved: Callable[[str], Any]) -> None:
     seed = recreate.Scaffold(name="x", files={})
-    materials = recreate.OptimizerContext(ask=_nobody, recall=_nobody, find=_nobody, complain=_nobody)
-    assert saved("first_failure").FirstFailure(materials).propose(seed, []) == []
+    context = recreate.OptimizerContext(ask=_nobody, recall=_nobody, get=_nobody, validate=_nobody)
+    assert saved("first_failure").FirstFailure(context).propose(seed, []) == []
 
 
 def _nobody(*given: Any, **more: Any) -> Any:

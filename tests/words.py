@@ -57,11 +57,11 @@ class Words(Toy):
 class Planned:
     """Proposes what PLAN says, one entry a round, and leaves a study of each experience. tests.words:Planned"""
 
-    def __init__(self, materials: OptimizerContext) -> None:
-        self.materials = materials
+    def __init__(self, context: OptimizerContext) -> None:
+        self.context = context
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> list[Edit]:
-        texts = [*scaffold.files.values(), *(e.new for r in self.materials.rejected for e in r.edits)]
+        texts = [*scaffold.files.values(), *(e.new for r in self.context.rejected for e in r.edits)]
         left = [p for p in PLAN if not any(p[0] in t for t in texts)]
         failed = [e for e in experiences if not e.grade.passed]
         if not left or not failed:
@@ -75,9 +75,9 @@ class Planned:
                 Edit(path="tools/notes.py", new=TOOL, reason="A tool shows the notes.", evidence=cited[:1]),
                 Edit(path="memory/notes.md", new="# Notes\n\nRead them.\n", reason="And a lesson.", evidence=cited[1:]),
             ]
-        assert self.materials.folder is not None
+        assert self.context.folder is not None
         for experience in experiences:
-            write_study(self.materials.folder, experience, edits if experience.id == failed[0].id else [])
+            write_study(self.context.folder, experience, edits if experience.id == failed[0].id else [])
         return edits
 
 

@@ -322,11 +322,23 @@ class MemoryPolicy(Protocol):
 
 @runtime_checkable
 class Optimizer(Protocol):
-    """Something that reads experience and proposes edits. Its class is made with Materials, or with nothing."""
+    """Something that reads experience and proposes edits. Its class is made with OptimizerContext, or with nothing."""
 
     def propose(self, scaffold: Any, experiences: Sequence[Experience]) -> Sequence[Edit]:
         """Edits of `scaffold` (a Scaffold) that a batch of train experiences supports, [] for none.
 
         Each cites experience and step. Lets OutOfBudget, Refused, Fault and Interrupted of its calls through.
+        """
+        ...
+
+
+@runtime_checkable
+class Population(Protocol):
+    """An optimizer that proposes several candidates a round; `propose` is then its first alone, and is not called."""
+
+    def candidates(self, scaffold: Any, experiences: Sequence[Experience]) -> Sequence[Sequence[Edit]]:
+        """Each candidate as its edits of `scaffold`, the most promising first; [] for none.
+
+        The gate judges them in turn, each against `scaffold`, until one is kept: what comes after it is left.
         """
         ...

@@ -4,6 +4,7 @@
               (with --from-experience the first batch is what memory holds already)
     propose   the optimizer reads the batch and proposes edits           (none: next round)
     settle    apply -> check -> leak scan -> paired re-runs on validation -> judge -> keep or drop -> history
+              (again for the next candidate of the round, when it proposed several and none was kept yet)
     review    with --review: what would be kept waits for a person             (langgraph's interrupt)
     decide    keep it, drop it, or judge what the person made of it and offer that -> review
 
@@ -28,7 +29,7 @@ from recreate.agents.lint import check
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.errors import BadInput, OutOfBudget
-from recreate.api.ports import Describable
+from recreate.api.ports import Describable, Population
 from recreate.api.types import Edit, Experience, Revision, Split, Task, Verdict, digest
 from recreate.builder.learning import Learning
 from recreate.builder.proposals import Proposals
@@ -42,13 +43,20 @@ from recreate.runs.session import Session
 
 
 class BuildState(TypedDict, total=False):
-    """What is checkpointed between nodes: ids and edits. candidate: what a person is asked about, '' for nothing;
-    offer: how often a person was asked, which is the number of the offer; answer: what was said of it."""
+    """What is checkpointed between nodes: ids and edits.
+
+    edits      of the candidate to be judged; others: those of the round's further candidates
+    more       the round goes on with `edits` unless a person accepts what was offered
+    candidate  what a person is asked about, '' for nothing
+    offer      how often a person was asked, which is the number of the offer; answer: what was said of it
+    """
 
     round: int
     scaffold: str
     experiences: list[str]
     edits: list[dict[str, Any]]
+    others: list[list[dict[str, Any]]]
+    more: bool
     candidate: str
     offer: int
     answer: dict[str, Any]
@@ -103,13 +111,13 @@ def create(session: Session, start: Scaffold) -> Scaffold:
     work = _Build(session, start, None)
     tasks = work.train[:2]
     key = digest(["create", start.digest, [t.id for t in tasks]])
-    materials = replace(
-        work.studied(key, start, []).materials(), complain=lambda scaffold, edits: _unfit(scaffold, edits, tasks)
+    context = replace(
+        work.proposals(key, start, []).context(), validate=lambda scaffold, edits: _unfit(scaffold, edits, tasks)
     )
     domain = session.domain
     description = (domain.description if isinstance(domain, Describable) else "") or inspect.getdoc(type(domain)) or ""
     session.say("note", {"text": "the optimizer writes a seed from the domain's description and two train tasks"})
-    seed = write_seed(materials, start, description, tasks)
+    seed = write_seed(context, start, description, tasks)
     work.history.commit(seed, start.digest, True, f"Create a seed for {domain.name} from {start.name}")
     return seed.model_copy(update={"name": f"created-{domain.name}"})
 
@@ -156,7 +164,7 @@ class _Build:
         graph.add_edge("review", "decide")
         for node in (self.settle, self.decide):
             graph.add_conditional_edges(
-                node.__name__, self.again, {"review": "review", "attempt": "attempt", "end": END}
+                node.__name__, self.again, {"review": "review", "settle": "settle", "attempt": "attempt", "end": END}
             )
         connection = sqlite3.connect(self.session.folder / "checkpoint.sqlite", check_same_thread=False)
         status, waiting = "done", None
@@ -164,7 +172,7 @@ class _Build:
             compiled = graph.compile(checkpointer=SqliteSaver(connection))
             config: Any = {
                 "configurable": {"thread_id": "build"},
-                "recursion_limit": 10 + 6 * self.session.settings.rounds,
+                "recursion_limit": 1000 * (1 + self.session.settings.rounds),
             }
             earlier = compiled.get_state(config)
             start: Any = None if earlier.next else {"round": 0, "scaffold": self.seed.digest}
@@ -215,36 +223,46 @@ class _Build:
         )
         known = next((r for r in self.session.journal.records("proposal") if r["attempt"] == key), None)
         if known is not None:
-            return {"edits": known["edits"]}
+            return {"edits": known["edits"], "others": known.get("others", [])}
         self.learning.observe(state["round"], current, experiences)
         self.session.say(
             "propose", {"experiences": len(experiences), "failures": sum(not e.grade.passed for e in experiences)}
         )
-        batch = self.studied(key, current, experiences, self.learning.offers(state["round"]))
-        optimizer = self.session.optimizer(batch.materials())
-        proposed = list(optimizer.propose(current, experiences))
-        if strange := [type(e).__name__ for e in proposed if not isinstance(e, Edit)]:
+        batch = self.proposals(key, current, experiences, self.learning.offers(state["round"]))
+        optimizer = self.session.optimizer(batch.context())
+        if isinstance(optimizer, Population):
+            proposed = [list(edits) for edits in optimizer.candidates(current, experiences)] or [[]]
+        else:
+            proposed = [list(optimizer.propose(current, experiences))]
+        if strange := [type(e).__name__ for edits in proposed for e in edits if not isinstance(e, Edit)]:
             raise BadInput(
                 f"the optimizer {self.session.settings.optimizer} proposed a {strange[0]}, not an Edit",
                 fix="docs/ports/optimizer.md has an example",
                 code="misfit",
             )
-        given = [_from_experience(e) for e in proposed]
-        self.learning.born(given, batch.lived | batch.rehearsed)
-        given += self.learning.promotions(current, self.revisions)
-        edits = [e.model_dump(mode="json") for e in given]
-        self.session.memory.add(list(batch.rehearsed.values()))
-        self.session.journal.add("proposal", attempt=key, round=state["round"], edits=edits)
+        proposed = [[_from_experience(e) for e in edits] for edits in proposed]
+        self.learning.born([e for edits in proposed for e in edits], batch.batch | batch.attempted)
+        promoted = self.learning.promotions(current, self.revisions)
+        first, *others = [[e.model_dump(mode="json") for e in (*edits, *promoted)] for edits in proposed]
+        made = list(batch.attempted.values())
+        self.session.memory.add(made)
+        if made and self.session.own_memory is not None:
+            self.session.own_memory.add(made)
+        self.session.journal.add(
+            "proposal", attempt=key, round=state["round"], edits=first, **({"others": others} if others else {})
+        )
         for thread in [key, *(digest([key, e.id]) for e in experiences), digest([key, "distil"])]:
             self.session.journal.forget(thread)
-        return {"edits": edits}
+        return {"edits": first, "others": others}
 
     def settle(self, state: BuildState) -> BuildState:
         current = self.scaffold(state["scaffold"])
-        after: BuildState = {"round": state["round"] + 1, "scaffold": current.digest}
+        others = state.get("others", [])
+        over: BuildState = {"round": state["round"] + 1, "others": [], "more": False}
+        after: BuildState = {"edits": others[0], "others": others[1:], "more": True} if others else over
         edits = [Edit.model_validate(e) for e in state["edits"]]
         experiences = {id: e for id in state["experiences"] if (e := self.experience(id)) is not None}
-        batch = self.studied("", current, list(experiences.values()))
+        batch = self.proposals("", current, list(experiences.values()))
         child, made, faults = batch.apply(current, edits)
         if not made:
             reason = "; ".join(faults) or "the optimizer proposed no edit"
@@ -254,7 +272,7 @@ class _Build:
         tried = next((r for r in self.revisions if r.id == child.digest), None)
         if tried is not None:
             self.session.say("nothing", {"reason": f"the same files were tried before (revision {tried.id})"})
-            return after if not tried.kept else {**after, "scaffold": child.digest}
+            return {**over, "scaffold": child.digest} if tried.kept else after
         self.known[child.digest] = child
         wrong = [f"{f.file}:{f.line}: {f.message}" for f in check(child, self.session.backend)]
         if wrong:
@@ -275,7 +293,7 @@ class _Build:
         if verdict.better and not revision.kept:
             return {**after, **self.offer(state, revision)}
         self.record(revision)
-        return {**after, "scaffold": child.digest} if revision.kept else after
+        return {**over, "scaffold": child.digest} if revision.kept else after
 
     def review(self, state: BuildState) -> BuildState:
         """Nothing else may stand here: a node that was interrupted runs again from its start."""
@@ -288,7 +306,8 @@ class _Build:
         match answer["decision"]:
             case "accept":
                 self.record(offered.model_copy(update={"kept": True, "review": "accepted"}))
-                return {"candidate": "", "scaffold": offered.id}
+                after: BuildState = {"candidate": "", "scaffold": offered.id}
+                return {**after, "round": state["round"] + 1, "more": False} if state.get("more") else after
             case "reject":
                 self.record(offered.model_copy(update={"review": f"rejected: {answer['reason']}"}))
                 return {"candidate": ""}
@@ -311,6 +330,8 @@ class _Build:
     def again(self, state: BuildState) -> str:
         if state.get("candidate"):
             return "review"
+        if state.get("more"):
+            return "settle"
         return "attempt" if state["round"] < self.session.settings.rounds else "end"
 
     # ---------------------------------------------------------------------------------------------- their parts
@@ -334,11 +355,14 @@ class _Build:
         """How many attempts it takes to judge a candidate."""
         return len(self.validation) * self.session.settings.repeats
 
-    def studied(
-        self, key: str, current: Scaffold, experiences: Sequence[Experience], offers: LessonRetrieval | None = None
+    def proposals(
+        self, key: str, current: Scaffold, experiences: Sequence[Experience], retrieval: LessonRetrieval | None = None
     ) -> Proposals:
         """The batch as the optimizer and the check of its edits know it."""
-        return Proposals(self.session, key, current, experiences, self.revisions, self.judging, self.scaffold, offers)
+        tasks = [task.id for task in self.train]
+        return Proposals(
+            self.session, key, current, experiences, self.revisions, self.judging, self.scaffold, retrieval, tasks
+        )
 
     def scores(self, scaffold: Scaffold) -> list[Score]:
         """Validation scores: run once, read back ever after."""

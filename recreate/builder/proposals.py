@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from recreate.agents import scaffold as scaffolds
@@ -17,42 +19,47 @@ from recreate.api.errors import BadInput, Missing, OutOfBudget
 from recreate.api.ports import Hit, Sandbox, ToolCalling
 from recreate.api.types import Call, Edit, Experience, Message, Reply, Revision, Task, digest
 from recreate.optimizers.context import OptimizerContext
-from recreate.runs.attempts import attempt_task, read_experience, run_attempts
+from recreate.runs.attempts import Score, attempt_task, attempted, read_experience, run_attempts
 from recreate.runs.session import Session
 
 
 class Proposals:
     """`key` is the proposal's address among the run's calls.
 
-    start        the agent that lived through it
+    agent        the one that attempted the batch
     tried        the run's revisions so far
     judging      how many attempts it takes to judge a candidate: trying one out must leave them over
     scaffold_of  an agent of this run by digest; raises BadInput for one that is not
-    offers       what its agents are offered of memory
+    retrieval    the lessons that its agents are shown
+    tasks        ids of the run's train tasks
     """
 
     def __init__(
         self,
         session: Session,
         key: str,
-        start: Scaffold,
+        agent: Scaffold,
         experiences: Sequence[Experience],
         tried: Sequence[Revision],
         judging: int,
         scaffold_of: Callable[[str], Scaffold],
-        offers: LessonRetrieval | None = None,
+        retrieval: LessonRetrieval | None = None,
+        tasks: Sequence[str] = (),
     ) -> None:
         self.session = session
         self.key = key
-        self.start = start
-        self.lived = {e.id: e for e in experiences}
+        self.agent = agent
+        self.batch = {e.id: e for e in experiences}
         self.tried = tried
         self.judging = judging
         self.scaffold_of = scaffold_of
-        self.offers = offers
-        self.rehearsed: dict[str, Experience] = {}
+        self.retrieval = retrieval
+        self.tasks = tasks
+        self.attempted: dict[str, Experience] = {}
+        """Attempts of candidates, made for this proposal. They come into memory when it is made: until then a search
+        must find what it found before, or a resumed build would ask other questions."""
 
-    def materials(self) -> OptimizerContext:
+    def context(self) -> OptimizerContext:
         """What the optimizer works with."""
         key, settings = self.key, self.session.settings
 
@@ -61,20 +68,22 @@ class Proposals:
             call = Call(run=self.session.run, attempt=attempt, step=step, role="optimizer", phase="propose")
             return self.session.ask_optimizer(list(messages), call, seed=int(digest([attempt, step], 7), 16), **params)
 
-        def start(child: Scaffold) -> list[str]:
+        def smoke_test(child: Scaffold) -> list[str]:
             return [f"{f.file}:{f.line}: {f.message}" for f in check(child, self.session.backend)]
 
+        ours = dict.fromkeys([*self.tasks, *(e.task for e in self.batch.values())])
         return OptimizerContext(
             ask=ask,
             recall=self.recall,
             search=lambda words, k, filters: self.session.memory.search(words, filters, "optimizer", k),
-            find=self.find,
-            complain=self.complain,
-            start=start,
+            get=self.get,
+            validate=self.validate,
+            smoke_test=smoke_test,
             open=self.reopen,
             empty=lambda: self.session.backend.open(),
-            rehearse=self.rehearse if settings.study.rehearsals else None,
-            measure=self.measure,
+            tasks=tuple(id for id in ours if id in self.train),
+            evaluate=self.evaluate,
+            attempt=self.attempt if settings.study.rehearsals else None,
             rejected=[r for r in self.tried if not r.kept],
             without=settings.without,
             limits=settings.study,
@@ -86,7 +95,27 @@ class Proposals:
             domain=self.session.domain.name,
             note=lambda text: self.session.say("note", {"text": text}),
             studied=lambda study: self.session.say("study", {"study": study}),
+            open_state=lambda: self.state,
         )
+
+    @cached_property
+    def state(self) -> Path:
+        """The optimizer's folder for this proposal: a copy of what the last one that was made left.
+
+        What a killed proposal wrote is thrown away, so that it is made again from where it began.
+        """
+        folder = self.session.folder / "optimizer"
+        made = [r["attempt"] for r in self.session.journal.records("proposal") if (folder / r["attempt"]).is_dir()]
+        last = made[-1] if made else ""
+        for other in folder.iterdir() if folder.is_dir() else ():
+            if other.name != last:
+                shutil.rmtree(other)
+        mine = folder / self.key
+        if last:
+            shutil.copytree(folder / last, mine)
+        else:
+            mine.mkdir(parents=True)
+        return mine
 
     def native(self) -> bool:
         """Whether tools are called in the endpoint's own way: as `study.tools` says, else what the model can."""
@@ -99,18 +128,16 @@ class Proposals:
         """The domain's train tasks by id; asked for once, since every edit is checked against them."""
         return {task.id: task for task in self.session.domain.tasks("train")}
 
-    def find(self, id: str) -> Experience | None:
-        """A train experience: of the batch, rehearsed in this proposal, or of memory."""
-        found: Experience | None = (
-            self.lived.get(id) or self.rehearsed.get(id) or self.session.memory.get(id, "optimizer")
-        )
-        return found
+    def get(self, id: str) -> Experience | None:
+        """A train experience: of the batch, made for this proposal, or of memory."""
+        found: Experience | None = self.batch.get(id) or self.attempted.get(id)
+        return found or self.session.memory.get(id, "optimizer")
 
-    def complain(self, scaffold: Scaffold, edits: Sequence[Edit]) -> list[str]:
+    def validate(self, scaffold: Scaffold, edits: Sequence[Edit]) -> list[str]:
         """Why edits cannot be used: they cite what is not there, do not apply, break the agent, or leak a task."""
-        experiences = dict(self.lived)
+        experiences = dict(self.batch)
         for id in {c.experience for edit in edits for c in edit.evidence} - experiences.keys():
-            if (other := self.find(id)) is not None:
+            if (other := self.get(id)) is not None:
                 experiences[id] = other
         faults = uncited(edits, experiences)
         if faults:
@@ -121,10 +148,7 @@ class Proposals:
             return [e.message]
         broken = [f"{f.file}:{f.line}: {f.message}" for f in check(child)]
         for edit in edits:
-            tried = next(
-                (r for r in self.tried if not r.kept and r.verdict.tasks and _same(edit, r.edits)),
-                None,
-            )
+            tried = next((r for r in self.tried if not r.kept and r.verdict.tasks and _same(edit, r.edits)), None)
             if tried is not None:
                 why = f"a person {tried.review}" if tried.review else "did not help"
                 return [f"{edit.path}: exactly this was tried before and {why}; propose something else"]
@@ -139,26 +163,21 @@ class Proposals:
         """(the child, the edits it is made of, what was wrong with the others)."""
         child, made, faults = current, [], []
         for edit in edits:
-            complaints = self.complain(child, [edit])
-            if complaints:
-                faults += complaints
+            if problems := self.validate(child, [edit]):
+                faults += problems
                 continue
             child = scaffolds.apply(child, [edit])
             made.append(edit)
         return (child, made, faults) if child.digest != current.digest else (current, [], faults)
 
     def reopen(self, experience: Experience, done: bool) -> tuple[Sandbox, str]:
-        """The box of an experience: as it was given, or with the agent's actions done again."""
-        task = self.train.get(experience.task)
-        if task is None:
-            raise BadInput(f"the task of {experience.id} is not here any more", fix="read its steps instead")
+        """The sandbox of an experience: as it was given, or with the agent's actions done again."""
+        task = self.task_of(experience)
         try:
             scaffold, other = self.scaffold_of(experience.digest), ""
         except BadInput:
-            scaffold, other = (
-                self.start,
-                "; its agent's files are not in this run, so those of the present one were used",
-            )
+            scaffold = self.agent
+            other = "; its agent's files are not in this run, so those of the present one were used"
         if not done:
             sandbox = self.session.domain.prepare(task, self.session.backend)
             furnish(sandbox, scaffold)
@@ -166,35 +185,48 @@ class Proposals:
         sandbox, told = replay(scaffold, task, experience.trace, self.session.domain, self.session.backend)
         return sandbox, told + other
 
-    def rehearse(self, child: Scaffold, experience: Experience) -> Experience | None:
-        """An attempt of `child` at the task of a train experience; None when judging it could then not be paid.
-        Raises BadInput when the domain has no such task: it was imported, or is gone.
-
-        It comes into memory when the proposal is made: until then a search must find what it found before.
-        """
+    def task_of(self, experience: Experience) -> Task:
+        """The train task of an experience. Raises BadInput when the domain has none: it was imported, or is gone."""
         task = self.train.get(experience.task)
         if task is None:
             raise BadInput(f"the task of {experience.id} is not here any more", fix="read its steps instead")
+        return task
+
+    def attempt(self, child: Scaffold, experience: Experience) -> Experience | None:
+        """An attempt of `child` at the task of a train experience; None when judging it could then not be paid.
+        Raises BadInput when the domain has no such task.
+        """
+        task = self.task_of(experience)
         try:
             self.session.ledger.afford(1 + self.judging)
         except OutOfBudget:
             return None
-        score = attempt_task(self.session, child, task, 0, "rehearse", in_memory=False, offers=self.offers)
-        made = read_experience(self.session.folder / "attempts" / score.attempt)
-        if made is not None:
-            self.rehearsed[made.id] = made
-        return made
+        score = attempt_task(self.session, child, task, 0, "rehearse", in_memory=False, offers=self.retrieval)
+        return self.take(score)
 
-    def measure(self, child: Scaffold) -> float:
-        """The mean score of a candidate on the train tasks of a batch."""
-        chosen = [self.train[id] for id in dict.fromkeys(e.task for e in self.lived.values()) if id in self.train]
-        self.session.ledger.afford(len(chosen) + self.judging)
-        held = [
-            s.score
-            for s in run_attempts(self.session, child, chosen, phase="select", offers=self.offers)
-            if s.score is not None
-        ]
-        return sum(held) / len(held) if held else 0.0
+    def evaluate(self, child: Scaffold, tasks: Sequence[str]) -> list[Experience]:
+        """Attempts of a candidate at train tasks, in their order; those that are excluded are left out.
+
+        Raises BadInput for an id that is no train task of the domain; OutOfBudget when judging could then not be paid.
+        """
+        if unknown := [id for id in tasks if id not in self.train]:
+            raise BadInput(
+                f"{unknown[0]} is no train task of {self.session.domain.name}",
+                fix="evaluate candidates on train tasks only: context.tasks are their ids",
+                code="no-train-task",
+            )
+        chosen = [self.train[id] for id in dict.fromkeys(tasks)]
+        if fresh := [t for t in chosen if not attempted(self.session, child, [t], 1, self.retrieval)]:
+            self.session.ledger.afford(len(fresh) + self.judging)
+        scores = run_attempts(self.session, child, chosen, phase="select", in_memory=False, offers=self.retrieval)
+        return [e for score in scores if (e := self.take(score)) is not None]
+
+    def take(self, score: Score) -> Experience | None:
+        """The experience of an attempt made for this proposal; None when the attempt was excluded."""
+        made = read_experience(self.session.folder / "attempts" / score.attempt)
+        if made is not None and made.id not in self.batch:
+            self.attempted[made.id] = made
+        return made
 
     def recall(self, query: str, k: int, filters: Mapping[str, Any]) -> Sequence[Hit]:
         """Search memory as the optimizer may. Without the `memory` extra there is nothing to search, and it says so."""

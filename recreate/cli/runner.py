@@ -88,7 +88,6 @@ def opened(
 
 def ready(model: Model) -> None:
     """The same as a library user gets, with progress on the screen."""
-    from recreate.api.ports import Preparable
     from recreate.builder import sdk
     from recreate.cli.models import Progress
 

@@ -18,27 +18,29 @@ from recreate.optimizers.reflect import Reflect
 class BestOfN:
     """The optimizer `best-of-n`; n is the setting `best_of`."""
 
-    def __init__(self, materials: OptimizerContext) -> None:
-        self.materials = materials
+    def __init__(self, context: OptimizerContext) -> None:
+        self.context = context
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
         """The edits of the proposal with the best mean score on the batch's train tasks; the first of equals."""
         best: tuple[float, Sequence[Edit]] | None = None
         seen: set[str] = {scaffold.digest}
-        for number in range(self.materials.best_of):
-            thread = self.materials.thread(f"sample {number}")
-            edits = Reflect(self.materials, thread).propose(scaffold, experiences)
+        tasks = list(dict.fromkeys(e.task for e in experiences))
+        for number in range(self.context.best_of):
+            thread = self.context.thread(f"sample {number}")
+            edits = Reflect(self.context, thread).propose(scaffold, experiences)
             try:
                 child = scaffolds.apply(scaffold, edits)
             except BadEdit as e:
-                self.materials.note(f"proposal {number + 1} does not hold together: {e.message}")
+                self.context.note(f"proposal {number + 1} does not hold together: {e.message}")
                 continue
             if child.digest in seen:
                 continue
             seen.add(child.digest)
-            score = self.materials.measure(child) if self.materials.measure else 0.0
-            self.materials.note(
-                f"proposal {number + 1} of {self.materials.best_of}: {score:.3f} on the batch's train tasks"
+            made = self.context.evaluate(child, [task for task in tasks if task in self.context.tasks])
+            score = sum(e.grade.score for e in made) / len(made) if made else 0.0
+            self.context.note(
+                f"proposal {number + 1} of {self.context.best_of}: {score:.3f} on the batch's train tasks"
             )
             if best is None or score > best[0]:
                 best = (score, edits)

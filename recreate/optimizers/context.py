@@ -24,39 +24,47 @@ class Ask(Protocol):
     def __call__(self, messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply: ...
 
 
+def _no_state() -> Path:
+    raise RuntimeError("this context was made without a run folder: there is no place for a state")
+
+
 @dataclass
 class OptimizerContext:
     """Made by the loop for one proposal.
 
-    ask       the optimizer's model
-    recall    search memory by meaning: (query, k, filters) -> hits, train only
-    search    search memory by words: (words, k, filters) -> hits, train only
-    find      a train experience by id, with its steps; None when there is none that may be seen
-    complain  what is wrong with edits (they do not apply, break the agent, leak a task, cite what is not there), []
-              when nothing: the very check that `settle` applies
-    start     what is wrong with a candidate's tools when they are started in a box
-    open      (experience, done) -> the box it was worked in, its actions done again when `done`, and what is to be
-              known about that
-    empty     a fresh box with nothing of a task in it
-    rehearse  an attempt of a candidate at an experience's task (train): paid, in the run folder, found again by `find`;
-              None when there is no budget for it
-    measure   the mean score of a candidate on the batch's own train tasks: paid attempts, remembered like all others
-    rejected  revisions that were dropped, by the gate or by a person
-    without   what was switched off (`--without`)
-    folder    where studies are kept
-    native    asks whether the model calls tools in its endpoint's own way (litellm's import, for who wants to know)
+    ask         the optimizer's model
+    recall      search memory by meaning: (query, k, filters) -> hits, train only
+    search      search memory by words: (words, k, filters) -> hits, train only
+    get         a train experience by id, with its steps; None when there is none that may be seen
+    validate    what is wrong with edits (they do not apply, break the agent, leak a task, cite what is not there), []
+                when nothing: the very check that `settle` applies
+    smoke_test  what is wrong with a candidate's tools when they are started in a sandbox
+    open        (experience, done) -> the sandbox it was worked in, its actions done again when `done`, and what is to
+                be known about that
+    empty       a fresh sandbox with nothing of a task in it
+    tasks       ids of the run's train tasks, those of the batch among them: what `evaluate` takes
+    evaluate    (candidate, ids of train tasks) -> one experience a task, in their order: scores and trajectories. Paid
+                attempts, in the run folder, found again by `get`; one that was made before is read back. A task whose
+                attempt is excluded (an infrastructure failure) is left out. Raises BadInput for an id that is no train
+                task, OutOfBudget when the judging of a candidate could then not be paid
+    attempt     the same for the task of one experience; None when there is no budget for it
+    rejected    revisions that were dropped, by the gate or by a person
+    without     what was switched off (`--without`)
+    folder      where studies are kept
+    native      asks whether the model calls tools in its endpoint's own way (litellm's import, for who wants to know)
     """
 
     ask: Ask
     recall: Callable[[str, int, Mapping[str, Any]], Sequence[Hit]]
-    find: Callable[[str], Experience | None]
-    complain: Callable[[Scaffold, Sequence[Edit]], list[str]]
+    get: Callable[[str], Experience | None]
+    validate: Callable[[Scaffold, Sequence[Edit]], list[str]]
     search: Callable[[str, int, Mapping[str, Any]], Sequence[Hit]] = field(default=lambda words, k, filters: [])
-    start: Callable[[Scaffold], list[str]] = field(default=lambda scaffold: [])
+    smoke_test: Callable[[Scaffold], list[str]] = field(default=lambda scaffold: [])
     open: Callable[[Experience, bool], tuple[Sandbox, str]] | None = None
     empty: Callable[[], Sandbox] | None = None
-    rehearse: Callable[[Scaffold, Experience], Experience | None] | None = None
-    measure: Callable[[Scaffold], float] | None = None
+    tasks: Sequence[str] = ()
+    evaluate: Callable[[Scaffold, Sequence[str]], list[Experience]] = field(default=lambda candidate, tasks: [])
+    attempt: Callable[[Scaffold, Experience], Experience | None] | None = None
     rejected: Sequence[Revision] = ()
     without: Collection[str] = ()
     limits: StudySettings = field(default_factory=StudySettings)
@@ -68,6 +76,15 @@ class OptimizerContext:
     domain: str = ""
     note: Callable[[str], None] = field(default=lambda text: None)
     studied: Callable[[Study], None] = field(default=lambda study: None)
+    open_state: Callable[[], Path] = field(default=_no_state)
+
+    @property
+    def state(self) -> Path:
+        """The optimizer's own folder in the run: what it wrote there is there again in the next proposal.
+
+        A proposal that was killed begins again with what the one before it left, so that it makes the same edits.
+        """
+        return self.open_state()
 
     def thread(self, name: str) -> str:
         """The address of one line of calls within this proposal; '' is the proposal's own."""

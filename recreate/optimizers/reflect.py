@@ -46,17 +46,17 @@ class Idea:
 class Reflect:
     """The optimizer for small models (and a cheap one for large)."""
 
-    def __init__(self, materials: OptimizerContext, thread: str = "") -> None:
-        self.materials = materials
+    def __init__(self, context: OptimizerContext, thread: str = "") -> None:
+        self.context = context
         self.thread = thread
         self.step = 0
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
         """Edits that the batch supports; [] when nothing failed or nothing usable was proposed."""
         if not places(scaffold):
-            self.materials.note("agent.toml protects every file: there is nothing to propose")
+            self.context.note("agent.toml protects every file: there is nothing to propose")
             return []
-        without = self.materials.without
+        without = self.context.without
         groups = clusters(experiences, MAX_CLUSTERS, without)
         ideas: list[Idea] = []
         for name, failures in groups:
@@ -79,8 +79,8 @@ class Reflect:
             tools=", ".join(scaffold.tools),
             rejected=self.rejected(),
             cluster=cluster,
-            failures=[tell(e, without=self.materials.without) for e in shown],
-            successes=[tell(e, 1400, self.materials.without) for e in contrast],
+            failures=[tell(e, without=self.context.without) for e in shown],
+            successes=[tell(e, 1400, self.context.without) for e in contrast],
             most=MAX_EDITS,
         )
         ids = [e.id for e in cited]
@@ -88,11 +88,11 @@ class Reflect:
         ideas, wrong = self.read(scaffold, text, cited)
         if ideas or not wrong:
             return ideas
-        self.materials.note(f"sent back ({cluster}): {wrong}")
+        self.context.note(f"sent back ({cluster}): {wrong}")
         messages = [*messages, {"role": "assistant", "content": text}, *prompt("again", wrong=wrong)]
         ideas, wrong = self.read(scaffold, self.ask(messages, advice_schema(ids)), cited)
         if wrong:
-            self.materials.note(f"not used ({cluster}): {wrong}")
+            self.context.note(f"not used ({cluster}): {wrong}")
         return ideas
 
     def read(self, scaffold: Scaffold, text: str, cited: Sequence[Experience]) -> tuple[list[Idea], str]:
@@ -117,9 +117,9 @@ class Reflect:
             if idea is None or edit is None:
                 faults.append("an edit without a file that exists, a line in it, or a text")
                 continue
-            complaints = self.materials.complain(scaffold, [edit])
-            if complaints:
-                faults += complaints
+            problems = self.context.validate(scaffold, [edit])
+            if problems:
+                faults += problems
             else:
                 ideas.append(idea)
         return ideas[:MAX_EDITS], "; ".join(faults)
@@ -132,7 +132,7 @@ class Reflect:
                 "text": idea.text,
                 "reason": idea.reason,
                 "evidence": " | ".join(
-                    clip(tell(experiences[e.experience], 900, self.materials.without), 900) for e in idea.evidence[:2]
+                    clip(tell(experiences[e.experience], 900, self.context.without), 900) for e in idea.evidence[:2]
                 ),
             }
             for idea in ideas
@@ -140,14 +140,14 @@ class Reflect:
         messages = prompt("merge", files=numbered(scaffold), rejected=self.rejected(), ideas=told)
         found = read_object(self.ask(messages, distil_schema(scaffold, len(ideas))))
         if found is None:
-            self.materials.note("the distilled update was not one JSON object; all ideas are kept as they were")
+            self.context.note("the distilled update was not one JSON object; all ideas are kept as they were")
             return list(ideas)
-        return merge(scaffold, ideas, found, self.materials)
+        return merge(scaffold, ideas, found, self.context)
 
     def contrast(self, failure: Experience, batch: Sequence[Experience]) -> list[Experience]:
         """The nearest success: in memory by meaning, else in this batch."""
-        for hit in self.materials.recall(failure.prompt[:1000], 3, {"domain": failure.domain, "passed": True}):
-            found = self.materials.find(hit.experience or hit.id)
+        for hit in self.context.recall(failure.prompt[:1000], 3, {"domain": failure.domain, "passed": True}):
+            found = self.context.get(hit.experience or hit.id)
             if found is not None and found.grade.passed and found.split == "train":
                 return [found]
         return [e for e in batch if e.grade.passed][:1]
@@ -155,7 +155,7 @@ class Reflect:
     def rejected(self) -> list[str]:
         """The last dropped revisions, each as one line."""
         lines = []
-        for revision in list(self.materials.rejected)[-5:]:
+        for revision in list(self.context.rejected)[-5:]:
             said = "; ".join(f"{e.path}: {clip(e.new, 160)!r}" for e in revision.edits)
             why = revision.verdict.reason or revision.verdict.verdict
             lines.append(f"{said} ({f'a person {revision.review}' if revision.review else why})")
@@ -164,7 +164,7 @@ class Reflect:
     def ask(self, messages: Any, schema: Mapping[str, Any]) -> str:
         self.step += 1
         params: dict[str, Any] = {"json_schema": schema, "temperature": 0.4, "max_tokens": 900}
-        return self.materials.ask(messages, step=self.step - 1, thread=self.thread, **params).text
+        return self.context.ask(messages, step=self.step - 1, thread=self.thread, **params).text
 
 
 def same_together(ideas: Sequence[Idea]) -> list[Idea]:
@@ -178,10 +178,8 @@ def same_together(ideas: Sequence[Idea]) -> list[Idea]:
     return list(found.values())
 
 
-def merge(
-    scaffold: Scaffold, ideas: Sequence[Idea], found: Mapping[str, Any], materials: OptimizerContext
-) -> list[Idea]:
-    """What a distilling reply makes of the ideas; pure but for the complaints it asks for."""
+def merge(scaffold: Scaffold, ideas: Sequence[Idea], found: Mapping[str, Any], context: OptimizerContext) -> list[Idea]:
+    """What a distilling reply makes of the ideas; pure but for what `validate` answers."""
     left = dict(enumerate(ideas, 1))
     out: list[Idea] = []
     rejected = found.get("rejected")
@@ -189,7 +187,7 @@ def merge(
         number = row.get("idea") if isinstance(row, dict) else None
         if isinstance(number, int) and number in left:
             idea = left.pop(number)
-            materials.note(f"rejected: {idea.where} {clip(idea.text, 100)!r}: {row.get('why', '')}")
+            context.note(f"rejected: {idea.where} {clip(idea.text, 100)!r}: {row.get('why', '')}")
     updates = found.get("update")
     for row in updates if isinstance(updates, list) else []:
         if not isinstance(row, dict):
@@ -203,7 +201,7 @@ def merge(
         place = read_place(row)
         joined = replace(place, evidence=evidence) if place else None
         edit = to_edit(scaffold, joined) if joined else None
-        if joined is None or edit is None or materials.complain(scaffold, [edit]):
+        if joined is None or edit is None or context.validate(scaffold, [edit]):
             continue  # the ideas it was made of stay as they were
         for n in used:
             left.pop(n)

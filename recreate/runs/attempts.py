@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from recreate.agents.attempt import attempt, attempt_key
 from recreate.api.errors import BadInput, Fault, Interrupted
@@ -54,9 +55,10 @@ def run_attempts(
     *,
     repeats: int = 1,
     phase: str = "train",
+    in_memory: bool = True,
     offers: LessonRetrieval | None = None,
 ) -> list[Score]:
-    """Scores in the order of (task, repeat).
+    """Scores in the order of (task, repeat). in_memory: False when the experiences come into memory later.
 
     Raises OutOfBudget, Refused or Interrupted after the attempts in flight have ended; all that ended is on disk.
     """
@@ -73,7 +75,8 @@ def run_attempts(
                 item = next(queue, None)
                 if item is None:
                     break
-                pending.add(pool.submit(attempt_task, session, scaffold, item[0], item[1], phase, outage, offers=offers))
+                told: dict[str, Any] = {"in_memory": in_memory, "offers": offers}
+                pending.add(pool.submit(attempt_task, session, scaffold, *item, phase, outage, **told))
             if not pending:
                 break
             finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)

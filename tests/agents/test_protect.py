@@ -113,10 +113,10 @@ def test_where_everything_is_protected_no_model_is_asked() -> None:
     def ask(*_: Any, **__: Any) -> Any:
         raise AssertionError("asked")
 
-    materials = OptimizerContext(
-        ask=ask, recall=lambda *_: [], find=lambda _: None, complain=lambda *_: [], note=notes.append
+    context = OptimizerContext(
+        ask=ask, recall=lambda *_: [], get=lambda _: None, validate=lambda *_: [], note=notes.append
     )
-    assert Reflect(materials).propose(guarded("*"), []) == []
+    assert Reflect(context).propose(guarded("*"), []) == []
     assert "protects every file" in notes[0]
 
 
@@ -125,8 +125,8 @@ class Stubborn:
 
     told: ClassVar[list[str]] = []
 
-    def __init__(self, materials: OptimizerContext) -> None:
-        self.materials = materials
+    def __init__(self, context: OptimizerContext) -> None:
+        self.context = context
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
         seen = (Evidence(experience=experiences[0].id, step=0),)
@@ -136,7 +136,7 @@ class Stubborn:
             Edit(path="./system.md", new=LESSON, evidence=seen),
             Edit(path="agent.toml", old='protect = ["system.md"]\n', evidence=seen),
         ]
-        Stubborn.told = [self.materials.complain(scaffold, [edit])[0] for edit in wanted]
+        Stubborn.told = [self.context.validate(scaffold, [edit])[0] for edit in wanted]
         return wanted
 
 

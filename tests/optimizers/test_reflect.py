@@ -33,7 +33,7 @@ def experience(n: int, passed: bool = False, split: Any = "train", evidence: str
     )  # fmt: skip
 
 
-def materials(answers: Sequence[str], asked: list[Any] | None = None, complaint: str = "") -> OptimizerContext:
+def context(answers: Sequence[str], asked: list[Any] | None = None, complaint: str = "") -> OptimizerContext:
     left = list(answers)
 
     def ask(messages: Any, *, step: int, thread: str = "", **params: Any) -> Reply:
@@ -44,7 +44,7 @@ def materials(answers: Sequence[str], asked: list[Any] | None = None, complaint:
     def complain(scaffold: Scaffold, edits: Sequence[Edit]) -> list[str]:
         return [complaint] if complaint and any(complaint in e.new for e in edits) else []
 
-    return OptimizerContext(ask=ask, recall=lambda q, k, f: [], find=lambda id: None, complain=complain)
+    return OptimizerContext(ask=ask, recall=lambda q, k, f: [], get=lambda id: None, validate=complain)
 
 
 def idea(text: str, file: str = "new lesson", line: int = 0, title: str = "T", cites: str = "e1") -> Idea:
@@ -58,7 +58,7 @@ def study(*edits: dict[str, Any]) -> str:
 
 def test_failures_are_studied_and_the_edit_cites_what_it_was_shown() -> None:
     asked: list[Any] = []
-    found = Reflect(materials([study({"file": "new lesson", "text": "Look first."})], asked)).propose(
+    found = Reflect(context([study({"file": "new lesson", "text": "Look first."})], asked)).propose(
         SEED, [experience(1), experience(2, passed=True)]
     )
     assert [e.evidence for e in found] == [(Evidence(experience="e1", step=0),)]
@@ -72,19 +72,19 @@ def test_failures_are_studied_and_the_edit_cites_what_it_was_shown() -> None:
 
 
 def test_nothing_failed_nothing_is_asked() -> None:
-    assert Reflect(materials([])).propose(SEED, [experience(1, passed=True)]) == []
+    assert Reflect(context([])).propose(SEED, [experience(1, passed=True)]) == []
 
 
 def test_no_change_is_an_honest_outcome() -> None:
     answer = json.dumps({"why": "bad luck", "cause": "none", "edits": []})
-    assert Reflect(materials([answer])).propose(SEED, [experience(1)]) == []
+    assert Reflect(context([answer])).propose(SEED, [experience(1)]) == []
 
 
 def test_an_idea_that_cannot_be_used_is_sent_back_once_with_the_reason_and_asked_for_less() -> None:
     asked: list[Any] = []
     advice = json.dumps({"why": "w", "advice": "Plain advice.", "experience": "e1", "step": 1})
     answers = [study({"file": "new lesson", "text": "SECRET advice"}), advice]
-    found = Reflect(materials(answers, asked, complaint="SECRET")).propose(SEED, [experience(1)])
+    found = Reflect(context(answers, asked, complaint="SECRET")).propose(SEED, [experience(1)])
     assert "Plain advice." in found[0].new
     assert found[0].evidence == (Evidence(experience="e1", step=1),)
     assert "cannot be used: SECRET" in asked[1][1][-1]["content"]
@@ -93,12 +93,12 @@ def test_an_idea_that_cannot_be_used_is_sent_back_once_with_the_reason_and_asked
 
 def test_what_is_wrong_twice_is_left_out() -> None:
     answers = [study({"file": "new lesson", "text": "SECRET"}), study({"file": "new lesson", "text": "SECRET"})]
-    assert Reflect(materials(answers, complaint="SECRET")).propose(SEED, [experience(1)]) == []
+    assert Reflect(context(answers, complaint="SECRET")).propose(SEED, [experience(1)]) == []
 
 
 @pytest.mark.parametrize("reply", ["", "no json", "[1, 2]", '{"edits": 3}', '{"edits": [{"file": 7}]}', "{" * 50])
 def test_any_reply_is_survived(reply: str) -> None:
-    assert Reflect(materials([reply, reply])).propose(SEED, [experience(1)]) == []
+    assert Reflect(context([reply, reply])).propose(SEED, [experience(1)]) == []
 
 
 def test_two_lessons_learnt_in_parallel_both_survive() -> None:
@@ -109,7 +109,7 @@ def test_two_lessons_learnt_in_parallel_both_survive() -> None:
         json.dumps({"update": [], "rejected": []}),
     ]
     batch = [experience(1), experience(2, evidence="KeyError: other")]
-    found = Reflect(materials([a.replace('"e1"', '"e2"') if i == 0 else a for i, a in enumerate(answers)])).propose(
+    found = Reflect(context([a.replace('"e1"', '"e2"') if i == 0 else a for i, a in enumerate(answers)])).propose(
         SEED, batch
     )
     assert len({e.path for e in found}) == 2
@@ -119,7 +119,7 @@ def test_two_lessons_learnt_in_parallel_both_survive() -> None:
 
 def test_a_tool_only_proposal_survives_a_batch() -> None:
     tool = '"""Says hello."""\nprint("hello")'
-    found = Reflect(materials([study({"file": "new tool", "text": tool, "title": "Say Hello"})])).propose(
+    found = Reflect(context([study({"file": "new tool", "text": tool, "title": "Say Hello"})])).propose(
         SEED, [experience(1)]
     )
     assert [e.path for e in found] == ["tools/say_hello.py"]
@@ -134,7 +134,7 @@ def test_the_distilled_update_keeps_rejects_and_merges_with_all_evidence() -> No
         ],
         "rejected": [{"idea": 3, "why": "one task only"}],
     }
-    kept = merge(SEED, ideas, reply, materials([]))
+    kept = merge(SEED, ideas, reply, context([]))
     assert [(k.text, [e.experience for e in k.evidence]) for k in kept] == [("A and B", ["e1", "e2"]), ("D", ["e4"])]
 
 
@@ -148,7 +148,7 @@ def test_whatever_is_distilled_no_idea_gets_lost_that_was_not_rejected(reply: An
     found = reply if isinstance(reply, dict) else {"update": reply, "rejected": []}
     rows = found.get("rejected")
     rejected = [r.get("idea") for r in rows if isinstance(r, dict)] if isinstance(rows, list) else []
-    kept = merge(SEED, ideas, found, materials([]))
+    kept = merge(SEED, ideas, found, context([]))
     if not any(type(r) is int and r in (1, 2) for r in rejected):
         assert len(kept) >= 1
         assert sum(len(k.evidence) for k in kept) >= 1
@@ -230,7 +230,7 @@ def test_reflect_is_not_shown_what_was_switched_off() -> None:
     answer = json.dumps({"why": "w", "cause": "none", "edits": []})
     for switch, gone in (("trajectory", "step 0"), ("evidence", "ValueError")):
         asked: list[Any] = []
-        given = materials([answer], asked)
+        given = context([answer], asked)
         given.without = (switch,)
         Reflect(given).propose(SEED, [experience(1), experience(2, passed=True)])
         prompt = asked[0][1][0]["content"]

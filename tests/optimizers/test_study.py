@@ -10,7 +10,7 @@ from recreate.optimizers.best_of_n import BestOfN
 from recreate.runs import settings
 from recreate.runs.session import open_session
 from tests.investigator import Investigator
-from tests.optimizers.test_reflect import experience, materials
+from tests.optimizers.test_reflect import context, experience
 from tests.optimizers.test_reflect import study as proposal
 from tests.studied import ABOUT, DONE, NOTHING, SEED, Acts, Try, finds_the_mark, lesson, takes_all
 from tests.toy import script
@@ -172,7 +172,8 @@ def test_the_optimizer_writes_the_seed(workspace: Path, attempt: Try) -> None:
 
 def test_best_of_n_takes_the_proposal_that_is_best_on_its_own_train_tasks(workspace: Path) -> None:
     answers = [proposal({"file": "new lesson", "text": text}) for text in ("First.", "Second.", "Third.")]
-    given = materials(answers)
+    given = context(answers)
     given.best_of, given.key = 3, "k"
-    given.measure = lambda child: float("Second." in child.lessons[0].body)
+    given.tasks = ("t1",)
+    given.evaluate = lambda child, tasks: [experience(1, passed="Second." in child.lessons[0].body) for _ in tasks]
     assert "Second." in BestOfN(given).propose(SEED, [experience(1)])[0].new

@@ -198,16 +198,16 @@ class Ours:
         session.memory.add(self.batch)
         self.studies = 0
 
-    def materials(self) -> OptimizerContext:
+    def context(self) -> OptimizerContext:
         self.studies += 1
         key = f"{self.studies:016x}"
         lived = Proposals(self.session, key, self.scaffold, self.batch, [], 0, lambda digest: self.scaffold)
-        return lived.materials()
+        return lived.context()
 
     def study(self) -> float:
         """Seconds of CPU."""
         begun = time.process_time()
-        made = study(self.materials(), self.scaffold, self.batch[0], self.batch)
+        made = study(self.context(), self.scaffold, self.batch[0], self.batch)
         seconds = time.process_time() - begun
         assert (made.ending, len(made.edits), sum(made.actions.values())) == ("finished", 2, len(ACTIONS)), made
         return seconds

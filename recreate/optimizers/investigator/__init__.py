@@ -21,8 +21,8 @@ from recreate.optimizers.investigator.study import kept, study
 class Investigator:
     """The optimizer `recreate`."""
 
-    def __init__(self, materials: OptimizerContext) -> None:
-        self.materials = materials
+    def __init__(self, context: OptimizerContext) -> None:
+        self.context = context
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
         """Edits that the batch supports; [] when every study found that none is needed.
@@ -37,16 +37,16 @@ class Investigator:
         with_edits = [s for s in studies if s.edits]
         if not with_edits:
             return []
-        if len(with_edits) == 1 or "distilling" in self.materials.without:
-            return merged(self.materials, scaffold, with_edits)
-        return distil(self.materials, scaffold, [s for s in studies if s.ending == "finished"], experiences)
+        if len(with_edits) == 1 or "distilling" in self.context.without:
+            return merged(self.context, scaffold, with_edits)
+        return distil(self.context, scaffold, [s for s in studies if s.ending == "finished"], experiences)
 
     def studies(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> list[Study]:
         """One study an experience, in their order; those of an earlier session are read back."""
 
         def one(experience: Experience) -> Study:
-            known = kept(self.materials, self.materials.thread(experience.id))
-            return known or study(self.materials, scaffold, experience, experiences)
+            known = kept(self.context, self.context.thread(experience.id))
+            return known or study(self.context, scaffold, experience, experiences)
 
-        with ThreadPoolExecutor(self.materials.jobs, thread_name_prefix="study") as pool:
+        with ThreadPoolExecutor(self.context.jobs, thread_name_prefix="study") as pool:
             return list(pool.map(one, experiences))

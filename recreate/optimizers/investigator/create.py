@@ -21,21 +21,21 @@ from recreate.optimizers.investigator.tool import Tool, text
 NOTHING_TO_READ = ("trajectory", "evidence")
 
 
-def create(materials: OptimizerContext, start: Scaffold, description: str, tasks: Sequence[Task]) -> Scaffold:
+def create(context: OptimizerContext, start: Scaffold, description: str, tasks: Sequence[Task]) -> Scaffold:
     """A scaffold made of `start` for the domain of `tasks`, which are train tasks.
 
     Raises Fault when the optimizer did not finish one; OutOfBudget, Refused, Interrupted.
     """
     blanks = [blank(task, start) for task in tasks]
-    materials = replace(materials, without=NOTHING_TO_READ)
-    thread = materials.thread("create")
-    draft = Draft(start, materials)
-    known = kept(materials, thread)
+    context = replace(context, without=NOTHING_TO_READ)
+    thread = context.thread("create")
+    draft = Draft(start, context)
+    known = kept(context, thread)
     if known is not None and known.ending == "finished":
         for edit in known.edits:
             draft.add(edit)
         return draft.current
-    reader = Reader(materials, draft, blanks[0], blanks)
+    reader = Reader(context, draft, blanks[0], blanks)
     writer = Writer(draft, lambda given: (), {}, (), origin="search")
     told: dict[str, Any] = {}
 
@@ -44,7 +44,7 @@ def create(materials: OptimizerContext, start: Scaffold, description: str, tasks
         talk.done = True
         return "handed in"
 
-    with Environments(materials, reader, draft) as sandboxes:
+    with Environments(context, reader, draft) as sandboxes:
         looking = [tool for tool in reader.tools() if tool.name == "scaffold"]
         ending = Tool("finish", "decide", "Hand the agent in.", finish, {"summary": text("what it does, and why so")})
         tools = [*looking, *sandboxes.tools(), *writer.tools(), ending]
@@ -53,15 +53,15 @@ def create(materials: OptimizerContext, start: Scaffold, description: str, tasks
             return prompts(
                 "create",
                 tools=None if native else [tool.told() for tool in tools],
-                turns=materials.limits.steps,
-                domain=materials.domain,
+                turns=context.limits.steps,
+                domain=context.domain,
                 description=description,
                 tasks=[(e.id, clip(e.prompt, 4000)) for e in blanks],
                 files=tell_files(draft),
             )
 
-        talk = begin(materials, thread, prompt, tools)
-        done = end(materials, talk, Study(id=thread, kind="create", scaffold=start.digest), draft, told)
+        talk = begin(context, thread, prompt, tools)
+        done = end(context, talk, Study(id=thread, kind="create", scaffold=start.digest), draft, told)
     if done.ending != "finished":
         raise Fault(
             f"the optimizer did not finish a seed ({done.ending} {done.why}".rstrip() + ")",

@@ -75,19 +75,19 @@ class Ideas:
         return "\n".join(lines)
 
 
-def merged(materials: OptimizerContext, parent: Scaffold, studies: Sequence[Study]) -> list[Edit]:
+def merged(context: OptimizerContext, parent: Scaffold, studies: Sequence[Study]) -> list[Edit]:
     """All edits of the studies side by side, without a model: what is done when nobody distils."""
     ideas = Ideas(parent, studies)
-    draft = Draft(parent, materials)
-    take_left(materials, ideas, draft)
+    draft = Draft(parent, context)
+    take_left(context, ideas, draft)
     return draft.edits
 
 
-def take_left(materials: OptimizerContext, ideas: Ideas, draft: Draft) -> None:
+def take_left(context: OptimizerContext, ideas: Ideas, draft: Draft) -> None:
     """Take what is open as it is; what cannot be kept is said."""
     for name in ideas.left:
         if faults := put(ideas, draft, name):
-            materials.note(f"idea {name} could not be kept beside the others: {'; '.join(faults)}")
+            context.note(f"idea {name} could not be kept beside the others: {'; '.join(faults)}")
 
 
 def put(ideas: Ideas, draft: Draft, name: str) -> list[str]:
@@ -109,16 +109,16 @@ def put(ideas: Ideas, draft: Draft, name: str) -> list[str]:
 
 
 def distil(
-    materials: OptimizerContext, parent: Scaffold, studies: Sequence[Study], batch: Sequence[Experience]
+    context: OptimizerContext, parent: Scaffold, studies: Sequence[Study], batch: Sequence[Experience]
 ) -> list[Edit]:
     """One coherent update of the studies' edits. A distilling that does not finish counts as none: all are merged.
 
     Raises OutOfBudget, Refused, Interrupted.
     """
-    thread = materials.thread("distil")
+    thread = context.thread("distil")
     ideas = Ideas(parent, studies)
-    draft = Draft(parent, materials)
-    reader = Reader(materials, draft, None, batch)
+    draft = Draft(parent, context)
+    reader = Reader(context, draft, None, batch)
     for edit in ideas.edits.values():
         reader.read |= set(edit.evidence)  # the study that cites it has read it
 
@@ -164,7 +164,7 @@ def distil(
                 f"nothing was decided on {', '.join(ideas.left)}: take, merge or reject them. What is open at the "
                 "next `finish` is taken as it is."
             )
-        take_left(materials, ideas, draft)
+        take_left(context, ideas, draft)
         told.update(summary=summary, rejected=tuple((name, why) for name, why in ideas.rejected.items()))
         talk.done = True
         return "handed in"
@@ -193,16 +193,16 @@ def distil(
         Tool("reject", "decide", "Turn an idea down.", reject, {**name, "why": text("the reason, which is kept")}),
         Tool("finish", "decide", "Hand the update in.", finish, {"summary": text("what the update does, and why so")}),
     ]
-    with Environments(materials, reader, draft) as sandboxes:
-        rehearsal = Rehearsal(materials, reader, draft)
+    with Environments(context, reader, draft) as sandboxes:
+        rehearsal = Rehearsal(context, reader, draft)
         tools = [*reader.tools(), *sandboxes.tools(), *map(marking, writer.tools()), *rehearsal.tools(), *deciding]
 
         def prompt(native: bool) -> list[Message]:
             return prompts(
                 "distil",
                 tools=None if native else [tool.told() for tool in tools],
-                turns=materials.limits.steps,
-                domain=materials.domain,
+                turns=context.limits.steps,
+                domain=context.domain,
                 agent=tell_agent(parent.agent),
                 files=tell_files(draft),
                 batch=[outcome(e) for e in batch],
@@ -210,13 +210,13 @@ def distil(
                 unchanged=[f"{s.experience}: {s.summary}" for s in ideas.studies if not s.edits and s.summary],
             )
 
-        talk = begin(materials, thread, prompt, tools)
-        done = end(materials, talk, Study(id=thread, kind="distil", scaffold=parent.digest), draft, told)
+        talk = begin(context, thread, prompt, tools)
+        done = end(context, talk, Study(id=thread, kind="distil", scaffold=parent.digest), draft, told)
     if done.ending != "finished":
-        materials.note(f"distilling did not finish ({done.ending} {done.why}): all ideas are kept as they were")
-        return merged(materials, parent, studies)
+        context.note(f"distilling did not finish ({done.ending} {done.why}): all ideas are kept as they were")
+        return merged(context, parent, studies)
     for name_, why in done.rejected:
-        materials.note(f"rejected: idea {name_} ({ideas.edits[name_].path}): {why}")
+        context.note(f"rejected: idea {name_} ({ideas.edits[name_].path}): {why}")
     return draft.edits
 
 

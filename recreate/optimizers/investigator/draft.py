@@ -22,20 +22,20 @@ from recreate.optimizers.context import OptimizerContext
 class Draft:
     """Starts as `parent`; `edits` made in order give `current`. None of it is seen by anybody else."""
 
-    def __init__(self, parent: Scaffold, materials: OptimizerContext) -> None:
+    def __init__(self, parent: Scaffold, context: OptimizerContext) -> None:
         self.parent = parent
         self.current = parent
         self.edits: list[Edit] = []
-        self.materials = materials
+        self.context = context
 
     def add(self, edit: Edit) -> list[str]:
         """Make an edit; [] or why it was not made."""
-        faults = self.materials.complain(self.current, [edit])
+        faults = self.context.validate(self.current, [edit])
         if faults:
             return faults
         child = scaffolds.apply(self.current, [edit])
         tool = edit.path.startswith("tools/") and edit.path in child.files
-        if tool and (broken := self.materials.start(child)):  # the parent's tools start: it was checked
+        if tool and (broken := self.context.smoke_test(child)):  # the parent's tools start: it was checked
             return broken
         self.current = child
         self.edits.append(edit)

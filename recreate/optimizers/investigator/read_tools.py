@@ -32,9 +32,9 @@ class Reader:
     """`subject` is the experience under study (None while distilling); `batch` are the ones it came with."""
 
     def __init__(
-        self, materials: OptimizerContext, draft: Draft, subject: Experience | None, batch: Sequence[Experience]
+        self, context: OptimizerContext, draft: Draft, subject: Experience | None, batch: Sequence[Experience]
     ) -> None:
-        self.materials = materials
+        self.context = context
         self.draft = draft
         self.subject = subject
         self.batch = {e.id: e for e in batch}
@@ -42,7 +42,7 @@ class Reader:
 
     def tools(self) -> list[Tool]:
         """The tools that are not switched off."""
-        without = self.materials.without
+        without = self.context.without
         found = []
         if "trajectory" not in without:
             found += [
@@ -133,7 +133,7 @@ class Reader:
         """An experience by id, the subject for ''. Raises Wrong."""
         if not id and self.subject is not None:
             return self.subject
-        found = self.batch.get(id) or (self.materials.find(id) if id else None)
+        found = self.batch.get(id) or (self.context.get(id) if id else None)
         if found is None:
             near = [e for e in self.batch if id and e.startswith(id)]
             if len(near) == 1:
@@ -145,7 +145,7 @@ class Reader:
         """Steps as evidence. Raises Wrong for one that does not exist or was not read."""
         e = self.find(id)
         last = len(e.trace.steps) - 1
-        if not steps and "trajectory" in self.materials.without:
+        if not steps and "trajectory" in self.context.without:
             steps = [last]
         if not steps:
             raise Wrong("an edit cites at least one step that shows the need: give `steps`")
@@ -155,7 +155,7 @@ class Reader:
                 raise Wrong(f"{e.id} has steps 0 to {last}, not {step!r}")
             evidence = Evidence(experience=e.id, step=step)
             if evidence not in self.read:
-                how = "`steps`" if "trajectory" not in self.materials.without else "`submission`, which ends it,"
+                how = "`steps`" if "trajectory" not in self.context.without else "`submission`, which ends it,"
                 raise Wrong(f"step {step} of {e.id} was not read yet: look at it with {how} before citing it")
             found.append(evidence)
         return tuple(dict.fromkeys(found))
@@ -200,10 +200,10 @@ class Reader:
         return "\n\n".join(told)
 
     def search(self, query: str, by: str = "meaning", where: Mapping[str, Any] | None = None, k: int = 6) -> str:
-        filters: dict[str, Any] = {"domain": self.materials.domain, **(where or {})}
-        if "evidence" in self.materials.without:
+        filters: dict[str, Any] = {"domain": self.context.domain, **(where or {})}
+        if "evidence" in self.context.without:
             filters["grain"] = "step"
-        search = self.materials.search if by == "words" else self.materials.recall
+        search = self.context.search if by == "words" else self.context.recall
         try:
             hits = search(query, max(1, min(k, 20)), filters)
         except Missing as e:
@@ -228,8 +228,8 @@ class Reader:
             if other.task == e.task:
                 return other
         wanted = {"domain": e.domain, "passed": not e.grade.passed, "grain": "experience"}
-        for hit in self.materials.recall(e.prompt[:1000], 3, wanted):
-            found = self.materials.find(hit.experience or hit.id)
+        for hit in self.context.recall(e.prompt[:1000], 3, wanted):
+            found = self.context.get(hit.experience or hit.id)
             if found is not None and found.grade.passed != e.grade.passed and found.split == "train":
                 return found
         return batch[0] if batch else None
@@ -254,7 +254,7 @@ class Reader:
 
     def rejected(self) -> str:
         told = []
-        for revision in list(self.materials.rejected)[-8:]:
+        for revision in list(self.context.rejected)[-8:]:
             why = revision.review or revision.verdict.reason or revision.verdict.verdict
             verdict = revision.verdict
             if verdict.diff is not None:

@@ -14,15 +14,15 @@ from recreate.optimizers.investigator.tool import Tool, Wrong, text
 class Rehearsal:
     """At most `study.rehearsals` attempts, each a paid one that can be read like any other."""
 
-    def __init__(self, materials: OptimizerContext, reader: Reader, draft: Draft) -> None:
-        self.materials = materials
+    def __init__(self, context: OptimizerContext, reader: Reader, draft: Draft) -> None:
+        self.context = context
         self.reader = reader
         self.draft = draft
-        self.left = materials.limits.rehearsals
+        self.left = context.limits.rehearsals
 
     def tools(self) -> list[Tool]:
         """`rehearse`, unless environments are switched off or nothing may be rehearsed."""
-        if self.materials.rehearse is None or "environment" in self.materials.without or not self.left:
+        if self.context.attempt is None or "environment" in self.context.without or not self.left:
             return []
         return [
             Tool(
@@ -44,9 +44,9 @@ class Rehearsal:
             raise Wrong("there is no edit to rehearse: that attempt is the one you have")
         if not self.left:
             raise Wrong("no rehearsal is left")
-        assert self.materials.rehearse is not None
+        assert self.context.attempt is not None
         try:
-            made = self.materials.rehearse(self.draft.current, e)
+            made = self.context.attempt(self.draft.current, e)
         except BadInput as error:
             raise Wrong(f"{error.message}: it cannot be rehearsed") from None
         self.left -= 1
@@ -54,8 +54,8 @@ class Rehearsal:
             self.left = 0
             raise Wrong("this cannot be rehearsed: there is no budget for it, or the attempt was lost to a fault")
         told = [outcome(made)]
-        if "trajectory" not in self.materials.without:
+        if "trajectory" not in self.context.without:
             told.append(tell_index(index(made.trace)))
-        if "evidence" not in self.materials.without:
+        if "evidence" not in self.context.without:
             told.append("grader: " + clip(made.grade.evidence, 1500))
         return "\n".join([*told, f"[{self.left} rehearsals are left]"])

@@ -22,8 +22,8 @@ SECONDS = 60.0
 class Environments:
     """Use as a context manager."""
 
-    def __init__(self, materials: OptimizerContext, reader: Reader, draft: Draft) -> None:
-        self.materials = materials
+    def __init__(self, context: OptimizerContext, reader: Reader, draft: Draft) -> None:
+        self.context = context
         self.reader = reader
         self.draft = draft
         self.open: dict[tuple[str, str], Sandbox] = {}
@@ -54,7 +54,7 @@ class Environments:
                     ("where", "fresh", "experience"),
                 )
             )
-        if self.materials.empty is not None:
+        if self.context.empty is not None:
             found.append(
                 Tool(
                     "try_tool",
@@ -91,22 +91,22 @@ class Environments:
             told, sandbox = self.environment(self.reader.find(experience), where)
             return told + self._shell(sandbox, f"{name} {arguments}", stdin)
         if ("", "") not in self.open:
-            assert self.materials.empty is not None
-            self.open["", ""] = self.materials.empty()
+            assert self.context.empty is not None
+            self.open["", ""] = self.context.empty()
         return "[in an empty environment]\n" + self._shell(self.open["", ""], f"{name} {arguments}", stdin)
 
     @property
     def inside(self) -> bool:
         """Whether the environments of attempts may be looked into."""
-        return "environment" not in self.materials.without and self.materials.open is not None
+        return "environment" not in self.context.without and self.context.open is not None
 
     def environment(self, e: Experience, where: str) -> tuple[str, Sandbox]:
         """(how it was rebuilt when it just was, the box)."""
         told = ""
         if (e.id, where) not in self.open:
-            assert self.materials.open is not None
+            assert self.context.open is not None
             try:
-                sandbox, how = self.materials.open(e, where == "end")
+                sandbox, how = self.context.open(e, where == "end")
             except BadInput as error:
                 raise Wrong(f"{error.message}; {error.fix}") from None
             self.open[e.id, where] = sandbox

@@ -34,14 +34,12 @@ CITING = {
 }
 
 
-def study(
-    materials: OptimizerContext, scaffold: Scaffold, experience: Experience, batch: Sequence[Experience]
-) -> Study:
+def study(context: OptimizerContext, scaffold: Scaffold, experience: Experience, batch: Sequence[Experience]) -> Study:
     """Investigate one experience. A fault of the infrastructure is a record (`ending` fault), not an exception.
 
     Raises OutOfBudget, Refused, Interrupted.
     """
-    thread = materials.thread(experience.id)
+    thread = context.thread(experience.id)
     blank = Study(
         id=thread,
         scaffold=scaffold.digest,
@@ -49,17 +47,17 @@ def study(
         task=experience.task,
         passed=experience.grade.passed,
     )
-    draft = Draft(scaffold, materials)
-    reader = Reader(materials, draft, experience, batch)
+    draft = Draft(scaffold, context)
+    reader = Reader(context, draft, experience, batch)
 
     def cite(given: Mapping[str, Any]) -> Any:
         return reader.cited(given.get("steps", ()), given.get("experience", ""))
 
     # without trajectories nothing can be read, and the end of the attempt is what is cited
-    optional = ("experience",) if "trajectory" not in materials.without else ("steps", "experience")
+    optional = ("experience",) if "trajectory" not in context.without else ("steps", "experience")
     writer = Writer(draft, cite, CITING, optional)
-    with Environments(materials, reader, draft) as sandboxes:
-        rehearsal = Rehearsal(materials, reader, draft)
+    with Environments(context, reader, draft) as sandboxes:
+        rehearsal = Rehearsal(context, reader, draft)
         told: dict[str, str] = {}
 
         def finish(summary: str, cause: str = "") -> str:
@@ -71,16 +69,16 @@ def study(
             talk.done = True
             return "handed in"
 
-        tools = [*reader.tools(), *sandboxes.tools(), *writer.tools(), *rehearsal.tools(), finishing(materials, finish)]
+        tools = [*reader.tools(), *sandboxes.tools(), *writer.tools(), *rehearsal.tools(), finishing(context, finish)]
 
         def prompt(native: bool) -> list[Message]:
             return prompts(
                 "study",
-                guidance="guidance" not in materials.without,
+                guidance="guidance" not in context.without,
                 tools=None if native else [tool.told() for tool in tools],
                 has=[tool.name for tool in tools],
-                turns=materials.limits.steps,
-                domain=materials.domain,
+                turns=context.limits.steps,
+                domain=context.domain,
                 outcome=outcome(experience),
                 model=experience.trace.model or "a model that was not recorded",
                 agent=tell_agent(scaffold.agent),
@@ -89,16 +87,16 @@ def study(
                 others=[outcome(e) for e in batch if e.id != experience.id],
             )
 
-        talk = begin(materials, thread, prompt, tools)
-        return end(materials, talk, blank, draft, told)
+        talk = begin(context, thread, prompt, tools)
+        return end(context, talk, blank, draft, told)
 
 
-def finishing(materials: OptimizerContext, finish: Callable[..., str]) -> Tool:
+def finishing(context: OptimizerContext, finish: Callable[..., str]) -> Tool:
     """The tool that hands a study in; without guidance nobody asks for the cause."""
     parameters: dict[str, Any] = {
         "summary": text("what happened, why, and what your edits change (or why none helps)"),
     }
-    if "guidance" not in materials.without:
+    if "guidance" not in context.without:
         parameters["cause"] = one_of(*CAUSES, description="where the need lies; `none`: no edit would have helped")
     return Tool(
         "finish", "decide", "Hand your work in. With no edit made, it says that none is needed.", finish, parameters
@@ -106,14 +104,14 @@ def finishing(materials: OptimizerContext, finish: Callable[..., str]) -> Tool:
 
 
 def begin(
-    materials: OptimizerContext, thread: str, prompt: Callable[[bool], list[Message]], tools: Sequence[Tool]
+    context: OptimizerContext, thread: str, prompt: Callable[[bool], list[Message]], tools: Sequence[Tool]
 ) -> Talk:
     """The talk of one thread, written down as it happens."""
-    file = materials.folder / thread / "steps.jsonl" if materials.folder else None
-    return Talk(materials.ask, thread, prompt, tools, materials.limits, materials.native(), file)
+    file = context.folder / thread / "steps.jsonl" if context.folder else None
+    return Talk(context.ask, thread, prompt, tools, context.limits, context.native(), file)
 
 
-def end(materials: OptimizerContext, talk: Talk, blank: Study, draft: Draft, told: Mapping[str, Any]) -> Study:
+def end(context: OptimizerContext, talk: Talk, blank: Study, draft: Draft, told: Mapping[str, Any]) -> Study:
     """Let the talk happen and write down what came of it."""
     try:
         ending, why = talk.run()
@@ -123,8 +121,8 @@ def end(materials: OptimizerContext, talk: Talk, blank: Study, draft: Draft, tol
     if found["ending"] == "finished":
         found |= {**told, "edits": tuple(draft.edits)}
     done = blank.model_copy(update={**found, "actions": dict(talk.actions), "kinds": talk.kinds, "usage": talk.usage})
-    save_study(materials.folder, done)
-    materials.studied(done)
+    save_study(context.folder, done)
+    context.studied(done)
     return done
 
 
@@ -135,9 +133,9 @@ def save_study(folder: Path | None, study: Study) -> None:
     files.write(folder / study.id / "study.json", redact(encode(study.model_dump(mode="json"))), fix=files.RESUME)
 
 
-def kept(materials: OptimizerContext, thread: str) -> Study | None:
+def kept(context: OptimizerContext, thread: str) -> Study | None:
     """A study that ended in an earlier session. One that a fault ended is tried again: its replies are paid."""
-    file = materials.folder / thread / "study.json" if materials.folder else None
+    file = context.folder / thread / "study.json" if context.folder else None
     if file is None or not file.is_file():
         return None
     found = Study.model_validate_json(file.read_text("utf-8"))

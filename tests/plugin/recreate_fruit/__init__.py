@@ -65,8 +65,8 @@ def _task(split: Split, fruit: str) -> Task:
 class GraderSays:
     """What the grader said of the first failure becomes a lesson, as it stands."""
 
-    def __init__(self, materials: OptimizerContext) -> None:
-        self.materials = materials
+    def __init__(self, context: OptimizerContext) -> None:
+        self.context = context
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> list[Edit]:
         failed = next((e for e in experiences if not e.grade.passed), None)
