@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -10,15 +11,11 @@ from recreate import __version__
 from recreate.cli import (
     bench,
     build,
-    judging,
-    keep,
     memory,
     models,
-    patterns,
     review,
     sandbox,
     show,
-    studies,
     tasks,
     trace_files,
     traces,
@@ -50,15 +47,69 @@ def recreate(
     """Creates LLM agents for a domain from experience."""
 
 
-for part in (build, bench, review, keep, show, workspace, judging, train):
-    part.add(app)
-trace_files.add(traces.app)
-app.add_typer(traces.app, name="traces")
-app.add_typer(studies.app, name="studies")
-app.add_typer(tasks.app, name="tasks")
-app.add_typer(sandbox.app, name="sandbox")
-app.add_typer(sandbox.scaffold, name="scaffold")
-app.add_typer(models.app, name="models")
-app.add_typer(memory.app, name="memory")
-app.add_typer(patterns.app, name="patterns")
-tasks.add(app)
+GROUPS = {
+    "traces": "What agents did, step by step.",
+    "studies": "What the optimizer looked at and concluded.\n\nExample: recreate studies list last",
+    "tasks": "The tasks of a domain.",
+    "sandbox": "Run a command the way agents' commands are run.",
+    "scaffold": "Look an agent's folder over.",
+    "models": "Models that run on this machine.",
+    "memory": "Ask the workspace's memory.",
+    "patterns": "What experience taught, and your word on it.",
+}
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "build": build.build,
+    "resume": build.resume,
+    "plan": build.plan,
+    "run": build.run,
+    "bench": bench.bench,
+    "review": review.review,
+    "keep": review.keep,
+    "revert": review.revert,
+    "log": show.log,
+    "show": show.show,
+    "diff": show.diff,
+    "init": workspace.init,
+    "doctor": workspace.doctor,
+    "list": workspace.list_,
+    "judge": bench.judge,
+    "tune": train.tune,
+    "serve": train.serve,
+    "grade": tasks.grade,
+    "traces list": traces.list_,
+    "traces show": traces.show,
+    "traces search": traces.search,
+    "traces import": trace_files.import_,
+    "traces grade": trace_files.grade,
+    "traces export": trace_files.export,
+    "studies list": show.list_studies,
+    "studies show": show.show_study,
+    "tasks list": tasks.list_,
+    "tasks check": tasks.check,
+    "tasks make": tasks.make,
+    "sandbox exec": sandbox.execute,
+    "scaffold check": sandbox.check,
+    "models list": models.list_,
+    "models fetch": models.fetch,
+    "memory recall": memory.recall,
+    "memory stats": memory.stats,
+    "memory rebuild": memory.rebuild,
+    "memory prune": memory.prune,
+    "patterns list": memory.list_lessons,
+    "patterns show": memory.show_lesson,
+    "patterns freeze": memory.freeze,
+    "patterns veto": memory.veto,
+    "patterns split": memory.split,
+    "patterns diff": memory.diff,
+}
+
+_groups = {"": app}
+for name, words in GROUPS.items():
+    _groups[name] = typer.Typer(help=words, no_args_is_help=True, rich_markup_mode=None)
+    _groups[name].callback()(lambda: None)  # it stays a group, also with one command
+    app.add_typer(_groups[name], name=name)
+for words, command in COMMANDS.items():
+    group, _, name = words.rpartition(" ")
+    settings = {"allow_interspersed_args": False} if words == "sandbox exec" else None  # what follows is the command's
+    _groups[group].command(name, context_settings=settings)(command)

@@ -1,4 +1,4 @@
-"""bench: agents measured on a split, and the table of what was made of one of them."""
+"""bench, judge: agents measured on a split, what was made of one of them, and the gate by itself on two files."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import typer
 
 from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
-from recreate.api.types import Split
-from recreate.cli.options import BUILD, RUN, Json, with_settings
-from recreate.cli.runner import opened
-from recreate.cli.terminal import emit, say, show
+from recreate.cli.options import BUILD, RUN, Json, split_of, with_settings
+from recreate.cli.runner import folder_of, measured, opened
+from recreate.cli.terminal import answer, say
 from recreate.runs.settings import Settings
 
 FLAGS = tuple(dict.fromkeys(f for f in (*RUN, *BUILD) if f not in ("scaffold", "review", "from_experience")))
@@ -23,11 +22,6 @@ MAKES = (
     "study.usd", "study.rehearsals", "study.tools", "rounds", "train", "validation", "batch", "gate.alpha",
 )  # fmt: skip
 """Flags of making an agent: they say nothing where agents are only measured."""
-
-
-def add(app: typer.Typer) -> None:
-    """Put the command on the app."""
-    app.command("bench")(bench)
 
 
 @with_settings(*FLAGS)
@@ -89,33 +83,29 @@ def bench(
         )
     from recreate.builder.measure import measure
     from recreate.builder.sdk import find_scaffold
-    from recreate.runs.session import run_folder
 
-    split = split or "validation"
-    if split not in ("train", "validation", "test"):
-        raise BadInput(f"there is no split {split!r}", fix="--split train, validation or test", code="bad-split")
-    named = run_folder(
-        where, settings if settings.out else settings.model_copy(update={"domain": f"bench-{settings.domain}"})
-    )
+    wanted = split_of(split or "validation")
+    folder = folder_of(settings, where, f"bench-{settings.domain}")
     agents = [find_scaffold(name, where) for name in scaffold]
-    go_on = f"the same command with --out {here(named)}"
-    with opened(settings, where, named, resume=(named / "settings.toml").exists(), go_on=go_on) as session:
-        cells = []
-        wanted: Split = split  # type: ignore[assignment]
-        for agent in agents:
-            cells.append(measure(session, agent, wanted, tasks or 0))
-    if as_json:
-        emit({"run": str(named), "cells": cells, "test_openings": cells[-1]["test_openings"]})
-        return
-    for cell in cells:
-        show(
-            f"{cell['scaffold']} ({cell['digest']}) with {cell['model']} on {cell['n']} {split} tasks x "
-            f"{cell['repeats']}: {cell['mean']:.3f} [{cell['lo']:.3f}, {cell['hi']:.3f}], ${cell['usd']:.3f}"
-            + (f", {cell['set_aside']} set aside" if cell["set_aside"] else "")
-            if cell["mean"] is not None
-            else f"{cell['scaffold']}: every attempt was set aside"
-        )
-    show(f"scores: {here(named)}; this domain's test split was opened {cells[-1]['test_openings']} times here")
+    with measured(settings, where, folder) as session:
+        cells = [measure(session, agent, wanted, tasks or 0) for agent in agents]
+    openings = cells[-1]["test_openings"]
+    answer(
+        as_json,
+        {"run": str(folder), "cells": cells, "test_openings": openings},
+        *map(_line, cells),
+        f"scores: {here(folder)}; this domain's test split was opened {openings} times here",
+    )
+
+
+def _line(cell: Mapping[str, Any]) -> str:
+    if cell["mean"] is None:
+        return f"{cell['scaffold']}: every attempt was excluded (infrastructure failure)"
+    excluded = f", {cell['set_aside']} excluded (infrastructure failure)" if cell["set_aside"] else ""
+    return (
+        f"{cell['scaffold']} ({cell['digest']}) with {cell['model']} on {cell['n']} {cell['split']} tasks x "
+        f"{cell['repeats']}: {cell['mean']:.3f} [{cell['lo']:.3f}, {cell['hi']:.3f}], ${cell['usd']:.3f}{excluded}"
+    )
 
 
 def _arms(
@@ -131,7 +121,6 @@ def _arms(
     from recreate.rl import suite as suites
     from recreate.rl.comparison import compare
     from recreate.runs import settings as settings_
-    from recreate.runs.session import run_folder
 
     chosen = [name for name in names.replace(",", " ").split() if name]
     if file is not None:
@@ -141,17 +130,35 @@ def _arms(
         suite = suites.read(file, where, flags, split, tasks)
         suite = suites.chosen(suite, chosen) if chosen else suite
     else:
-        told = suites.of_names(chosen, how)
-        suite = suites.of(settings_.load(where, flags), split or "validation", tasks, told)
-    settings = suite.settings
-    folder = run_folder(
-        where, settings if settings.out else settings.model_copy(update={"domain": f"bench-{settings.domain}"})
-    )
+        arms = suites.of_names(chosen, how)
+        suite = suites.of(settings_.load(where, flags), split or "validation", tasks, arms)
+    folder = folder_of(suite.settings, where, f"bench-{suite.settings.domain}")
     say(f"run folder {here(folder)}; the same with --out {here(folder)} goes on where it stopped")
     table = compare(suite, where, folder, opened)
-    if as_json:
-        openings = table.rows[-1]["test_openings"]
-        emit({"run": str(table.run), "budget": suite.budget.caps, "cells": table.rows, "test_openings": openings})
-        return
-    show(table.text.partition("\n\n")[2])
-    show(f"report: {here(table.run / 'report.md')}")
+    openings = table.rows[-1]["test_openings"]
+    record = {"run": str(table.run), "budget": suite.budget.caps, "cells": table.rows, "test_openings": openings}
+    answer(as_json, record, table.text.partition("\n\n")[2], f"report: {here(table.run / 'report.md')}")
+
+
+def judge(
+    before: Annotated[Path, typer.Argument(metavar="A.jsonl", help="Scores before the change.")],
+    after: Annotated[Path, typer.Argument(metavar="B.jsonl", help="Scores after it, on the same tasks.")],
+    alpha: Annotated[float, typer.Option("--alpha", help="1 - the interval's level.")] = 0.10,
+    seed: Annotated[int, typer.Option("--seed", help="Of the random sign flips, where they are not counted.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Say whether B is better than A. Lines are {"task": "t1", "repeat": 0, "score": 0.5}; null: no score.
+
+    Example: recreate judge before.jsonl after.jsonl
+    """
+    from recreate.runs.gate import judge_files
+
+    verdict = judge_files(before, after, alpha=alpha, seed=seed)
+    answer(
+        as_json,
+        verdict.model_dump(mode="json"),
+        f"{verdict.verdict}: {verdict.before:.3f} -> {verdict.after:.3f}, difference {verdict.diff:+.3f} "
+        f"[{verdict.lo:+.3f}, {verdict.hi:+.3f}], p = {verdict.p:.3f}, {verdict.tasks} tasks x {verdict.repeats}"
+        + (f"; {verdict.reason}" if verdict.reason else "")
+        + (f"; {verdict.dropped} pairs dropped" if verdict.dropped else ""),
+    )

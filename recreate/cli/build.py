@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from recreate.api.paths import workspace
 from recreate.cli import runner
-from recreate.cli.options import BUILD, RUN, Json, with_settings
-from recreate.cli.terminal import emit, say, show
+from recreate.cli.options import BUILD, RUN, Json, RunName, with_settings
+from recreate.cli.terminal import answer, say
 from recreate.runs.settings import Settings
-
-if TYPE_CHECKING:
-    pass
-
-
-def add(app: typer.Typer) -> None:
-    """Put the commands on the app."""
-    app.command("build")(build)
-    app.command("resume")(resume)
-    app.command("plan")(plan)
-    app.command("run")(run)
 
 
 @with_settings(*BUILD)
@@ -37,7 +26,7 @@ def build(settings: Settings, where: Path, as_json: Json = False) -> None:
 
 
 def resume(
-    run: Annotated[str, typer.Argument(help="A run folder, its name under runs/, or `last`.")] = "last",
+    run: RunName = "last",
     budget: Annotated[list[str] | None, typer.Option("--budget", help="New caps in place of the old.")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", help="Attempts at once.")] = None,
     as_json: Json = False,
@@ -71,7 +60,7 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         find("optimizer", settings.optimizer)
     domain = open_domain(settings, where)
     settings = fitted(settings, domain)
-    model, price, other, other_price, told = open_models(settings)
+    model, price, other, other_price, note = open_models(settings)
     try:
         settings = settings.model_copy(update={"optimizer": settings.optimizer or default_optimizer(other)})
         named = settings.scaffold if settings.scaffold != CREATE else "seed"
@@ -85,18 +74,17 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     finally:
         model.close()
         other.close()
-    if as_json:
-        emit(made.model_dump(mode="json"))
-        return
-    if told:
-        say(told)
-    show(
+    if note and not as_json:
+        say(note)
+    answer(
+        as_json,
+        made.model_dump(mode="json"),
         f"{made.attempts} attempts of {seed.name} with {model.name}, about {made.calls} calls, {made.tokens:,} tokens, "
-        f"${made.usd:.2f}, {made.minutes:g} minutes with {settings.jobs} at once\n"
-        f"  ({made.source})\n"
-        f"{made.proposals} of {settings.rounds} proposals are paid for by the budget\n"
+        f"${made.usd:.2f}, {made.minutes:g} minutes with {settings.jobs} at once",
+        f"  ({made.source})",
+        f"{made.proposals} of {settings.rounds} proposals are paid for by the budget",
         f"on {settings.validation} validation tasks x {settings.repeats} the gate keeps a true gain of "
-        f"{made.detectable_gain:+.2f} eight times in ten; a smaller one will mostly stay undecided"
+        f"{made.detectable_gain:+.2f} eight times in ten; a smaller one will mostly stay undecided",
     )
 
 
@@ -113,24 +101,24 @@ def run(
     Example: recreate run scaffolds/swe swe:parse-1.20.1:1
     """
     from recreate.builder.sdk import attempt_one, find_scaffold
-    from recreate.runs.session import run_folder
 
-    folder = run_folder(where, settings if settings.out else settings.model_copy(update={"domain": "run"}))
+    folder = runner.folder_of(settings, where, "run")
     with runner.opened(settings, where, folder) as session:
         experience = attempt_one(session, find_scaffold(scaffold, where), task)
     trace, grade = experience.trace, experience.grade
-    if as_json:
-        emit(
-            {
-                "run": str(folder),
-                "experience": experience.id,
-                "ending": trace.ending,
-                "score": grade.score,
-                "passed": grade.passed,
-                "steps": len(trace.steps),
-                "usage": trace.usage.model_dump(mode="json"),
-            }
-        )
-        return
-    show(f"{'passed' if grade.passed else 'failed'} ({grade.score:g}), {trace.ending} after {len(trace.steps)} steps")
-    show(f"recreate traces show {experience.id} shows what it did")
+    record = {
+        "run": str(folder),
+        "experience": experience.id,
+        "ending": trace.ending,
+        "score": grade.score,
+        "passed": grade.passed,
+        "steps": len(trace.steps),
+        "usage": trace.usage.model_dump(mode="json"),
+    }
+    outcome = "passed" if grade.passed else "failed"
+    answer(
+        as_json,
+        record,
+        f"{outcome} ({grade.score:g}), {trace.ending} after {len(trace.steps)} steps",
+        f"recreate traces show {experience.id} shows what it did",
+    )

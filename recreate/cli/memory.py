@@ -1,9 +1,9 @@
-"""memory recall, stats, rebuild, prune: asking the workspace's memory by hand."""
+"""memory recall, stats, rebuild, prune, and patterns: what is remembered and what it taught, by hand."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recreate.api.errors import BadInput, Interrupted
-from recreate.api.paths import workspace
-from recreate.cli.options import Json
-from recreate.cli.terminal import emit, say, show
+from recreate.api.paths import short, workspace
+from recreate.cli.options import Json, RunName, open_run
+from recreate.cli.terminal import answer, answers, counter, emit, say, show
 
 if TYPE_CHECKING:
+    from recreate.api.types import Lesson
+    from recreate.lessons.store import LessonStore
     from recreate.memory.prune import Item
+    from recreate.memory.store import ExperienceStore
 
-app = typer.Typer(help="Ask the workspace's memory.", no_args_is_help=True, rich_markup_mode=None)
+InDomain = Annotated[str, typer.Option("--domain", help="Of one domain; default: wherever it is.")]
+Policy = Annotated[str, typer.Option("--policy", help="Of another policy: playbook, mistakes, ...")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="A lesson's id, or the beginning of it.")]
 
 
-@app.command("recall")
 def recall(
     query: Annotated[list[str], typer.Argument(metavar="QUERY...", help="What to look for, in words.")],
     k: Annotated[int, typer.Option("-k", help="How many.", min=1)] = 8,
@@ -39,12 +43,8 @@ def recall(
 
     Example: recreate memory recall "unicode width of a tab" -k 5 --where outcome=failed --where since=2026-11-01
     """
-    from recreate.memory.store import ExperienceStore
-
     words = " ".join(query)
-    root = workspace()
-    memory = ExperienceStore(root, _embedder(root), _progress("indexing"))
-    hits = memory.recall(words, k, _filters(where or []), reader, how)
+    hits = _store(searching=True).recall(words, k, _filters(where or []), reader, how)
     if reader == "human":
         say("as human: validation and test are among what is searched; no optimizer or agent ever sees them")
     if as_json:
@@ -52,36 +52,30 @@ def recall(
         return
     for hit in hits:
         at = hit.id if hit.step is None else f"{hit.experience} step {hit.step}"
-        show(f"{hit.score:.4f}  {hit.grain:<10}  {hit.split:<10}  {at}  {hit.facts.get('task', '')}")
-        show(f"        {' '.join(hit.text.split())[:160]}")
+        show(
+            f"{hit.score:.4f}  {hit.grain:<10}  {hit.split:<10}  {at}  {hit.facts.get('task', '')}",
+            f"        {' '.join(hit.text.split())[:160]}",
+        )
     if not hits:
         say("nothing is remembered that this reader may see")
 
 
-@app.command("stats")
 def stats(as_json: Json = False) -> None:
     """Count what is remembered, by domain and split, and say what the index holds.
 
     Example: recreate memory stats
     """
-    from recreate.memory.store import ExperienceStore
-
-    _stats(ExperienceStore(workspace()).stats(), as_json)
+    _stats(_store().stats(), as_json)
 
 
-@app.command("rebuild")
 def rebuild(as_json: Json = False) -> None:
     """Make the index again from the files of experience.
 
     Example: recreate memory rebuild
     """
-    from recreate.memory.store import ExperienceStore
-
-    root = workspace()
-    _stats(ExperienceStore(root, _embedder(root)).rebuild(_progress("reading")), as_json)
+    _stats(_store(searching=True).rebuild(counter("reading")), as_json)
 
 
-@app.command("prune")
 def prune(
     dry: Annotated[bool, typer.Option("--dry-run", help="Only list what could go.")] = False,
     blobs: Annotated[bool, typer.Option("--blobs", help="Delete large texts that no experience names.")] = False,
@@ -103,66 +97,64 @@ def prune(
     Example: recreate memory prune --dry-run
     """
     from recreate.memory import prune as pruning
-    from recreate.memory.store import ExperienceStore
 
-    memory = ExperienceStore(workspace())
+    memory = _store()
     runs, day = run or [], before.date() if before else None
     ask = bool(runs or day) and not (dry or yes or as_json) and sys.stdin.isatty()
     items = pruning.prune(memory, runs=runs, before=day, blobs=blobs, dry=dry or ask)
     lost = pruning.cited(memory, runs, day) if dry or ask else []
     if ask:
-        _items(items, lost, dry=True)
+        show(*_items(items, lost, dry=True))
         if not typer.confirm("delete them?", err=True):
             raise Interrupted("nothing was deleted")
         items = pruning.prune(memory, runs=runs, before=day, blobs=blobs)
     freed = sum(item.bytes for item in items if item.going)
-    if as_json:
-        emit({"dry_run": dry, "bytes": freed, "items": [asdict(item) for item in items], "cited_by": lost})
-        return
-    _items(items, lost, dry=dry)
+    record = {"dry_run": dry, "bytes": freed, "items": [asdict(item) for item in items], "cited_by": lost}
+    answer(as_json, record, *_items(items, lost, dry=dry))
 
 
-def _items(items: Sequence[Item], lost: Sequence[str], *, dry: bool) -> None:
+def _items(items: Sequence[Item], lost: Sequence[str], *, dry: bool) -> Iterator[str]:
     for item in items:
-        verb = ("would go" if dry else "gone") if item.going else f"stays; goes with {item.needs}"
+        verb = ("would be deleted" if dry else "deleted") if item.going else f"stays; goes with {item.needs}"
         damaged = f" and {item.damaged} damaged lines" if item.damaged else ""
-        show(f"{verb}: {item.count:,} {item.kind} {item.what}{damaged}, {item.bytes:,} bytes")
+        yield f"{verb}: {item.count:,} {item.kind} {item.what}{damaged}, {item.bytes:,} bytes"
     freed = sum(item.bytes for item in items if item.going)
-    show(f"{freed:,} bytes {'would be' if dry else 'were'} freed" if items else "there is nothing to prune")
+    yield f"{freed:,} bytes {'would be' if dry else 'were'} freed" if items else "there is nothing to prune"
     if lost:
-        show(f"lessons that cite what would go: {', '.join(lost)}")
+        yield f"lessons that cite what would go: {', '.join(lost)}"
 
 
-def _embedder(root: Path) -> str | None:
-    """The embedder that this workspace's settings name: another one would make all vectors anew."""
+def _store(*, searching: bool = False) -> ExperienceStore:
+    """The workspace's memory; to search, with the embedder of its settings: another would make all vectors anew."""
+    from recreate.memory.store import ExperienceStore
     from recreate.runs import settings
 
-    return settings.load(root).memory.embedder or None
+    root = workspace()
+    if not searching:
+        return ExperienceStore(root)
+    return ExperienceStore(root, settings.load(root).memory.embedder or None, counter("indexing"))
 
 
 def _stats(found: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        emit(found)
-        return
-    show(f"{found['experiences']} experiences with {found['steps']} steps, {found['lessons']} lessons")
-    for domain, splits in found["domains"].items():
-        show(f"  {domain}: {', '.join(f'{n} {split}' for split, n in splits.items())}")
-    held = found["held_out"]
-    show(f"held out from optimizers and agents: {held['groups']} groups, {held['tasks']} tasks")
-    index = found["index"]
-    show(
+    held, index, blobs = found["held_out"], found["index"], found["blobs"]
+    lines = [
+        f"{found['experiences']} experiences with {found['steps']} steps, {found['lessons']} lessons",
+        *(f"  {d}: {', '.join(f'{n} {split}' for split, n in of.items())}" for d, of in found["domains"].items()),
+        f"held out from optimizers and agents: {held['groups']} groups, {held['tasks']} tasks",
         f"index: {index['count']} documents, {index['embedder']}, digest {index['digest']}"
         if index["digest"]
-        else "index: none yet; the first recall makes it"
-    )
-    blobs = found["blobs"]
+        else "index: none yet; the first recall makes it",
+    ]
     if blobs["count"]:
-        show(f"large texts: {blobs['count']}, {blobs['bytes']:,} bytes, {blobs['unreferenced']} that no line names")
+        lines.append(
+            f"large texts: {blobs['count']}, {blobs['bytes']:,} bytes, {blobs['unreferenced']} that no line names"
+        )
     for wrong in ("missing", "damaged"):
         if blobs[wrong]:
-            show(f"{blobs[wrong]} large texts are {wrong}: a note stands in their place")
+            lines.append(f"{blobs[wrong]} large texts are {wrong}: a note stands in their place")
     if found["damaged_lines"]:
-        show(f"{found['damaged_lines']} damaged lines were passed over")
+        lines.append(f"{found['damaged_lines']} damaged lines were passed over")
+    answer(as_json, found, *lines)
 
 
 def _filters(pairs: list[str]) -> dict[str, list[Any]]:
@@ -176,14 +168,206 @@ def _filters(pairs: list[str]) -> dict[str, list[Any]]:
     return found
 
 
-def _progress(what: str) -> Callable[[int, int], None] | None:
-    """A counter on stderr that overwrites itself; None where nobody watches."""
-    if not sys.stderr.isatty():
-        return None
+# ------------------------------------------------------------------------------------------------- patterns
 
-    def tell(done: int, total: int) -> None:
-        end = "\n" if done >= total else ""
-        sys.stderr.write(f"\r{what} {done:,}/{total:,}{end}")
-        sys.stderr.flush()
 
-    return tell
+def list_lessons(
+    domain: InDomain = "",
+    policy: Policy = "recreate",
+    every: Annotated[bool, typer.Option("--all", help="Also what was merged, forgotten or vetoed.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List lessons and patterns with what speaks for them. Files that cannot be read are named.
+
+    Example: recreate patterns list --domain swe
+    """
+    broken = 0
+
+    def rows() -> Iterator[tuple[dict[str, Any], str]]:
+        from recreate.agents.retrieval import support
+
+        nonlocal broken
+        general = set[str]()
+        for store in _stores(domain, policy):
+            lessons = {id: x for id, x in store.read().items() if id not in general}
+            general.update(id for id, x in lessons.items() if x.scope == "general")
+            for path, why in store.broken.items():
+                broken += 1
+                say(f"{short(path)}: {why}; it is left out until it is mended")
+            for x in sorted(lessons.values(), key=lambda x: (_RANK[x.scope], x.status, x.id)):
+                if every or x.status not in ("merged", "forgotten", "vetoed"):
+                    place = f"{'general' if x.scope == 'general' else store.domain}/{x.id}"
+                    text = f"{x.scope:<8}  {x.status:<11}  {place}{' (frozen)' if x.frozen else ''}"
+                    why = f": {support(x)}" if support(x) else ""
+                    yield _record(x, store), f"{text}\n          {x.title}{why}"
+
+    if not answers(as_json, rows()) and not broken:
+        say("no lesson is kept here yet; recreate build --memory recreate learns some")
+
+
+def show_lesson(id: Id, domain: InDomain = "", policy: Policy = "recreate", as_json: Json = False) -> None:
+    """Show one lesson: its words, its evidence, what joined it.
+
+    Example: recreate patterns show read-the-failing-test
+    """
+    store, x = _one(id, domain, policy)
+    lists = {
+        "born of": x.born_of,
+        "supported by": x.supports,
+        "contradicted by": x.contradicts,
+        "groups": x.groups,
+        "a pattern in": x.domains,
+        "joined by": x.merged,
+    }
+    joined = f"it joined {x.merged_into}; recreate patterns split {x.merged_into} {x.id} parts them"
+    counted = f", helped {x.helpful}, harmed {x.harmful}" if x.helpful or x.harmful else ""
+    answer(
+        as_json,
+        _record(x, store),
+        f"{x.title}\n\n{x.body}\n",
+        f"{_standing(x)}; {short(store.find(x.id))}",
+        *(f"{name}: {', '.join(values)}" for name, values in lists.items() if values),
+        *([joined] if x.merged_into else []),
+        *(f"  re-run of {g.experience} ({g.group}), repeat {g.repeat}: {g.diff:+.2f}" for g in x.gains),
+        f"offered in {x.offered} attempts{counted}",
+    )
+
+
+def freeze(
+    id: Id,
+    domain: InDomain = "",
+    policy: Policy = "recreate",
+    undo: Annotated[bool, typer.Option("--undo", help="Let code change it again.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Forbid that code changes a lesson: it stays as it stands, whatever is observed.
+
+    Example: recreate patterns freeze read-the-failing-test
+    """
+    _change(id, domain, policy, as_json, frozen=not undo)
+
+
+def veto(
+    id: Id,
+    domain: InDomain = "",
+    policy: Policy = "recreate",
+    undo: Annotated[bool, typer.Option("--undo", help="Take the veto back: it is a candidate again.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Forbid a lesson: it is never offered nor promoted, and not learned again. Agents that carry it keep it.
+
+    Example: recreate patterns veto always-rewrite-the-file
+    """
+    _change(id, domain, policy, as_json, status="candidate" if undo else "vetoed")
+
+
+def split(
+    id: Id,
+    member: Annotated[str, typer.Argument(metavar="MEMBER", help="The id of the lesson that joined it.")],
+    domain: InDomain = "",
+    as_json: Json = False,
+) -> None:
+    """Undo a merge: the lesson that joined another stands for itself again, with its own evidence.
+
+    Example: recreate patterns split read-the-failing-test run-the-test-first
+    """
+    from recreate.lessons.promotion import split
+
+    store, lesson = _one(id, domain, "recreate")
+    before = store.read()
+    parted = split(before, lesson.id, member)
+    if member not in parted:
+        raise BadInput(
+            f"{member!r} has not joined {lesson.id}",
+            fix=f"recreate patterns show {lesson.id} lists what has",
+            code="no-lesson",
+        )
+    store.write(before, {**before, **parted})
+    answer(as_json, _record(parted[member], store), f"{member}: {_standing(parted[member])}")
+
+
+def diff(run: RunName = "last", as_json: Json = False) -> None:
+    """Say what a build's memory learned: each change with its reason, and how the words changed.
+
+    Example: recreate patterns diff last
+    """
+    found = open_run(run)
+
+    def rows() -> Iterator[tuple[dict[str, Any], str]]:
+        from difflib import unified_diff
+
+        from recreate.agents.lesson import headed
+        from recreate.api.types import Lesson
+
+        for record in found.records("memory"):
+            before, after = ({x["id"]: Lesson.model_validate(x) for x in record[key]} for key in ("before", "after"))
+            why: dict[str, list[str]] = {}
+            for change in record["changes"]:
+                why.setdefault(change["lesson"], []).append(f"{change['kind']}: {change['why']}".rstrip(": "))
+            for id, lesson in after.items():
+                old = headed(before[id]).splitlines(keepends=True) if id in before else []
+                words = "".join(unified_diff(old, headed(lesson).splitlines(keepends=True), f"a/{id}", f"b/{id}"))
+                number, reasons = record["round"] + 1, why.get(id, [])
+                text = f"round {number}: {id}\n" + "".join(f"  {line}\n" for line in reasons) + words
+                yield {"round": number, "lesson": id, "changes": reasons, "diff": words}, text
+
+    answers(as_json, rows(), f"{short(found.folder)} learned nothing; recreate build --memory recreate does")
+
+
+_RANK = {"general": 0, "domain": 1, "instance": 2}
+
+
+def _stores(domain: str, policy: str) -> Iterator[LessonStore]:
+    """The store of one domain, or of each that has any."""
+    from recreate.lessons.store import OURS, LessonStore
+
+    folder = workspace() / "memory"
+    if domain:
+        yield LessonStore(folder, domain, policy)
+        return
+    kinds = ("lessons", "patterns") if policy == OURS else (policy,)
+    names = {p.parent.name for kind in kinds for p in folder.glob(f"*/{kind}") if any(p.glob("*.md"))}
+    if not names and any((folder / "general").glob("*.md")):
+        names = {"general"}
+    for name in sorted(names):
+        yield LessonStore(folder, name, policy)
+
+
+def _one(id: str, domain: str, policy: str) -> tuple[LessonStore, Lesson]:
+    """The one lesson that a word means. Raises BadInput, also for a file that cannot be read."""
+    from recreate.agents.lesson import read_lesson
+
+    errors: list[BadInput] = []
+    found: dict[Path, LessonStore] = {}
+    for store in _stores(domain, policy):
+        try:
+            found.setdefault(store.find(id), store)
+        except BadInput as e:
+            errors.append(e)
+    if len(found) > 1:
+        names = ", ".join(sorted(store.domain for store in found.values()))
+        raise BadInput(f"{id!r} is in several domains: {names}", fix="say which: --domain D", code="no-lesson")
+    if not found:
+        fix = "recreate build --memory recreate learns some"
+        raise next(iter(errors), BadInput("no lesson is kept here yet", fix=fix, code="no-lesson"))
+    path, store = next(iter(found.items()))
+    try:
+        read_lesson(path.stem, path.read_text("utf-8"))
+    except BadInput as e:
+        raise BadInput(f"{short(path)}: {e.message}", fix=e.fix, code=e.code) from None
+    return store, store.read()[path.stem]
+
+
+def _record(lesson: Lesson, store: LessonStore) -> dict[str, Any]:
+    return {**lesson.model_dump(mode="json"), "domain": store.domain, "path": str(store.path(lesson))}
+
+
+def _standing(lesson: Lesson) -> str:
+    return f"{lesson.scope}, {lesson.status}{', frozen' if lesson.frozen else ''}"
+
+
+def _change(id: str, domain: str, policy: str, as_json: bool, **fields: Any) -> None:
+    """A person's word on one lesson, written at once."""
+    store, lesson = _one(id, domain, policy)
+    lesson = store.change(lesson.id, **fields)
+    answer(as_json, _record(lesson, store), f"{lesson.id}: {_standing(lesson)}")

@@ -1,17 +1,22 @@
-"""Flags made from the settings: every address of `Settings` is a flag, once, with its help."""
+"""The arguments of commands: flags made from the settings, each address once with its help, and those many share."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from recreate.api.errors import BadInput
 from recreate.api.paths import workspace
+from recreate.api.types import Split
 from recreate.runs import settings as settings_
-from recreate.runs.settings import Settings, addresses
+from recreate.runs.settings import addresses
+
+if TYPE_CHECKING:
+    from recreate.runs.reader import Run
 
 HELP = {
     "domain": "What the agent is for: a built-in, installed or `module:Class` domain.",
@@ -21,8 +26,8 @@ HELP = {
     "without": "Take trajectory, environment, evidence, guidance or distilling from the optimizer; comma-separated.",
     "best_of": "Proposals that best-of-n chooses from.",
     "review": "Ask a person before a revision is kept.",
-    "from_experience": "Use train experience that is in memory already (imported, or lived before): build studies it "
-    "in the first round, in place of attempts; tune trains on it beside them.",
+    "from_experience": "Use train experience that is in memory already (imported, or of earlier runs): build studies "
+    "it in the first round, in place of attempts; tune trains on it beside them.",
     "study.steps": "Turns one study may take.",
     "study.tokens": "Tokens one study may use.",
     "study.usd": "USD one study may cost.",
@@ -58,6 +63,13 @@ SHORT = {"memory.policy": "--memory"}
 """Addresses with a second, shorter flag."""
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; prose goes to stderr.")]
+Full = Annotated[bool, typer.Option("--full", help="Every text whole.")]
+RunName = Annotated[str, typer.Argument(help="A run folder, its name under runs/, or `last`.")]
+OfDomain = Annotated[str, typer.Option("--domain", help="Of one domain.")]
+OfSplit = Annotated[str, typer.Option("--split", help="train, validation or test.")]
+OfTask = Annotated[str, typer.Option("--task", help="Of one task.")]
+Passed = Annotated[bool | None, typer.Option("--passed/--failed", help="Only those.")]
+SandboxName = Annotated[str, typer.Option("--sandbox", help="bwrap, unshare or none; default: the best that works.")]
 
 BUILD = (
     "domain", "model", "models.optimizer", "optimizer", "without", "best_of", "review", "from_experience",
@@ -121,6 +133,37 @@ def _parameter(address: str) -> str:
     return address.replace(".", "__")
 
 
-def model_default(settings: Settings) -> bool:
-    """Whether the catalogue's model will be used because nobody named one."""
-    return not settings.model
+def one_of(flag: str, value: str, among: Sequence[str], code: str = "usage") -> str:
+    """The value of a flag, which must be among these. Raises BadInput."""
+    if value not in among:
+        fix = f"--{flag} {', '.join(among[:-1])} or {among[-1]}"
+        raise BadInput(f"there is no {flag} {value!r}", fix=fix, code=code)
+    return value
+
+
+def split_of(text: str, *, needed: bool = False) -> Any:
+    """A split by its name; None for '', unless one is needed. Raises BadInput."""
+    return one_of("split", text, get_args(Split), "bad-split") if text or needed else None
+
+
+def unknown(message: str, name: str, known: Sequence[str], code: str, cutoff: float = 0.6) -> BadInput:
+    """A name that nothing has, with the nearest one and all there are."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, 1, cutoff)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return BadInput(message, fix=f"{hint}there are: {', '.join(known)}", code=code)
+
+
+def open_run(name: str) -> Run:
+    """The run of this workspace that a word means. Raises BadInput."""
+    from recreate.runs.reader import Run, find_run
+
+    return Run(find_run(name, workspace()))
+
+
+def open_backend(name: str) -> Any:
+    """The sandbox backend by name, else the one that the settings name, else the best that works here."""
+    from recreate.sandboxes import choose
+
+    return choose(name or settings_.load(workspace()).sandbox or None)

@@ -1,9 +1,11 @@
-"""review: what waits for a person, and deciding on it, at once on a terminal or later by a command."""
+"""review, keep, revert: deciding on what waits for a person, and making another revision the agent."""
 
 from __future__ import annotations
 
+import re
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,17 +13,17 @@ from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
 from recreate.api.types import Review
-from recreate.cli.options import Json
-from recreate.cli.terminal import emit, say, show
+from recreate.cli.options import Json, RunName, open_run
+from recreate.cli.runner import go_on, say_back
+from recreate.cli.terminal import answer, say
+from recreate.runs.agents import find_agent, named_run
 
-
-def add(app: typer.Typer) -> None:
-    """Put the command on the app."""
-    app.command("review")(review)
+if TYPE_CHECKING:
+    from recreate.builder.publish import Kept
 
 
 def review(
-    run: Annotated[str, typer.Argument(help="A run folder, its name under runs/, or `last`.")] = "last",
+    run: RunName = "last",
     accept: Annotated[bool, typer.Option("--accept", help="Keep it, and go on with the build.")] = False,
     reject: Annotated[str | None, typer.Option("--reject", help="Drop it; the optimizer reads why.")] = None,
     edit: Annotated[bool, typer.Option("--edit", help="Lay its files in RUN/review; again: judge them.")] = False,
@@ -33,49 +35,121 @@ def review(
     """
     from recreate.agents.history import History
     from recreate.agents.scaffold import diff
-    from recreate.cli.reviewer import decided, how, lay, read, told
-    from recreate.cli.runner import go_on
-    from recreate.runs.reader import Run, find_run
+    from recreate.cli.reviewer import decided, describe, how, lay, read
     from recreate.viewer.markdown import revision_record
 
-    where = workspace()
-    seen = Run(find_run(run, where))
-    folder, revision = seen.folder, seen.waiting()
+    where, found = workspace(), open_run(run)
+    folder, revision = found.folder, found.waiting()
     if accept + (reject is not None) + edit > 1:
         raise BadInput("more than one decision was given", fix="give one of --accept, --edit, --reject WHY")
     if revision is None:
+        nothing = f"nothing waits for a review in {here(folder)}"
         if accept or edit or reject is not None:
             raise BadInput(
-                f"nothing waits for a review in {here(folder)}",
+                nothing,
                 fix=f"recreate resume {here(folder)} goes on; recreate log {here(folder)} shows what was decided",
                 code="nothing-waits",
             )
-        if as_json:
-            emit({"run": str(folder), "waiting": False})
-        else:
-            show(f"nothing waits for a review in {here(folder)}")
+        answer(as_json, {"run": str(folder), "waiting": False}, nothing)
         return
     history = History(folder / "scaffold.git")
     parent, child = history.read(revision.parent), history.read(revision.id)
-    said: Review | None = None
+    decision: Review | None = None
     if accept:
-        said = Review(decision="accept")
+        decision = Review(decision="accept")
     elif reject is not None:
         if not reject.strip():
             raise BadInput("a rejection needs a reason", fix='--reject "WHY": the optimizer reads it', code="no-reason")
-        said = Review(decision="reject", reason=reject.strip())
+        decision = Review(decision="reject", reason=reject.strip())
     elif edit and not lay(folder, child):
-        said = read(folder, child)
-    if said is not None:
-        go_on(folder, where, as_json, decided(revision.id, said))
-    elif edit:
-        if as_json:
-            emit({"run": str(folder), "waiting": True, "review": str(folder / "review")})
-        else:
-            show(f"the candidate's files lie in {here(folder / 'review')}; edit them, then the same command again")
+        decision = read(folder, child)
+    if decision is not None:
+        go_on(folder, where, as_json, decided(revision.id, decision))
+        return
+    record = {"run": str(folder), "waiting": True}
+    place = folder / "review"
+    if edit:
+        text = f"the candidate's files lie in {here(place)}; edit them, then the same command again"
+        answer(as_json, {**record, "review": str(place)}, text)
     elif as_json:
-        text = diff(parent, child)
-        emit({"run": str(folder), **revision_record(revision), "waiting": True, "diff": text})
+        answer(True, {**record, **revision_record(revision), "diff": diff(parent, child)})
     else:
-        show(told(revision, parent, child, seen.folder, where, sys.stdout.isatty()))
+        answer(False, {}, describe(revision, parent, child, folder, where, sys.stdout))
         say(f"\n{how(folder)}")
+
+
+def keep(
+    revision: Annotated[str, typer.Argument(metavar="RUN:REVISION", help="A revision; a RUN alone: its last kept.")],
+    name: Annotated[str, typer.Option("--as", help="The folder under scaffolds/; default: the run's domain.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Make a revision of a run, kept or dropped, the agent in scaffolds/.
+
+    Example: recreate keep last:3f2a
+    """
+    from recreate.builder.publish import publish
+    from recreate.runs.reader import Run
+
+    where = workspace()
+    text, colon, digest = revision.rpartition(":")
+    folder = named_run(text if colon else revision, where)
+    if folder is None:
+        raise BadInput(
+            f"{text or revision!r} is not a run",
+            fix="give RUN:REVISION; recreate log RUN lists the revisions of a run",
+            code="no-run",
+        )
+    run = Run(folder)
+    if run.seed() is None:
+        raise BadInput(f"{here(folder)} is not a build", fix="give a run that build made", code="not-a-build")
+    agent = find_agent(f"{folder}:{digest}" if colon else str(folder), where)
+    name = name or str(next(iter(run.records("start")), {}).get("domain", run.settings.domain))
+    _show_kept(publish(agent, folder, _target(name, where)), as_json)
+
+
+def revert(
+    name: Annotated[str, typer.Argument(help="The folder under scaffolds/; default: the workspace's domain.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Put the revision before the present one back in scaffolds/NAME.
+
+    Example: recreate revert swe
+    """
+    from recreate.agents.history import History
+    from recreate.builder.publish import before, publish, standing
+    from recreate.runs.reader import runs
+
+    where = workspace()
+    target = _target(name or _domain(where), where)
+    digest = standing(target)
+    if not digest:
+        there = sorted(p.parent.name for p in (where / "scaffolds").glob("*/agent.toml"))
+        raise BadInput(
+            f"there is no scaffold at {here(target)}",
+            fix=f"there are: {', '.join(there)}" if there else "recreate build makes one",
+            code="no-scaffold",
+        )
+    folder, parent = before(digest, runs(where))
+    _show_kept(publish(History(folder / "scaffold.git").read(parent), folder, target), as_json)
+
+
+def _domain(where: Path) -> str:
+    from recreate.runs import settings
+    from recreate.runs.session import open_domain
+
+    chosen = settings.load(where)
+    return str(open_domain(chosen, where).name) if ":" in chosen.domain else chosen.domain
+
+
+def _target(name: str, where: Path) -> Path:
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise BadInput(f"{name!r} cannot be a folder under scaffolds/", fix="give a plain name", code="bad-name")
+    return where / "scaffolds" / name
+
+
+def _show_kept(kept: Kept, as_json: bool) -> None:
+    scaffold = {"path": str(kept.path), "digest": kept.digest}
+    was = f" (it was {kept.before})" if kept.before not in ("", kept.digest) else ""
+    record = {"run": str(kept.run), "scaffold": scaffold, "before": kept.before or None}
+    answer(as_json, record, f"{here(kept.path)} is now {kept.digest}{was}")
+    say_back(kept)

@@ -1,9 +1,8 @@
-"""The person at the terminal: a candidate is told, a decision is read, its files are laid out to be edited."""
+"""The person at the terminal: a candidate is shown, a decision is read, its files are laid out to be edited."""
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -11,19 +10,19 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.api.types import Review
-from recreate.cli.terminal import say
+from recreate.cli.terminal import painted, say
+from recreate.viewer.text import visible
 
 if TYPE_CHECKING:
     from recreate.builder.review import Reviewer
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 STEP_CHARS = 700
-"""How much of a cited step is told."""
+"""How much of a cited step is shown."""
 
 
 def how(folder: Path) -> str:
@@ -31,9 +30,9 @@ def how(folder: Path) -> str:
     return f"recreate review {here(folder)} --accept, --edit or --reject WHY decides, and goes on"
 
 
-def decided(id: str, said: Review) -> Reviewer:
-    """A reviewer that says this of this revision, once."""
-    left = [said]
+def decided(id: str, decision: Review) -> Reviewer:
+    """A reviewer that decides so on this revision, once."""
+    left = [decision]
 
     def review(revision: Any, parent: Any, child: Any) -> Review | None:
         return left.pop() if left and revision.id == id else None
@@ -60,7 +59,7 @@ class Terminal:
         self.stopped = stopped
 
     def __call__(self, revision: Any, parent: Any, child: Any) -> Review | None:
-        say(told(revision, parent, child, self.folder, self.where, True))
+        say(describe(revision, parent, child, self.folder, self.where, sys.stderr))
         while True:
             answer = self.ask("\n[a]ccept, [e]dit, [r]eject WHY, [l]ater? ")
             word, _, rest = (answer or "later").strip().partition(" ")
@@ -161,42 +160,29 @@ def read(folder: Path, child: Any) -> Review:
 # ------------------------------------------------------------------------------------------------- what is shown
 
 
-def told(revision: Any, parent: Any, child: Any, folder: Path, where: Path, terminal: bool) -> str:
+def describe(revision: Any, parent: Any, child: Any, folder: Path, where: Path, stream: TextIO) -> str:
     """A candidate for a person: verdict, each edit's reason with the steps it cites, the diff."""
     from recreate.agents.evidence import tell_step
     from recreate.agents.scaffold import diff
+    from recreate.memory.store import ExperienceStore
+    from recreate.runs.attempts import read_experience
     from recreate.viewer.markdown import say_verdict
 
     lines = [
         f"candidate {revision.id}, round {revision.round + 1}, would be kept",
         f"  {say_verdict(revision.verdict)}",
     ]
-    find = _finder(folder, where)
     for edit in revision.edits:
         lines += ["", f"{edit.path} ({edit.origin}): {edit.reason or 'no reason given'}"]
         for cited in edit.evidence:
-            experience = find(cited.experience)
-            lines.append(f"  {cited.experience}" + (f", {experience.task}" if experience else " is not here any more"))
+            id = cited.experience
+            experience = read_experience(folder / "attempts" / id) or ExperienceStore(where).get(id)
+            lines.append(f"  {id}" + (f", {experience.task}" if experience else " is not here any more"))
             if experience and cited.step < len(experience.trace.steps):
                 lines += ["    " + row for row in tell_step(experience.trace.steps[cited.step], STEP_CHARS).split("\n")]
-    lines = [_CONTROL.sub(_spelt, row) for row in "\n".join(lines).split("\n")]
-    changed = [_CONTROL.sub(_spelt, row) for row in diff(parent, child).rstrip("\n").split("\n")]
-    return "\n".join([*lines, "", *(_painted(row, terminal) for row in changed)])
-
-
-def _finder(folder: Path, where: Path) -> Callable[[str], Any]:
-    """An experience by id: of this run, else of the workspace's memory."""
-    from recreate.memory.store import ExperienceStore
-    from recreate.runs.attempts import read_experience
-
-    return lambda id: read_experience(folder / "attempts" / id) or ExperienceStore(where).get(id)
-
-
-def _spelt(control: re.Match[str]) -> str:
-    """What an agent printed must not move the cursor of whoever reads it."""
-    return repr(control[0])[1:-1]
-
-
-def _painted(row: str, terminal: bool) -> str:
-    code = {"+": "32", "-": "31", "@": "36"}.get(row[:1])
-    return f"\033[{code}m{row}\033[0m" if code and terminal and not os.environ.get("NO_COLOR") else row
+    colours = {"+": "32", "-": "31", "@": "36"}
+    lines = visible("\n".join(lines)).split("\n")
+    for row in ["", *visible(diff(parent, child).rstrip("\n")).split("\n")]:
+        code = colours.get(row[:1])
+        lines.append(painted(row, code, stream) if code else row)
+    return "\n".join(lines)

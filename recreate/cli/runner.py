@@ -1,4 +1,4 @@
-"""A command's run with its screen: opened, stopped cleanly, gone on with, and what came of it told."""
+"""A command's run with its screen: opened, stopped cleanly, gone on with, and what came of it said."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import typer
 
 from recreate.api.errors import BadInput, OutOfBudget
 from recreate.api.paths import short as here
-from recreate.api.ports import Model, Preparable
-from recreate.cli.terminal import emit, say, show
+from recreate.cli.terminal import Progress, Screen, answer, say
 from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:
+    from recreate.api.ports import Model
+    from recreate.builder.publish import Kept
     from recreate.builder.review import Reviewer
     from recreate.runs.session import Parts
 
@@ -25,7 +26,6 @@ def build(
     settings: Settings, where: Path, folder: Path, as_json: bool, *, again: bool, review: Reviewer | None = None
 ) -> None:
     from recreate.builder import sdk
-    from recreate.cli.keep import say_back
     from recreate.cli.reviewer import at_terminal, how
     from recreate.viewer import html, markdown
 
@@ -33,14 +33,14 @@ def build(
         built = sdk.improve(session, where, review=at_terminal(session, review))
         domain = session.domain.name
     made = sdk.deliver(where, folder, domain, built)
-    if as_json:
-        emit(made.record)
-    else:
-        show(markdown.say_verdict(made.verdict))
-        agent = made.place if made.stays else here(made.path)
-        show(f"agent: {agent}   report: {here(folder / 'report.md')}, to look at: {here(folder / html.FILE)}")
-        for row in made.record["set_aside"]:
-            show(f"set aside: {row['task']}: {row['fault']}")
+    agent = made.place if made.stays else here(made.path)
+    answer(
+        as_json,
+        made.record,
+        markdown.say_verdict(made.verdict),
+        f"agent: {agent}   report: {here(folder / 'report.md')}, to look at: {here(folder / html.FILE)}",
+        *(f"excluded (infrastructure failure): {row['task']}: {row['fault']}" for row in made.record["set_aside"]),
+    )
     if made.kept and made.kept.saved:
         say_back(made.kept)
     if made.stays:
@@ -50,20 +50,33 @@ def build(
         say(f"{made.waiting.id} waits for your review: recreate review {here(folder)} shows it")
         say(how(folder))
     if made.status == "budget":
-        say(f"stopped by the budget; recreate resume {here(folder)} --budget MORE goes on")
-        raise typer.Exit(OutOfBudget.exit_code)
+        stopped_by_budget(f"recreate resume {here(folder)}")
+
+
+def stopped_by_budget(go_on: str) -> None:
+    """Say it, and exit with its code. go_on: what to type to go on."""
+    say(f"stopped by the budget; {go_on} --budget MORE goes on")
+    raise typer.Exit(OutOfBudget.exit_code)
+
+
+def say_back(kept: Kept) -> None:
+    """How what stood there comes back, if anything else did."""
+    run = kept.run.name if kept.run.parent.name == "runs" else str(kept.run)
+    if kept.saved:
+        say(f"what stood in {here(kept.path)} was in no history of {run}; it is now, as human/{kept.before}")
+    if kept.before not in ("", kept.digest):
+        say(f"recreate keep {run}:{kept.before} --as {kept.path.name} puts it back")
 
 
 @contextmanager
 def opened(
     settings: Settings, where: Path, folder: Path, *, resume: bool = False, parts: Parts | None = None, go_on: str = ""
 ) -> Iterator[Any]:
-    """A workshop with its screen; Ctrl-C and SIGTERM stop it cleanly, a second Ctrl-C at once.
+    """A session with its screen; Ctrl-C and SIGTERM stop it cleanly, a second Ctrl-C at once.
 
     go_on: what to type to go on; default: `recreate resume` of the folder.
     """
     from recreate.builder.sdk import models_of, stopping
-    from recreate.cli.screen import Screen
     from recreate.runs.session import open_session
 
     screen = Screen()
@@ -86,10 +99,25 @@ def opened(
             session.close()
 
 
+@contextmanager
+def measured(settings: Settings, where: Path, folder: Path) -> Iterator[Any]:
+    """`opened` for a command that goes on when it is given the same folder again."""
+    again = (folder / "settings.toml").exists()
+    with opened(settings, where, folder, resume=again, go_on=f"the same command with --out {here(folder)}") as session:
+        yield session
+
+
+def folder_of(settings: Settings, where: Path, name: str) -> Path:
+    """The run folder that --out names, else one under runs/ that is called NAME-DATE."""
+    from recreate.runs.session import run_folder
+
+    return run_folder(where, settings if settings.out else settings.model_copy(update={"domain": name}))
+
+
 def ready(model: Model) -> None:
     """The same as a library user gets, with progress on the screen."""
+    from recreate.api.ports import Preparable
     from recreate.builder import sdk
-    from recreate.cli.models import Progress
 
     if isinstance(model, Preparable):
         with Progress(model.name) as progress:

@@ -1,4 +1,4 @@
-"""sandbox exec, scaffold check: a box by hand, and what is wrong with an agent's folder."""
+"""sandbox exec, scaffold check: a sandbox by hand, and what is wrong with an agent's folder."""
 
 from __future__ import annotations
 
@@ -9,24 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from recreate.api.errors import BadInput, CheckFailed
-from recreate.cli.options import Json
-from recreate.cli.terminal import emit, say, show
-
-app = typer.Typer(help="Run a command the way agents' commands are run.", no_args_is_help=True, rich_markup_mode=None)
-scaffold = typer.Typer(help="Look an agent's folder over.", no_args_is_help=True, rich_markup_mode=None)
+from recreate.api.paths import shipped, workspace
+from recreate.cli.options import Json, open_backend
+from recreate.cli.terminal import answer, emit, say
 
 
-@app.callback()
-def _sandbox() -> None:
-    """Run a command the way agents' commands are run."""
-
-
-@scaffold.callback()
-def _scaffold() -> None:
-    """Look an agent's folder over."""
-
-
-@app.command("exec", context_settings={"allow_interspersed_args": False})
 def execute(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run, after `--`.")],
     backend: Annotated[str, typer.Option("--rung", help="bwrap, unshare or none; default: the best here.")] = "",
@@ -39,18 +26,14 @@ def execute(
 
     Example: recreate sandbox exec --timeout 5 -- python3 -c 'print(6 * 7)'
     """
-    from recreate.api.paths import workspace
-    from recreate.runs import settings
-    from recreate.sandboxes import choose
-
     if timeout <= 0:
         raise BadInput(f"a timeout of {timeout:g} seconds", fix="give more than 0, such as --timeout 60", code="usage")
-    chosen = choose(backend or settings.load(workspace()).sandbox or None)
-    box = chosen.open(source=folder)
+    chosen = open_backend(backend)
+    sandbox = chosen.open(source=folder)
     try:
-        output = box.run(command, timeout=timeout, stdin=sys.stdin.buffer.read() if stdin else None)
+        output = sandbox.run(command, timeout=timeout, stdin=sys.stdin.buffer.read() if stdin else None)
     finally:
-        box.close()
+        sandbox.close()
     if as_json:
         emit({**output.model_dump(mode="json"), "rung": chosen.name})
     else:
@@ -59,10 +42,9 @@ def execute(
     ended = f"; ended by the limit on {output.limit}" if output.limit else ""
     cut = f"; {output.cut} bytes of output were cut" if output.cut else ""
     say(f"sandbox: {chosen.name}, exit code {output.status}, {output.seconds:.2f} s{ended}{cut}")
-    return output.status
+    return int(output.status)
 
 
-@scaffold.command("check")
 def check(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="A scaffold's folder, or its name.")],
     backend: Annotated[str, typer.Option("--sandbox", help="Where its tools are started; default: the best.")] = "",
@@ -73,14 +55,9 @@ def check(
     Example: recreate scaffold check scaffolds/seed
     """
     faults = faults_of(_find(folder), backend)
-    if as_json:
-        # one object: the list belongs to the folder that was asked about
-        emit({"scaffold": folder, "faults": faults})
-    else:
-        for fault in faults:
-            show(f"{fault['file']}:{fault['line']}: {fault['message']}")
-        if not faults:
-            show(f"{folder}: nothing is wrong")
+    lines = [f"{fault['file']}:{fault['line']}: {fault['message']}" for fault in faults]
+    # one object: the list belongs to the folder that was asked about
+    answer(as_json, {"scaffold": folder, "faults": faults}, *(lines or [f"{folder}: nothing is wrong"]))
     return CheckFailed.exit_code if faults else 0
 
 
@@ -112,14 +89,12 @@ def _place(root: Path, message: str) -> tuple[str, str]:
     rest = message.removeprefix(str(root)).lstrip("/")
     if rest == message:
         return ".", message
-    file, _, said = rest.partition(" ")
-    return file, said
+    file, _, problem = rest.partition(" ")
+    return file, problem
 
 
 def _find(text: str) -> Path:
     """A folder, or the name of a scaffold in the workspace or shipped."""
-    from recreate.api.paths import shipped, workspace
-
     for path in (Path(text), workspace() / "scaffolds" / text, shipped("scaffolds") / text):
         if path.is_dir():
             return path

@@ -8,50 +8,33 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any
 
 import typer
 
 from recreate.api.errors import BadInput, CheckFailed
 from recreate.api.paths import workspace
-from recreate.api.types import Split
-from recreate.cli.options import Json
-from recreate.cli.terminal import emit, say, show
-
-app = typer.Typer(help="The tasks of a domain.", no_args_is_help=True, rich_markup_mode=None)
+from recreate.cli.options import Json, SandboxName, open_backend, split_of
+from recreate.cli.terminal import answer, answers, say
 
 LARGEST = 20_000_000
-"""Bytes of one file that `grade --dir` puts into the box."""
+"""Bytes of one file that `grade --dir` puts into the sandbox."""
 
 Domain = Annotated[str, typer.Argument(metavar="DOMAIN", help="A built-in, installed or module:Class domain.")]
 Data = Annotated[Path | None, typer.Option("--data", help="A file or folder of tasks in place of the domain's own.")]
 SplitOption = Annotated[str, typer.Option("--split", help="train, validation or test only.")]
-RungOption = Annotated[str, typer.Option("--sandbox", help="bwrap, unshare or none; default: the best here.")]
 
 
-def add(app: typer.Typer) -> None:
-    """Put `grade` on the app."""
-    app.command("grade")(grade)
-
-
-@app.command("list")
 def list_(domain: Domain, split: SplitOption = "", data: Data = None, as_json: Json = False) -> None:
     """List the tasks of a domain: id, split, and the group that is never split.
 
     Example: recreate tasks list swe --split train
     """
-    told = 0
-    for task in _of_split(open_domain(domain, data), split):
-        told += 1
-        if as_json:
-            emit({**_row(task), "prompt": task.prompt})
-        else:
-            show(f"{task.split:<10}  {task.id}  (group {task.group})")
-    if not told:
-        say(f"{domain} has no {split} tasks".replace("  ", " "))
+    tasks = _of_split(open_domain(domain, data), split)
+    rows = (({**_row(task), "prompt": task.prompt}, _line(task)) for task in tasks)
+    answers(as_json, rows, f"{domain} has no {split} tasks".replace("  ", " "))
 
 
-@app.command("check")
 def check(
     domain: Domain,
     data: Data = None,
@@ -61,7 +44,7 @@ def check(
     task: Annotated[list[str] | None, typer.Option("--task", help="Only this one; repeatable.")] = None,
     split: SplitOption = "",
     jobs: Annotated[int, typer.Option("--jobs", help="Tasks at once.", min=1, max=64)] = 1,
-    sandbox: RungOption = "",
+    sandbox: SandboxName = "",
     as_json: Json = False,
 ) -> int:
     """Prove each task: its gold answer passes, the untouched state fails. Exits 4 when one does not hold.
@@ -73,36 +56,27 @@ def check(
     part = open_domain(domain, data, repos)
     tasks = _of_split(part, split)
     if task:
-        by_id = {t.id: t for t in tasks}
-        from recreate.builder.sdk import unknown_task
-
-        for unknown in (t for t in task if t not in by_id):
-            raise unknown_task(unknown, list(by_id))
-        tasks = [by_id[t] for t in dict.fromkeys(task)]
+        tasks = [_one(tasks, id) for id in dict.fromkeys(task)]
     if not tasks:
         raise BadInput(
             f"{domain} has no {split} tasks to check".replace("  ", " "),
             fix=f"recreate tasks list {domain} shows what there is",
             code="no-tasks",
         )
-    backend = _backend(sandbox)
+    backend = open_backend(sandbox)
     wrong = done = 0
     for proof in _each(tasks, lambda t: validate(part, t, backend), jobs):
         done += 1
         wrong += not proof.ok
-        if as_json:
-            emit(proof.model_dump(mode="json"))
-        else:
-            show(f"{'ok   ' if proof.ok else 'WRONG'}  {proof.task}  {proof.seconds:.1f} s")
-            if not proof.ok:
-                show("       " + proof.reason.strip().replace("\n", "\n       "))
+        text = f"{'ok   ' if proof.ok else 'WRONG'}  {proof.task}  {proof.seconds:.1f} s"
+        why = "" if proof.ok else "\n" + proof.reason.strip()
+        answer(as_json, proof.model_dump(mode="json"), text + why.replace("\n", "\n       "))
         if as_json and sys.stderr.isatty():
             say(f"{done}/{len(tasks)} checked, {wrong} wrong")
     say(f"{done - wrong} of {done} tasks hold")
     return CheckFailed.exit_code if wrong else 0
 
 
-@app.command("make")
 def make(
     domain: Domain,
     package: Annotated[str, typer.Option("--package", metavar="NAME==VERSION", help="A release on the index.")] = "",
@@ -117,7 +91,7 @@ def make(
     python_path: Annotated[list[str] | None, typer.Option("--python-path", help="Put on sys.path; repeatable.")] = None,
     module: Annotated[list[str] | None, typer.Option("--module", help="Only bugs in this file; repeatable.")] = None,
     data: Annotated[Path | None, typer.Option("--data", help="The file to write; default: the workspace's.")] = None,
-    sandbox: RungOption = "",
+    sandbox: SandboxName = "",
     as_json: Json = False,
 ) -> None:
     """Make new tasks: bugs injected into a package or a repository, kept when a few of its own tests notice.
@@ -148,20 +122,16 @@ def make(
         repo=repo,
         n=n,
         seed=seed,
-        split=_split(split),
+        split=split_of(split),
         requires=tuple(requires or ()),
         tests=tuple(tests or ()),
         python_path=tuple(python_path or ()),
         modules=tuple(module or ()),
         file=data,
-        backend=_backend(sandbox),
+        backend=open_backend(sandbox),
         on_progress=say,
     )
-    for task in result.tasks:
-        if as_json:
-            emit({**_row(task), "file": str(result.file)})
-        else:
-            show(f"{task.split:<10}  {task.id}  (group {task.group})")
+    answers(as_json, (({**_row(task), "file": str(result.file)}, _line(task)) for task in result.tasks))
     say(f"{len(result.tasks)} tasks of {result.tried} bugs tried, written to {result.file}")
     say(f"recreate tasks check {domain} proves them")
 
@@ -171,41 +141,36 @@ def grade(
     task: Annotated[str, typer.Argument(metavar="TASK", help="A task's id; recreate tasks list shows them.")],
     patch: Annotated[Path | None, typer.Option("--patch", help="A file with the diff to grade; - reads stdin.")] = None,
     folder: Annotated[Path | None, typer.Option("--dir", help="A folder whose files are put over the task's.")] = None,
-    answer: Annotated[str | None, typer.Option("--answer", help="The answer as text.")] = None,
+    reply: Annotated[str | None, typer.Option("--answer", help="The answer as text.")] = None,
     data: Data = None,
-    sandbox: RungOption = "",
+    sandbox: SandboxName = "",
     as_json: Json = False,
-) -> int:
+) -> None:
     """Grade an answer to a task, as an agent's would be; no model is asked.
 
     Example: recreate grade swe swe:parse-1.20.1:1 --patch fix.diff
     """
     from recreate.api.types import Trace
 
-    if sum(x is not None for x in (patch, folder, answer)) != 1:
+    if sum(x is not None for x in (patch, folder, reply)) != 1:
         raise BadInput("give one answer to grade", fix="--patch FILE, --dir DIR or --answer TEXT", code="usage")
     part = open_domain(domain, data)
-    by_id = {t.id: t for t in part.tasks()}
-    if task not in by_id:
-        from recreate.builder.sdk import unknown_task
-
-        raise unknown_task(task, list(by_id))
-    wanted = by_id[task]
+    wanted = _one(list(part.tasks()), task)
     if patch is not None:
         text = _read(patch)
-    backend = _backend(sandbox)
+    backend = open_backend(sandbox)
     if folder is not None:
         text = _collected(part, wanted, folder, backend)
-    elif answer is not None:
-        text = answer
+    elif reply is not None:
+        text = reply
     trace = Trace(attempt="grade", task=wanted.id, scaffold="", model="", answer=text)
     found = part.grade(wanted, trace, backend)
-    if as_json:
-        emit({"task": wanted.id, "score": found.score, "passed": found.passed, "evidence": found.evidence})
-    else:
-        show(f"{'passed' if found.passed else 'failed'} ({found.score:g})")
-        show(found.evidence.rstrip())
-    return 0
+    answer(
+        as_json,
+        {"task": wanted.id, "score": found.score, "passed": found.passed, "evidence": found.evidence},
+        f"{'passed' if found.passed else 'failed'} ({found.score:g})",
+        found.evidence.rstrip(),
+    )
 
 
 # --------------------------------------------------------------------------------------------- their parts
@@ -227,21 +192,22 @@ def open_domain(name: str, data: Path | None = None, repos: Path | None = None) 
     return registry.open("domain", name, **{k: v for k, v in offered.items() if v is not None})
 
 
-def _backend(name: str) -> Any:
-    from recreate.runs import settings
-    from recreate.sandboxes import choose
-
-    return choose(name or settings.load(workspace()).sandbox or None)
-
-
-def _split(text: str) -> Split | None:
-    if text and text not in get_args(Split):
-        raise BadInput(f"there is no split {text!r}", fix="--split train, validation or test", code="bad-split")
-    return cast(Split, text) if text else None
-
-
 def _of_split(part: Any, split: str) -> list[Any]:
-    return list(part.tasks(_split(split)))
+    return list(part.tasks(split_of(split)))
+
+
+def _one(tasks: Sequence[Any], id: str) -> Any:
+    """The task of an id. Raises BadInput with the near ones."""
+    from recreate.builder.sdk import unknown_task
+
+    for task in tasks:
+        if task.id == id:
+            return task
+    raise unknown_task(id, [task.id for task in tasks])
+
+
+def _line(task: Any) -> str:
+    return f"{task.split:<10}  {task.id}  (group {task.group})"
 
 
 def _row(task: Any) -> dict[str, Any]:
@@ -276,16 +242,16 @@ def _read(patch: Path) -> str:
 
 
 def _collected(part: Any, task: Any, folder: Path, backend: Any) -> str:
-    """What the domain would collect from a box whose files are the task's with the folder's over them."""
+    """What the domain would collect from a sandbox whose files are the task's with the folder's over them."""
     if not folder.is_dir():
         raise BadInput(f"{folder} is not a folder", fix="name the folder with the solution", code="no-folder")
-    box = part.prepare(task, backend)
+    sandbox = part.prepare(task, backend)
     try:
         for path, data, mode in _files(folder):
-            box.write(path, data, mode)
-        return str(part.collect(task, box))
+            sandbox.write(path, data, mode)
+        return str(part.collect(task, sandbox))
     finally:
-        box.close()
+        sandbox.close()
 
 
 def _files(folder: Path) -> Iterable[tuple[str, bytes, int]]:

@@ -1,16 +1,25 @@
-"""Where words go: results to stdout, everything else to stderr."""
+"""Where words go: results to stdout, everything else to stderr; and how a long command and a long text are shown."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TextIO
 
 from recreate.api.errors import RecreateError
-from recreate.api.types import SCHEMA
+from recreate.api.paths import short
+from recreate.api.types import SCHEMA, Usage
 from recreate.storage.redact import redact
+from recreate.viewer.text import cut, visible
+
+if TYPE_CHECKING:
+    from recreate.runs.budget import Ledger
+
+FOLD = 1200
+"""Characters of one text that `show` commands print; --full prints all."""
 
 
 def emit(record: Mapping[str, Any]) -> None:
@@ -18,19 +27,34 @@ def emit(record: Mapping[str, Any]) -> None:
     print(_printable(json.dumps({"schema": SCHEMA, **record}, ensure_ascii=False, default=str)), flush=True)
 
 
-def emit_lines(records: Iterable[Mapping[str, Any]]) -> None:
-    for record in records:
-        emit(record)
-
-
 def say(text: str = "") -> None:
     """Prose for a person, on stderr."""
     print(_printable(text), file=sys.stderr, flush=True)
 
 
-def show(text: str = "") -> None:
+def show(*lines: str) -> None:
     """The result of a command that was asked for as text, on stdout."""
-    print(_printable(text), flush=True)
+    if lines:
+        print(_printable("\n".join(lines)), flush=True)
+
+
+def answer(as_json: bool, record: Mapping[str, Any], *lines: str) -> None:
+    """The one result of a command, in the form asked for."""
+    if as_json:
+        emit(record)
+    else:
+        show(*lines)
+
+
+def answers(as_json: bool, rows: Iterable[tuple[Mapping[str, Any], str]], nothing: str = "") -> int:
+    """A list of results as they come, each (record, text), and how many there were; `nothing`: said when none was."""
+    count = 0
+    for record, text in rows:
+        count += 1
+        answer(as_json, record, text)
+    if not count and nothing:
+        say(nothing)
+    return count
 
 
 def _printable(text: str) -> str:
@@ -38,17 +62,209 @@ def _printable(text: str) -> str:
     return redact(text).encode("utf-8", "backslashreplace").decode()
 
 
-def colour() -> bool:
-    return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-
-
 def fail(error: RecreateError, as_json: bool) -> int:
     """Report an error in the form asked for and return its exit code."""
     if as_json:
         emit(error.record())
-    bold, plain = ("\033[1;31m", "\033[0m") if colour() else ("", "")
     name = "stopped" if error.exit_code in (3, 130) else "error"
-    say(f"{bold}{name}:{plain} {error.message}")
+    say(f"{painted(name + ':', '1;31', sys.stderr)} {error.message}")
     if error.fix:
         say(f"  fix: {error.fix}")
     return error.exit_code
+
+
+# ------------------------------------------------------------------------------------------------ long texts
+
+
+def painted(text: str, code: str, stream: TextIO) -> str:
+    """In a colour (an ANSI code) where the stream is a terminal."""
+    return f"\033[{code}m{text}\033[0m" if stream.isatty() and not os.environ.get("NO_COLOR") else text
+
+
+def red(text: str) -> str:
+    """In red on a terminal."""
+    return painted(text, "31", sys.stdout)
+
+
+def head(text: str, wrong: str = "") -> str:
+    """The line above a step; wrong: what went wrong in it."""
+    line = f"\n--- {text}"
+    return red(f"{line}  ! {wrong}") if wrong else line
+
+
+def fold(text: str, full: bool, limit: int = FOLD) -> str:
+    """Head and tail of a long text, and how much was left out between; control characters are spelled out."""
+    text = visible(text.rstrip())
+    short = cut(text, limit, len(text) + 1)
+    if full or not short.left_out:
+        return text
+    return f"{short.head}\n[... {short.left_out:,} characters; --full shows them ...]\n{short.tail}"
+
+
+# ---------------------------------------------------------------------------------------------- long commands
+
+
+def counter(what: str) -> Callable[[int, int], None] | None:
+    """Tells how far something is, on a line of stderr that overwrites itself; None where nobody watches."""
+    if not sys.stderr.isatty():
+        return None
+
+    def tell(done: int, total: int) -> None:
+        sys.stderr.write(f"\r{what} {done:,}/{total:,}" + "\n" * (done >= total))
+        sys.stderr.flush()
+
+    return tell
+
+
+class Progress:
+    """Bytes, share and speed on stderr: a line that overwrites itself on a terminal, else one every 10 s."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.live = sys.stderr.isatty()
+        self.began: tuple[float, int] | None = None
+        self.shown = 0.0
+        self.open = False
+
+    def __call__(self, done: int, total: int | None) -> None:
+        now = time.monotonic()
+        if self.began is None:
+            self.began = (now, done)
+            self.shown = now if not self.live else 0.0
+        last = total is not None and done >= total
+        if not last and now - self.shown < (0.2 if self.live else 10.0):
+            return
+        self.shown = now
+        seconds = now - self.began[0]
+        speed = f", {(done - self.began[1]) / seconds / 1e6:.1f} MB/s" if seconds > 0.5 else ""
+        of = f" of {total / 1e6:,.0f} MB ({done / total:.0%})" if total else " MB"
+        text = f"{self.name}: {done / 1e6:,.0f}{of}{speed}"
+        if self.live:
+            sys.stderr.write(f"\r{text:<76}")
+            sys.stderr.flush()
+            self.open = True
+        else:
+            say(text)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.open:
+            say()
+
+
+class Screen:
+    """Turns a session's events into words on stderr: a line per event, and on a terminal one live line below them.
+
+    `ledger` may be set later: it says what is left.
+    """
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self.console = Console(stderr=True, highlight=False, emoji=False, markup=False, soft_wrap=True)
+        self.ledger: Ledger | None = None
+        self.phase, self.done, self.total, self.passed, self.steps = "", 0, 0, 0, 0
+        self.started = time.monotonic()
+        self.live: Any = self.console.status("starting") if self.console.is_terminal else None
+
+    def __enter__(self) -> Screen:
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def line(self, text: str) -> None:
+        if self.live:
+            self.console.print(visible(text), soft_wrap=True)
+        else:
+            say(visible(text))
+
+    def left(self) -> str:
+        """What was spent, and of what cap."""
+        spent = self.ledger.spent if self.ledger else Usage()
+        text = f"{spent.calls} calls, {spent.tokens_in + spent.tokens_out:,} tokens, ${spent.usd:.3f}"
+        minutes = self.ledger.minutes if self.ledger else (time.monotonic() - self.started) / 60
+        cap = f" of {self.ledger.budget}" if self.ledger and str(self.ledger.budget) != "no cap" else ""
+        return f"{text}, {minutes:.1f} min{cap}"
+
+    def refresh(self) -> None:
+        if self.live:
+            self.live.update(
+                f"{self.phase} {self.done}/{self.total}, {self.passed} passed, {self.steps} steps | {self.left()}"
+            )
+
+    def __call__(self, event: str, facts: dict[str, Any]) -> None:
+        from recreate.viewer.markdown import say_verdict, tell_study
+
+        match event:
+            case "gather":
+                self.phase, self.total, self.done, self.passed = facts["phase"], facts["total"], 0, 0
+            case "step":
+                self.steps += 1
+            case "score":
+                score = facts["score"]
+                self.done += 1
+                self.passed += score.passed
+                if score.score is not None and not score.reused:
+                    mark = "passed" if score.passed else "failed"
+                    self.line(
+                        f"  {self.phase} {self.done}/{self.total}  {mark}  {score.task} "
+                        f"({score.ending}, {score.usage.calls} calls)   {self.left()}"
+                    )
+            case "aside":
+                self.line(f"  excluded (infrastructure failure): {facts['task']}: {facts['fault']}")
+            case "seed":
+                session = facts["shop"]
+                self.line(
+                    f"run folder {short(session.folder)}; seed {facts['scaffold'].digest}, model {session.model.name}, "
+                    f"sandbox {session.backend.name}"
+                )
+            case "indexing":
+                done, total = facts["done"], facts["total"]
+                if total >= 20 and (done == total or done % max(1, total // 4) == 0):
+                    self.line(f"indexing memory for search: {done} of {total}")
+            case "study":
+                self.line("  " + tell_study(facts["study"]))
+            case "build":
+                self.line(f"{facts['train']} train tasks, {facts['validation']} validation tasks")
+            case "round":
+                self.line(f"round {facts['round']} of {facts['rounds']}: attempting train tasks")
+            case "observe":
+                self.line(f"the policy {facts['policy']} learns from {facts['experiences']} experiences")
+            case "rerun":
+                lessons = f"with {', '.join(facts['lessons'])}" if facts["lessons"] else "without"
+                score = "excluded (infrastructure failure)" if facts["score"] is None else f"{facts['score']:g}"
+                self.line(f"  re-run of {facts['task']} {lessons}: {score}   {self.left()}")
+            case "learned":
+                change = facts["change"]
+                self.line(f"  {change.lesson} {change.kind}{': ' * bool(change.why)}{change.why}")
+            case "propose":
+                self.line(
+                    f"the optimizer studies {facts['experiences']} experiences ({facts['failures']} of them failed)"
+                )
+            case "candidate":
+                self.line("a candidate is judged on validation:")
+                for edit in facts["edits"]:
+                    self.line(f"  {edit.path}: {edit.reason or repr(edit.new[:80])}")
+            case "revision":
+                revision = facts["revision"]
+                self.line(f"{'KEPT' if revision.kept else 'dropped'}: {say_verdict(revision.verdict)}")
+                if revision.review:
+                    self.line(f"  a person {revision.review}")
+            case "update":
+                figures = ", ".join(f"{key} {facts[key]:.4g}" for key in ("reward", "kl", "entropy", "clip", "length"))
+                self.line(f"step {facts['step']}: {figures}   {self.left()}")
+            case "nothing":
+                self.line(f"nothing to judge this round: {facts['reason']}")
+            case "review" | "reviewed":
+                if self.live:  # a line that moves would be in the way of whoever types
+                    (self.live.stop if event == "review" else self.live.start)()
+                return
+            case _:
+                self.line(str(facts.get("text", event)))
+        self.refresh()

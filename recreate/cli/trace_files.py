@@ -14,21 +14,14 @@ import typer
 from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
-from recreate.cli.options import Json
-from recreate.cli.terminal import emit, say, show
+from recreate.cli.options import Json, OfDomain, Passed, SandboxName, one_of, open_backend, split_of
+from recreate.cli.terminal import answer, emit, say, show
 
 DomainName = Annotated[
     str, typer.Option("--domain", help="The domain: built in, installed, module:Class or a new name.")
 ]
 SHOWN = 20
-"""So many bad records, and so many that are held out, are told one by one."""
-
-
-def add(app: typer.Typer) -> None:
-    """Put the commands on `traces`."""
-    app.command("import")(import_)
-    app.command("grade")(grade)
-    app.command("export")(export)
+"""So many bad records, and so many that are held out, are listed one by one."""
 
 
 def import_(
@@ -61,10 +54,10 @@ def import_(
             last = time.monotonic()
             say(f"{taken.files} files, {taken.read} trajectories, {len(taken.bad)} unreadable records so far")
 
-    wish = ImportConfig(name, _split(split), model, pass_at, format)
+    config = ImportConfig(name, split_of(split, needed=True), model, pass_at, format)
     memory = ExperienceStore(workspace())
     try:
-        taken = take(paths, memory, wish, tasks, dry=dry_run, progress=progress)
+        taken = take(paths, memory, config, tasks, dry=dry_run, progress=progress)
     finally:
         memory.close()
     if not taken.read:
@@ -76,22 +69,10 @@ def import_(
         )
     closed = [{"experience": i, "task": t, "split": s, "reason": why} for i, t, s, why in taken.closed]
     if as_json:
-        emit(
-            {
-                "domain": name,
-                "files": taken.files,
-                "read": taken.read,
-                "added": taken.added,
-                "passed": taken.passed,
-                "waiting": taken.waiting,
-                "known": taken.known,
-                "held_out": closed,
-                "bad": [{"file": f, "entry": p, "reason": r} for f, p, r in taken.bad],
-                "formats": taken.formats,
-                "experiences": taken.experiences,
-                "dry_run": dry_run,
-            }
-        )
+        counts = {k: getattr(taken, k) for k in ("files", "read", "added", "passed", "waiting", "known")}
+        bad = [{"file": f, "entry": p, "reason": r} for f, p, r in taken.bad]
+        rest = {"formats": taken.formats, "experiences": taken.experiences, "dry_run": dry_run}
+        emit({"domain": name, **counts, "held_out": closed, "bad": bad, **rest})
         return
     for file, place, reason in taken.bad[:SHOWN]:
         say(f"{' '.join(w for w in (file, place) if w)}: {reason}")
@@ -123,9 +104,7 @@ def grade(
     pass_at: Annotated[
         float, typer.Option("--pass-at", help="The score from which on it passed (not with a grader).")
     ] = 1.0,
-    sandbox: Annotated[
-        str, typer.Option("--sandbox", help="bwrap, unshare or none; default: the best that works.")
-    ] = "",
+    sandbox: SandboxName = "",
     as_json: Json = False,
 ) -> None:
     """Grade imported attempts that wait for it: by the domain's grader, a file of outcomes, or yourself.
@@ -151,28 +130,25 @@ def grade(
             code="no-attempt",
         )
     if score is not None:
-        said = Grade(score=score, passed=score >= pass_at, evidence=f"graded by a person: {evidence}".rstrip(": "))
-        found: Any = ((e, said, "") for e in waiting)
+        own = Grade(score=score, passed=score >= pass_at, evidence=f"graded by a person: {evidence}".rstrip(": "))
+        found: Any = ((e, own, "") for e in waiting)
     elif outcomes is not None:
         rows = grading.by_outcomes(waiting, grading.outcomes(outcomes), outcomes.name)
         found = ((e, g and g.model_copy(update={"passed": g.score >= pass_at}), why) for e, g, why in rows)
     else:
         from recreate.cli.tasks import open_domain
-        from recreate.runs import settings
-        from recreate.sandboxes import choose
 
-        backend = choose(sandbox or settings.load(workspace()).sandbox or None)
-        found = grading.by_domain(waiting, open_domain(domain), backend)
+        found = grading.by_domain(waiting, open_domain(domain), open_backend(sandbox))
     graded = passed = 0
     left: Counter[str] = Counter()
-    for e, given, why in found:
-        if given is None:
+    for e, grade, why in found:
+        if grade is None:
             left[why] += 1
         else:
-            memory.add([e.model_copy(update={"grade": given})])
-            graded, passed = graded + 1, passed + given.passed
+            memory.add([e.model_copy(update={"grade": grade})])
+            graded, passed = graded + 1, passed + grade.passed
         if as_json:
-            score_, ok = (given.score, given.passed) if given else (None, None)
+            score_, ok = (grade.score, grade.passed) if grade else (None, None)
             emit({"experience": e.id, "task": e.task, "score": score_, "passed": ok, "reason": why})
     memory.close()
     if not as_json:
@@ -184,10 +160,10 @@ def grade(
 def export(
     format: Annotated[str, typer.Option("--format", help="openai (chat JSONL), otel (OTLP JSON) or jsonl (ours).")],
     out: Annotated[Path, typer.Option("--out", help="The file to write; it must not be there yet.")],
-    domain: Annotated[str, typer.Option("--domain", help="Of one domain.")] = "",
+    domain: OfDomain = "",
     run: Annotated[str, typer.Option("--run", help="A run folder or `last`; default: the workspace's memory.")] = "",
     split: Annotated[str, typer.Option("--split", help="train; validation and test only when you say so.")] = "train",
-    passed: Annotated[bool | None, typer.Option("--passed/--failed", help="Only those.")] = None,
+    passed: Passed = None,
     as_json: Json = False,
 ) -> None:
     """Write attempts for other tools. Train only, and nothing that is held out, unless --split says otherwise.
@@ -197,17 +173,16 @@ def export(
     from recreate.memory.export import FORMATS, exported
     from recreate.storage.files import replacing
 
-    if format not in FORMATS:
-        raise BadInput(f"there is no format {format!r}", fix=f"--format {', '.join(FORMATS)}", code="unknown-format")
+    one_of("format", format, FORMATS, "unknown-format")
     if out.exists():
         raise BadInput(f"{here(out)} is there already", fix="give another file with --out", code="exists")
-    wanted: dict[str, Any] = {"split": _split(split), **({"domain": domain} if domain else {})}
+    wanted: dict[str, Any] = {"split": split_of(split, needed=True), **({"domain": domain} if domain else {})}
     if passed is not None:
         wanted["passed"] = passed
     count = 0
     try:
         with replacing(out) as file:
-            for e in _exported(run, wanted, workspace()):
+            for e in _exported(run, wanted):
                 line = json.dumps(exported(e, format), ensure_ascii=False) + "\n"
                 file.write(line.encode("utf-8", "surrogatepass"))
                 count += 1
@@ -219,21 +194,19 @@ def export(
         raise BadInput(f"{here(out)} cannot be written: {e.strerror}", fix="give another file with --out") from None
     if split != "train":
         say(f"these are {split} attempts: whoever learns from them cannot be measured on these tasks any more")
-    if as_json:
-        emit({"file": str(out), "format": format, "split": split, "experiences": count})
-    else:
-        show(f"{count} {split} attempts written to {here(out)}")
+    record = {"file": str(out), "format": format, "split": split, "experiences": count}
+    answer(as_json, record, f"{count} {split} attempts written to {here(out)}")
 
 
 # --------------------------------------------------------------------------------------------- their parts
 
 
-def _exported(run: str, wanted: dict[str, Any], where: Path) -> Iterator[Any]:
+def _exported(run: str, wanted: dict[str, Any]) -> Iterator[Any]:
     """The attempts, one in memory at a time. Of train, what is held out now is left out whatever it was recorded as."""
     from recreate.cli.traces import experiences
     from recreate.memory.store import ExperienceStore
 
-    memory = ExperienceStore(where)
+    memory = ExperienceStore(workspace())
     reader = "optimizer" if wanted["split"] == "train" else "human"
     if not run:
         for row in memory.facts(wanted, reader):
@@ -241,7 +214,7 @@ def _exported(run: str, wanted: dict[str, Any], where: Path) -> Iterator[Any]:
                 yield found
         return
     _, groups, tasks = memory.held_out.read()
-    for e in experiences(run, wanted, where):
+    for e in experiences(run, wanted):
         if reader == "human" or (e.group not in groups and e.task not in tasks):
             yield e
 
@@ -258,9 +231,3 @@ def _domain(name: str) -> tuple[str, list[Any]]:
         say(f"no domain is called {name!r} here: held-out tasks are known from the workspace's registry only")
         return name, []
     return part.name, list(part.tasks())
-
-
-def _split(text: str) -> Any:
-    if text not in ("train", "validation", "test"):
-        raise BadInput(f"there is no split {text!r}", fix="--split train, validation or test", code="bad-split")
-    return text

@@ -2,88 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from recreate.api.errors import BadInput
 from recreate.api.paths import workspace
-from recreate.cli.fold import FOLD, fold, head, red, wrong
-from recreate.cli.options import Json
-from recreate.cli.terminal import emit, say, show
+from recreate.cli.options import Full, Json, OfDomain, OfSplit, OfTask, Passed, open_run, split_of
+from recreate.cli.terminal import FOLD, answer, answers, fold, head, red, say
+from recreate.viewer.text import wrong
 
-app = typer.Typer(help="What agents did, step by step.", no_args_is_help=True, rich_markup_mode=None)
-
-Domain = Annotated[str, typer.Option("--domain", help="Of one domain.")]
-SplitOption = Annotated[str, typer.Option("--split", help="train, validation or test.")]
-Passed = Annotated[bool | None, typer.Option("--passed/--failed", help="Only those.")]
-TaskOption = Annotated[str, typer.Option("--task", help="Of one task.")]
+if TYPE_CHECKING:
+    from recreate.memory.store import ExperienceStore
 
 
-@app.command("list")
-def traces_list(
+def list_(
     run: Annotated[str, typer.Argument(help="A run folder or `last`; default: the workspace's memory.")] = "",
-    domain: Domain = "",
-    split: SplitOption = "",
+    domain: OfDomain = "",
+    split: OfSplit = "",
     passed: Passed = None,
-    task: TaskOption = "",
+    task: OfTask = "",
     ungraded: Annotated[bool, typer.Option("--ungraded", help="Only imported ones that nobody has graded.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List attempts: of a run, or of everything that was lived through in this workspace.
+    """List attempts: of a run, or of everything that was attempted in this workspace.
 
     Example: recreate traces list last --failed --split train
     """
     filters = _filters(domain, split, passed, task)
-    where, told = workspace(), 0
-    waiting = iter(()) if run else _waiting(filters, where)
-    if as_json:
-        for experience in [] if ungraded else experiences(run, filters, where):
-            emit(trace_record(experience))
-        for experience in waiting:
-            emit(trace_record(experience))
-        return
-    for row in [] if ungraded else _rows(run, filters, where):
-        told += 1
-        mark = "passed" if row["passed"] else "failed"
-        show(
-            f"{row['id']}  {mark} {row['score']:.2f}  {row['split']:<10}  {row['ending']:<9}  "
-            f"{row['steps']:>3} steps  {row['task']}"
-        )
-    for e in waiting:
-        told += 1
-        show(f"{e.id}  ungraded     {e.split:<10}  {e.trace.ending:<9}  {len(e.trace.steps):>3} steps  {e.task}")
-    if not told:
-        say("no attempt is like that" if filters or ungraded else "no attempt has ended here yet")
+    graded = () if ungraded else _graded(run, filters, as_json)
+    waiting = () if run else ((trace_record(e), _line(_facts(e), "ungraded    ")) for e in _waiting(filters))
+    nothing = "no attempt is like that" if filters or ungraded else "no attempt has ended here yet"
+    answers(as_json, chain(graded, waiting), "" if as_json else nothing)
 
 
-@app.command("show")
-def traces_show(
+def show(
     id: Annotated[str, typer.Argument(metavar="ID", help="An attempt's id, or the beginning of it.")],
     run: Annotated[str, typer.Option("--run", help="Look in this run only; default: memory, then all runs.")] = "",
-    full: Annotated[bool, typer.Option("--full", help="Every text whole.")] = False,
+    full: Full = False,
     as_json: Json = False,
 ) -> None:
     """Show one attempt: each step, what went wrong in it, and the grader's words.
 
     Example: recreate traces show 3f2a --full
     """
-    experience = _find_experience(id, run, workspace())
-    if as_json:
-        emit(trace_record(experience))
-        return
-    _tell(experience, full)
+    experience = _find(id, run)
+    answer(as_json, trace_record(experience), *([] if as_json else _text(experience, full)))
 
 
-@app.command("search")
-def traces_search(
+def search(
     text: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Words that must all be there, in any case.")],
-    domain: Domain = "",
-    split: SplitOption = "",
+    domain: OfDomain = "",
+    split: OfSplit = "",
     passed: Passed = None,
-    task: TaskOption = "",
+    task: OfTask = "",
     k: Annotated[int, typer.Option("-k", help="At most so many places.", min=1)] = 20,
     as_json: Json = False,
 ) -> None:
@@ -92,33 +66,30 @@ def traces_search(
     Example: recreate traces search AssertionError --failed
     """
     from recreate.memory.hits import scan
-    from recreate.memory.store import ExperienceStore
 
-    memory = ExperienceStore(workspace())
-    words = " ".join(text)
-    filters = {**_filters(domain, split, passed, task), "grain": ["experience", "step"]}
+    memory, words = _memory(), " ".join(text)
+    wanted = _filters(domain, split, passed, task)
     hits: dict[str, list[Any]] = {}
-    for hit in memory.search(words, filters, k=k):
+    for hit in memory.search(words, {**wanted, "grain": ["experience", "step"]}, k=k):
         hits.setdefault(hit.experience, []).append(hit)
     waiting: dict[str, Any] = {}
-    folded = words.casefold().split()
-    for e in _waiting(_filters(domain, split, passed, task), workspace()):
+    for e in _waiting(wanted):
         if len(hits) >= k:
             break
-        if found := list(scan(e, folded)):
+        if found := list(scan(e, words.casefold().split())):
             hits[e.id], waiting[e.id] = found, e
-    for id, found in hits.items():
-        experience = waiting.get(id) or memory.get(id)
-        if experience is None:
-            continue
-        places = [{"step": hit.step, "text": _around(_place(experience, hit.step), text)} for hit in found]
-        if as_json:
-            emit({**trace_record(experience), "matches": places})
-            continue
-        show(f"{id}  {_outcome(experience)}  {experience.split}  {experience.task}")
-        for place in places:
-            at = "the task or the grade" if place["step"] is None else f"step {place['step']}"
-            show(f"    {at}: {place['text']}")
+
+    def rows() -> Iterator[tuple[dict[str, Any], str]]:
+        for id, found in hits.items():
+            if (e := waiting.get(id) or memory.get(id)) is not None:
+                places = [{"step": hit.step, "text": _around(_place(e, hit.step), words)} for hit in found]
+                lines = [f"{id}  {_outcome(e)}  {e.split}  {e.task}"]
+                for place in places:
+                    at = "the task or the grade" if place["step"] is None else f"step {place['step']}"
+                    lines.append(f"    {at}: {place['text']}")
+                yield {**trace_record(e), "matches": places}, "\n".join(lines)
+
+    answers(as_json, rows())
     if not hits:
         say(f"no attempt in memory has the words {words!r}")
 
@@ -155,88 +126,84 @@ def _outcome(experience: Any) -> str:
     return "ungraded" if not grade.graded else "passed" if grade.passed else "failed"
 
 
-def _waiting(filters: Mapping[str, Any], where: Path) -> Iterator[Any]:
-    """Imported attempts without a grade; none has passed, and none has failed."""
+def _memory() -> ExperienceStore:
     from recreate.memory.store import ExperienceStore
+
+    return ExperienceStore(workspace())
+
+
+def _waiting(filters: Mapping[str, Any]) -> Iterator[Any]:
+    """Imported attempts without a grade; none has passed, and none has failed."""
     from recreate.memory.ungraded import Ungraded
 
     if "passed" in filters:
         return
     rest = {k: v for k, v in filters.items() if k != "domain"}
-    found = Ungraded(ExperienceStore(where)).experiences(filters.get("domain", ""))
+    found = Ungraded(_memory()).experiences(filters.get("domain", ""))
     yield from (e for e in found if all(getattr(e, k) == v for k, v in rest.items()))
 
 
 def _filters(domain: str, split: str, passed: bool | None, task: str) -> dict[str, Any]:
-    if split and split not in ("train", "validation", "test"):
-        raise BadInput(f"there is no split {split!r}", fix="--split train, validation or test", code="bad-split")
-    wanted: dict[str, Any] = {k: v for k, v in (("domain", domain), ("split", split), ("task", task)) if v}
-    if passed is not None:
-        wanted["passed"] = passed
-    return wanted
+    named = (("domain", domain), ("split", split_of(split)), ("task", task))
+    wanted: dict[str, Any] = {k: v for k, v in named if v}
+    return wanted if passed is None else {**wanted, "passed": passed}
 
 
-def _rows(run: str, filters: Mapping[str, Any], where: Path) -> Iterable[dict[str, Any]]:
-    """id and facts of the attempts that match, without their steps where memory lists them."""
-    from recreate.memory.store import ExperienceStore
-
-    if not run:
-        yield from ExperienceStore(where).facts(filters)
-        return
-    for e in experiences(run, filters, where):
-        yield {
-            "id": e.id,
-            "passed": e.grade.passed,
-            "score": e.grade.score,
-            "split": e.split,
-            "ending": e.trace.ending,
-            "steps": len(e.trace.steps),
-            "task": e.task,
-        }
+def _graded(run: str, filters: Mapping[str, Any], as_json: bool) -> Iterator[tuple[dict[str, Any], str]]:
+    """(record, line) of the attempts that match; for lines only, memory lists them without their steps."""
+    if run or as_json:
+        for e in experiences(run, filters):
+            yield trace_record(e) if as_json else {}, _line(_facts(e))
+    else:
+        yield from (({}, _line(row)) for row in _memory().facts(filters))
 
 
-def experiences(run: str, filters: Mapping[str, Any], where: Path) -> Iterator[Any]:
+def _facts(e: Any) -> dict[str, Any]:
+    """What a line says of an attempt, as memory keeps it beside the attempt."""
+    trace, grade = e.trace, e.grade
+    facts = {"id": e.id, "passed": grade.passed, "score": grade.score, "split": e.split, "task": e.task}
+    return {**facts, "ending": trace.ending, "steps": len(trace.steps)}
+
+
+def _line(row: Mapping[str, Any], grade: str = "") -> str:
+    grade = grade or f"{'passed' if row['passed'] else 'failed'} {row['score']:.2f}"
+    return f"{row['id']}  {grade}  {row['split']:<10}  {row['ending']:<9}  {row['steps']:>3} steps  {row['task']}"
+
+
+def experiences(run: str, filters: Mapping[str, Any]) -> Iterator[Any]:
     """The attempts that match, whole, one in memory at a time."""
-    from recreate.memory.store import ExperienceStore
     from recreate.runs.attempts import read_experience
-    from recreate.runs.reader import Run, find_run
 
     if not run:
-        memory = ExperienceStore(where)
-        for row in memory.facts(filters):
-            found = memory.get(row["id"])
-            if found is not None:
-                yield found
+        memory = _memory()
+        yield from (found for row in memory.facts(filters) if (found := memory.get(row["id"])) is not None)
         return
-    seen = Run(find_run(run, where))
-    for record in seen.records("experience"):
+    of = open_run(run)
+    for record in of.records("experience"):
         if any(k in record and record[k] != v for k, v in filters.items()):
             continue
-        found = read_experience(seen.folder / "attempts" / record["attempt"])
+        found = read_experience(of.folder / "attempts" / record["attempt"])
         if found is not None and found.domain == filters.get("domain", found.domain):
             yield found
 
 
-def _find_experience(id: str, run: str, where: Path) -> Any:
+def _find(id: str, run: str) -> Any:
     """By id or unique beginning, in memory and then in the runs. Raises BadInput."""
-    from recreate.memory.store import ExperienceStore
     from recreate.memory.ungraded import Ungraded
-    from recreate.runs.reader import Run, find_run
 
     if run:
-        return Run(find_run(run, where)).experience(id)
-    memory = ExperienceStore(where)
-    found = memory.get(id)
+        return open_run(run).experience(id)
+    memory = _memory()
+    found = memory.get(id) or Ungraded(memory).get(id)
     if found is not None:
         return found
-    if (waits := Ungraded(memory).get(id)) is not None:
-        return waits
     known = [row["id"] for row in memory.facts() if id and row["id"].startswith(id)]
     if len(known) == 1 and (found := memory.get(known[0])) is not None:
         return found
-    runs = [p.parent for p in (where / "runs").glob("*/settings.toml") if any((p.parent / "attempts").glob(f"{id}*"))]
-    if not known and len(runs) >= 1 and id:
-        return Run(max(runs, key=lambda p: p.stat().st_mtime)).experience(id)
+    files = (workspace() / "runs").glob("*/settings.toml")
+    runs = [p.parent for p in files if any((p.parent / "attempts").glob(f"{id}*"))]
+    if not known and runs and id:
+        return open_run(str(max(runs, key=lambda p: p.stat().st_mtime))).experience(id)
     raise BadInput(
         f"{len(known) or 'no'} attempts begin with {id!r}",
         fix=f"one of {', '.join(known[:5])}" if known else "recreate traces list shows them",
@@ -244,49 +211,44 @@ def _find_experience(id: str, run: str, where: Path) -> Any:
     )
 
 
-def _tell(experience: Any, full: bool) -> None:
+def _text(experience: Any, full: bool) -> Iterator[str]:
     """An attempt for a person to read."""
     trace, grade = experience.trace, experience.grade
     outcome = f"{_outcome(experience)} ({grade.score:g})" if grade.graded else "not graded yet"
     usage = trace.usage
-    show(f"{experience.id}  {outcome}  {experience.task}  ({experience.split})")
+    yield f"{experience.id}  {outcome}  {experience.task}  ({experience.split})"
     foreign = getattr(experience, "foreign", None)
     if isinstance(foreign, Mapping):
-        show(f"imported from {foreign.get('format')}: {foreign.get('file')} {foreign.get('entry')}".rstrip())
-    show(
+        yield f"imported from {foreign.get('format')}: {foreign.get('file')} {foreign.get('entry')}".rstrip()
+    yield (
         f"agent {experience.digest} with {trace.model or 'an unnamed model'}, repeat {trace.repeat}; {trace.ending}"
         f"{' by the limit on ' + trace.limit if trace.limit else ''}; {usage.calls} calls, "
         f"{usage.tokens_in + usage.tokens_out:,} tokens, ${usage.usd:.4f}"
     )
     if trace.fault:
-        show(red(f"fault: {trace.fault}" if foreign else f"fault of ours: {trace.fault}"))
+        yield red(f"fault: {trace.fault}" if foreign else f"fault of ours: {trace.fault}")
     if isinstance(foreign, Mapping) and foreign.get("system"):
-        show(head("system"))
-        show(fold(str(foreign["system"]), full))
-    show(head("task"))
-    show(fold(experience.prompt, full))
+        yield from (head("system"), fold(str(foreign["system"]), full))
+    yield from (head("task"), fold(experience.prompt, full))
     for step in trace.steps:
         sample = f", sample {step.sample}" if trace.steps[-1].sample else ""
         if step.kind == "before":
-            show(head(f"step {step.step}{sample}: {step.action} ran before the first turn", wrong(step)))
+            yield head(f"step {step.step}{sample}: {step.action} ran before the first turn", wrong(step))
         else:
-            show(head(f"step {step.step}{sample}", wrong(step)))
+            yield head(f"step {step.step}{sample}", wrong(step))
             if step.reply.strip():
-                show(fold(step.reply, full))
+                yield fold(step.reply, full)
         if step.action and step.action not in step.reply and step.kind != "before":
-            show(f"$ {fold(step.action, full)}")
+            yield f"$ {fold(step.action, full)}"
         if step.output:
-            show("->")
-            show(fold(step.output, full))
+            yield from ("->", fold(step.output, full))
     if trace.answer:
-        show(head("handed in"))
-        show(fold(trace.answer, full))
+        yield from (head("handed in"), fold(trace.answer, full))
     if not grade.graded:
-        show(head("grade: none yet"))
-        show(f"recreate traces grade --domain {experience.domain} grades what waits")
+        yield from (head("grade: none yet"), f"recreate traces grade --domain {experience.domain} grades what waits")
         return
-    show(head(f"grade: {outcome}", "" if grade.passed else "failed"))
-    show(fold(grade.evidence, full, 4 * FOLD))
+    yield head(f"grade: {outcome}", "" if grade.passed else "failed")
+    yield fold(grade.evidence, full, 4 * FOLD)
 
 
 def _place(experience: Any, step: int | None) -> str:
@@ -298,10 +260,10 @@ def _place(experience: Any, step: int | None) -> str:
     return "\n".join([s.reply, s.action, s.output, s.observation])
 
 
-def _around(text: str, words: Sequence[str], width: int = 160) -> str:
+def _around(text: str, words: str, width: int = 160) -> str:
     """The surroundings of the first of the words, in one line."""
     low = text.casefold()
-    places = [at for word in " ".join(words).casefold().split() if (at := low.find(word)) >= 0]
+    places = [at for word in words.casefold().split() if (at := low.find(word)) >= 0]
     at = min(places, default=0)
     start = max(0, at - width // 3)
     line = " ".join(text[start : start + width].split())

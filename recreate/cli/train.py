@@ -7,20 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from recreate.api.errors import BadInput, Fault, OutOfBudget
+from recreate.api.errors import BadInput, Fault
 from recreate.api.paths import short as here
-from recreate.cli.options import Json, with_settings
-from recreate.cli.runner import opened
-from recreate.cli.terminal import emit, say, show
+from recreate.cli.options import Json, one_of, with_settings
+from recreate.cli.runner import folder_of, measured, stopped_by_budget
+from recreate.cli.terminal import answer, say
 from recreate.runs.settings import Settings
 
 FLAGS = ("domain", "model", "scaffold", "seed", "jobs", "out", "sandbox", "budget", "from_experience", "vllm_python")
-
-
-def add(app: typer.Typer) -> None:
-    """Put the commands on the app."""
-    app.command("tune")(tune)
-    app.command("serve")(serve)
 
 
 @with_settings(*FLAGS)
@@ -47,9 +41,7 @@ def tune(
 
     Example: recreate tune --recipe gapo --domain swe --scaffold seed --model ./SmolLM2-135M --steps 50
     """
-    if trainer not in ("trl", "verl"):
-        raise BadInput(f"there is no trainer {trainer!r}", fix="--trainer trl, or --trainer verl", code="usage")
-    if trainer == "verl":
+    if one_of("trainer", trainer, ("trl", "verl")) == "verl":
         if max_kl or min_entropy or rollouts != "here":
             raise BadInput(
                 "--max-kl, --min-entropy and --rollouts are for one machine: verl samples and watches by itself",
@@ -59,11 +51,9 @@ def tune(
         _for_verl(settings, where, how, steps, micro, save_every, as_json)
         return
     from recreate.api.registry import need
-    from recreate.builder.sdk import default_seed, find_scaffold
     from recreate.models.server import vllm_python
     from recreate.models.transformers import trainable
     from recreate.rl import recipe
-    from recreate.runs.session import open_domain, run_folder
 
     if rollouts not in ("here", "vllm", "transformers"):
         raise BadInput(
@@ -77,63 +67,63 @@ def tune(
     for module in ("torch", "trl", "peft", "datasets", "safetensors"):
         need(module)
     settings = settings.model_copy(update={"model": trainable(settings.model)})
-    domain, named = open_domain(settings, where).name, settings.model.removeprefix("transformers:")
-    folder = run_folder(where, settings if settings.out else settings.model_copy(update={"domain": f"tune-{domain}"}))
-    scaffold = find_scaffold(settings.scaffold, where) if settings.scaffold else default_seed(domain, where, named)
+    folder, scaffold = _start(settings, where)
 
     from recreate.rl.trainer import TrainConfig, tune
 
-    plan = TrainConfig(steps, settings.seed, micro, max_kl, min_entropy, save_every, rollouts)  # type: ignore[arg-type]
-    go_on = f"the same command with --out {here(folder)}"
-    with opened(settings, where, folder, resume=(folder / "settings.toml").exists(), go_on=go_on) as session:
-        done = tune(session, scaffold, read, plan)
+    config = TrainConfig(steps, settings.seed, micro, max_kl, min_entropy, save_every, rollouts)  # type: ignore[arg-type]
+    with measured(settings, where, folder) as session:
+        done = tune(session, scaffold, read, config)
     keys = ("step", "reward", "kl", "entropy", "clip")
     record: dict[str, Any] = {
         "run": str(done.run),
         "checkpoint": str(done.checkpoint),
         "status": done.status,
-        "curve": [{**{key: row[key] for key in keys}, "length": row["length"]} for row in done.curve],
+        "curve": [{key: row[key] for key in (*keys, "length")} for row in done.curve],
     }
-    if as_json:
-        emit(record)
-    else:
-        for row in done.curve:
-            show("  ".join(f"{key} {row[key]:.4g}" for key in keys))
-        show(f"checkpoint: {here(done.checkpoint)}   report: {here(done.run / 'report.md')}")
+    answer(
+        as_json,
+        record,
+        *("  ".join(f"{key} {row[key]:.4g}" for key in keys) for row in done.curve),
+        f"checkpoint: {here(done.checkpoint)}   report: {here(done.run / 'report.md')}",
+    )
     if done.status == "budget":
-        say(f"stopped by the budget; {go_on} --budget MORE goes on")
-        raise typer.Exit(OutOfBudget.exit_code)
+        stopped_by_budget(f"the same command with --out {here(folder)}")
     if done.why:
         say(f"stopped early: {done.why}")
+
+
+def _start(settings: Settings, where: Path) -> tuple[Path, Any]:
+    """(the run folder, the scaffold whose attempts are trained on)."""
+    from recreate.builder.sdk import default_seed, find_scaffold
+    from recreate.runs.session import open_domain
+
+    domain, model = open_domain(settings, where).name, settings.model.removeprefix("transformers:")
+    folder = folder_of(settings, where, f"tune-{domain}")
+    return folder, find_scaffold(settings.scaffold, where) if settings.scaffold else default_seed(domain, where, model)
 
 
 def _for_verl(
     settings: Settings, where: Path, how: str, steps: int, micro: int, save_every: int, as_json: bool
 ) -> None:
-    from recreate.builder.sdk import default_seed, find_scaffold
     from recreate.models.transformers import trainable
     from recreate.rl.verl import job
-    from recreate.runs.session import open_domain, run_folder
 
     if settings.from_experience or settings.budget:
         raise BadInput(
             "--from-experience and --budget are for one machine",
-            fix="leave them out: a run on a cluster is bounded by --steps, and trains on what it lives",
+            fix="leave them out: a run on a cluster is bounded by --steps, and trains on its own attempts",
             code="not-with-verl",
         )
     named = trainable(settings.model).removeprefix("transformers:")
-    domain = open_domain(settings, where).name
     settings = settings.model_copy(update={"model": named})
-    folder = run_folder(where, settings if settings.out else settings.model_copy(update={"domain": f"tune-{domain}"}))
-    scaffold = find_scaffold(settings.scaffold, where) if settings.scaffold else default_seed(domain, where, named)
+    folder, scaffold = _start(settings, where)
     made = job.write(folder, where, settings, scaffold, how, steps=steps, micro=micro, save_every=save_every)
-    if as_json:
-        record = {"run": str(made.folder), "command": made.command, "notes": list(made.notes)}
-        emit({**record, "tasks": made.tasks, "validation": made.validation, "status": "written"})
-        return
-    for note in made.notes:
+    record: dict[str, Any] = {"run": str(made.folder), "command": made.command, "notes": list(made.notes)}
+    record |= {"tasks": made.tasks, "validation": made.validation, "status": "written"}
+    for note in [] if as_json else made.notes:
         say(note)
-    show(f"written, not started: {made.tasks} train tasks. On the cluster: {made.command}")
+    answer(as_json, record, f"written, not started: {made.tasks} train tasks. On the cluster: {made.command}")
 
 
 @with_settings("vllm_python", "jobs", "models.threads")
@@ -164,8 +154,7 @@ def serve(
 
     from recreate.models.server import ENGINES, ServeConfig, Server, plan
 
-    if engine not in ENGINES:
-        raise BadInput(f"no engine is called {engine!r}", fix=f"--engine {', '.join(ENGINES)}", code="usage")
+    one_of("engine", engine, ENGINES)
     config = ServeConfig(
         port=port,
         engine=engine,  # type: ignore[arg-type]
@@ -183,10 +172,8 @@ def serve(
             server.wait(stop=ended)
             if not ended.is_set():
                 record = {"url": server.url, "model": launch.name, "pid": server.pid}
-                if as_json:
-                    emit(record)
-                else:
-                    show(f"--model openai:{server.url}#{launch.name} --price 0,0   (pid {server.pid})")
+                text = f"--model openai:{server.url}#{launch.name} --price 0,0   (pid {server.pid})"
+                answer(as_json, record, text)
             while not ended.wait(1.0):
                 if not server.alive():
                     raise Fault(f"the server ended{server.last_words()}", fix="start it again", code="server-died")

@@ -17,8 +17,8 @@ from recreate.api import paths
 from recreate.api.errors import BadInput, CheckFailed, Fault
 from recreate.api.paths import home, shipped, workspace
 from recreate.api.paths import short as here
-from recreate.cli.options import HELP, Json
-from recreate.cli.terminal import emit, say, show
+from recreate.cli.options import HELP, Json, unknown
+from recreate.cli.terminal import answer, answers
 
 KINDS = ("model", "sandbox", "domain", "optimizer", "policy", "embedder", "memory", "scaffold")
 NEEDS = {
@@ -49,13 +49,6 @@ IGNORED = (
 )
 
 
-def add(app: typer.Typer) -> None:
-    """Put the commands on the app."""
-    app.command("init")(init)
-    app.command("doctor")(doctor)
-    app.command("list")(list_)
-
-
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where; it is made if need be.")] = Path(),
     as_json: Json = False,
@@ -80,11 +73,12 @@ def init(
         raise Fault(f"cannot write {folder}: {e.strerror}", fix="free space or check permissions") from None
     go = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
     following = f"{go}recreate build --domain swe"
-    if as_json:
-        emit({"path": str(folder.resolve()), "files": made, "next": following})
-        return
-    show(f"a workspace in {folder.resolve()}: {', '.join(sorted({m.partition('/')[0] for m in made}))}")
-    show(f"next: {following}     (recreate doctor says what works here)")
+    answer(
+        as_json,
+        {"path": str(folder.resolve()), "files": made, "next": following},
+        f"a workspace in {folder.resolve()}: {', '.join(sorted({m.partition('/')[0] for m in made}))}",
+        f"next: {following}     (recreate doctor says what works here)",
+    )
 
 
 def _fill(folder: Path) -> Iterator[Path]:
@@ -108,7 +102,7 @@ def _fill(folder: Path) -> Iterator[Path]:
 
 
 CONTENT = {
-    "memory": "What agents lived through here (`experiences/`, kept out of git) and what was learned from it.\n",
+    "memory": "What agents attempted here (`experiences/`, kept out of git) and what was learned from it.\n",
     "benchmarks": "Tasks of your own. `recreate tasks make swe --repo PATH` makes some of a repository of yours.\n",
 }
 
@@ -158,16 +152,13 @@ def doctor(
     if online:
         checks.append(_index())
     bad = [c for c in checks if c["needed"] and not c["ok"]]
-    if as_json:
-        emit({"checks": checks, "sandbox": sandbox})
-    else:
-        for check in checks:
-            mark = "ok     " if check["ok"] else "MISSING" if check["needed"] else "-      "
-            show(f"{mark}  {check['name']:<18} {check['detail']}")
-            if check["fix"]:
-                show(f"{'':<29}{check['fix']}")
-        show()
-        show(f"{len(bad)} needed things are missing" if bad else "all that is needed is here")
+    lines = []
+    for check in checks:
+        mark = "ok     " if check["ok"] else "MISSING" if check["needed"] else "-      "
+        lines.append(f"{mark}  {check['name']:<18} {check['detail']}")
+        lines += [f"{'':<29}{check['fix']}"] if check["fix"] else []
+    end = f"{len(bad)} needed things are missing" if bad else "all that is needed is here"
+    answer(as_json, {"checks": checks, "sandbox": sandbox}, *lines, "", end)
     return CheckFailed.exit_code if bad else 0
 
 
@@ -205,14 +196,14 @@ def _git() -> dict[str, Any]:
 
 
 def _sandbox() -> tuple[str | None, list[dict[str, Any]]]:
-    """(the rung that would be used, a check for that and one for each rung)."""
+    """(the backend that would be used, a check for that and one for each backend)."""
     from recreate.runs.settings import load
     from recreate.sandboxes import choose, survey
 
     try:
         wanted = load(workspace()).sandbox
     except BadInput:
-        wanted = ""  # said by its own check
+        wanted = ""  # its own check says so
     try:
         used: str | None = choose(wanted or None).name
         checks = [
@@ -221,7 +212,7 @@ def _sandbox() -> tuple[str | None, list[dict[str, Any]]]:
     except BadInput as e:
         used, checks = None, [_check("sandbox", False, e.message, e.fix, needed=True)]
     for name, why in survey():
-        detail = why or ("works: a box was made" if name != "none" else "no walls, only when asked for by name")
+        detail = why or ("works: a sandbox was made" if name != "none" else "no walls, only when asked for by name")
         checks.append(_check(f"sandbox.{name}", not why, detail))
     return used, checks
 
@@ -251,10 +242,10 @@ def _model() -> dict[str, Any]:
     from recreate.models import catalog, default_model
 
     try:
-        spec, told = default_model()
+        spec, reason = default_model()
         kind, _, name = spec.partition(":")
         if kind != "local" or "/" in name:
-            return _check("default model", True, f"{spec} ({told})")
+            return _check("default model", True, f"{spec} ({reason})")
         state, size = catalog.state(name), catalog.entry(name).size
     except BadInput as e:
         return _check("default model", False, e.message, e.fix)
@@ -298,25 +289,13 @@ def list_(
 
     Example: recreate list sandbox
     """
-    import difflib
-
     if kind.removesuffix("s") in KINDS:
         kind = kind.removesuffix("s")
     if kind not in KINDS:
-        near = difflib.get_close_matches(kind, KINDS, 1)
-        raise BadInput(
-            f"there is no kind {kind!r}",
-            fix=(f"did you mean {near[0]!r}? " if near else "") + f"there are: {', '.join(KINDS)}",
-            code="unknown-kind",
-        )
-    rows = list(_scaffolds() if kind == "scaffold" else _parts(kind))
-    for row in rows:
-        if as_json:
-            emit({"kind": kind, **row})
-        else:
-            show(f"{row['name']:<20} {row['state']:<26} {row['source']}")
-    if not rows:
-        say(f"no {kind} is installed; your own is named module:Class")
+        raise unknown(f"there is no kind {kind!r}", kind, KINDS, "unknown-kind")
+    rows = _scaffolds() if kind == "scaffold" else _parts(kind)
+    lines = (({"kind": kind, **row}, f"{row['name']:<20} {row['state']:<26} {row['source']}") for row in rows)
+    answers(as_json, lines, f"no {kind} is installed; your own is named module:Class")
 
 
 def _parts(kind: str) -> Iterator[Mapping[str, Any]]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from recreate.api.types import Step
 
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
@@ -23,6 +27,13 @@ def visible(text: str) -> str:
 def _mark(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def wrong(step: Step) -> str:
+    """What went wrong in a step, '' for nothing."""
+    if step.kind == "malformed":
+        return "the reply could not be read"
+    return f"exit status {step.status}" if step.status else ""
 
 
 @dataclass(frozen=True)

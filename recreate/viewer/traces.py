@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from recreate.api.types import Edit, Experience, Revision, Step, Study
 from recreate.runs.attempts import read_experience, read_steps
-from recreate.viewer.text import Cut, cut
+from recreate.viewer.text import Cut, cut, wrong
 
 ROOM = 1_200_000
 """Characters that traces and studies may take together; what is cited is shown whatever is left."""
@@ -178,17 +178,12 @@ def show_step(
 ) -> ShownStep:
     """One step. What it saw is left out when that is only what the step before it printed."""
     limit = CITED if cited_by else TEXT
-    wrong = ""
-    if step.kind == "malformed":
-        wrong = "the reply could not be read"
-    elif step.status:
-        wrong = f"exit status {step.status}"
     seen = "" if before and before.strip() and before.strip() in step.observation else step.observation
     return ShownStep(
         index=index,
         sample=step.sample,
         what=f"{step.action} ran before the first turn" if step.kind == "before" else "",
-        wrong=wrong,
+        wrong=wrong(step),
         saw=room.cut(seen, limit),
         said=room.cut(step.reply, limit),
         did=room.cut("" if step.kind == "before" or step.action.strip() in step.reply else step.action, limit),

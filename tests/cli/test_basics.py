@@ -16,7 +16,7 @@ import typer
 
 import recreate
 from recreate.api.errors import BadInput
-from recreate.cli import judging, run
+from recreate.cli import bench, run
 from recreate.cli.app import app
 
 ROOT = Path(recreate.__file__).parent.parent
@@ -187,7 +187,7 @@ def test_a_mistake_of_ours_is_one_line_and_a_file(
     assert str(file) in error["fix"]
     text = file.read_text()
     assert "Traceback" in text
-    assert Path(judging.__file__).name in text
+    assert Path(bench.__file__).name in text
     assert "very-secret-value" not in out + err + text
 
 

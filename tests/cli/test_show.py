@@ -242,7 +242,8 @@ def test_long_texts_are_folded_errors_marked_and_nothing_moves_the_cursor(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     from recreate.api.types import Experience, Grade, Step, Trace
-    from recreate.cli.traces import _tell
+    from recreate.cli.terminal import show
+    from recreate.cli.traces import _text
 
     long = "start " + "x" * 5000 + " end"
     steps = (
@@ -254,7 +255,7 @@ def test_long_texts_are_folded_errors_marked_and_nothing_moves_the_cursor(
         id="a", domain="d", task="t", group="g", split="train", prompt="p", digest="s", trace=trace,
         grade=Grade(score=0.0, passed=False, evidence="no"),
     )  # fmt: skip
-    _tell(one, full=False)
+    show(*_text(one, full=False))
     out = capsys.readouterr().out
     assert "start" in out
     assert " end" in out
@@ -265,7 +266,7 @@ def test_long_texts_are_folded_errors_marked_and_nothing_moves_the_cursor(
     assert "\x1b" not in out
     assert "\r" not in out
     assert "$ ls" in out
-    _tell(one, full=True)
+    show(*_text(one, full=True))
     assert long in capsys.readouterr().out
 
 

@@ -235,11 +235,11 @@ def test_a_model_that_cannot_be_fetched_or_is_unknown_says_what_to_type(
 def test_a_download_tells_bytes_share_and_speed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from recreate.cli import models
+    from recreate.cli import terminal
 
     now = iter((0.0, 1.0, 11.0, 12.0))
-    monkeypatch.setattr(models.time, "monotonic", lambda: next(now))
-    with models.Progress("tiny") as progress:
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(now))
+    with terminal.Progress("tiny") as progress:
         for done in (0, 1_000_000, 110_000_000, 200_000_000):
             progress(done, 200_000_000)
     first, last = capsys.readouterr().err.splitlines()
