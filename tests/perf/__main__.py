@@ -1,4 +1,4 @@
-"""python -m tests.perf [NAME] [--json]"""
+"""python -m tests.perf [NAME] [--json] [--size N] [--root DIR]"""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import importlib
 import json
 import sys
+from pathlib import Path
 
 NAMES = {
     "step": "tests.perf.step",
@@ -18,6 +19,7 @@ NAMES = {
     "retrieval": "tests.perf.retrieval",
     "recall": "tests.perf.recall",
     "rl": "tests.perf.rl",
+    "house": "tests.perf.house",
 }
 
 
@@ -26,6 +28,7 @@ def main() -> int:
     parser.add_argument("name", nargs="?", choices=NAMES, help="what to measure; without it the names are listed")
     parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
     parser.add_argument("--size", type=int, help="recall only: how many steps; 100,000 unless told")
+    parser.add_argument("--root", type=Path, help="house only: another checkout")
     args = parser.parse_args()
     if args.name is None:
         for name, module in NAMES.items():
@@ -33,7 +36,9 @@ def main() -> int:
             print(json.dumps({"schema": 1, "name": name, "about": said}) if args.json else f"{name:12} {said}")
         return 0
     met = True
-    for row in importlib.import_module(NAMES[args.name]).measure(**({"size": args.size} if args.size else {})):
+    options = {"size": args.size, "root": args.root and args.root.resolve()}
+    measure = importlib.import_module(NAMES[args.name]).measure
+    for row in measure(**{name: value for name, value in options.items() if value}):
         print(json.dumps({"schema": 1, **row.record()}) if args.json else row, flush=True)
         met = met and row.met
     return 0 if met else 4

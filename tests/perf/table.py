@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 class Row(NamedTuple):
     """One figure. ours and baseline in `unit`; lo and hi are the range of the ratio over the pairs.
 
-    goal    `<=` or `>=` a number, of the ratio, or of `ours` when there is no ratio to hold to (goal_of)
+    goal    `<=`, `>=` or `==` a number, of the ratio, or of `ours` when there is no ratio to hold to (goal_of); '' for
+            a figure that has none
     """
 
     name: str
@@ -26,22 +27,24 @@ class Row(NamedTuple):
 
     @property
     def met(self) -> bool:
+        if not self.goal:
+            return True
         sign, number = self.goal[:2], float(self.goal[2:])
         value = self.ratio if self.goal_of == "ratio" else self.ours
-        return value is not None and (value <= number if sign == "<=" else value >= number)
+        return value is not None and {"<=": value <= number, ">=": value >= number, "==": value == number}[sign]
 
     def record(self) -> dict[str, Any]:
-        wanted = f"{self.goal_of} {self.goal}"
-        return {**self._asdict(), "goal": float(self.goal[2:]), "goal_of": wanted, "pass": self.met}
+        wanted = f"{self.goal_of} {self.goal}" if self.goal else ""
+        number = float(self.goal[2:]) if self.goal else None
+        return {**self._asdict(), "goal": number, "goal_of": wanted, "pass": self.met}
 
     def __str__(self) -> str:
         beside = f" beside {_short(self.baseline)}" if self.baseline is not None else ""
         ratio = f", ratio {self.ratio:.2f} ({self.lo:.2f} to {self.hi:.2f})" if self.ratio is not None else ""
-        mark = "ok  " if self.met else "MISS"
-        return (
-            f"{mark} {self.name} {self.case}: {_short(self.ours)}{beside} {self.unit}{ratio}; "
-            f"goal: {self.goal_of} {self.goal}"
-        )
+        mark = ("ok  " if self.met else "MISS") if self.goal else "    "
+        unit = f" {self.unit}" if self.unit else ""
+        goal = f"; goal: {self.goal_of} {self.goal}" if self.goal else ""
+        return f"{mark} {self.name} {self.case}: {_short(self.ours)}{beside}{unit}{ratio}{goal}"
 
 
 def paired(

@@ -16,7 +16,7 @@ from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.types import Task, digest
 from recreate.domains.swe import sources
-from recreate.domains.swe.facts import Bug, Injected, Origin
+from recreate.domains.swe.facts import Bug, Injected, Origin, bugs, injected, recipes
 from recreate.domains.swe.mutation import mutate
 from recreate.domains.swe.test_run import ProjectTests, files_of, short
 from recreate.storage.files import once
@@ -222,6 +222,46 @@ class InjectedCase:
 
     def _identity(self) -> list[object]:
         return [self.bug.file, self.bug.mutant, self.fail_to_pass, self.bug.public]
+
+
+def case_of(task: Task, say: Say) -> Case:
+    """The task with its sources. Raises BadInput (`unknown-task`) for one of another domain."""
+    if task.facts.get("kind") == "real":
+        return RealCase(Bug.model_validate(task.facts), say)
+    if task.facts.get("kind") == "injected":
+        origin, bug = Origin.model_validate(task.facts["origin"]), Injected.model_validate(task.facts["bug"])
+        return InjectedCase(origin, bug, say)
+    raise BadInput(f"{task.id} is not a task of swe", fix="recreate tasks list swe", code="unknown-task")
+
+
+def tasks_of(data: Path | None, say: Say) -> list[Task]:
+    """The tasks of `data`, a recipe file or a folder of them; None: the shipped ones and the workspace's own. Each
+    once, real bugs before injected ones. Raises BadInput when an id means two tasks, or a group lies in two splits."""
+    tasks: list[Task] = []
+    for file in recipes(data):
+        if file.suffix == ".toml":
+            tasks += [RealCase(bug, say).task() for bug in bugs(file)]
+        else:
+            origins, injections = injected(file)
+            tasks += [InjectedCase(origins[bug.source], bug, say).task() for bug in injections]
+    by_id: dict[str, Task] = {}
+    splits: dict[str, Task] = {}
+    for task in tasks:
+        known = by_id.setdefault(task.id, task)
+        if known.digest != task.digest:
+            raise BadInput(
+                f"two different tasks are called {task.id}",
+                fix="rename one of them in benchmarks/swe",
+                code="bad-tasks-file",
+            )
+        other = splits.setdefault(task.group, task)
+        if other.split != task.split:
+            raise BadInput(
+                f"the group {task.group} is split: {other.id} is {other.split}, {task.id} is {task.split}",
+                fix="give all tasks of a group one split",
+                code="bad-tasks-file",
+            )
+    return list(by_id.values())
 
 
 _HOW = (

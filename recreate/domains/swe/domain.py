@@ -14,8 +14,7 @@ from recreate.api.ports import Limits, Sandbox, SandboxBackend
 from recreate.api.types import Grade, Record, Split, Task, Trace, digest
 from recreate.domains.python_env import environment
 from recreate.domains.swe import patch, sources, test_run
-from recreate.domains.swe.case import Case, InjectedCase, RealCase
-from recreate.domains.swe.facts import INJECTED, REAL, Bug, Injected, Origin, bugs, injected
+from recreate.domains.swe.case import Case, case_of, tasks_of
 from recreate.storage.files import once
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class Swe:
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
         """Real bugs, then injected ones, in the order of their files. Raises BadInput for a broken recipe file."""
         if self._tasks is None:
-            self._tasks = _distinct([case.task() for file in self._recipes() for case in self._cases(file)])
+            self._tasks = tasks_of(self._data, self._say)
         return [t for t in self._tasks if split is None or t.split == split]
 
     def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
@@ -173,33 +172,8 @@ class Swe:
 
     # --- inside ---
 
-    def _recipes(self) -> list[Path]:
-        if self._data is not None and not self._data.is_dir():
-            return [self._data]
-        shared, own = paths.shipped("benchmarks") / "swe", paths.workspace() / "benchmarks" / "swe"
-        folders = {f.resolve(): f for f in ([self._data] if self._data is not None else [shared, own])}
-        found = [f / name for f in folders.values() for name in (REAL, INJECTED) if (f / name).is_file()]
-        if not found:
-            raise BadInput(
-                f"there are no tasks of swe in {' or '.join(str(f) for f in folders.values())}",
-                fix="make some: recreate tasks make swe --package NAME==VERSION",
-                code="no-tasks",
-            )
-        return found
-
-    def _cases(self, file: Path) -> list[Case]:
-        if file.suffix == ".toml":
-            return [RealCase(bug, self._say) for bug in bugs(file)]
-        origins, tasks = injected(file)
-        return [InjectedCase(origins[t.source], t, self._say) for t in tasks]
-
     def _case(self, task: Task) -> Case:
-        if task.facts.get("kind") == "real":
-            return RealCase(Bug.model_validate(task.facts), self._say)
-        if task.facts.get("kind") == "injected":
-            origin, bug = Origin.model_validate(task.facts["origin"]), Injected.model_validate(task.facts["bug"])
-            return InjectedCase(origin, bug, self._say)
-        raise BadInput(f"{task.id} is not a task of swe", fix="recreate tasks list swe", code="unknown-task")
+        return case_of(task, self._say)
 
     def _environment(self, case: Case) -> Path:
         return self._env if self._env is not None else environment(case.requires, self._say)
@@ -309,25 +283,3 @@ def _graded(
         lines.append(f"- could not be collected: {file}\n  {test_run.short(run.messages.get(file, '')[-400:], 400)}")
     evidence = "\n".join(lines) + "\n--- output of the tests ---\n" + run.output
     return Grade(score=1.0 if good else 0.0, passed=good, evidence=evidence)
-
-
-def _distinct(tasks: list[Task]) -> list[Task]:
-    """The tasks, each once. Raises BadInput when an id means two tasks, or a group lies in two splits."""
-    by_id: dict[str, Task] = {}
-    splits: dict[str, Task] = {}
-    for task in tasks:
-        known = by_id.setdefault(task.id, task)
-        if known.digest != task.digest:
-            raise BadInput(
-                f"two different tasks are called {task.id}",
-                fix="rename one of them in benchmarks/swe",
-                code="bad-tasks-file",
-            )
-        other = splits.setdefault(task.group, task)
-        if other.split != task.split:
-            raise BadInput(
-                f"the group {task.group} is split: {other.id} is {other.split}, {task.id} is {task.split}",
-                fix="give all tasks of a group one split",
-                code="bad-tasks-file",
-            )
-    return list(by_id.values())

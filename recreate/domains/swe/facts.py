@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
+from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.types import Record, Split
 from recreate.domains.swe.test_run import ProjectTests
@@ -106,6 +107,22 @@ class Injected(Record):
     @property
     def task(self) -> str:
         return f"swe:{self.source}:{self.id}"
+
+
+def recipes(data: Path | None) -> list[Path]:
+    """The recipe files of a folder, or `data` itself; None: the shipped ones, then the workspace's. Raises BadInput."""
+    if data is not None and not data.is_dir():
+        return [data]
+    shared, own = paths.shipped("benchmarks") / "swe", paths.workspace() / "benchmarks" / "swe"
+    folders = {f.resolve(): f for f in ([data] if data is not None else [shared, own])}
+    found = [f / name for f in folders.values() for name in (REAL, INJECTED) if (f / name).is_file()]
+    if not found:
+        raise BadInput(
+            f"there are no tasks of swe in {' or '.join(str(f) for f in folders.values())}",
+            fix="make some: recreate tasks make swe --package NAME==VERSION",
+            code="no-tasks",
+        )
+    return found
 
 
 def bugs(file: Path) -> list[Bug]:

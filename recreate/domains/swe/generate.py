@@ -15,7 +15,7 @@ from recreate.api.ports import Limits, SandboxBackend
 from recreate.api.types import Split, Task
 from recreate.domains.python_env import environment
 from recreate.domains.swe import facts, sources, test_run
-from recreate.domains.swe.case import InjectedCase, content
+from recreate.domains.swe.case import InjectedCase, content, tasks_of
 from recreate.domains.swe.facts import INJECTED, Injected, Origin
 from recreate.domains.swe.mutation import Mutation, Site, Source, meant, mutations
 from recreate.domains.swe.test_run import ProjectTests, TestResults
@@ -416,12 +416,10 @@ def _public(pristine: Path, failing: Sequence[str]) -> list[str]:
 
 def _known(file: Path, origin: Origin) -> dict[str, Split]:
     """The split of every group that has tasks already, but for those of `origin`, which are made anew."""
-    from recreate.domains.swe.domain import Swe
-
     known: dict[str, Split] = {}
     for data in [None, file] if file.exists() else [None]:
         try:
-            tasks = Swe(data).tasks()
+            tasks = tasks_of(data, lambda _: None)
         except BadInput as e:
             if e.code != "no-tasks":
                 raise
