@@ -1,21 +1,30 @@
-"""One file by its address: downloads that resume. Nothing has its final name before its hash is right."""
+"""One file by its address: downloads that resume, and archives unpacked safely.
+
+Nothing has its final name before its hash is right, and nothing of an archive lands outside its folder.
+"""
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import http.client
 import os
+import re
+import shutil
+import ssl
+import stat
+import tarfile
+import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import IO
-from urllib.parse import unquote, urlsplit, urlunsplit
+import zipfile
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
 
 from recreate.api.errors import BadInput, Fault, RecreateError, Refused, Transient
-from recreate.storage.files import exclusive, home_disk
+from recreate.storage.files import exclusive, home_disk, is_full
+
+if TYPE_CHECKING:
+    import httpx
 
 Progress = Callable[[int, int | None], None]
 """Called with (bytes so far, bytes in all or None when the server does not say)."""
@@ -26,8 +35,6 @@ READ_SECONDS = 60.0
 BACKOFF_SECONDS = 0.5
 """The wait before the first retry; it doubles. Tests set it to 0."""
 
-_BLOCK = 1 << 18
-
 
 def download(
     url: str,
@@ -36,31 +43,40 @@ def download(
     sha256: str,
     size: int | None = None,
     progress: Progress | None = None,
-    headers: Mapping[str, str] | None = None,
     connect: float | None = None,
     retries: int | None = None,
 ) -> Path:
     """Fetch `url` to `path` and return `path`.
 
     Bytes go to `path.part` first; a later call goes on where an earlier one was cut. `size` in bytes, when
-    known, is for `progress` only: the hash decides. `connect` is seconds to wait for a connection.
+    known, is for `progress` only: the hash decides. `connect` is seconds to wait for a connection. A user and a
+    password in `url` are sent to its host alone, not to one that it redirects to.
 
     Raises BadInput (wrong-sha256; the file is deleted), Refused (the server will not serve it), Transient
     (cut or unreachable: the same command resumes) and Fault (disk-full).
     """
+    import httpx
+
     sha256 = sha256.lower()
     if path.exists() and file_sha256(path) == sha256:
         return path
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise BadInput(f"{shown(url)} is not an http or https address", fix="give one that is", code="bad-address")
     part = path.with_name(path.name + ".part")
-    with home_disk(part, "; what was fetched is kept"), exclusive(part) as out:
+    client = httpx.Client(
+        follow_redirects=True,
+        verify=ssl.create_default_context(),  # what the system trusts, and SSL_CERT_FILE
+        timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS if connect is None else connect),
+        headers={"User-Agent": "recreate", "Accept-Encoding": "identity"},
+    )
+    tries = RETRIES if retries is None else retries
+    with client, home_disk(part, "; what was fetched is kept"), exclusive(part) as out:
         if path.exists() and file_sha256(path) == sha256:  # another process fetched it while we waited
             part.unlink(missing_ok=True)
             return path
         resumed = out.seek(0, os.SEEK_END) > 0
-        wait = CONNECT_SECONDS if connect is None else connect
-        tries = RETRIES if retries is None else retries
         try:
-            _fill(url, out, size, progress, headers or {}, wait, tries)
+            _fill(client, url, out, size, progress, tries)
         except RecreateError:
             if out.seek(0, os.SEEK_END) == 0:
                 part.unlink(missing_ok=True)
@@ -68,11 +84,16 @@ def download(
         found = file_sha256(part)
         if found != sha256 and resumed:  # the older bytes may be of another file: start over, once
             out.truncate(0)
-            _fill(url, out, size, progress, headers or {}, wait, tries)
+            _fill(client, url, out, size, progress, tries)
             found = file_sha256(part)
         if found != sha256:
             part.unlink(missing_ok=True)
-            raise _wrong(shown(url), sha256, found)
+            raise BadInput(
+                f"{shown(url)} has sha256 {found}, not {sha256}; it was deleted",
+                fix="fetch it again; if the hash is the same, the source was changed: take another source, "
+                "or check with its publisher and correct the sha256 you gave",
+                code="wrong-sha256",
+            )
         part.replace(path)
     return path
 
@@ -93,18 +114,12 @@ def shown(url: str) -> str:
 
 
 def _fill(
-    url: str,
-    out: IO[bytes],
-    size: int | None,
-    progress: Progress | None,
-    headers: Mapping[str, str],
-    connect: float,
-    retries: int,
+    client: httpx.Client, url: str, out: IO[bytes], size: int | None, progress: Progress | None, retries: int
 ) -> None:
     failures, furthest = 0, out.seek(0, os.SEEK_END)
     while True:
         try:
-            _stream(url, out, size, progress, headers, connect)
+            _stream(client, url, out, size, progress)
             return
         except Transient as e:
             here = out.seek(0, os.SEEK_END)
@@ -121,127 +136,113 @@ def _fill(
             time.sleep(max(BACKOFF_SECONDS * 2 ** (failures - 1), min(e.after or 0.0, 30.0)))
 
 
-def _stream(
-    url: str,
-    out: IO[bytes],
-    size: int | None,
-    progress: Progress | None,
-    headers: Mapping[str, str],
-    connect: float,
-) -> None:
+def _stream(client: httpx.Client, url: str, out: IO[bytes], size: int | None, progress: Progress | None) -> None:
     """One connection's worth of bytes, appended to `out`. Returns only when the server's last byte is there."""
-    have = out.seek(0, os.SEEK_END)
-    address, login = split_login(url)
-    if urlsplit(address).scheme not in ("http", "https"):
-        raise BadInput(f"{shown(url)} is not an http or https address", fix="give one that is", code="bad-address")
-    request = urllib.request.Request(address, headers={"User-Agent": "recreate"})
-    for name, value in ({"Authorization": login} if login else dict(headers)).items():
-        request.add_unredirected_header(name, value)  # a key is for the host it was given to, not for a redirect's
-    if have:
-        request.add_header("Range", f"bytes={have}-")
+    import httpx
+
+    done = out.seek(0, os.SEEK_END)
+    total: int | None = None
     try:
-        answer = urllib.request.build_opener(_Http, _Https).open(request, timeout=connect)
-    except urllib.error.HTTPError as e:
-        with e:
-            if e.code == 416 and have:
-                total = _total(e.headers.get("Content-Range", ""))
-                if total == have:
+        with client.stream("GET", url, headers={"Range": f"bytes={done}-"} if done else {}) as answer:
+            stated = answer.headers.get("Content-Range", "").rpartition("/")[2].strip()
+            if answer.status_code == 416 and done:
+                if stated == str(done):
                     return
                 out.truncate(0)
-                raise Transient("the server cannot resume; starting over", code="cut-download") from None
-            raise _status(url, e) from None
-    except (OSError, http.client.HTTPException) as e:
-        raise _unreached(url, e) from None
-    except ValueError as e:
+                raise Transient("the server cannot resume; starting over", code="cut-download")
+            if not answer.is_success:
+                raise _status(url, answer)
+            if done and answer.status_code != 206:  # no ranges here: from the beginning
+                out.truncate(0)
+                done, stated = 0, ""
+            length = answer.headers.get("Content-Length", "")
+            total = int(stated) if stated.isdigit() else done + int(length) if length.isdigit() else None
+            for block in answer.iter_raw():
+                out.write(block)
+                done += len(block)
+                if progress:
+                    progress(done, size if total is None else total)
+            out.flush()
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol, ValueError) as e:
         raise BadInput(f"not an address that can be fetched: {shown(url)}", fix=str(e)) from None
-    with answer:
-        if have and answer.status != 206:  # no ranges here: from the beginning
-            out.truncate(0)
-            have = 0
-        total = _total(answer.headers.get("Content-Range", "")) if have else None
-        if total is None and answer.headers.get("Content-Length", "").isdigit():
-            total = have + int(answer.headers["Content-Length"])
-        expected, total = total, total if total is not None else size
-        done = have
-        while True:
-            try:
-                block = answer.read1(_BLOCK)
-            except (OSError, http.client.HTTPException) as e:
-                raise _unreached(url, e) from None
-            if not block:
-                break
-            out.write(block)
-            done += len(block)
-            if progress:
-                progress(done, total)
+    except httpx.HTTPError as e:
         out.flush()
-        if expected is not None and done < expected:
+        if total is not None and done < total and isinstance(e, httpx.RemoteProtocolError):
             raise Transient(
-                f"the download of {shown(url)} was cut after {done} of {expected} bytes", code="cut-download"
-            )
+                f"the download of {shown(url)} was cut after {done} of {total} bytes", code="cut-download"
+            ) from None
+        raise Transient(
+            f"cannot fetch {shown(url)}: {e or type(e).__name__}",
+            fix="is the network up? behind a proxy set HTTPS_PROXY, with an own certificate SSL_CERT_FILE",
+            code="unreachable",
+        ) from None
 
 
-def _total(content_range: str) -> int | None:
-    last = content_range.rpartition("/")[2].strip()
-    return int(last) if last.isdigit() else None
-
-
-def _status(url: str, e: urllib.error.HTTPError) -> Fault | Refused:
-    text = f"{shown(url)} answered {e.code} {e.reason}"
-    if e.code in (408, 425, 429) or e.code >= 500:
-        after = e.headers.get("Retry-After", "")
+def _status(url: str, answer: httpx.Response) -> Fault | Refused:
+    code = answer.status_code
+    text = f"{shown(url)} answered {code} {answer.reason_phrase}"
+    if code in (408, 425, 429) or code >= 500:
+        after = answer.headers.get("Retry-After", "")
         return Transient(
-            text, fix="try again later", code=f"http-{e.code}", after=float(after) if after.isdigit() else None
+            text, fix="try again later", code=f"http-{code}", after=float(after) if after.isdigit() else None
         )
-    return Refused(text, fix="check the address, and what it takes to be let in", code=f"http-{e.code}")
+    return Refused(text, fix="check the address, and what it takes to be let in", code=f"http-{code}")
 
 
-def _unreached(url: str, e: BaseException) -> Transient:
-    why = getattr(e, "reason", None) or e
-    return Transient(
-        f"cannot fetch {shown(url)}: {why or type(e).__name__}",
-        fix="is the network up? behind a proxy set HTTPS_PROXY, with an own certificate SSL_CERT_FILE",
-        code="unreachable",
-    )
+def unpack(archive: Path, into: Path) -> Path:
+    """Unpack a .tar.gz or .zip sdist below `into`; returns its single top folder, `into`/NAME.
+
+    A member that is absolute, climbs out by `..`, is a device, or is a link that leads out is refused, and
+    nothing is left behind. An older folder of the same name is replaced, so the result is always the archive's.
+    Raises BadInput (bad-archive) and Fault (disk-full).
+    """
+    with home_disk(into):
+        into.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".unpack-", dir=into) as scratch:
+            fresh = Path(scratch)
+            try:
+                if zipfile.is_zipfile(archive):
+                    _unzip(archive, fresh)
+                else:
+                    with tarfile.open(archive, "r:*") as tar:
+                        tar.extractall(fresh, filter="data")
+            except (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError) as e:
+                raise _bad(archive, str(e)) from None
+            except OSError as e:
+                if is_full(e) or isinstance(e, FileNotFoundError):
+                    raise
+                raise _bad(archive, str(e)) from None  # a broken gzip stream is an OSError
+            tops = sorted(fresh.iterdir())
+            if len(tops) != 1 or tops[0].is_symlink() or not tops[0].is_dir():
+                names = ", ".join(t.name for t in tops[:5])
+                raise _bad(archive, f"it should hold one folder, and holds {names or 'nothing'}")
+            target = into / tops[0].name
+            if target.is_symlink() or target.is_file():
+                target.unlink()
+            elif target.exists():
+                shutil.rmtree(target)
+            tops[0].rename(target)
+            return target
 
 
-def _wrong(what: str, sha256: str, found: str) -> BadInput:
-    return BadInput(
-        f"{what} has sha256 {found}, not {sha256}; it was deleted",
-        fix="fetch it again; if the hash is the same, the source was changed: take another source, "
-        "or check with its publisher and correct the sha256 you gave",
-        code="wrong-sha256",
-    )
+def _unzip(archive: Path, into: Path) -> None:
+    with zipfile.ZipFile(archive) as z:
+        for member in z.infolist():
+            name = PurePosixPath(member.filename)
+            if name.is_absolute() or ".." in name.parts or re.match(r"[A-Za-z]:|.*[\\\0]", member.filename):
+                raise ValueError(f"{member.filename!r} leads out of the archive")
+            mode = member.external_attr >> 16
+            if mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise ValueError(f"{member.filename!r} is a link or a device")
+            target = into / name
+            if member.is_dir():
+                target.mkdir(parents=True, exist_ok=True)
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with z.open(member) as source, target.open("wb") as out:
+                shutil.copyfileobj(source, out, 1 << 18)
+            target.chmod(0o755 if mode & 0o100 else 0o644)
 
 
-class _HttpConnection(http.client.HTTPConnection):
-    def connect(self) -> None:
-        super().connect()
-        self.sock.settimeout(READ_SECONDS)  # an unreachable host fails soon, a slow one gets its time
-
-
-class _HttpsConnection(http.client.HTTPSConnection):
-    def connect(self) -> None:
-        super().connect()
-        self.sock.settimeout(READ_SECONDS)
-
-
-class _Http(urllib.request.HTTPHandler):
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_HttpConnection, req)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_HttpsConnection, req)
-
-
-def split_login(url: str) -> tuple[str, str]:
-    """`url` without its user and password, and the Authorization header they make."""
-    parts = urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
-    if not at:
-        return url, ""
-    name, _, word = user.partition(":")
-    pair = f"{unquote(name)}:{unquote(word)}".encode()
-    return urlunsplit(parts._replace(netloc=host)), "Basic " + base64.b64encode(pair).decode()
+def _bad(archive: Path, why: str) -> BadInput:
+    return BadInput(f"{archive.name} was not unpacked: {why}", fix="is it the right file?", code="bad-archive")

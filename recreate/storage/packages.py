@@ -8,13 +8,13 @@ import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault
 from recreate.api.registry import need
 from recreate.storage import download as fetch
-from recreate.storage.download import Progress, download, file_sha256, shown, split_login
+from recreate.storage.download import Progress, download, file_sha256, shown
 
 if TYPE_CHECKING:
     from pypi_simple import DistributionPackage
@@ -79,16 +79,13 @@ def package(
             if file_sha256(kept) == kept.parent.name:
                 return kept
             kept.unlink()
-    link, login = _link(name, str(wanted), kind, sha256)
+    link, url = _link(name, str(wanted), kind, sha256)
     hash_ = (sha256 or link.digests.get("sha256") or "").lower()
     if not hash_:
         raise BadInput(
             f"the index states no sha256 for {link.filename}", fix="give the sha256 it must have", code="no-sha256"
         )
-    headers = {"Authorization": login} if login else {}
-    return download(
-        link.url, folder / hash_ / link.filename, sha256=hash_, size=link.size, progress=progress, headers=headers
-    )
+    return download(url, folder / hash_ / link.filename, sha256=hash_, size=link.size, progress=progress)
 
 
 def package_folder(name: str, version: str) -> Path:
@@ -105,7 +102,7 @@ def _kind(filename: str) -> str:
 
 
 def _link(name: str, version: str, kind: Kind, sha256: str | None) -> tuple[DistributionPackage, str]:
-    """The index's link to the file that fits, and the Authorization header it takes ('' for none)."""
+    """The index's link to the file that fits, and its address with the login that the index's own address has."""
     from packaging.version import Version
 
     page, endpoint = _project(name)
@@ -133,9 +130,9 @@ def _link(name: str, version: str, kind: Kind, sha256: str | None) -> tuple[Dist
             )
         fitting = stated
     best = min(fitting, key=lambda p: (_rank(p), p.filename))
-    address, login = split_login(endpoint)
-    near = urlsplit(address).netloc == urlsplit(best.url).netloc
-    return best, login if near else ""
+    link, index = urlsplit(best.url), urlsplit(endpoint).netloc
+    near = link.netloc == index.rpartition("@")[2]
+    return best, urlunsplit(link._replace(netloc=index)) if near else best.url
 
 
 def _rank(link: DistributionPackage) -> int:

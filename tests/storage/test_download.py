@@ -13,8 +13,7 @@ import pytest
 from recreate.api.errors import BadInput, Fault, Refused, Transient
 from recreate.storage import download as fetch
 from recreate.storage import packages
-from recreate.storage.archive import unpack
-from recreate.storage.download import download
+from recreate.storage.download import download, unpack
 from recreate.storage.packages import package
 from tests.web import Web, sha, targz, zipped
 

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.types import digest
-from recreate.storage import archive, download, packages
+from recreate.storage import download, packages
 from recreate.storage.files import once
 
 Say = Callable[[str], None]
@@ -61,7 +61,7 @@ def release(package: str, version: str, sha256: str | None, say: Say = lambda _:
 
     def build(fresh: Path) -> None:
         with tempfile.TemporaryDirectory(dir=fresh.parent) as scratch:
-            copy(archive.unpack(sdist, Path(scratch)), fresh)
+            copy(download.unpack(sdist, Path(scratch)), fresh)
 
     return once(folder / f"{package}-{version}-{found[:12]}", build)
 
