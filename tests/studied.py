@@ -14,7 +14,7 @@ from recreate.api.types import Study
 from recreate.builder.loop import BuildResult, build
 from recreate.runs import settings
 from recreate.runs.reader import Run
-from recreate.runs.session import open_session
+from recreate.runs.session import Parts, open_session
 from tests.investigator import Action, Investigator
 from tests.toy import LESSON, script
 
@@ -56,8 +56,8 @@ def trying(workspace: Path) -> Try:
         values |= {"optimizer": "recreate", "models.retries": 0, "memory.embedder": "hashed", **flags}
         folder = workspace / "runs" / "a"
         resume = (folder / "settings.toml").exists()
-        session = open_session(settings.load(workspace, values, {}), workspace, folder, resume=resume)
-        session.model = session.optimizer_model = model
+        parts = Parts(model=model, optimizer_model=model)
+        session = open_session(settings.load(workspace, values, {}), workspace, folder, resume=resume, parts=parts)
         try:
             return Tried(build(session, seed), Run(folder), model)
         finally:

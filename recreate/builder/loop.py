@@ -91,7 +91,7 @@ def choose_tasks(session: Session) -> tuple[list[Task], list[Task]]:
 
 
 def build(session: Session, seed: Scaffold, review: Reviewer | None = None) -> BuildResult:
-    """Improve `seed` on the workshop's domain. Resumes by itself when the run folder holds a part of the work.
+    """Improve `seed` on the session's domain. Resumes by itself when the run folder holds a part of the work.
 
     review: asked before a revision is kept when `settings.review`; without one the build stops there, status `review`.
     Raises what stops a run (OutOfBudget is not raised but is the status); everything paid for is on disk.
@@ -107,7 +107,7 @@ def build(session: Session, seed: Scaffold, review: Reviewer | None = None) -> B
 
 
 def create(session: Session, start: Scaffold) -> Scaffold:
-    """A seed for the workshop's domain, written by the optimizer's model from `start` and two train tasks."""
+    """A seed for the session's domain, written by the optimizer's model from `start` and two train tasks."""
     work = _Build(session, start, None)
     tasks = work.train[:2]
     key = digest(["create", start.digest, [t.id for t in tasks]])

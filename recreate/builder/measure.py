@@ -47,7 +47,7 @@ def measure(
     return {
         "scaffold": scaffold.name,
         "digest": scaffold.digest,
-        "model": session.model.name,
+        "model": session.model_name,
         "domain": session.domain.name,
         "split": split,
         "n": len(by_task),

@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -191,18 +191,18 @@ def bench(
 def improve(
     session: Session, where: Path, scaffold: str | Path | Scaffold = "", *, review: Reviewer | None = None
 ) -> BuildResult:
-    """The loop in an opened workshop, from its seed; the run folder remembers which one that was."""
-    session.settings = fitted(session.settings, session.domain)
+    """The loop in an opened session, from its seed; the run folder remembers which one that was."""
+    session = replace(session, settings=fitted(session.settings, session.domain))
     seed = _seed(session, where, scaffold)
     refuse_if_too_small(session.settings, seed, session.price, session.optimizer_price)
-    session.say("seed", {"scaffold": seed, "shop": session})
+    session.say("seed", {"scaffold": seed, "session": session})
     built = build_loop(session, seed, review=review)
     session.journal.add("end", status=built.status, scaffold=built.scaffold.digest)
     return built
 
 
 def deliver(where: Path, folder: Path, domain: str, built: BuildResult) -> Outcome:
-    """Put the agent into scaffolds/DOMAIN and write the reports; after the workshop is closed.
+    """Put the agent into scaffolds/DOMAIN and write the reports; after the session is closed.
 
     An agent there that a person changed while the build ran stays as it stands: then `stays` is True.
     """
@@ -234,14 +234,14 @@ def deliver(where: Path, folder: Path, domain: str, built: BuildResult) -> Outco
 
 
 def attempt_one(session: Session, agent: Scaffold, task: str) -> Experience:
-    """One graded attempt in an opened workshop."""
+    """One graded attempt in an opened session."""
     tasks = {t.id: t for t in session.domain.tasks()}
     if task not in tasks:
         raise unknown_task(task, list(tasks))
     score = attempt_task(session, agent, tasks[task], 0, tasks[task].split, offers=Learning(session).offers())
     experience = read_experience(session.folder / "attempts" / score.attempt)
     if experience is None:
-        raise Fault(session.aside[-1]["fault"], fix="mend that and run it again", code="set-aside")
+        raise Fault(score.fault, fix="mend that and run it again", code="set-aside")
     return experience
 
 
@@ -283,7 +283,7 @@ def _seed(session: Session, where: Path, scaffold: str | Path | Scaffold) -> Sca
         elif wanted:
             chosen = find_scaffold(wanted, where)
         else:
-            chosen = default_seed(session.domain.name, where, session.model.name)
+            chosen = default_seed(session.domain.name, where, session.model_name)
         scaffolds.save(chosen, folder)
         stood = standing(where / "scaffolds" / session.domain.name)
         session.journal.add("seed", name=chosen.name, scaffold=chosen.digest, stood=stood)
@@ -337,7 +337,7 @@ def _started(
     settings: Mapping[str, Any],
     prefix: str = "",
 ) -> Iterator[tuple[Session, Path]]:
-    """A workshop of the parts named, by their settings' addresses, and the workspace; closed in the end."""
+    """A session of the parts named, by their settings' addresses, and the workspace; closed in the end."""
     where = Path(workspace).expanduser().resolve() if workspace else paths.workspace()
     given = {key: part for key, part in named.items() if not isinstance(part, str | Path | Scaffold)}
     flags = {key: _said(part) for key, part in named.items() if key in given or str(part)}

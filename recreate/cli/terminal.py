@@ -219,9 +219,9 @@ class Screen:
             case "aside":
                 self.line(f"  excluded (infrastructure failure): {facts['task']}: {facts['fault']}")
             case "seed":
-                session = facts["shop"]
+                session = facts["session"]
                 self.line(
-                    f"run folder {short(session.folder)}; seed {facts['scaffold'].digest}, model {session.model.name}, "
+                    f"run folder {short(session.folder)}; seed {facts['scaffold'].digest}, model {session.model_name}, "
                     f"sandbox {session.backend.name}"
                 )
             case "indexing":

@@ -324,8 +324,8 @@ class _Bench:
         with self._open(self._alone(None), self.where, self.folder) as session:
             for each in made:
                 session.say("note", {"text": f"measuring {each.arm.name}"})
-                with _answering(session, each.checkpoint):
-                    cell = measure(session, each.scaffold, suite.split, suite.tasks, each_call=True)
+                with _answering(session, each.checkpoint) as measured:
+                    cell = measure(measured, each.scaffold, suite.split, suite.tasks, each_call=True)
                 spent = {"attempts": len(cell["scores"]), "tokens": cell["tokens"], "usd": cell["usd"]}
                 rows.append({**cell, "arm": each.arm.name, "made": each.record(suite.budget), "measured": spent})
             self._compared(rows, made)
@@ -366,20 +366,16 @@ def _another(arm: Arm, folder: Path, what: str, there: str) -> BadInput:
 
 
 @contextmanager
-def _answering(session: Session, checkpoint: Path | None) -> Iterator[None]:
-    """The workshop's model is the checkpoint's meanwhile; its name tells base and weights, not where they lie."""
-    base = session.model
+def _answering(session: Session, checkpoint: Path | None) -> Iterator[Session]:
+    """The session with the checkpoint as its model; the name tells base and weights, not where they lie."""
     if checkpoint is None:
-        yield
+        yield session
         return
     model = Transformers(checkpoint, threads=session.settings.models.threads)
-    model.name = f"{base.name}@{weights_digest(checkpoint)}"
-    session.model = model
     try:
-        yield
+        yield session.with_model(model, f"{session.model_name}@{weights_digest(checkpoint)}")
     finally:
         model.close()
-        session.model = base
 
 
 def weights_digest(checkpoint: Path) -> str:

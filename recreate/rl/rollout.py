@@ -60,7 +60,7 @@ def roll_out(
         rows = rows_of(found, tokenizer=tokenizer, each_turn=each_turn)
         if not rows and any(step.kind != "before" for step in found.trace.steps):
             raise BadInput(
-                f"{session.model.name} tells no token ids, so nothing can be trained on what it did",
+                f"{session.model_name} tells no token ids, so nothing can be trained on what it did",
                 fix="a model's reply needs token_ids, logprobs and prompt_ids: transformers:FOLDER gives them",
                 code="no-tokens",
             )

@@ -134,7 +134,6 @@ class Tune:
             self.served = Served(
                 model, session.folder / "adapter", plan.rollouts, self.note, vllm_python=session.settings.vllm_python
             )
-            session.model = self.served
         self.replay = self.method.replay(plan.seed)
         self.each_turn = isinstance(how.part("advantage"), recipe.GiGPO) or isinstance(how.part("rollout"), recipe.LEPO)
         self.past: dict[str, list[Rollout]] = {}
@@ -186,7 +185,6 @@ class Tune:
         """Stop the server for rollouts, where there is one."""
         if self.served is not None:
             self.served.close()
-            self.session.model = self.model
 
     def note(self, text: str) -> None:
         """Say it, and keep it for the report."""
@@ -202,7 +200,6 @@ class Tune:
         step, train = self.step, self.how.train
         if self.served is not None:
             self.served.update(self.learner.module)
-        self.session.model.name = self._name()
         part = self.how.part("replay")
         drawn = []
         if self.replay is not None:
@@ -278,7 +275,7 @@ class Tune:
 
     def _roll(self, tasks: Sequence[Task]) -> list[list[Rollout]]:
         return roll_out(
-            self.session,
+            self.session.with_model(self.served or self.model, self._name()),
             self.scaffold,
             tasks,
             self.how.train.group_size,

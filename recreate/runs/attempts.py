@@ -36,7 +36,7 @@ IN_A_ROW = 3
 
 @dataclass(frozen=True)
 class Score:
-    """How one attempt ended. score is None when it was set aside."""
+    """How one attempt ended. score is None when it was excluded for an infrastructure failure, which `fault` names."""
 
     attempt: str
     task: str
@@ -46,6 +46,7 @@ class Score:
     ending: str = ""
     usage: Usage = field(default_factory=Usage)
     reused: bool = False
+    fault: str = ""
 
 
 def run_attempts(
@@ -145,10 +146,9 @@ def attempt_task(
     assert fault is not None
     record = {"attempt": key, "task": task.id, "repeat": repeat, "phase": phase, "fault": fault.message}
     session.journal.add("aside", **record)
-    session.aside.append(record)
     session.say("aside", record)
     outage.aside(fault)
-    return Score(attempt=key, task=task.id, repeat=repeat, score=None, ending="error")
+    return Score(attempt=key, task=task.id, repeat=repeat, score=None, ending="error", fault=fault.message)
 
 
 def _told(scaffold: Scaffold, offers: LessonRetrieval | None) -> LessonRetrieval | None:
@@ -161,7 +161,7 @@ def key_of(session: Session, scaffold: Scaffold, task: Task, repeat: int, offers
     return attempt_key(
         scaffold,
         task,
-        model=session.model.name,
+        model=session.model_name,
         sandbox=session.backend.name,
         memory=told.digest if told else "",
         grader=session.domain.grader if isinstance(session.domain, Versioned) else session.domain.name,
@@ -193,7 +193,7 @@ def attempt_and_grade(
         session.backend,
         session.ask,
         call,
-        model=session.model.name,
+        model=session.model_name,
         folder=folder,
         on_step=on_step,
         offers=offers,

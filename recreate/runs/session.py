@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,9 +52,13 @@ class Parts:
     policy: Callable[..., MemoryPolicy] | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Session:
-    """Settings and parts of a run. Close it when done: it stops child servers and releases the folder."""
+    """Settings and parts of a run. Close it when done: it stops child servers and releases the folder.
+
+    model_name   what attempts are known by; another than the model's own where its weights change under one name
+    own_memory   a user's Memory, asked in place of the workspace's; its hits are held against the registry all the same
+    """
 
     settings: Settings
     workspace: Path
@@ -63,6 +67,7 @@ class Session:
     domain: Domain
     backend: SandboxBackend
     model: Model
+    model_name: str
     price: Price
     optimizer_model: Model
     optimizer_price: Price
@@ -74,10 +79,12 @@ class Session:
     policy: Callable[..., MemoryPolicy]
     policy_name: str = "none"
     say: Say = silent
-    aside: list[dict[str, Any]] = field(default_factory=list)
     own_memory: Memory | None = None
-    """A user's Memory, asked in place of the workspace's; what it answers is held against the registry all the same."""
     given: Parts = field(default_factory=Parts)
+
+    def with_model(self, model: Model, name: str = "") -> Session:
+        """The same run with another model for its agents, known by `name`. Closing the model is the caller's."""
+        return replace(self, model=model, model_name=name or model.name)
 
     def ask(self, messages: list[Message], call: Call, **params: Any) -> Reply:
         """The agent's model."""
@@ -231,23 +238,25 @@ def open_session(
         optimizer = registry.factory("optimizer", settings.optimizer if parts.optimizer is None else parts.optimizer)
     policy = registry.factory("policy", settings.memory.policy if parts.policy is None else parts.policy)
     embedder = settings.memory.embedder or None if parts.embedder is None else fit("embedder", parts.embedder)
-    memory = ExperienceStore(workspace, embedder, lambda done, total: say("indexing", {"done": done, "total": total}))
-    model, price, optimizer_model, optimizer_price, told = open_models(settings, parts)
-    if optimizer is None:
-        settings = settings.model_copy(update={"optimizer": default_optimizer(optimizer_model)})
-        optimizer = registry.factory("optimizer", settings.optimizer)
-    if told:
-        say("model", {"text": told})
     budget = Budget.parse(settings.budget)
-    journal = Journal(folder)
-    try:
+    with ExitStack() as undo:
+        memory = ExperienceStore(workspace, embedder, lambda done, total: say("indexing", {"done": done, "total": total}))
+        undo.callback(memory.close)
+        model, price, optimizer_model, optimizer_price, note = open_models(settings, parts)
+        for each, theirs in ((model, parts.model), (optimizer_model, parts.optimizer_model)):
+            if each is not theirs:
+                undo.callback(each.close)
+        if optimizer is None:
+            settings = settings.model_copy(update={"optimizer": default_optimizer(optimizer_model)})
+            optimizer = registry.factory("optimizer", settings.optimizer)
+        if note:
+            say("model", {"text": note})
+        own_memory = open_memory(settings, workspace, parts.memory, domain.name, memory)
+        journal = Journal(folder)
+        undo.callback(journal.close)
         journal.open()
         _same_parts(journal, domain=domain.name, model=model.name)
-    except BaseException:
-        journal.close()
-        if model is not parts.model:
-            model.close()
-        raise
+        undo.pop_all()
     file.write_text(settings_.dump(settings), "utf-8")
     ledger = Ledger(Log(folder / "ledger.jsonl"), budget)
     run = run_id(settings)
@@ -259,6 +268,7 @@ def open_session(
         domain=domain,
         backend=backend,
         model=model,
+        model_name=model.name,
         price=price,
         optimizer_model=optimizer_model,
         optimizer_price=optimizer_price,
@@ -270,13 +280,9 @@ def open_session(
         policy_name=settings.memory.policy if parts.policy is None else spelled(parts.policy),
         calls=Calls(run, journal, ledger, retries=settings.models.retries),
         say=say,
+        own_memory=own_memory,
         given=parts,
     )
-    try:
-        session.own_memory = open_memory(settings, workspace, parts.memory, domain.name, memory)
-    except BaseException:
-        session.close()
-        raise
     journal.add("start", run=run, pid=os.getpid(), model=model.name, sandbox=backend.name, domain=domain.name)
     return session
 

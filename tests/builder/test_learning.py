@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,8 @@ def go(workspace: Path) -> Go:
         session = open_session(loaded, workspace, folder, resume=resume, parts=Parts())
         try:
             # whatever policy it is, its lessons lie where those of `recreate` do
-            session.policy_name = "recreate" if session.policy_name != "none" else "none"
-            return build(session, seed), Run(folder)
+            named = replace(session, policy_name="recreate" if session.policy_name != "none" else "none")
+            return build(named, seed), Run(folder)
         finally:
             session.close()
 

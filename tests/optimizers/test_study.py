@@ -8,7 +8,7 @@ from pathlib import Path
 from recreate.builder.loop import create
 from recreate.optimizers.best_of_n import BestOfN
 from recreate.runs import settings
-from recreate.runs.session import open_session
+from recreate.runs.session import Parts, open_session
 from tests.investigator import Investigator
 from tests.optimizers.test_reflect import context, experience
 from tests.optimizers.test_reflect import study as proposal
@@ -161,8 +161,9 @@ def test_the_optimizer_writes_the_seed(workspace: Path, attempt: Try) -> None:
 
     values = {"domain": "tests.toy:Toy", "model": "scripted:" + str(workspace / "none.jsonl")}
     (workspace / "none.jsonl").write_text('{"text": ""}\n')
-    session = open_session(settings.load(workspace, values, {}), workspace, workspace / "runs" / "c")
-    session.model = session.optimizer_model = Investigator(script(), study)
+    model = Investigator(script(), study)
+    parts = Parts(model=model, optimizer_model=model)
+    session = open_session(settings.load(workspace, values, {}), workspace, workspace / "runs" / "c", parts=parts)
     try:
         seed = create(session, SEED)
     finally:

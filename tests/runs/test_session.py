@@ -1,0 +1,29 @@
+"""A session is what was opened: nobody changes it, another model makes another session."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+
+from recreate.models.scripted import Scripted
+from recreate.runs import settings
+from recreate.runs.session import Parts, open_session
+from tests.toy import Toy
+
+
+def test_another_model_is_another_session_of_the_same_run(workspace: Path) -> None:
+    model, other = Scripted.of([{"text": "a"}]), Scripted.of([{"text": "b"}])
+    loaded = settings.load(workspace, {"optimizer": "reflect", "memory.embedder": "hashed"}, {})
+    parts = Parts(domain=Toy(), model=model)
+    session = open_session(loaded, workspace, workspace / "runs" / "a", parts=parts)
+    try:
+        with pytest.raises(FrozenInstanceError):
+            session.model = other  # type: ignore[misc]
+        trained = session.with_model(other, "base@1234")
+        assert (trained.model, trained.model_name) == (other, "base@1234")
+        assert (session.model, session.model_name) == (model, model.name)
+        assert (trained.journal, trained.ledger, trained.run) == (session.journal, session.ledger, session.run)
+    finally:
+        session.close()
