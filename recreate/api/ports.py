@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from pydantic import BaseModel
+
 from recreate.api.types import (
     Call,
     Change,
@@ -342,3 +344,11 @@ class Population(Protocol):
         The gate judges them in turn, each against `scaffold`, until one is kept: what comes after it is left.
         """
         ...
+
+
+@runtime_checkable
+class Configurable(Protocol):
+    """An optimizer with settings of its own. `Config`, a pydantic model on its class, checks `[optimizer_settings]`
+    before anything is spent; `context.settings` is an object of it."""
+
+    Config: type[BaseModel]

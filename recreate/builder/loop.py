@@ -412,8 +412,8 @@ class _Build:
         if not fit:
             raise BadInput(
                 f"memory holds no graded train experience of {session.domain.name} to start from",
-                fix=f"recreate traces import PATH --domain {session.settings.domain}, and recreate traces grade for what "
-                "has no outcome",
+                fix=f"recreate traces import PATH --domain {session.settings.domain}, and recreate traces grade for "
+                "what has no outcome",
                 code="no-experience",
             )
         chosen = fit[session.settings.batch_size * round :] or fit[-session.settings.batch_size :]

@@ -85,6 +85,7 @@ class Proposals:
             evaluate=self.evaluate,
             attempt=self.attempt if settings.study.rehearsals else None,
             rejected=[r for r in self.tried if not r.kept],
+            settings=self.session.optimizer_settings,
             without=settings.without,
             limits=settings.study,
             best_of=settings.best_of,

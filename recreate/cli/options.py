@@ -33,6 +33,7 @@ HELP = {
     "study.usd": "USD one study may cost.",
     "study.rehearsals": "Attempts at train tasks one study may make with its edits.",
     "study.tools": "How an optimizer calls its tools: native, json, or auto (what the model can).",
+    "optimizer_settings": "KEY=VALUE of what an optimizer of your own has besides; repeatable.",
     "scaffold": "The agent to start from, a folder or a name; `create`: the optimizer writes it; default: the domain's "
     "own, else a seed.",
     "sandbox": "bwrap, unshare or none; default: the best that works here.",
@@ -72,9 +73,9 @@ Passed = Annotated[bool | None, typer.Option("--passed/--failed", help="Only tho
 SandboxName = Annotated[str, typer.Option("--sandbox", help="bwrap, unshare or none; default: the best that works.")]
 
 BUILD = (
-    "domain", "model", "models.optimizer", "optimizer", "without", "best_of", "review", "from_experience",
-    "study.steps", "study.tokens", "study.usd", "study.rehearsals", "study.tools", "budget", "rounds", "train",
-    "validation", "repeats", "jobs", "seed", "out", "scaffold", "sandbox", "price", "batch",
+    "domain", "model", "models.optimizer", "optimizer", "optimizer_settings", "without", "best_of", "review",
+    "from_experience", "study.steps", "study.tokens", "study.usd", "study.rehearsals", "study.tools", "budget",
+    "rounds", "train", "validation", "repeats", "jobs", "seed", "out", "scaffold", "sandbox", "price", "batch",
     "models.optimizer_price", "models.threads", "models.timeout", "models.retries", "gate.alpha", "memory.policy",
     "memory.embedder", "memory.recall", "vllm_python",
 )  # fmt: skip
@@ -114,13 +115,13 @@ def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
 
 def _flag(address: str) -> inspect.Parameter:
-    default = addresses()[address]
+    default = addresses().get(address, {})
     names = list(dict.fromkeys([SHORT.get(address, "--" + address), "--" + address, "--" + address.replace("_", "-")]))
-    if isinstance(default, tuple):
+    if isinstance(default, tuple | dict):
         kind: Any = list[str] | None
     else:
         kind = type(default) | None
-    words = HELP[address] + (f" [default: {default}]" if default not in ("", ()) else "")
+    words = HELP[address] + (f" [default: {default}]" if default not in ("", (), {}) else "")
     return inspect.Parameter(
         _parameter(address),
         inspect.Parameter.KEYWORD_ONLY,

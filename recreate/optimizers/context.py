@@ -49,6 +49,7 @@ class OptimizerContext:
                 task, OutOfBudget when the judging of a candidate could then not be paid
     attempt     the same for the task of one experience; None when there is no budget for it
     rejected    revisions that were dropped, by the gate or by a person
+    settings    the optimizer's own (`[optimizer_settings]`), as its `Config` made them; None when it has none
     without     what was switched off (`--without`)
     folder      where studies are kept
     native      asks whether the model calls tools in its endpoint's own way (litellm's import, for who wants to know)
@@ -66,6 +67,7 @@ class OptimizerContext:
     evaluate: Callable[[Scaffold, Sequence[str]], list[Experience]] = field(default=lambda candidate, tasks: [])
     attempt: Callable[[Scaffold, Experience], Experience | None] | None = None
     rejected: Sequence[Revision] = ()
+    settings: Any = None
     without: Collection[str] = ()
     limits: StudySettings = field(default_factory=StudySettings)
     best_of: int = 4

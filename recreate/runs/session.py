@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import BaseModel
+
 from recreate.api import paths
 from recreate.runs import settings as settings_
 from recreate.runs.calls import Calls
@@ -23,7 +25,7 @@ from recreate.runs.budget import Budget, Ledger
 from recreate.api import registry
 from recreate.api.registry import fit, fit_tasks, spelled
 from recreate.api.ports import Domain, Embedder, Hit, Memory, MemoryPolicy, Model, Optimizer, Price, SandboxBackend
-from recreate.runs.settings import Settings
+from recreate.runs.settings import OWN, Settings
 from recreate.api.types import Call, Message, Reply, digest
 
 Say = Callable[[str, dict[str, Any]], None]
@@ -78,6 +80,8 @@ class Session:
     optimizer: Callable[..., Optimizer]
     policy: Callable[..., MemoryPolicy]
     policy_name: str = "none"
+    optimizer_settings: BaseModel | None = None
+    """What the optimizer has of its own, as its `Config` made it."""
     say: Say = silent
     own_memory: Memory | None = None
     given: Parts = field(default_factory=Parts)
@@ -129,7 +133,8 @@ class Session:
 
 def run_id(settings: Settings) -> str:
     """Derived from what was asked for, not from the clock: the same settings give the same run id."""
-    return digest(settings.model_dump(exclude={"out", "jobs", "budget", "review", "vllm_python"}), 12)
+    free = {"out", "jobs", "budget", "review", "vllm_python"}
+    return digest(settings.model_dump(exclude=free if settings.optimizer_settings else {*free, OWN}), 12)
 
 
 def run_folder(workspace: Path, settings: Settings) -> Path:
@@ -249,6 +254,8 @@ def open_session(
         if optimizer is None:
             settings = settings.model_copy(update={"optimizer": default_optimizer(optimizer_model)})
             optimizer = registry.factory("optimizer", settings.optimizer)
+        proposer = registry.find("optimizer", settings.optimizer) if parts.optimizer is None else parts.optimizer
+        own = settings_.own(proposer, settings.optimizer or spelled(proposer), settings.optimizer_settings)
         if note:
             say("model", {"text": note})
         own_memory = open_memory(settings, workspace, parts.memory, domain.name, memory)
@@ -276,6 +283,7 @@ def open_session(
         journal=journal,
         ledger=ledger,
         optimizer=optimizer,
+        optimizer_settings=own,
         policy=policy,
         policy_name=settings.memory.policy if parts.policy is None else spelled(parts.policy),
         calls=Calls(run, journal, ledger, retries=settings.models.retries),

@@ -16,8 +16,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from recreate.api.errors import BadInput
+from recreate.api.ports import Configurable
 from recreate.api.types import Config
 from recreate.optimizers import StudySettings
+
+OWN = "optimizer_settings"
+"""The table of what an optimizer has of its own: `[optimizer_settings] key = 1` is `--optimizer_settings key=1`."""
 
 _OTHER_VARIABLES = {"RECREATE_HOME", "RECREATE_MODEL_CATALOG"}
 
@@ -53,7 +57,10 @@ class Gate(Config):
 
 
 class Settings(Config):
-    """All that can be set for a build, a run or a bench, with its default."""
+    """All that can be set for a build, a run or a bench, with its default.
+
+    optimizer_settings: what the optimizer has of its own, by key; its `Config` knows them (`own`).
+    """
 
     domain: str = "swe"
     model: str = ""
@@ -77,6 +84,7 @@ class Settings(Config):
     vllm_python: str = ""
     models: Models = Models()
     study: StudySettings = StudySettings()
+    optimizer_settings: Mapping[str, Any] = {}
     gate: Gate = Gate()
     memory: MemorySettings = MemorySettings()
 
@@ -87,12 +95,12 @@ class Settings(Config):
 
 
 def addresses(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, Any]:
-    """Every address there is, with its default."""
+    """Every address there is, with its default; an optimizer's own are known to its `Config` alone."""
     found: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         if isinstance(field.default, Config):
             found.update(addresses(type(field.default), f"{prefix}{name}."))
-        else:
+        elif name != OWN:
             found[prefix + name] = field.default
     return found
 
@@ -112,7 +120,7 @@ def load(workspace: Path, flags: Mapping[str, Any] | None = None, environ: Mappi
     for name, value in sorted((os.environ if environ is None else environ).items()):
         if name.startswith("RECREATE_") and name not in _OTHER_VARIABLES and value != "":
             address = name.removeprefix("RECREATE_").lower().replace("__", ".")
-            if address in known:
+            if address in known or address.startswith(OWN + "."):
                 _put(values, address, value, name)
     for address, value in (flags or {}).items():
         if value is not None:
@@ -129,11 +137,39 @@ def load(workspace: Path, flags: Mapping[str, Any] | None = None, environ: Mappi
         ) from None
 
 
+def own(part: Any, name: str, values: Mapping[str, Any]) -> BaseModel | None:
+    """What an optimizer makes of the settings that are its own: its `Config`, None when it has none.
+
+    Raises BadInput naming the key that it does not know, or its wrong value.
+    """
+    first = next(iter(values), "")
+    if isinstance(part, Configurable):
+        try:
+            return part.Config.model_validate(values)
+        except ValidationError as e:
+            error = e.errors()[0]
+            first = ".".join(map(str, error["loc"]))
+            if error["type"] != "extra_forbidden":
+                raise BadInput(
+                    f"{OWN}.{first}: {error['msg'].lower()}, got {error['input']!r}",
+                    fix=f"see what {name} says of its settings",
+                    code="bad-setting",
+                ) from None
+        there = "there are: " + ", ".join(part.Config.model_fields)
+    elif not values:
+        return None
+    else:
+        there = "it has none: leave it out"
+    raise BadInput(f"the optimizer {name} has no setting {OWN}.{first}", fix=there, code="unknown-setting")
+
+
 def dump(settings: Settings) -> str:
     """The settings as TOML: what a run folder keeps as settings.toml."""
     lines: list[str] = []
     tables: list[str] = []
     for name, value in settings.model_dump().items():
+        if name == OWN and not value:
+            continue
         if isinstance(value, dict):
             tables += [f"\n[{name}]", *(f"{k} = {toml(v)}" for k, v in value.items())]
         else:
@@ -166,14 +202,19 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _put(values: dict[str, Any], address: str, value: Any, source: str) -> None:
     known = addresses()
-    if address not in known:
+    if address == OWN:
+        given = [value] if isinstance(value, str) else value
+        for key, each in given.items() if isinstance(given, Mapping) else (str(g).partition("=")[::2] for g in given):
+            _put(values, f"{OWN}.{key}", each, source)
+        return
+    if address not in known and not address.startswith(OWN + "."):
         near = difflib.get_close_matches(address, known, 1)
         raise BadInput(
             f"{source}: there is no setting {address!r}",
             fix=f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}",
             code="unknown-setting",
         )
-    if isinstance(known[address], tuple):
+    if isinstance(known.get(address), tuple):
         given = [value] if isinstance(value, str) else value
         value = [part for each in given for part in str(each).replace(",", " ").split()]
     *tables, name = address.split(".")

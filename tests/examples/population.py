@@ -53,7 +53,7 @@ class Pool:
 
     def __init__(self, context: OptimizerContext) -> None:
         self.context = context
-        self.settings = PoolSettings()
+        self.settings: PoolSettings = context.settings
         self.file = context.state / "pool.json"
         rows = json.loads(self.file.read_text()) if self.file.exists() else []
         self.members = [Advice.model_validate(row) for row in rows]

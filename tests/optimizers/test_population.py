@@ -18,7 +18,7 @@ from recreate.builder.loop import BuildResult, build
 from recreate.models import open_model
 from recreate.runs import settings
 from recreate.runs.reader import Run
-from recreate.runs.session import Parts, open_session
+from recreate.runs.session import Parts, load_run, open_session, run_id
 from recreate.viewer import markdown
 from tests.toy import LESSON, SIZES
 
@@ -157,3 +157,25 @@ class Curious:
 
     def propose(self, scaffold: Any, experiences: Any) -> Any:
         return self.context.evaluate(scaffold, ["toy:validation:0"])
+
+
+def test_its_own_settings_are_checked_by_its_own_config_before_anything_is_spent(workspace: Path) -> None:
+    (workspace / "recreate.toml").write_text("[optimizer_settings]\nchildren = 1\n")
+    made = Built(workspace, "a", rounds=1, optimizer_settings=["proposed=1"])
+    assert len(made.model.asked) == 1
+    assert [len(list(made.run.records(kind))) for kind in ("proposal", "revision")] == [1, 1]
+    assert settings.load(workspace, {}, {"RECREATE_OPTIMIZER_SETTINGS__CHILDREN": "3"}).optimizer_settings == {
+        "children": "3"
+    }
+    kept = load_run(made.run.folder)
+    assert kept.optimizer_settings == {"children": 1, "proposed": "1"}
+    for wrong, said in (("sides=1", "has no setting optimizer_settings.sides"), ("children=0", "greater than")):
+        with pytest.raises(BadInput, match=said):
+            Built(workspace, "b", optimizer_settings=[wrong])
+    with pytest.raises(BadInput, match="the optimizer reflect has no setting"):
+        Built(workspace, "b", optimizer="reflect")
+    assert not (workspace / "runs" / "b").exists()
+
+
+def test_a_run_without_such_settings_keeps_the_id_that_it_always_had(workspace: Path) -> None:
+    assert run_id(settings.load(workspace, {}, {})) == "ff86fdbbcf88"
