@@ -12,7 +12,7 @@ from recreate.api.types import Lesson, digest
 class Retriever(Protocol):
     """`MemoryPolicy.offer`, or anything like it."""
 
-    def __call__(self, situation: str, budget: int) -> Sequence[Lesson]: ...
+    def __call__(self, query: str, budget: int) -> Sequence[Lesson]: ...
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def exactly(lessons: Sequence[Lesson]) -> LessonRetrieval:
     """Offers of just these lessons, to any agent, when it begins; nobody is told that they are being tested."""
     plain = [Lesson(id=x.id, title=x.title, body=x.body) for x in lessons]
     said = digest(["exactly", [(x.id, x.title, x.body) for x in plain]]) if plain else ""
-    return LessonRetrieval(lambda situation, budget: plain, {x.id: x for x in plain}, said, forced=True)
+    return LessonRetrieval(lambda query, budget: plain, {x.id: x for x in plain}, said, forced=True)
 
 
 def support(lesson: Lesson) -> str:

@@ -302,22 +302,22 @@ class Memory(Protocol):
 
 @runtime_checkable
 class MemoryPolicy(Protocol):
-    """Decides which lessons there are and which an agent is offered. Its class is made with policies.Materials.
+    """Decides which lessons there are and which an agent is offered. Its class is made with a PolicyContext.
 
     `observe` is called by one thread between batches; `offer` by several at once, and never while `observe` runs.
     """
 
     def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
-        """Learn from graded train experiences: change `materials.lessons`, and say what was changed and why.
+        """Learn from graded train experiences: change `context.lessons`, and say what was changed and why.
 
         What is observed twice counts once. Lets OutOfBudget, Refused, Fault and Interrupted of its calls through.
         """
         ...
 
-    def offer(self, situation: str, budget: int) -> Sequence[Lesson]:
-        """The lessons to show in a situation, best first, of at most `budget` tokens together; [] for none.
+    def offer(self, query: str, budget: int) -> Sequence[Lesson]:
+        """The lessons to show for a query, best first, of at most `budget` tokens together; [] for none.
 
-        The same lessons and situation give the same offer. situation: the task's prompt, or what the agent just saw.
+        The same lessons and query give the same offer. query: the task's prompt, or what the agent just saw.
         """
         ...
 

@@ -1,12 +1,22 @@
-"""What a memory policy works with."""
+"""What a memory policy is handed, and what the policies that ask a model share: questions, and lessons of answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
 
-from recreate.api.types import Experience, Lesson, Message, Reply
+from recreate.agents.question import filled, read_object
+from recreate.api.types import Experience, Lesson, Message, Reply, Trial, digest
+from recreate.lessons.promotion import free, tried
+from recreate.lessons.similarity import Similarity
+
+PROMPTS = Path(__file__).parent / "prompts"
+TOKENS = 900
+STRING = {"type": "string"}
 
 
 class Ask(Protocol):
@@ -18,23 +28,19 @@ class Ask(Protocol):
 class Rerun(Protocol):
     """The score (0..1) of another attempt at an experience's task while exactly these lessons are offered.
 
-    None: it cannot be paid for, or a fault of ours ended it. The same lessons, task and repeat are attempted once.
+    None: it cannot be paid for, or the infrastructure failed. The same lessons, task and repeat are attempted once.
     """
 
     def __call__(self, lessons: Sequence[Lesson], experience: Experience, repeat: int = 0) -> float | None: ...
 
 
-def silent(text: str) -> None:
-    """Say nothing."""
-
-
 @dataclass(frozen=True)
 class PolicyContext:
     """`lessons` is what the policy changes: id -> lesson, of its own domain and general ones; whoever made the
-    materials stores it. `elsewhere` are the active domain patterns of other domains, to be read only.
+    context stores it. `elsewhere` are the active domain patterns of other domains, to be read only.
 
     ask       the optimizer's model; `json_schema` is held to where the endpoint can
-    embed     (texts, kind) -> unit vectors; kind `passage` for lessons, `query` for situations
+    embed     (texts, kind) -> unit vectors; kind `passage` for lessons, `query` for what they are looked up by
     rerun     see Rerun
     nearest   for a failure the nearest success of any task, for a success an earlier failure at the same task; None
               when memory knows none
@@ -54,4 +60,130 @@ class PolicyContext:
     alike: Callable[[str, int], Sequence[Experience]] = lambda text, k: ()
     elsewhere: Sequence[Lesson] = ()
     observed: int = 0
-    note: Callable[[str], None] = field(default=silent)
+    note: Callable[[str], None] = field(default=lambda text: None)
+
+
+class AskingPolicy:
+    """What the policies share that ask a model. `malformed` counts the answers that could not be read.
+
+    `observed` counts the attempts observed so far; a lesson's `seen` is that count when it was last used.
+    """
+
+    def __init__(self, context: PolicyContext) -> None:
+        self.context = context
+        self.lessons = context.lessons
+        self.similarity = Similarity(context.embed)
+        self.observed = context.observed
+        self.malformed = 0
+
+    def ask(self, name: str, schema: Mapping[str, Any], **variables: Any) -> dict[str, Any] | None:
+        """The object that a model answered to the prompt `name`, asked once and read leniently; None for no answer.
+
+        The address of a question is what it asks. What asking raises is let out.
+        """
+        messages: list[Message] = [{"role": "user", "content": filled(PROMPTS, name, variables)}]
+        thread = digest(["policy", name, messages])
+        reply = self.context.ask(
+            messages, step=0, thread=thread, json_schema=schema, temperature=0.0, max_tokens=TOKENS
+        )
+        found = read_object(reply.text)
+        if found is None or any(
+            isinstance(value, str) and echoes(value, _instructions(name)) for value in found.values()
+        ):
+            self.malformed += 1
+            return None
+        return found
+
+    def note_malformed(self) -> None:
+        """Note how many answers were skipped since the last time."""
+        if self.malformed:
+            self.context.note(f"{self.malformed} answers of the model were skipped: unreadable, or the question again")
+        self.malformed = 0
+
+    def put(self, lesson: Lesson, **changes: object) -> Lesson:
+        """Store a lesson with some fields changed, and return it."""
+        self.lessons[lesson.id] = lesson.model_copy(update=changes)
+        return self.lessons[lesson.id]
+
+    def count(self, lesson: Lesson, batch: Iterable[Experience]) -> list[Experience]:
+        """Count the attempts of a batch in which a lesson was offered, each once, and return those that are new.
+
+        None is counted for a lesson that code may not change.
+        """
+        known = {t.experience for t in lesson.trials}
+        new = [e for e in batch if e.id not in known and lesson.id in offered(e)] if free(lesson) else []
+        if new:
+            trials = [Trial(experience=e.id, score=e.grade.score, round=lesson.rounds) for e in new]
+            self.put(tried(lesson, trials), seen=self.observed)
+        return new
+
+    def offered_to(self, experience: Experience) -> list[Lesson]:
+        """The lessons that an agent was offered and that are still there, by id."""
+        return [self.lessons[id] for id in sorted(offered(experience)) if id in self.lessons]
+
+
+def echoes(answer: str, instructions: str) -> bool:
+    """Whether a text is mostly the question's own words: half of its runs of four words or more.
+
+    A 1.5B model asked never to name a function taught its agents never to name functions.
+    """
+    runs = _runs(answer)
+    return len(runs) >= 2 and 2 * len(runs & _runs(instructions)) >= len(runs)
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    words = re.findall(r"\w+", text.casefold())
+    return {tuple(words[n : n + 4]) for n in range(len(words) - 3)}
+
+
+@lru_cache
+def _instructions(name: str) -> str:
+    return (PROMPTS / f"{name}.md").read_text("utf-8")
+
+
+def object_of(**properties: Any) -> dict[str, Any]:
+    """A JSON schema: an object of exactly these."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def text(found: object, key: str, most: int) -> str:
+    """A text of an answer in at most so many characters; '' when it is none."""
+    value = found.get(key) if isinstance(found, Mapping) else None
+    return value.strip()[:most] if isinstance(value, str) else ""
+
+
+def rows(found: object, key: str, most: int | None = None) -> list[Any]:
+    """A list of an answer, at most so many of it; [] when it is none."""
+    value = found.get(key) if isinstance(found, Mapping) else None
+    return value[:most] if isinstance(value, list) else []
+
+
+def learnable(experiences: Iterable[Experience]) -> list[Experience]:
+    """The train experiences that say something of the agent, each once: an infrastructure failure does not."""
+    once = {e.id: e for e in experiences if e.split == "train" and not e.trace.fault}
+    return list(once.values())
+
+
+def offered(experience: Experience) -> set[str]:
+    """The ids of the lessons that the agent was offered at any step."""
+    return {id for step in experience.trace.steps for id in step.offered}
+
+
+def new_lesson(domain: str, title: str, body: str, born_of: Sequence[Experience]) -> Lesson:
+    """A candidate; its id is the title in plain letters and eight digits of what it was made of."""
+    title = " ".join(title.split())
+    slug = re.sub(r"[^a-z0-9]+", "-", title.casefold()).strip("-")[:40].strip("-") or "lesson"
+    ids = tuple(dict.fromkeys(e.id for e in born_of))
+    return Lesson(
+        id=f"{slug}-{digest([domain, title, body, ids], 8)}",
+        title=title,
+        body=body,
+        born_of=ids,
+        supports=ids,
+        groups=tuple(dict.fromkeys(e.group for e in born_of)),
+    )

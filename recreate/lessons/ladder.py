@@ -5,7 +5,7 @@
     general    the same has happened in a second domain
     quarantine attempts in which it was offered went worse, and re-runs no longer show a gain
 
-A model writes and compares texts; what becomes of them is decided by `standing`, from counts and intervals. Only
+A model writes and compares texts; what becomes of them is decided by `promotion`, from counts and intervals. Only
 active patterns are offered: a candidate is shown to nobody but its own re-runs.
 """
 
@@ -15,16 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from recreate.agents.evidence import tell
-from recreate.api.types import Change, Experience, Gain, Lesson, Trial
+from recreate.api.types import Change, Experience, Gain, Lesson
 from recreate.lessons import promotion
-from recreate.lessons.asking import Questions, object_of, text
-from recreate.lessons.birth import learnable, new_lesson, offered
-from recreate.lessons.context import PolicyContext
-from recreate.lessons.similarity import Similarity, dot, fitting, text_of
+from recreate.lessons.context import STRING, AskingPolicy, PolicyContext, learnable, new_lesson, object_of, text
+from recreate.lessons.similarity import dot, fitting, text_of
 
-LEARN = object_of(
-    happened={"type": "string"}, title={"type": "string"}, body={"type": "string"}, when={"type": "string"}
-)
+LEARN = object_of(happened=STRING, title=STRING, body=STRING, when=STRING)
 SAME = object_of(same={"type": "boolean"})
 NEAR = 0.6
 """The cosine from which a model is asked whether two lessons say the same; it decides, so this is a low bar."""
@@ -45,55 +41,46 @@ FORGET = 400
 """Attempts observed since a lesson was last offered or supported, after which it is forgotten."""
 
 
-class Ladder:
+class Ladder(AskingPolicy):
     """The policy by which lessons climb."""
 
-    def __init__(self, materials: PolicyContext, pairs: int = PAIRS) -> None:
-        self.materials = materials
+    def __init__(self, context: PolicyContext, pairs: int = PAIRS) -> None:
+        super().__init__(context)
         self.pairs = pairs
-        self.lessons = materials.lessons
-        self.questions = Questions(materials)
-        self.meaning = Similarity(materials.embed)
         self.batch: dict[str, Experience] = {}
         self.answers: dict[tuple[str, str], bool] = {}
-        self.observed = materials.observed
 
-    def offer(self, situation: str, budget: int) -> Sequence[Lesson]:
-        """Active patterns that the situation calls for, best first."""
-        shelf = [x for x in self.lessons.values() if x.status not in ("merged", "vetoed")]
-        active = [x for x in shelf if x.status == "active" and self.here(x)]
-        return fitting(self.meaning.ranked(situation, active, shelf)[:OFFERED], budget)
+    def offer(self, query: str, budget: int) -> Sequence[Lesson]:
+        """Active patterns that the query calls for, best first."""
+        among = [x for x in self.lessons.values() if x.status not in ("merged", "vetoed")]
+        active = [x for x in among if x.status == "active" and self.here(x)]
+        return fitting(self.similarity.ranked(query, active, among)[:OFFERED], budget)
 
     def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
         batch = learnable(experiences)
         self.observed += len(batch)
         self.batch = {e.id: e for e in batch}
-        changes = list(self.count(batch))
+        changes = list(self.count_all(batch))
         for experience in batch:
             changes += self.learn(experience)
         changes += self.test()
         changes += self.generalise()
         changes += self.shed()
-        self.questions.tell()
+        self.note_malformed()
         return changes
 
     def here(self, lesson: Lesson) -> bool:
         """Whether a lesson speaks of this domain: not one that stands in others only."""
-        return lesson.scope == "general" or not lesson.domains or self.materials.domain in lesson.domains
+        return lesson.scope == "general" or not lesson.domains or self.context.domain in lesson.domains
 
-    def count(self, batch: Sequence[Experience]) -> Iterator[Change]:
+    def count_all(self, batch: Sequence[Experience]) -> Iterator[Change]:
         """What came of the attempts in which lessons were offered."""
         for lesson in list(self.lessons.values()):
-            shown = [e for e in batch if lesson.id in offered(e)]
-            known = {t.experience for t in lesson.trials}
-            new = [e for e in shown if e.id not in known]
-            if not new or not promotion.free(lesson):
-                continue
-            trials = [Trial(experience=e.id, score=e.grade.score, round=lesson.rounds) for e in new]
+            new = self.count(lesson, batch)
             failed = tuple(e.id for e in new if not e.grade.passed)
-            contradicts = tuple(dict.fromkeys((*lesson.contradicts, *failed)))
-            self.put(promotion.tried(lesson, trials), contradicts=contradicts, seen=self.observed)
             if failed:
+                contradicts = tuple(dict.fromkeys((*lesson.contradicts, *failed)))
+                self.put(self.lessons[lesson.id], contradicts=contradicts)
                 yield Change(kind="contradicted", lesson=lesson.id, why=f"{len(failed)} of {len(new)} attempts failed")
 
     def learn(self, experience: Experience) -> Iterator[Change]:
@@ -101,15 +88,15 @@ class Ladder:
         if any(experience.id in lesson.born_of for lesson in self.lessons.values()):
             return
         failed = not experience.grade.passed
-        other = self.materials.nearest(experience)
+        other = self.context.nearest(experience)
         if not failed and other is None:
             return
-        found = self.questions.ask(
+        found = self.ask(
             "learn",
             LEARN,
             outcome="failed" if failed else "succeeded",
             other_is="the nearest one that succeeded" if failed else "an earlier one at this task that failed",
-            told=[text_of(self.lessons[id]) for id in sorted(offered(experience)) if id in self.lessons],
+            told=[text_of(x) for x in self.offered_to(experience)],
             attempt=tell(experience),
             other=tell(other, 1600) if other else "",
         )
@@ -117,7 +104,7 @@ class Ladder:
         if not title or not body:
             return
         body = f"{body}\n\nWhen: {when}" if when else body
-        lesson = new_lesson(self.materials.domain, title, body, [experience])
+        lesson = new_lesson(self.context.domain, title, body, [experience])
         if lesson.id not in self.lessons:
             yield from self.join(lesson.model_copy(update={"seen": self.observed}))
 
@@ -125,12 +112,12 @@ class Ladder:
         """Put a new lesson to those of its meaning, or on its own; under a vetoed one it is not born."""
         others = [x for x in self.lessons.values() if x.status not in ("merged", "vetoed") and self.here(x)]
         vetoed = [x for x in self.lessons.values() if x.status == "vetoed"]
-        near = (self.meaning.nearest(lesson, some, NEAR, ASKED) for some in (vetoed, others))
+        near = (self.similarity.nearest(lesson, some, NEAR, ASKED) for some in (vetoed, others))
         for other in chain.from_iterable(near):
             if not self.same(lesson, other):
                 continue
             if other.status == "vetoed":
-                self.materials.note(f"not learned again, since {other.id} is vetoed: {lesson.title}")
+                self.context.note(f"not learned again, since {other.id} is vetoed: {lesson.title}")
                 return
             self.lessons[lesson.id] = lesson
             for id, changed in promotion.joined(self.lessons, other.id, lesson.id).items():
@@ -150,7 +137,7 @@ class Ladder:
         """A model's word on whether two lessons say the same; asked once a pair of texts."""
         first, second = sorted((text_of(one), text_of(other)))
         if first != second and (first, second) not in self.answers:
-            found = self.questions.ask("same", SAME, first=first, second=second)
+            found = self.ask("same", SAME, first=first, second=second)
             self.answers[first, second] = found is not None and found.get("same") is True
         return first == second or self.answers[first, second]
 
@@ -159,8 +146,8 @@ class Ladder:
         for lesson in sorted(self.lessons.values(), key=lambda x: x.id):
             why = promotion.doubted(lesson)
             if why and self.here(lesson):
-                gone_on = lesson.model_copy(update={"rounds": lesson.rounds + 1})
-                tested, done = self.measure(gone_on)
+                doubted = lesson.model_copy(update={"rounds": lesson.rounds + 1})
+                tested, done = self.measure(doubted)
                 if done:
                     self.lessons[lesson.id] = tested
                     yield from self.settle(tested, why)
@@ -188,8 +175,8 @@ class Ladder:
             place = places[n % len(places)]
             repeat = repeats.get(place.task, 0)
             repeats[place.task] = repeat + 1
-            having = self.materials.rerun([lesson], place, repeat)
-            lacking = self.materials.rerun([], place, repeat) if having is not None else None
+            having = self.context.rerun([lesson], place, repeat)
+            lacking = self.context.rerun([], place, repeat) if having is not None else None
             if having is None or lacking is None:
                 return lesson, False
             gain = Gain(
@@ -213,40 +200,40 @@ class Ladder:
         these are asked when memory has too few of the others (a pattern of another domain, an imported one). When
         they are few, others that are as near to its text as its supports are.
         """
-        own = self.here_lived(reversed(lesson.supports))
+        own = self.known(reversed(lesson.supports))
         if len({e.group for e in own}) < promotion.GROUPS:
-            own += self.here_lived(t.experience for t in reversed(lesson.trials))
+            own += self.known(t.experience for t in reversed(lesson.trials))
         places = _by_task(own)
         if own and len(places) < PLACES:
-            more = [e for e in self.materials.alike(text_of(lesson), 3 * PLACES) if e.task not in places]
-            (here,) = self.meaning.vectors([text_of(lesson)])
+            more = [e for e in self.context.alike(text_of(lesson), 3 * PLACES) if e.task not in places]
+            (here,) = self.similarity.vectors([text_of(lesson)])
             near, far = (
-                [dot(here, vector) for vector in self.meaning.vectors([e.prompt for e in some])]
+                [dot(here, vector) for vector in self.similarity.vectors([e.prompt for e in some])]
                 for some in (own[:PLACES], more)
             )
             places |= _by_task([e for cosine, e in zip(far, more, strict=True) if cosine >= sum(near) / len(near)])
         return _in_turn(list(places.values()))[:PLACES]
 
-    def here_lived(self, ids: Iterable[str]) -> list[Experience]:
+    def known(self, ids: Iterable[str]) -> list[Experience]:
         """The experiences of this domain among these."""
-        found = (self.batch.get(id) or self.materials.find(id) for id in ids)
-        return [e for e in found if e is not None and e.domain == self.materials.domain]
+        found = (self.batch.get(id) or self.context.find(id) for id in ids)
+        return [e for e in found if e is not None and e.domain == self.context.domain]
 
     def settle(self, lesson: Lesson, why: str) -> Iterator[Change]:
         """What a test makes of a lesson."""
         mean, lo, hi = promotion.bound(lesson.gains, lesson.rounds)
         pairs = sum(g.round == lesson.rounds for g in lesson.gains)
-        said = f"{why}; gain {mean:+.2f}, 80 % bounds {lo:+.2f} to {hi:+.2f}, {pairs} re-runs"
-        yield Change(kind="tested", lesson=lesson.id, why=said)
-        domain = self.materials.domain
+        why = f"{why}; gain {mean:+.2f}, 80 % bounds {lo:+.2f} to {hi:+.2f}, {pairs} re-runs"
+        yield Change(kind="tested", lesson=lesson.id, why=why)
+        domain = self.context.domain
         if promotion.earned(lesson):
             domains = tuple(dict.fromkeys((*lesson.domains, domain)))
             scope = "general" if len(domains) > 1 else "domain"
             self.put(lesson, status="active", scope=scope, domains=domains, seen=self.observed)
-            yield Change(kind="promoted", lesson=lesson.id, why=said)
+            yield Change(kind="promoted", lesson=lesson.id, why=why)
         elif promotion.lost(lesson):
             domains = tuple(d for d in lesson.domains if d != domain)
-            yield Change(kind="demoted", lesson=lesson.id, why=said)
+            yield Change(kind="demoted", lesson=lesson.id, why=why)
             if domains:
                 self.put(lesson, scope="domain", domains=domains)
                 return
@@ -258,8 +245,8 @@ class Ladder:
         for lesson in sorted(self.lessons.values(), key=lambda x: x.id):
             if lesson.scope != "domain" or lesson.status != "active" or not promotion.free(lesson):
                 continue
-            there = [x for x in self.materials.elsewhere if x.status == "active"]
-            for other in self.meaning.nearest(lesson, there, NEAR, ASKED):
+            there = [x for x in self.context.elsewhere if x.status == "active"]
+            for other in self.similarity.nearest(lesson, there, NEAR, ASKED):
                 if self.same(lesson, other):
                     domains = tuple(dict.fromkeys((*lesson.domains, *other.domains)))
                     if len(domains) > 1:
@@ -279,10 +266,6 @@ class Ladder:
             self.put(lesson, status="forgotten")
             why = f"the weakest of more than {PATTERNS} patterns or {CHARACTERS} characters"
             yield Change(kind="forgotten", lesson=lesson.id, why=why)
-
-    def put(self, lesson: Lesson, **changes: object) -> Lesson:
-        self.lessons[lesson.id] = lesson.model_copy(update=changes)
-        return self.lessons[lesson.id]
 
 
 def _by_task(experiences: Sequence[Experience]) -> dict[str, Experience]:

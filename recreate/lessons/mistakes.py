@@ -8,76 +8,61 @@ worked); a subject that is there already (cosine 0.90) has its guidance revised;
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from recreate.agents.evidence import tell
-from recreate.api.types import Change, Experience, Gain, Lesson, Trial, digest
-from recreate.lessons.asking import Questions, object_of, text
-from recreate.lessons.birth import learnable, new_lesson, offered
-from recreate.lessons.context import PolicyContext
-from recreate.lessons.promotion import free, measured_more, tried
-from recreate.lessons.similarity import Similarity, fitting, text_of
+from recreate.api.types import Change, Experience, Gain, Lesson, digest
+from recreate.lessons.context import STRING, AskingPolicy, learnable, new_lesson, object_of, rows, text
+from recreate.lessons.promotion import free, measured_more
+from recreate.lessons.similarity import fitting, text_of
 
 SUBJECTS = 4
 SAME = 0.90
 OFFERED = 6
-_STRING = {"type": "string"}
 _NUMBERS = {"type": "array", "items": {"type": "integer"}}
-SORT = object_of(subjects={"type": "array", "items": object_of(subject=_STRING, failures=_NUMBERS)})
-GUIDE = object_of(title=_STRING, body=_STRING)
+SORT = object_of(subjects={"type": "array", "items": object_of(subject=STRING, failures=_NUMBERS)})
+GUIDE = object_of(title=STRING, body=STRING)
 
 
-class Mistakes:
+class Mistakes(AskingPolicy):
     """A notebook of mistakes as a memory policy."""
 
-    def __init__(self, materials: PolicyContext) -> None:
-        self.materials = materials
-        self.lessons = materials.lessons
-        self.questions = Questions(materials)
-        self.meaning = Similarity(materials.embed)
-        self.observed = materials.observed
-
-    def offer(self, situation: str, budget: int) -> Sequence[Lesson]:
-        """The guidances that the situation calls for, best first."""
+    def offer(self, query: str, budget: int) -> Sequence[Lesson]:
+        """The guidances that the query calls for, best first."""
         active = [x for x in self.lessons.values() if x.status == "active"]
-        return fitting(self.meaning.ranked(situation, active)[:OFFERED], budget)
+        return fitting(self.similarity.ranked(query, active)[:OFFERED], budget)
 
     def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
         batch = learnable(experiences)
         self.observed += len(batch)
         for lesson in list(self.lessons.values()):
-            shown = [e for e in batch if lesson.id in offered(e)]
-            if shown and free(lesson):
-                counted = tried(lesson, [Trial(experience=e.id, score=e.grade.score) for e in shown])
-                self.lessons[lesson.id] = counted.model_copy(update={"seen": self.observed})
+            self.count(lesson, batch)
         changes: list[Change] = []
         failed = [e for e in batch if not e.grade.passed]
         for subject, members in self.subjects(failed):
             changes += self.guide(subject, members, [e for e in batch if e.grade.passed])
-        self.questions.tell()
+        self.note_malformed()
         return changes
 
     def subjects(self, failed: Sequence[Experience]) -> list[tuple[str, list[Experience]]]:
         """The failures by subject; one that a model forgot or named twice belongs to the first that names it."""
         if not failed:
             return []
-        told = [tell(e, 1200) for e in failed]
-        found = self.questions.ask("subjects", SORT, failures=told, most=SUBJECTS)
-        rows, left, sorted_ = (found or {}).get("subjects"), dict(enumerate(failed, 1)), []
-        for row in (rows if isinstance(rows, list) else [])[:SUBJECTS]:
-            named = row.get("failures") if isinstance(row, Mapping) else None
-            numbers = [n for n in named if isinstance(n, int)] if isinstance(named, list) else []
+        found = self.ask("subjects", SORT, failures=[tell(e, 1200) for e in failed], most=SUBJECTS)
+        left, by_subject = dict(enumerate(failed, 1)), []
+        for row in rows(found, "subjects", SUBJECTS):
+            numbers = [n for n in rows(row, "failures") if isinstance(n, int)]
             members = [left.pop(n) for n in dict.fromkeys(numbers) if n in left]
-            if members and text(row, "subject", 120):
-                sorted_.append((text(row, "subject", 120), members))
-        return sorted_
+            if members and (subject := text(row, "subject", 120)):
+                by_subject.append((subject, members))
+        return by_subject
 
     def guide(self, subject: str, failed: Sequence[Experience], passed: Sequence[Experience]) -> Iterator[Change]:
         """One guidance for one subject; kept if the same attempts score higher with it."""
         if any(set(lesson.born_of) >= {e.id for e in failed} for lesson in self.lessons.values()):
             return
         before = self.known(subject)
-        found = self.questions.ask(
+        found = self.ask(
             "guide",
             GUIDE,
             subject=subject,
@@ -87,43 +72,39 @@ class Mistakes:
         title, body = text(found, "title", 120), text(found, "body", 1500)
         if not title or not body:
             return
-        guidance = new_lesson(self.materials.domain, title, body, failed)
-        same = self.meaning.nearest(guidance, list(self.lessons.values()), SAME, len(self.lessons))
+        guidance = new_lesson(self.context.domain, title, body, failed)
+        same = self.similarity.nearest(guidance, list(self.lessons.values()), SAME, len(self.lessons))
         if any(x.status == "vetoed" or x.frozen for x in same):
             return
         before = before or next((x for x in same if x.status == "active"), None)
         gains = list(self.gains(guidance, [*failed, *passed[: len(failed)]], before))
         total = sum(gain.diff for gain in gains)
-        said = f"{total:+.2f} on {len(gains)} attempts of its batch"
-        kept = {"seen": self.observed, "domains": (self.materials.domain,), "status": "active"}
-        if total <= 0:
-            kept |= {"status": "forgotten", "domains": ()}
-        self.lessons[guidance.id] = measured_more(guidance, gains).model_copy(update=kept)
+        why = f"{total:+.2f} on {len(gains)} attempts of its batch"
+        status, domains = ("active", (self.context.domain,)) if total > 0 else ("forgotten", ())
+        guidance = self.put(measured_more(guidance, gains), seen=self.observed, domains=domains, status=status)
         yield Change(kind="born", lesson=guidance.id, why=f"of {len(failed)} failures: {subject}")
         if total <= 0:
-            yield Change(kind="forgotten", lesson=guidance.id, why=said)
+            yield Change(kind="forgotten", lesson=guidance.id, why=why)
             return
-        yield Change(kind="promoted", lesson=guidance.id, why=said)
+        yield Change(kind="promoted", lesson=guidance.id, why=why)
         if before is not None and before.status == "active" and before.id != guidance.id:
-            update = {"status": "merged", "merged_into": guidance.id}
-            self.lessons[before.id] = before.model_copy(update=update)
-            self.lessons[guidance.id] = self.lessons[guidance.id].model_copy(update={"merged": (before.id,)})
+            self.put(before, status="merged", merged_into=guidance.id)
+            self.put(guidance, merged=(before.id,))
             yield Change(kind="revised", lesson=before.id, why=f"{guidance.id} takes its place")
 
     def known(self, subject: str) -> Lesson | None:
         """The guidance on a subject that is near enough."""
         active = [x for x in self.lessons.values() if x.status == "active" and free(x)]
-        near = zip(self.meaning.cosines(subject, active), active, strict=True)
+        near = zip(self.similarity.cosines(subject, active), active, strict=True)
         found = [(c, x.id, x) for c, x in near if c >= SAME]
         return max(found)[2] if found else None
 
     def gains(self, guidance: Lesson, batch: Sequence[Experience], before: Lesson | None) -> Iterator[Gain]:
         """What the batch scores with the notebook and this guidance, less what it scored."""
         for e in batch:
-            had = [self.lessons[id] for id in sorted(offered(e)) if id in self.lessons]
-            notebook = [x for x in had if before is None or x.id != before.id]
+            notebook = [x for x in self.offered_to(e) if before is None or x.id != before.id]
             repeat = int(digest([guidance.id, e.id], 4), 16)  # a re-run of its own, not the attempt itself
-            score = self.materials.rerun([*notebook, guidance], e, repeat)
+            score = self.context.rerun([*notebook, guidance], e, repeat)
             if score is not None:
                 diff = score - e.grade.score
                 yield Gain(experience=e.id, group=e.group, diff=diff, repeat=repeat, task=e.task)

@@ -11,11 +11,11 @@ from recreate.lessons.context import PolicyContext
 class Nothing:
     """The policy without a memory."""
 
-    def __init__(self, materials: PolicyContext | None = None) -> None:
+    def __init__(self, context: PolicyContext | None = None) -> None:
         pass
 
     def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
         return []
 
-    def offer(self, situation: str, budget: int) -> Sequence[Lesson]:
+    def offer(self, query: str, budget: int) -> Sequence[Lesson]:
         return []

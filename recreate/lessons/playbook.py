@@ -13,41 +13,31 @@ reflection an attempt, and the curator sees titles only when the playbook is lon
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from recreate.agents.evidence import tell
-from recreate.api.types import Change, Experience, Lesson, Trial
-from recreate.lessons.asking import Questions, object_of, text
-from recreate.lessons.birth import learnable, new_lesson, offered
-from recreate.lessons.context import PolicyContext
-from recreate.lessons.promotion import free, tried
-from recreate.lessons.similarity import Similarity, fitting, text_of
+from recreate.api.types import Change, Experience, Lesson
+from recreate.lessons.context import STRING, AskingPolicy, learnable, new_lesson, object_of, rows, text
+from recreate.lessons.promotion import free
+from recreate.lessons.similarity import fitting, text_of
 
 SAME = 0.90
 MOST = 3
 SHOWN = 60
 """Bullets that the curator sees whole."""
-_STRING = {"type": "string"}
-_TAG = object_of(id=_STRING, tag={"enum": ["helpful", "harmful", "neutral"]})
-REFLECT = object_of(tags={"type": "array", "items": _TAG}, insight=_STRING)
-CURATE = object_of(add={"type": "array", "maxItems": MOST, "items": object_of(title=_STRING, body=_STRING)})
+TAGS = ["helpful", "harmful", "neutral"]
+_TAG = object_of(id=STRING, tag={"enum": TAGS})
+REFLECT = object_of(tags={"type": "array", "items": _TAG}, insight=STRING)
+CURATE = object_of(add={"type": "array", "maxItems": MOST, "items": object_of(title=STRING, body=STRING)})
 
 
-class Playbook:
+class Playbook(AskingPolicy):
     """ACE's playbook as a memory policy."""
 
-    def __init__(self, materials: PolicyContext) -> None:
-        self.materials = materials
-        self.lessons = materials.lessons
-        self.questions = Questions(materials)
-        self.meaning = Similarity(materials.embed)
-        self.observed = materials.observed
-
-    def offer(self, situation: str, budget: int) -> Sequence[Lesson]:
+    def offer(self, query: str, budget: int) -> Sequence[Lesson]:
         """All bullets that did not do more harm than good, as many as fit, the most relevant first."""
         bullets = [x for x in self.lessons.values() if x.status in ("active", "candidate") and x.harmful <= x.helpful]
-        cosines = self.meaning.cosines(situation, bullets, "query")
+        cosines = self.similarity.cosines(query, bullets, "query")
         order = sorted(zip(cosines, bullets, strict=True), key=lambda item: (-item[0], item[1].id))
         return fitting([bullet for _, bullet in order], budget)
 
@@ -56,68 +46,58 @@ class Playbook:
         for experience in learnable(experiences):
             self.observed += 1
             changes += self.reflect(experience)
-        self.questions.tell()
+        self.note_malformed()
         return changes
 
     def reflect(self, experience: Experience) -> Iterator[Change]:
         """What one attempt says of the bullets it was given, and what it adds."""
-        given = [self.lessons[id] for id in sorted(offered(experience)) if id in self.lessons]
-        found = self.questions.ask(
+        bullets = self.offered_to(experience)
+        found = self.ask(
             "reflect",
             REFLECT,
-            bullets=[{"id": x.id, "text": text_of(x)} for x in given],
+            bullets=[{"id": x.id, "text": text_of(x)} for x in bullets],
             attempt=tell(experience),
         )
-        tags = (found or {}).get("tags")
-        said = {str(t.get("id")): t.get("tag") for t in (tags if isinstance(tags, list) else []) if _tag(t)}
-        for bullet in given:
-            if free(bullet):
-                yield from self.tagged(bullet, experience, str(said.get(bullet.id, "neutral")))
+        tags = {text(row, "id", 1000): text(row, "tag", 10) for row in rows(found, "tags")}
+        tags = {id: tag for id, tag in tags.items() if tag in TAGS}
+        for bullet in bullets:
+            yield from self.tagged(bullet, experience, tags.get(bullet.id, "neutral"))
         insight = text(found, "insight", 1500)
         if insight:
             yield from self.curate(experience, insight)
 
     def tagged(self, bullet: Lesson, experience: Experience, tag: str) -> Iterator[Change]:
-        counted = tried(bullet, [Trial(experience=experience.id, score=experience.grade.score)])
-        if counted is bullet:
+        if not self.count(bullet, [experience]) or tag == "neutral":
             return
-        update = {"seen": self.observed, "helpful": bullet.helpful + (tag == "helpful")}
-        update["harmful"] = bullet.harmful + (tag == "harmful")
-        self.lessons[bullet.id] = counted.model_copy(update=update)
-        if tag != "neutral":
-            why = f"{tag} in {experience.id}: {update['helpful']} helpful, {update['harmful']} harmful"
-            yield Change(kind="supported" if tag == "helpful" else "contradicted", lesson=bullet.id, why=why)
+        helpful, harmful = bullet.helpful + (tag == "helpful"), bullet.harmful + (tag == "harmful")
+        self.put(self.lessons[bullet.id], helpful=helpful, harmful=harmful)
+        why = f"{tag} in {experience.id}: {helpful} helpful, {harmful} harmful"
+        yield Change(kind="supported" if tag == "helpful" else "contradicted", lesson=bullet.id, why=why)
 
     def curate(self, experience: Experience, insight: str) -> Iterator[Change]:
         """A delta of new bullets, merged by code."""
         bullets = [x for x in self.lessons.values() if x.status in ("active", "candidate")]
         shown = [text_of(x) if len(bullets) <= SHOWN else x.title for x in bullets]
-        found = self.questions.ask("curate", CURATE, bullets=shown, insight=insight, most=MOST)
-        proposed = (found or {}).get("add")
-        for raw in (proposed if isinstance(proposed, list) else [])[:MOST]:
-            title, body = (text(raw, key, 1000) for key in ("title", "body")) if isinstance(raw, Mapping) else ("", "")
+        found = self.ask("curate", CURATE, bullets=shown, insight=insight, most=MOST)
+        for row in rows(found, "add", MOST):
+            title, body = text(row, "title", 120), text(row, "body", 1000)
             if title and body:
-                yield from self.add(experience, title[:120], body)
+                yield from self.add(experience, title, body)
 
     def add(self, experience: Experience, title: str, body: str) -> Iterator[Change]:
-        bullet = new_lesson(self.materials.domain, title, body, [experience])
-        bullet = bullet.model_copy(update={"status": "active", "domains": (self.materials.domain,)})
+        bullet = new_lesson(self.context.domain, title, body, [experience])
+        bullet = bullet.model_copy(update={"status": "active", "domains": (self.context.domain,)})
         if bullet.id in self.lessons:
             return
-        same = self.meaning.nearest(bullet, list(self.lessons.values()), SAME, len(self.lessons))
+        same = self.similarity.nearest(bullet, list(self.lessons.values()), SAME, len(self.lessons))
         if any(x.status == "vetoed" for x in same):
             return
         for other in same[:1]:
             if free(other) and experience.id not in other.supports:
                 supports = (*other.supports, experience.id)
                 groups = tuple(dict.fromkeys((*other.groups, experience.group)))
-                update = {"supports": supports, "groups": groups, "helpful": other.helpful + 1, "seen": self.observed}
-                self.lessons[other.id] = other.model_copy(update=update)
+                self.put(other, supports=supports, groups=groups, helpful=other.helpful + 1, seen=self.observed)
                 yield Change(kind="supported", lesson=other.id, why=f"{experience.id} asks for it again")
             return
-        self.lessons[bullet.id] = bullet.model_copy(update={"seen": self.observed})
+        self.put(bullet, seen=self.observed)
         yield Change(kind="born", lesson=bullet.id, why=f"of {experience.id}")
-
-
-def _tag(raw: Any) -> bool:
-    return isinstance(raw, Mapping) and raw.get("tag") in ("helpful", "harmful", "neutral")

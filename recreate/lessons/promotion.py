@@ -10,7 +10,7 @@ grows can lower it. Nothing is assumed of the distribution but its bounds and th
 gain. What is not covered: that the gain differs between groups; so re-runs take the groups in turn, and three of them
 must have been measured.
 
-Rules turn false. Whenever a lesson's standing is doubted a new round of re-runs begins, and what was measured in the
+Rules turn false. Whenever a lesson is doubted a new round of re-runs begins, and what was measured in the
 round before weighs FADE of what it did. A weight below 1 is a smaller stake, so the bound stays one.
 
 Measured (48 re-runs at most, 12 at least, looked at after each; a rate of 0.45 without the lesson): a lesson of no
@@ -143,9 +143,9 @@ def tried(lesson: Lesson, trials: Sequence[Trial]) -> Lesson:
 
 def measured_more(lesson: Lesson, gains: Sequence[Gain]) -> Lesson:
     """The lesson with more gains; the same task and repeat counts once."""
-    found = {_key(gain): gain for gain in (*gains, *lesson.gains)}
-    order = dict.fromkeys(_key(gain) for gain in (*lesson.gains, *gains))
-    return lesson.model_copy(update={"gains": tuple(found[key] for key in order)})
+    found = {key(gain): gain for gain in (*gains, *lesson.gains)}
+    order = dict.fromkeys(key(gain) for gain in (*lesson.gains, *gains))
+    return lesson.model_copy(update={"gains": tuple(found[place] for place in order)})
 
 
 def joined(lessons: Mapping[str, Lesson], id: str, member: str) -> dict[str, Lesson]:
@@ -155,9 +155,9 @@ def joined(lessons: Mapping[str, Lesson], id: str, member: str) -> dict[str, Les
     if not target.frozen:
         changed[id] = target.model_copy(
             update={
-                "supports": _union(target.supports, other.supports),
-                "groups": _union(target.groups, other.groups),
-                "merged": _union(target.merged, (member,)),
+                "supports": union(target.supports, other.supports),
+                "groups": union(target.groups, other.groups),
+                "merged": union(target.merged, (member,)),
                 "seen": max(target.seen, other.seen),
             }
         )
@@ -175,7 +175,7 @@ def split(lessons: Mapping[str, Lesson], id: str, member: str) -> dict[str, Less
     left = [lessons[m] for m in target.merged if m != member and m in lessons]
     supports = {s for lesson in left for s in lesson.supports} | set(target.born_of)
     groups = {g for lesson in left for g in lesson.groups} | set(target.groups[:1])
-    gone = target.model_copy(
+    rest = target.model_copy(
         update={
             "merged": tuple(m for m in target.merged if m != member),
             "supports": tuple(s for s in target.supports if s in supports or s not in other.supports),
@@ -183,7 +183,7 @@ def split(lessons: Mapping[str, Lesson], id: str, member: str) -> dict[str, Less
         }
     )
     back = other.model_copy(update={"status": "candidate", "merged_into": ""})
-    return {member: back} if target.frozen else {id: gone, member: back}
+    return {member: back} if target.frozen else {id: rest, member: back}
 
 
 def over(lessons: Sequence[Lesson], patterns: int, characters: int) -> list[Lesson]:
@@ -205,11 +205,12 @@ Pair = tuple[float, float]
 
 def _weighed(gains: Sequence[Gain], rounds: int) -> list[Pair]:
     """(difference, weight) of each gain, each task and repeat once."""
-    once = {_key(gain): gain for gain in gains}
+    once = {key(gain): gain for gain in gains}
     return [(max(-1.0, min(1.0, g.diff)), FADE ** max(0, rounds - g.round)) for g in once.values()]
 
 
-def _key(gain: Gain) -> tuple[str, int]:
+def key(gain: Gain) -> tuple[str, int]:
+    """What a re-run is of: the same task and repeat counts once."""
     return gain.task or gain.experience, gain.repeat
 
 
@@ -233,5 +234,6 @@ def _before(trials: Sequence[Trial], rounds: int) -> tuple[float, int]:
     return sum(scores), len(scores)
 
 
-def _union(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
+def union(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
+    """Both in their order, each once."""
     return tuple(dict.fromkeys((*first, *second)))

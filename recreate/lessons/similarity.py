@@ -1,4 +1,4 @@
-"""How near texts are: vectors made once a text, and what a situation has in common with lessons."""
+"""How near texts are: vectors made once a text, and what a query has in common with lessons."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def words(text: str) -> set[str]:
 
 
 class Similarity:
-    """Cosines of lessons and situations. Safe to use from several threads; an embedder is asked by one at a time."""
+    """Cosines of lessons and queries. Safe to use from several threads; an embedder is asked by one at a time."""
 
     def __init__(self, embed: Embed) -> None:
         self._embed = embed
@@ -73,26 +73,26 @@ class Similarity:
         ]
         return [other for _, other in sorted(found, key=lambda item: (-item[0], item[1].id))[:k]]
 
-    def ranked(self, situation: str, lessons: Sequence[Lesson], among: Sequence[Lesson] = ()) -> list[Lesson]:
-        """The lessons that a situation calls for, best first: by vectors and by shared words, fused by rank.
+    def ranked(self, query: str, lessons: Sequence[Lesson], among: Sequence[Lesson] = ()) -> list[Lesson]:
+        """The lessons that a query calls for, best first: by vectors and by shared words, fused by rank.
 
-        One is left out when it stands out in neither way: its cosine is not above what lessons (`among`, the whole
-        shelf) have to this situation on average, and it shares no word with it that few lessons have. Up to three
+        One is left out when it stands out in neither way: its cosine is not above what lessons (`among`, all that are
+        kept) have to this query on average, and it shares no word with it that few lessons have. Up to three
         lessons are told apart by nothing, so they stay.
         """
         if not lessons:
             return []
-        shelf = list({lesson.id: lesson for lesson in (*among, *lessons)}.values())
-        cosine = dict(zip([x.id for x in shelf], self.cosines(situation, shelf, "query"), strict=True))
-        common = Counter(word for lesson in shelf for word in words(text_of(lesson)))
-        asked = words(situation)
+        kept = list({lesson.id: lesson for lesson in (*among, *lessons)}.values())
+        cosine = dict(zip([x.id for x in kept], self.cosines(query, kept, "query"), strict=True))
+        common = Counter(word for lesson in kept for word in words(text_of(lesson)))
+        asked = words(query)
         shared = {
-            x.id: sum(1 / common[word] for word in words(text_of(x)) & asked if 3 * common[word] <= len(shelf))
+            x.id: sum(1 / common[word] for word in words(text_of(x)) & asked if 3 * common[word] <= len(kept))
             for x in lessons
         }
         mean = sum(cosine.values()) / len(cosine)
         spread = (sum((c - mean) ** 2 for c in cosine.values()) / len(cosine)) ** 0.5
-        called = [x for x in lessons if len(shelf) <= 3 or cosine[x.id] > mean + spread / 2 or shared[x.id] > 0]
+        called = [x for x in lessons if len(kept) <= 3 or cosine[x.id] > mean + spread / 2 or shared[x.id] > 0]
         by_vector = sorted(called, key=lambda x: (-cosine[x.id], x.id))
         by_words = sorted((x for x in called if shared[x.id] > 0), key=lambda x: (-shared[x.id], x.id))
         score: Counter[str] = Counter()

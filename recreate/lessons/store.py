@@ -18,6 +18,7 @@ from typing import Any
 from recreate.agents.lesson import headed, read_lesson
 from recreate.api.errors import BadInput
 from recreate.api.types import Lesson
+from recreate.lessons.promotion import key, union
 from recreate.storage.files import fault, locked, write
 
 OURS = "recreate"
@@ -150,11 +151,9 @@ def united(before: Lesson | None, now: Lesson, after: Lesson) -> Lesson:
     def theirs(field: str) -> bool:
         return before is not None and getattr(now, field) != getattr(before, field)
 
-    fields: dict[str, Any] = {
-        name: tuple(dict.fromkeys((*getattr(now, name), *getattr(after, name)))) for name in _SETS
-    }
+    fields: dict[str, Any] = {name: union(getattr(now, name), getattr(after, name)) for name in _SETS}
     fields |= {name: max(getattr(now, name), getattr(after, name)) for name in _COUNTS}
-    fields["gains"] = tuple({(g.task or g.experience, g.repeat): g for g in (*now.gains, *after.gains)}.values())
+    fields["gains"] = tuple({key(g): g for g in (*now.gains, *after.gains)}.values())
     fields["trials"] = tuple({t.experience: t for t in (*now.trials, *after.trials)}.values())
     for name in ("title", "body", "status", "frozen", "merged_into"):
         fields[name] = getattr(now if theirs(name) else after, name)

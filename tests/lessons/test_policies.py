@@ -13,7 +13,7 @@ from recreate.api import registry
 from recreate.api.errors import BadInput, OutOfBudget
 from recreate.api.registry import find, names
 from recreate.api.types import Change, Experience, Gain, Lesson
-from recreate.lessons.asking import PROMPTS, echoes
+from recreate.lessons.context import PROMPTS, echoes
 from recreate.lessons.ladder import FORGET, PAIRS, PATTERNS, Ladder
 from recreate.lessons.mistakes import Mistakes
 from recreate.lessons.playbook import Playbook
