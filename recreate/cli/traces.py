@@ -65,7 +65,7 @@ def search(
 
     Example: recreate traces search AssertionError --failed
     """
-    from recreate.memory.hits import scan
+    from recreate.memory.documents import scan
 
     memory, words = _memory(), " ".join(text)
     wanted = _filters(domain, split, passed, task)

@@ -1,36 +1,75 @@
-"""The line that an experience is kept as: keys masked, large texts taken out, sealed with a checksum."""
+"""What an experience is on disk: one sealed line, keys masked, and files of the texts that are too large for it.
+
+    memory/DOMAIN/experiences/RUN.jsonl   the lines
+    memory/DOMAIN/blobs/ab/REST           a large text as UTF-8; `abREST` is the SHA-256 of the file, in hex
+
+A line keeps a large text's beginning and end with a note between them, so that whoever reads only lines (search by
+meaning, the index, `jq`) sees that something was left out; beside the experience it has a reference for each text.
+Equal texts are one file. Nothing is believed: a file is hashed when it is read.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from recreate.api.types import SCHEMA, Experience
-from recreate.memory.blobs import is_large, take_out
+from recreate.api.errors import BadInput
+from recreate.api.types import SCHEMA, Experience, digest
+from recreate.storage.files import make, write
 from recreate.storage.log import encode, now, seal
 from recreate.storage.redact import redact, redact_fields
 
+LARGE = 64 * 1024
+"""Bytes of UTF-8 that a text in a line may have."""
+
+HEAD, TAIL = 4_000, 20_000
+"""Characters of a large text that stay in the line. An error is looked for in the last 20,000 of a text."""
+
 IDENTITY = ("id", "schema", "domain", "task", "group", "split", "digest", "run")
 """What redaction leaves alone: a masked id would be another experience."""
+
+_SHA = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_NAMED = re.compile(rb'"sha256":"([0-9a-f]{64})"')
+
+
+# the line
+
+
+def file_of(folder: Path, domain: str, run: str, kind: str = "experiences") -> Path:
+    """The file of a run's lines. Raises BadInput for a domain that cannot name a folder.
+
+    One file a run, so that builds side by side do not wait for each other's disk and a run can be deleted.
+    """
+    if not _NAME.fullmatch(domain) or domain == "index":
+        raise BadInput(
+            f"{domain!r} cannot be a domain: it names a folder",
+            fix="letters, digits, `.`, `_` and `-`, and not `index`",
+        )
+    name = run if _NAME.fullmatch(run) else f"run-{digest(run)}" if run else "no-run"
+    return folder / domain / kind / f"{name}.jsonl"
 
 
 def sealed(e: Experience) -> tuple[bytes, dict[str, bytes]]:
     """The line to be written, keys masked, and the texts that are too large for it by SHA-256."""
     when = now()
     if any(map(is_large, _texts(e))):
-        record, refs, large = take_out(e.model_dump(mode="json"), IDENTITY)
-        line = {"experience": _masked(record), "blobs": [ref._asdict() for ref in refs], "when": when}
+        record, refs, large = _take_out(e.model_dump(mode="json"))
+        line = {"experience": masked(record), "blobs": [ref._asdict() for ref in refs], "when": when}
         return seal(line), large
     text = encode({"experience": e, "schema": SCHEMA, "when": when})
     if redact(text) == text:
         return seal(text), {}
-    record = e.model_dump(mode="json")
-    return seal({"experience": _masked(record), "when": when}), {}
+    return seal({"experience": masked(e.model_dump(mode="json")), "when": when}), {}
 
 
-def _masked(record: Mapping[str, Any]) -> dict[str, Any]:
+def masked(record: Mapping[str, Any]) -> dict[str, Any]:
+    """An experience's fields without keys in its texts; what says which one it is stays."""
     plain: dict[str, Any] = redact_fields(record, keep=IDENTITY)
     for name in ("attempt", "task", "scaffold", "model", "ending"):
         plain["trace"][name] = record["trace"][name]
@@ -50,3 +89,154 @@ def _texts(e: Experience) -> Iterator[str]:
             stack += value.values()
         elif isinstance(value, list | tuple):
             stack += value
+
+
+# its large texts
+
+
+class Ref(NamedTuple):
+    """Where in an experience a large text belongs: `at` is the way there, keys and places in lists."""
+
+    at: tuple[str | int, ...]
+    sha256: str
+    bytes: int
+
+
+def is_large(text: str) -> bool:
+    """Whether a text is too large for a line. Raises nothing, whatever is in it."""
+    if len(text) * 4 <= LARGE:
+        return False
+    return len(text) > LARGE or len(_encoded(text)) > LARGE
+
+
+def _take_out(record: Mapping[str, Any]) -> tuple[dict[str, Any], list[Ref], dict[str, bytes]]:
+    """(the record with its large texts cut, their references, the texts by SHA-256); keys are masked first."""
+    refs: list[Ref] = []
+    texts: dict[str, bytes] = {}
+    seen: dict[str, tuple[str, str]] = {}  # an observation is the output before it: mask and hash it once
+
+    def walk(value: Any, at: tuple[str | int, ...]) -> Any:
+        if isinstance(value, dict):
+            return {k: walk(v, (*at, str(k))) for k, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [walk(v, (*at, n)) for n, v in enumerate(value)]
+        if not isinstance(value, str) or not is_large(value):
+            return value
+        if value not in seen:
+            plain = redact(value)
+            data = _encoded(plain)
+            sha = hashlib.sha256(data).hexdigest()
+            texts[sha] = data
+            between = f"\n[... {len(data):,} bytes in all, SHA-256 {sha}: `recreate traces show` has them ...]\n"
+            seen[value] = (sha, plain[:HEAD] + between + plain[-TAIL:])
+        sha, short = seen[value]
+        refs.append(Ref(at, sha, len(texts[sha])))
+        return short
+
+    return {k: v if k in IDENTITY else walk(v, (k,)) for k, v in record.items()}, refs, texts
+
+
+def refs(record: Mapping[str, Any]) -> list[Ref]:
+    """The references of a line's record, [] for none. One that makes no sense is left out."""
+    found = []
+    listed = record.get("blobs")
+    for each in listed if isinstance(listed, list) else ():
+        try:
+            ref = Ref(tuple(each["at"]), each["sha256"], each["bytes"])
+        except (KeyError, TypeError):
+            continue
+        if isinstance(ref.sha256, str) and _SHA.fullmatch(ref.sha256) and isinstance(ref.bytes, int):
+            found.append(ref)
+    return found
+
+
+def named_in(raw: bytes) -> set[str]:
+    """The SHA-256 that a line names, also when it is damaged."""
+    return {sha.decode() for sha in _NAMED.findall(raw)}
+
+
+class Blobs:
+    """The large texts below a memory folder. Several processes may write at once: equal names are equal texts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, domain: str, sha: str) -> Path:
+        return self.folder / domain / "blobs" / sha[:2] / sha[2:]
+
+    def put(self, domain: str, texts: Mapping[str, bytes]) -> None:
+        """Write what is not there whole yet; on the disk when this returns. Raises Fault naming the folder.
+
+        The caller holds the memory folder's lock, so that nobody prunes a blob before a line names it.
+        """
+        for sha, data in texts.items():
+            if self.wrong(domain, sha):
+                make(self.folder / domain / "blobs", ignored=True)
+                # durable: the line that names it must not outlive it; and blobs are rare
+                write(self.path(domain, sha), data, durable=True)
+
+    def restore(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """The experience of a line's record with its large texts whole; a note stands before what is left of one."""
+        experience: dict[str, Any] = record["experience"]
+        read: dict[str, str | bytes] = {}
+        for ref in refs(record):
+            place = _place(experience, ref)
+            if place is None:
+                continue
+            if ref.sha256 not in read:
+                read[ref.sha256] = self._read(str(experience.get("domain", "")), ref)
+            found = read[ref.sha256]
+            if isinstance(found, bytes):
+                place[ref.at[-1]] = found.decode("utf-8", "surrogatepass")
+            else:
+                about = f"a text of {ref.bytes:,} bytes, SHA-256 {ref.sha256}. What the line kept of it"
+                place[ref.at[-1]] = f"[{found}: {about}:]\n{place[ref.at[-1]]}"
+        return experience
+
+    def all(self) -> Iterator[tuple[str, str, Path]]:
+        """(domain, SHA-256, file) of every blob there is."""
+        for path in sorted(self.folder.glob("*/blobs/??/*")):
+            sha = path.parent.name + path.name
+            if _SHA.fullmatch(sha):
+                yield path.parents[2].name, sha, path
+
+    def drafts(self) -> list[Path]:
+        """What writers that were killed left behind; also what one that is at work has just begun."""
+        return sorted(self.folder.glob("*/blobs/??/*.draft"))
+
+    def wrong(self, domain: str, sha: str) -> str:
+        """'' for a blob that is what its name says, else `missing` or `damaged`."""
+        try:
+            with self.path(domain, sha).open("rb") as file:
+                return "" if hashlib.file_digest(file, "sha256").hexdigest() == sha else "damaged"
+        except FileNotFoundError:
+            return "missing"
+        except OSError:
+            return "damaged"
+
+    def _read(self, domain: str, ref: Ref) -> bytes | str:
+        """The text of a reference, verified, as UTF-8; `missing` or `damaged` when there is none."""
+        if not _NAME.fullmatch(domain):
+            return "missing"
+        try:
+            data = self.path(domain, ref.sha256).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return "missing"
+        except OSError:  # a disk that cannot read it, a folder in its place
+            return "damaged"
+        whole = len(data) == ref.bytes and hashlib.sha256(data).hexdigest() == ref.sha256
+        return data if whole else "damaged"
+
+
+def _place(experience: Any, ref: Ref) -> Any:
+    """What holds the text of a reference under the last of its keys; None when there is no such place."""
+    try:
+        for step in ref.at[:-1]:
+            experience = experience[step]
+        return experience if isinstance(experience[ref.at[-1]], str) else None
+    except (KeyError, IndexError, TypeError):
+        return None
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from recreate.agents.mentions import error_type
 from recreate.api.errors import Fault
-from recreate.memory.blobs import refs
+from recreate.memory.codec import refs
 from recreate.storage.files import fault, make
 from recreate.storage.log import Line, Log, encode, unix
 
@@ -173,12 +173,6 @@ class Metadata:
     def sums(self) -> dict[str, str]:
         """id -> checksum of what each experience says, whenever it was recorded."""
         return dict(self._with(lambda db: db.execute("select id, content from experiences").fetchall()))
-
-    def distinct(self, column: str, where: Mapping[str, Sequence[Any]] | None = None) -> set[str]:
-        """The values that a fact has among the experiences that match."""
-        clause, values = _where(where or {})
-        sql = f'select distinct "{column}" from experiences where 1 {clause}'
-        return {row[0] for row in self._with(lambda db: db.execute(sql, values).fetchall())}
 
     def blobs(self) -> set[tuple[str, str]]:
         """(domain, SHA-256) of every large text that a line names."""

@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recreate.memory import blobs as large
+from recreate.memory.codec import named_in
 from recreate.memory.embedders.cached import forget, paid
 from recreate.memory.held_out import Held
 from recreate.memory.store import ExperienceStore
@@ -196,7 +196,7 @@ def _named(memory: ExperienceStore, cuts: Collection[_Cut]) -> tuple[set[str], s
         at = 0
         with disk(path.parent), path.open("rb") as file:
             for raw in file:
-                (named if starts is None or at in starts else gone).update(large.named_in(raw))
+                (named if starts is None or at in starts else gone).update(named_in(raw))
                 at += len(raw)
     return named, gone - named
 

@@ -13,10 +13,8 @@ as. That is asked of the index and then asked again of each experience found, as
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,19 +23,15 @@ from pydantic import ValidationError
 from recreate.agents.lesson import read_lesson
 from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import Embedder, Hit
-from recreate.api.registry import need
 from recreate.api.types import Experience, Lesson, Task, digest
 from recreate.memory import documents
-from recreate.memory.blobs import Blobs
-from recreate.memory.codec import sealed
-from recreate.memory.documents import Document, Sources
+from recreate.memory.codec import Blobs, file_of, sealed
+from recreate.memory.documents import Document, Sources, experience_hit, occurrences, scan
 from recreate.memory.embedders import default_embedder, named
 from recreate.memory.embedders.cached import checked
 from recreate.memory.filters import LATER, allows, matches, parse
 from recreate.memory.held_out import Held, HeldOut
-from recreate.memory.hits import experience_hit, occurrences, scan
 from recreate.memory.index import manifest
-from recreate.memory.index.tokenizer import bm25, words
 from recreate.memory.metadata import Metadata
 from recreate.storage.files import fault, locked, make
 from recreate.storage.log import Log
@@ -49,8 +43,6 @@ READERS = ("optimizer", "agent", "human")
 HOWS = ("hybrid", "keywords", "vectors")
 
 log = logging.getLogger("recreate")
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class _Scope(NamedTuple):
@@ -101,7 +93,7 @@ class ExperienceStore:
         if not experiences:
             return
         self.held_out.add(Held(e.group, e.task, e.split, e.domain) for e in experiences)
-        new = [(e.id, self._experiences(e.domain) / _file(e.run), *sealed(e)) for e in experiences]
+        new = [(e.id, file_of(self.folder, e.domain, e.run), *sealed(e)) for e in experiences]
         paths = {path for _, path, _, _ in new}
         for path in paths:
             if not path.exists():
@@ -205,11 +197,6 @@ class ExperienceStore:
         self.catalogue.refresh()
         scope = self._scope(reader)
         lessons = self.lessons()
-        if not self._indexable():
-            if how == "vectors":
-                need("numpy")
-            self._note("numpy is not installed, so the files are read for each question, and words are compared")
-            return self._read_through(query, k, wanted, scope, lessons)
         read: dict[str, Experience | None] = {}
         asked = k + 8
         while True:
@@ -285,7 +272,7 @@ class ExperienceStore:
     def catch_up(self, reader: str = "optimizer") -> None:
         """Make what was added findable now, so that the next question does not wait for it."""
         self.catalogue.refresh()
-        if self.folder.is_dir() and self._indexable():
+        if self.folder.is_dir():
             self.index.sync(self._sources(self._scope(reader), self.lessons()), self.progress)
 
     def embedder_in_use(self) -> str:
@@ -296,13 +283,12 @@ class ExperienceStore:
     def rebuild(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
         """Make everything derived again from the files, and return stats(). Known vectors are not paid twice.
 
-        progress(done, to do): experiences and lessons. Without the extra `memory` only the catalogue is made.
+        progress(done, to do): experiences and lessons.
         """
         if self.folder.is_dir():
             self.catalogue.rebuild()
-            if self._indexable():
-                scope = self._scope("human")
-                self.index.sync(self._sources(scope, self.lessons()), progress or self.progress, whole=True)
+            scope = self._scope("human")
+            self.index.sync(self._sources(scope, self.lessons()), progress or self.progress, whole=True)
         return self.stats()
 
     def stats(self) -> dict[str, Any]:
@@ -425,46 +411,6 @@ class ExperienceStore:
             documents=of,
         )
 
-    def _read_through(
-        self,
-        query: str,
-        k: int,
-        wanted: Mapping[str, Sequence[Any]],
-        scope: _Scope,
-        lessons: Mapping[str, tuple[str, Lesson]],
-    ) -> list[Hit]:
-        """What recall finds by words when there is no index: every document is read, and ranked by BM25."""
-        asked = list(dict.fromkeys(words(query, asked=True)))
-        counted: list[tuple[str, list[int], int]] = []
-
-        def count(document: Document) -> None:
-            found = words(document.text)
-            counts = [found.count(word) for word in asked]
-            if any(counts):
-                counted.append((document.id, counts, len(found)))
-
-        for id in self.catalogue.sums():
-            e = self._get(id, scope)
-            for document in documents.documents(e) if e is not None else ():
-                count(document)
-        for key, (_, lesson) in lessons.items():
-            count(documents.lesson_document(lesson, key, _domain(key)))
-        read: dict[str, Experience | None] = {}
-        hits = []
-        for id, score in bm25(counted):
-            hit = self._hit(id, score, scope, wanted, lessons, read)
-            if hit is not None:
-                hits.append(hit)
-            if len(hits) == k:
-                break
-        return hits
-
-    def _indexable(self) -> bool:
-        try:
-            return find_spec("numpy") is not None
-        except ValueError:  # set to None in sys.modules
-            return False
-
     def _note(self, text: str) -> None:
         """Say something once."""
         if not self._warned:
@@ -507,7 +453,7 @@ class ExperienceStore:
         """How many large texts there are, and how many that a line names are missing or damaged: all are read."""
         there = {(domain, sha): path.stat().st_size for domain, sha, path in self.blobs.all()}
         named = self.catalogue.blobs()
-        wrong = [self.blobs.sound(domain, sha) for domain, sha in named]
+        wrong = [self.blobs.wrong(domain, sha) for domain, sha in named]
         return {
             "count": len(there),
             "bytes": sum(there.values()),
@@ -515,15 +461,6 @@ class ExperienceStore:
             "damaged": wrong.count("damaged"),
             "unreferenced": len(there.keys() - named),
         }
-
-    def _experiences(self, domain: str) -> Path:
-        """The folder of a domain's experiences."""
-        if not _NAME.fullmatch(domain) or domain == "index":
-            raise BadInput(
-                f"{domain!r} cannot be a domain: it names a folder",
-                fix="letters, digits, `.`, `_` and `-`, and not `index`",
-            )
-        return self.folder / domain / "experiences"
 
 
 _EVERYTHING = _Scope(False, frozenset(), frozenset())
@@ -536,11 +473,6 @@ def _stamp(path: Path) -> tuple[int, int]:
     except FileNotFoundError:
         return 0, 0
     return stat.st_size, stat.st_mtime_ns
-
-
-def _file(run: str) -> str:
-    """One file a run, so that builds side by side do not wait for each other's disk and a run can be deleted."""
-    return f"{run}.jsonl" if _NAME.fullmatch(run) else f"run-{digest(run)}.jsonl" if run else "no-run.jsonl"
 
 
 def _domain(key: str) -> str:

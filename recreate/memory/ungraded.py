@@ -8,21 +8,18 @@ cannot be taken for a failure. Graded, it moves into memory under the same id; i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from recreate.api.errors import BadInput
-from recreate.api.types import Experience, Grade, digest
+from recreate.api.types import Experience, Grade
+from recreate.memory.codec import file_of
 from recreate.memory.store import ExperienceStore
 from recreate.storage.files import locked, make
 from recreate.storage.log import Log
 
 NOT_YET = Grade(score=0.0, passed=False, graded=False, evidence="nobody has graded this yet")
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Ungraded:
@@ -36,13 +33,7 @@ class Ungraded:
         """Append these; that they are new is the caller's to see. Their texts are masked already."""
         by_file: dict[Path, list[Experience]] = {}
         for e in experiences:
-            if not _NAME.fullmatch(e.domain):
-                raise BadInput(
-                    f"{e.domain!r} cannot be a domain: it names a folder", fix="letters, digits, `.`, `_`, `-`"
-                )
-            run = e.run if _NAME.fullmatch(e.run) else f"run-{digest(e.run)}"
-            path = self.folder / e.domain / "waiting" / f"{run}.jsonl"
-            by_file.setdefault(path, []).append(e)
+            by_file.setdefault(file_of(self.folder, e.domain, e.run, "waiting"), []).append(e)
         for path, new in by_file.items():
             make(path.parent, ignored=True)
             with locked(path.parent), Log(path, mask=False, fix="") as log:

@@ -18,7 +18,7 @@ import pytest
 from recreate.api.errors import Fault
 from recreate.api.types import Experience, Grade, Step, Trace
 from recreate.cli import run as cli
-from recreate.memory.blobs import LARGE
+from recreate.memory.codec import LARGE
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience, files
 

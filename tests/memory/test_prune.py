@@ -185,7 +185,7 @@ def test_prune_says_what_it_would_do_in_words(workspace: Path, capsys: pytest.Ca
     (size,) = (p.stat().st_size for p in files(workspace))
     assert cli(["memory", "prune", "--run", "run-1", "--dry-run"]) == 0
     assert capsys.readouterr().out == (
-        f"would go: 1 experiences toy/experiences/run-1.jsonl, {size:,} bytes\n{size:,} bytes would be freed\n"
+        f"would be deleted: 1 experiences toy/experiences/run-1.jsonl, {size:,} bytes\n{size:,} bytes would be freed\n"
     )
     assert cli(["memory", "prune", "--run", "run-1"]) == 0
-    assert f"gone: 1 experiences toy/experiences/run-1.jsonl, {size:,} bytes\n" in capsys.readouterr().out
+    assert f"deleted: 1 experiences toy/experiences/run-1.jsonl, {size:,} bytes\n" in capsys.readouterr().out

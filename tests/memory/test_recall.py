@@ -16,7 +16,7 @@ import pytest
 from recreate.api import paths
 from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import Embedder, Memory
-from recreate.api.types import Grade, Step, Task
+from recreate.api.types import Grade, Step
 from recreate.memory import embedders
 from recreate.memory.embedders.hashed import Hashed
 from recreate.memory.embedders.sentence import Sentence
@@ -334,25 +334,6 @@ def test_an_embedder_that_breaks_its_word_is_named(tmp_path: Path, wrong: list[l
     fill(memory)
     with pytest.raises(BadInput, match="bad-one"):
         memory.recall("x")
-
-
-def test_without_numpy_recall_compares_words_and_a_note_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    whole = ExperienceStore(tmp_path, "hashed")
-    fill(whole)
-    expected = [h.id for h in whole.recall("emoji and a dropped connection", 3, how="keywords")]
-    for name in ("chromadb", "numpy"):
-        monkeypatch.setitem(sys.modules, name, None)
-    memory = ExperienceStore(tmp_path, "hashed")
-    assert [h.id for h in memory.recall("emoji and a dropped connection", 3)] == expected
-    assert "words are compared" in caplog.text
-    memory.hold_out([Task(id="toy:hand:width", domain="toy", prompt="", split="test", group="g")])
-    assert "width" not in {h.experience for h in memory.recall("emoji", 9)}
-    assert {h.experience for h in memory.recall("connection", 9, {"file": "test_retry.py"})} == {"retry"}
-    with pytest.raises(Missing) as e:
-        memory.recall("emoji", how="vectors")
-    assert e.value.fix == paths.install("memory")
 
 
 def test_without_chromadb_nothing_is_lost(

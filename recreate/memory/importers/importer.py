@@ -16,14 +16,13 @@ from typing import Any
 from recreate.api import registry
 from recreate.api.errors import BadInput
 from recreate.api.types import Experience, Split, Task, Trace, digest
-from recreate.memory.codec import IDENTITY
+from recreate.memory.codec import masked
 from recreate.memory.held_out import Held
 from recreate.memory.importers.format import Bad, Foreign, Format, Unreadable
 from recreate.memory.importers.overlap import Overlap
 from recreate.memory.importers.readers import documents, files, line_at
 from recreate.memory.store import ExperienceStore
 from recreate.memory.ungraded import NOT_YET, Ungraded
-from recreate.storage.redact import redact_fields
 
 BATCH = 100
 """So many experiences are written at once."""
@@ -171,8 +170,8 @@ def experience(
         split = known.split if known and known.split != "train" else overlap.closed(found.task, found.group)
         if split and found.split == "train":
             why = known.why if known else "its group is held out in this workspace"
-            return masked(found.model_copy(update={"split": split})), (found.task, why)
-        return masked(found), None
+            return _masked(found.model_copy(update={"split": split})), (found.task, why)
+        return _masked(found), None
     known = overlap.known(found)
     asked = _asked(found.prompt)
     if known and known.task:
@@ -218,18 +217,13 @@ def experience(
         ),
         **more,
     )
-    return masked(made), (task, why) if split != "train" and split != wish.split else None
+    return _masked(made), (task, why) if split != "train" and split != wish.split else None
 
 
-def masked(e: Experience) -> Experience:
-    """The experience without keys in its texts; what says which one it is stays."""
+def _masked(e: Experience) -> Experience:
     record = e.model_dump(mode="json")
-    plain: dict[str, Any] = redact_fields(record, keep=IDENTITY)
-    if plain == record:
-        return e
-    for name in ("attempt", "task", "scaffold", "model", "ending"):
-        plain["trace"][name] = record["trace"][name]
-    return Experience.model_validate(plain)
+    plain = masked(record)
+    return e if plain == record else Experience.model_validate(plain)
 
 
 def _formats(name: str) -> dict[str, Format]:

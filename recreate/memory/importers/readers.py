@@ -1,25 +1,35 @@
 """Files as JSON values, one in memory at a time: JSON lines, one JSON document, or a zip of documents.
 
 What cannot be read is told with its place and passed over. Bounds: LINE bytes for a line, WHOLE for a document, which
-is read at once; of a zip no member larger than WHOLE is unpacked, however small it says it is.
+is read at once; of a zip no member larger than WHOLE is unpacked, however small it says it is. Nothing of a zip is
+written to the disk: a name is only a name. inspect_ai compresses with Zstandard, which Python's own zipfile reads from
+3.14 on; before, the package zstandard does.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import lzma
 import os
 import stat
+import struct
+import sys
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from recreate.api.errors import BadInput
+from recreate.api.errors import BadInput, Missing
+from recreate.api.registry import need
 from recreate.memory.importers.format import Bad
-from recreate.memory.importers.zipped import members
 
 LINE = 256 << 20
 WHOLE = 512 << 20
+MEMBERS = 200_000
+_ZSTANDARD = 93
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj", ".eval")
 """What is looked for in a folder; a file that is named is read whatever it is called."""
 
@@ -126,7 +136,7 @@ def _whole(file: IO[bytes]) -> Iterator[ReadDocument | Bad]:
 def _zip(path: Path) -> Iterator[ReadDocument | Bad]:
     """An inspect log: header.json once, and each of samples/."""
     header: Any = None
-    for name, raw in members(path, ("header.json", "_journal/start.json"), ("samples/",), WHOLE):
+    for name, raw in _members(path, ("header.json", "_journal/start.json"), ("samples/",), WHOLE):
         if isinstance(raw, str):
             yield Bad(name, raw)
             continue
@@ -137,6 +147,61 @@ def _zip(path: Path) -> Iterator[ReadDocument | Bad]:
             yield ReadDocument(name, {"inspect": header or {}, "sample": value})
         else:
             header = header or value
+
+
+def _members(path: Path, first: Sequence[str], prefixes: Sequence[str], most: int) -> Iterator[tuple[str, bytes | str]]:
+    """(name, bytes, or why there are none) of the members called one of `first`, then of those under `prefixes`."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            infos = archive.infolist()
+            if len(infos) > MEMBERS:
+                yield "", f"the zip has {len(infos)} members, more than {MEMBERS}"
+                return
+            by_name = {info.filename: info for info in infos}
+            wanted = [by_name[name] for name in first if name in by_name]
+            wanted += [i for i in infos if i.filename.startswith(tuple(prefixes)) and i.filename.endswith(".json")]
+            for info in wanted:
+                if ".." in info.filename.split("/"):
+                    yield info.filename, "its name leads out of the zip"
+                    continue
+                yield info.filename, _bytes(archive, info, most)
+    except (zipfile.BadZipFile, NotImplementedError, OSError, EOFError) as e:
+        yield "", f"the zip cannot be read: {e}"
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """What unpacking raises for data that is damaged, locked or packed in an unknown way."""
+    known = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, ValueError)
+    loaded = sys.modules.get("zstandard")
+    own = (loaded.ZstdError,) if loaded is not None else ()
+    return *known, *own, RuntimeError  # zipfile's for a password; NotImplementedError, for a method, is one
+
+
+def _bytes(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> bytes | str:
+    """A member unpacked, at most so many bytes; else why not. Its stated size is not believed."""
+    try:
+        with _opened(archive, info) as file:
+            raw = file.read(most + 1)
+    except Missing as e:
+        return f"{e}; {e.fix}"
+    except _damage() as e:
+        return f"it cannot be unpacked: {e}"
+    return raw if len(raw) <= most else f"it unpacks to more than {most >> 20} MiB"
+
+
+def _opened(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> IO[bytes]:
+    if info.compress_type != _ZSTANDARD or _ZSTANDARD in getattr(zipfile, "compressor_names", {}):
+        return archive.open(info)
+    file: Any = archive.fp
+    file.seek(info.header_offset)
+    head = file.read(30)
+    if len(head) < 30 or head[:4] != b"PK\x03\x04":
+        raise zipfile.BadZipFile("a member's header is damaged")
+    name, extra = struct.unpack("<HH", head[26:30])
+    file.seek(name + extra, io.SEEK_CUR)
+    packed = file.read(info.compress_size)
+    reader: IO[bytes] = need("zstandard").ZstdDecompressor().stream_reader(packed, read_across_frames=True)
+    return reader
 
 
 class _Wrong(str):

@@ -6,7 +6,6 @@ import itertools
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
 from functools import lru_cache
 
 LONGEST = 64
@@ -69,15 +68,3 @@ def _name(chunk: str) -> tuple[str, ...]:
 def worth(stands: int, docs: int) -> float:
     """What a word that stands in some of the documents is worth in BM25."""
     return math.log1p((docs - stands + 0.5) / (stands + 0.5))
-
-
-def bm25(counted: Sequence[tuple[str, Sequence[int], int]]) -> list[tuple[str, float]]:
-    """(id, score), best first, of documents given as (id, how often each word stands in it, its length in words)."""
-    stands = [sum(1 for _, counts, _ in counted if counts[n]) for n in range(len(counted[0][1]) if counted else 0)]
-    score = {}
-    for id, counts, length in counted:
-        damped = K1 * (1 - B + B * length / LENGTH)
-        score[id] = round(
-            sum(worth(s, len(counted)) * c * (K1 + 1) / (c + damped) for s, c in zip(stands, counts, strict=True)), 6
-        )
-    return sorted(score.items(), key=lambda pair: (-pair[1], pair[0]))
