@@ -91,6 +91,17 @@ def test_the_domains_example_is_found_by_name_and_proved(
     assert all(row["ok"] for row in rows)
 
 
+def test_what_the_domains_page_says_to_try_without_a_model(
+    saved: Callable[[str], Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """But for `tasks check`, which the test above does."""
+    lines = [line for line in typed(ROOT / "docs" / "ports" / "domain.md") if "problems:Problems" in line]
+    shown = [line for line in lines if line.split()[1] == "grade" or line.split()[2] == "list"]
+    for line, ends in zip(shown, ("problems:sums:test-19 ", "passed (1)\nright\n"), strict=True):
+        assert cli(shlex.split(line)[1:]) == 0
+        assert ends in capsys.readouterr().out
+
+
 def test_the_models_example_answers_by_name(saved: Callable[[str], Any], capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--domain", "problems:Problems", "--model", "function:Function", "--json"]
     assert cli(["run", "seed", "problems:sums:train-0", *flags]) == 0
