@@ -72,6 +72,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "mistakes": "recreate.lessons.mistakes:Mistakes",
         "none": "recreate.lessons.none:Nothing",
     },
+    "page": {"report": "recreate.viewer.html:page"},
     "traces": {
         "inspect": "recreate.memory.importers.inspect_log:InspectLog",
         "langsmith": "recreate.memory.importers.langsmith:LangSmith",

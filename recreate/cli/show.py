@@ -54,6 +54,7 @@ def show(
     what: Annotated[str, typer.Argument(metavar="RUN_OR_SCAFFOLD", help="A run, `last`, or a scaffold.")] = "last",
     revision: Annotated[str, typer.Argument(help="One revision of the run, by the beginning of its id.")] = "",
     html: Annotated[bool, typer.Option("--html", help="Write the run's report.html anew and print its path.")] = False,
+    page: Annotated[str, typer.Option("--page", help="The same of another page: its name or module:function.")] = "",
     as_json: Json = False,
 ) -> None:
     """Show a run (settings, status, revisions with their evidence), one revision with its diff, or an agent.
@@ -62,8 +63,8 @@ def show(
     """
     where = workspace()
     folder = named_run(what, where)
-    if html:
-        _write_page(folder, what, revision, as_json)
+    if html or page:
+        _write_page(folder, what, revision, page or "report", as_json)
     elif folder is None:
         if revision:
             raise BadInput(f"{what!r} is not a run, so it has no revision", fix="recreate show RUN REVISION")
@@ -202,13 +203,13 @@ def _edits(revision: Revision) -> Iterator[str]:
         yield f"   not used: {fault}"
 
 
-def _write_page(folder: Path | None, what: str, revision: str, as_json: bool) -> None:
+def _write_page(folder: Path | None, what: str, revision: str, page: str, as_json: bool) -> None:
     from recreate.viewer import html
 
     if folder is None or revision:
-        wrong = f"{what!r} is not a run" if folder is None else "--html is of a whole run"
+        wrong = f"{what!r} is not a run" if folder is None else "a page is of a whole run"
         raise BadInput(wrong, fix="recreate show RUN --html", code="no-run" if folder is None else "usage")
-    file = html.write(_run(folder))
+    file = html.write(_run(folder), name=page)
     answer(as_json, {"run": str(folder), "html": str(file)}, here(file))
 
 

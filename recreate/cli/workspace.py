@@ -20,7 +20,7 @@ from recreate.api.paths import short as here
 from recreate.cli.options import HELP, Json, unknown
 from recreate.cli.terminal import answer, answers
 
-KINDS = ("model", "sandbox", "domain", "optimizer", "policy", "embedder", "memory", "scaffold")
+KINDS = ("model", "sandbox", "domain", "optimizer", "policy", "embedder", "memory", "page", "scaffold")
 NEEDS = {
     "litellm": "litellm",
     "local": "xllamacpp",

@@ -238,7 +238,7 @@ def tracked(found: Sequence[Version]) -> list[Version]:
 class Flip:
     """One validation task before and after; track: its score with each of `tracked`, None: not measured.
 
-    outcome: won | lost | same | unknown (one side was set aside). changes: how often the score changed from one
+    outcome: won | lost | same | unknown (one side was excluded). changes: how often the score changed from one
     version to the next, over all of them.
     """
 

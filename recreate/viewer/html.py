@@ -1,4 +1,8 @@
-"""report.html: a build to look at. One file without a network, a script for comfort only, nothing trusted in it.
+"""Pages of a run, as HTML. One file each without a network, a script for comfort only, nothing trusted in it.
+
+A page is a function from a run to a document: `report` (report.html, a build to look at) is one, others are found as
+every part is (kind `page`: installed, or named `module:function`), written into the run folder under their names.
+`document` makes one of a template.
 
 Every value goes through `_shown` (keys masked, control characters visible) and is then escaped; style and script are
 the package's own and the only ones that the page's Content-Security-Policy lets in, by their digests. There is no
@@ -11,7 +15,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +24,7 @@ from typing import Any
 from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold, diff
 from recreate.api.errors import BadInput, Fault
+from recreate.api.registry import find
 from recreate.api.types import Revision, Verdict
 from recreate.runs.reader import BuildResult, Run, Spend
 from recreate.storage import files
@@ -44,19 +50,59 @@ FILE = "report.html"
 _HERE = Path(__file__).parent
 
 
-def write(run: Run, built: BuildResult | None = None) -> Path:
-    """Write report.html into the run folder and return its path; without `built`, from what the folder holds.
+Page = Callable[[Run], str]
 
-    Raises BadInput when the folder is not a build, Fault when it cannot be written.
+DOCUMENT = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{{ style|digest }}'; \
+script-src {{ ("'sha256-%s'"|format(script|digest) if script else "'none'")|safe }}; base-uri 'none'; form-action 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<title>{% block title %}{{ title }}{% endblock %}</title>
+<style>{{ style|safe }}</style>
+</head>
+<body>
+{% block body %}<main id="main">
+{% block main %}{% endblock %}
+</main>
+{% endblock %}
+{% if script %}<script>{{ script|safe }}</script>
+{% endif %}
+</body>
+</html>
+"""
+
+
+def write(run: Run, built: BuildResult | None = None, name: str = "report") -> Path:
+    """Write a page into the run folder and return its path; the report of `built`, or of what the folder holds.
+
+    Raises BadInput when there is no such page, or the report's folder is not a build's; Fault when it cannot be
+    written.
     """
-    text = page(run, built or ended(run))
-    file = run.folder / FILE
+    text = page(run, built) if name == "report" else str(find("page", name)(run))
+    file = run.folder / f"{re.split('[:.]', name)[-1]}.html"
     files.write(file, text, fix="make the folder writable, free some space")
     return file
 
 
-def page(run: Run, built: BuildResult) -> str:
-    """The whole page as HTML."""
+def document(title: str, main: str, **values: Any) -> str:
+    """A whole page: what stands in `main`, a Jinja template, is filled with the values, each escaped."""
+    style = _text("page.css")
+    made: str = (
+        _environment()
+        .from_string('{% extends "document" %}{% block main %}' + main + "{% endblock %}")
+        .render(title=title, style=style, script="", **values)
+    )
+    return made
+
+
+def page(run: Run, built: BuildResult | None = None) -> str:
+    """The report of a build; without `built`, from what the folder holds."""
+    built = built or ended(run)
     facts = _Facts(run)
     settings, alpha = run.settings, run.settings.gate.alpha
     found = versions(built, facts.scores, alpha)
@@ -69,35 +115,37 @@ def page(run: Run, built: BuildResult) -> str:
     changed = flips(found, built.scaffold.digest)
     style = _text("page.css") + _sizes(len(found), lanes)
     spend = run.spend()
-    made: str = _template().render(
-        style=_own(style),
-        script=_own(_text("page.js")),
-        style_digest=_digest(style),
-        script_digest=_digest(_text("page.js")),
-        run=run,
-        built=built,
-        settings=settings,
-        start=facts.start,
-        level=round(100 * (1 - alpha)),
-        lead=lead(built),
-        before=found[0],
-        after=next((v for v in reversed(found) if v.id == built.scaffold.digest), found[0]),
-        curve=curve(found),
-        height=HEIGHT,
-        rows=rows,
-        pitch=_pitch(lanes),
-        flips=changed,
-        tracked=tracked(found),
-        versions=len(found),
-        counts={o: sum(f.outcome == o for f in changed) for o in ("won", "lost", "same", "unknown")},
-        rounds=_rounds(built, facts, run),
-        scale=_scale([built.verdict, *(r.verdict for r in built.revisions)]),
-        studies=shown_studies,
-        spend=spend,
-        shares=_shares(spend),
-        traces=traces,
-        anchors=traces.anchors,
-        aside=run.aside(),
+    made: str = (
+        _environment()
+        .from_string(_text("page.html"))
+        .render(
+            style=style,
+            script=_text("page.js"),
+            run=run,
+            built=built,
+            settings=settings,
+            start=facts.start,
+            level=round(100 * (1 - alpha)),
+            lead=lead(built),
+            before=found[0],
+            after=next((v for v in reversed(found) if v.id == built.scaffold.digest), found[0]),
+            curve=curve(found),
+            height=HEIGHT,
+            rows=rows,
+            pitch=_pitch(lanes),
+            flips=changed,
+            tracked=tracked(found),
+            versions=len(found),
+            counts={o: sum(f.outcome == o for f in changed) for o in ("won", "lost", "same", "unknown")},
+            rounds=_rounds(built, facts, run),
+            scale=_scale([built.verdict, *(r.verdict for r in built.revisions)]),
+            studies=shown_studies,
+            spend=spend,
+            shares=_shares(spend),
+            traces=traces,
+            anchors=traces.anchors,
+            aside=run.aside(),
+        )
     )
     return made
 
@@ -224,13 +272,6 @@ def _text(name: str) -> str:
     return (_HERE / name).read_text("utf-8")
 
 
-def _own(text: str) -> Any:
-    """The package's own style or script, written as it is."""
-    from markupsafe import Markup
-
-    return Markup(text)
-
-
 def _shown(value: Any) -> Any:
     """What the template writes of a value, before it is escaped."""
     if hasattr(value, "__html__"):
@@ -239,11 +280,16 @@ def _shown(value: Any) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _template() -> Any:
-    from jinja2 import Environment, StrictUndefined
+def _environment() -> Any:
+    from jinja2 import DictLoader, Environment, StrictUndefined
 
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, finalize=_shown, trim_blocks=True, lstrip_blocks=True
+        loader=DictLoader({"document": DOCUMENT}),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters |= {
         "score": lambda x: "not measured" if x is None else f"{x:.3f}",
@@ -253,11 +299,12 @@ def _template() -> Any:
         "chance": lambda p: "p\u00a0<\u00a00.001" if p < 0.001 else f"p\u00a0=\u00a0{p:.3f}",
         "percent": lambda x: f"{x:g}%",
         "cut": cut,
+        "digest": _digest,
         "place": _place,
         "anchor": _anchor,
         "edit_diff": _edit_diff,
     }
-    return environment.from_string(_text("page.html"))
+    return environment
 
 
 def _place(value: float, scale: float) -> float:

@@ -96,7 +96,7 @@ def inspection(kinds: Mapping[str, int]) -> str:
 
 
 def report(run: Run, built: BuildResult) -> str:
-    """report.md: before and after, each revision with diff, reason, evidence and verdict, spending, set aside."""
+    """report.md: before and after, each revision with diff, reason, evidence and verdict, spending, exclusions."""
     settings, spend = run.settings, run.spend()
     start = next(iter(run.records("start")), {})
     kept = sum(r.kept for r in built.revisions)
@@ -136,11 +136,17 @@ def report(run: Run, built: BuildResult) -> str:
     lines += ["## Spending", "", "| role | calls | tokens in | tokens out | USD |", "|---|---|---|---|---|"]
     for role, usage in [*sorted(spend.by_role.items()), ("all", spend.total)]:
         lines.append(f"| {role} | {usage.calls} | {usage.tokens_in:,} | {usage.tokens_out:,} | {usage.usd:.4f} |")
-    lines += ["", f"{spend.attempts} attempts, {spend.minutes:.1f} minutes.", "", "## Set aside", ""]
-    aside = run.aside()
-    lines += [f"- {row['task']} (repeat {row['repeat']}, {row['phase']}): {row['fault']}" for row in aside]
-    if not aside:
-        lines.append("Nothing: no attempt was lost to a fault of the infrastructure.")
+    lines += [
+        "",
+        f"{spend.attempts} attempts, {spend.minutes:.1f} minutes.",
+        "",
+        "## Excluded (infrastructure failures)",
+        "",
+    ]
+    excluded = run.aside()
+    lines += [f"- {row['task']} (repeat {row['repeat']}, {row['phase']}): {row['fault']}" for row in excluded]
+    if not excluded:
+        lines.append("None: no attempt failed because of the infrastructure.")
     return "\n".join(lines) + "\n"
 
 

@@ -31,7 +31,7 @@ GONE = "00000000deadbeef"
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace with runs/a: three candidates dropped and two kept, and by hand one that a person rejected, one
-    that goes back to the seed, one attempt set aside, and a study that distils."""
+    that goes back to the seed, one attempt excluded, and a study that distils."""
     folder = tmp_path_factory.mktemp("built")
     (folder / "recreate.toml").write_text('without = ["guidance", "evidence"]\n')
     with pytest.MonkeyPatch.context() as patch:
@@ -112,6 +112,23 @@ class Tree(HTMLParser):
 @pytest.fixture(scope="module")
 def tree(html: str) -> Tree:
     return Tree(html)
+
+
+def test_a_page_of_anybody_is_one_file(built: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """tests/examples/page.py is all there is of it; nothing in it is trusted, and nothing is fetched."""
+    monkeypatch.chdir(built)
+    assert cli(["show", "a", "--page", "tests.examples.page:cost", "--json"]) == 0
+    file = Path(json.loads(capsys.readouterr().out)["html"])
+    assert file == built / "runs" / "a" / "cost.html"
+    text = file.read_text("utf-8")
+    tree = Tree(text)
+    assert "<title>Cost per task of a</title>" in text
+    assert "script-src 'none'" in text
+    assert "style-src 'sha256-" in text
+    tasks = {record["task"] for record in Run(built / "runs" / "a").records("experience")}
+    assert tree.text.count("words:") == len(tasks) > 10
+    assert cli(["show", "a", "--page", "costs"]) == 2
+    assert "no page is called 'costs'" in capsys.readouterr().err
 
 
 # --- what it shows ---
