@@ -104,12 +104,6 @@ def test_modules_in_the_sandbox_do_not_reach_what_reads_it(project: Project) -> 
     assert "b/calm/sums.py" in answer
 
 
-def test_a_changed_folder_is_an_answer_too(project: Project, tmp_path: Path) -> None:
-    write(tmp_path, FILES | {"calm/sums.py": SUMS})
-    diff = project.swe.diff(project.task, tmp_path)
-    assert project.grade(diff).passed
-
-
 # --- whether tasks are sound ------------------------------------------------------------------------------
 
 

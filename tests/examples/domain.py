@@ -1,7 +1,7 @@
 """A whole domain in one file: shell filters, graded by running them on lines that the agent never saw.
 
-No task says that blank lines must not come out: that is for experience to find. Try it without a model:
-`recreate tasks check tests.examples.domain:Filters`, and with one: `recreate build --domain tests.examples.domain:Filters`.
+No task says that blank lines must not come out: that is for experience to find. `tests.examples.domain:Filters` is its
+name: `recreate tasks check NAME` needs no model, `recreate build --domain NAME` does.
 """
 
 from __future__ import annotations

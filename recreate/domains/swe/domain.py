@@ -131,12 +131,6 @@ class Swe:
 
         return make(**options)
 
-    def diff(self, task: Task, folder: Path) -> str:
-        """What `folder` changes in the task's sources, in the form `collect` returns."""
-        if not folder.is_dir():
-            raise BadInput(f"{folder} is not a folder", fix="name a folder with the task's sources, changed")
-        return patch.make(sources.texts(self._case(task).given()), sources.texts(folder))
-
     def baseline(self, task: Task, backend: SandboxBackend) -> Baseline:
         """What passes once the task is mended, twice the same; kept in home(). Raises Fault when the task cannot
         be graded on this machine."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -146,7 +146,9 @@ def injected(file: Path) -> tuple[dict[str, Origin], list[Injected]]:
     """The sources and tasks of an injected.jsonl. Raises BadInput that names the line."""
     sources: dict[str, Origin] = {}
     tasks: list[Injected] = []
-    for number, line in _lines(file):
+    for number, line in enumerate(_text(file).split("\n"), 1):
+        if not line.strip():
+            continue
         try:
             value = json.loads(line)
             kind = value.get("kind") if isinstance(value, dict) else None
@@ -179,12 +181,6 @@ def add(file: Path, origin: Origin, tasks: list[Injected]) -> None:
         own = sorted((t for t in kept if t.source == name), key=lambda t: t.id)
         lines += [source.model_dump_json(exclude_defaults=False), *(t.model_dump_json() for t in own)] if own else []
     files.write(file, "".join(line + "\n" for line in lines))
-
-
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(_text(file).split("\n"), 1):
-        if line.strip():
-            yield number, line
 
 
 def _text(file: Path) -> str:

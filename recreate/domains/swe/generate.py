@@ -31,11 +31,10 @@ Say = Callable[[str], None]
 
 @dataclass
 class MadeTasks:
-    """What `make` did: the tasks, how many mutants were tried, and the suite's time in seconds."""
+    """What `make` did: the tasks, how many mutants were tried, and the recipe file."""
 
     tasks: list[Task]
     tried: int
-    seconds: float
     file: Path
 
 
@@ -99,7 +98,7 @@ def make(
     bugs = _dealt(origin, kept, split, known)
     facts.add(file, origin, bugs)
     cases = [InjectedCase(origin, bug, say) for bug in bugs]
-    return MadeTasks([case.task() for case in cases], tried, origin.seconds, file)
+    return MadeTasks([case.task() for case in cases], tried, file)
 
 
 # --- where the sources are, and how their tests run -------------------------------------------------------

@@ -151,16 +151,7 @@ def _function(nodeid: str) -> str:
 
 def main() -> None:
     order = json.loads(sys.stdin.readline())
-    arguments = [
-        "-c",
-        os.devnull,
-        "--rootdir",
-        str(Path.cwd()),
-        "-p",
-        "no:cacheprovider",
-        "--color=no",
-        "--tb=short",
-    ]
+    arguments = ["-c", os.devnull, "--rootdir", str(Path.cwd()), "-p", "no:cacheprovider", "--color=no", "--tb=short"]
     arguments += ["-q", "-rfE", "--show-capture=no", "--disable-warnings", "--continue-on-collection-errors"]
     arguments += [f"--ignore={path}" for path in order["deselect"] if "::" not in path]
     arguments += ["--", *order["tests"]]

@@ -19,18 +19,9 @@ from recreate.api.types import Output, Record, digest
 from recreate.domains.swe import sources
 from recreate.sandboxes.rootfs import interpreter_mounts
 
-_NAMES = (
-    "test_empty",
-    "test_basic",
-    "test_unicode",
-    "test_roundtrip",
-    "test_default",
-    "test_invalid",
-    "test_order",
-    "test_copy",
-    "test_nested",
-    "test_repr",
-)
+_WORDS = ("empty", "basic", "unicode", "roundtrip", "default", "invalid", "order", "copy", "nested", "repr")
+_NAMES = tuple(f"test_{word}" for word in _WORDS)
+"""What canaries are called."""
 
 
 class ProjectTests(Record):
@@ -58,7 +49,6 @@ class TestResults(Record):
     uncollected: tuple[str, ...] = ()
     output: str = ""
     seconds: float = 0.0
-    timed_out: bool = False
     lines: Mapping[str, Mapping[str, tuple[int, ...]]] = {}
 
     def passed(self) -> set[str]:
@@ -225,7 +215,6 @@ def _judged(entries: list[dict[str, Any]], sound: bool, output: Output, token: s
         uncollected=tuple(uncollected),
         output=output.text,
         seconds=output.seconds,
-        timed_out=output.timed_out,
         lines=lines,
     )
 
