@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("steady", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")  # a busy machine is no failure
 
 
 @pytest.fixture(autouse=True)

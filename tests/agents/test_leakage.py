@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recreate.agents.leakage import leaks
 from recreate.agents.scaffold import Scaffold, lesson_file, load
 from recreate.api.paths import shipped
 from recreate.api.types import Edit, Task
-
-settings.register_profile("steady", deadline=None, database=None)
-settings.load_profile("steady")
 
 HOW = "\n\nFind the cause in the package and mend it there, so that every test passes again. Run `python3 -m pytest`."
 PARENT = Scaffold(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recreate.agents.lint import Problem, check
@@ -11,9 +11,6 @@ from recreate.agents.scaffold import TEMPLATES, Scaffold, lesson_file, load, var
 from recreate.api.paths import shipped
 from recreate.api.types import Output, Task
 from recreate.sandboxes.none import NoSandbox
-
-settings.register_profile("steady", deadline=None, database=None)
-settings.load_profile("steady")
 
 SOUND = {
     "agent.toml": 'before = ["look"]\n',

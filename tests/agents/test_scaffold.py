@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recreate.agents.config import read_agent
@@ -18,9 +18,6 @@ from recreate.agents.lesson import lesson_file, read_lesson
 from recreate.agents.scaffold import BadEdit, Scaffold, apply, diff, load, save
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Edit, Evidence, Output, Task
-
-settings.register_profile("steady", deadline=None, database=None)
-settings.load_profile("steady")
 
 TOML = 'domain = "toy"\n[limits]\nsteps = 5\n'
 BASE = {
