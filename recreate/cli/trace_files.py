@@ -42,7 +42,7 @@ def import_(
 
     Example: recreate traces import trajectories/ --domain swe
     """
-    from recreate.memory.importers.importer import ImportConfig, take
+    from recreate.memory.importers.importer import ImportConfig, import_traces
     from recreate.memory.store import ExperienceStore
 
     name, tasks = _domain(domain)
@@ -57,7 +57,7 @@ def import_(
     config = ImportConfig(name, split_of(split, needed=True), model, pass_at, format)
     memory = ExperienceStore(workspace())
     try:
-        taken = take(paths, memory, config, tasks, dry=dry_run, progress=progress)
+        taken = import_traces(paths, memory, config, tasks, dry=dry_run, progress=progress)
     finally:
         memory.close()
     if not taken.read:

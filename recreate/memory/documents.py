@@ -3,7 +3,7 @@
 Documents at three grains, as text and as facts to filter by:
 
     experience   the task's prompt, how the attempt ended, the first lines of the grader
-    step         situation -> action -> what came of it
+    step         observation -> action -> what came of it
     lesson       title and body
 
 A document's text (at most 1,500 characters) is what a reader is shown; its brief (about a fifth of that) is what

@@ -1,7 +1,7 @@
 """Experiences as other tools read them: chat JSON lines, OpenTelemetry GenAI spans, and our own lines.
 
-Of several samples the one that was handed in is told. Nothing here has a clock: spans begin at 0 and are as long as
-the steps were.
+Of several samples only the one that was handed in is written. Nothing here has a clock: spans begin at 0 and are as
+long as the steps were.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ def exported(e: Experience, form: str) -> dict[str, Any]:
 
 def messages(e: Experience) -> list[dict[str, Any]]:
     """The conversation as a chat endpoint takes it; tool calls where the agent made them in the endpoint's own way."""
-    told: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     system = _foreign(e).get("system")
     if system:
-        told.append({"role": "system", "content": system})
+        found.append({"role": "system", "content": system})
     before: Step | None = None
     for step in _asked(e):
-        told += _seen(step, before)
-        said: dict[str, Any] = {"role": "assistant", "content": step.reply}
+        found += _seen(step, before)
+        reply: dict[str, Any] = {"role": "assistant", "content": step.reply}
         if calls := _calls(step):
-            said["tool_calls"] = [
+            reply["tool_calls"] = [
                 {"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}}
                 for c in calls
             ]
-        told.append(said)
+        found.append(reply)
         before = step
-    return told
+    return found
 
 
 def spans(e: Experience) -> dict[str, Any]:
@@ -135,18 +135,18 @@ def _asked(e: Experience) -> list[Step]:
 
 
 def _seen(step: Step, before: Step | None) -> list[dict[str, Any]]:
-    """What the model was told before a step: the answers of its tools, and the rest as a user's message."""
+    """What the model was sent before a step: the answers of its tools, and the rest as a user's message."""
     seen = step.observation
-    told: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     for answer in _foreign(before).get("answered", ()) if before is not None and _calls(before) else ():
         text = answer.get("text", before.output if before is not None else "")
-        told.append({"role": "tool", "tool_call_id": answer["id"], "content": text})
+        found.append({"role": "tool", "tool_call_id": answer["id"], "content": text})
         seen = seen.replace(text, "", 1) if text else seen
         if len(_foreign(before).get("answered", ())) == 1:
-            told[-1]["content"], seen = step.observation, ""
-    if seen.strip() or not told:
-        told.append({"role": "user", "content": seen})
-    return told
+            found[-1]["content"], seen = step.observation, ""
+    if seen.strip() or not found:
+        found.append({"role": "user", "content": seen})
+    return found
 
 
 def _calls(step: Step) -> list[dict[str, Any]]:

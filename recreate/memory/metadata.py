@@ -59,7 +59,7 @@ class Metadata:
         self.path = folder / "index" / "catalogue.sqlite"
         self._lock = threading.RLock()
         self._inode: int | None = None
-        self._aside = False
+        self._in_memory = False
         self._db: sqlite3.Connection | None = None
         self._closer: Callable[[], object] | None = None
 
@@ -277,8 +277,8 @@ class Metadata:
                     return work(self._connect())
                 except sqlite3.Error as e:
                     code = getattr(e, "sqlite_errorcode", 0) & 0xFF
-                    if code in _NO_ROOM and not self._aside:
-                        self._aside = True  # reading goes on; who appends will meet the full disk and say so
+                    if code in _NO_ROOM and not self._in_memory:
+                        self._in_memory = True  # reading goes on; who appends will meet the full disk and say so
                         self.close()
                         continue
                     if last or code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -294,7 +294,7 @@ class Metadata:
             inode = self.path.stat().st_ino
         except OSError:
             inode = None
-        if self._db is not None and self._aside:
+        if self._db is not None and self._in_memory:
             return self._db
         if self._db is not None and self._inode == inode and (inode is not None or not self._storable()):
             return self._db
@@ -303,7 +303,7 @@ class Metadata:
             try:
                 make(self.path.parent, ignored=True)
             except Fault:
-                self._aside = True
+                self._in_memory = True
                 return self._connect()
             db = sqlite3.connect(self.path, timeout=600, isolation_level=None, check_same_thread=False)
         else:
@@ -327,7 +327,7 @@ class Metadata:
 
     def _storable(self) -> bool:
         """Whether there is something to list and a place to keep the list."""
-        if self._aside:
+        if self._in_memory:
             return False
         if self.path.exists():
             return os.access(self.path, os.W_OK)
@@ -359,11 +359,11 @@ def _row(line: Line, file: str) -> tuple[Any, ...] | None:
         e = (line.record or {})["experience"]
         trace, grade = e["trace"], e["grade"]
         error = error_type(grade.get("evidence") or "")
-        told = (line.record or {}).get("when")
+        recorded = (line.record or {}).get("when")
         return (
             e["id"],
             line.sum,
-            line.sum if told is None else f"{zlib.crc32(encode(e).encode('utf-8', 'surrogatepass')):08x}",
+            line.sum if recorded is None else f"{zlib.crc32(encode(e).encode('utf-8', 'surrogatepass')):08x}",
             file,
             line.offset,
             line.length,
@@ -378,7 +378,7 @@ def _row(line: Line, file: str) -> tuple[Any, ...] | None:
             trace["model"],
             e.get("run", ""),
             error,
-            unix(e.get("when", told)),
+            unix(e.get("when", recorded)),
             int(trace.get("repeat", 0)),
             len(trace.get("steps", ())),
         )

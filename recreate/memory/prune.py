@@ -189,16 +189,16 @@ def _named(memory: ExperienceStore, cuts: Collection[_Cut]) -> tuple[set[str], s
     """(what lines that stay name, damaged and torn ones too; what only lines that go name)."""
     stays: dict[Path, list[tuple[int, int]] | None] = {cut.path: cut.kept or [] for cut in cuts}
     named: set[str] = set()
-    gone: set[str] = set()
+    freed: set[str] = set()
     for path in _files(memory):
         kept = stays.get(path)
         starts = None if kept is None else {at for at, _ in kept}
         at = 0
         with disk(path.parent), path.open("rb") as file:
             for raw in file:
-                (named if starts is None or at in starts else gone).update(named_in(raw))
+                (named if starts is None or at in starts else freed).update(named_in(raw))
                 at += len(raw)
-    return named, gone - named
+    return named, freed - named
 
 
 def _files(memory: ExperienceStore) -> list[Path]:

@@ -1,6 +1,6 @@
-"""Everything lived through, on files that only grow, and found again by meaning, by word and by fact.
+"""Every experience, in files that only grow, and found again by meaning, by word and by fact.
 
-    memory/DOMAIN/experiences/RUN.jsonl   what was lived: the only thing here that cannot be made again
+    memory/DOMAIN/experiences/RUN.jsonl   what was attempted: the only thing here that cannot be made again
     memory/DOMAIN/blobs/                  its texts that are too large for a line
     memory/DOMAIN/lessons/NAME.md         what was learned
     memory/held_out.jsonl                 what an optimizer or an agent must never be shown

@@ -1,4 +1,4 @@
-"""What was lived goes out, and comes back as it was."""
+"""What was attempted goes out, and comes back as it was."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 from recreate.api.types import Experience
 from recreate.cli import run as cli
 from recreate.memory.importers import readers
-from recreate.memory.importers.importer import ImportConfig, take
+from recreate.memory.importers.importer import ImportConfig, import_traces
 from recreate.memory.store import ExperienceStore
 from recreate.memory.ungraded import Ungraded
 
@@ -34,7 +34,7 @@ def bring(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Import:
     return bring
 
 
-def lived(workspace: Path) -> dict[str, Experience]:
+def stored(workspace: Path) -> dict[str, Experience]:
     """All that is here, graded or not, by the last part of its task."""
     memory = ExperienceStore(workspace)
     found = [*memory.experiences(), *Ungraded(memory).experiences()]
@@ -71,7 +71,7 @@ def test_a_folder_of_every_format_comes_in_and_what_is_bad_is_told(bring: Import
 
 def test_mini_swe_agents_commands_outputs_and_statuses_are_steps(bring: Import, workspace: Path) -> None:
     bring(SAMPLES / "mini-swe-agent")
-    called, stopped, older = (lived(workspace)[f"toy__mean-{n}"] for n in (1, 2, 3))
+    called, stopped, older = (stored(workspace)[f"toy__mean-{n}"] for n in (1, 2, 3))
     assert called.prompt == "mean([2, 4]) returns 2.0 instead of 3.0. Mend mean.py."  # not the template around it
     assert [s.status for s in called.trace.steps] == [0, 0, 1, None]
     assert called.trace.steps[1].action == "sed -i 's/ + 1)/)/' mean.py"
@@ -92,7 +92,7 @@ def test_mini_swe_agents_commands_outputs_and_statuses_are_steps(bring: Import, 
 
 def test_swe_agents_steps_are_its_actions_and_observations(bring: Import, workspace: Path) -> None:
     bring(SAMPLES / "swe-agent")
-    e = lived(workspace)["SWE-agent__test-repo-i1"]  # the id that its replay configuration says
+    e = stored(workspace)["SWE-agent__test-repo-i1"]  # the id that its replay configuration says
     assert e.trace.steps[0].action == "find_file missing_colon.py"
     assert "Found 1 matches" in e.trace.steps[0].output
     assert e.trace.steps[1].observation == e.trace.steps[0].output
@@ -106,19 +106,19 @@ def test_inspects_zip_and_its_json_are_the_same_sample(bring: Import, workspace:
     assert bring(SAMPLES / "inspect" / "sums.eval")["added"] == 2
     again = bring(SAMPLES / "inspect" / "sum-1.json")
     assert (again["added"], again["known"]) == (0, 1)
-    e = lived(workspace)["sums/sum-1"]
+    e = stored(workspace)["sums/sum-1"]
     assert [(s.action, s.output) for s in e.trace.steps] == [('add {"x": 2, "y": 3}', "5"), ("", "")]
     assert (e.grade.score, e.grade.passed) == (1.0, True)
     assert e.grade.evidence.startswith("includes: C")
     assert e.trace.usage.tokens_in == 91
     assert e.trace.model == "mockllm/model"
     assert e.model_dump()["foreign"]["metadata"] == {"level": "easy"}
-    assert not lived(workspace)["sums/sum-2"].grade.passed
+    assert not stored(workspace)["sums/sum-2"].grade.passed
 
 
 def test_a_chats_tool_calls_are_actions_and_what_has_no_place_is_kept(bring: Import, workspace: Path) -> None:
     bring(SAMPLES / "openai")
-    found = lived(workspace)
+    found = stored(workspace)
     weather = next(e for e in found.values() if "Oslo" in e.prompt)
     first, last = weather.trace.steps
     assert (first.action, first.output) == ('weather {"city": "Oslo"}', "rain, 9 C")
@@ -141,7 +141,7 @@ def test_a_trace_spread_over_many_lines_is_one_trajectory(
     source = next((SAMPLES / folder).glob("*.jsonl"))
     said = bring(source)
     assert (said["read"], said["added"], said["waiting"]) == (3, 2, 1)
-    found = list(lived(workspace).values())
+    found = list(stored(workspace).values())
     passed = next(e for e in found if e.grade.passed)
     assert [bool(s.action) for s in passed.trace.steps] == [True, False]
     assert passed.trace.steps[0].output in ("rain, 9 C", "Paris")
@@ -171,7 +171,7 @@ def test_messages_as_earlier_conventions_wrote_them_are_read(bring: Import, work
     numbered |= {"gen_ai.completion.0.content": "yes"}
     write(tmp_path / "a.jsonl", span("a", {}, events), span("b", numbered, []), span("c", {}, []))
     said = bring(tmp_path / "a.jsonl")
-    assert {e.prompt for e in lived(workspace).values()} == {"by events", "by numbers"}
+    assert {e.prompt for e in stored(workspace).values()} == {"by events", "by numbers"}
     assert "switched on" in said["bad"][0]["reason"]
 
 
@@ -184,7 +184,7 @@ def test_langchains_serialised_messages_are_read(bring: Import, workspace: Path,
     outputs = {"generations": [[{"text": "", "message": lc("AIMessage", content="", tool_calls=[call])}]]}
     run = {"id": "r", "trace_id": "r", "run_type": "llm", "inputs": inputs, "outputs": outputs, "parent_run_id": None}
     bring(write(tmp_path / "r.jsonl", run))
-    (e,) = lived(workspace).values()
+    (e,) = stored(workspace).values()
     assert (e.prompt, e.trace.steps[0].action) == ("Look.", 'look {"at": "it"}')
 
 
@@ -193,10 +193,10 @@ def test_langchains_serialised_messages_are_read(bring: Import, workspace: Path,
 
 def test_the_same_files_twice_double_nothing(bring: Import, workspace: Path) -> None:
     bring(SAMPLES)
-    before = sorted(lived(workspace))
+    before = sorted(stored(workspace))
     again = bring(SAMPLES)
     assert (again["rc"], again["added"], again["waiting"], again["known"]) == (0, 0, 0, 17)
-    assert sorted(lived(workspace)) == before
+    assert sorted(stored(workspace)) == before
 
 
 def test_a_dry_run_writes_nothing(bring: Import, workspace: Path) -> None:
@@ -245,7 +245,7 @@ def test_outcomes_of_a_benchmarks_report_grade_what_waits(
     (tmp_path / "report.json").write_text(json.dumps(report))
     capsys.readouterr()
     assert cli(["traces", "grade", "--domain", "foreign", "--outcomes", str(tmp_path / "report.json")]) == 0
-    found = lived(workspace)
+    found = stored(workspace)
     assert found["toy__mean-1"].grade.passed
     assert found["humanevalfix-python-0"].grade.graded
     assert not found["humanevalfix-python-0"].grade.passed
@@ -323,7 +323,7 @@ def test_a_long_file_is_read_a_line_at_a_time(workspace: Path, tmp_path: Path) -
             file.write(json.dumps(chat(f"question {n}", "x" * 100_000, score=1)) + "\n")
     memory = ExperienceStore(workspace)
     tracemalloc.start()
-    taken = take([path], memory, ImportConfig("foreign"), dry=True)
+    taken = import_traces([path], memory, ImportConfig("foreign"), dry=True)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert taken.added == 300

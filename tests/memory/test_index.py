@@ -19,7 +19,7 @@ from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience, task
 
 
-def lived(id: str, action: str, output: str, **given: Any) -> Any:
+def tried(id: str, action: str, output: str, **given: Any) -> Any:
     return experience(
         id, prompt=given.pop("prompt", "a task"), steps=(Step(step=0, action=action, output=output),), **given
     )
@@ -31,15 +31,15 @@ def memory(tmp_path: Path) -> ExperienceStore:
     quiet = Grade(score=0.0, passed=False, evidence="")
     made.add(
         [
-            lived("width", "python -m pytest tests/test_width.py::test_tab | tail -3", "KeyError: 'tab'", grade=quiet),
-            lived("quote", "sed -i 's/a;b/c/' src/csv/reader.py && grep -rn 'x | y' .", "", passed=True),
-            lived(
+            tried("width", "python -m pytest tests/test_width.py::test_tab | tail -3", "KeyError: 'tab'", grade=quiet),
+            tried("quote", "sed -i 's/a;b/c/' src/csv/reader.py && grep -rn 'x | y' .", "", passed=True),
+            tried(
                 "date",
                 "cat <<'EOF' > out.py\nmake all\nEOF\n./build.sh",
                 "ValueError: leap 日付が間違っている",
                 grade=quiet,
             ),
-            lived("camel", "ls", "parseHeader is called with /srv/app/src/csv/reader.py", grade=quiet),
+            tried("camel", "ls", "parseHeader is called with /srv/app/src/csv/reader.py", grade=quiet),
         ]
     )
     return made
@@ -92,7 +92,7 @@ def test_words_need_no_embedder(tmp_path: Path) -> None:
             raise AssertionError("asked for a vector")
 
     memory = ExperienceStore(tmp_path, Never())
-    memory.add([lived("a", "ls", "volcano")])
+    memory.add([tried("a", "ls", "volcano")])
     assert found(memory, "volcano") == ["a"]
     assert memory.stats()["index"]["count"] == 2
     other = ExperienceStore(tmp_path, "hashed")
@@ -121,7 +121,10 @@ def test_files_filter_by_their_name_or_the_end_of_their_path(memory: ExperienceS
 
 def test_time_filters_by_what_the_line_or_the_experience_says(memory: ExperienceStore, tmp_path: Path) -> None:
     memory.add(
-        [lived("old", "ls", "volcano", when="2025-03-01T12:00:00Z"), lived("new", "ls", "volcano", when=1777000000)]
+        [
+            tried("old", "ls", "volcano", when="2025-03-01T12:00:00Z"),
+            tried("new", "ls", "volcano", when=1777000000),
+        ]
     )
     assert set(found(memory, "volcano", since="2025-03-01", until="2025-03-02")) == {"old"}
     assert set(found(memory, "volcano", since="2025-03-01T12:00:01Z", until="2026-06-01")) == {"new"}
@@ -147,9 +150,9 @@ def test_when_something_was_recorded_changes_no_digest(tmp_path: Path, monkeypat
 
 def test_every_filter_and_way_keeps_what_is_held_out_unseen(memory: ExperienceStore) -> None:
     secret = {"prompt": "zebra", "when": "2025-01-01"}
-    memory.add([lived("open", "zebra-tool x", "ZebraError zebra.py", **secret)])
-    memory.add([lived("held", "zebra-tool x", "ZebraError zebra.py", **secret)])
-    memory.add([lived("test", "zebra-tool x", "ZebraError zebra.py", split="test", **secret)])
+    memory.add([tried("open", "zebra-tool x", "ZebraError zebra.py", **secret)])
+    memory.add([tried("held", "zebra-tool x", "ZebraError zebra.py", **secret)])
+    memory.add([tried("test", "zebra-tool x", "ZebraError zebra.py", split="test", **secret)])
     filters: list[dict[str, Any]] = [
         {}, {"tool": "zebra-tool"}, {"file": "zebra.py"}, {"error": "ZebraError"}, {"until": "2025-02-01"},
         {"experience": ["open", "held", "test"]}, {"split": ["train", "test"]}, {"group": "module-held"},
@@ -171,7 +174,7 @@ def test_every_filter_and_way_keeps_what_is_held_out_unseen(memory: ExperienceSt
 
 def many(n: int) -> list[Any]:
     return [
-        lived(f"e{i}", f"tool{i % 7} file{i % 5}.py", f"number n{i} volcano{i % 3}", run=f"r{i % 2}") for i in range(n)
+        tried(f"e{i}", f"tool{i % 7} file{i % 5}.py", f"number n{i} volcano{i % 3}", run=f"r{i % 2}") for i in range(n)
     ]
 
 
@@ -193,7 +196,7 @@ def test_an_index_that_grew_by_pieces_answers_as_one_made_at_once(tmp_path: Path
 def test_what_is_gone_is_swept_out_when_it_is_most(tmp_path: Path) -> None:
     memory = ExperienceStore(tmp_path, "hashed")
     memory.add(many(100))
-    memory.add([lived("left", "ls", "glacier", run="other")])
+    memory.add([tried("left", "ls", "glacier", run="other")])
     memory.recall("volcano1")
     for run in ("r0", "r1"):
         (tmp_path / "memory" / "toy" / "experiences" / f"{run}.jsonl").unlink()
@@ -228,7 +231,7 @@ def test_a_flipped_bit_in_the_manifest_is_noticed(tmp_path: Path) -> None:
     said = json.loads(state.read_text())
     said["marks"] = {level: [stamp, number + 5] for level, (stamp, number) in said["marks"].items()}
     state.write_text(json.dumps(said))
-    memory.add([lived("more", "ls", "glacier")])
+    memory.add([tried("more", "ls", "glacier")])
     assert memory.recall("number n7", 8) == before
     assert found(memory, "glacier") == ["more"]
 

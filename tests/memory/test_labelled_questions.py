@@ -12,11 +12,11 @@ from tests.retrieval import HERE, KINDS, experiences, queries, relevant
 
 
 def test_the_labels_are_what_their_rules_say() -> None:
-    lived, asked = experiences(), queries()
+    known, asked = experiences(), queries()
     assert len(asked) >= 60
     assert {q.kind for q in asked} == set(KINDS)
     for query in asked:
-        assert list(query.relevant) == relevant(query.grain, query.rule, lived), query.text
+        assert list(query.relevant) == relevant(query.grain, query.rule, known), query.text
         assert query.relevant, query.text
     assert len({q.text for q in asked}) == len({q.id for q in asked}) == len(asked)
 

@@ -24,7 +24,7 @@ from recreate.memory.embedders.sentence import Sentence
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience
 
-LIVED = {
+ATTEMPTED = {
     "quotes": ("The CSV reader drops the closing quotation mark", "ValueError: unterminated quoted field"),
     "dates": ("Leap days are parsed as the first of March", "AssertionError: 2024-03-01 != 2024-02-29"),
     "width": ("The column width of emoji is one cell too small", "AssertionError: 1 != 2"),
@@ -33,7 +33,7 @@ LIVED = {
 
 
 def fill(memory: ExperienceStore) -> None:
-    for id, (prompt, output) in LIVED.items():
+    for id, (prompt, output) in ATTEMPTED.items():
         step = Step(step=3, observation="", action=f"python -m pytest tests/test_{id}.py", output=output, status=1)
         grade = Grade(score=0.0, passed=id == "dates", evidence="")
         memory.add([experience(id, prompt=prompt, steps=(step,), grade=grade)])
@@ -188,7 +188,7 @@ def test_a_deleted_index_comes_back_in_this_process_and_in_a_new_one(memory: Exp
 
 def test_an_index_of_other_files_is_not_believed(memory: ExperienceStore, tmp_path: Path) -> None:
     other = ExperienceStore(tmp_path / "other", "hashed")
-    other.add([experience(id, prompt="volcano") for id in LIVED])  # the same ids, another life
+    other.add([experience(id, prompt="volcano") for id in ATTEMPTED])  # the same ids, another life
     other.recall("volcano")
     memory.recall("volcano")
     shutil.rmtree(tmp_path / "memory" / "index")

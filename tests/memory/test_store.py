@@ -1,4 +1,4 @@
-"""What is lived is kept, whole and once, and is found again by word and by fact. No optional package is needed."""
+"""What was attempted is kept, whole and once, and is found again by word and by fact. No optional package is needed."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def test_reading_an_empty_workspace_writes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_git_shows_nothing_of_what_was_lived(tmp_path: Path) -> None:
+def test_git_shows_nothing_of_what_was_attempted(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     memory = ExperienceStore(tmp_path)
     memory.add([experience("a"), experience("b", run="run-2")])

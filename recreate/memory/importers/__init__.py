@@ -1,6 +1,7 @@
-"""What agents did under other tools, as experience: one file a format, found by `plug.find("traces", NAME)`.
+"""What agents did under other tools, as experience: one file a format, found as a part of the kind `traces`.
 
     files -> documents (JSON values with their place) -> a format reads trajectories -> experiences -> memory
 
-`foreign` has the nouns and the port, `said` turns a conversation into steps, `take` does the whole.
+`readers` opens files, `format` has the records and the port, `messages` turns a conversation into steps, `overlap`
+finds out which task of ours it is, `importer` does the whole, `grading` adds grades later.
 """

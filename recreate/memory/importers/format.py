@@ -13,7 +13,7 @@ class Foreign(Record):
     """One attempt in our terms, before it has an id, a group and a split.
 
     task     the tool's own name of the task, '' when it has none; `names`: others by which a domain may know it
-    prompt   what was asked; `system`: what the agent was told besides
+    prompt   what was asked; `system`: the system prompt
     grade    None when the file says nothing of the outcome
     rest     what has no place among our fields, as it stood
     """

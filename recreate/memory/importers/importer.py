@@ -1,4 +1,4 @@
-"""`take`: files of other tools -> experiences of a domain, each exactly once, what is held out closed.
+"""`import_traces`: files of other tools -> experiences of a domain, each exactly once, what is held out closed.
 
     read -> know (is it a task of ours? may it be learned from?) -> mask -> memory, or waiting when nobody graded it
 
@@ -31,7 +31,7 @@ ORDER = ("recreate", "mini-swe-agent", "swe-agent", "inspect", "langsmith", "ote
 
 
 @dataclass
-class Taken:
+class ImportReport:
     """What came of an import. added: into memory; waiting: ungraded; known: there before, by id.
 
     closed: (experience, task, split, why), whatever split was asked for. bad: (file, place, reason).
@@ -60,24 +60,24 @@ class ImportConfig:
     format: str = "auto"
 
 
-def take(
+def import_traces(
     paths: Sequence[Path],
     memory: ExperienceStore,
-    wish: ImportConfig,
+    config: ImportConfig,
     tasks: Sequence[Task] = (),
     *,
     dry: bool = False,
-    progress: Callable[[Taken], None] = lambda taken: None,
-) -> Taken:
+    progress: Callable[[ImportReport], None] = lambda report: None,
+) -> ImportReport:
     """Import all that the files hold. tasks: the domain's, of all splits. dry: nothing is written.
 
     What cannot be read is in `.bad`, never raised. Raises BadInput for a path or a format that is not there, and for
     a damaged held-out registry; Fault when the memory cannot be written.
     """
-    formats = _formats(wish.format)
+    formats = _formats(config.format)
     overlap, waiting = Overlap(tasks, memory.held_out), Ungraded(memory)
-    taken, seen = Taken(), dict[str, bool]()
-    waits = waiting.ids(wish.domain)
+    report, seen = ImportReport(), dict[str, bool]()
+    waits = waiting.ids(config.domain)
     batch = list[tuple[Experience, tuple[str, str] | None]]()
 
     def flush() -> None:
@@ -85,17 +85,17 @@ def take(
         ungraded = [e for e, _ in batch if not e.grade.graded]
         memory.catalogue.refresh()
         known = memory.catalogue.knows([e.id for e, _ in batch])
-        taken.known += sum(e.id in known for e in graded) + sum(e.id in known or e.id in waits for e in ungraded)
+        report.known += sum(e.id in known for e in graded) + sum(e.id in known or e.id in waits for e in ungraded)
         graded = [e for e in graded if e.id not in known]
         ungraded = [e for e in ungraded if e.id not in known and e.id not in waits]
-        taken.added += len(graded)
-        taken.passed += sum(e.grade.passed for e in graded)
-        taken.waiting += len(ungraded)
+        report.added += len(graded)
+        report.passed += sum(e.grade.passed for e in graded)
+        report.waiting += len(ungraded)
         waits.update(e.id for e in ungraded)
         for e, why in batch:
             if why is not None:
-                taken.closed.append((e.id, e.task, e.split, why[1]))
-        taken.experiences += [e.id for e in [*graded, *ungraded]]
+                report.closed.append((e.id, e.task, e.split, why[1]))
+        report.experiences += [e.id for e in [*graded, *ungraded]]
         if not dry:
             memory.held_out.add(
                 Held(g, e.task, e.split, e.domain) for e, _ in batch for g in (e.group, _asked(e.prompt))
@@ -105,29 +105,29 @@ def take(
         batch.clear()
 
     for path in files(paths):
-        taken.files += 1
+        report.files += 1
         for place, form, found in read(path, formats):
             if isinstance(found, Bad):
-                taken.bad.append((path.name, found.place or place, found.reason))
+                report.bad.append((path.name, found.place or place, found.reason))
                 continue
             try:
-                made, why = experience(found, form, path.name, place, wish, overlap)
+                made, why = experience(found, form, path.name, place, config, overlap)
             except Unreadable as e:
-                taken.bad.append((path.name, place, str(e)))
+                report.bad.append((path.name, place, str(e)))
                 continue
-            taken.read += 1
-            taken.formats[form] = taken.formats.get(form, 0) + 1
+            report.read += 1
+            report.formats[form] = report.formats.get(form, 0) + 1
             if seen.get(made.id, False) or (made.id in seen and not made.grade.graded):
-                taken.known += 1
+                report.known += 1
                 continue
             seen[made.id] = made.grade.graded
             batch.append((made, why))
             if len(batch) >= BATCH:
                 flush()
-                progress(taken)
-        progress(taken)
+                progress(report)
+        progress(report)
     flush()
-    return taken
+    return report
 
 
 def read(path: Path, formats: Mapping[str, Format]) -> Iterator[tuple[str, str, Foreign | Experience | Bad]]:
@@ -159,11 +159,11 @@ def read(path: Path, formats: Mapping[str, Format]) -> Iterator[tuple[str, str, 
 
 
 def experience(
-    found: Foreign | Experience, form: str, file: str, place: str, wish: ImportConfig, overlap: Overlap
+    found: Foreign | Experience, form: str, file: str, place: str, config: ImportConfig, overlap: Overlap
 ) -> tuple[Experience, tuple[str, str] | None]:
     """The experience, its keys masked; and when it may not be learned from: (task, why). Raises Unreadable."""
     if isinstance(found, Experience):
-        if found.domain != wish.domain:
+        if found.domain != config.domain:
             raise Unreadable(f"it is of the domain {found.domain}: import it with --domain {found.domain}")
         like = Foreign(task=found.task, prompt=found.prompt, steps=found.trace.steps[:1])
         known = overlap.known(like)
@@ -178,23 +178,26 @@ def experience(
         task, group, split, why = known.task.id, known.task.group, known.split, known.why
     else:
         task = found.task or asked
-        task = task if task.startswith(f"{wish.domain}:") else f"{wish.domain}:imported:{task}"
+        task = task if task.startswith(f"{config.domain}:") else f"{config.domain}:imported:{task}"
         group = task if found.task else asked
         closed = known.split if known else overlap.closed(task, group) or overlap.closed(task, asked)
-        split, why = closed or wish.split, known.why if known else "its task or its text is held out in this workspace"
-    if split == "train" and wish.split != "train":
-        raise Unreadable(f"{task} is a train task of {wish.domain}, so it cannot be imported as {wish.split}")
-    content = [found.task, found.prompt, found.steps, found.answer, found.model or wish.model, found.repeat]
-    id = digest(["import", wish.domain, form, content])
+        split, why = (
+            closed or config.split,
+            known.why if known else "its task or its text is held out in this workspace",
+        )
+    if split == "train" and config.split != "train":
+        raise Unreadable(f"{task} is a train task of {config.domain}, so it cannot be imported as {config.split}")
+    content = [found.task, found.prompt, found.steps, found.answer, found.model or config.model, found.repeat]
+    id = digest(["import", config.domain, form, content])
     agent = digest(["foreign", form, found.system])
     grade = found.grade or NOT_YET
     if grade.graded:
-        grade = grade.model_copy(update={"passed": grade.score >= wish.pass_at})
+        grade = grade.model_copy(update={"passed": grade.score >= config.pass_at})
     about = {"format": form, "file": file, "entry": place, "task": found.task}
     more: dict[str, Any] = {"foreign": {**about, **({"system": found.system} if found.system else {}), **found.rest}}
     made = Experience(
         id=id,
-        domain=wish.domain,
+        domain=config.domain,
         task=task,
         group=group,
         split=split,
@@ -206,7 +209,7 @@ def experience(
             attempt=id,
             task=task,
             scaffold=agent,
-            model=found.model or wish.model,
+            model=found.model or config.model,
             repeat=found.repeat,
             steps=found.steps,
             ending=found.ending,
@@ -217,7 +220,7 @@ def experience(
         ),
         **more,
     )
-    return _masked(made), (task, why) if split != "train" and split != wish.split else None
+    return _masked(made), (task, why) if split != "train" and split != config.split else None
 
 
 def _masked(e: Experience) -> Experience:

@@ -10,7 +10,7 @@ from typing import Any
 
 from recreate.api.types import Grade, Usage
 from recreate.memory.importers.format import Foreign, amount, count, grade, list_of, object_of, without
-from recreate.memory.importers.messages import message, plain, told
+from recreate.memory.importers.messages import plain, read_message, steps_of
 
 LIMITS = {
     "token": "tokens", "message": "steps", "turn": "steps", "time": "seconds", "working": "seconds",
@@ -46,7 +46,7 @@ class InspectLog:
 
 def _sample(sample: Mapping[str, Any], about: Mapping[str, Any]) -> Foreign:
     attached = object_of(sample.get("attachments"))
-    system, prompt, steps = told([message(_whole(m, attached)) for m in list_of(sample.get("messages"))])
+    system, prompt, steps = steps_of([read_message(_whole(m, attached)) for m in list_of(sample.get("messages"))])
     asked = sample.get("input")
     output = object_of(sample.get("output"))
     limit, error = object_of(sample.get("limit")), object_of(sample.get("error"))
@@ -83,10 +83,12 @@ def _sample(sample: Mapping[str, Any], about: Mapping[str, Any]) -> Foreign:
 def _grade(sample: Mapping[str, Any]) -> Grade | None:
     """By the first scorer whose value is one number in 0..1; what all scorers said is the evidence."""
     scores = {str(name): object_of(s) for name, s in object_of(sample.get("scores")).items()}
-    told = []
+    texts = []
     for name, score in scores.items():
-        told.append(f"{name}: {score.get('value')}" + (f"\n{score['explanation']}" if score.get("explanation") else ""))
-    graded = (grade(s.get("value"), "\n".join(told)) for s in scores.values())
+        texts.append(
+            f"{name}: {score.get('value')}" + (f"\n{score['explanation']}" if score.get("explanation") else "")
+        )
+    graded = (grade(s.get("value"), "\n".join(texts)) for s in scores.values())
     return next((g for g in graded if g is not None), None)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from recreate.api.types import Grade, ToolCall, Usage
 from recreate.memory.importers.format import Foreign, Unreadable, amount, count, grade, list_of, object_of, without
-from recreate.memory.importers.messages import Said, conversation, message, plain, told
+from recreate.memory.importers.messages import ChatMessage, conversation, plain, read_message, steps_of
 
 FIRST = ("correctness", "correct", "score", "accuracy", "passed", "resolved", "reward")
 """Feedback that is taken for the grade when there are several kinds; else the first."""
@@ -41,14 +41,14 @@ class LangSmith:
         root = next((r for r in runs if not r.get("parent_run_id")), runs[0])
         asked = [r for r in runs if r.get("run_type") == "llm"]
         messages = conversation(_requests(runs)) if asked else _plain(root, runs)
-        system, prompt, steps = told(messages)
+        system, prompt, steps = steps_of(messages)
         error = str(root.get("error") or "")
         answer = _answer(object_of(root.get("outputs"))) or steps[-1].reply
-        given = _texts(object_of(root.get("inputs")))
+        asked_for = _texts(object_of(root.get("inputs")))
         usage = sum((s.usage for s in steps), Usage())
         yield Foreign(
             task=str(root.get("reference_example_id") or ""),
-            prompt=given if root not in asked and given else prompt or given,
+            prompt=asked_for if root not in asked and asked_for else prompt or asked_for,
             system=system,
             steps=steps,
             ending="error" if error else "submitted",
@@ -77,7 +77,7 @@ def _order(run: Mapping[str, Any]) -> tuple[str, str]:
     return str(run.get("start_time") or ""), str(run.get("dotted_order") or "")
 
 
-def _requests(runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[list[Said], Said | None]]:
+def _requests(runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[list[ChatMessage], ChatMessage | None]]:
     """What was sent to the model and what it replied, with the tools' results that no later request repeats."""
     asked = [r for r in runs if r.get("run_type") == "llm"]
     tools = [r for r in runs if r.get("run_type") == "tool"]
@@ -93,40 +93,40 @@ def _requests(runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[list[Said], S
         yield [*_sent(object_of(asked[-1].get("inputs"))), reply, *late], None
 
 
-def _plain(root: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[Said]:
+def _plain(root: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[ChatMessage]:
     """A trace without a model's runs: its tools are the steps, its output the last."""
-    found = [Said("user", _texts(object_of(root.get("inputs"))))]
+    found = [ChatMessage("user", _texts(object_of(root.get("inputs"))))]
     for run in runs:
         if run.get("run_type") == "tool" and run is not root:
             arguments = json.dumps(run.get("inputs"), ensure_ascii=False, default=str)
             call = ToolCall(id=str(run.get("id")), name=str(run.get("name", "tool")), arguments=arguments)
-            found += [Said("assistant", calls=(call,)), _result(run)]
+            found += [ChatMessage("assistant", calls=(call,)), _result(run)]
     if root.get("outputs") is None and len(found) == 1:
         raise Unreadable("the trace has neither a model's run, nor a tool's, nor an output")
-    return [*found, Said("assistant", _answer(object_of(root.get("outputs"))))]
+    return [*found, ChatMessage("assistant", _answer(object_of(root.get("outputs"))))]
 
 
-def _result(run: Mapping[str, Any]) -> Said:
+def _result(run: Mapping[str, Any]) -> ChatMessage:
     error = str(run.get("error") or "")
-    return Said("tool", error or _answer(object_of(run.get("outputs"))), status=1 if error else None)
+    return ChatMessage("tool", error or _answer(object_of(run.get("outputs"))), status=1 if error else None)
 
 
-def _sent(inputs: Mapping[str, Any]) -> list[Said]:
+def _sent(inputs: Mapping[str, Any]) -> list[ChatMessage]:
     messages = list_of(inputs.get("messages"))
     if messages and isinstance(messages[0], list):  # LangChain sends batches; a run is one of them
         messages = messages[0]
     if messages:
         return [_message(m) for m in messages]
     prompts = list_of(inputs.get("prompts"))
-    return [Said("user", plain(prompts[0]) if prompts else _texts(inputs))]
+    return [ChatMessage("user", plain(prompts[0]) if prompts else _texts(inputs))]
 
 
-def _message(raw: Any) -> Said:
+def _message(raw: Any) -> ChatMessage:
     """A message as OpenAI or LangChain writes it."""
     if isinstance(raw, str):
-        return Said("user", raw)
+        return ChatMessage("user", raw)
     if isinstance(raw, list) and len(raw) == 2 and all(isinstance(x, str) for x in raw):
-        return message({"role": raw[0], "content": raw[1]})
+        return read_message({"role": raw[0], "content": raw[1]})
     raw = object_of(raw)
     if isinstance(raw.get("kwargs"), Mapping):  # serialised: {"lc": 1, "id": [..., "AIMessage"], "kwargs": {...}}
         kind = str((list_of(raw.get("id")) or [""])[-1]).removesuffix("Chunk").removesuffix("Message").lower()
@@ -141,10 +141,10 @@ def _message(raw: Any) -> Said:
         }
         if not raw.get("tool_calls") and more.get("tool_calls"):
             raw["tool_calls"] = more["tool_calls"]
-    return message(raw)
+    return read_message(raw)
 
 
-def _reply(outputs: Mapping[str, Any]) -> Said:
+def _reply(outputs: Mapping[str, Any]) -> ChatMessage:
     for choice in list_of(outputs.get("choices")):
         if object_of(choice).get("message"):
             return _message(choice["message"])
@@ -153,11 +153,13 @@ def _reply(outputs: Mapping[str, Any]) -> Said:
         generations = generations[0]
     if generations:
         first = object_of(generations[0])
-        return _message(first["message"]) if first.get("message") else Said("assistant", plain(first.get("text")))
+        return (
+            _message(first["message"]) if first.get("message") else ChatMessage("assistant", plain(first.get("text")))
+        )
     inner = outputs.get("message") or outputs.get("output") or outputs
     if isinstance(inner, Mapping) and ("role" in inner or "content" in inner or "kwargs" in inner):
         return _message({"role": "assistant", **inner} if "kwargs" not in inner else inner)
-    return Said("assistant", _answer(outputs))
+    return ChatMessage("assistant", _answer(outputs))
 
 
 def _texts(values: Mapping[str, Any]) -> str:

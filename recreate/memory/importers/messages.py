@@ -18,7 +18,7 @@ _COMMANDS = ("command", "cmd", "script")
 
 
 @dataclass
-class Said:
+class ChatMessage:
     """One message. Of a model: calls, action (what was done, when not the calls), status and output of that, usage.
 
     role: system | user | assistant | tool. answers: the call that a tool's message is the result of. rest: fields
@@ -37,8 +37,8 @@ class Said:
     usage: Usage = field(default_factory=Usage)
     rest: dict[str, Any] = field(default_factory=dict)
 
-    def same(self, other: Said) -> bool:
-        """Whether it is the same message, told again in a later request."""
+    def same(self, other: ChatMessage) -> bool:
+        """Whether it is the same message, sent again in a later request."""
         mine, theirs = ([(c.name, _plain(c.arguments)) for c in s.calls] for s in (self, other))
         return (self.role, self.text.strip(), mine) == (other.role, other.text.strip(), theirs)
 
@@ -53,20 +53,20 @@ def plain(content: Any) -> str:
         content = [content]
     if not isinstance(content, list | tuple):
         return json.dumps(content, ensure_ascii=False, default=str)
-    told = []
+    texts = []
     for part in content:
         if isinstance(part, str):
-            told.append(part)
+            texts.append(part)
             continue
         part = object_of(part)
         found = next(
             (part[k] for k in ("text", "content", "reasoning", "thinking") if isinstance(part.get(k), str)), None
         )
-        told.append(found if found is not None else f"[{part.get('type', 'something')}]")
-    return "\n".join(told)
+        texts.append(found if found is not None else f"[{part.get('type', 'something')}]")
+    return "\n".join(texts)
 
 
-def message(raw: Any) -> Said:
+def read_message(raw: Any) -> ChatMessage:
     """A chat message as OpenAI's endpoints take it. Raises Unreadable."""
     if not isinstance(raw, Mapping) or not isinstance(raw.get("role"), str):
         raise Unreadable("a message has no role")
@@ -83,7 +83,7 @@ def message(raw: Any) -> Said:
         calls.append(tool_call({"id": "", "function": function}))
         rest.pop("function_call", None)
     known = {"developer": "system", "function": "tool", "human": "user", "ai": "assistant", "model": "assistant"}
-    return Said(
+    return ChatMessage(
         role=known.get(str(role), str(role)),
         text=plain(content),
         calls=tuple(calls),
@@ -115,25 +115,25 @@ def spelled(call: ToolCall) -> str:
     return f"{call.name} {call.arguments}"
 
 
-def conversation(requests: Iterable[tuple[Sequence[Said], Said | None]]) -> list[Said]:
-    """One conversation of several requests (messages sent, reply): what was sent again is told once."""
-    told: list[Said] = []
+def conversation(requests: Iterable[tuple[Sequence[ChatMessage], ChatMessage | None]]) -> list[ChatMessage]:
+    """One conversation of several requests (messages sent, reply): what was sent again is there once."""
+    merged: list[ChatMessage] = []
     for sent, reply in requests:
-        past = [s for s in told if s.role != "system"]
+        past = [s for s in merged if s.role != "system"]
         now = [s for s in sent if s.role != "system"]
         again = 0
         while again < min(len(past), len(now)) and past[again].same(now[again]):
             again += 1
         if again < len(past):
-            again = 0  # another conversation, of another agent perhaps: all of it is told
-        told += [s for s in sent if s.role == "system" and not any(s.same(t) for t in told)]
-        told += now[again:]
+            again = 0  # another conversation, of another agent perhaps: all of it is new
+        merged += [s for s in sent if s.role == "system" and not any(s.same(t) for t in merged)]
+        merged += now[again:]
         if reply is not None:
-            told.append(reply)
-    return told
+            merged.append(reply)
+    return merged
 
 
-def told(messages: Sequence[Said]) -> tuple[str, str, tuple[Step, ...]]:
+def steps_of(messages: Sequence[ChatMessage]) -> tuple[str, str, tuple[Step, ...]]:
     """(system, prompt, steps) of a conversation. Raises Unreadable when no model says anything in it.
 
     The prompt is what was said before the model's first reply. What a tool answered is the output of the step that
@@ -152,11 +152,11 @@ def told(messages: Sequence[Said]) -> tuple[str, str, tuple[Step, ...]]:
     return system, "\n".join(m.text for m in rest[: replies[0]]), tuple(steps)
 
 
-def _step(number: int, before: Sequence[Said], said: Said, after: Sequence[Said]) -> Step:
-    foreign: dict[str, Any] = dict(said.rest)
+def _step(number: int, before: Sequence[ChatMessage], message: ChatMessage, after: Sequence[ChatMessage]) -> Step:
+    foreign: dict[str, Any] = dict(message.rest)
     more: dict[str, Any] = {}
-    if said.calls:
-        foreign["tool_calls"] = [c.model_dump(mode="json", exclude={"schema_"}, by_alias=False) for c in said.calls]
+    if message.calls:
+        foreign["tool_calls"] = [c.model_dump(mode="json", exclude={"schema_"}, by_alias=False) for c in message.calls]
     if number == 0 and (asked := [m.rest for m in before if m.rest]):
         foreign["asked"] = asked
     if shown := [m.rest for m in after if m.rest]:
@@ -167,22 +167,22 @@ def _step(number: int, before: Sequence[Said], said: Said, after: Sequence[Said]
         foreign["answered"] = [{"id": m.answers, **({"text": m.text} if several else {})} for m in answers]
     if foreign:
         more["foreign"] = foreign
-    statuses = [m.status for m in [said, *answers] if m.status is not None]
+    statuses = [m.status for m in [message, *answers] if m.status is not None]
     return Step(
         step=number,
-        kind="malformed" if said.malformed else "action",
+        kind="malformed" if message.malformed else "action",
         observation="\n".join(m.text for m in before),
-        reply=said.text,
-        action=said.action or "\n".join(spelled(c) for c in said.calls),
-        output="\n".join(_came(m) for m in answers) if said.output is None else said.output,
+        reply=message.text,
+        action=message.action or "\n".join(spelled(c) for c in message.calls),
+        output="\n".join(_output(m) for m in answers) if message.output is None else message.output,
         status=next((s for s in statuses if s), statuses[0] if statuses else None),
-        seconds=said.seconds + sum(m.seconds for m in answers),
-        usage=said.usage,
+        seconds=message.seconds + sum(m.seconds for m in answers),
+        usage=message.usage,
         **more,
     )
 
 
-def _came(answer: Said) -> str:
+def _output(answer: ChatMessage) -> str:
     return answer.text if answer.output is None else answer.output
 
 

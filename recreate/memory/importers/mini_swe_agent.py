@@ -12,7 +12,7 @@ from typing import Any
 
 from recreate.api.types import Ending, Usage
 from recreate.memory.importers.format import Foreign, amount, count, list_of, nothing_handed_in, object_of, without
-from recreate.memory.importers.messages import Said, message, told
+from recreate.memory.importers.messages import ChatMessage, read_message, steps_of
 
 _FENCED = re.compile(r"```(?:bash|sh|mswea_bash_command)\s*\n(.*?)\n?```", re.DOTALL)
 _RETURNED = re.compile(r"<returncode>(-?\d+)</returncode>")
@@ -38,7 +38,7 @@ class MiniSweAgent:
             config, stats = object_of(info.get("config")), object_of(info.get("model_stats"))
             status = str(info.get("exit_status") or "")
             answer = str(info.get("submission") or "")
-            system, prompt, steps = told(_messages(raw["messages"], answer))
+            system, prompt, steps = steps_of(_messages(raw["messages"], answer))
             ending, limit = _ended(status)
             usage = sum((s.usage for s in steps), Usage())
             name = str(raw.get("instance_id") or "")
@@ -67,32 +67,32 @@ class MiniSweAgent:
             )
 
 
-def _messages(raw: Any, answer: str) -> list[Said]:
-    found: list[Said] = []
+def _messages(raw: Any, answer: str) -> list[ChatMessage]:
+    found: list[ChatMessage] = []
     for each in list_of(raw):
         extra = object_of(object_of(each).get("extra"))
         if object_of(each).get("role") == "exit" or object_of(each).get("object") == "response":
-            if said := _response(each):
-                found.append(said)
+            if message := _response(each):
+                found.append(message)
             continue
         if object_of(each).get("type") == "function_call_output":  # OpenAI's newer endpoint has no roles for these
             each = {"role": "tool", "content": each.get("output"), "tool_call_id": each.get("call_id"), "extra": extra}
-        said = message(each)
-        said.rest.pop("extra", None)
-        said.rest |= without(extra, "actions", "returncode", "raw_output", "cost", "timestamp")
-        if said.role == "assistant":
-            _acted(said, extra)
+        message = read_message(each)
+        message.rest.pop("extra", None)
+        message.rest |= without(extra, "actions", "returncode", "raw_output", "cost", "timestamp")
+        if message.role == "assistant":
+            _acted(message, extra)
         elif found:
             if "model_response" in extra and found[-1].role != "assistant":  # the reply stands here alone
-                found.append(Said("assistant", str(extra["model_response"])))
-            _answered(said, extra, next((s for s in reversed(found) if s.role == "assistant"), None))
-        found.append(said)
+                found.append(ChatMessage("assistant", str(extra["model_response"])))
+            _answered(message, extra, next((s for s in reversed(found) if s.role == "assistant"), None))
+        found.append(message)
     if found and found[-1].role == "user" and answer and found[-1].text == answer:
         found.pop()  # version 1 says the submission once more
     return found
 
 
-def _response(raw: Mapping[str, Any]) -> Said | None:
+def _response(raw: Mapping[str, Any]) -> ChatMessage | None:
     """A reply of OpenAI's newer endpoint; None for the message that says how it ended."""
     if raw.get("object") != "response":
         return None
@@ -104,18 +104,18 @@ def _response(raw: Mapping[str, Any]) -> Said | None:
         for p in map(object_of, list_of(i.get("content")))
     ]
     calls = [i for i in items if i.get("type") == "function_call"]
-    said = message({"role": "assistant", "content": "\n".join(texts), "tool_calls": calls})
-    _acted(said, object_of(raw.get("extra")))
-    return said
+    message = read_message({"role": "assistant", "content": "\n".join(texts), "tool_calls": calls})
+    _acted(message, object_of(raw.get("extra")))
+    return message
 
 
-def _acted(said: Said, extra: Mapping[str, Any]) -> None:
+def _acted(message: ChatMessage, extra: Mapping[str, Any]) -> None:
     commands = [str(object_of(a).get("command", "")) for a in list_of(extra.get("actions"))]
-    if not commands and not said.calls:
-        commands = _FENCED.findall(said.text)
-    said.action = "\n".join(commands)
+    if not commands and not message.calls:
+        commands = _FENCED.findall(message.text)
+    message.action = "\n".join(commands)
     used = object_of(object_of(extra.get("response")).get("usage"))
-    said.usage = Usage(
+    message.usage = Usage(
         calls=1,
         tokens_in=count(used.get("prompt_tokens")),
         tokens_out=count(used.get("completion_tokens")),
@@ -123,25 +123,25 @@ def _acted(said: Said, extra: Mapping[str, Any]) -> None:
     )
 
 
-def _answered(said: Said, extra: Mapping[str, Any], actor: Said | None) -> None:
+def _answered(message: ChatMessage, extra: Mapping[str, Any], actor: ChatMessage | None) -> None:
     """What an environment's message says of the command before it."""
     if actor is None:
         return
-    silent = said.role == "user" and not actor.action and not actor.calls
+    silent = message.role == "user" and not actor.action and not actor.calls
     if extra.get("interrupt_type") == "FormatError" or silent:
-        actor.malformed, actor.output = True, said.text
+        actor.malformed, actor.output = True, message.text
         return
-    returned, shown = _RETURNED.search(said.text), _OUTPUT.search(said.text)
+    returned, shown = _RETURNED.search(message.text), _OUTPUT.search(message.text)
     status = extra.get("returncode")
     if not isinstance(status, int):
         status = int(returned[1]) if returned else None
     output = extra.get("raw_output")
     if not isinstance(output, str):
-        output = shown[1] if shown else said.text
+        output = shown[1] if shown else message.text
     if error := extra.get("exception_info"):
         output = f"{output}\n{error}".lstrip()
-    if said.role == "tool":
-        said.status, said.output = status, output
+    if message.role == "tool":
+        message.status, message.output = status, output
     elif actor.action:
         actor.status, actor.output = status, output
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from recreate.memory.importers.format import Foreign, Unreadable, grade, list_of, object_of, without
-from recreate.memory.importers.messages import message, told
+from recreate.memory.importers.messages import read_message, steps_of
 
 OUTCOMES = ("score", "reward", "passed", "resolved", "success", "correct")
 TASKS = ("task", "task_id", "instance_id")
@@ -28,8 +28,8 @@ class OpenAIChat:
 
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Foreign]:
         for raw in values:
-            messages = [message(m) for m in list_of(raw["messages"])]
-            system, prompt, steps = told(messages)
+            messages = [read_message(m) for m in list_of(raw["messages"])]
+            system, prompt, steps = steps_of(messages)
             if not prompt.strip() and not system.strip():
                 raise Unreadable("nothing is asked before the model's first reply")
             about = {**object_of(raw.get("metadata")), **raw}

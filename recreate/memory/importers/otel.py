@@ -14,10 +14,10 @@ from typing import Any
 
 from recreate.api.types import Grade, ToolCall, Usage
 from recreate.memory.importers.format import Foreign, Unreadable, amount, count, grade, list_of, object_of
-from recreate.memory.importers.messages import Said, conversation, message, plain, told
+from recreate.memory.importers.messages import ChatMessage, conversation, plain, read_message, steps_of
 
 ASKS = ("chat", "text_completion", "generate_content")
-_SAID = re.compile(r"gen_ai\.(system|user|assistant|tool)\.message$")
+_EVENT = re.compile(r"gen_ai\.(system|user|assistant|tool)\.message$")
 _NUMBERED = re.compile(r"gen_ai\.(prompt|completion)\.(\d+)\.(role|content)$")
 _EVALUATION = "gen_ai.evaluation.result"
 _MESSAGES = ("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions")
@@ -64,13 +64,13 @@ def _trajectory(spans: Sequence[dict[str, Any]], trace: str) -> Foreign:
         asked = [top]
     if not any(s["input"] or s["output"] for s in asked):
         raise Unreadable("its spans hold no messages: was the recording of message content switched on?")
-    system, prompt, steps = told(conversation(_requests(asked, tools)))
+    system, prompt, steps = steps_of(conversation(_requests(asked, tools)))
     failed = root["failed"] or top["failed"]
     first = asked[0]["attributes"]
-    given = "\n".join(s.text for s in top["input"] if s.role == "user")
+    asked_for = "\n".join(s.text for s in top["input"] if s.role == "user")
     usage = sum((s.usage for s in steps), Usage())
     return Foreign(
-        prompt=given or prompt,
+        prompt=asked_for or prompt,
         system=system,
         steps=steps,
         ending="error" if failed else "submitted",
@@ -85,16 +85,16 @@ def _trajectory(spans: Sequence[dict[str, Any]], trace: str) -> Foreign:
 
 def _requests(
     asked: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]
-) -> Iterator[tuple[Sequence[Said], Said | None]]:
+) -> Iterator[tuple[Sequence[ChatMessage], ChatMessage | None]]:
     """Each request with its reply; a tool's result that no later request repeats comes after the last."""
-    sent, reply = list[Said](), None
+    sent, reply = list[ChatMessage](), None
     by_call = {t["attributes"].get("gen_ai.tool.call.id") or t["id"]: t for t in tools}
     for span in asked:
         sent = [*span["system"], *span["input"]]
-        for said in sent:
-            if said.role == "tool" and said.answers in by_call:
-                _timed(said, by_call[said.answers])
-        reply = span["output"][-1] if span["output"] else Said("assistant")
+        for message in sent:
+            if message.role == "tool" and message.answers in by_call:
+                _timed(message, by_call[message.answers])
+        reply = span["output"][-1] if span["output"] else ChatMessage("assistant")
         attributes = span["attributes"]
         reply.usage = Usage(
             calls=1,
@@ -109,15 +109,15 @@ def _requests(
     if late and reply is not None:
         if not reply.calls:
             reply.calls = tuple(_called(t) for t in late)
-        results = [_timed(Said("tool", plain(t["attributes"].get("gen_ai.tool.call.result"))), t) for t in late]
+        results = [_timed(ChatMessage("tool", plain(t["attributes"].get("gen_ai.tool.call.result"))), t) for t in late]
         yield [*sent, reply, *results], None
 
 
-def _timed(said: Said, tool: dict[str, Any]) -> Said:
-    said.seconds = max(0.0, ((tool["end"] or 0) - tool["start"]) / 1e9)
+def _timed(message: ChatMessage, tool: dict[str, Any]) -> ChatMessage:
+    message.seconds = max(0.0, ((tool["end"] or 0) - tool["start"]) / 1e9)
     if tool["failed"]:
-        said.status, said.text = 1, said.text or tool["failed"]
-    return said
+        message.status, message.text = 1, message.text or tool["failed"]
+    return message
 
 
 def _called(tool: dict[str, Any]) -> ToolCall:
@@ -141,20 +141,20 @@ def _gathered(span: dict[str, Any]) -> None:
         raw = next((s[field] for s in sources if s.get(field)), None)
         span[name] = [_message(m, name) for m in list_of(_parsed(raw))]
     if span["system"]:
-        span["system"] = [Said("system", "\n".join(s.text for s in span["system"]))]
+        span["system"] = [ChatMessage("system", "\n".join(s.text for s in span["system"]))]
     if not span["input"] and not span["output"]:
         _of_events(span)
     if not span["input"] and not span["output"]:
         _of_numbers(span)
 
 
-def _message(raw: Any, field: str) -> Said:
+def _message(raw: Any, field: str) -> ChatMessage:
     """A message of the conventions: {"role", "parts": [{"type": "text" | "tool_call" | "tool_call_response", ...}]}."""
     if field == "system":
-        return Said("system", plain(raw))
+        return ChatMessage("system", plain(raw))
     raw = object_of(raw)
     if "parts" not in raw:
-        return message({"role": "assistant" if field == "output" else "user", **raw})
+        return read_message({"role": "assistant" if field == "output" else "user", **raw})
     calls, texts, answers = list[ToolCall](), list[str](), ""
     rest: dict[str, Any] = {}
     for part in map(object_of, list_of(raw["parts"])):
@@ -176,19 +176,19 @@ def _message(raw: Any, field: str) -> Said:
     if raw.get("finish_reason"):
         rest["finish_reason"] = raw["finish_reason"]
     role = str(raw.get("role") or ("assistant" if field == "output" else "user"))
-    return Said("tool" if answers else role, "\n".join(texts), tuple(calls), answers, rest=rest)
+    return ChatMessage("tool" if answers else role, "\n".join(texts), tuple(calls), answers, rest=rest)
 
 
 def _of_events(span: dict[str, Any]) -> None:
     """As the conventions were before: an event a message."""
     for event in span["events"]:
-        found, body = _SAID.match(event["name"]), event["attributes"]
+        found, body = _EVENT.match(event["name"]), event["attributes"]
         if found:
-            said = message({"role": found[1], **_body(body)})
-            span["system" if said.role == "system" else "input"].append(said)
+            message = read_message({"role": found[1], **_body(body)})
+            span["system" if message.role == "system" else "input"].append(message)
         elif event["name"] == "gen_ai.choice":
             chosen = object_of(_parsed(body.get("message"))) or _body(body)
-            span["output"].append(message({"role": "assistant", **chosen}))
+            span["output"].append(read_message({"role": "assistant", **chosen}))
 
 
 def _body(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,13 +201,13 @@ def _body(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _of_numbers(span: dict[str, Any]) -> None:
     """As some instrumentations still write them: `gen_ai.prompt.0.content`."""
-    told: dict[tuple[str, int], dict[str, Any]] = {}
+    numbered: dict[tuple[str, int], dict[str, Any]] = {}
     for key, value in span["attributes"].items():
         if found := _NUMBERED.match(key):
-            told.setdefault((found[1], int(found[2])), {})[found[3]] = value
-    for (kind, _), raw in sorted(told.items(), key=lambda item: (item[0][0] == "completion", item[0][1])):
-        said = message({"role": "assistant" if kind == "completion" else "user", **raw})
-        span["output" if kind == "completion" else "system" if said.role == "system" else "input"].append(said)
+            numbered.setdefault((found[1], int(found[2])), {})[found[3]] = value
+    for (kind, _), raw in sorted(numbered.items(), key=lambda item: (item[0][0] == "completion", item[0][1])):
+        message = read_message({"role": "assistant" if kind == "completion" else "user", **raw})
+        span["output" if kind == "completion" else "system" if message.role == "system" else "input"].append(message)
 
 
 def _parsed(value: Any) -> Any:
@@ -222,16 +222,16 @@ def _parsed(value: Any) -> Any:
 
 def _grade(events: Iterable[Mapping[str, Any]]) -> Grade | None:
     """By the first evaluation with a score in 0..1 or a label that says pass or fail; all are the evidence."""
-    found, told = None, []
+    found, texts = None, list[str]()
     for event in events:
         if event["name"] != _EVALUATION:
             continue
         about = event["attributes"]
         value, label = about.get("gen_ai.evaluation.score.value"), about.get("gen_ai.evaluation.score.label")
         words = [f"{about.get('gen_ai.evaluation.name', 'evaluation')}: {value if value is not None else label}"]
-        told.append("\n".join([*words, *([str(e)] if (e := about.get("gen_ai.evaluation.explanation")) else [])]))
+        texts.append("\n".join([*words, *([str(e)] if (e := about.get("gen_ai.evaluation.explanation")) else [])]))
         found = found or grade(value, "") or grade(label, "")
-    return found.model_copy(update={"evidence": "\n".join(told)}) if found else None
+    return found.model_copy(update={"evidence": "\n".join(texts)}) if found else None
 
 
 # ------------------------------------------------------------------------------------------------------ spans

@@ -1,6 +1,6 @@
 """Files as JSON values, one in memory at a time: JSON lines, one JSON document, or a zip of documents.
 
-What cannot be read is told with its place and passed over. Bounds: LINE bytes for a line, WHOLE for a document, which
+What cannot be read is returned as Bad with its place. Bounds: LINE bytes for a line, WHOLE for a document, which
 is read at once; of a zip no member larger than WHOLE is unpacked, however small it says it is. Nothing of a zip is
 written to the disk: a name is only a name. inspect_ai compresses with Zstandard, which Python's own zipfile reads from
 3.14 on; before, the package zstandard does.
@@ -58,7 +58,7 @@ def files(paths: Sequence[Path]) -> list[Path]:
 
 
 def documents(path: Path) -> Iterator[ReadDocument | Bad]:
-    """The JSON values of a file. Nothing is raised: what is wrong is told as Bad."""
+    """The JSON values of a file. Nothing is raised: what is wrong is returned as Bad."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             yield Bad("", "it is no regular file")

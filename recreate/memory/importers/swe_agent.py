@@ -21,7 +21,7 @@ from recreate.memory.importers.format import (
     object_of,
     without,
 )
-from recreate.memory.importers.messages import Said, message, plain, told
+from recreate.memory.importers.messages import ChatMessage, plain, read_message, steps_of
 
 LIMITS = {
     "exit_cost": "usd", "exit_context": "context", "exit_total_execution_time": "seconds",
@@ -46,12 +46,12 @@ class SweAgent:
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Foreign]:
         for raw in values:
             info, config = object_of(raw.get("info")), _config(raw.get("replay_config"))
-            history = [message(m) for m in list_of(raw.get("history")) if not object_of(m).get("is_demo")]
+            history = [read_message(m) for m in list_of(raw.get("history")) if not object_of(m).get("is_demo")]
             taken = list_of(raw.get("trajectory"))
             first = object_of(taken[0]) if taken else {}
-            asked = [message(m) for m in list_of(first.get("query") or first.get("messages"))] or history
+            asked = [read_message(m) for m in list_of(first.get("query") or first.get("messages"))] or history
             system, prompt = _asked(asked)
-            steps = _steps(taken, prompt) if taken else told(history)[2]
+            steps = _steps(taken, prompt) if taken else steps_of(history)[2]
             if not prompt.strip():
                 raise Unreadable("the task is neither in `query` nor in `history`")
             answer, status = str(info.get("submission") or ""), str(info.get("exit_status") or "")
@@ -111,7 +111,7 @@ def _steps(taken: Sequence[Any], prompt: str) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _asked(messages: Sequence[Said]) -> tuple[str, str]:
+def _asked(messages: Sequence[ChatMessage]) -> tuple[str, str]:
     """(system, the task) of the messages before the first reply."""
     first = next((n for n, m in enumerate(messages) if m.role == "assistant"), len(messages))
     before = messages[:first]
