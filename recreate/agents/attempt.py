@@ -48,7 +48,7 @@ COMMAND_SCHEMA: dict[str, Any] = {
 _FENCE = re.compile(r"^```(?:bash|sh|shell)[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
-class Ask(Protocol):
+class AskAgent(Protocol):
     """How an attempt reaches its model: Calls.ask with model and price filled in."""
 
     def __call__(self, messages: list[Message], call: Call, **params: Any) -> Reply: ...
@@ -79,7 +79,7 @@ class _Limits:
 
 
 @dataclass
-class _Told:
+class _Offered:
     """Which lessons a sample was offered so far, what they took, and which of them it has not answered to yet."""
 
     ids: set[str] = field(default_factory=set)
@@ -98,7 +98,7 @@ class _Attempt:
     task: Task
     domain: Domain
     backend: SandboxBackend
-    ask: Ask
+    ask: AskAgent
     call: Call
     lines: Log | None
     on_step: Callable[[Step], None] | None
@@ -140,7 +140,7 @@ class _Attempt:
                 {"role": "system", "content": self.scaffold.render("system", **shown)},
                 {"role": "user", "content": self.scaffold.render("workflow", **shown)},
             ]
-            told = _Told()
+            told = _Offered()
             seen = "\n".join([self.task.prompt, *(text[-SITUATION:] for text in shown["before"].values())])
             messages[1]["content"] += self.offered("start", seen, told)
             ending, limit = self.turns(box, messages, number, told)
@@ -155,7 +155,7 @@ class _Attempt:
         self.note(sample=number, kind="before", action=name, output=text, status=output.status)
         return text
 
-    def offered(self, why: str, seen: str, told: _Told) -> str:
+    def offered(self, why: str, seen: str, told: _Offered) -> str:
         """What memory has to say about a situation, as it is shown; '' for nothing, or nothing new."""
         if why not in self.when or self.offers is None:
             return ""
@@ -176,7 +176,7 @@ class _Attempt:
         given = [{**x.model_dump(include={"id", "title", "body", "scope"}), "support": support(x)} for x in found]
         return "\n\n" + self.scaffold.render("offer", offered=given, why=why, **self.shown).strip("\n")
 
-    def turns(self, box: Sandbox, messages: list[Message], number: int, told: _Told) -> tuple[Ending, str]:
+    def turns(self, box: Sandbox, messages: list[Message], number: int, told: _Offered) -> tuple[Ending, str]:
         limits = self.agent.limits
         situation = Situation()
         past: tuple[int, ...] = ()
@@ -261,7 +261,7 @@ def attempt(
     task: Task,
     domain: Domain,
     backend: SandboxBackend,
-    ask: Ask,
+    ask: AskAgent,
     call: Call,
     *,
     model: str = "",

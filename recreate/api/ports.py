@@ -300,6 +300,13 @@ class Memory(Protocol):
         ...
 
 
+class Ask(Protocol):
+    """A call of the optimizer's model, paid once: `thread` and `step` make its address, so that a resumed build
+    finds the reply again. Raises OutOfBudget, Refused, Fault, Interrupted."""
+
+    def __call__(self, messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply: ...
+
+
 @runtime_checkable
 class MemoryPolicy(Protocol):
     """Decides which lessons there are and which an agent is offered. Its class is made with a PolicyContext.

@@ -10,19 +10,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from recreate.agents.question import filled, read_object
-from recreate.api.types import Experience, Lesson, Message, Reply, Trial, digest
+from recreate.api.ports import Ask
+from recreate.api.types import Experience, Lesson, Message, Trial, digest
 from recreate.lessons.promotion import free, tried
 from recreate.lessons.similarity import Similarity
 
 PROMPTS = Path(__file__).parent / "prompts"
 TOKENS = 900
 STRING = {"type": "string"}
-
-
-class Ask(Protocol):
-    """A call to the optimizer's model. The same thread and step is the same question: it is paid once."""
-
-    def __call__(self, messages: Sequence[Message], *, step: int, thread: str = "", **params: object) -> Reply: ...
 
 
 class Rerun(Protocol):

@@ -5,23 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from recreate.agents.question import filled
 from recreate.agents.question import read_object as read_object
 from recreate.agents.scaffold import Scaffold
-from recreate.api.ports import Hit, Sandbox
-from recreate.api.types import Edit, Experience, Message, Reply, Revision, Study, digest
+from recreate.api.ports import Ask, Hit, Sandbox
+from recreate.api.types import Edit, Experience, Message, Revision, Study, digest
 from recreate.optimizers import StudySettings
 
 PROMPTS = Path(__file__).parent / "prompts"
-
-
-class Ask(Protocol):
-    """A call of the optimizer's model, paid once: `thread` and `step` make its address, so that a resumed build
-    finds the reply again. Raises OutOfBudget, Refused, Fault, Interrupted."""
-
-    def __call__(self, messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply: ...
 
 
 def _no_state() -> Path:

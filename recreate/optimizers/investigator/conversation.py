@@ -15,9 +15,10 @@ from typing import Any, Literal
 
 from recreate.agents.evidence import clip
 from recreate.api.errors import BadInput
+from recreate.api.ports import Ask
 from recreate.api.types import Message, Reply, Step, ToolCall, Usage
 from recreate.optimizers import StudySettings
-from recreate.optimizers.context import Ask, read_object
+from recreate.optimizers.context import read_object
 from recreate.optimizers.investigator.tool import Tool, Wrong, action_schema
 from recreate.storage.log import Log
 
