@@ -82,6 +82,33 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "recreate": "recreate.memory.importers.own:Own",
         "swe-agent": "recreate.memory.importers.swe_agent:SweAgent",
     },
+    "recipe-part": {
+        "clip-reward": "recreate.rl.parts.rewards:ClipReward",
+        "overlong": "recreate.rl.parts.rewards:Overlong",
+        "dynamic-sampling": "recreate.rl.parts.rewards:DynamicSampling",
+        "successes": "recreate.rl.parts.rewards:Successes",
+        "grpo": "recreate.rl.parts.advantages:GRPO",
+        "dr-grpo": "recreate.rl.parts.advantages:DrGRPO",
+        "rloo": "recreate.rl.parts.advantages:RLOO",
+        "constant": "recreate.rl.parts.advantages:Constant",
+        "gapo": "recreate.rl.parts.gapo:GAPO",
+        "gigpo": "recreate.rl.parts.gigpo:GiGPO",
+        "a2r": "recreate.rl.parts.a2r:A2R",
+        "lepo": "recreate.rl.parts.lepo:LEPO",
+        "token-ratio": "recreate.rl.parts.losses:TokenRatio",
+        "sequence-ratio": "recreate.rl.parts.losses:SequenceRatio",
+        "clip": "recreate.rl.parts.losses:Clip",
+        "cispo": "recreate.rl.parts.losses:CISPO",
+        "log-likelihood": "recreate.rl.parts.losses:LogLikelihood",
+        "simpo": "recreate.rl.parts.losses:SimPO",
+        "steer": "recreate.rl.parts.steer:STEER",
+        "kl": "recreate.rl.parts.losses:KL",
+        "token-mean": "recreate.rl.parts.losses:TokenMean",
+        "token-sum": "recreate.rl.parts.losses:TokenSum",
+        "sequence-mean": "recreate.rl.parts.losses:SequenceMean",
+        "sequence-sum": "recreate.rl.parts.losses:SequenceSum",
+        "constant-length": "recreate.rl.parts.losses:ConstantLength",
+    },
 }
 
 EXTRAS = {
@@ -111,9 +138,14 @@ _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """What a domain may be called: its name is a folder's."""
 
 
+def _group(kind: str) -> str:
+    """The entry points of a kind: `recreate.domain`, `recreate.recipe_part`."""
+    return f"recreate.{kind.replace('-', '_')}"
+
+
 def brought_by(kind: str, name: str) -> str:
     """The installed package that brings a part, with its version; '' for what is built in."""
-    for point in entry_points(group=f"recreate.{kind}"):
+    for point in entry_points(group=_group(kind)):
         if point.name == name and name not in BUILT_IN.get(kind, {}) and point.dist is not None:
             return f"{point.dist.name} {point.dist.version}"
     return ""
@@ -122,7 +154,7 @@ def brought_by(kind: str, name: str) -> str:
 def names(kind: str) -> dict[str, str]:
     """All parts of a kind that can be named here: name -> where it comes from."""
     found = dict(BUILT_IN.get(kind, {}))
-    for point in entry_points(group=f"recreate.{kind}"):
+    for point in entry_points(group=_group(kind)):
         found.setdefault(point.name, point.value)
     return dict(sorted(found.items()))
 

@@ -118,7 +118,7 @@ def _for_verl(
     named = trainable(settings.model).removeprefix("transformers:")
     settings = settings.model_copy(update={"model": named})
     folder, scaffold = _start(settings, where)
-    made = job.write(folder, where, settings, scaffold, how, steps=steps, micro=micro, save_every=save_every)
+    made = job.write(folder, where, settings, scaffold, how, steps=steps, micro_batch=micro, save_every=save_every)
     record: dict[str, Any] = {"run": str(made.folder), "command": made.command, "notes": list(made.notes)}
     record |= {"tasks": made.tasks, "validation": made.validation, "status": "written"}
     for note in [] if as_json else made.notes:

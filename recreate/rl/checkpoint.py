@@ -22,7 +22,7 @@ from recreate.api.errors import BadInput, Fault
 from recreate.api.registry import need
 from recreate.api.types import SCHEMA, digest
 from recreate.rl.learner import Learner
-from recreate.rl.replay import AmbiguityReplay
+from recreate.rl.parts.a2r import AmbiguityReplay
 
 KEPT = 2
 """How many checkpoints of a run stay."""

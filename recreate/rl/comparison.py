@@ -32,7 +32,7 @@ from recreate.builder.measure import measure
 from recreate.memory.held_out import HeldOut
 from recreate.models.server import vllm_python
 from recreate.models.transformers import Transformers
-from recreate.rl import arms_report, fits, recipe
+from recreate.rl import arms_report, recipe
 from recreate.rl import stage as stages_
 from recreate.rl import suite as suites
 from recreate.rl.stage import NOTHING, Stage
@@ -168,7 +168,7 @@ class _Bench:
 
     def _refuse_tune(self, arm: Arm) -> None:
         try:
-            fits.refuse(recipe.load(arm.recipe), arm.rollouts)
+            recipe.load(arm.recipe).refuse(arm.rollouts)
             if arm.rollouts == "vllm":
                 vllm_python(self.suite.settings.vllm_python)
         except BadInput as e:

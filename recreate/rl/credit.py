@@ -1,17 +1,20 @@
-"""Credit assignment: which attempts reach the update, and what each of their tokens is worth beside its group."""
+"""Credit assignment: which attempts reach the update, what each of their tokens is worth beside its group, and what is
+known of a step before its update: the columns of the curve."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from typing import Any
 
 import torch
 
-from recreate.rl import recipe
-from recreate.rl.groups import grouped
-from recreate.rl.method import Method, Rows
+from recreate.rl.method import Method
+from recreate.rl.parts.groups import grouped
+from recreate.rl.parts.losses import kl
+from recreate.rl.recipe import Rows
 from recreate.rl.rollout import Rollout
-from recreate.rl.rows import Row
-from recreate.rl.samples import Sample
+from recreate.rl.samples import Row, Sample
 
 Worth = tuple[float, float]
 """An attempt's advantage on a latent step, and on a token."""
@@ -26,7 +29,8 @@ def samples(method: Method, groups: Sequence[Sequence[Rollout]]) -> tuple[list[S
     rewards = torch.tensor([r.reward for r in flat])
     lengths = torch.tensor([r.tokens for r in flat])
     keep = method.keep(Rows(rewards, ids, torch.ones(len(flat), 1, dtype=torch.bool)))
-    if isinstance(method.recipe.part("advantage"), recipe.GiGPO):
+    advantage = method.recipe.does("advantage")
+    if advantage is not None and advantage.rows_per_turn:
         per_row = _by_step(method, flat, method.shaped(rewards, lengths))
     else:
         made = _compare(method, rewards, lengths, [r.task for r in flat])
@@ -59,15 +63,16 @@ def compare_again(method: Method, fresh: Sequence[Sample], old: Sequence[Sample]
 
 def _compare(method: Method, rewards: torch.Tensor, lengths: torch.Tensor, tasks: Sequence[str]) -> list[Worth]:
     """Each attempt's. Statistics are over attempts: one that fell into several rows counts once."""
-    part = method.recipe.part("rollout")
-    steps = part.steps if isinstance(part, recipe.LEPO) else 0
+    rollout = method.recipe.does("rollout")
+    steps = 0 if rollout is None else rollout.latent_steps
     mask = torch.ones(len(tasks), steps + 1, dtype=torch.bool)
     made = method.advantages(Rows(method.shaped(rewards, lengths), grouped(tasks), mask))
     return [(float(row[0]), float(row[-1])) for row in made]
 
 
 def _by_step(method: Method, flat: Sequence[Rollout], shaped: torch.Tensor) -> list[list[Worth]]:
-    """GiGPO's advantage of each row: its attempt's beside the group, and its step's beside others like it."""
+    """The advantage of each row, of a method with a row a turn: GiGPO's is its attempt's beside the group, and its
+    step's beside others like it."""
     order = [(n, row) for n, r in enumerate(flat) for row in r.rows]
     own = method.row_advantages(
         Rows(
@@ -109,3 +114,53 @@ def _laid(mask: torch.Tensor, steps: int, latent: float, taken: float) -> torch.
     out = torch.where(mask, taken, 0.0)
     out[:steps] = latent
     return out
+
+
+def facts(groups: Sequence[Sequence[Rollout]], attempted: Sequence[Rollout], fresh: Sequence[Sample]) -> dict[str, Any]:
+    """Of the step's groups, the attempts of now among them, and their measured rows.
+
+    reward, passed, limit, equal (zero-variance groups: all rewards the same) are means in 0..1; length in tokens an
+    attempt; entropy, kl (k3, to the reference) and sampler_gap (the mean |difference| of the trainer's log-probs and
+    those told at the rollout) in nats a token.
+    """
+    return {
+        "reward": _mean([r.reward for r in attempted]),
+        "passed": _mean([float(r.experience.grade.passed) for r in attempted]),
+        "length": _mean([r.tokens for r in attempted]),
+        "limit": _mean([float(r.experience.trace.ending == "limit") for r in attempted]),
+        "attempts": len(attempted),
+        "equal": _mean([float(reward_range(g) <= 1e-6) for g in groups], none=1.0),
+        "rows": len(fresh),
+        "tokens": sum(int(s.mask.sum()) for s in fresh),
+        "entropy": _token_mean(fresh, lambda s: s.entropy),
+        "kl": _token_mean(fresh, _k3_to_reference),
+        "sampler_gap": _token_mean(fresh, _rollout_logprob_diff),
+    }
+
+
+def reward_range(group: Sequence[Rollout]) -> float:
+    """The range of its rewards."""
+    rewards = [r.reward for r in group]
+    return max(rewards) - min(rewards) if rewards else 0.0
+
+
+def _mean(values: Sequence[float], none: float = 0.0) -> float:
+    return fmean(values) if values else none
+
+
+def _k3_to_reference(sample: Sample) -> torch.Tensor:
+    assert sample.old is not None
+    return torch.zeros_like(sample.old) if sample.ref is None else kl(sample.old, sample.ref, "k3")
+
+
+def _rollout_logprob_diff(sample: Sample) -> torch.Tensor:
+    assert sample.old is not None
+    assert sample.sampled is not None
+    return (sample.old - sample.sampled).abs()
+
+
+def _token_mean(samples: Sequence[Sample], of: Callable[[Any], torch.Tensor]) -> float:
+    """The mean over the tokens that the policy chose; of none: 0."""
+    values = [of(s)[s.mask] for s in samples]
+    joined = torch.cat(values) if values else torch.zeros(0)
+    return float(joined.float().mean()) if joined.numel() else 0.0

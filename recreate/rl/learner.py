@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from recreate.api.errors import Fault
-from recreate.rl import recipe, steer
-from recreate.rl.method import Method, Tokens
-from recreate.rl.rollout import mixture_embeds
+from recreate.rl.logprobs import TokenPass, plain_pass, token_pass
+from recreate.rl.method import Method
+from recreate.rl.parts.lepo import mixture_embeds
+from recreate.rl.recipe import Tokens
 from recreate.rl.samples import Padded, Sample, column, padded
-from recreate.rl.token_pass import TokenPass, plain_pass, token_pass
 
 Backward = Callable[[Tensor], None]
 
@@ -28,7 +28,7 @@ class ForwardPass(NamedTuple):
 
 
 @dataclass
-class Mini:
+class MiniBatch:
     """One optimiser step: its samples (none: no update), SimPO's pairs among them, and afterwards its loss."""
 
     samples: Sequence[Sample] = ()
@@ -38,7 +38,7 @@ class Mini:
 
 
 class Learner:
-    """micro: sequences in one pass; halved, for good, when the memory does not hold them. say(text) is told of it.
+    """micro_batch: sequences in one pass; halved, for good, when the memory does not hold them: say(text) tells it.
 
     module: a causal LM of transformers, or PEFT's wrapper of one: the reference is then the model without its adapter.
     reference: a frozen copy for a module without an adapter.
@@ -49,19 +49,13 @@ class Learner:
         module: Any,
         method: Method,
         *,
-        micro: int = 4,
+        micro_batch: int = 4,
         pad: int = 0,
         reference: Any = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self.module, self.method, self.micro, self.pad, self.reference, self.say = (
-            module,
-            method,
-            max(1, micro),
-            pad,
-            reference,
-            say,
-        )
+        self.module, self.method, self.pad, self.reference, self.say = module, method, pad, reference, say
+        self.micro_batch = max(1, micro_batch)
         self.temperature = method.recipe.train.temperature
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         train = method.recipe.train
@@ -184,7 +178,7 @@ class Learner:
             p.grad = None
 
     def _smaller(self) -> None:
-        if self.micro == 1:
+        if self.micro_batch == 1:
             raise Fault(
                 "the memory does not hold one sequence and its gradient",
                 fix="lower [train] max_prompt and max_response, or take a smaller model",
@@ -192,8 +186,8 @@ class Learner:
             ) from None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        self.micro //= 2
-        self.say(f"the memory is full: going on with micro-batches of {self.micro}")
+        self.micro_batch //= 2
+        self.say(f"the memory is full: going on with micro-batches of {self.micro_batch}")
 
     def _gradient(
         self, samples: Sequence[Sample], backward: Backward, pairs: Sequence[tuple[int, int]]
@@ -201,7 +195,7 @@ class Learner:
         total, watch, all_tokens = 0.0, dict[str, float](), float(sum(int(s.mask.sum()) for s in samples))
         rows = float(sum(bool(s.mask.any()) for s in samples))
         extent = self._extent(samples)
-        for part, mates in self._micro(samples, pairs):
+        for part, mates in self._micro_batches(samples, pairs):
             batch = padded(part, self.device, self.pad)
             seen = self.see(batch)
             tokens = replace(self._tokens(part, batch, seen, extent), tokens=all_tokens, rows=rows, pairs=mates)
@@ -216,41 +210,38 @@ class Learner:
                 watch[name] = watch.get(name, 0.0) + float(x) * share
         return total, watch
 
-    def _micro(
+    def _micro_batches(
         self, samples: Sequence[Sample], pairs: Sequence[tuple[int, int]]
     ) -> Iterator[tuple[Sequence[Sample], Tensor | None]]:
         if not pairs:
             for part in self._parts(samples):
                 yield part, None
             return
-        most = max(1, self.micro // 2)
+        most = max(1, self.micro_batch // 2)
         for at in range(0, len(pairs), most):
             some = pairs[at : at + most]
             flat = [samples[i] for pair in some for i in pair]
             yield flat, torch.arange(len(flat), device=self.device).view(-1, 2)
 
     def _parts(self, samples: Sequence[Sample]) -> Iterator[Sequence[Sample]]:
-        for at in range(0, len(samples), self.micro):
-            yield samples[at : at + self.micro]
+        for at in range(0, len(samples), self.micro_batch):
+            yield samples[at : at + self.micro_batch]
 
-    def _extent(self, samples: Sequence[Sample]) -> steer.Extent | None:
-        """What STEER's weights are relative to when its scope is wider than a micro-batch."""
-        part = self.method.recipe.part("token weight")
-        if not isinstance(part, recipe.STEER) or part.scope == "micro" or not samples:
+    def _extent(self, samples: Sequence[Sample]) -> Any:
+        """What token weights are relative to where that is wider than a micro-batch (STEER's scope)."""
+        part = self.method.recipe.does("token weight")
+        if part is None or not part.wide:
             return None
         found = []
         with torch.no_grad():
             for some in self._parts(samples):
                 batch = padded(some, self.device, self.pad)
-                tokens = self._tokens(some, batch, self.see(batch), None)
-                omega = self.method.omega(tokens)
-                assert omega is not None
-                counted = batch.mask if batch.latent is None else batch.mask & ~batch.latent
-                found.append(steer.extent(omega, counted, signed=part.signed))
-        return steer.Extent.over(found)
+                found.append(self.method.extent(self._tokens(some, batch, self.see(batch), None)))
+        return self.method.joined(found)
 
-    def _tokens(self, part: Sequence[Sample], batch: Padded, seen: ForwardPass, extent: steer.Extent | None) -> Tokens:
+    def _tokens(self, part: Sequence[Sample], batch: Padded, seen: ForwardPass, extent: Any) -> Tokens:
         d = self.device
+        weights = torch.tensor([s.weight for s in part], device=d)
         return Tokens(
             log_prob=seen.tokens.log_prob,
             advantages=column(part, "advantages", d),
@@ -259,7 +250,7 @@ class Learner:
             ref_log_prob=column(part, "ref", d) if part[0].ref is not None else None,
             entropy=column(part, "entropy", d),
             square=column(part, "square", d),
-            row_weight=torch.tensor([s.weight for s in part], device=d) if any(s.replayed for s in part) else None,
+            importance_weight=weights if any(s.replayed for s in part) else None,
             latent=batch.latent,
             mixture=seen.mixture,
             extent=extent,

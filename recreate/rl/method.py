@@ -5,84 +5,24 @@
     advantages = method.advantages(rows)     (B,T)                                (GRPO, GAPO, GiGPO, ...)
     loss = method.loss(tokens)               a scalar and what to watch           (clip, STEER, LEPO, KL, ...)
 
-A trainer that only hands over advantages (TRL's own loss) multiplies `method.token_weight(tokens)` and the replay's
-row weights into them: the surrogates are of degree 1 in the advantage. Everything is a pure function of its records.
+A trainer that only hands over advantages multiplies `method.token_weight(tokens)` and the replay's importance weights
+into them: policy losses are of degree 1 in the advantage. Everything is a pure function of its records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from recreate.api.errors import BadInput
-from recreate.rl import advantage, group_filter, latent, penalty, preference, ratio, recipe, shaping, steer, surrogate
-from recreate.rl.aggregate import Mode, aggregate
-from recreate.rl.gapo import gapo
-from recreate.rl.gigpo import discounted_returns, gigpo, step_groups
-from recreate.rl.groups import Groups
-from recreate.rl.recipe import Recipe
-from recreate.rl.replay import AmbiguityReplay
-
-_MODES: dict[str, Mode] = {
-    "token-mean": "token-mean",
-    "token-sum": "token-sum",
-    "sequence-mean": "sequence-mean",
-    "sequence-sum": "sequence-sum",
-    "constant-length": "constant",
-}
-
-
-@dataclass(frozen=True)
-class Rows:
-    """What is known of B rows before an update. rewards (B,), groups, mask (B,T): the tokens the policy chose.
-
-    trajectories, anchors and step_rewards (B,) are GiGPO's: whose step a row is (rows in time order), the observation
-    it answered, and what the step earned; without step_rewards the episode's reward falls on its last step.
-    """
-
-    rewards: Tensor
-    groups: Groups
-    mask: Tensor
-    trajectories: Groups | None = None
-    anchors: Sequence[Any] | None = None
-    step_rewards: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """One micro-batch, (B,T) each. log_prob carries the gradient; old_log_prob None: this is the policy that acted.
-
-    entropy (of the old pass) and square (of the token pass) are for STEER, ref_log_prob for the penalty, row_weight
-    (B,) or (B,T) for replayed rows, mixture (B,T) for latent ones: sum_k z_k log pi_k where `latent` is set. extent:
-    what STEER's weights are relative to when its scope is wider than this call. tokens and rows: the counts to divide
-    by when this is a part of a batch. pairs (P,2): SimPO's rows, of this micro-batch.
-    """
-
-    log_prob: Tensor
-    advantages: Tensor
-    mask: Tensor
-    old_log_prob: Tensor | None = None
-    ref_log_prob: Tensor | None = None
-    entropy: Tensor | None = None
-    square: Tensor | None = None
-    row_weight: Tensor | None = None
-    latent: Tensor | None = None
-    mixture: Tensor | None = None
-    extent: steer.Extent | None = None
-    tokens: float | Tensor | None = None
-    rows: float | Tensor | None = None
-    pairs: Tensor | None = None
-
-
-class Loss(NamedTuple):
-    """value: a scalar to minimise. watch: detached scalars by name (means over tokens unless the name says other)."""
-
-    value: Tensor
-    watch: dict[str, Tensor]
+from recreate.rl.parts.a2r import AmbiguityReplay
+from recreate.rl.parts.groups import spread
+from recreate.rl.parts.lepo import latent_loss
+from recreate.rl.parts.losses import log_change
+from recreate.rl.recipe import Loss, PolicyLoss, Recipe, Rows, Tokens
 
 
 class Method:
@@ -93,212 +33,104 @@ class Method:
 
     def shaped(self, rewards: Tensor, lengths: Tensor) -> Tensor:
         """(B,) rewards and response lengths -> (B,) rewards. The filter and the replay see the unshaped ones."""
-        part = self.recipe.part("reward")
-        if isinstance(part, recipe.Overlong):
-            return shaping.overlong(
-                rewards, lengths, max_length=part.max_length, buffer=part.buffer, factor=part.factor
-            )
-        if isinstance(part, recipe.ClipReward):
-            return shaping.clipped_reward(rewards, low=part.low, high=part.high)
-        return rewards
+        part = self.recipe.does("reward")
+        return rewards if part is None else part(rewards, lengths)
 
     def keep(self, rows: Rows) -> Tensor:
         """(B,) bool: which rows reach the update, by their unshaped rewards. Rows of a group with a NaN never do
         (with unscored = "row": the row itself)."""
-        part = self.recipe.part("filter")
-        row = getattr(self.recipe.part("advantage"), "unscored", "group") == "row"
-        scored = rows.rewards.isfinite() if row else ~advantage.unscored_groups(rows.rewards, rows.groups)
-        if isinstance(part, recipe.DynamicSampling):
-            return scored & group_filter.dynamic_sampling(rows.rewards, rows.groups, tolerance=part.tolerance)
-        if isinstance(part, recipe.Successes):
-            return group_filter.successes(rows.rewards, threshold=part.threshold)
-        return scored
+        part, advantage = self.recipe.does("filter"), self.recipe.part("advantage")
+        scored = rows.rewards.isfinite()
+        if advantage is None or not advantage.scores_rows:
+            scored = ~rows.groups.any(~scored)[rows.groups.index]
+        return scored if part is None else part(rows, scored)
 
     def advantages(self, rows: Rows) -> Tensor:
         """(B,T): 0 outside the mask, and for every group whose rewards are equal or not all finite.
 
         Of shaped rewards. With [lepo] centre, latent steps have their group's mean taken off.
         """
-        own = self.row_advantages(rows)
-        out = advantage.spread(own, rows.mask)
-        part = self.recipe.part("rollout")
-        if isinstance(part, recipe.LEPO) and part.centre and part.steps:
-            groups = rows.groups
-            mean = groups.spread(groups.total(own) / groups.count.clamp(min=1)).to(own.dtype)
-            steps = latent.latent_mask(rows.mask, part.steps)
-            out = torch.where(steps, latent.centred(own, mean).unsqueeze(-1), out)
-        return out
+        part, own = self.recipe.does("rollout"), self.row_advantages(rows)
+        return spread(own, rows.mask) if part is None else part.lay(own, rows)
 
     def row_advantages(self, rows: Rows) -> Tensor:
-        """(B,), before they are laid over tokens."""
-        part = self.recipe.part("advantage")
-        r, g = rows.rewards, rows.groups
-        if isinstance(part, recipe.GRPO):
-            return advantage.grpo(r, g, scale=part.scale, eps=part.eps, unscored=part.unscored)
-        if isinstance(part, recipe.DrGRPO):
-            return advantage.dr_grpo(r, g, unscored=part.unscored)
-        if isinstance(part, recipe.RLOO):
-            return advantage.rloo(r, g, normalise=part.normalise, unscored=part.unscored)
-        if isinstance(part, recipe.GAPO):
-            return gapo(
-                r,
-                g,
-                fraction=part.fraction,
-                center=part.center,
-                scale=part.scale,
-                eps=part.eps,
-                pair=part.pair,
-                unscored=part.unscored,
-            )
-        if isinstance(part, recipe.Constant):
-            return advantage.constant(r, g, value=part.value)
-        if isinstance(part, recipe.GiGPO):
-            return self._gigpo(part, rows)
-        return torch.zeros_like(r)  # pairs have no advantage
-
-    def _gigpo(self, part: recipe.GiGPO, rows: Rows) -> Tensor:
-        if rows.trajectories is None or rows.anchors is None:
-            raise BadInput(
-                "gigpo needs to know whose step each row is and what it answered",
-                fix="train on multi-turn attempts, a row a step; or take the recipe grpo",
-                code="no-steps",
-            )
-        earned = rows.step_rewards
-        if earned is None:
-            last = torch.zeros(len(rows.rewards), dtype=torch.bool)
-            last[len(last) - 1 - Groups(rows.trajectories.index.flip(0), rows.trajectories.size).first()] = True
-            earned = torch.where(last.to(rows.rewards.device), rows.rewards, 0.0)
-        return gigpo(
-            rows.rewards,
-            rows.groups,
-            trajectories=rows.trajectories,
-            returns=discounted_returns(earned, rows.trajectories, part.gamma),
-            steps=step_groups(rows.anchors, rows.groups, similarity=part.similarity),
-            weight=part.weight,
-            scale=part.scale,
-            across_steps=part.across_steps,
-            eps=part.eps,
-            unscored=part.unscored,
-        )
+        """(B,), before they are laid over tokens. Pairs have none: 0."""
+        part = self.recipe.does("advantage")
+        return torch.zeros_like(rows.rewards) if part is None else part(rows)
 
     def replay(self, seed: int = 0) -> AmbiguityReplay | None:
         """The replay that the recipe asks for, empty; None when it asks for none."""
-        part = self.recipe.part("replay")
-        if not isinstance(part, recipe.A2R):
-            return None
-        knobs = part.model_dump(exclude={"rollouts", "advantages"})
-        return AmbiguityReplay(**knobs, seed=seed)
+        part = self.recipe.does("replay")
+        return None if part is None else part(seed)
 
-    def omega(self, tokens: Tokens) -> Tensor | None:
-        """STEER's entropy change (B,T), for `steer.extent` over several micro-batches; None without STEER."""
-        part = self.recipe.part("token weight")
-        if not isinstance(part, recipe.STEER):
-            return None
-        if tokens.entropy is None:
-            raise BadInput("steer needs the entropy of the old policy's pass", fix="ask the token pass for it")
-        old = tokens.log_prob.detach() if tokens.old_log_prob is None else tokens.old_log_prob
-        clipped = None
-        if part.form != "released":
-            with torch.no_grad():
-                clipped = self._surrogate(tokens, old).clipped
-        return steer.entropy_change(
-            tokens.advantages,
-            tokens.entropy,
-            tokens.log_prob.detach(),
-            old,
-            form=part.form,
-            square=tokens.square,
-            clipped=clipped,
-        )
+    def extent(self, tokens: Tokens) -> Any:
+        """Of one micro-batch, for `joined`; None where token weights need no wider view."""
+        part = self.recipe.does("token weight")
+        return None if part is None else part.extent(tokens, lambda: self._clipped(tokens))
+
+    def joined(self, extents: Sequence[Any]) -> Any:
+        """What `Tokens.extent` is for each micro-batch of a mini-batch."""
+        part = self.recipe.does("token weight")
+        return part.joined(extents) if part is not None and extents else None
 
     def token_weight(self, tokens: Tokens) -> Tensor | None:
         """(B,T) weights of the loss, or of the advantages; 1 on latent steps; None when every token counts alike."""
-        part = self.recipe.part("token weight")
-        omega = self.omega(tokens)
-        if omega is None or not isinstance(part, recipe.STEER):
-            return None
-        discrete = tokens.mask if tokens.latent is None else tokens.mask.bool() & ~tokens.latent
-        weight = steer.steer(
-            omega,
-            discrete,
-            mapping=part.mapping,
-            least=part.least,
-            most=part.most,
-            signed=part.signed,
-            floor=part.floor,
-            within=tokens.extent,
-        )
-        return weight if tokens.latent is None else torch.where(tokens.latent & tokens.mask.bool(), 1.0, weight)
+        part = self.recipe.does("token weight")
+        return None if part is None else part(tokens, lambda: self._clipped(tokens))
 
     def loss(self, tokens: Tokens) -> Loss:
         """The loss of one micro-batch, with its gradient, and what to watch. Nothing unmasked: 0."""
-        part = self.recipe.part("surrogate")
+        part = self.recipe.does("policy loss")
+        if part is not None and part.in_pairs:
+            whole: Loss = part(tokens)
+            return whole
         valid = tokens.mask.bool()
-        if isinstance(part, recipe.SimPO):
-            chosen = tokens.log_prob.new_zeros(0, 2, dtype=torch.long) if tokens.pairs is None else tokens.pairs
-            value = preference.simpo(
-                tokens.log_prob, tokens.mask, chosen[:, 0], chosen[:, 1], beta=part.beta, margin=part.margin
-            )
-            return Loss(value, {"pairs": torch.tensor(float(len(chosen)))})
-        old = tokens.log_prob.detach() if tokens.old_log_prob is None else tokens.old_log_prob
-        made = self._surrogate(tokens, old)
-        each = made.loss
-        change = ratio.log_change(tokens.log_prob.detach(), old, tokens.mask)
+        each, clipped, dual = self._policy_loss(tokens)
         watch = {
-            "clip": _mean(made.clipped, valid),
-            "clip_dual": _mean(made.dual, valid),
-            "step_kl": _mean(-change, valid),
+            "clip": _mean(clipped, valid),
+            "clip_dual": _mean(dual, valid),
+            "step_kl": _mean(-log_change(tokens.log_prob.detach(), tokens.acted, tokens.mask), valid),
         }
         if tokens.latent is not None and tokens.mixture is not None:
-            each = torch.where(tokens.latent, latent.latent_loss(tokens.mixture, tokens.advantages), each)
+            each = torch.where(tokens.latent, latent_loss(tokens.mixture, tokens.advantages), each)
         weight = self.token_weight(tokens)
         if weight is not None:
             each = each * weight
             watch["token_weight"] = _mean(weight, valid)
             watch["token_weight_min"] = torch.where(valid, weight, torch.inf).amin() if weight.numel() else weight.sum()
-        if tokens.row_weight is not None:
-            each = each * (tokens.row_weight if tokens.row_weight.dim() == 2 else tokens.row_weight.unsqueeze(-1))
-            watch["row_weight"] = tokens.row_weight.mean()
-        away = self.recipe.part("penalty")
-        if isinstance(away, recipe.KL) and away.weight:
+        by_row = tokens.importance_weight
+        if by_row is not None:
+            each = each * (by_row if by_row.dim() == 2 else by_row.unsqueeze(-1))
+            watch["row_weight"] = by_row.mean()
+        penalty = self.recipe.does("penalty")
+        if penalty is not None:
             if tokens.ref_log_prob is None:
                 raise BadInput(
                     "the penalty needs the reference's log-probs", fix="give ref_log_prob, or leave [kl] out"
                 )
             current = torch.where(valid, tokens.log_prob, 0.0)
-            far = penalty.kl(current, torch.where(valid, tokens.ref_log_prob, 0.0), away.kind, straight=away.straight)
-            each = each + away.weight * far
-            watch["kl"] = _mean(far.detach(), valid)
+            added, away = penalty(current, torch.where(valid, tokens.ref_log_prob, 0.0))
+            each = each + added
+            watch["kl"] = _mean(away.detach(), valid)
         if tokens.entropy is not None:
             watch["entropy"] = _mean(tokens.entropy, valid)
-        over = self.recipe.part("aggregate")
-        fixed = over.length if isinstance(over, recipe.ConstantLength) else 0
-        value = aggregate(
-            each,
-            tokens.mask,
-            _MODES[self.recipe.name_of("aggregate")],
-            tokens=tokens.tokens,
-            rows=tokens.rows,
-            length=fixed or self.recipe.train.max_response,
-        )
-        return Loss(value, watch)
+        over, length = self.recipe.does("aggregate"), self.recipe.train.max_response
+        assert over is not None
+        return Loss(over(each, tokens.mask, tokens=tokens.tokens, rows=tokens.rows, max_response=length), watch)
 
-    def _surrogate(self, tokens: Tokens, old: Tensor) -> surrogate.Surrogate:
+    def _policy_loss(self, tokens: Tokens) -> PolicyLoss:
         valid = tokens.mask.bool()
-        advantages = torch.where(valid, tokens.advantages, 0.0)
-        taken = torch.where(valid, tokens.log_prob, 0.0)
-        part, by = self.recipe.part("surrogate"), self.recipe.part("ratio")
-        if isinstance(part, recipe.LogLikelihood):
-            return surrogate.log_likelihood(advantages, taken)
-        if isinstance(by, recipe.SequenceRatio):
-            rho = ratio.sequence_ratio(tokens.log_prob, old, tokens.mask, limit=by.limit)
-        else:
-            limit = by.limit if isinstance(by, recipe.TokenRatio) else 20.0
-            rho = ratio.token_ratio(tokens.log_prob, old, tokens.mask, limit=limit)
-        if isinstance(part, recipe.CISPO):
-            return surrogate.cispo(rho, advantages, taken, lowest=part.lowest, highest=part.highest)
-        known = part if isinstance(part, recipe.Clip) else recipe.Clip()
-        return surrogate.clip(rho, advantages, low=known.low, high=known.high, dual=known.dual or None)
+        part, by = self.recipe.does("policy loss"), self.recipe.does("ratio")
+        assert part is not None
+        ratio = None if by is None else by(tokens.log_prob, tokens.acted, tokens.mask)
+        made: PolicyLoss = part(
+            ratio, torch.where(valid, tokens.advantages, 0.0), torch.where(valid, tokens.log_prob, 0.0)
+        )
+        return made
+
+    def _clipped(self, tokens: Tokens) -> Tensor:
+        with torch.no_grad():
+            return self._policy_loss(tokens).clipped
 
 
 def _mean(values: Tensor, valid: Tensor) -> Tensor:

@@ -1,21 +1,40 @@
 """What the RL stage trains with, as data: a TOML file of parts, one table each. No torch is needed to read one.
 
 Each part fills slots; two parts in one slot, an unknown part or an unknown key are BadInput. A slot that no part
-fills does what plain GRPO does.
+fills does what plain GRPO does. A new method is one file with one class (tests/examples/rl_method.py is one):
+
+    class Median(RecipePart):
+        slots = ("advantage",)
+        scale: float = Field(default=1.0, gt=0)          # a knob: a key of the part's table
+
+        def __call__(self, rows: Rows) -> Tensor: ...    # import torch in here, or take recreate.rl.lazy_torch
+
+A recipe names it `["package.module:Median"]`, or by its entry point's name in the group `recreate.recipe_part`.
 """
 
 from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError
 
+from recreate.api import registry
 from recreate.api.errors import BadInput
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from recreate.rl.parts.groups import Groups
+
+KIND = "recipe-part"
+"""What the registry calls a part."""
+ONE_MACHINE = "leave --trainer verl out: one machine does that"
 FOLDER = Path(__file__).parent / "recipes"
 P = TypeVar("P", bound="RecipePart")
 
@@ -24,11 +43,11 @@ SLOTS: dict[str, str] = {
     "filter": "which rows reach the update",
     "advantage": "how good a row is beside its group",
     "replay": "which stored rollouts are trained on again",
-    "row weight": "how much a row counts",
+    "importance weight": "how much a row counts",
     "rollout": "how an answer is generated",
     "likelihood": "the likelihood of rows that are not tokens",
     "ratio": "the policy beside the one that acted",
-    "surrogate": "the loss of a token, and where it is clipped",
+    "policy loss": "the loss of a token, and where it is clipped",
     "token weight": "how much a token counts",
     "penalty": "what keeps the policy near its reference",
     "aggregate": "one number from all tokens",
@@ -37,252 +56,161 @@ SLOTS: dict[str, str] = {
 
 
 class RecipePart(BaseModel):
-    """One table of a recipe. `slots` are what it fills."""
+    """One table of a recipe: its fields are the knobs. A call does what the first of its slots asks:
+
+    reward        (rewards (B,), lengths (B,) in tokens) -> rewards (B,)
+    filter        (rows, scored (B,) bool: rows with a usable reward) -> (B,) bool, what reaches the update
+    advantage     (rows) -> (B,)
+    replay        (seed) -> recreate.rl.parts.a2r.AmbiguityReplay, which also gives the importance weights
+    rollout       (logits (1,V), step, sampling, embedding (V,d)) -> Drawn, the next token of a reply
+    ratio         (log_prob, old_log_prob, mask), (B,T) each -> (B,T)
+    policy loss   (ratio, advantages, log_prob), (B,T) each -> PolicyLoss. ratio None: this part fills its slot too
+    token weight  (tokens, clipped: a call gives (B,T) bool, where the policy loss clips) -> (B,T)
+    penalty       (log_prob, ref_log_prob), (B,T) each -> ((B,T) to add to the loss, (B,T) to watch as `kl`)
+    aggregate     (loss (B,T), mask, tokens=, rows=: counts of the whole batch or None, max_response=) -> a scalar
+
+    slots: what it fills. Of those after the first it needs nothing done, and nobody else fills them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     slots: ClassVar[tuple[str, ...]] = ()
 
+    rows_per_turn: ClassVar[bool] = False
+    """Each turn of an attempt is a row. Of an advantage: it also wants `Rows.trajectories` and `Rows.anchors`."""
+    in_pairs: ClassVar[bool] = False
+    """Of a policy loss: it compares rows by `pairs`, and a call is (tokens) -> Loss, the whole loss."""
+    verl_filter: ClassVar[bool] = False
+    """Of a filter: verl's own does the same."""
+    verl_note: ClassVar[str] = ""
+    """What is otherwise with verl than on one machine."""
 
-class ClipReward(RecipePart):
-    slots = ("reward",)
-    low: float = -1.0
-    high: float = 1.0
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} does nothing when it is called")
 
+    @property
+    def active(self) -> bool:
+        """False where its knobs turn it off: the slot is then empty."""
+        return True
 
-class Overlong(RecipePart):
-    """max_length and buffer in tokens; factor is the penalty at max_length."""
+    @property
+    def scores_rows(self) -> bool:
+        """Of an advantage: a NaN reward leaves out its row. Otherwise its whole group."""
+        return False
 
-    slots = ("reward",)
-    max_length: int = Field(gt=0)
-    buffer: int = Field(gt=0)
-    factor: float = Field(default=1.0, ge=0)
+    @property
+    def latent_steps(self) -> int:
+        """Of a rollout: how many steps at the start of a reply are no tokens."""
+        return 0
 
-    @model_validator(mode="after")
-    def _leaves_room(self) -> Overlong:
-        if self.buffer >= self.max_length:
-            raise ValueError(f"buffer must be below max_length {self.max_length}, or every answer is penalised")
-        return self
+    @property
+    def centred(self) -> bool:
+        """Of a rollout: advantages on its latent steps sum to 0 in a group."""
+        return False
 
+    @property
+    def wide(self) -> bool:
+        """Of a token weight: it needs `extent` of every micro-batch of a mini-batch before its loss."""
+        return False
 
-class DynamicSampling(RecipePart):
-    """tolerance: the least range of rewards that counts as varied. max_batches: 0 generates without end."""
+    def faults(self, recipe: Recipe) -> Iterable[tuple[str, str]]:
+        """(what does not go together with the rest of a recipe, what to do), when it is read."""
+        return ()
 
-    slots = ("filter",)
-    tolerance: float = Field(default=1e-6, ge=0)
-    max_batches: int = Field(default=10, ge=0)
+    def refuse(self, recipe: Recipe, rollouts: str) -> None:
+        """Raise BadInput for what cannot be had, before a run begins. rollouts: here, vllm or transformers."""
 
+    def more(self, groups: Sequence[Sequence[float]], prompts: int, batches: int) -> bool:
+        """Of a filter: whether more tasks should be attempted in this step. groups: their rewards; batches: so far."""
+        return False
 
-class Successes(RecipePart):
-    slots = ("filter",)
-    threshold: float = 1.0
+    def lay(self, own: Tensor, rows: Rows) -> Tensor:
+        """Of a rollout: the advantages of rows, (B,), over their tokens: (B,T), 0 outside the mask."""
+        from recreate.rl.parts.groups import spread
 
+        return spread(own, rows.mask)
 
-class GRPO(RecipePart):
-    slots = ("advantage",)
-    scale: Literal["group", "batch", "none"] = "group"
-    eps: float = Field(default=1e-6, gt=0)
-    unscored: Literal["group", "row"] = "group"
+    def pairs(self, rewards: Tensor, groups: Groups) -> Tensor:
+        """With `in_pairs`: (P,2), the rows that are compared."""
+        raise NotImplementedError(f"{type(self).__name__} compares no pairs")
 
+    def extent(self, tokens: Tokens, clipped: Callable[[], Tensor]) -> Any:
+        """With `wide`: of one micro-batch. All of a mini-batch's, joined, are `Tokens.extent`."""
+        return None
 
-class DrGRPO(RecipePart):
-    slots = ("advantage",)
-    unscored: Literal["group", "row"] = "group"
+    def joined(self, extents: Sequence[Any]) -> Any:
+        return None
 
+    def on_verl(self, recipe: Recipe) -> Iterator[tuple[str, str]]:
+        """(why verl cannot train with it, what to do)."""
+        return iter(())
 
-class RLOO(RecipePart):
-    slots = ("advantage",)
-    normalise: bool = False
-    unscored: Literal["group", "row"] = "group"
-
-
-class GAPO(RecipePart):
-    slots = ("advantage",)
-    fraction: float = Field(default=0.5, gt=0, le=1)
-    center: Literal["median", "mean"] = "median"
-    scale: Literal["deviation", "std", "none"] = "deviation"
-    eps: float = Field(default=1e-6, gt=0)
-    pair: Literal["interval", "grpo"] = "interval"
-    unscored: Literal["group", "row"] = "group"
-
-
-class GiGPO(RecipePart):
-    slots = ("advantage",)
-    gamma: float = Field(default=0.95, ge=0, le=1)
-    weight: float = Field(default=1.0, ge=0)
-    scale: Literal["group", "none"] = "group"
-    across_steps: bool = False
-    similarity: float = Field(default=0.0, ge=0, lt=1)
-    eps: float = Field(default=1e-6, gt=0)
-    unscored: Literal["group", "row"] = "group"
-
-
-class Constant(RecipePart):
-    slots = ("advantage",)
-    value: float = 1.0
+    def verl_actor(self, max_response: int) -> dict[str, Any]:
+        """Of a penalty or an aggregate: the keys of verl's `actor` that say the same. An aggregate has to name
+        `loss_agg_mode`."""
+        return {}
 
 
-class A2R(RecipePart):
-    """What recreate.rl.replay says of each. Two are the trainer's to heed: rollouts, stored ones or the task alone with
-    fresh ones; advantages, frozen with their group or taken again with stored and fresh in one group."""
+@dataclass(frozen=True)
+class Rows:
+    """What is known of B rows before an update. rewards (B,), groups, mask (B,T): the tokens the policy chose.
 
-    slots = ("replay", "row weight")
-    share: float = Field(default=0.25, ge=0, le=1)
-    alpha: float = Field(default=1.0, ge=0)
-    temperature: float | Literal["median"] = 1.0
-    min_epochs: int = Field(default=2, ge=2)
-    max_age: int = Field(default=2, ge=1)
-    metric: Literal["mean", "exact"] = "mean"
-    right: float = 1.0
-    window: int = Field(default=0, ge=0)
-    select: Literal["proportional", "band"] = "proportional"
-    form: Literal["exponential", "reciprocal", "truncated"] = "exponential"
-    rollouts: Literal["stored", "fresh"] = "stored"
-    advantages: Literal["frozen", "again"] = "frozen"
+    trajectories, anchors and step_rewards (B,) are for advantages with a row a turn: whose step a row is (rows in time
+    order), the observation it answered, and what the step earned; without step_rewards the episode's reward falls on
+    its last step.
+    """
 
-    @model_validator(mode="after")
-    def _warm(self) -> A2R:
-        if self.temperature != "median" and self.temperature <= 0:
-            raise ValueError("temperature must be above 0, or 'median'")
-        return self
+    rewards: Tensor
+    groups: Groups
+    mask: Tensor
+    trajectories: Groups | None = None
+    anchors: Sequence[Any] | None = None
+    step_rewards: Tensor | None = None
 
 
-class LEPO(RecipePart):
-    """steps: latent steps at the start of an answer. centre: advantages less their group's mean on those steps."""
+@dataclass(frozen=True)
+class Tokens:
+    """One micro-batch, (B,T) each. log_prob carries the gradient; old_log_prob None: this is the policy that acted.
 
-    slots = ("rollout", "likelihood")
-    steps: int = Field(default=64, ge=0)
-    noise: Literal["gumbel", "gaussian", "dirichlet", "soft"] = "gumbel"
-    strength: float = Field(default=0.3, gt=0)
-    top_k: int = Field(default=30, ge=1)
-    top_p: float = Field(default=0.95, gt=0, le=1)
-    sample_ids: bool = False
-    centre: bool = False
+    entropy (of the old pass) and square (of the token pass) are for token weights, ref_log_prob for the penalty,
+    importance_weight (B,) or (B,T) for replayed rows, mixture (B,T) for latent ones: sum_k z_k log pi_k where `latent`
+    is set. extent: what token weights are relative to when that is wider than this call. tokens and rows: the counts to
+    divide by when this is a part of a batch. pairs (P,2): rows of this micro-batch, for a loss on pairs.
+    """
 
+    log_prob: Tensor
+    advantages: Tensor
+    mask: Tensor
+    old_log_prob: Tensor | None = None
+    ref_log_prob: Tensor | None = None
+    entropy: Tensor | None = None
+    square: Tensor | None = None
+    importance_weight: Tensor | None = None
+    latent: Tensor | None = None
+    mixture: Tensor | None = None
+    extent: Any = None
+    tokens: float | Tensor | None = None
+    rows: float | Tensor | None = None
+    pairs: Tensor | None = None
 
-class TokenRatio(RecipePart):
-    slots = ("ratio",)
-    limit: float = Field(default=20.0, gt=0)
-
-
-class SequenceRatio(RecipePart):
-    slots = ("ratio",)
-    limit: float = Field(default=10.0, gt=0)
-
-
-class Clip(RecipePart):
-    """dual 0: no dual clip."""
-
-    slots = ("surrogate",)
-    low: float = Field(default=0.2, ge=0, le=1)
-    high: float = Field(default=0.2, ge=0)
-    dual: float = Field(default=0.0, ge=0)
-
-    @model_validator(mode="after")
-    def _above_one(self) -> Clip:
-        if 0 < self.dual <= 1:
-            raise ValueError("dual must be above 1, or 0 for none")
-        return self
+    @property
+    def acted(self) -> Tensor:
+        """The log-probs of the policy that acted."""
+        return self.log_prob.detach() if self.old_log_prob is None else self.old_log_prob
 
 
-class CISPO(RecipePart):
-    slots = ("surrogate",)
-    lowest: float = Field(default=0.0, ge=0)
-    highest: float = Field(default=1.28, gt=0)
+class PolicyLoss(NamedTuple):
+    """loss (B,T), to be minimised, and where it was clipped: at the range's high or low end, or by the dual clip."""
+
+    loss: Tensor
+    clipped: Tensor
+    dual: Tensor
 
 
-class LogLikelihood(RecipePart):
-    slots = ("ratio", "surrogate")
+class Loss(NamedTuple):
+    """value: a scalar to minimise. watch: detached scalars by name (means over tokens unless the name says other)."""
 
-
-class SimPO(RecipePart):
-    slots = ("advantage", "ratio", "surrogate", "token weight", "aggregate")
-    beta: float = Field(default=2.0, gt=0)
-    margin: float = 1.0
-    apart: float = Field(default=0.0, ge=0)
-
-
-class STEER(RecipePart):
-    slots = ("token weight",)
-    form: Literal["released", "theorem", "full"] = "released"
-    mapping: Literal["exponential", "linear"] = "exponential"
-    least: float = Field(default=0.7, gt=0, le=1)
-    most: float = Field(default=1.0, gt=0)
-    signed: bool = False
-    floor: float = Field(default=0.02, ge=0)
-    scope: Literal["micro", "mini", "global"] = "micro"
-
-    @model_validator(mode="after")
-    def _ordered(self) -> STEER:
-        if self.most < self.least:
-            raise ValueError(f"most {self.most:g} must not be below least {self.least:g}")
-        return self
-
-
-class KL(RecipePart):
-    slots = ("penalty",)
-    weight: float = Field(default=0.04, ge=0)
-    kind: Literal["k1", "k2", "k3", "abs"] = "k3"
-    straight: bool = False
-
-
-class TokenMean(RecipePart):
-    slots = ("aggregate",)
-
-
-class TokenSum(RecipePart):
-    slots = ("aggregate",)
-
-
-class SequenceMean(RecipePart):
-    slots = ("aggregate",)
-
-
-class SequenceSum(RecipePart):
-    slots = ("aggregate",)
-
-
-class ConstantLength(RecipePart):
-    """length in tokens: the same at every step; 0 is the trainer's max_response."""
-
-    slots = ("aggregate",)
-    length: int = Field(default=0, ge=0)
-
-
-PARTS: dict[str, type[RecipePart]] = {
-    "clip-reward": ClipReward,
-    "overlong": Overlong,
-    "dynamic-sampling": DynamicSampling,
-    "successes": Successes,
-    "grpo": GRPO,
-    "dr-grpo": DrGRPO,
-    "rloo": RLOO,
-    "gapo": GAPO,
-    "gigpo": GiGPO,
-    "constant": Constant,
-    "a2r": A2R,
-    "lepo": LEPO,
-    "token-ratio": TokenRatio,
-    "sequence-ratio": SequenceRatio,
-    "clip": Clip,
-    "cispo": CISPO,
-    "log-likelihood": LogLikelihood,
-    "simpo": SimPO,
-    "steer": STEER,
-    "kl": KL,
-    "token-mean": TokenMean,
-    "token-sum": TokenSum,
-    "sequence-mean": SequenceMean,
-    "sequence-sum": SequenceSum,
-    "constant-length": ConstantLength,
-}
-
-PLAIN: dict[str, RecipePart] = {
-    "advantage": GRPO(),
-    "ratio": TokenRatio(),
-    "surrogate": Clip(),
-    "aggregate": SequenceMean(),
-}
-"""What a slot does that no part fills; a slot that is not here does nothing."""
+    value: Tensor
+    watch: dict[str, Tensor]
 
 
 class Train(RecipePart):
@@ -323,12 +251,64 @@ class Recipe(BaseModel):
         if slot not in SLOTS:
             raise KeyError(slot)
         found = next((p for p in self.parts.values() if slot in p.slots), None)
-        return found or PLAIN.get(slot)
+        return found or (_plain(PLAIN[slot]) if slot in PLAIN else None)
+
+    def does(self, slot: str) -> RecipePart | None:
+        """The part whose call does what the slot asks; None where nothing is to be done, or another slot's part does it
+        in passing."""
+        part = self.part(slot)
+        return part if part is not None and part.slots[0] == slot and part.active else None
 
     def name_of(self, slot: str) -> str:
         """The name of what fills the slot; '' for nothing."""
-        part = self.part(slot)
-        return next((name for name, kind in PARTS.items() if type(part) is kind), "")
+        return next((name for name, p in self.parts.items() if slot in p.slots), PLAIN.get(slot, ""))
+
+    @property
+    def rows_per_turn(self) -> bool:
+        """Whether each turn of an attempt has to be a row of its own."""
+        return any(part.rows_per_turn for part in self.parts.values())
+
+    def refuse(self, rollouts: str) -> None:
+        """Raise BadInput for what cannot be had, before anything is spent: `recipe-does-not-fit`, `not-yet`,
+        `no-mixtures` or `no-adapter`. rollouts: here, vllm or transformers."""
+        for part in self.parts.values():
+            part.refuse(self, rollouts)
+        if rollouts != "here" and self.train.lora_rank == 0:
+            raise BadInput(
+                "a server takes adapters only, and this recipe trains all weights",
+                fix="set [train] lora_rank above 0, or take --rollouts here",
+                code="no-adapter",
+            )
+
+
+PLAIN = {"advantage": "grpo", "ratio": "token-ratio", "policy loss": "clip", "aggregate": "sequence-mean"}
+"""What a slot does that no part fills; a slot that is not here does nothing."""
+
+
+@cache
+def _plain(name: str) -> RecipePart:
+    return _kind(name)()
+
+
+@cache
+def _kind(name: str) -> type[RecipePart]:
+    """Raises BadInput: there is none of that name, or it is no part of a recipe."""
+    found = registry.find(KIND, name)
+    if not (
+        isinstance(found, type) and issubclass(found, RecipePart) and set(found.slots) <= SLOTS.keys() and found.slots
+    ):
+        raise BadInput(
+            f"{name} is no part of a recipe",
+            fix=f"it is a class that extends recreate.rl.recipe.RecipePart, its slots some of: {', '.join(SLOTS)}",
+            code="misfit",
+        )
+    return found
+
+
+def parts_for(slot: str) -> list[str]:
+    """The names of the installed parts whose call does what a slot asks, but for those that compare pairs."""
+    kinds = {name: _kind(name) for name in registry.names(KIND)}
+    return [name for name, kind in kinds.items() if kind.slots[0] == slot and not kind.in_pairs]
 
 
 def names() -> list[str]:
@@ -338,7 +318,11 @@ def names() -> list[str]:
 
 def load(name_or_path: str | Path) -> Recipe:
     """A shipped recipe by its name, or a file (its name ends in .toml, or holds a /). Raises BadInput."""
-    return _open(file_of(name_or_path))
+    file = file_of(name_or_path)
+    try:
+        return read(file.read_text("utf-8"), name=file.stem, where=file.name)
+    except (OSError, UnicodeDecodeError) as e:
+        raise BadInput(f"{file} cannot be read: {e}", fix="give a TOML file in UTF-8", code="bad-recipe") from None
 
 
 def file_of(name_or_path: str | Path) -> Path:
@@ -351,21 +335,12 @@ def file_of(name_or_path: str | Path) -> Path:
         return file
     known = names()
     if text not in known:
-        near = difflib.get_close_matches(text, known, 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
         raise BadInput(
             f"no recipe is called {text!r}",
-            fix=f"{hint}there are: {', '.join(known)}; or give a TOML file's path",
+            fix=f"{_near(text, known)}there are: {', '.join(known)}; or give a TOML file's path",
             code="unknown-recipe",
         )
     return FOLDER / f"{text}.toml"
-
-
-def _open(file: Path) -> Recipe:
-    try:
-        return read(file.read_text("utf-8"), name=file.stem, where=file.name)
-    except (OSError, UnicodeDecodeError) as e:
-        raise BadInput(f"{file} cannot be read: {e}", fix="give a TOML file in UTF-8", code="bad-recipe") from None
 
 
 def read(text: str, *, name: str, where: str = "") -> Recipe:
@@ -381,8 +356,8 @@ def read(text: str, *, name: str, where: str = "") -> Recipe:
         if not isinstance(facts.get(key), str) or not facts[key]:
             raise BadInput(f"{where}: {key!r} is missing", fix=f'begin the file with {key} = "..."', code="bad-recipe")
     tables = {key: value for key, value in table.items() if isinstance(value, Mapping)}
-    _known(where, tables, ("train", *PARTS), "there is no part")
-    parts = {key: _part(where, key, PARTS[key], values) for key, values in tables.items() if key != "train"}
+    _known(where, [key for key in tables if ":" not in key], ("train", *registry.names(KIND)), "there is no part")
+    parts = {key: _part(where, key, _kind(key), values) for key, values in tables.items() if key != "train"}
     _one_a_slot(where, parts)
     recipe = Recipe(
         name=name,
@@ -391,18 +366,22 @@ def read(text: str, *, name: str, where: str = "") -> Recipe:
         train=_part(where, "train", Train, tables.get("train", {})),
         parts=parts,
     )
-    _fit(where, recipe)
+    for part in parts.values():
+        for fault, fix in part.faults(recipe):
+            raise BadInput(f"{where}: {fault}", fix=fix, code="recipe-does-not-fit")
     return recipe
 
 
-def _known(where: str, given: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
-    for key in given:
+def _near(key: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(key, known, 1)
+    return f"did you mean {near[0]!r}? " if near else ""
+
+
+def _known(where: str, keys: Iterable[str], known: tuple[str, ...], what: str) -> None:
+    for key in keys:
         if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise BadInput(
-                f"{where}: {what} {key!r}", fix=f"{hint}there are: {', '.join(known)}", code="unknown-in-recipe"
-            )
+            fix = f"{_near(key, known)}there are: {', '.join(known)}"
+            raise BadInput(f"{where}: {what} {key!r}", fix=fix, code="unknown-in-recipe")
 
 
 def _part(where: str, key: str, kind: type[P], values: Mapping[str, Any]) -> P:
@@ -412,10 +391,10 @@ def _part(where: str, key: str, kind: type[P], values: Mapping[str, Any]) -> P:
     except ValidationError as e:
         first = e.errors()[0]
         at = ".".join(str(p) for p in first["loc"] if isinstance(p, str)).partition(".")[0]
-        said = first["msg"].removeprefix("Value error, ")
+        reason = first["msg"].removeprefix("Value error, ")
         field = kind.model_fields.get(at)
         raise BadInput(
-            f"{where}: [{key}] {at}{': ' if at else ''}{said[:1].lower()}{said[1:]}"
+            f"{where}: [{key}] {at}{': ' if at else ''}{reason[:1].lower()}{reason[1:]}"
             + (f", got {first['input']!r}" if at and first["type"] != "missing" else ""),
             fix=f"the default is {field.default!r}" if field and not field.is_required() else f"set it under [{key}]",
             code="bad-recipe",
@@ -433,28 +412,3 @@ def _one_a_slot(where: str, parts: Mapping[str, RecipePart]) -> None:
                     code="slot-taken",
                 )
         filled |= dict.fromkeys(part.slots, name)
-
-
-def _fit(where: str, recipe: Recipe) -> None:
-    """What no slot shows: parts that do not go together."""
-    for fault, fix in _faults(recipe):
-        raise BadInput(f"{where}: {fault}", fix=fix, code="recipe-does-not-fit")
-
-
-def _faults(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    parts = recipe.parts
-    lepo, steer, gapo, overlong = (parts.get(n) for n in ("lepo", "steer", "gapo", "overlong"))
-    if isinstance(lepo, LEPO) and gapo is not None and lepo.steps and not lepo.centre:
-        yield (
-            "[gapo]'s advantages do not sum to 0 in a group, which on [lepo]'s latent steps flattens the policy",
-            "set centre = true under [lepo], or take [grpo]",
-        )
-    if steer is not None and "log-likelihood" in parts:
-        yield "[steer] weighs by the ratio, which [log-likelihood] has not", "leave one of the two out"
-    if isinstance(overlong, Overlong) and overlong.max_length > recipe.train.max_response:
-        yield (
-            f"[overlong] max_length {overlong.max_length} is above [train] max_response {recipe.train.max_response}",
-            "no answer can be that long: set both to the same",
-        )
-    if "simpo" in parts and "a2r" in parts:
-        yield "[simpo] has no ratio by which [a2r] could weigh stale rows", "leave [a2r] out"

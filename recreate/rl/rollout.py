@@ -1,23 +1,47 @@
-"""Rollouts are our attempts: the scaffold works on tasks in sandboxes, and the domain's grader gives the reward."""
+"""Rollouts are our attempts: the scaffold works on tasks in sandboxes, and the domain's grader gives the reward.
+
+Who answers them: the model under training in this process (`sample_as`), or a server beside it (`Served`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from recreate.agents.scaffold import Scaffold
-from recreate.api.errors import BadInput
-from recreate.api.ports import Model
-from recreate.api.types import Experience, Task
-from recreate.models.transformers import Drawn, Sampling, Transformers, token
-from recreate.rl import latent, recipe
+from recreate.api.errors import BadInput, Fault
+from recreate.api.ports import Domain, Model
+from recreate.api.types import Call, Experience, Message, Reply, Task
+from recreate.models.openai import OpenAI
+from recreate.models.pricing import FREE
+from recreate.models.served import DYING_SECONDS, ServedModel, started
+from recreate.models.server import Engine, ServeConfig, Server, adapter_config, plan
+from recreate.models.transformers import Transformers, token
 from recreate.rl.recipe import Recipe
-from recreate.rl.rows import Row, rows_of
+from recreate.rl.samples import Row, rows_of
 from recreate.runs.attempts import read_experience, run_attempts
 from recreate.runs.session import Session
+from recreate.storage.download import Progress
+
+
+def train_tasks(domain: Domain, memory: Any) -> list[Task]:
+    """The domain's train tasks but for those of held-out groups, its own validation and test among them.
+
+    memory: the workspace's, which keeps the registry. Raises BadInput (`no-tasks`) when none is left.
+    """
+    memory.hold_out(domain.tasks())
+    _, groups, tasks = memory.held_out.read()
+    found = [t for t in domain.tasks("train") if t.group not in groups and t.id not in tasks]
+    if not found:
+        raise BadInput(
+            f"domain {domain.name} has no train tasks",
+            fix=f"recreate tasks list {domain.name} shows what there is; recreate tasks make adds some",
+            code="no-tasks",
+        )
+    return found
 
 
 @dataclass(frozen=True)
@@ -48,8 +72,8 @@ def roll_out(
 ) -> list[list[Rollout]]:
     """Each task's attempts, in the tasks' order; those set aside for a fault of ours are missing from their group.
 
-    Every attempt goes through `run_attempts`: graded, remembered (train split only), read back when it ended earlier in this
-    run. Raises BadInput (`no-tokens`) when the model tells no tokens.
+    Every attempt goes through `run_attempts`: graded, remembered (train split only), read back when it ended earlier in
+    this run. Raises BadInput (`no-tokens`) when the model tells no tokens.
     """
     scores = run_attempts(session, scaffold, tasks, repeats=repeats, phase="train")
     groups: dict[str, list[Rollout]] = {task.id: [] for task in tasks}
@@ -96,43 +120,110 @@ def sample_as(model: Model, how: Recipe) -> None:
         "max_tokens": train.max_response,
     }
     model.context = min(model.context, train.max_prompt + train.max_response)
-    part = how.part("rollout")
-    model.draw = _Latent(part) if isinstance(part, recipe.LEPO) and part.steps else token
+    model.draw = how.does("rollout") or token
 
 
-class _Latent:
-    """LEPO's rollout: the first steps of each reply are mixtures, the rest are tokens."""
+class Served(ServedModel):
+    """Answers as `base` would, from a server of its own that `update` keeps at the newest adapter. Many requests at
+    once. A server that died is started again by the next call, and the calls that lost it are asked again."""
 
-    def __init__(self, part: recipe.LEPO) -> None:
-        if part.noise == "soft":
+    def __init__(
+        self,
+        base: Transformers,
+        folder: Path,
+        engine: Engine,
+        say: Callable[[str], None] = lambda text: None,
+        *,
+        vllm_python: str = "",
+    ) -> None:
+        super().__init__(base.name, base.source, ServeConfig(engine=engine, vllm_python=vllm_python))
+        self.base, self.folder, self.say = base, folder, say
+        self._version = 0
+
+    @property
+    def override(self) -> Mapping[str, Any]:
+        return self.base.override
+
+    def update(self, module: Any) -> None:
+        """Answer with this module's adapter from now on. No request may be under way. A server that died is started.
+
+        Raises BadInput for a module without one.
+        """
+        if not hasattr(module, "disable_adapter"):
             raise BadInput(
-                '[lepo] noise = "soft" puts noise on the embeddings, which are not kept for training',
-                fix='take noise = "gumbel", "gaussian" or "dirichlet"',
-                code="not-yet",
+                "a server takes adapters only, and this recipe trains all weights",
+                fix="set [train] lora_rank above 0, or take --rollouts here",
+                code="no-adapter",
             )
-        self.part = part
+        new = self.folder.with_name(f".{self.folder.name}.new")
+        shutil.rmtree(new, ignore_errors=True)
+        module.save_pretrained(new)
+        self.base.load()[1].save_pretrained(new)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        new.rename(self.folder)
+        with self._lock:
+            if self._running is not None and self._running[0].alive():
+                server, old = self._running
+                try:
+                    server.unload(old.model)
+                    self._running = server, self._load(server)
+                    old.close()
+                    return
+                except Fault:
+                    if server.alive(DYING_SECONDS):
+                        raise
+            self._end()
+            self._running = self._start()
 
-    def __call__(self, logits: Tensor, step: int, sampling: Sampling, embedding: Tensor) -> Drawn:
-        part = self.part
-        if step >= part.steps:
-            return token(logits, step, sampling, embedding)
-        made = latent.latent_step(
-            latent.warp(logits, temperature=sampling.temperature, top_k=part.top_k, top_p=part.top_p),
-            embedding,
-            strength=part.strength,
-            noise=part.noise,
-            kept=part.top_k,
-            sample_ids=part.sample_ids,
-            generator=sampling.generator,
+    def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
+        """One answer, with the tokens that the server drew. Raises Transient (`server-died`) when it is gone, BadInput
+        (`other-tokens`, `no-tokens`) when it reads the messages as other tokens than the trainer, or tells none: a
+        fault would set those attempts aside and train on the rest; BadInput (`context-length`)."""
+        prompt = self.base.encode(messages)
+        asked = {**params, **self.base.override, "logprobs": True, "return_token_ids": True}
+        asked["max_tokens"] = self.base.room(prompt, asked.get("max_tokens"))
+        asked.pop("top_k", None)  # in `extra`: no parameter of OpenAI's
+        reply = super().reply(messages, call, **asked)
+        tokens = reply.token_ids, reply.logprobs, reply.prompt_ids
+        if None in tokens or len(reply.token_ids or ()) != len(reply.logprobs or ()):
+            raise BadInput(
+                f"the {self.config.engine} server does not tell its tokens and their log-probs",
+                fix="take vLLM 0.32 or newer, or --rollouts here",
+                code="no-tokens",
+            )
+        if list(reply.prompt_ids or ()) != prompt:
+            raise BadInput(
+                f"the {self.config.engine} server reads the messages as other tokens than the trainer",
+                fix="are tokenizer and chat template of its transformers the same? else take --rollouts here",
+                code="other-tokens",
+            )
+        return reply.model_copy(update={"tokenizer_digest": self.base.tokenizer_digest})
+
+    def _start(
+        self, progress: Progress | None = None, say: Callable[[str], None] | None = None
+    ) -> tuple[Server, OpenAI]:
+        self.say(f"starting a server for rollouts ({self.config.engine})")
+        module, _ = self.base.load()
+        config = replace(
+            self.config,
+            context=self.base.context,
+            share=0.4,  # the trainer is on the same GPU
+            dtype=str(module.dtype).removeprefix("torch."),
+            rank=int(adapter_config(self.folder).get("r", 0)),
+            raw=self.base.override.get("temperature") in (None, 0, 1),
         )
-        logp = (logits[0].float() / max(sampling.temperature, 1e-6)).log_softmax(-1)
-        taken = int(made.token_ids[0])
-        return Drawn(
-            taken, float(logp[taken]), made.embeds, tuple(made.mix_ids[0].tolist()), tuple(made.mix[0].tolist())
-        )
+        server = started(plan(self.base.source, config))
+        try:
+            return server, self._load(server)
+        except BaseException:
+            server.stop()
+            raise
 
-
-def mixture_embeds(embedding: Tensor, mix_ids: Tensor, mix: Tensor) -> Tensor:
-    """What the model read after latent steps: (n,K), (n,K) -> (n,d), as in the rollout; a constant."""
-    with torch.no_grad():
-        return (mix.to(embedding.dtype).unsqueeze(-1) * embedding[mix_ids]).sum(-2)
+    def _load(self, server: Server) -> OpenAI:
+        """A client of the newest adapter, which gets a name of its own."""
+        self._version += 1
+        name = f"policy-{self._version}"
+        server.load(name, self.folder)
+        # as `base` draws and says it: top_k 0 is all, and a stop mark is part of the answer
+        extra = {"top_k": self.base.override.get("top_k") or -1, "include_stop_str_in_output": True}
+        return OpenAI(f"{server.url}#{name}", price=FREE, key_env="", extra=extra)

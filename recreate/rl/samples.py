@@ -1,18 +1,100 @@
-"""Rows with what an update needs of them, and padded to tensors."""
+"""Experiences as rows of tokens to train on, rows with what an update needs of them, and those padded to tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
+from recreate.api.errors import BadInput
+from recreate.api.types import Experience
+from recreate.rl import lazy_torch as torch
+from recreate.rl.parts.a2r import Rollouts
 
-from recreate.rl.replay import Rollouts
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NOTHING = -1
 """Stands in stored rollouts where a shorter row has no token."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A prompt and what followed, in token ids. mask: true where the policy chose the token (an observation's tokens
+    are false). sampled: log-probs as the server told them, 0 under the mask. anchor: the observation that the row's
+    first reply answered. turn counts the attempt's replies from 0. mix_ids and mix: the row's latent steps, which
+    stand at its start. cut: the attempt ended at a limit."""
+
+    attempt: str
+    task: str
+    turn: int
+    anchor: str
+    prompt: tuple[int, ...]
+    response: tuple[int, ...]
+    mask: tuple[bool, ...]
+    sampled: tuple[float, ...]
+    mix_ids: tuple[tuple[int, ...], ...] = ()
+    mix: tuple[tuple[float, ...], ...] = ()
+    cut: str = ""
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the policy chose."""
+        return sum(self.mask)
+
+
+def rows_of(experience: Experience, *, tokenizer: str = "", each_turn: bool = False) -> list[Row]:
+    """The sample that was handed in, as rows, in time order; [] when its model told no tokens.
+
+    A turn whose prompt goes on where the last one ended joins its row, the new part of the prompt masked out; where
+    the chat template writes the past anew, a new row begins. each_turn: a row a turn in any case (GiGPO, LEPO).
+    Raises BadInput (`another-tokenizer`) for tokens of another tokenizer than the one named.
+    """
+    rows: list[Row] = []
+    before: tuple[int, ...] = ()
+    trace = experience.trace
+    turns = [s for s in trace.steps if s.sample == trace.chosen and s.kind != "before"]
+    for turn, step in enumerate(turns):
+        tokens = step.tokens
+        if tokens is None or not tokens.reply:
+            continue
+        if tokenizer and tokens.tokenizer != tokenizer:
+            raise BadInput(
+                f"experience {experience.id} is in the tokens of another tokenizer than the model's",
+                fix="train on what this model, or one with its tokenizer, has done",
+                code="another-tokenizer",
+            )
+        if tokens.past not in (0, len(before)):
+            return []  # a turn between was not kept
+        last = rows[-1] if rows else None
+        prompt = before[: tokens.past] + tokens.prompt
+        before = prompt + tokens.reply
+        chosen = (True,) * len(tokens.reply)
+        if last is None or each_turn or tokens.mix or last.mix or not tokens.past:
+            rows.append(
+                Row(
+                    attempt=experience.id,
+                    task=experience.task,
+                    turn=turn,
+                    anchor=step.observation,
+                    prompt=prompt,
+                    response=tokens.reply,
+                    mask=chosen,
+                    sampled=tokens.logprobs,
+                    mix_ids=tokens.mix_ids,
+                    mix=tokens.mix,
+                    cut=trace.limit,
+                )
+            )
+        else:
+            shown = tokens.prompt
+            rows[-1] = replace(
+                last,
+                response=(*last.response, *shown, *tokens.reply),
+                mask=(*last.mask, *(False,) * len(shown), *chosen),
+                sampled=(*last.sampled, *(0.0,) * len(shown), *tokens.logprobs),
+            )
+    return rows
 
 
 @dataclass

@@ -27,17 +27,14 @@ from recreate.api.errors import BadInput, Interrupted, OutOfBudget
 from recreate.api.registry import need
 from recreate.api.types import Task, digest
 from recreate.models.transformers import Transformers
-from recreate.rl import checkpoint, credit, fits, preference, recipe
-from recreate.rl.facts import facts, spread
-from recreate.rl.groups import grouped
-from recreate.rl.learner import Learner, Mini
+from recreate.rl import checkpoint, credit
+from recreate.rl.learner import Learner, MiniBatch
 from recreate.rl.method import Method
-from recreate.rl.recipe import Recipe
+from recreate.rl.parts.groups import grouped
+from recreate.rl.recipe import Recipe, RecipePart
 from recreate.rl.report import write_report
-from recreate.rl.rollout import Rollout, recalled, roll_out, sample_as
+from recreate.rl.rollout import Rollout, Served, recalled, roll_out, sample_as, train_tasks
 from recreate.rl.samples import Sample, from_store, to_store
-from recreate.rl.served import Served
-from recreate.rl.tasks import train_tasks
 from recreate.runs.session import Session
 
 FLAT = 3
@@ -58,13 +55,13 @@ class Tuned:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """steps in all, resumed ones included. micro: sequences in one pass. max_kl (nats a token, to the reference) and
-    min_entropy (nats): 0 watches without stopping. save_every in steps. rollouts: by the module in this process, or by
-    a server of that kind with the adapter loaded anew each step."""
+    """steps in all, resumed ones included. micro_batch: sequences in one pass. max_kl (nats a token, to the reference)
+    and min_entropy (nats): 0 watches without stopping. save_every in steps. rollouts: by the module in this process, or
+    by a server of that kind with the adapter loaded anew each step."""
 
     steps: int
     seed: int = 0
-    micro: int = 4
+    micro_batch: int = 4
     max_kl: float = 0.0
     min_entropy: float = 0.0
     save_every: int = 5
@@ -110,9 +107,7 @@ class Tune:
                 fix="recreate scaffold check shows all faults of a scaffold",
                 code="bad-scaffold",
             )
-        part = how.part("replay")
-        self.compare_again = isinstance(part, recipe.A2R) and part.advantages == "again"
-        fits.refuse(how, plan.rollouts)
+        how.refuse(plan.rollouts)
         self.model = model
         self.method = Method(how)
         self.tasks = train_tasks(session.domain, session.memory)
@@ -126,7 +121,12 @@ class Tune:
         self.identity = checkpoint.identity(module, model.tokenizer_digest)
         pad = self.tokenizer.pad_token_id
         self.learner = Learner(
-            module, self.method, micro=plan.micro, pad=0 if pad is None else pad, reference=reference, say=self.note
+            module,
+            self.method,
+            micro_batch=plan.micro_batch,
+            pad=0 if pad is None else pad,
+            reference=reference,
+            say=self.note,
         )
         model.take(module)
         self.served: Served | None = None
@@ -135,7 +135,7 @@ class Tune:
                 model, session.folder / "adapter", plan.rollouts, self.note, vllm_python=session.settings.vllm_python
             )
         self.replay = self.method.replay(plan.seed)
-        self.each_turn = isinstance(how.part("advantage"), recipe.GiGPO) or isinstance(how.part("rollout"), recipe.LEPO)
+        self.each_turn = how.rows_per_turn
         self.past: dict[str, list[Rollout]] = {}
         if session.settings.from_experience:
             self.past = recalled(session, model.tokenizer_digest, each_turn=self.each_turn, most=how.train.group_size)
@@ -154,7 +154,7 @@ class Tune:
         train = self.how.train
         return max(0, self.plan.steps - self.step) * train.updates * train.mini_batches
 
-    def minis(self) -> Iterator[Mini]:
+    def minis(self) -> Iterator[MiniBatch]:
         """Every optimiser step that is left, `updates` x `mini_batches` a training step. Whoever takes one fills in its
         gradient (`Learner.gradient`), `loss` and `watch`, and steps the optimiser before taking the next."""
         train = self.how.train
@@ -169,7 +169,7 @@ class Tune:
                 self.position, self.flat = at
                 self._give_up(e)
                 return
-            done: list[Mini] = []
+            done: list[MiniBatch] = []
             for update in range(train.updates):
                 for mini in self._split(samples, update):
                     yield mini
@@ -200,17 +200,16 @@ class Tune:
         step, train = self.step, self.how.train
         if self.served is not None:
             self.served.update(self.learner.module)
-        part = self.how.part("replay")
-        drawn = []
+        drawn, again = [], list[str]()
         if self.replay is not None:
             drawn = self.replay.draw(min(train.prompts, len(self.tasks)), self._epoch(), step)
-        again = [r.task for r in drawn] if isinstance(part, recipe.A2R) and part.rollouts == "fresh" else []
+            again = [r.task for r in drawn] if self.replay.knobs.rollouts == "fresh" else []
         begun = time.monotonic()
         groups, epochs = self._attempts(again)
         rollout_seconds = time.monotonic() - begun
         samples, kept_share = credit.samples(self.method, groups)
         fresh, past = [s for s in samples if s.old is None], [s for s in samples if s.old is not None]
-        lived = [[r for r in group if not r.past] for group in groups]
+        attempted = [[r for r in group if not r.past] for group in groups]
         self.learner.measure(fresh)
         self.learner.measure(past, keep_old=True)
         old = [] if again else [s for r in drawn for s in from_store(r)]
@@ -221,18 +220,18 @@ class Tune:
                 assert s.sampled is not None
                 assert s.old is not None
                 s.weight = float(self.replay.weight(s.sampled.unsqueeze(0), s.old.unsqueeze(0), s.mask.unsqueeze(0))[0])
-            if self.compare_again:
+            if self.replay.knobs.advantages == "again":
                 credit.compare_again(self.method, samples, old)
         if self.replay is not None:
             by_task: dict[str, list[Sample]] = {}
             for s in fresh:
                 by_task.setdefault(s.task, []).append(s)
-            for group, epoch in zip(lived, epochs, strict=True):
+            for group, epoch in zip(attempted, epochs, strict=True):
                 if group:
                     self.replay.record(group[0].task, [r.reward for r in group], epoch)
                     if group[0].task in by_task:
                         self.replay.store(to_store(by_task[group[0].task], group[0].task, epoch))
-        known = facts(groups, [r for g in lived for r in g], fresh)
+        known = credit.facts(groups, [r for g in attempted for r in g], fresh)
         known |= {"kept": kept_share, "replayed": len(old), "rollout_seconds": rollout_seconds}
         known |= {"recalled": len(past)} if past else {}
         known |= {"row_weight": fmean(s.weight for s in old)} if old else {}
@@ -241,16 +240,15 @@ class Tune:
 
     def _attempts(self, again: Sequence[str]) -> tuple[list[list[Rollout]], list[int]]:
         """(groups of attempts, the epoch of each); with dynamic sampling, until enough groups teach something."""
-        train, part = self.how.train, self.how.part("filter")
-        dynamic = part if isinstance(part, recipe.DynamicSampling) else None
+        train, part = self.how.train, self.how.does("filter") or RecipePart()
         groups: list[list[Rollout]] = []
         epochs: list[int] = []
         used: set[str] = set()
-        more = [t for t in self.tasks if t.id in again]
-        for batch in range(dynamic.max_batches or len(self.tasks) if dynamic else 1):
+        batches, wanted = 0, True
+        while wanted:
             tasks, of = self._next(train.prompts, used)
-            if not batch:
-                more = [t for t in more if t not in tasks]
+            if not batches:
+                more = [t for t in self.tasks if t.id in again and t not in tasks]
                 tasks, of = [*tasks, *more], [*of, *[self._epoch()] * len(more)]
             used |= {t.id for t in tasks}
             if not tasks:
@@ -269,8 +267,8 @@ class Tune:
                     continue
                 groups.append([*whole, *self.past.get(task.id, ())])
                 epochs.append(epoch)
-            if dynamic is None or sum(spread(g) > dynamic.tolerance for g in groups) >= train.prompts:
-                break
+            batches += 1
+            wanted = part.more([[r.reward for r in group] for group in groups], train.prompts, batches)
         return groups, epochs
 
     def _roll(self, tasks: Sequence[Task]) -> list[list[Rollout]]:
@@ -283,37 +281,37 @@ class Tune:
             each_turn=self.each_turn,
         )
 
-    def _split(self, samples: Sequence[Sample], update: int) -> Iterator[Mini]:
+    def _split(self, samples: Sequence[Sample], update: int) -> Iterator[MiniBatch]:
         """`mini_batches` parts of about one size, in an order that seed and step fix; empty ones where rows lack."""
         count = self.how.train.mini_batches
         shuffle = random.Random(f"tune/{self.plan.seed}/{self.step}/{update}").shuffle
-        part = self.how.part("surrogate")
-        if isinstance(part, recipe.SimPO):
-            pairs = self._pairs(samples, part.apart)
+        loss = self.how.does("policy loss")
+        if loss is not None and loss.in_pairs:
+            pairs = self._pairs(samples, loss)
             shuffle(pairs)
             for n in range(count):
                 some = pairs[n::count]
-                yield Mini([samples[i] for pair in some for i in pair], [(2 * i, 2 * i + 1) for i in range(len(some))])
+                yield MiniBatch(
+                    [samples[i] for pair in some for i in pair], [(2 * i, 2 * i + 1) for i in range(len(some))]
+                )
             return
         rows = list(samples)
         shuffle(rows)
         for n in range(count):
-            yield Mini(rows[n::count])
+            yield MiniBatch(rows[n::count])
 
-    def _pairs(self, samples: Sequence[Sample], apart: float) -> list[tuple[int, int]]:
-        """Each task's best and worst attempt; of one that fell into several rows, its last."""
+    def _pairs(self, samples: Sequence[Sample], loss: RecipePart) -> list[tuple[int, int]]:
+        """Each task's attempts that the loss compares; of one that fell into several rows, its last."""
         last = {s.attempt: i for i, s in enumerate(samples)}
         where = sorted(last.values())
         if not where:
             return []
-        found = preference.pairs(
-            torch.tensor([samples[i].reward for i in where]), grouped([samples[i].group for i in where]), margin=apart
-        )
+        found = loss.pairs(torch.tensor([samples[i].reward for i in where]), grouped([samples[i].group for i in where]))
         return [(where[int(a)], where[int(b)]) for a, b in found.tolist()]
 
-    def _watch_flat(self, equal: float, reward: float) -> None:
-        """Say it when nothing has differed for several steps. equal: the share of groups without a range."""
-        self.flat = self.flat + 1 if equal == 1 else 0
+    def _watch_flat(self, zero_variance: float, reward: float) -> None:
+        """Say it when nothing has differed for several steps. zero_variance: the share of groups without a range."""
+        self.flat = self.flat + 1 if zero_variance == 1 else 0
         if self.flat == FLAT or (self.flat > FLAT and self.flat % 10 == 0):
             self.note(
                 f"in {self.flat} steps in a row all attempts at a task had the same reward (mean {reward:.2f}): they "
@@ -322,7 +320,7 @@ class Tune:
                 + ", give partial credit, raise [train] group_size or temperature"
             )
 
-    def _finish(self, known: dict[str, Any], done: Sequence[Mini], seconds: float) -> None:
+    def _finish(self, known: dict[str, Any], done: Sequence[MiniBatch], seconds: float) -> None:
         made = [m for m in done if m.samples]
         clip = fmean(m.watch.get("clip", 0.0) for m in made) if made else 0.0
         loss = fmean(m.loss for m in made) if made else 0.0

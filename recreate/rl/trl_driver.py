@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from recreate.api.registry import need
-from recreate.rl.learner import Learner, Mini
+from recreate.rl.learner import Learner, MiniBatch
 from recreate.rl.recipe import Train
 
 VERSION = "1.16.0"
@@ -46,7 +46,7 @@ class Work(Protocol):
     @property
     def seed(self) -> int: ...
 
-    def minis(self) -> Iterator[Mini]: ...
+    def minis(self) -> Iterator[MiniBatch]: ...
 
 
 def drive(work: Work) -> None:
@@ -105,13 +105,13 @@ def _trainer(parent: Any) -> Any:
         def __init__(self, work: Work, **parts: Any) -> None:
             super().__init__(**parts)
             self.work = work
-            self.minis: Iterator[Mini] = work.minis()
+            self.minis: Iterator[MiniBatch] = work.minis()
 
-        def _prepare_inputs(self, generation_batch: Any) -> Mini:
+        def _prepare_inputs(self, generation_batch: Any) -> MiniBatch:
             mini = next(self.minis, None)
             if mini is None:  # stopped early
                 self.control.should_training_stop = True
-                return Mini()
+                return MiniBatch()
             return mini
 
         def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:

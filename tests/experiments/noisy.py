@@ -26,7 +26,7 @@ from recreate.api.types import Experience, Grade, Task, Trace
 from recreate.builder.sdk import find_scaffold
 from recreate.rl.recipe import Recipe, read
 from recreate.rl.rollout import Rollout
-from recreate.rl.rows import Row
+from recreate.rl.samples import Row
 from recreate.rl.trainer import TrainConfig, Tune
 from recreate.rl.trl_driver import drive
 from recreate.runs.session import Parts, Session, open_session
@@ -134,7 +134,7 @@ def run(where: Path, method: str, seed: int, steps: int, rate: float, flaky: flo
     begun = time.monotonic()
     session = open_session(settings, where, folder, parts=Parts(domain=Sorting(seed)))
     try:
-        work = Noisy(session, scaffold, how, TrainConfig(steps, seed, micro=128, save_every=10**6), flaky)
+        work = Noisy(session, scaffold, how, TrainConfig(steps, seed, micro_batch=128, save_every=10**6), flaky)
         drive(work)
         work.measure()
         curve = [work.curve[n] for n in sorted(work.curve)]

@@ -29,10 +29,10 @@ def measure() -> list[Row]:
 
 
 def _rows(torch: Any) -> list[Row]:
-    from recreate.rl.advantage import dr_grpo, grpo, rloo
-    from recreate.rl.gapo import gapo
-    from recreate.rl.gigpo import gigpo
-    from recreate.rl.groups import grouped
+    from recreate.rl.parts.advantages import dr_grpo, grpo, rloo
+    from recreate.rl.parts.gapo import gapo
+    from recreate.rl.parts.gigpo import gigpo
+    from recreate.rl.parts.groups import grouped
 
     generator = torch.Generator().manual_seed(0)
     rewards = torch.rand(ROWS, generator=generator)

@@ -37,9 +37,13 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # so that the file runs as i
 import torch
 from torch import Tensor
 
-from recreate.rl import advantage, aggregate, gapo, gigpo, group_filter, latent, penalty, ratio, replay, shaping, steer
-from recreate.rl.groups import Groups, grouped
-from recreate.rl.surrogate import Surrogate, cispo, clip, sapo, vespo
+from recreate.rl.parts import a2r, gapo, gigpo, lepo, rewards, steer
+from recreate.rl.parts import advantages as advantage
+from recreate.rl.parts import losses as rules
+from recreate.rl.parts.groups import Groups, grouped, spread
+from recreate.rl.parts.losses import cispo, clip
+from recreate.rl.recipe import PolicyLoss
+from tests.rl.published import cartography, edit_similarity, mixture_log_prob, sapo, vespo
 
 RTOL, ATOL = 1e-4, 2e-5
 UNIT = 2.0**-24
@@ -173,7 +177,7 @@ def verl_advantages(result: Result, case: Case) -> None:
         else:
             result.excluded["unknown"] += 1
             continue
-        result.same(key, advantage.spread(out, mask, compat=True), theirs, slack.unsqueeze(-1))
+        result.same(key, spread(out, mask, compat=True), theirs, slack.unsqueeze(-1))
     result.excluded["error"] += sum(bool(e) for e in (case.get("errors") or {}).values())
 
 
@@ -251,7 +255,7 @@ def gapo_advantages(result: Result, case: Case) -> None:
     else:
         out = advantage.grpo(r, groups, scale="group" if scaled else "none", eps=eps, compat=True)
     slack = _rounding(r, groups, out, eps if scaled else None).unsqueeze(-1)
-    result.same("advantages", advantage.spread(out, mask, compat=True), case["outputs"]["advantages"], slack)
+    result.same("advantages", spread(out, mask, compat=True), case["outputs"]["advantages"], slack)
 
 
 def gapo_interval(result: Result, case: Case) -> None:
@@ -268,7 +272,7 @@ def gapo_interval(result: Result, case: Case) -> None:
 def gapo_reward(result: Result, case: Case) -> None:
     if _raised(result, case):
         return
-    equal, near = shaping.edit_similarity(case["solution"], case["ground_truth"])
+    equal, near = edit_similarity(case["solution"], case["ground_truth"])
     result.same("exact_match", float(equal), case.get("exact_match"))
     result.same("edit_distance", near, case.get("edit_distance"))
     scores = {"compute_score_edem": (near + equal) / 2, "compute_score_ed": near, "compute_score_em": float(equal)}
@@ -294,7 +298,7 @@ def gigpo_case(result: Result, case: Case) -> None:
                 r, groups, trajectories, scale=scale, across_steps=across, eps=eps, compat=True
             )
             slack = _rounding(r, groups, out, used).unsqueeze(-1)
-            result.same(key, advantage.spread(out, mask, compat=True), outputs[key], slack)
+            result.same(key, spread(out, mask, compat=True), outputs[key], slack)
     if outputs.get("step_group") is None:
         return
     similarity = float(given.get("similarity_thresh", 0.95)) if given.get("enable_similarity") else 0.0
@@ -316,13 +320,13 @@ def gigpo_case(result: Result, case: Case) -> None:
         compat=True,
     )
     slack = _rounding(r, groups, out, used) + abs(weight) * _rounding(returns, steps, out, used)
-    result.same("advantages", advantage.spread(out, mask, compat=True), outputs["advantages"], slack.unsqueeze(-1))
+    result.same("advantages", spread(out, mask, compat=True), outputs["advantages"], slack.unsqueeze(-1))
 
 
 # ---- losses
 
 
-MODES: dict[str, aggregate.Mode] = {
+MODES: dict[str, rules.Mode] = {
     "token-mean": "token-mean",
     "token-sum": "token-sum",
     "seq-mean-token-sum": "sequence-sum",
@@ -344,10 +348,10 @@ def verl_loss(kind: str) -> Callable[[Result, Case], None]:
         low, high = (both if config.get(k) is None else config[k] for k in ("clip_ratio_low", "clip_ratio_high"))
         change, used = lp - old, given.get("loss_mode", kind)
         if used == "gspo":
-            out = clip(ratio.sequence_ratio(lp, old, mask, compat=True), a, low=low, high=high)
+            out = clip(rules.sequence_ratio(lp, old, mask, compat=True), a, low=low, high=high)
         else:
             change = change.clamp(-20, 20)
-            rho = ratio.token_ratio(lp, old, mask, compat=True)
+            rho = rules.token_ratio(lp, old, mask, compat=True)
             if used == "cispo":
                 out = cispo(rho, a, lp, lowest=1 - low, highest=1 + high)
             else:
@@ -359,7 +363,7 @@ def verl_loss(kind: str) -> Callable[[Result, Case], None]:
         ranks = float(whole.get("dp_size") or 1)
         tokens, rows = whole.get("batch_num_tokens"), whole.get("global_batch_size")
         default = "seq-mean-token-mean" if used == "gspo" else "token-mean"
-        loss = aggregate.aggregate(
+        loss = rules.aggregate(
             losses,
             mask,
             MODES[given.get("loss_agg_mode", default)],
@@ -386,9 +390,9 @@ def verl_kl(result: Result, case: Case) -> None:
         return
     lp, ref = f32(case["inputs"]["logprob"]).requires_grad_(), f32(case["inputs"]["ref_logprob"])
     spelled = str(case["inputs"]["kind"])
-    names: dict[str, penalty.Kind] = {"kl": "k1", "mse": "k2", "low_var_kl": "k3", "k1": "k1", "k2": "k2", "k3": "k3"}
-    kind: penalty.Kind = names.get(spelled.rstrip("+"), "abs")
-    value = penalty.kl(lp, ref, kind, straight=spelled.endswith("+"))
+    names: dict[str, rules.Kind] = {"kl": "k1", "mse": "k2", "low_var_kl": "k3", "k1": "k1", "k2": "k2", "k3": "k3"}
+    kind: rules.Kind = names.get(spelled.rstrip("+"), "abs")
+    value = rules.kl(lp, ref, kind, straight=spelled.endswith("+"))
     (grad,) = torch.autograd.grad(value.sum(), lp)
     result.same("kl", value, case["outputs"].get("kl"))
     result.same("grad_logprob", grad, case["outputs"].get("grad_logprob"))
@@ -398,12 +402,12 @@ def trl_per_token(given: Mapping[str, Any], lp: Tensor, old: Tensor, mask: Tenso
     """(losses, ratio), (B,T), of TRL's policy losses."""
     kind, change = given["loss_type"], lp - old
     if given["importance_sampling_level"] == "sequence":
-        rho = ratio.sequence_ratio(lp, old, mask, limit=None, straight=False, compat=True)
+        rho = rules.sequence_ratio(lp, old, mask, limit=None, straight=False, compat=True)
     else:
-        rho = ratio.token_ratio(lp, old, mask, limit=None, compat=True)
+        rho = rules.token_ratio(lp, old, mask, limit=None, compat=True)
     low, high = given["epsilon_low"], given["epsilon_high"]
     high = low if high is None else high
-    made: Surrogate
+    made: PolicyLoss
     if kind == "cispo":
         made = cispo(rho, a, lp, lowest=0.0, highest=high)
     elif kind == "sapo":
@@ -424,13 +428,13 @@ def trl_total(given: Mapping[str, Any], losses: Tensor, mask: Tensor) -> Tensor:
     rows = len(losses)
     if kind in ("cispo", "dapo", "vespo"):
         items = max(float(given["num_items_in_batch"]), 1.0) * steps / float(given.get("steps_per_generation") or steps)
-        return aggregate.aggregate(losses, mask, "token-mean", tokens=items, compat="trl")
+        return rules.aggregate(losses, mask, "token-mean", tokens=items, compat="trl")
     if kind == "luspo":
-        return aggregate.aggregate(losses, mask, "sequence-sum", rows=rows, compat="trl") / steps
-    modes: dict[str, aggregate.Mode] = {"bnpo": "token-mean", "dr_grpo": "constant"}
+        return rules.aggregate(losses, mask, "sequence-sum", rows=rows, compat="trl") / steps
+    modes: dict[str, rules.Mode] = {"bnpo": "token-mean", "dr_grpo": "constant"}
     length = given.get("max_completion_length")
     over = modes.get(kind, "sequence-mean")
-    return aggregate.aggregate(losses, mask, over, rows=rows, length=length, compat="trl") / steps
+    return rules.aggregate(losses, mask, over, rows=rows, length=length, compat="trl") / steps
 
 
 def trl_loss(result: Result, case: Case) -> None:
@@ -443,7 +447,7 @@ def trl_loss(result: Result, case: Case) -> None:
     losses, rho = trl_per_token(given, lp, old, mask, a.unsqueeze(1) if a.dim() == 1 else a)
     beta = float(given.get("beta") or 0)
     if beta:
-        far = penalty.kl(lp, f32(given["ref_per_token_logps"]), "k3", clamp=False)
+        far = rules.kl(lp, f32(given["ref_per_token_logps"]), "k3", clamp=False)
         losses = losses + beta * (far * rho if given.get("use_bias_correction_kl") else far)
     loss = trl_total(given, losses, mask)
     (grad,) = torch.autograd.grad(loss, lp)
@@ -459,13 +463,13 @@ def oat_loss(result: Result, case: Case) -> None:
     tried = []
     for over, length in (("constant", int(given["generate_max_length"])), ("sequence-mean", None)):
         lp = f32(given["new_logps"]).requires_grad_()
-        rho = ratio.token_ratio(lp, f32(given["old_logps"]), mask, limit=None, compat=True)
+        rho = rules.token_ratio(lp, f32(given["old_logps"]), mask, limit=None, compat=True)
         eps = float(given["cliprange"])
         out = clip(rho, a.unsqueeze(-1) if a.dim() == 1 else a, low=eps, high=eps)
         if over == "constant":
-            loss = aggregate.aggregate(out.loss, mask, "constant", rows=len(mask), length=length, compat="trl")
+            loss = rules.aggregate(out.loss, mask, "constant", rows=len(mask), length=length, compat="trl")
         else:
-            loss = aggregate.aggregate(out.loss, mask, "sequence-mean", compat="verl-0.4")
+            loss = rules.aggregate(out.loss, mask, "sequence-mean", compat="verl-0.4")
         (grad,) = torch.autograd.grad(loss, lp)
         apart = (grad.double() - number(outputs["grad"])).abs().nan_to_num(nan=0.0).max()
         apart = apart + (loss.detach().double() - number(outputs["loss"])).abs().nan_to_num(nan=0.0)
@@ -493,17 +497,17 @@ def steer_case(result: Result, case: Case) -> None:
         return
     both = given.get("cliprange", 0.2)
     low, high = (both if given.get(k) is None else given[k] for k in ("cliprange_low", "cliprange_high"))
-    rho = ratio.token_ratio(lp, old, mask, compat=True)
+    rho = rules.token_ratio(lp, old, mask, compat=True)
     out = clip(rho, a, low=low, high=high, dual=given.get("clip_ratio_c", 3.0))
     over = MODES[given.get("loss_agg_mode", "token-mean")]
-    loss = aggregate.aggregate(out.loss * weight, mask, over, compat="verl-0.4")
+    loss = rules.aggregate(out.loss * weight, mask, over, compat="verl-0.4")
     (grad,) = torch.autograd.grad(loss, lp, retain_graph=True)
     by_high, by_low = (rho > 1 + high) & (a > 0), (rho < 1 - low) & (a < 0)
     valid = weight[mask > 0]
     found = {
         "pg_loss": loss,
         "grad_log_prob": grad,
-        "vanilla_pg_loss": aggregate.aggregate(out.loss, mask, over, compat="verl-0.4"),
+        "vanilla_pg_loss": rules.aggregate(out.loss, mask, over, compat="verl-0.4"),
         "pg_clipfrac": _masked_mean(out.clipped.float(), mask),
         "ppo_kl": _masked_mean(-(lp - old).clamp(-20, 20), mask, reads=True),
         "pg_clipfrac_lower": _masked_mean(out.dual.float(), mask),
@@ -530,7 +534,7 @@ def dapo_overlong(result: Result, case: Case) -> None:
     if _raised(result, case):
         return
     given = case["inputs"]
-    reward = shaping.overlong(
+    reward = rewards.overlong(
         number([given["score"]]),
         number([given["valid_response_length"]]),
         max_length=given["max_resp_len"],
@@ -544,7 +548,7 @@ def dapo_filter(result: Result, case: Case) -> None:
     if _raised(result, case):
         return
     uids = case["inputs"]["uid"]
-    keep = group_filter.dynamic_sampling(number(case["inputs"]["score"]), grouped(uids), compat=True)
+    keep = rewards.dynamic_sampling(number(case["inputs"]["score"]), grouped(uids), compat=True)
     kept = list(dict.fromkeys(uid for uid, k in zip(uids, keep.tolist(), strict=True) if k))
     result.equal("kept_prompt_uids", kept, case["outputs"].get("kept_prompt_uids"))
 
@@ -561,7 +565,7 @@ def lepo_loss(result: Result, case: Case) -> None:
     ids, mask, a = number(given["completion_ids"]).long(), f32(given["completion_mask"]), f32(given["advantages"])
     mix_ids, mix = number(given["topk_ids"]).long(), f32(given["topk_probs"])
     n = ids.shape[1]
-    mixture = latent.mixture_log_prob(logits[:, :-1].log_softmax(-1), mix_ids[:, 1:], mix[:, 1:])
+    mixture = mixture_log_prob(logits[:, :-1].log_softmax(-1), mix_ids[:, 1:], mix[:, 1:])
     counted = torch.cat([torch.zeros(len(ids), p - 1), mask], 1)
     result.same("ce_per_token_loss_shifted_full", -mixture * counted, outputs.get("ce_per_token_loss_shifted_full"))
     scaled = (logits[:, :-1][:, -n:] / given.get("temperature", 1.0)).log_softmax(-1)
@@ -569,11 +573,11 @@ def lepo_loss(result: Result, case: Case) -> None:
     old = lp.detach() if given.get("old_per_token_logps") is None else f32(given["old_per_token_logps"])
     discrete, _ = trl_per_token(given, lp, old, mask, a.unsqueeze(1))
     first = torch.arange(n) < int(given["latent_length"])
-    soft = latent.latent_loss(mixture[:, -n:] * mask, a.unsqueeze(1))
+    soft = lepo.latent_loss(mixture[:, -n:] * mask, a.unsqueeze(1))
     losses = torch.where(first, soft, discrete)
     beta = float(given.get("beta") or 0)
     if beta:
-        losses = losses + beta * penalty.kl(lp, f32(given["ref_per_token_logps"]), "k3", clamp=False)
+        losses = losses + beta * rules.kl(lp, f32(given["ref_per_token_logps"]), "k3", clamp=False)
     loss = trl_total({**given, "gradient_accumulation_steps": 1}, losses, mask)
     (grad,) = torch.autograd.grad(loss, logits)
     result.same("loss", loss, outputs.get("loss"))
@@ -591,7 +595,7 @@ def lepo_rollout(result: Result, case: Case) -> None:
     p, n = len(given["prompt_ids"][0]), ids.shape[1] - len(given["prompt_ids"][0])
     steps = min(int(knobs["latent_length"]), n)
     result.excluded["sampled"] += 4
-    warped = latent.warp(
+    warped = lepo.warp(
         clean, temperature=knobs.get("temperature", 1.0), top_k=knobs["top_k"], top_p=knobs.get("top_p", 1.0)
     )
     top = clean.topk(min(knobs["top_k"], clean.shape[-1]), -1).values[..., -1:]
@@ -616,7 +620,7 @@ def lepo_rollout(result: Result, case: Case) -> None:
             result.same(key, ours, theirs)
     if knobs["noise_type"] == "gumbel" and steps and "support(z) within top_k of clean logits (fraction)" in checks:
         generator = torch.Generator().manual_seed(int(given.get("seed", 0)))
-        made = latent.latent_step(
+        made = lepo.latent_step(
             warped[:, 0],
             torch.eye(clean.shape[-1]),
             strength=knobs["noise_strength"],
@@ -633,7 +637,7 @@ def lepo_table(result: Result, case: Case) -> None:
     """A Monte Carlo table: ours from 50,000 draws, within six standard errors of both."""
     pi, draws = number(case["pi"]), 50_000
     generator = torch.Generator().manual_seed(17892)
-    made = latent.latent_step(
+    made = lepo.latent_step(
         pi.log().expand(draws, -1),
         torch.eye(len(pi)),
         strength=float(case["tau"]),
@@ -662,12 +666,12 @@ def lepo_table(result: Result, case: Case) -> None:
 
 def a2r_cartography(result: Result, case: Case) -> None:
     history = [float(v) for v in case["group_mean_reward_per_epoch"]]
-    found = replay.cartography(history)
+    found = cartography(history)
     result.same("confidence", found.confidence, case.get("confidence"))
     result.same("variability", found.variability, case.get("variability"))
     for key, theirs in case.items():
         if key.startswith("correctness_thr_"):
-            right = replay.cartography(history, float(key.removeprefix("correctness_thr_"))).correctness
+            right = cartography(history, float(key.removeprefix("correctness_thr_"))).correctness
             result.same(key, right, theirs)
 
 
@@ -678,11 +682,11 @@ def a2r_divergence(result: Result, case: Case) -> None:
         w = re.fullmatch(r"w_exp_minus_D_(k[123])_T([0-9.]+)", key)
         if d:
             kind: Any = d[1]
-            result.same(key, replay.divergence(now, beta, mask, kind)[0], theirs)
+            result.same(key, a2r.divergence(now, beta, mask, kind)[0], theirs)
         elif w:
             kind = w[1]
-            away = replay.divergence(now, beta, mask, kind)
-            result.same(key, replay.staleness_weight(away, temperature=float(w[2]))[0], theirs)
+            away = a2r.divergence(now, beta, mask, kind)
+            result.same(key, a2r.staleness_weight(away, temperature=float(w[2]))[0], theirs)
         elif key.startswith(("D_", "w_")):
             result.excluded["unknown"] += 1
 
@@ -692,13 +696,13 @@ def a2r_whole(result: Result, data: Mapping[str, Any]) -> None:
     histories = {
         c["name"]: [float(v) for v in c["group_mean_reward_per_epoch"]] for c in data.get("cartography_cases", [])
     }
-    chances = replay.probabilities(histories)
+    chances = a2r.probabilities(histories)
     order = data.get("expected_priority_order_by_variability")
     if order:
         result.cases, result.where = result.cases + 1, "expected_priority_order_by_variability"
         known = [name for name in order if name in histories]
         result.excluded["absent"] += len(order) - len(known)
-        sigma = [replay.ambiguity(histories[name]) for name in known]
+        sigma = [a2r.ambiguity(histories[name]) for name in known]
         result.equal("order of the tasks that have a history", sigma, sorted(sigma, reverse=True))
     for key, theirs in data.items():
         if not key.startswith("expected_sampling_probabilities_alpha_") or not isinstance(theirs, Mapping):
@@ -707,7 +711,7 @@ def a2r_whole(result: Result, data: Mapping[str, Any]) -> None:
         alpha = float(key.rpartition("_")[2])
         known = [name for name in theirs if name in histories]
         result.excluded["absent"] += len(theirs) - len(known)
-        chances = replay.probabilities({name: histories[name] for name in known}, alpha=alpha)
+        chances = a2r.probabilities({name: histories[name] for name in known}, alpha=alpha)
         # of the tasks whose history is here, probabilities stand in the same proportion
         whole = sum(float(theirs[name]) for name in known)
         for name in known:
@@ -716,7 +720,7 @@ def a2r_whole(result: Result, data: Mapping[str, Any]) -> None:
         result.cases, result.where = result.cases + 1, f"in_epoch_vs_cross_epoch_contrast {name}"
         rewards = number(case["rollout_rewards"])
         result.same("in_epoch_std_pop", rewards.std(1, correction=0).mean(), case.get("in_epoch_std_pop"))
-        across = replay.ambiguity(rewards.mean(1).tolist())
+        across = a2r.ambiguity(rewards.mean(1).tolist())
         result.same("cross_epoch_variability", across, case.get("cross_epoch_variability"))
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from recreate.api.types import Call, Reply
 from recreate.models.transformers import Transformers
-from recreate.rl.served import Served
+from recreate.rl.rollout import Served
 
 
 def main() -> None:

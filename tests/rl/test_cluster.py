@@ -16,9 +16,14 @@ from recreate.api.errors import BadInput, RecreateError, Transient
 from recreate.api.types import Call
 from recreate.cli import run as cli
 from recreate.rl import recipe
-from recreate.rl.groups import grouped
-from recreate.rl.method import Method, Rows, Tokens
-from recreate.rl.verl import advantage, loss
+from recreate.rl.method import Method
+from recreate.rl.parts import losses
+from recreate.rl.parts.a2r import A2R
+from recreate.rl.parts.gapo import GAPO
+from recreate.rl.parts.groups import grouped
+from recreate.rl.parts.steer import STEER
+from recreate.rl.recipe import Rows, Tokens
+from recreate.rl.verl import functions
 from recreate.rl.verl.translate import RECIPE, Cluster, config, refuse, registered, sizes
 from tests.rl import tiny
 
@@ -52,7 +57,7 @@ def test_the_run_folder_holds_all_that_verl_starts_from(workspace: Path, capsys:
     assert [r["task"] for r in rows] == [f"letters:train:{n}" for n in range(3)]
     assert {r["split"] for r in rows} == {"train"}
     assert rows[0]["prompt"] == [{"role": "user", "content": "0: t"}]
-    assert recipe.load(run / "recipe" / "gapo-small.toml").part("advantage") == recipe.GAPO()
+    assert recipe.load(run / "recipe" / "gapo-small.toml").part("advantage") == GAPO()
     assert (run / "scaffold" / "tools" / "put.py").is_file()
     assert tomllib.loads((run / "settings.toml").read_text())["model"] == str(workspace / "model")
     yaml = (run / "verl.yaml").read_text()
@@ -120,9 +125,9 @@ def test_what_a_cluster_does_otherwise_is_said(workspace: Path, capsys: pytest.C
         ("lepo", {}, "[lepo]"),
         ("simpo-on-pairs", {}, "[simpo]"),
         ("gapo+steer+a2r", {}, 'scope = "mini"'),
-        ("gapo+steer+a2r", {"steer": recipe.STEER(form="full")}, 'form = "full"'),
-        ("gapo+steer+a2r", {"steer": recipe.STEER(), "a2r": recipe.A2R(rollouts="fresh")}, 'rollouts = "fresh"'),
-        ("sft-on-successes", {"token-mean": None, "sequence-mean": recipe.SequenceMean()}, "[successes]"),
+        ("gapo+steer+a2r", {"steer": STEER(form="full")}, 'form = "full"'),
+        ("gapo+steer+a2r", {"steer": STEER(), "a2r": A2R(rollouts="fresh")}, 'rollouts = "fresh"'),
+        ("sft-on-successes", {"token-mean": None, "sequence-mean": losses.SequenceMean()}, "[successes]"),
     ],
 )
 def test_what_verl_cannot_do_is_refused(name: str, change: dict[str, Any], named: str) -> None:
@@ -182,7 +187,7 @@ def batch(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, list[str]]:
 def test_advantages_are_the_methods_own(name: str, recipes: Any) -> None:
     does = recipes(name)
     rewards, mask, index = batch()
-    got, returns = advantage.estimator(does.recipe.name_of("advantage"))(rewards, mask, None, index=index)
+    got, returns = functions.estimator(does.recipe.name_of("advantage"))(rewards, mask, None, index=index)
     r, groups = rewards.sum(-1), grouped(index)
     rows = Rows(does.shaped(r, mask.sum(-1)), groups, mask.bool())
     keep = does.keep(Rows(r, groups, mask.bool()))
@@ -190,7 +195,7 @@ def test_advantages_are_the_methods_own(name: str, recipes: Any) -> None:
     assert torch.equal(got, returns)
     if name == "gapo":
         with pytest.raises(BadInput, match="stands gapo"):
-            advantage.estimator("grpo")(rewards, mask, None, index=index)
+            functions.estimator("grpo")(rewards, mask, None, index=index)
 
 
 def test_an_attempt_of_several_rows_counts_once(recipes: Any) -> None:
@@ -198,8 +203,8 @@ def test_an_attempt_of_several_rows_counts_once(recipes: Any) -> None:
     recipes("[grpo]\n")
     r = torch.tensor([1.0, 0.0, 1.0, 0.5, 1.0]).unsqueeze(-1)
     of, turn = ["a", "b", "a", "c", "a"], [2, 0, 0, 0, 1]
-    estimate = advantage.estimator("grpo")
-    with advantage.known(advantage.AttemptRows(of, turn, [])):
+    estimate = functions.estimator("grpo")
+    with functions.known(functions.AttemptRows(of, turn, [])):
         got, _ = estimate(r, torch.ones(5, 1), None, index=["t"] * 5)
     once, _ = estimate(torch.tensor([[1.0], [0.0], [0.5]]), torch.ones(3, 1), None, index=["t"] * 3)
     assert torch.equal(got, once[[0, 1, 0, 2, 0]])
@@ -216,8 +221,8 @@ def test_gigpo_knows_whose_step_a_row_is(recipes: Any) -> None:
     )
     order = [3, 0, 4, 2, 1]
     shown = [turns[n] for n in order]
-    estimate = advantage.estimator("gigpo")
-    with advantage.known(advantage.AttemptRows([t[0] for t in shown], [t[1] for t in shown], [t[2] for t in shown])):
+    estimate = functions.estimator("gigpo")
+    with functions.known(functions.AttemptRows([t[0] for t in shown], [t[1] for t in shown], [t[2] for t in shown])):
         got, _ = estimate(r[order].unsqueeze(-1), ones, None, index=["t"] * 5)
     assert torch.allclose(got.squeeze(-1), wanted[order])
     with pytest.raises(BadInput, match="whose step"):
@@ -242,15 +247,19 @@ def micro(seed: int = 0) -> dict[str, torch.Tensor]:
     }
 
 
-AGGREGATES = ("token-mean", "token-sum", "sequence-mean", "sequence-sum", "constant-length")
+AGGREGATES = {
+    "token-mean": losses.TokenMean.verl_mode,
+    "token-sum": losses.TokenSum.verl_mode,
+    "sequence-mean": losses.SequenceMean.verl_mode,
+    "sequence-sum": losses.SequenceSum.verl_mode,
+    "constant-length": losses.ConstantLength.verl_mode,
+}
 
 
 @pytest.mark.parametrize("over", AGGREGATES)
 @pytest.mark.parametrize("rule", ["[clip]\nhigh = 0.28\ndual = 3.0\n", "[cispo]\n", "[sequence-ratio]\n[clip]\n"])
 def test_losses_of_all_processes_are_the_loss_of_the_whole(rule: str, over: str, recipes: Any) -> None:
     """Cut into two processes of two micro-batches each, gradients averaged over processes as verl does."""
-    from recreate.rl.verl.translate import AGGREGATES as VERLS
-
     does = recipes(f"{rule}[{over}]\n")
     given = micro()
     tokens = Tokens(
@@ -260,9 +269,9 @@ def test_losses_of_all_processes_are_the_loss_of_the_whole(rule: str, over: str,
     whole = does.loss(tokens).value
     (wanted,) = torch.autograd.grad(whole, given["log_prob"])
     actor = Actor(dp_size=2, batch_num_tokens=int(given["response_mask"].sum()), global_batch_size=8)
-    call = loss.policy_loss(does.recipe.name_of("surrogate"))
+    call = functions.policy_loss(does.recipe.name_of("policy loss"))
     parts = [
-        call(**{k: v[n : n + 2] for k, v in given.items()}, loss_agg_mode=VERLS[over], config=actor)[0]
+        call(**{k: v[n : n + 2] for k, v in given.items()}, loss_agg_mode=AGGREGATES[over], config=actor)[0]
         for n in range(0, 8, 2)
     ]
     total = sum(parts[1:], parts[0]) / 2
@@ -275,14 +284,14 @@ def test_weights_of_rows_and_tokens_multiply_the_loss(recipes: Any) -> None:
     does = recipes("[steer]\nleast = 0.7\n[token-mean]\n")
     given, weights = micro(), torch.rand(8, 1).expand(8, 5).contiguous()
     entropies = 2 * torch.rand(8, 5)
-    call = loss.policy_loss("clip")
+    call = functions.policy_loss("clip")
     with pytest.raises(BadInput, match="entropies"):
         call(**given, config=Actor())
-    with loss.entropy(entropies):
+    with functions.entropy(entropies):
         got, watch = call(**given, config=Actor(), rollout_is_weights=weights)
     wanted = does.loss(
         Tokens(given["log_prob"], given["advantages"], given["response_mask"], given["old_log_prob"],
-               entropy=entropies, row_weight=weights[:, 0])
+               entropy=entropies, importance_weight=weights[:, 0])
     )  # fmt: skip
     assert float(got) == float(wanted.value)
     assert watch["actor/pg_clipfrac"] == pytest.approx(float(wanted.watch["clip"]))
@@ -328,7 +337,7 @@ def test_only_what_may_pass_is_asked_of_the_servers_again(
 def test_without_a_recipe_it_is_said_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(RECIPE, raising=False)
     with pytest.raises(BadInput, match=RECIPE):
-        advantage.estimator("grpo")(*batch()[:2], None, index=batch()[2])
+        functions.estimator("grpo")(*batch()[:2], None, index=batch()[2])
 
 
 def test_without_verl_its_plugin_says_what_to_install() -> None:
@@ -347,7 +356,7 @@ def test_every_shipped_recipe_is_trained_or_refused_with_a_way_out() -> None:
         how = recipe.load(name)
         if name in WITH_VERL:
             made = config(how, place)
-            assert made["algorithm"]["adv_estimator"] == registered(how, "advantage")
+            assert made["algorithm"]["adv_estimator"] == registered(how.name_of("advantage"))
         else:
             with pytest.raises(BadInput) as told:
                 config(how, place)

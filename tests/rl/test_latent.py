@@ -5,36 +5,33 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recreate.rl import latent
+from recreate.rl.parts import lepo
+from tests.rl.published import mixture_log_prob
 
 pytestmark = pytest.mark.rl
 PI = torch.tensor([0.6, 0.3, 0.1])
 
 
-def step(n: int, seed: int = 0, **knobs: object) -> latent.LatentStep:
+def step(n: int, seed: int = 0, **knobs: object) -> lepo.LatentStep:
     generator = torch.Generator().manual_seed(seed)
-    return latent.latent_step(PI.log().expand(n, -1), torch.eye(3), generator=generator, **knobs)  # type: ignore[arg-type]
+    return lepo.latent_step(PI.log().expand(n, -1), torch.eye(3), generator=generator, **knobs)  # type: ignore[arg-type]
 
 
 def test_a_mixture_sums_to_1_within_the_warped_support() -> None:
     logits = torch.randn(5, 40, generator=torch.Generator().manual_seed(0))
-    warped = latent.warp(logits, top_k=6, top_p=0.9)
+    warped = lepo.warp(logits, top_k=6, top_p=0.9)
     assert bool((warped.isfinite().sum(-1) <= 6).all())
     assert bool((warped.isfinite().sum(-1) >= 1).all())
     for noise in ("gumbel", "gaussian", "dirichlet", "soft"):
-        made = latent.latent_step(warped, torch.randn(40, 4), kept=6, noise=noise, strength=0.5)  # type: ignore[arg-type]
+        made = lepo.latent_step(warped, torch.randn(40, 4), kept=6, noise=noise, strength=0.5)  # type: ignore[arg-type]
         assert torch.allclose(made.mix.sum(-1), torch.ones(5), atol=1e-4)
 
 
 def test_the_next_input_is_the_mixture_of_embeddings() -> None:
     embedding = torch.randn(3, 7)
-    made = latent.latent_step(PI.log().expand(4, -1), embedding, kept=3)
+    made = lepo.latent_step(PI.log().expand(4, -1), embedding, kept=3)
     z = torch.zeros(4, 3).scatter_(1, made.mix_ids, made.mix)
     assert torch.allclose(made.embeds, z @ embedding, atol=1e-6)
-    token = latent.discrete_step(PI.log().expand(4, -1), embedding, kept=3)
-    assert torch.equal(token.embeds, embedding[token.token_ids])
-    assert torch.equal(token.mix_ids[:, 0], token.token_ids)
-    assert token.mix[:, 0].tolist() == [1.0] * 4
 
 
 def test_a_seed_fixes_the_mixture_and_another_changes_it() -> None:
@@ -51,12 +48,12 @@ def test_the_gradient_of_a_latent_step_is_that_of_a_token_with_the_mixture_in_it
     logits = PI.log().double().view(1, 1, 3).requires_grad_()
     z = torch.tensor([[[0.7, 0.2, 0.1]]], dtype=torch.float64)
     ids = torch.arange(3).view(1, 1, 3)
-    mixture = latent.mixture_log_prob(logits.log_softmax(-1), ids, z)
-    (grad,) = torch.autograd.grad(latent.latent_loss(mixture, torch.tensor([[2.0]])).sum(), logits)
+    mixture = mixture_log_prob(logits.log_softmax(-1), ids, z)
+    (grad,) = torch.autograd.grad(lepo.latent_loss(mixture, torch.tensor([[2.0]])).sum(), logits)
     assert torch.allclose(grad, 2 * (PI.double() - z), atol=1e-6)
     assert abs(float(grad.sum())) < 1e-7
 
 
 def test_latent_positions_are_the_first_and_end_with_the_answer() -> None:
     mask = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0]])
-    assert latent.latent_mask(mask, 2).tolist() == [[True, True, False, False], [True, False, False, False]]
+    assert lepo.latent_mask(mask, 2).tolist() == [[True, True, False, False], [True, False, False, False]]

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from recreate.rl import penalty, preference, ratio, steer, surrogate
-from recreate.rl.aggregate import aggregate
-from recreate.rl.group_filter import dynamic_sampling, enough, successes
-from recreate.rl.groups import grouped
-from recreate.rl.shaping import edit_similarity, overlong
+from recreate.rl.parts import losses, steer
+from recreate.rl.parts.groups import grouped
+from recreate.rl.parts.losses import aggregate
+from recreate.rl.parts.rewards import Successes, dynamic_sampling, overlong
+from recreate.rl.recipe import Rows
+from tests.rl.published import edit_similarity, sapo
 
 pytestmark = pytest.mark.rl
 
@@ -34,21 +35,21 @@ def batch(seed: int = 0, rows: int = 4, length: int = 6, dtype: torch.dtype = to
 
 
 LOSSES: dict[str, Any] = {
-    "clip": lambda lp, b: surrogate.clip(ratio.token_ratio(lp, b["old_log_prob"], b["mask"]), b["advantages"]).loss,
+    "clip": lambda lp, b: losses.clip(losses.token_ratio(lp, b["old_log_prob"], b["mask"]), b["advantages"]).loss,
     "dual": lambda lp, b: (
-        surrogate.clip(
-            ratio.token_ratio(lp, b["old_log_prob"], b["mask"]), b["advantages"], low=0.2, high=0.28, dual=1.05
+        losses.clip(
+            losses.token_ratio(lp, b["old_log_prob"], b["mask"]), b["advantages"], low=0.2, high=0.28, dual=1.05
         ).loss
     ),
     "gspo": lambda lp, b: (
-        surrogate.clip(
-            ratio.sequence_ratio(lp, b["old_log_prob"], b["mask"], straight=False), b["advantages"], low=0.1, high=0.1
+        losses.clip(
+            losses.sequence_ratio(lp, b["old_log_prob"], b["mask"], straight=False), b["advantages"], low=0.1, high=0.1
         ).loss
     ),
-    "sapo": lambda lp, b: surrogate.sapo(ratio.token_ratio(lp, b["old_log_prob"], b["mask"]), b["advantages"]).loss,
-    "reinforce": lambda lp, b: surrogate.log_likelihood(b["advantages"], lp).loss,
-    "k2": lambda lp, b: penalty.kl(lp, b["old_log_prob"], "k2"),
-    "k3": lambda lp, b: penalty.kl(lp, b["old_log_prob"], "k3"),
+    "sapo": lambda lp, b: sapo(losses.token_ratio(lp, b["old_log_prob"], b["mask"]), b["advantages"]).loss,
+    "reinforce": lambda lp, b: losses.log_likelihood(b["advantages"], lp).loss,
+    "k2": lambda lp, b: losses.kl(lp, b["old_log_prob"], "k2"),
+    "k3": lambda lp, b: losses.kl(lp, b["old_log_prob"], "k3"),
 }
 
 
@@ -66,13 +67,11 @@ def test_gradients_are_those_of_finite_differences(loss: Any, mode: Any) -> None
 def test_cispo_and_gspo_have_the_gradient_their_papers_write() -> None:
     b = batch(5)
     lp = b["log_prob"].requires_grad_()
-    rho = ratio.token_ratio(lp, b["old_log_prob"], b["mask"])
-    (grad,) = torch.autograd.grad(surrogate.cispo(rho, b["advantages"], lp, highest=1.1).loss.sum(), lp)
+    rho = losses.token_ratio(lp, b["old_log_prob"], b["mask"])
+    (grad,) = torch.autograd.grad(losses.cispo(rho, b["advantages"], lp, highest=1.1).loss.sum(), lp)
     assert torch.allclose(grad, -rho.detach().clamp(0, 1.1) * b["advantages"])
     straight, mean = (
-        surrogate.clip(
-            ratio.sequence_ratio(lp, b["old_log_prob"], b["mask"], straight=s), b["advantages"], low=9, high=9
-        )
+        losses.clip(losses.sequence_ratio(lp, b["old_log_prob"], b["mask"], straight=s), b["advantages"], low=9, high=9)
         for s in (True, False)
     )
     both = [torch.autograd.grad(aggregate(s.loss, b["mask"], "sequence-mean"), lp)[0] for s in (straight, mean)]
@@ -108,8 +107,8 @@ def test_what_stands_under_the_mask_reaches_neither_loss_nor_gradient(mode: Any)
     for filler in (0.0, math.nan, math.inf):
         lp = torch.where(hidden, filler, b["log_prob"]).requires_grad_()
         old = torch.where(hidden, filler, b["old_log_prob"])
-        rho = ratio.token_ratio(lp, old, b["mask"])
-        loss = aggregate(surrogate.clip(rho, b["advantages"]).loss, b["mask"], mode)
+        rho = losses.token_ratio(lp, old, b["mask"])
+        loss = aggregate(losses.clip(rho, b["advantages"]).loss, b["mask"], mode)
         results.append((loss.detach(), *torch.autograd.grad(loss, lp)))
     for loss, grad in results[1:]:
         assert torch.equal(loss, results[0][0])
@@ -214,9 +213,8 @@ def test_dynamic_sampling_keeps_groups_that_vary() -> None:
     noise = torch.tensor([0.1 + 0.2, 0.3], dtype=torch.float64)
     assert not bool(dynamic_sampling(noise, grouped([0, 0])).any())
     assert bool(dynamic_sampling(noise, grouped([0, 0]), compat=True).all())
-    kept = enough(torch.tensor([True, True, False, True, True]), grouped(list("bbacc")), 1)
-    assert kept.tolist() == [True, True, False, False, False]
-    assert successes(torch.tensor([1.0, 0.5, math.nan])).tolist() == [True, False, False]
+    rows = Rows(torch.tensor([1.0, 0.5, math.nan]), grouped([0, 0, 0]), torch.ones(3, 1))
+    assert Successes()(rows, torch.zeros(3, dtype=torch.bool)).tolist() == [True, False, False]
 
 
 def test_overlong_answers_lose_up_to_the_factor() -> None:
@@ -232,16 +230,16 @@ def test_edit_similarity_counts_characters(a: str, b: str, wanted: tuple[bool, f
 
 
 def test_simpo_prefers_the_best_of_each_group_to_its_worst() -> None:
-    pairs = preference.pairs(torch.tensor([0.0, 1.0, 0.5, 0.3, 0.3, math.nan, 1.0]), grouped(list("aaabbcc")))
+    pairs = losses.pairs(torch.tensor([0.0, 1.0, 0.5, 0.3, 0.3, math.nan, 1.0]), grouped(list("aaabbcc")))
     assert pairs.tolist() == [[1, 0]]
     lp, mask = -torch.rand(3, 4, dtype=torch.float64), torch.ones(3, 4, dtype=torch.float64)
     chosen, rejected = torch.tensor([1]), torch.tensor([0])
 
     def value(x: Tensor) -> Tensor:
-        return preference.simpo(x, mask, chosen, rejected)
+        return losses.simpo(x, mask, chosen, rejected)
 
     assert torch.autograd.gradcheck(value, (lp.requires_grad_(),))
     (grad,) = torch.autograd.grad(value(lp), lp)
     assert bool((grad[1] < 0).all())
     assert bool((grad[0] > 0).all())
-    assert float(preference.simpo(lp, mask, chosen[:0], rejected[:0]).detach()) == 0
+    assert float(losses.simpo(lp, mask, chosen[:0], rejected[:0]).detach()) == 0

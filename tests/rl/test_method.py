@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from recreate.api.errors import BadInput
-from recreate.rl import steer
-from recreate.rl.groups import grouped
-from recreate.rl.method import Loss, Method, Rows, Tokens
-from recreate.rl.recipe import load, names, read
+from recreate.rl.method import Method
+from recreate.rl.parts.groups import grouped
+from recreate.rl.parts.steer import Extent
+from recreate.rl.recipe import Loss, Rows, Tokens, load, names, read
 
 pytestmark = pytest.mark.rl
 PLAIN = "[clip]\nlow = 0.2\nhigh = 0.2\n"
@@ -114,12 +114,12 @@ def test_an_advantage_does_not_hang_on_the_order_of_rows() -> None:
         assert torch.allclose(m.advantages(r)[order], m.advantages(mixed), atol=1e-6)
 
 
-def test_row_weights_weigh_the_loss_and_are_constants() -> None:
+def test_importance_weights_weigh_the_loss_and_are_constants() -> None:
     m, r = Method(load("gapo+steer+a2r")), rows(2)
     t = tokens(r, m.advantages(r))
     weight = torch.tensor([1.0, 0.5, 0.0, 1.0, 1.0, 0.25, 1.0, 1.0])
     (whole,) = torch.autograd.grad(m.loss(t).value, t.log_prob)
-    (part,) = torch.autograd.grad(m.loss(replace(t, row_weight=weight)).value, t.log_prob)
+    (part,) = torch.autograd.grad(m.loss(replace(t, importance_weight=weight)).value, t.log_prob)
     assert torch.allclose(part, whole * weight.unsqueeze(1), atol=1e-8)
 
 
@@ -137,9 +137,7 @@ def test_token_weights_in_the_loss_are_token_weights_in_the_advantages() -> None
 def test_a_scope_wider_than_the_micro_batch_is_given_as_an_extent() -> None:
     m, r = method("[steer]\nscope = 'mini'\n[token-mean]\n"), rows(5)
     t = tokens(r, m.advantages(r))
-    omega = m.omega(t)
-    assert omega is not None
-    joint = steer.extent(omega * 10, r.mask)
+    joint = Extent(*(10 * x for x in m.extent(t)))
     mild, own = m.token_weight(replace(t, extent=joint)), m.token_weight(t)
     assert mild is not None
     assert own is not None

@@ -58,10 +58,10 @@ def test_a_slot_that_no_part_fills_is_plain_grpo() -> None:
     ("tables", "slot"),
     [
         ("[grpo]\n[gapo]\n", "advantage"),
-        ("[clip]\n[cispo]\n", "surrogate"),
+        ("[clip]\n[cispo]\n", "policy loss"),
         ("[token-ratio]\n[sequence-ratio]\n", "ratio"),
         ("[simpo]\n[steer]\n", "token weight"),
-        ("[log-likelihood]\n[clip]\n", "surrogate"),
+        ("[log-likelihood]\n[clip]\n", "policy loss"),
         ("[successes]\n[dynamic-sampling]\n", "filter"),
         ("[token-mean]\n[sequence-mean]\n", "aggregate"),
     ],

@@ -13,10 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recreate.api.errors import BadInput
-from recreate.api.types import Experience, Grade, Trace
-from recreate.rl.advantage import grpo
-from recreate.rl.groups import grouped
-from recreate.rl.replay import (
+from recreate.rl.parts.a2r import (
+    A2R,
     AmbiguityReplay,
     Rollouts,
     ambiguity,
@@ -25,6 +23,8 @@ from recreate.rl.replay import (
     staleness_weight,
     truncated_weight,
 )
+from recreate.rl.parts.advantages import grpo
+from recreate.rl.parts.groups import grouped
 
 pytestmark = pytest.mark.rl
 
@@ -35,9 +35,9 @@ def rollouts(task: str, epoch: int, fill: float = -1.0) -> Rollouts:
     return Rollouts(task, epoch, ids, ids, torch.ones(2, 3), torch.tensor([0.0, 1.0]), two, two.sign())
 
 
-def filled(**knobs: Any) -> AmbiguityReplay:
+def filled(seed: int = 7, **knobs: Any) -> AmbiguityReplay:
     """Ten tasks over two epochs, the first four of which changed."""
-    replay = AmbiguityReplay(**{"share": 0.3, "seed": 7, **knobs})
+    replay = A2R(**{"share": 0.3, **knobs})(seed)
     for epoch in (0, 1):
         for n in range(10):
             score = [0.0, 1.0] if n < 4 and epoch else [0.0, 0.0]
@@ -54,7 +54,7 @@ def test_only_change_across_epochs_is_ambiguous() -> None:
 
 
 def test_nothing_is_replayed_in_the_first_epochs_or_without_a_share() -> None:
-    replay = AmbiguityReplay(share=1.0)
+    replay = A2R(share=1.0)()
     replay.record("t", [0.0, 1.0], 0)
     replay.store(rollouts("t", 0))
     assert replay.draw(8, 0, 0) == []
@@ -72,7 +72,7 @@ def test_a_draw_is_the_same_for_a_seed_and_a_step_and_without_repeats() -> None:
 
 
 def test_tasks_are_drawn_in_proportion_to_their_ambiguity() -> None:
-    replay = AmbiguityReplay(share=1.0)
+    replay = A2R(share=1.0)()
     for task, scores in {"a": (0.0, 1.0), "b": (0.0, 0.25), "c": (0.5, 0.5)}.items():
         for epoch, score in enumerate(scores):
             replay.record(task, [score], epoch)
@@ -92,7 +92,7 @@ def test_stale_groups_are_dropped_for_good() -> None:
 
 
 def test_a_group_with_a_nan_is_neither_recorded_nor_stored() -> None:
-    replay = AmbiguityReplay()
+    replay = A2R()()
     replay.record("t", [0.0, math.nan], 0)
     replay.store(rollouts("t", 0, fill=math.nan))
     assert (replay.histories, replay.stored) == ({}, {})
@@ -131,7 +131,7 @@ def test_masked_tokens_do_not_diverge_and_an_empty_row_does_not_either() -> None
 
 
 def test_the_median_temperature_gives_a_typical_row_1_over_e() -> None:
-    replay = AmbiguityReplay(temperature="median")
+    replay = A2R(temperature="median")()
     now = torch.tensor([[-1.5], [-1.5], [-1.5]])
     weight = replay.weight(now, torch.full((3, 1), -1.0), torch.ones(3, 1))
     assert weight.tolist() == pytest.approx([math.exp(-1)] * 3)
@@ -141,7 +141,7 @@ def test_a_resumed_replay_goes_on_as_if_it_had_not_stopped() -> None:
     replay = filled(temperature="median")
     replay.weight(torch.full((1, 1), -2.0), torch.full((1, 1), -1.0), torch.ones(1, 1))
     state, tensors = replay.state()
-    again = AmbiguityReplay(share=0.3, seed=7, temperature="median")
+    again = A2R(share=0.3, temperature="median")(7)
     again.restore(json.loads(json.dumps(state)), tensors)
     assert [r.group for r in again.draw(10, 2, 3)] == [r.group for r in replay.draw(10, 2, 3)]
     assert again.chances() == replay.chances()
@@ -149,27 +149,3 @@ def test_a_resumed_replay_goes_on_as_if_it_had_not_stopped() -> None:
     tensors.pop("0.mask")
     with pytest.raises(BadInput, match="checkpoint"):
         again.restore(state, tensors)
-
-
-def experience(task: str, score: float, split: str = "train", repeat: int = 0) -> Experience:
-    trace = Trace(attempt="a", task=task, scaffold="s", model="m", repeat=repeat)
-    grade = Grade(score=score, passed=score > 0.5)
-    return Experience(
-        id=f"{task}{repeat}",
-        domain="d",
-        task=task,
-        group=task,
-        split=split,  # type: ignore[arg-type]
-        prompt="p",
-        digest="x",
-        trace=trace,
-        grade=grade,
-    )
-
-
-def test_the_experience_store_is_a_history_and_only_its_train_split() -> None:
-    replay = AmbiguityReplay()
-    stored = [experience("a", 0.0), experience("a", 1.0, repeat=1), experience("b", 1.0, split="validation")]
-    replay.recall(stored, epoch_of=lambda e: e.trace.repeat)
-    assert replay.histories == {"a": {0: 0.0, 1: 1.0}}
-    assert replay.chances() == {"a": 1.0}

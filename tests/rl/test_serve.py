@@ -135,7 +135,7 @@ def test_a_server_that_reads_other_tokens_than_the_trainer_stops_the_run(
     """A fault would set aside just the attempts that differ, and train on the rest."""
     from peft import LoraConfig, get_peft_model
 
-    from recreate.rl.served import Served
+    from recreate.rl.rollout import Served
 
     base = Transformers(str(tiny.model(tmp_path / "tiny")))
     module = get_peft_model(base.load()[0], LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))

@@ -11,7 +11,7 @@ import pytest
 
 from recreate.cli import run as cli
 from recreate.memory.held_out import Held, HeldOut
-from recreate.rl import fits, recipe
+from recreate.rl import recipe
 from recreate.rl import suite as suites
 from recreate.runs.budget import Budget
 from recreate.storage.log import Log
@@ -309,4 +309,4 @@ def test_an_arm_that_could_not_be_tuned_is_refused_before_anything_is_spent(
 
 def test_every_shipped_recipe_can_be_tuned_here() -> None:
     for name in recipe.names():
-        fits.refuse(recipe.load(name), "here")
+        recipe.load(name).refuse("here")

@@ -65,10 +65,43 @@ def test_every_recipe_takes_its_steps(name: str, tune: Tune, workspace: Path, we
         assert made["curve"][1]["kl"] > 0
 
 
+def test_a_method_of_ones_own_is_one_file(tune: Tune, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tests/examples/rl_method.py, named in full in a recipe, and by the entry point of a plug-in."""
+    from importlib.metadata import EntryPoint
+
+    from recreate.api import registry
+
+    spelled = "tests.examples.rl_method:Median"
+    point = EntryPoint(name="median", value=spelled, group="recreate.recipe_part")
+    installed = registry.entry_points
+    monkeypatch.setattr(
+        registry, "entry_points", lambda group: [point] if group == point.group else installed(group=group)
+    )
+    text = tiny.small("grpo", workspace).read_text()
+    curves = []
+    for n, table in enumerate((f'["{spelled}"]', "[median]")):
+        file = workspace / f"mine{n}.toml"
+        file.write_text(text.partition("[grpo]")[0] + f"{table}\nscale = 2.0\n[clip]\n")
+        assert recipe.load(file).name_of("advantage") == table.strip('[]"')
+        code, made = tune(str(file), out=f"own{n}", turns=2)
+        assert code == 0, made
+        assert made["curve"][1]["kl"] > 0
+        curves.append([row["reward"] for row in made["curve"]])
+    assert curves[0][0] == curves[1][0]  # the first rollouts are those of every recipe
+    wrong = workspace / "wrong.toml"
+    wrong.write_text(text.partition("[grpo]")[0] + f'["{spelled}"]\nscael = 2.0\n')
+    code, made = tune(str(wrong), out="wrong")
+    assert (code, made["error"]["code"]) == (2, "unknown-in-recipe")
+    assert "'scale'" in made["error"]["fix"]
+    for named, fault in (("pathlib:Path", "misfit"), ("tests.examples.rl_method:Mean", "bad-input")):
+        wrong.write_text(text.partition("[grpo]")[0] + f'["{named}"]\n')
+        assert tune(str(wrong), out="wrong")[1]["error"]["code"] == fault
+
+
 def test_an_agent_of_several_turns_trains_on_whole_attempts(tune: Tune, workspace: Path) -> None:
     """Observations are masked, the trainer's log-probs are those that were sampled by, and memory has the attempts."""
     from recreate.memory.store import ExperienceStore
-    from recreate.rl.rows import rows_of
+    from recreate.rl.samples import rows_of
 
     code, made = tune("gapo+steer+a2r", turns=3, steps=4, prompts=3)
     assert code == 0, made
@@ -199,7 +232,7 @@ def test_a_full_memory_makes_micro_batches_smaller_and_changes_no_gradient(weigh
     ]
     said: list[str] = []
     module = Transformers(weights).load()[0]
-    learner = Learner(module, Method(recipe.load("grpo")), micro=4, say=said.append)
+    learner = Learner(module, Method(recipe.load("grpo")), micro_batch=4, say=said.append)
     learner.measure(samples)
     learner.gradient(samples)
     whole = [p.grad.clone() for p in learner.parameters]
@@ -213,7 +246,7 @@ def test_a_full_memory_makes_micro_batches_smaller_and_changes_no_gradient(weigh
 
     learner.see = once  # type: ignore[method-assign]
     learner.gradient(samples)
-    assert learner.micro == 2
+    assert learner.micro_batch == 2
     assert "micro-batches of 2" in said[0]
     for a, p in zip(whole, learner.parameters, strict=True):
         torch.testing.assert_close(a, p.grad, rtol=1e-4, atol=1e-6)
@@ -247,7 +280,7 @@ def test_rollouts_by_a_server_that_dies_are_begun_anew(
     import os
     import signal
 
-    from recreate.rl.served import Served
+    from recreate.rl.rollout import Served
 
     reply, left = Served.reply, [5]
 

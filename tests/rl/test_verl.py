@@ -21,10 +21,10 @@ from recreate.cli import run as cli
 from recreate.memory.held_out import Held, HeldOut
 from recreate.rl import recipe
 from recreate.rl.method import Method
-from recreate.rl.verl.chosen import method
-from recreate.rl.verl.translate import AGGREGATES, RECIPE, VERSION
+from recreate.rl.verl.functions import method
+from recreate.rl.verl.translate import RECIPE, VERSION
 from tests.rl import tiny
-from tests.rl.test_cluster import batch, micro
+from tests.rl.test_cluster import AGGREGATES, batch, micro
 
 pytestmark = [pytest.mark.verl, pytest.mark.filterwarnings("ignore")]
 
@@ -117,8 +117,8 @@ def test_verl_gets_our_advantages(name: str, use: Any) -> None:
             non_tensors={"uid": np.array(index, dtype=object)},
         )
         made = compute_advantage(data, adv_estimator=f"recreate_{name.replace('-', '_')}", config={})
-        from recreate.rl.groups import grouped
-        from recreate.rl.method import Rows
+        from recreate.rl.parts.groups import grouped
+        from recreate.rl.recipe import Rows
 
         wanted = does.advantages(Rows(rewards.sum(-1), grouped(index), mask.bool()))
         assert torch.equal(made.batch["advantages"], wanted)
@@ -176,8 +176,8 @@ def test_steer_gets_the_old_policys_entropies_from_verls_batch(use: Any) -> None
     from verl.utils import tensordict_utils as tu
     from verl.workers.utils.losses import ppo_loss
 
-    from recreate.rl.method import Tokens
-    from recreate.rl.verl.loss import with_entropy
+    from recreate.rl.recipe import Tokens
+    from recreate.rl.verl.functions import with_entropy
 
     does = use("[steer]\nleast = 0.7\n[token-mean]\n")
     lengths = (4, 2, 3)
@@ -422,7 +422,7 @@ class Steps:
         from verl.trainer.ppo.v1 import trainer_base
 
         from recreate.rl.verl import sync_trainer as trainer
-        from recreate.rl.verl.chosen import chosen, method
+        from recreate.rl.verl.functions import chosen, method
 
         self.queue = Queue()
         for module in (padding_utils, trainer_base, trainer):
@@ -558,8 +558,8 @@ def test_rows_that_a_filter_leaves_out_are_not_counted(job: Any, monkeypatch: An
 
 
 def test_gigpos_steps_reach_it_through_the_trainer(job: Any, monkeypatch: Any) -> None:
-    from recreate.rl.groups import grouped
-    from recreate.rl.method import Rows
+    from recreate.rl.parts.groups import grouped
+    from recreate.rl.recipe import Rows
 
     steps = Steps(composed(job("gigpo")), monkeypatch)
     attempts = [("a", 1.0, 2), ("a", 0.0, 2), ("a", 0.25, 2)]

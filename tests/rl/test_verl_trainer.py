@@ -17,7 +17,7 @@ import pytest
 
 from recreate.cli import run as cli
 from recreate.memory.store import ExperienceStore
-from recreate.rl.rows import rows_of
+from recreate.rl.samples import rows_of
 from tests.rl import tiny
 
 pytestmark = [pytest.mark.verl, pytest.mark.filterwarnings("ignore")]

@@ -92,7 +92,7 @@ def test_a_checkpoint_is_served_beside_its_base_and_ends_with_recreate(weights: 
 
 def test_every_version_of_an_adapter_answers_by_its_own_weights(weights: Path, tmp_path: Path) -> None:
     """Nothing that was computed of the prompt under the last version is used."""
-    from recreate.rl.served import Served
+    from recreate.rl.rollout import Served
 
     base = Transformers(weights)
     base.override = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_tokens": 16}
@@ -129,7 +129,7 @@ def tree() -> Iterator[list[int]]:
 def test_tune_rolls_out_by_vllm_and_goes_on_when_it_was_killed(
     weights: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tree: list[int]
 ) -> None:
-    from recreate.rl.served import Served
+    from recreate.rl.rollout import Served
 
     reply, left = Served.reply, [9]
 

@@ -25,16 +25,15 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from recreate.agents import scaffold as scaffolds
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Experience, Task, digest
-from recreate.rl import recipe
-from recreate.rl.rows import Row, rows_of
-from recreate.rl.verl.chosen import chosen
+from recreate.rl.samples import Row, rows_of
+from recreate.rl.verl.functions import chosen
 from recreate.rl.verl.model import Rolled
 from recreate.runs.attempts import attempt_task, read_experience
 from recreate.runs.session import Parts, Session, load_run, open_session
 
 
 class Worker:
-    """What the rollouts of one process share: the workshop, the scaffold, the tasks, the threads."""
+    """What the rollouts of one process share: the session, the scaffold, the tasks, the threads."""
 
     def __init__(self, folder: Path, workspace: Path) -> None:
         self.folder, self.workspace = folder, workspace
@@ -44,12 +43,12 @@ class Worker:
         self.tasks: dict[str, Task] = {}
         self._session: Session | None = None
         self.nonce = secrets.token_hex(8)
-        """Of this process: a run that is begun again counts the same steps, and lives other attempts."""
+        """Of this process: a run that is begun again counts the same steps, and makes other attempts."""
         self._seen: Counter[tuple[Any, ...]] = Counter()
         self._lock = threading.Lock()
 
     def session(self, model: Any) -> Session:
-        """The workshop, with this attempt's model. What the domain holds out is registered, once a process."""
+        """The session, with this attempt's model. What the domain holds out is registered, once a process."""
         with self._lock:
             if self._session is None:
                 self._session = open_session(self.settings, self.workspace, self._own(), parts=Parts(model=model))
@@ -58,7 +57,7 @@ class Worker:
             return replace(self._session, model=model, optimizer_model=model)
 
     def _own(self) -> Path:
-        """A folder that no process had: what another lived at a step was sampled from other weights."""
+        """A folder that no process had: what another attempted at a step was sampled from other weights."""
         name = f"{socket.gethostname()}-{os.getpid()}"
         names = (name, *(f"{name}-{n}" for n in range(2, 10_000)))
         return next(place for n in names if not (place := self.folder / "workers" / n).exists())
@@ -70,7 +69,7 @@ class Worker:
             return f"-{self._seen[which] - 1}" if self._seen[which] > 1 else ""
 
     def attempt(self, model: Any, task: str, repeat: int, phase: str) -> Experience:
-        """Lived, graded and remembered. Raises Fault for what is ours: verl then goes on without this rollout."""
+        """Made, graded and remembered. Raises Fault for what is ours: verl then goes on without this rollout."""
         session = self.session(model)
         if task not in self.tasks:
             raise BadInput(
@@ -133,35 +132,38 @@ class AttemptLoop(AgentLoopBase):  # type: ignore[misc]
             template=dict(self.apply_chat_template_kwargs or {}),
         )
         # each turn a row, where each turn has an advantage of its own
-        turns = isinstance(how.part("advantage"), recipe.GiGPO)
+        turns = how.rows_per_turn
         phase = "train" if str(row.get("split") or "train") == "train" else "validation"
-        lived = await loop.run_in_executor(self.work.threads, self.work.attempt, model, str(row["task"]), repeat, phase)
-        rows = rows_of(lived, tokenizer=model.digest, each_turn=turns)
-        if not rows and any(s.kind != "before" for s in lived.trace.steps):
+        done = await loop.run_in_executor(self.work.threads, self.work.attempt, model, str(row["task"]), repeat, phase)
+        rows = rows_of(done, tokenizer=model.digest, each_turn=turns)
+        if not rows and any(s.kind != "before" for s in done.trace.steps):
             raise BadInput(
-                f"attempt {lived.id} holds no tokens, so nothing can be trained on it",
+                f"attempt {done.id} holds no tokens, so nothing can be trained on it",
                 fix="have each turn of the scaffold take an answer of the model: recreate scaffold check shows faults",
                 code="no-tokens",
             )
-        return [_output(r, lived, model.steps or [step]) for r in rows]
+        return [_output(r, done, model.steps or [step]) for r in rows]
 
 
-def _output(row: Row, lived: Experience, steps: list[int]) -> AgentLoopOutput:
-    turns = sum(s.kind != "before" for s in lived.trace.steps)
+def _output(row: Row, done: Experience, steps: list[int]) -> AgentLoopOutput:
+    turns = sum(s.kind != "before" for s in done.trace.steps)
     return AgentLoopOutput(
         prompt_ids=list(row.prompt),
         response_ids=list(row.response),
         response_mask=[int(m) for m in row.mask],
         response_logprobs=list(row.sampled),
-        reward_score=lived.grade.score,
+        reward_score=done.grade.score,
         num_turns=2 * turns,
         metrics=AgentLoopMetrics(),
         extra_fields={
-            "reward_extra_info": {"acc": float(lived.grade.passed), "limit": float(lived.trace.ending == "limit")},
+            "reward_extra_info": {
+                "acc": float(done.grade.passed),
+                "limit": float(done.trace.ending == "limit"),
+            },
             "min_global_steps": min(steps),
             "max_global_steps": max(steps),
             "anchor": row.anchor,
-            "attempt": lived.id,
+            "attempt": done.id,
             "turn_scores": [],
             "tool_rewards": [],
         },

@@ -27,7 +27,7 @@ from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.types import Task
 from recreate.rl import recipe
-from recreate.rl.tasks import train_tasks
+from recreate.rl.rollout import train_tasks
 from recreate.rl.verl.translate import PLUGIN, RECIPE, TRAINER, VERSION, Cluster, agent_loop, config, notes, yaml
 from recreate.runs import settings as settings_
 from recreate.runs.settings import Settings
@@ -52,7 +52,7 @@ def write(
     named: str | Path,
     *,
     steps: int,
-    micro: int = 4,
+    micro_batch: int = 4,
     save_every: int = 5,
 ) -> Job:
     """Write the folder. named: the recipe, shipped or a file. settings.model: a folder, or a name on the Hub.
@@ -91,7 +91,7 @@ def write(
         validation=bool(validation),
         steps=steps,
         seed=settings.seed,
-        micro=micro,
+        micro_batch=micro_batch,
         save_every=save_every,
     )
     made = config(how, place)

@@ -10,35 +10,30 @@ from importlib.util import find_spec
 from typing import Any
 
 from recreate.api.errors import BadInput, Missing
-from recreate.rl.recipe import PARTS
-from recreate.rl.verl.translate import RECIPE, TRAINER, VERSION
-
-ADVANTAGES = tuple(name for name, part in PARTS.items() if "advantage" in part.slots and name != "simpo")
-SURROGATES = tuple(name for name, part in PARTS.items() if "surrogate" in part.slots and name != "simpo")
+from recreate.rl.recipe import parts_for
+from recreate.rl.verl.translate import RECIPE, TRAINER, VERSION, registered
 
 
 def register() -> None:
     """Put all that is ours into verl's registries. Twice does no harm. Raises Missing without verl."""
     core = _need("verl.trainer.ppo.core_algos")
-    from recreate.rl.verl.advantage import estimator
-    from recreate.rl.verl.loss import policy_loss, with_entropy
+    from recreate.rl.verl.functions import chosen, estimator, policy_loss, with_entropy
 
-    for name in ADVANTAGES:
-        own = f"recreate_{name.replace('-', '_')}"
-        if own not in core.ADV_ESTIMATOR_REGISTRY:
-            core.register_adv_est(own)(estimator(name))
-    for name in SURROGATES:
-        core.register_policy_loss(f"recreate_{name.replace('-', '_')}")(policy_loss(name))
-    if os.environ.get(RECIPE):
-        from recreate.rl.verl.chosen import chosen
-
+    named = bool(os.environ.get(RECIPE))
+    own = {slot: {chosen().name_of(slot)} if named else set() for slot in ("advantage", "policy loss")}
+    for name in sorted(own["advantage"] | set(parts_for("advantage"))):
+        if registered(name) not in core.ADV_ESTIMATOR_REGISTRY:
+            core.register_adv_est(registered(name))(estimator(name))
+    for name in sorted(own["policy loss"] | set(parts_for("policy loss"))):
+        core.register_policy_loss(registered(name))(policy_loss(name))
+    if named:
         # STEER needs what verl does not hand to a loss. Its workers take ppo_loss by name when they are imported, which
         # is after this, since this is a part of `import verl`
         losses = _need("verl.workers.utils.losses")
         if chosen().part("token weight") is not None and not hasattr(losses.ppo_loss, "of_verl"):
-            told: Any = with_entropy(losses.ppo_loss)
-            told.of_verl = losses.ppo_loss
-            losses.ppo_loss = told
+            wrapped: Any = with_entropy(losses.ppo_loss)
+            wrapped.of_verl = losses.ppo_loss
+            losses.ppo_loss = wrapped
     loops = _need("verl.experimental.agent_loop.agent_loop")
     loops._agent_loop_registry.setdefault(TRAINER, {"_target_": "recreate.rl.verl.agent_loop.AttemptLoop"})
     _need("transfer_queue")

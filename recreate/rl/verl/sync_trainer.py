@@ -25,10 +25,8 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from recreate.api.errors import BadInput
 from recreate.api.registry import need
-from recreate.rl import recipe
 from recreate.rl.samples import Sample, from_store, to_store
-from recreate.rl.verl.advantage import AttemptRows, known
-from recreate.rl.verl.chosen import chosen, method
+from recreate.rl.verl.functions import AttemptRows, chosen, known, method
 from recreate.rl.verl.translate import TRAINER
 
 HOOKS = {
@@ -50,13 +48,14 @@ class Trainer(PPOTrainerSync):  # type: ignore[misc]
         config.trainer.v1.trainer_mode = "sync"  # what it is; verl asks by this name how rows may be stale
         self.how = chosen()
         correction = config.algorithm.get("rollout_correction") or {}
-        if correction.get("bypass_mode", False) and {"steer", "a2r"} & self.how.parts.keys():
+        replays, weighs = self.how.does("replay") is not None, self.how.does("token weight") is not None
+        if correction.get("bypass_mode", False) and (replays or weighs):
             raise BadInput(
                 "[steer] and [a2r] need the trainer's own log-probs, which bypass_mode leaves out",
                 fix="set algorithm.rollout_correction.bypass_mode=False",
                 code="not-with-verl",
             )
-        if correction.get("rollout_is") and "a2r" in self.how.parts:
+        if correction.get("rollout_is") and replays:
             raise BadInput(
                 "[a2r] and rollout_is both weigh rows",
                 fix="set algorithm.rollout_correction.rollout_is=null",
@@ -104,12 +103,13 @@ class Trainer(PPOTrainerSync):  # type: ignore[misc]
     def _compute_advantage(self, batch: Any, metrics: Any) -> Any:
         keys = list(batch.keys)
         anchors: list[Any] = []
-        if isinstance(self.how.part("advantage"), recipe.GiGPO):
+        if self.how.rows_per_turn:
             anchors = [extra.get("anchor") for extra in _plain(keys, batch, "extra_fields")]
         names = [key.rsplit("_", 2) for key in keys]
         with known(AttemptRows([(u, s) for u, s, _ in names], [int(n) for *_, n in names], anchors)) as attempts:
             made = super()._compute_advantage(batch, metrics)
-        if isinstance(self.how.part("filter"), recipe.Successes):
+        rows = self.how.does("filter")
+        if rows is not None and not rows.verl_filter:
             assert attempts.keep is not None
             self._leave_out([key for key, kept in zip(keys, attempts.keep.tolist(), strict=True) if not kept], batch)
         return made if self.replay is None else self._remember(batch, metrics)

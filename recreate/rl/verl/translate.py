@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from recreate.api.errors import BadInput
-from recreate.rl import recipe
 from recreate.rl.recipe import Recipe
 
 VERSION = "0.9.1"
@@ -22,24 +22,11 @@ RECIPE = "VERL_RECREATE_RECIPE"
 
 PLUGIN = "recreate.rl.verl.plugin"
 
-HERE = "leave --trainer verl out: one machine does that"
-
-AGGREGATES = {
-    "token-mean": "token-mean",
-    "token-sum": "token-sum",
-    "sequence-mean": "seq-mean-token-mean",
-    "sequence-sum": "seq-mean-token-sum",
-    "constant-length": "seq-mean-token-sum-norm",
-}
-"""Our aggregate -> verl's loss_agg_mode."""
-
-_KL = {"k1": "kl", "k2": "mse", "k3": "low_var_kl", "abs": "abs"}
-
 
 @dataclass(frozen=True)
 class Cluster:
     """What a config names beside the recipe. model: a folder, or a name on the Hub; every node must see all of it.
-    micro: rows of full length in one pass of one GPU."""
+    micro_batch: rows of full length in one pass of one GPU."""
 
     folder: Path
     workspace: Path
@@ -48,13 +35,19 @@ class Cluster:
     validation: bool
     steps: int
     seed: int = 0
-    micro: int = 4
+    micro_batch: int = 4
     save_every: int = 5
 
 
-def registered(how: Recipe, slot: str) -> str:
-    """The name under which verl finds what fills the slot `advantage` or `surrogate`: recreate_gapo, recreate_clip."""
-    return "recreate_" + how.name_of(slot).replace("-", "_")
+def registered(part: str) -> str:
+    """The name under which verl finds an advantage or a policy loss: recreate_gapo for `gapo`."""
+    return "recreate_" + re.sub(r"\W", "_", part)
+
+
+def aggregate_mode(how: Recipe) -> str:
+    """verl's loss_agg_mode for the recipe's aggregate; '' where verl has none like it."""
+    over = how.part("aggregate")
+    return str(over.verl_actor(how.train.max_response).get("loss_agg_mode", "")) if over is not None else ""
 
 
 def refuse(how: Recipe) -> None:
@@ -64,32 +57,10 @@ def refuse(how: Recipe) -> None:
 
 
 def _faults(how: Recipe) -> Iterator[tuple[str, str]]:
-    steer, a2r, rollout = how.part("token weight"), how.part("replay"), how.part("rollout")
-    if isinstance(rollout, recipe.LEPO):
-        yield "[lepo] draws mixtures of tokens, which the servers that verl samples from do not hand out", HERE
-    if isinstance(how.part("surrogate"), recipe.SimPO):
-        yield "[simpo] compares two answers, and verl hands a loss single rows", HERE
-    if isinstance(steer, recipe.STEER):
-        if steer.scope != "micro":
-            yield (
-                f'[steer] scope = "{steer.scope}" needs a pass over the mini-batch before its loss, which verl has not',
-                'copy the recipe to a file and set scope = "micro" there, the published one; or ' + HERE,
-            )
-        if steer.form == "full":
-            yield '[steer] form = "full" needs sums over the vocabulary that verl does not keep', HERE
-    if isinstance(a2r, recipe.A2R):
-        if a2r.rollouts != "stored":
-            yield '[a2r] rollouts = "fresh" would change which tasks verl generates', 'set rollouts = "stored"'
-        if a2r.advantages != "frozen":
-            yield (
-                '[a2r] advantages = "again" compares stored with fresh attempts, which verl keeps apart',
-                'set advantages = "frozen", or take recreate tune on one machine',
-            )
-    if isinstance(how.part("filter"), recipe.Successes) and not how.name_of("aggregate").startswith("token"):
-        yield (
-            "[successes] takes rows out, and verl divides a mean over rows by all of them",
-            "take [token-mean] under it",
-        )
+    for part in how.parts.values():
+        yield from part.on_verl(how)
+    if not aggregate_mode(how):
+        yield f"[{how.name_of('aggregate')}] is no aggregate that verl has", "take [token-mean]"
 
 
 def notes(how: Recipe, place: Cluster) -> list[str]:
@@ -105,10 +76,7 @@ def notes(how: Recipe, place: Cluster) -> list[str]:
         )
     if train.warmup_steps:
         found.append(f"warmup_steps = {train.warmup_steps} counts training steps with verl, not optimiser steps")
-    if isinstance(how.part("replay"), recipe.A2R):
-        found.append("replayed rows make more mini-batches of the same size, not the same number of larger ones")
-    if isinstance(how.part("filter"), recipe.DynamicSampling):
-        found.append("verl's own filter: it goes on without end, and drops groups whose std is exactly 0")
+    found += [part.verl_note for part in how.parts.values() if part.verl_note]
     if not place.validation:
         found.append("the domain has no validation tasks: leave trainer.test_freq at -1")
     return found
@@ -125,30 +93,27 @@ def config(how: Recipe, place: Cluster) -> dict[str, Any]:
     refuse(how)
     train, folder = how.train, place.folder
     prompts, minis = sizes(how, place.tasks)
-    over, kl = how.part("aggregate"), how.part("penalty")
-    length = over.length if isinstance(over, recipe.ConstantLength) else 0
+    filter_part, parts = how.does("filter"), (how.part("penalty"), how.part("aggregate"))
     actor: dict[str, Any] = {
         "ppo_mini_batch_size": prompts // minis,
         # by tokens: a fixed number of rows would have to divide every process's share, whatever a filter left of it
         "use_dynamic_bsz": True,
-        "ppo_max_token_len_per_gpu": place.micro * (train.max_prompt + train.max_response),
+        "ppo_max_token_len_per_gpu": place.micro_batch * (train.max_prompt + train.max_response),
         "ppo_epochs": train.updates,
         "shuffle": True,
         "data_loader_seed": place.seed,
         "grad_clip": train.max_grad_norm,
-        "policy_loss": {"loss_mode": registered(how, "surrogate")},
-        "loss_agg_mode": AGGREGATES[how.name_of("aggregate")],
-        "loss_scale_factor": (length or train.max_response) if isinstance(over, recipe.ConstantLength) else None,
+        "policy_loss": {"loss_mode": registered(how.name_of("policy loss"))},
         "entropy_coeff": 0,
-        "use_kl_loss": isinstance(kl, recipe.KL) and kl.weight > 0,
+        "use_kl_loss": False,
         "optim": {
             "lr": train.learning_rate,
             "weight_decay": train.weight_decay,
             "lr_warmup_steps": train.warmup_steps,
         },
     }
-    if isinstance(kl, recipe.KL):
-        actor |= {"kl_loss_coef": kl.weight, "kl_loss_type": _KL[kl.kind] + ("+" if kl.straight else "")}
+    for part in parts:
+        actor |= {} if part is None else part.verl_actor(train.max_response)
     rollout = {
         "name": "vllm",
         "n": train.group_size,
@@ -169,10 +134,10 @@ def config(how: Recipe, place: Cluster) -> dict[str, Any]:
         "hydra": {"searchpath": ["pkg://verl.trainer.config"], "run": {"dir": str(folder / "hydra")}},
         "defaults": ["ppo_trainer", "_self_"],
         "algorithm": {
-            "adv_estimator": registered(how, "advantage"),
+            "adv_estimator": registered(how.name_of("advantage")),
             "use_kl_in_reward": False,
             "filter_groups": {
-                "enable": isinstance(how.part("filter"), recipe.DynamicSampling),
+                "enable": filter_part is not None and filter_part.verl_filter,
                 "metric": "reward",
             },
         },

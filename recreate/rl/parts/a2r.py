@@ -13,37 +13,75 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import torch
-from torch import Tensor
+from pydantic import Field, model_validator
 
 from recreate.api.errors import BadInput
-from recreate.api.types import Experience
+from recreate.rl import lazy_torch as torch
+from recreate.rl.recipe import Recipe, RecipePart
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Estimator = Literal["k1", "k2", "k3"]
 WeightForm = Literal["exponential", "reciprocal", "truncated"]
 Select = Literal["proportional", "band"]
 
 
-class Cartography(NamedTuple):
-    """confidence: mean over epochs; variability: population std over epochs; correctness: share of epochs right."""
+class A2R(RecipePart):
+    """What `AmbiguityReplay` says of each. Two are the trainer's to heed: rollouts, stored ones or the task alone with
+    fresh ones; advantages, frozen with their group or taken again with stored and fresh in one group."""
 
-    confidence: float
-    variability: float
-    correctness: float
+    slots = ("replay", "importance weight")
+    verl_note = "replayed rows make more mini-batches of the same size, not the same number of larger ones"
+    share: float = Field(default=0.25, ge=0, le=1)
+    alpha: float = Field(default=1.0, ge=0)
+    temperature: float | Literal["median"] = 1.0
+    min_epochs: int = Field(default=2, ge=2)
+    max_age: int = Field(default=2, ge=1)
+    metric: Literal["mean", "exact"] = "mean"
+    right: float = 1.0
+    window: int = Field(default=0, ge=0)
+    select: Select = "proportional"
+    form: WeightForm = "exponential"
+    rollouts: Literal["stored", "fresh"] = "stored"
+    advantages: Literal["frozen", "again"] = "frozen"
 
+    @model_validator(mode="after")
+    def _warm(self) -> A2R:
+        if self.temperature != "median" and self.temperature <= 0:
+            raise ValueError("temperature must be above 0, or 'median'")
+        return self
 
-def cartography(per_epoch: Sequence[float], threshold: float = 0.5) -> Cartography:
-    """Of a task's mean reward in each epoch; an epoch is right at `threshold` or more. Swayamdipta et al. 2020."""
-    if not per_epoch:
-        return Cartography(0.0, 0.0, 0.0)
-    return Cartography(
-        statistics.fmean(per_epoch),
-        statistics.pstdev(per_epoch),
-        sum(v >= threshold for v in per_epoch) / len(per_epoch),
-    )
+    def faults(self, recipe: Recipe) -> Iterator[tuple[str, str]]:
+        loss = recipe.part("policy loss")
+        if loss is not None and loss.in_pairs:
+            yield "[simpo] has no ratio by which [a2r] could weigh stale rows", "leave [a2r] out"
+
+    def refuse(self, recipe: Recipe, rollouts: str) -> None:
+        advantage = recipe.part("advantage")
+        if self.advantages == "again" and advantage is not None and advantage.rows_per_turn:
+            raise BadInput(
+                f"[{recipe.name_of('advantage')}] compares the steps of one moment, which [a2r] advantages = "
+                '"again" would mix with older ones',
+                fix='set advantages = "frozen" under [a2r]',
+                code="recipe-does-not-fit",
+            )
+
+    def on_verl(self, recipe: Recipe) -> Iterator[tuple[str, str]]:
+        if self.rollouts != "stored":
+            yield '[a2r] rollouts = "fresh" would change which tasks verl generates', 'set rollouts = "stored"'
+        if self.advantages != "frozen":
+            yield (
+                '[a2r] advantages = "again" compares stored with fresh attempts, which verl keeps apart',
+                'set advantages = "frozen", or take recreate tune on one machine',
+            )
+
+    def __call__(self, seed: int = 0) -> AmbiguityReplay:
+        """The replay that a run begins with, empty."""
+        return AmbiguityReplay(self, seed)
 
 
 def ambiguity(per_epoch: Sequence[float], *, min_epochs: int = 2, window: int = 0) -> float:
@@ -142,48 +180,19 @@ class AmbiguityReplay:
     All tensors are kept on the CPU: about 9 bytes a token.
     """
 
-    def __init__(
-        self,
-        *,
-        share: float = 0.25,
-        alpha: float = 1.0,
-        temperature: float | Literal["median"] = 1.0,
-        min_epochs: int = 2,
-        max_age: int = 2,
-        metric: Literal["mean", "exact"] = "mean",
-        right: float = 1.0,
-        window: int = 0,
-        select: Select = "proportional",
-        form: WeightForm = "exponential",
-        seed: int = 0,
-    ) -> None:
-        self.share, self.alpha, self.temperature = share, alpha, temperature
-        self.min_epochs, self.max_age, self.metric, self.right = min_epochs, max_age, metric, right
-        self.window, self.select, self.form, self.seed = window, select, form, seed
+    def __init__(self, knobs: A2R, seed: int = 0) -> None:
+        self.knobs, self.seed = knobs, seed
         self.histories: dict[str, dict[int, float]] = {}
         self.stored: dict[str, Rollouts] = {}
-        self._seen: list[float] = []
+        self._divergences: list[float] = []
 
     def record(self, task: str, rewards: Sequence[float], epoch: int) -> None:
         """What a task's group scored; call before any group filter. A group with a NaN is not recorded."""
         values = [float(r) for r in rewards]
         if not values or not all(map(math.isfinite, values)):
             return
-        right = [float(v >= self.right) for v in values] if self.metric == "exact" else values
+        right = [float(v >= self.knobs.right) for v in values] if self.knobs.metric == "exact" else values
         self.histories.setdefault(task, {})[epoch] = statistics.fmean(right)
-
-    def recall(self, experiences: Iterable[Experience], epoch_of: Callable[[Experience], int | None]) -> None:
-        """The history that the experience store already holds; epoch_of says which epoch one was of, None: of none.
-
-        Train experiences only: others are passed over, and never reach training.
-        """
-        groups: dict[tuple[str, int], list[float]] = {}
-        for e in experiences:
-            epoch = epoch_of(e) if e.split == "train" and not e.trace.fault else None
-            if epoch is not None:
-                groups.setdefault((e.task, epoch), []).append(e.grade.score)
-        for (task, epoch), scores in sorted(groups.items()):
-            self.record(task, scores, epoch)
 
     def store(self, rollouts: Rollouts) -> None:
         """Keep a group in place of the task's earlier one, unless it holds what is not finite."""
@@ -200,45 +209,36 @@ class AmbiguityReplay:
 
         Groups older than max_age epochs are dropped for good.
         """
-        self.stored = {t: r for t, r in self.stored.items() if epoch - r.epoch <= self.max_age}
-        chances = probabilities(
-            {t: self._history(t) for t in sorted(self.stored) if self.stored[t].epoch < epoch},
-            alpha=self.alpha,
-            select=self.select,
-            min_epochs=self.min_epochs,
-            window=self.window,
-        )
+        self.stored = {t: r for t, r in self.stored.items() if epoch - r.epoch <= self.knobs.max_age}
+        chances = self._chances(t for t in sorted(self.stored) if self.stored[t].epoch < epoch)
         # exponential keys (Efraimidis and Spirakis): a draw without replacement in which each task's number is its own
         keys = {
             task: -math.log(1.0 - random.Random(f"a2r/{self.seed}/{step}/{task}").random()) / p
             for task, p in chances.items()
             if p > 0
         }
-        return [self.stored[task] for task in sorted(keys, key=keys.__getitem__)[: math.floor(self.share * fresh)]]
+        return [
+            self.stored[task] for task in sorted(keys, key=keys.__getitem__)[: math.floor(self.knobs.share * fresh)]
+        ]
 
     def weight(self, now: Tensor, behaviour: Tensor, mask: Tensor) -> Tensor:
         """(B,) weights of replayed rows; now: a pass of the current policy without gradient, at the step's start."""
-        if self.form == "truncated":
+        if self.knobs.form == "truncated":
             return truncated_weight(now, behaviour, mask)
         away = divergence(now, behaviour, mask)
-        if self.temperature != "median":
-            return staleness_weight(away, temperature=self.temperature, form=self.form)
-        self._seen = (self._seen + away.tolist())[-1024:]
-        typical = max(statistics.median(self._seen), 1e-6) if self._seen else 1.0
-        return staleness_weight(away, temperature=typical, form=self.form)
+        if self.knobs.temperature != "median":
+            return staleness_weight(away, temperature=self.knobs.temperature, form=self.knobs.form)
+        self._divergences = (self._divergences + away.tolist())[-1024:]
+        typical = max(statistics.median(self._divergences), 1e-6) if self._divergences else 1.0
+        return staleness_weight(away, temperature=typical, form=self.knobs.form)
 
     def chances(self) -> dict[str, float]:
         """The ambiguity map: of every task with a history, how likely it is to be drawn."""
-        return probabilities(
-            {t: self._history(t) for t in sorted(self.histories)},
-            alpha=self.alpha,
-            select=self.select,
-            min_epochs=self.min_epochs,
-            window=self.window,
-        )
+        return self._chances(sorted(self.histories))
 
-    def _history(self, task: str) -> list[float]:
-        return [value for _, value in sorted(self.histories.get(task, {}).items())]
+    def _chances(self, tasks: Iterable[str]) -> dict[str, float]:
+        histories = {t: [value for _, value in sorted(self.histories.get(t, {}).items())] for t in tasks}
+        return probabilities(histories, **self.knobs.model_dump(include={"alpha", "select", "min_epochs", "window"}))
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What a checkpoint keeps: a JSON object, and tensors by name (for safetensors)."""
@@ -248,13 +248,13 @@ class AmbiguityReplay:
             tensors |= {f"{n}.extra.{name}": value.contiguous() for name, value in rows.extra.items()}
         order = [[task, rows.epoch] for task, rows in sorted(self.stored.items())]
         histories = {t: sorted(h.items()) for t, h in sorted(self.histories.items())}
-        return {"schema": 1, "stored": order, "histories": histories, "seen": self._seen}, tensors
+        return {"schema": 1, "stored": order, "histories": histories, "seen": self._divergences}, tensors
 
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Go on from `state()`. Raises BadInput when the two do not belong together."""
         try:
             self.histories = {t: {int(e): float(v) for e, v in h} for t, h in state["histories"].items()}
-            self._seen = [float(v) for v in state["seen"]]
+            self._divergences = [float(v) for v in state["seen"]]
             self.stored = {}
             for n, (task, epoch) in enumerate(state["stored"]):
                 extra = {k.removeprefix(f"{n}.extra."): v for k, v in tensors.items() if k.startswith(f"{n}.extra.")}

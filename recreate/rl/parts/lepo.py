@@ -6,14 +6,92 @@ latent step has the shape of that on A log pi(token): one estimator for both ("u
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
 from recreate.api.errors import BadInput
+from recreate.models.transformers import Drawn, Sampling, token
+from recreate.rl import lazy_torch as torch
+from recreate.rl.parts.groups import spread
+from recreate.rl.recipe import ONE_MACHINE, Recipe, RecipePart, Rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Noise = Literal["gumbel", "gaussian", "dirichlet", "soft"]
+
+
+class LEPO(RecipePart):
+    """steps: latent steps at the start of an answer. centre: advantages less their group's mean on those steps."""
+
+    slots = ("rollout", "likelihood")
+    rows_per_turn = True
+    steps: int = Field(default=64, ge=0)
+    noise: Noise = "gumbel"
+    strength: float = Field(default=0.3, gt=0)
+    top_k: int = Field(default=30, ge=1)
+    top_p: float = Field(default=0.95, gt=0, le=1)
+    sample_ids: bool = False
+    centre: bool = False
+
+    @property
+    def active(self) -> bool:
+        return self.steps > 0
+
+    @property
+    def latent_steps(self) -> int:
+        return self.steps
+
+    @property
+    def centred(self) -> bool:
+        return self.centre
+
+    def refuse(self, recipe: Recipe, rollouts: str) -> None:
+        if self.steps and self.noise == "soft":
+            raise BadInput(
+                '[lepo] noise = "soft" puts noise on the embeddings, which are not kept for training',
+                fix='take noise = "gumbel", "gaussian" or "dirichlet"',
+                code="not-yet",
+            )
+        if rollouts != "here":
+            raise BadInput(
+                f"{recipe.name} draws mixtures of tokens, which no server hands out",
+                fix="take --rollouts here",
+                code="no-mixtures",
+            )
+
+    def on_verl(self, recipe: Recipe) -> Iterator[tuple[str, str]]:
+        yield "[lepo] draws mixtures of tokens, which the servers that verl samples from do not hand out", ONE_MACHINE
+
+    def lay(self, own: Tensor, rows: Rows) -> Tensor:
+        """With `centre`, latent steps have their group's mean taken off."""
+        out = spread(own, rows.mask)
+        if not self.centre:
+            return out
+        groups = rows.groups
+        mean = groups.spread(groups.total(own) / groups.count.clamp(min=1)).to(own.dtype)
+        return torch.where(latent_mask(rows.mask, self.steps), centred(own, mean).unsqueeze(-1), out)
+
+    def __call__(self, logits: Tensor, step: int, sampling: Sampling, embedding: Tensor) -> Drawn:
+        """The first steps of each reply are mixtures, the rest are tokens."""
+        if step >= self.steps:
+            return token(logits, step, sampling, embedding)
+        made = latent_step(
+            warp(logits, temperature=sampling.temperature, top_k=self.top_k, top_p=self.top_p),
+            embedding,
+            strength=self.strength,
+            noise=self.noise,
+            kept=self.top_k,
+            sample_ids=self.sample_ids,
+            generator=sampling.generator,
+        )
+        logp = (logits[0].float() / max(sampling.temperature, 1e-6)).log_softmax(-1)
+        taken = int(made.token_ids[0])
+        return Drawn(
+            taken, float(logp[taken]), made.embeds, tuple(made.mix_ids[0].tolist()), tuple(made.mix[0].tolist())
+        )
 
 
 class LatentStep(NamedTuple):
@@ -87,29 +165,10 @@ def latent_step(
     return LatentStep(ids, mix_ids, mix, embeds)
 
 
-def discrete_step(
-    warped: Tensor, embedding: Tensor, *, kept: int = 30, generator: torch.Generator | None = None
-) -> LatentStep:
-    """An ordinary sampled token of (B,V), in the same form: all the mixture on one id."""
-    ids = torch.multinomial(warped.float().softmax(-1), 1, generator=generator)
-    k = min(kept, warped.shape[-1])
-    mix_ids, mix = torch.zeros_like(ids).repeat(1, k), torch.zeros(len(ids), k, device=ids.device)
-    mix_ids[:, :1], mix[:, 0] = ids, 1.0
-    return LatentStep(ids.squeeze(-1), mix_ids, mix, embedding[ids.squeeze(-1)])
-
-
 def latent_mask(mask: Tensor, latent_length: int) -> Tensor:
     """(B,T) bool: the response's first latent_length positions. A row that ended within them is cut by the mask."""
     positions = torch.arange(mask.shape[-1], device=mask.device)
     return (positions < latent_length) & mask.bool()
-
-
-def mixture_log_prob(log_probs: Tensor, mix_ids: Tensor, mix: Tensor) -> Tensor:
-    """sum_k z_k log pi_k: log-softmax (B,T,V) of the raw logits, mixtures (B,T,K) -> (B,T).
-
-    Raw: without the sampling temperature, as released. The token pass gives the same without (B,T,V).
-    """
-    return (mix * log_probs.gather(-1, mix_ids)).sum(-1)
 
 
 def latent_loss(mixture: Tensor, advantages: Tensor) -> Tensor:
@@ -123,3 +182,9 @@ def centred(advantages: Tensor, rows_mean: Tensor) -> Tensor:
     Inferred, not released: what makes an advantage that is not centred (GAPO) safe on latent steps.
     """
     return advantages - rows_mean
+
+
+def mixture_embeds(embedding: Tensor, mix_ids: Tensor, mix: Tensor) -> Tensor:
+    """What the model read after latent steps: (n,K), (n,K) -> (n,d), as in the rollout; a constant."""
+    with torch.no_grad():
+        return (mix.to(embedding.dtype).unsqueeze(-1) * embedding[mix_ids]).sum(-2)

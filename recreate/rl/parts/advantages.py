@@ -1,7 +1,7 @@
 """Advantages of outcome rewards within groups: GRPO, Dr.GRPO, RLOO, and a constant for supervised losses.
 
 Each takes `rewards` (B,) and the groups, and returns (B,) in the rewards' dtype; statistics are float64 over the
-differences to one member of the group, so equal rewards give exactly 0. `spread` lays the result over tokens.
+differences to one member of the group, so equal rewards give exactly 0.
 
 `unscored` says what a NaN or infinite reward does: "group" (ours) gives its whole group 0, so no update is made from
 wrong data; "row" leaves that row out of the group's statistics and gives it 0 (TRL's reading of None).
@@ -13,15 +13,61 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
-from recreate.rl.groups import Groups
+from recreate.rl import lazy_torch as torch
+from recreate.rl.parts.groups import Groups
+from recreate.rl.recipe import RecipePart, Rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Scale = Literal["group", "batch", "none"]
 Unscored = Literal["group", "row"]
+
+
+class GroupAdvantage(RecipePart):
+    """An advantage that says what a reward does which is not finite."""
+
+    slots = ("advantage",)
+    unscored: Unscored = "group"
+
+    @property
+    def scores_rows(self) -> bool:
+        return self.unscored == "row"
+
+
+class GRPO(GroupAdvantage):
+    scale: Scale = "group"
+    eps: float = Field(default=1e-6, gt=0)
+
+    def __call__(self, rows: Rows) -> Tensor:
+        return grpo(rows.rewards, rows.groups, scale=self.scale, eps=self.eps, unscored=self.unscored)
+
+
+class DrGRPO(GroupAdvantage):
+    def __call__(self, rows: Rows) -> Tensor:
+        return dr_grpo(rows.rewards, rows.groups, unscored=self.unscored)
+
+
+class RLOO(GroupAdvantage):
+    normalise: bool = False
+
+    def __call__(self, rows: Rows) -> Tensor:
+        return rloo(rows.rewards, rows.groups, normalise=self.normalise, unscored=self.unscored)
+
+
+class Constant(RecipePart):
+    """The same for every row: what makes a supervised loss of the policy loss. arXiv 2509.04419, table 1, row SFT."""
+
+    slots = ("advantage",)
+    value: float = 1.0
+
+    def __call__(self, rows: Rows) -> Tensor:
+        r = rows.rewards
+        return torch.full_like(r, self.value, dtype=r.dtype if r.is_floating_point() else torch.float32)
 
 
 def grpo(
@@ -38,7 +84,7 @@ def grpo(
     eps: verl 1e-6 (ours), TRL 1e-4. A group of one gets 0 (compat: r / (1 + eps)).
     """
     raw = compat and unscored == "group"
-    return _scored(lambda r, g: normalised(r, g, scale=scale, eps=eps, compat=raw), rewards, groups, unscored, compat)
+    return scored(lambda r, g: normalised(r, g, scale=scale, eps=eps, compat=raw), rewards, groups, unscored, compat)
 
 
 def dr_grpo(rewards: Tensor, groups: Groups, *, unscored: Unscored = "group", compat: bool = False) -> Tensor:
@@ -69,29 +115,7 @@ def rloo(
             out = torch.where(some, normalised(out, one, eps=1e-4, members=some), 0.0)
         return torch.where(n == 1, r, out) if compat and unscored == "group" else out
 
-    return _scored(core, rewards, groups, unscored, compat)
-
-
-def constant(rewards: Tensor, groups: Groups, *, value: float = 1.0) -> Tensor:
-    """The same for every row: what makes a supervised loss of the surrogate. arXiv 2509.04419, table 1, row SFT."""
-    return torch.full_like(rewards, value, dtype=rewards.dtype if rewards.is_floating_point() else torch.float32)
-
-
-def spread(advantages: Tensor, mask: Tensor, *, compat: bool = False) -> Tensor:
-    """(B,) over the tokens of `mask` (B,T); 0 elsewhere. compat: a NaN advantage is NaN under the mask too."""
-    per_token = advantages.unsqueeze(-1)
-    return per_token * mask if compat else torch.where(mask.bool(), per_token, torch.zeros_like(per_token))
-
-
-def unscored_groups(rewards: Tensor, groups: Groups) -> Tensor:
-    """(B,) bool: rows whose group holds a reward that is NaN or infinite. Such a group makes no update."""
-    return groups.any(~rewards.isfinite())[groups.index]
-
-
-def equal_groups(rewards: Tensor, groups: Groups) -> Tensor:
-    """(size,) bool: groups with rows whose rewards are all the same, so that they teach nothing."""
-    anchor = torch.zeros(groups.size, dtype=rewards.dtype, device=rewards.device).scatter_(0, groups.index, rewards)
-    return ~groups.any(rewards != anchor[groups.index]) & (groups.count > 0)
+    return scored(core, rewards, groups, unscored, compat)
 
 
 def normalised(
@@ -139,7 +163,7 @@ def normalised(
     return out
 
 
-def _scored(
+def scored(
     core: Callable[[Tensor, Groups], Tensor], rewards: Tensor, groups: Groups, unscored: Unscored, compat: bool
 ) -> Tensor:
     """`core` of the rows with a reward, 0 for the others. Whole-number rewards count as float32."""

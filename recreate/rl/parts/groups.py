@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property, lru_cache
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from recreate.api.errors import BadInput
+from recreate.rl import lazy_torch as torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Groups:
@@ -75,7 +77,7 @@ def grouped(ids: Tensor | Sequence[Hashable]) -> Groups:
 
     Small non-negative integers are taken as they are; other ids get numbers below B. Raises BadInput for other tensors.
     """
-    if not isinstance(ids, Tensor):
+    if not isinstance(ids, torch.Tensor):
         if getattr(getattr(ids, "dtype", None), "kind", "") not in ("i", "u"):
             return _numbered(ids)
         ids = torch.as_tensor(ids)
@@ -91,6 +93,12 @@ def grouped(ids: Tensor | Sequence[Hashable]) -> Groups:
         return Groups(ids.long(), high + 1)
     known, index = torch.unique(ids, return_inverse=True)
     return Groups(index, len(known))
+
+
+def spread(advantages: Tensor, mask: Tensor, *, compat: bool = False) -> Tensor:
+    """(B,) over the tokens of `mask` (B,T); 0 elsewhere. compat: a NaN advantage is NaN under the mask too."""
+    per_token = advantages.unsqueeze(-1)
+    return per_token * mask if compat else torch.where(mask.bool(), per_token, torch.zeros_like(per_token))
 
 
 def _numbered(ids: Sequence[Hashable]) -> Groups:

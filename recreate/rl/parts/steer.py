@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import torch
-from torch import Tensor
+from pydantic import Field, model_validator
 
 from recreate.api.errors import BadInput
+from recreate.rl import lazy_torch as torch
+from recreate.rl.recipe import ONE_MACHINE, Recipe, RecipePart, Tokens
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Form = Literal["released", "theorem", "full"]
 Mapping = Literal["exponential", "linear"]
@@ -29,6 +33,73 @@ class Extent(NamedTuple):
     def over(cls, parts: Iterable[Extent]) -> Extent:
         lows, highs, peaks = zip(*parts, strict=True)
         return cls(torch.stack(lows).min(), torch.stack(highs).max(), torch.stack(peaks).max())
+
+
+class STEER(RecipePart):
+    """What `entropy_change` and `steer` say of each. scope: over which tokens weights are relative to each other."""
+
+    slots = ("token weight",)
+    form: Form = "released"
+    mapping: Mapping = "exponential"
+    least: float = Field(default=0.7, gt=0, le=1)
+    most: float = Field(default=1.0, gt=0)
+    signed: bool = False
+    floor: float = Field(default=0.02, ge=0)
+    scope: Literal["micro", "mini", "global"] = "micro"
+
+    @model_validator(mode="after")
+    def _ordered(self) -> STEER:
+        if self.most < self.least:
+            raise ValueError(f"most {self.most:g} must not be below least {self.least:g}")
+        return self
+
+    @property
+    def wide(self) -> bool:
+        return self.scope != "micro"
+
+    def faults(self, recipe: Recipe) -> Iterator[tuple[str, str]]:
+        if recipe.does("ratio") is None:
+            yield f"[steer] weighs by the ratio, which [{recipe.name_of('ratio')}] has not", "leave one of the two out"
+
+    def on_verl(self, recipe: Recipe) -> Iterator[tuple[str, str]]:
+        if self.wide:
+            yield (
+                f'[steer] scope = "{self.scope}" needs a pass over the mini-batch before its loss, which verl has not',
+                f'copy the recipe to a file and set scope = "micro" there, the published one; or {ONE_MACHINE}',
+            )
+        if self.form == "full":
+            yield '[steer] form = "full" needs sums over the vocabulary that verl does not keep', ONE_MACHINE
+
+    def extent(self, tokens: Tokens, clipped: Callable[[], Tensor]) -> Extent:
+        return extent(self.omega(tokens, clipped), _discrete(tokens), signed=self.signed)
+
+    def joined(self, extents: Sequence[Extent]) -> Extent:
+        return Extent.over(extents)
+
+    def __call__(self, tokens: Tokens, clipped: Callable[[], Tensor]) -> Tensor:
+        knobs = self.model_dump(exclude={"form", "scope"})
+        weight = steer(self.omega(tokens, clipped), _discrete(tokens), within=tokens.extent, **knobs)
+        return weight if tokens.latent is None else torch.where(tokens.latent & tokens.mask.bool(), 1.0, weight)
+
+    def omega(self, tokens: Tokens, clipped: Callable[[], Tensor]) -> Tensor:
+        """`entropy_change` of a micro-batch, (B,T). Raises BadInput without entropies."""
+        if tokens.entropy is None:
+            raise BadInput("steer needs the entropy of the old policy's pass", fix="ask the token pass for it")
+        return entropy_change(
+            tokens.advantages,
+            tokens.entropy,
+            tokens.log_prob.detach(),
+            tokens.acted,
+            form=self.form,
+            square=tokens.square,
+            clipped=None if self.form == "released" else clipped(),
+        )
+
+
+def _discrete(tokens: Tokens) -> Tensor:
+    """(B,T) bool: what the mask holds but for latent steps."""
+    mask: Tensor = tokens.mask.bool()
+    return mask if tokens.latent is None else mask & ~tokens.latent
 
 
 def entropy_change(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from recreate.rl.token_pass import TokenPass, plain_pass, token_pass
+from recreate.rl.logprobs import TokenPass, plain_pass, token_pass
 
 pytestmark = pytest.mark.rl
 

@@ -8,14 +8,52 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from difflib import SequenceMatcher
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
 from recreate.api.errors import BadInput
-from recreate.rl.advantage import Unscored, normalised
-from recreate.rl.groups import Groups, grouped
+from recreate.rl import lazy_torch as torch
+from recreate.rl.parts.advantages import GroupAdvantage, Unscored, normalised
+from recreate.rl.parts.groups import Groups, grouped
+from recreate.rl.recipe import Rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class GiGPO(GroupAdvantage):
+    """What `gigpo`, `discounted_returns` (gamma) and `step_groups` (similarity) say of each."""
+
+    rows_per_turn = True
+    gamma: float = Field(default=0.95, ge=0, le=1)
+    weight: float = Field(default=1.0, ge=0)
+    scale: Literal["group", "none"] = "group"
+    across_steps: bool = False
+    similarity: float = Field(default=0.0, ge=0, lt=1)
+    eps: float = Field(default=1e-6, gt=0)
+
+    def __call__(self, rows: Rows) -> Tensor:
+        trajectories = rows.trajectories
+        if trajectories is None or rows.anchors is None:
+            raise BadInput(
+                "gigpo needs to know whose step each row is and what it answered",
+                fix="train on multi-turn attempts, a row a step; or take the recipe grpo",
+                code="no-steps",
+            )
+        earned = rows.step_rewards
+        if earned is None:
+            last = torch.zeros(len(rows.rewards), dtype=torch.bool)
+            last[len(last) - 1 - Groups(trajectories.index.flip(0), trajectories.size).first()] = True
+            earned = torch.where(last.to(rows.rewards.device), rows.rewards, 0.0)
+        return gigpo(
+            rows.rewards,
+            rows.groups,
+            trajectories=trajectories,
+            returns=discounted_returns(earned, trajectories, self.gamma),
+            steps=step_groups(rows.anchors, rows.groups, similarity=self.similarity),
+            **self.model_dump(exclude={"gamma", "similarity"}),
+        )
 
 
 def gigpo(

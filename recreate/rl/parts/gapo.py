@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
 from recreate.api.errors import BadInput
-from recreate.rl.advantage import Scale, Unscored, _scored, normalised
-from recreate.rl.groups import Groups, sorted_columns
+from recreate.rl import lazy_torch as torch
+from recreate.rl.parts.advantages import GroupAdvantage, Scale, Unscored, normalised, scored
+from recreate.rl.parts.groups import Groups, sorted_columns
+from recreate.rl.recipe import Recipe, Rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Center = Literal["median", "mean"]
 Deviation = Literal["deviation", "std", "none"]
+
+
+class GAPO(GroupAdvantage):
+    """What `gapo` says of each."""
+
+    fraction: float = Field(default=0.5, gt=0, le=1)
+    center: Center = "median"
+    scale: Deviation = "deviation"
+    eps: float = Field(default=1e-6, gt=0)
+    pair: Literal["interval", "grpo"] = "interval"
+
+    def faults(self, recipe: Recipe) -> Iterator[tuple[str, str]]:
+        rollout = recipe.part("rollout")
+        if rollout is not None and rollout.latent_steps and not rollout.centred:
+            yield (
+                "[gapo]'s advantages do not sum to 0 in a group, which on [lepo]'s latent steps flattens the policy",
+                "set centre = true under [lepo], or take [grpo]",
+            )
+
+    def __call__(self, rows: Rows) -> Tensor:
+        return gapo(rows.rewards, rows.groups, **self.model_dump())
 
 
 class Interval(NamedTuple):
@@ -52,7 +78,7 @@ def gapo(
         )
     plain: Scale = "none" if scale == "none" else "group"
     if fraction == 1 and center == "mean":
-        return _scored(
+        return scored(
             lambda r, g: normalised(r, g, scale=plain, eps=eps, compat=compat), rewards, groups, unscored, compat
         )
 
@@ -76,7 +102,7 @@ def gapo(
             out[rows] = value
         return out
 
-    return _scored(core, rewards, groups, unscored, compat)
+    return scored(core, rewards, groups, unscored, compat)
 
 
 def covered(n: int, fraction: float, *, compat: bool = False) -> int:

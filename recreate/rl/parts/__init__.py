@@ -1,0 +1,1 @@
+"""The parts of the methods, one file a family. `recreate.rl.recipe` says what a part is, and finds them by name."""
