@@ -47,7 +47,7 @@ def check(
     sandbox: SandboxName = "",
     as_json: Json = False,
 ) -> int:
-    """Prove each task: its gold answer passes, the untouched state fails. Exits 4 when one does not hold.
+    """Validate each task: its gold answer passes, the untouched state fails. Exits 4 when one does not hold.
 
     Example: recreate tasks check swe --split validation
     """
@@ -133,7 +133,7 @@ def make(
     )
     answers(as_json, (({**_row(task), "file": str(result.file)}, _line(task)) for task in result.tasks))
     say(f"{len(result.tasks)} tasks of {result.tried} bugs tried, written to {result.file}")
-    say(f"recreate tasks check {domain} proves them")
+    say(f"recreate tasks check {domain} validates them")
 
 
 def grade(

@@ -28,7 +28,7 @@ def import_(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, or folders to look through.")],
     domain: DomainName,
     format: Annotated[
-        str, typer.Option("--format", help="A format; auto: told from the content of each record.")
+        str, typer.Option("--format", help="A format; auto: recognised by the content of each record.")
     ] = "auto",
     split: Annotated[
         str, typer.Option("--split", help="train, validation or test: what they are recorded as.")

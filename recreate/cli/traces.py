@@ -226,7 +226,7 @@ def _text(experience: Any, full: bool) -> Iterator[str]:
         f"{usage.tokens_in + usage.tokens_out:,} tokens, ${usage.usd:.4f}"
     )
     if trace.fault:
-        yield red(f"fault: {trace.fault}" if foreign else f"fault of ours: {trace.fault}")
+        yield red(f"fault: {trace.fault}" if foreign else f"infrastructure failure: {trace.fault}")
     if isinstance(foreign, Mapping) and foreign.get("system"):
         yield from (head("system"), fold(str(foreign["system"]), full))
     yield from (head("task"), fold(experience.prompt, full))

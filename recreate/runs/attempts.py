@@ -321,7 +321,7 @@ class _Outage:
             self.row += 1
             if self.row >= IN_A_ROW:
                 raise Fault(
-                    f"{self.row} attempts in a row were set aside; the last because: {fault.message}",
+                    f"{self.row} infrastructure failures in a row excluded as many attempts; the last: {fault.message}",
                     fix=fault.fix or "mend that, then recreate resume RUN",
                     code="outage",
                 ) from fault

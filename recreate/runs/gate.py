@@ -189,7 +189,7 @@ def interval(scores: Scores, *, alpha: float = 0.10) -> tuple[float, float, floa
     """
     values = _means(scores, [key for key, score in scores.items() if score is not None])
     if not values:
-        raise BadInput("no attempt was scored", fix="see what was set aside, and why", code="no-scores")
+        raise BadInput("no attempt was scored", fix="see which attempts were excluded", code="no-scores")
     n = len(values)
     means = [float(value) for value in values.values()]
     mean = math.fsum(means) / n

@@ -167,7 +167,7 @@ def parts(path: str) -> list[str]:
     long = any(len(name.encode("utf-8", "replace")) > 255 for name in names)
     if path.startswith("/") or ".." in names or "\0" in path or long or not names or _halves(path):
         raise BadInput(
-            f"{path!r} is not a path inside a box", fix="name a file relative to /work, without ..", code="bad-path"
+            f"{path!r} is not a path inside a sandbox", fix="name a file relative to /work, without ..", code="bad-path"
         )
     return names
 
@@ -183,7 +183,7 @@ def _halves(path: str) -> bool:
 def read(root: Path, path: str) -> bytes:
     """The bytes of a regular file under `root`. Raises FileNotFoundError, or BadInput for a link or no file."""
     *folders, name = parts(path)
-    with ours(f"read {path} from a box"), _folder(root, folders, path) as parent:
+    with ours(f"read {path} from a sandbox"), _folder(root, folders, path) as parent:
         handle = _path_only(name, parent, path)
         try:
             about = os.fstat(handle)
@@ -207,7 +207,7 @@ def read(root: Path, path: str) -> bytes:
 def write(root: Path, path: str, data: bytes, mode: int, owner: int | None) -> None:
     """Put a regular file under `root`, making the folders above it. Raises BadInput for a link or no file."""
     *folders, name = parts(path)
-    with ours(f"write {path} into a box"), _folder(root, folders, path, make=True, owner=owner) as parent:
+    with ours(f"write {path} into a sandbox"), _folder(root, folders, path, make=True, owner=owner) as parent:
         with contextlib.suppress(FileNotFoundError):
             _regular(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode, path)
         # A new file renamed over the old one: what the name turns into meanwhile is replaced, never opened.
@@ -232,7 +232,7 @@ def place(root: Path, path: str, is_folder: bool, owner: int | None) -> None:
     """Make sure that a folder or a file is at `path`, reached through no link, for a mount to cover it."""
     names = parts(path)
     above = names if is_folder else names[:-1]
-    with ours(f"make {path} in a box"), _folder(root, above, path, make=True, owner=owner) as parent:
+    with ours(f"make {path} in a sandbox"), _folder(root, above, path, make=True, owner=owner) as parent:
         if not is_folder:
             flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             try:

@@ -92,7 +92,7 @@ class FolderSandbox:
                 rootfs.fill_etc(self.root / "etc", self.uid)
                 if source is not None:
                     if not source.is_dir():
-                        raise BadInput(f"{source} is not a folder", fix="name a folder to copy into the box")
+                        raise BadInput(f"{source} is not a folder", fix="name a folder to copy into the sandbox")
                     filesystem.copy(source, self.root / "work", self.owner)
                 if self.owner is not None:
                     for name in WRITABLE:

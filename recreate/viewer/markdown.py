@@ -172,7 +172,7 @@ def ended(run: Run) -> BuildResult:
     if seed is None:
         raise BadInput(
             f"{run.folder.name} is not a build",
-            fix="name a run of recreate build; recreate show RUN tells of a bench",
+            fix="name a run of recreate build; recreate show RUN shows a bench",
             code="not-a-build",
         )
     revisions, end = run.revisions(), run.end()
