@@ -21,10 +21,9 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA = 1
-"""The version of every stored format; docs/format.md says what changed between two."""
+from recreate.api.config import SCHEMA as SCHEMA
+from recreate.api.config import Split as Split
 
-Split = Literal["train", "validation", "test"]
 Ending = Literal["submitted", "limit", "error"]
 Decision = Literal["better", "not-better", "undecided"]
 Origin = Literal["experience", "search", "human", "prune"]
@@ -76,12 +75,6 @@ class Record(BaseModel):
         ser_json_inf_nan="constants",
     )
     schema_: int = Field(default=SCHEMA, alias="schema")
-
-
-class Config(BaseModel):
-    """Settings of one part: frozen, and a name that it does not know is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Task(Record):

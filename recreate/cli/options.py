@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from recreate.api.config import Split
 from recreate.api.errors import BadInput
 from recreate.api.paths import workspace
-from recreate.api.types import Split
 from recreate.runs import settings as settings_
 from recreate.runs.settings import addresses
 

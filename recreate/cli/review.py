@@ -12,13 +12,13 @@ import typer
 from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
-from recreate.api.types import Review
 from recreate.cli.options import Json, RunName, open_run
 from recreate.cli.runner import go_on, say_back
 from recreate.cli.terminal import answer, say
 from recreate.runs.agents import find_agent, named_run
 
 if TYPE_CHECKING:
+    from recreate.api.types import Review
     from recreate.builder.publish import Kept
 
 
@@ -35,6 +35,7 @@ def review(
     """
     from recreate.agents.history import History
     from recreate.agents.scaffold import diff
+    from recreate.api.types import Review
     from recreate.cli.reviewer import decided, describe, how, lay, read
     from recreate.viewer.markdown import revision_record
 

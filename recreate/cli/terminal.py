@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
+from recreate.api.config import SCHEMA
 from recreate.api.errors import RecreateError
 from recreate.api.paths import short
-from recreate.api.types import SCHEMA, Usage
 from recreate.storage.redact import redact
 from recreate.viewer.text import cut, visible
 
@@ -186,6 +186,8 @@ class Screen:
 
     def left(self) -> str:
         """What was spent, and of what cap."""
+        from recreate.api.types import Usage
+
         spent = self.ledger.spent if self.ledger else Usage()
         text = f"{spent.calls} calls, {spent.tokens_in + spent.tokens_out:,} tokens, ${spent.usd:.3f}"
         minutes = self.ledger.minutes if self.ledger else (time.monotonic() - self.started) / 60

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from recreate.api.types import Config
+from recreate.api.config import Config
 
 
 class StudySettings(Config):

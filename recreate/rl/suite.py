@@ -36,8 +36,8 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError
 
+from recreate.api.config import Config, Split
 from recreate.api.errors import BadInput
-from recreate.api.types import Config, Split
 from recreate.models.transformers import trainable
 from recreate.rl import recipe as recipes
 from recreate.runs import settings as settings_

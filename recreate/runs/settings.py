@@ -16,8 +16,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from recreate.api.errors import BadInput
-from recreate.api.ports import Configurable
-from recreate.api.types import Config
+from recreate.api.config import Config
 from recreate.optimizers import StudySettings
 
 OWN = "optimizer_settings"
@@ -142,6 +141,8 @@ def own(part: Any, name: str, values: Mapping[str, Any]) -> BaseModel | None:
 
     Raises BadInput naming the key that it does not know, or its wrong value.
     """
+    from recreate.api.ports import Configurable  # with all records, which `--help` does without
+
     first = next(iter(values), "")
     if isinstance(part, Configurable):
         try:
