@@ -37,7 +37,7 @@ def tell_step(step: Step, limit: int) -> str:
 
 def said(step: Step) -> str:
     """A reply, and the tools that it called in the endpoint's own way, which stand in no text of it."""
-    if not step.action or step.action in step.reply or "foreign" not in (step.model_extra or {}):
+    if not step.action or step.action in step.reply or not step.foreign:
         return step.reply
     return f"{step.reply}\n$ {step.action}".strip()
 

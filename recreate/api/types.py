@@ -17,7 +17,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Literal, NotRequired, TypedDict
+from operator import not_
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -64,7 +65,8 @@ _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 
 
 class Record(BaseModel):
-    """A frozen record that keeps unknown fields and carries `schema`."""
+    """A frozen record that carries `schema`. Code that makes one of an unknown field raises ValidationError, as it does
+    for a wrong type; `model_validate` reads what a file holds, and keeps the fields that a newer version added."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -75,6 +77,19 @@ class Record(BaseModel):
         ser_json_inf_nan="constants",
     )
     schema_: int = Field(default=SCHEMA, alias="schema")
+
+    if not TYPE_CHECKING:  # type checkers derive the constructor from the fields
+
+        def __init__(self, /, **data: Any) -> None:
+            self.__pydantic_validator__.validate_python(data, self_instance=self, extra="forbid")
+
+        __init__.__pydantic_base_init__ = True  # as pydantic marks its own: records in a file are made without it
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """The record with other values. Raises TypeError for a field that there is not."""
+        if update and (strange := update.keys() - self.__pydantic_fields__.keys()):
+            raise TypeError(f"{type(self).__name__} has no field {min(strange)!r}")
+        return super().model_copy(update=update, deep=deep)
 
 
 class Task(Record):
@@ -161,6 +176,8 @@ class Reply(Record):
     tokens_in and tokens_out are counts, usd is US dollars (0 where the price says it), latency seconds. token_ids and
     logprobs (natural) are one per token of the reply, where an endpoint tells them; prompt_ids are all that it read.
     mix_ids and mix: for each latent step at the start of the reply, the tokens that it mixes and their shares.
+    estimated: the endpoint told no counts, so they are guessed from the text. tokens_cached: of tokens_in, those that
+    the endpoint had read before.
     """
 
     text: str
@@ -178,6 +195,8 @@ class Reply(Record):
     prompt_ids: tuple[int, ...] | None = None
     mix_ids: tuple[tuple[int, ...], ...] = ()
     mix: tuple[tuple[float, ...], ...] = ()
+    estimated: bool = False
+    tokens_cached: int = 0
 
 
 class TurnTokens(Record):
@@ -217,6 +236,7 @@ class Step(Record):
     kind: `action` (the reply was acted on), `malformed` (the scaffold's format message was the answer),
     `before` (a tool of the scaffold ran before the first turn; no model was asked).
     tokens: the same turn in token ids, where the model tells them.
+    foreign: of an imported step, what has no place among our fields.
     """
 
     step: int
@@ -231,6 +251,7 @@ class Step(Record):
     usage: Usage = Usage()
     offered: tuple[str, ...] = ()
     tokens: TurnTokens | None = None
+    foreign: Mapping[str, Any] = Field(default_factory=dict, exclude_if=not_)
 
 
 class Trace(Record):
@@ -268,7 +289,10 @@ class Grade(Record):
 
 
 class Experience(Record):
-    """Trace + grade + what is needed to find a way back: the unit learned from. id = the attempt's id."""
+    """Trace + grade + what is needed to find a way back: the unit learned from. id = the attempt's id.
+
+    foreign: of an imported one, where it comes from and what has no place among our fields.
+    """
 
     id: str
     domain: str
@@ -280,6 +304,7 @@ class Experience(Record):
     trace: Trace
     grade: Grade
     run: str = ""
+    foreign: Mapping[str, Any] = Field(default_factory=dict, exclude_if=not_)
 
 
 class Gain(Record):

@@ -117,7 +117,7 @@ def trace_record(experience: Any) -> dict[str, Any]:
         "answer": trace.answer,
         "usage": trace.usage.model_dump(mode="json"),
         "evidence": grade.evidence,
-        **({"foreign": experience.foreign} if hasattr(experience, "foreign") else {}),
+        **({"foreign": experience.foreign} if experience.foreign else {}),
     }
 
 
@@ -217,8 +217,7 @@ def _text(experience: Any, full: bool) -> Iterator[str]:
     outcome = f"{_outcome(experience)} ({grade.score:g})" if grade.graded else "not graded yet"
     usage = trace.usage
     yield f"{experience.id}  {outcome}  {experience.task}  ({experience.split})"
-    foreign = getattr(experience, "foreign", None)
-    if isinstance(foreign, Mapping):
+    if foreign := experience.foreign:
         yield f"imported from {foreign.get('format')}: {foreign.get('file')} {foreign.get('entry')}".rstrip()
     yield (
         f"agent {experience.digest} with {trace.model or 'an unnamed model'}, repeat {trace.repeat}; {trace.ending}"
@@ -227,7 +226,7 @@ def _text(experience: Any, full: bool) -> Iterator[str]:
     )
     if trace.fault:
         yield red(f"fault: {trace.fault}" if foreign else f"infrastructure failure: {trace.fault}")
-    if isinstance(foreign, Mapping) and foreign.get("system"):
+    if foreign.get("system"):
         yield from (head("system"), fold(str(foreign["system"]), full))
     yield from (head("task"), fold(experience.prompt, full))
     for step in trace.steps:

@@ -29,7 +29,7 @@ def exported(e: Experience, form: str) -> dict[str, Any]:
 def messages(e: Experience) -> list[dict[str, Any]]:
     """The conversation as a chat endpoint takes it; tool calls where the agent made them in the endpoint's own way."""
     found: list[dict[str, Any]] = []
-    system = _foreign(e).get("system")
+    system = e.foreign.get("system")
     if system:
         found.append({"role": "system", "content": system})
     before: Step | None = None
@@ -49,7 +49,7 @@ def messages(e: Experience) -> list[dict[str, Any]]:
 def spans(e: Experience) -> dict[str, Any]:
     """One OTLP JSON document: an `invoke_agent` span, a `chat` span a step, `execute_tool` for what was done."""
     trace, now = digest(["trace", e.id], 32), 0
-    system = _foreign(e).get("system")
+    system = e.foreign.get("system")
     history: list[dict[str, Any]] = []
     found: list[dict[str, Any]] = []
     root = digest(["span", e.id])
@@ -138,11 +138,11 @@ def _seen(step: Step, before: Step | None) -> list[dict[str, Any]]:
     """What the model was sent before a step: the answers of its tools, and the rest as a user's message."""
     seen = step.observation
     found: list[dict[str, Any]] = []
-    for answer in _foreign(before).get("answered", ()) if before is not None and _calls(before) else ():
+    for answer in before.foreign.get("answered", ()) if before is not None and _calls(before) else ():
         text = answer.get("text", before.output if before is not None else "")
         found.append({"role": "tool", "tool_call_id": answer["id"], "content": text})
         seen = seen.replace(text, "", 1) if text else seen
-        if len(_foreign(before).get("answered", ())) == 1:
+        if before is not None and len(before.foreign.get("answered", ())) == 1:
             found[-1]["content"], seen = step.observation, ""
     if seen.strip() or not found:
         found.append({"role": "user", "content": seen})
@@ -150,12 +150,7 @@ def _seen(step: Step, before: Step | None) -> list[dict[str, Any]]:
 
 
 def _calls(step: Step) -> list[dict[str, Any]]:
-    return list(_foreign(step).get("tool_calls", ()))
-
-
-def _foreign(record: Experience | Step | None) -> Mapping[str, Any]:
-    found = (record.model_extra or {}).get("foreign") if record is not None else None
-    return found if isinstance(found, Mapping) else {}
+    return list(step.foreign.get("tool_calls", ()))
 
 
 def _arguments(text: str) -> Any:

@@ -115,7 +115,7 @@ class LiteLLM:
             calls = tool_calls([c if isinstance(c, dict) else c.model_dump() for c in found], len(messages))
             usage = getattr(body, "usage", None)
             tokens_in, tokens_out = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
-            more: dict[str, Any] = {} if tokens_in and tokens_out is not None else {"estimated": True}
+            estimated = not tokens_in or tokens_out is None
             tokens_in = int(tokens_in or estimate(messages))
             tokens_out = int(estimate_reply(text, calls) if tokens_out is None else tokens_out)
             return Reply(
@@ -127,7 +127,7 @@ class LiteLLM:
                 tokens_out=tokens_out,
                 usd=self.price.usd(tokens_in, tokens_out) if self.price else 0.0,
                 latency=latency,
-                **more,
+                estimated=estimated,
             )
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
             raise Transient(

@@ -138,7 +138,7 @@ def test_missing_token_counts_are_estimated_and_said_to_be() -> None:
     with Stub(body) as stub:
         reply = ask(stub, [{"role": "user", "content": "y" * 80}])
     assert (reply.tokens_in, reply.tokens_out, reply.finish) == (20, 10, "length")
-    assert reply.model_extra == {"estimated": True}
+    assert reply.estimated
 
 
 def test_logprobs_and_token_ids_are_kept_when_returned() -> None:

@@ -65,7 +65,7 @@ def by_outcomes(
 ) -> Iterator[tuple[Experience, Grade | None, str]]:
     """The same, by the task's id here or its name where it came from."""
     for e in waiting:
-        foreign = str(object_of((e.model_extra or {}).get("foreign")).get("task", ""))
+        foreign = str(e.foreign.get("task", ""))
         names = [n for n in (e.task, foreign, e.task.rpartition(":")[2]) if n in known]
         if not names:
             yield e, None, f"{file} does not say how {e.task} ended"

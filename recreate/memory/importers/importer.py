@@ -194,7 +194,6 @@ def experience(
     if grade.graded:
         grade = grade.model_copy(update={"passed": grade.score >= config.pass_at})
     about = {"format": form, "file": file, "entry": place, "task": found.task}
-    more: dict[str, Any] = {"foreign": {**about, **({"system": found.system} if found.system else {}), **found.rest}}
     made = Experience(
         id=id,
         domain=config.domain,
@@ -218,7 +217,7 @@ def experience(
             usage=found.usage,
             fault=found.fault,
         ),
-        **more,
+        foreign={**about, **({"system": found.system} if found.system else {}), **found.rest},
     )
     return _masked(made), (task, why) if split != "train" and split != config.split else None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from recreate.api.types import Grade, Usage
+from recreate.api.types import Grade, Step, Usage
 from recreate.memory.importers.format import Foreign, amount, count, grade, list_of, object_of, without
 from recreate.memory.importers.messages import plain, read_message, steps_of
 
@@ -58,9 +58,7 @@ def _sample(sample: Mapping[str, Any], about: Mapping[str, Any]) -> Foreign:
         usd=sum(amount(u.get("total_cost")) for u in used),
         seconds=amount(sample.get("total_time")),
     )
-    steps = tuple(
-        s.model_copy(update={"status": 1}) if _failed(s.model_extra) and s.status is None else s for s in steps
-    )
+    steps = tuple(s.model_copy(update={"status": 1}) if s.status is None and _failed(s) else s for s in steps)
     name = str(sample.get("id", ""))
     return Foreign(
         task=f"{about.get('task', '')}/{name}",
@@ -103,7 +101,6 @@ def _whole(value: Any, attached: Mapping[str, Any]) -> Any:
     return [_whole(v, attached) for v in value] if isinstance(value, list) else value
 
 
-def _failed(extra: Mapping[str, Any] | None) -> bool:
+def _failed(step: Step) -> bool:
     """Whether a tool's answer says that the tool failed."""
-    answers = list_of(object_of((extra or {}).get("foreign")).get("answers"))
-    return any(object_of(a).get("error") for a in answers)
+    return any(object_of(a).get("error") for a in list_of(step.foreign.get("answers")))

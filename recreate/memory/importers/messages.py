@@ -154,7 +154,6 @@ def steps_of(messages: Sequence[ChatMessage]) -> tuple[str, str, tuple[Step, ...
 
 def _step(number: int, before: Sequence[ChatMessage], message: ChatMessage, after: Sequence[ChatMessage]) -> Step:
     foreign: dict[str, Any] = dict(message.rest)
-    more: dict[str, Any] = {}
     if message.calls:
         foreign["tool_calls"] = [c.model_dump(mode="json", exclude={"schema_"}, by_alias=False) for c in message.calls]
     if number == 0 and (asked := [m.rest for m in before if m.rest]):
@@ -165,8 +164,6 @@ def _step(number: int, before: Sequence[ChatMessage], message: ChatMessage, afte
     if any(m.answers for m in answers):
         several = len(answers) > 1  # one answer is the output itself
         foreign["answered"] = [{"id": m.answers, **({"text": m.text} if several else {})} for m in answers]
-    if foreign:
-        more["foreign"] = foreign
     statuses = [m.status for m in [message, *answers] if m.status is not None]
     return Step(
         step=number,
@@ -178,7 +175,7 @@ def _step(number: int, before: Sequence[ChatMessage], message: ChatMessage, afte
         status=next((s for s in statuses if s), statuses[0] if statuses else None),
         seconds=message.seconds + sum(m.seconds for m in answers),
         usage=message.usage,
-        **more,
+        foreign=foreign,
     )
 
 
