@@ -39,8 +39,9 @@ from recreate.agents.config import read_agent
 from recreate.agents.lesson import lesson_file as lesson_file
 from recreate.agents.lesson import read_lesson as read_lesson
 from recreate.agents.template import render_text as render_text
-from recreate.api.errors import BadInput, Fault
+from recreate.api.errors import BadInput
 from recreate.api.types import Edit, Lesson, Record, digest
+from recreate.storage.files import disk
 
 Template = Literal["system", "workflow", "observation", "format", "offer"]
 
@@ -426,22 +427,18 @@ def save(scaffold: Scaffold, path: Path | str) -> None:
             fix="name a new folder, or one that holds a scaffold",
             code="not-a-scaffold",
         )
-    try:
+    with disk(root, fix="free space or check permissions, then again"):
         root.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
-    except OSError as e:
-        raise Fault(f"cannot write beside {root}: {e.strerror}", fix="free space or check permissions") from None
-    try:
-        _write(scaffold, beside)
-        if fresh:
-            beside.chmod(0o755)
-            beside.rename(root)
-        else:
-            _swap(scaffold, beside, root)
-    except OSError as e:
-        raise Fault(f"cannot write {root}: {e.strerror}", fix="free space or check permissions, then again") from None
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        try:
+            _write(scaffold, beside)
+            if fresh:
+                beside.chmod(0o755)
+                beside.rename(root)
+            else:
+                _swap(scaffold, beside, root)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
 
 
 def _write(scaffold: Scaffold, folder: Path) -> None:

@@ -14,11 +14,12 @@ from typing import Annotated, Any
 import typer
 
 from recreate.api import paths
-from recreate.api.errors import BadInput, CheckFailed, Fault
+from recreate.api.errors import BadInput, CheckFailed
 from recreate.api.paths import home, shipped, workspace
 from recreate.api.paths import short as here
 from recreate.cli.options import HELP, Json, unknown
 from recreate.cli.terminal import answer, answers
+from recreate.storage.files import disk
 
 KINDS = ("model", "sandbox", "domain", "optimizer", "policy", "embedder", "memory", "page", "scaffold")
 NEEDS = {
@@ -67,10 +68,8 @@ def init(
             fix="it is left as it is; name another folder, or remove those first",
             code="exists",
         )
-    try:
+    with disk(folder, fix="free space or check permissions"):
         made = [p.relative_to(folder).as_posix() for p in _fill(folder)]
-    except OSError as e:
-        raise Fault(f"cannot write {folder}: {e.strerror}", fix="free space or check permissions") from None
     go = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
     following = f"{go}recreate build --domain swe"
     answer(

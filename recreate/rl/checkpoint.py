@@ -18,11 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recreate.api.errors import BadInput, Fault
+from recreate.api.errors import BadInput
 from recreate.api.registry import need
 from recreate.api.types import SCHEMA, digest
 from recreate.rl.learner import Learner
 from recreate.rl.parts.a2r import AmbiguityReplay
+from recreate.storage.files import fault
 
 KEPT = 2
 """How many checkpoints of a run stay."""
@@ -68,7 +69,7 @@ def save(
         new.rename(place)
     except OSError as e:
         shutil.rmtree(new, ignore_errors=True)
-        raise Fault(f"cannot write {place}: {e.strerror}", fix="free some disk space, then again", code="disk") from e
+        raise fault(place, e, fix="free some disk space, then again") from e
     for old in sorted(folder.glob("step-*"))[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
     return place

@@ -14,7 +14,7 @@ from typing import Any
 
 from recreate.api.types import Grade, ToolCall, Usage
 from recreate.memory.importers.format import Foreign, Unreadable, amount, count, grade, list_of, object_of
-from recreate.memory.importers.messages import ChatMessage, conversation, plain, read_message, steps_of
+from recreate.memory.importers.messages import ChatMessage, conversation, plain, read_message, steps_of, tool_call
 
 ASKS = ("chat", "text_completion", "generate_content")
 _EVENT = re.compile(r"gen_ai\.(system|user|assistant|tool)\.message$")
@@ -122,12 +122,8 @@ def _timed(message: ChatMessage, tool: dict[str, Any]) -> ChatMessage:
 
 def _called(tool: dict[str, Any]) -> ToolCall:
     about = tool["attributes"]
-    arguments = about.get("gen_ai.tool.call.arguments", {})
-    return ToolCall(
-        id=str(about.get("gen_ai.tool.call.id", "")),
-        name=str(about.get("gen_ai.tool.name", tool["name"])),
-        arguments=arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False),
-    )
+    known = {key: about.get(f"gen_ai.tool.call.{key}") for key in ("id", "arguments")}
+    return tool_call({"name": about.get("gen_ai.tool.name", tool["name"]), **known})
 
 
 # --------------------------------------------------------------------------------------------------- messages
@@ -160,9 +156,7 @@ def _message(raw: Any, field: str) -> ChatMessage:
     for part in map(object_of, list_of(raw["parts"])):
         match part.get("type"):
             case "tool_call":
-                arguments = part.get("arguments", {})
-                text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-                calls.append(ToolCall(id=str(part.get("id") or ""), name=str(part.get("name") or ""), arguments=text))
+                calls.append(tool_call(part))
             case "tool_call_response":
                 answers = str(part.get("id") or "")
                 texts.append(plain(part.get("response", part.get("result"))))

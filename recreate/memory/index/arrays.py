@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from recreate.storage.files import replacing
+
 Array = np.ndarray[Any, Any]
 
 _MAGIC = b"recarr01"
@@ -39,8 +41,7 @@ def write(path: Path, arrays: Mapping[str, Array]) -> Written:
         offset += -(-array.nbytes // _ALIGNED) * _ALIGNED
     told = json.dumps(header).encode()
     told += b" " * (-(len(told) + 16) % _ALIGNED)
-    draft = path.with_name(path.name + ".draft")
-    with draft.open("wb") as file:
+    with replacing(path) as file:
         sum_ = 0
         for block in (_MAGIC, len(told).to_bytes(8, "little"), told):
             sum_ = zlib.crc32(block, sum_)
@@ -54,7 +55,6 @@ def write(path: Path, arrays: Mapping[str, Array]) -> Written:
             padding = b"\0" * (-array.nbytes % _ALIGNED)
             sum_ = zlib.crc32(padding, sum_)
             file.write(padding)
-    draft.replace(path)
     stat = path.stat()
     return Written(stat.st_size, stat.st_mtime_ns, sum_)
 

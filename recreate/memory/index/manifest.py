@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from recreate.api.errors import BadInput
 from recreate.api.types import SCHEMA
+from recreate.storage.files import write
 from recreate.storage.log import seal, unseal
 
 FORMAT = 2
@@ -53,9 +53,7 @@ class Manifest:
 
     def save(self, folder: Path) -> None:
         self.version += 1
-        draft = folder / f"state.json.{os.getpid()}"
-        draft.write_bytes(seal(json.dumps(asdict(self), separators=(",", ":"))))
-        draft.replace(folder / "state.json")
+        write(folder / "state.json", seal(json.dumps(asdict(self), separators=(",", ":"))))
 
 
 def load(folder: Path) -> Manifest | None:
