@@ -83,12 +83,12 @@ def _ours(error: Exception) -> RecreateError:
         place = f" ({error.filename})" if error.filename else ""
         return Fault(f"the disk is full{place}", fix="free some space, then the same again", code="disk")
     text = redact("".join(traceback.format_exception(error)))
-    said = redact(f"{type(error).__name__}: {error}").partition("\n")[0]
+    message = redact(f"{type(error).__name__}: {error}").partition("\n")[0]
     file = home() / f"crash-{digest(text, 12)}.txt"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8", errors="backslashreplace")
     except OSError:
         sys.stderr.write(text)
-        return Fault(said, fix="please report the lines above", code="crash")
-    return Fault(said, fix=f"please report it with {file}", code="crash")
+        return Fault(message, fix="please report the lines above", code="crash")
+    return Fault(message, fix=f"please report it with {file}", code="crash")

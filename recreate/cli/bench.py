@@ -28,7 +28,7 @@ MAKES = (
 def bench(
     settings: Settings,
     where: Path,
-    given: Mapping[str, Any],
+    typed: Mapping[str, Any],
     suite: Annotated[
         Path | None, typer.Argument(metavar="SUITE.toml", help="Arms to make and compare: docs/arms.md.")
     ] = None,
@@ -70,12 +70,12 @@ def bench(
     if suite is not None or arms:
         if scaffold and len(scaffold) > 1:
             raise BadInput("all arms begin with one scaffold", fix="name one --scaffold", code="usage")
-        flags = {**given, **({"scaffold": scaffold[0]} if scaffold else {})}
+        flags = {**typed, **({"scaffold": scaffold[0]} if scaffold else {})}
         _arms(where, flags, suite, arms, how, split, tasks, as_json)
         return
     if not scaffold:
         raise BadInput("nothing to measure is named", fix="--scaffold NAME, --arms or a SUITE.toml", code="usage")
-    if idle := [address for address in given if address in MAKES]:
+    if idle := [address for address in typed if address in MAKES]:
         raise BadInput(
             f"--{idle[0]} is for making agents, and here they are only measured",
             fix="leave it out, or --arms scaffold --budget 200attempts",

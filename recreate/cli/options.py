@@ -89,23 +89,22 @@ def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
     """Give a command the flags of some addresses (all of them when none is named).
 
     The command is called with `settings: Settings` and `where: Path` (the workspace) in their place; one that has a
-    parameter `given` also with the addresses that were typed.
+    parameter `typed` also with the addresses that were typed.
     """
     chosen: Sequence[str] = names or tuple(addresses())
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(command, eval_str=True)
-        own = [p for p in signature.parameters.values() if p.name not in ("settings", "where", "given")]
+        own = [p for p in signature.parameters.values() if p.name not in ("settings", "where", "typed")]
         flags = [_flag(address) for address in chosen]
 
         @wraps(command)
         def called(**values: Any) -> Any:
-            given = {a: values.pop(_parameter(a)) for a in chosen}
-            here = workspace()
-            flags = {a: v for a, v in given.items() if v is not None and v != []}
-            if "given" in signature.parameters:
-                values["given"] = flags
-            return command(settings=settings_.load(here, flags), where=here, **values)
+            where = workspace()
+            typed = {a: v for a in chosen if (v := values.pop(_parameter(a))) not in (None, [])}
+            if "typed" in signature.parameters:
+                values["typed"] = typed
+            return command(settings=settings_.load(where, typed), where=where, **values)
 
         called.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
         called.__annotations__ = {p.name: p.annotation for p in [*own, *flags]}

@@ -166,11 +166,11 @@ def describe(revision: Any, parent: Any, child: Any, folder: Path, where: Path, 
     from recreate.agents.scaffold import diff
     from recreate.memory.store import ExperienceStore
     from recreate.runs.attempts import read_experience
-    from recreate.viewer.markdown import say_verdict
+    from recreate.viewer.markdown import verdict_text
 
     lines = [
         f"candidate {revision.id}, round {revision.round + 1}, would be kept",
-        f"  {say_verdict(revision.verdict)}",
+        f"  {verdict_text(revision.verdict)}",
     ]
     for edit in revision.edits:
         lines += ["", f"{edit.path} ({edit.origin}): {edit.reason or 'no reason given'}"]

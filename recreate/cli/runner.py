@@ -37,7 +37,7 @@ def build(
     answer(
         as_json,
         made.record,
-        markdown.say_verdict(made.verdict),
+        markdown.verdict_text(made.verdict),
         f"agent: {agent}   report: {here(folder / 'report.md')}, to look at: {here(folder / html.FILE)}",
         *(f"excluded (infrastructure failure): {row['task']}: {row['fault']}" for row in made.record["set_aside"]),
     )

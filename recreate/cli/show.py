@@ -32,7 +32,7 @@ def log(run: RunName = "last", as_json: Json = False) -> None:
     Example: recreate log last
     """
     from recreate.api.types import Revision
-    from recreate.viewer.markdown import revision_record, say_verdict
+    from recreate.viewer.markdown import revision_record, verdict_text
 
     found, count = open_run(run), 0
     for record in found.records("revision", "nothing"):
@@ -43,7 +43,7 @@ def log(run: RunName = "last", as_json: Json = False) -> None:
         revision = Revision.model_validate(record["revision"])
         count += 1
         files = ", ".join(dict.fromkeys(e.path for e in revision.edits))
-        fate = f"{_fate(revision):<7}  {revision.id}  {files}  {say_verdict(revision.verdict)}"
+        fate = f"{_fate(revision):<7}  {revision.id}  {files}  {verdict_text(revision.verdict)}"
         person = f"; a person {revision.review}" if revision.review else ""
         answer(as_json, revision_record(revision), f"round {revision.round + 1}  {fate}{person}")
     if not count:
@@ -138,7 +138,7 @@ def _attempts(run: Any) -> dict[str, dict[str, int]]:
 
 
 def _show_run(run: Run, as_json: bool) -> None:
-    from recreate.viewer.markdown import revision_record, say_verdict
+    from recreate.viewer.markdown import revision_record, verdict_text
 
     status, revisions, settings = _status(run), run.revisions(), run.settings
     seed = run.seed()
@@ -177,7 +177,7 @@ def _show_run(run: Run, as_json: bool) -> None:
         f"attempts   {', '.join(counts) or 'none has ended'}{without}",
         f"spent      {total.calls} calls, {total.tokens_in + total.tokens_out:,} tokens, ${total.usd:.4f}, "
         f"{spend.minutes:.1f} min",
-        *([f"validation {say_verdict(verdict)}"] if verdict else []),
+        *([f"validation {verdict_text(verdict)}"] if verdict else []),
     )
     for number, revision in enumerate(revisions, 1):
         put(f"\n{number}. {_fate(revision)} {revision.id}, from {revision.parent}", *_edits(revision))
@@ -191,9 +191,9 @@ def _show_run(run: Run, as_json: bool) -> None:
 
 
 def _edits(revision: Revision) -> Iterator[str]:
-    from recreate.viewer.markdown import say_verdict
+    from recreate.viewer.markdown import verdict_text
 
-    yield f"   {say_verdict(revision.verdict)}"
+    yield f"   {verdict_text(revision.verdict)}"
     if revision.review:
         yield f"   a person {revision.review}"
     for edit in revision.edits:
@@ -321,12 +321,12 @@ def list_studies(run: RunName = "last", as_json: Json = False) -> None:
 
     Example: recreate studies list last
     """
-    from recreate.viewer.markdown import tell_study
+    from recreate.viewer.markdown import study_text
 
     found = open_run(run).studies()
     summaries = [f"\n    {' '.join(s.summary.split())}" if s.summary else "" for s in found]
     rows = (
-        ({**study.model_dump(mode="json"), "run": run}, f"{study.id}  {tell_study(study)}{summary}")
+        ({**study.model_dump(mode="json"), "run": run}, f"{study.id}  {study_text(study)}{summary}")
         for study, summary in zip(found, summaries, strict=True)
     )
     answers(as_json, rows, "" if as_json else "no study has ended in this run; `--optimizer recreate` makes them")
@@ -344,7 +344,7 @@ def show_study(
     """
     from recreate.optimizers.investigator.draft import tell_edit
     from recreate.runs.attempts import read_steps
-    from recreate.viewer.markdown import tell_study
+    from recreate.viewer.markdown import study_text
 
     found = open_run(run)
     folders = [p for p in (found.folder / "studies").glob(f"{id}*") if p.is_dir()] if id else []
@@ -368,5 +368,5 @@ def show_study(
     if study is None:
         put(head("this study has not ended"))
         return
-    put(head(tell_study(study)), study.summary)
+    put(head(study_text(study)), study.summary)
     put(*(f"\nedit {number}: {tell_edit(edit)}" for number, edit in enumerate(study.edits, 1)))

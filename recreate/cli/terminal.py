@@ -201,7 +201,7 @@ class Screen:
             )
 
     def __call__(self, event: str, facts: dict[str, Any]) -> None:
-        from recreate.viewer.markdown import say_verdict, tell_study
+        from recreate.viewer.markdown import study_text, verdict_text
 
         match event:
             case "gather":
@@ -231,7 +231,7 @@ class Screen:
                 if total >= 20 and (done == total or done % max(1, total // 4) == 0):
                     self.line(f"indexing memory for search: {done} of {total}")
             case "study":
-                self.line("  " + tell_study(facts["study"]))
+                self.line("  " + study_text(facts["study"]))
             case "build":
                 self.line(f"{facts['train']} train tasks, {facts['validation']} validation tasks")
             case "round":
@@ -255,7 +255,7 @@ class Screen:
                     self.line(f"  {edit.path}: {edit.reason or repr(edit.new[:80])}")
             case "revision":
                 revision = facts["revision"]
-                self.line(f"{'KEPT' if revision.kept else 'dropped'}: {say_verdict(revision.verdict)}")
+                self.line(f"{'KEPT' if revision.kept else 'dropped'}: {verdict_text(revision.verdict)}")
                 if revision.review:
                     self.line(f"  a person {revision.review}")
             case "update":

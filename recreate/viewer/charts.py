@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from recreate.api.types import Revision
 from recreate.runs.gate import interval
-from recreate.runs.reader import BuildResult
+from recreate.runs.reader import BuildResult, Run
 
 Scores = Mapping[str, Mapping[tuple[str, int], float]]
 """scaffold digest -> (task, repeat) -> validation score"""
@@ -83,6 +83,15 @@ def versions(built: BuildResult, scores: Scores, alpha: float) -> list[Version]:
         parent = next((v.number for v in reversed(found) if v.id == r.parent), None)
         tasks = per_task(scores.get(r.id, {}))
         found.append(Version(number, r.id, parent, fate(r), title(r), why(r), tasks, *score(r.id)))
+    return found
+
+
+def read_scores(run: Run) -> Scores:
+    """What the journal says of validation."""
+    found: dict[str, dict[tuple[str, int], float]] = {}
+    for record in run.records("experience"):
+        if record["split"] == "validation":
+            found.setdefault(record["scaffold"], {})[record["task"], record["repeat"]] = record["score"]
     return found
 
 

@@ -32,12 +32,14 @@ from recreate.storage.redact import redact
 from recreate.viewer.charts import (
     HEIGHT,
     TRACKED,
+    Scores,
     curve,
     fate,
     flips,
     lineage,
     outcome,
     per_task,
+    read_scores,
     tracked,
     versions,
     why,
@@ -58,7 +60,8 @@ DOCUMENT = """\
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{{ style|digest }}'; \
-script-src {{ ("'sha256-%s'"|format(script|digest) if script else "'none'")|safe }}; base-uri 'none'; form-action 'none'">
+script-src {{ ("'sha256-%s'"|format(script|digest) if script else "'none'")|safe }}; base-uri 'none'; \
+form-action 'none'">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta name="referrer" content="no-referrer">
@@ -83,7 +86,8 @@ def write(run: Run, built: BuildResult | None = None, name: str = "report") -> P
     Raises BadInput when there is no such page, or the report's folder is not a build's; Fault when it cannot be
     written.
     """
-    text = page(run, built) if name == "report" else str(find("page", name)(run))
+    made: Page = find("page", name)
+    text = page(run, built) if built else made(run)
     file = run.folder / f"{re.split('[:.]', name)[-1]}.html"
     files.write(file, text, fix="make the folder writable, free some space")
     return file
@@ -103,13 +107,14 @@ def document(title: str, main: str, **values: Any) -> str:
 def page(run: Run, built: BuildResult | None = None) -> str:
     """The report of a build; without `built`, from what the folder holds."""
     built = built or ended(run)
-    facts = _Facts(run)
-    settings, alpha = run.settings, run.settings.gate.alpha
-    found = versions(built, facts.scores, alpha)
+    settings, alpha, scores = run.settings, run.settings.gate.alpha, read_scores(run)
+    found = versions(built, scores, alpha)
     room = Room()
     studies = run.studies()
     cited = citations(built.revisions, studies)
-    traces = read_traces(run.folder, list(facts.train.values()), cited, studies, room)
+    attempts = run.records("experience", "brought")
+    train = {r["attempt"]: (r["attempt"], r["task"], bool(r["passed"])) for r in attempts if r["split"] == "train"}
+    traces = read_traces(run.folder, list(train.values()), cited, studies, room)
     shown_studies = show_studies(run.folder, studies, room)
     rows, lanes = lineage(found)
     changed = flips(found, built.scaffold.digest)
@@ -124,7 +129,7 @@ def page(run: Run, built: BuildResult | None = None) -> str:
             run=run,
             built=built,
             settings=settings,
-            start=facts.start,
+            start=next(run.records("start"), {}),
             level=round(100 * (1 - alpha)),
             lead=lead(built),
             before=found[0],
@@ -137,7 +142,7 @@ def page(run: Run, built: BuildResult | None = None) -> str:
             tracked=tracked(found),
             versions=len(found),
             counts={o: sum(f.outcome == o for f in changed) for o in ("won", "lost", "same", "unknown")},
-            rounds=_rounds(built, facts, run),
+            rounds=_rounds(built, scores, run),
             scale=_scale([built.verdict, *(r.verdict for r in built.revisions)]),
             studies=shown_studies,
             spend=spend,
@@ -171,34 +176,13 @@ def lead(built: BuildResult) -> str:
 # ------------------------------------------------------------------------------------------------ its parts
 
 
-class _Facts:
-    """What the journal says, read once."""
-
-    def __init__(self, run: Run) -> None:
-        self.start: dict[str, Any] = {}
-        self.scores: dict[str, dict[tuple[str, int], float]] = {}
-        self.train: dict[str, tuple[str, str, bool]] = {}
-        self.nothing: list[dict[str, Any]] = []
-        for record in run.records():
-            match record["kind"]:
-                case "start":
-                    self.start = self.start or record
-                case "nothing":
-                    self.nothing.append(record)
-                case "experience" if record["split"] == "validation":
-                    held = self.scores.setdefault(record["scaffold"], {})
-                    held[record["task"], record["repeat"]] = record["score"]
-                case "experience" | "brought" if record["split"] == "train":
-                    self.train[record["attempt"]] = (record["attempt"], record["task"], bool(record["passed"]))
-
-
-def _rounds(built: BuildResult, facts: _Facts, run: Run) -> list[dict[str, Any]]:
+def _rounds(built: BuildResult, scores: Scores, run: Run) -> list[dict[str, Any]]:
     """Revisions, and rounds of which no candidate came, in order."""
     history, read = History(run.folder / "scaffold.git"), {built.seed.digest: built.seed}
     read[built.scaffold.digest] = built.scaffold
     rows: list[dict[str, Any]] = []
     for number, revision in enumerate(built.revisions, 1):
-        before, after = (per_task(facts.scores.get(d, {})) for d in (revision.parent, revision.id))
+        before, after = (per_task(scores.get(d, {})) for d in (revision.parent, revision.id))
         moved = {task: outcome(before.get(task), after.get(task)) for task in {**before, **after}} if after else {}
         rows.append(
             {
@@ -213,7 +197,7 @@ def _rounds(built: BuildResult, facts: _Facts, run: Run) -> list[dict[str, Any]]
                 "same": sum(o == "same" for o in moved.values()),
             }
         )
-    rows += [{"round": r["round"], "number": 0, "reason": r["reason"]} for r in facts.nothing]
+    rows += [{"round": r["round"], "number": 0, "reason": r["reason"]} for r in run.records("nothing")]
     return sorted(rows, key=lambda row: row["round"])
 
 

@@ -12,6 +12,7 @@ from recreate.api.errors import BadInput
 from recreate.api.types import Revision, Study, Verdict
 from recreate.runs.gate import unjudged
 from recreate.runs.reader import BuildResult, Run
+from recreate.viewer.charts import per_task, read_scores
 
 
 def result(run: Run, built: BuildResult, path: str) -> dict[str, Any]:
@@ -66,7 +67,7 @@ def revision_record(revision: Revision) -> dict[str, Any]:
     }
 
 
-def say_verdict(verdict: Verdict) -> str:
+def verdict_text(verdict: Verdict) -> str:
     """A verdict in one line."""
     if verdict.diff is None or verdict.before is None or verdict.after is None:
         return f"{verdict.verdict}: {verdict.reason}"
@@ -78,7 +79,7 @@ def say_verdict(verdict: Verdict) -> str:
     )
 
 
-def tell_study(study: Study) -> str:
+def study_text(study: Study) -> str:
     """One study in one line."""
     what = {"study": f"study of {study.task or study.experience}", "distil": "distilling", "create": "writing a seed"}
     turns = sum(study.actions.values())
@@ -111,7 +112,7 @@ def report(run: Run, built: BuildResult) -> str:
         "",
         "## Validation",
         "",
-        say_verdict(built.verdict),
+        verdict_text(built.verdict),
         "",
         "The interval is a 90 % one for the mean paired difference over tasks. The same validation tasks judged every "
         "candidate, so this score flatters the result; the untouched figure is "
@@ -120,7 +121,8 @@ def report(run: Run, built: BuildResult) -> str:
         "| task | " + " | ".join(["before", "after"]) + " |",
         "|---|---|---|",
     ]
-    before, after = _scores(run, built.seed.digest), _scores(run, built.scaffold.digest)
+    scores = read_scores(run)
+    before, after = (per_task(scores.get(x.digest, {})) for x in (built.seed, built.scaffold))
     for task in sorted(before):
         mark = "" if before[task] == after.get(task) else " **"
         lines.append(f"| {task} | {before[task]:.2f} | {after.get(task, float('nan')):.2f}{mark} |")
@@ -152,7 +154,7 @@ def report(run: Run, built: BuildResult) -> str:
 
 def _revision(number: int, revision: Revision, history: History) -> list[str]:
     outcome = "kept" if revision.kept else "dropped"
-    lines = [f"### {number}. {revision.id}, {outcome}", "", say_verdict(revision.verdict), ""]
+    lines = [f"### {number}. {revision.id}, {outcome}", "", verdict_text(revision.verdict), ""]
     lines += [f"A person {revision.review}.", ""] if revision.review else []
     for edit in revision.edits:
         cited = ", ".join(f"`{e.experience}` step {e.step}" for e in edit.evidence) or "none"
@@ -194,7 +196,7 @@ def _studies(studies: Sequence[Study]) -> list[str]:
         return []
     lines = ["## Studies", ""]
     for study in studies:
-        lines.append(f"- {tell_study(study)}. {' '.join(study.summary.split())}".rstrip())
+        lines.append(f"- {study_text(study)}. {' '.join(study.summary.split())}".rstrip())
         lines += [f"  - rejected {name}: {why}" for name, why in study.rejected]
     kinds: Counter[str] = Counter()
     tools: Counter[str] = Counter()
@@ -211,22 +213,13 @@ def _learned(run: Run) -> list[str]:
     lines = []
     for record in run.records("memory"):
         head = f"Round {record['round'] + 1}, policy {record['policy']}"
-        said = [f"  - {c['lesson']} {c['kind']}{': ' * bool(c['why'])}{c['why']}" for c in record["changes"]]
-        lines += [f"- {head}: {_count(len(said), 'change', 'changes')}", *said]
+        changes = [f"  - {c['lesson']} {c['kind']}{': ' * bool(c['why'])}{c['why']}" for c in record["changes"]]
+        lines += [f"- {head}: {_count(len(changes), 'change', 'changes')}", *changes]
     return ["## Memory", "", *lines, ""] if lines else []
 
 
 def _count(n: int, one: str, many: str) -> str:
     return f"{n} {one if n == 1 else many}"
-
-
-def _scores(run: Run, scaffold: str) -> dict[str, float]:
-    """Mean validation score per task of one agent."""
-    found: dict[str, list[float]] = {}
-    for record in run.records("experience"):
-        if record["scaffold"] == scaffold and record["split"] == "validation":
-            found.setdefault(record["task"], []).append(record["score"])
-    return {task: sum(scores) / len(scores) for task, scores in found.items()}
 
 
 def chosen(scaffold: Scaffold, run: Run) -> BuildResult:
@@ -253,7 +246,7 @@ def readme(scaffold: Scaffold, run: Run, built: BuildResult, facts: Mapping[str,
         f"Created by `recreate build --domain {settings.domain}` from `{built.seed.name}` with "
         f"`{start.get('model', '')}`.",
         "",
-        f"Measured on {verdict.tasks} validation tasks x {verdict.repeats}: {say_verdict(verdict)}."
+        f"Measured on {verdict.tasks} validation tasks x {verdict.repeats}: {verdict_text(verdict)}."
         if verdict.tasks
         else f"Not measured: {verdict.reason}.",
         "These tasks also decided which edits were kept, so the score flatters.",
