@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from recreate.agents.retrieval import LessonRetrieval, support
+from recreate.agents.retrieval import LastSeen, LessonRetrieval, support
 from recreate.agents.scaffold import Scaffold
-from recreate.agents.situation import Situation
+from recreate.agents.trajectory import cut_middle
 from recreate.api.errors import BadInput
 from recreate.api.ports import Domain, Sandbox, SandboxBackend
 from recreate.api.types import Call, Ending, Message, Output, Reply, Step, Task, Trace, TurnTokens, Usage, digest
@@ -36,8 +36,9 @@ BIN = ".recreate/bin"
 """Where a scaffold's tools lie, relative to /work. A domain leaves `.recreate/` out of what is handed in."""
 
 SUBMIT = "submit"
-SITUATION = 1500
-"""Characters of a result's end that say what the situation is."""
+QUERY_CHARS = 1500
+"""Characters of a result's end that memory is asked with."""
+LEFT_OUT = "\n[... {} characters left out here; print less, or a part at a time ...]\n"
 
 COMMAND_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -141,7 +142,7 @@ class _Attempt:
                 {"role": "user", "content": self.scaffold.render("workflow", **shown)},
             ]
             told = _Offered()
-            seen = "\n".join([self.task.prompt, *(text[-SITUATION:] for text in shown["before"].values())])
+            seen = "\n".join([self.task.prompt, *(text[-QUERY_CHARS:] for text in shown["before"].values())])
             messages[1]["content"] += self.offered("start", seen, told)
             ending, limit = self.turns(box, messages, number, told)
             return box, ending, limit
@@ -151,7 +152,7 @@ class _Attempt:
 
     def before(self, box: Sandbox, name: str, number: int) -> str:
         output = box.run([f"/work/{BIN}/{name}"], timeout=self.agent.limits.command_seconds)
-        text = cut_middle(output.text, self.agent.limits.observation_chars)
+        text = cut_middle(output.text, self.agent.limits.observation_chars, LEFT_OUT)
         self.note(sample=number, kind="before", action=name, output=text, status=output.status)
         return text
 
@@ -178,7 +179,7 @@ class _Attempt:
 
     def turns(self, box: Sandbox, messages: list[Message], number: int, told: _Offered) -> tuple[Ending, str]:
         limits = self.agent.limits
-        situation = Situation()
+        last = LastSeen()
         past: tuple[int, ...] = ()
         for turn in range(limits.steps):
             reached = self.limits.reached(self.usage)
@@ -215,7 +216,7 @@ class _Attempt:
                 fields: dict[str, Any] = {"kind": "malformed", "action": "", "output": wrong}
             else:
                 assert output is not None
-                text = cut_middle(output.text, limits.observation_chars, output.cut)
+                text = cut_middle(output.text, limits.observation_chars, LEFT_OUT, dropped=output.cut)
                 shown = {
                     "text": text,
                     "status": output.status,
@@ -225,8 +226,8 @@ class _Attempt:
                 }
                 answer = self.scaffold.render("observation", output=shown, step=turn, steps_left=left, **self.shown)
                 fields = {"action": action, "output": text, "status": output.status, "seconds": output.seconds}
-                situation, why = situation.after(text)
-                answer += self.offered(why, text[-SITUATION:], told)
+                last, why = last.after(text)
+                answer += self.offered(why, text[-QUERY_CHARS:], told)
             self.note(sample=number, **said, **fields)
             if not wrong and self.agent.done and self.tool(box, self.agent.done).status == 0:
                 return "submitted", ""
@@ -393,15 +394,6 @@ def parse(action: str, reply: Reply) -> tuple[str, str]:
         return "", f"the reply must hold exactly one ```bash block; found {len(blocks)}{short}"
     command = blocks[0].strip()
     return (command, "") if command else ("", "the ```bash block was empty")
-
-
-def cut_middle(text: str, limit: int, dropped: int = 0) -> str:
-    """At most about `limit` characters: head and tail, and in between how much is missing."""
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    gone = len(text) - 2 * half + dropped
-    return f"{text[:half]}\n[... {gone} characters left out here; print less, or a part at a time ...]\n{text[-half:]}"
 
 
 def executable(text: str) -> bytes:

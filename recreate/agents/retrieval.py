@@ -1,4 +1,4 @@
-"""What attempts may be offered: a policy over lessons that stand still while they run."""
+"""Which lessons an attempt is shown, and when: a policy over lessons that stand still while attempts run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from recreate.agents.trajectory import error_type, summary_of_tests
 from recreate.api.types import Lesson, digest
 
 
 class Retriever(Protocol):
     """`MemoryPolicy.offer`, or anything like it."""
 
-    def __call__(self, query: str, budget: int) -> Sequence[Lesson]: ...
+    def __call__(self, query: str, budget: int, /) -> Sequence[Lesson]: ...
 
 
 @dataclass(frozen=True)
@@ -53,3 +54,19 @@ def support(lesson: Lesson) -> str:
     if lesson.helpful or lesson.harmful:
         said.append(f"helped {lesson.helpful} times, harmed {lesson.harmful}")
     return "; ".join(said)
+
+
+@dataclass(frozen=True)
+class LastSeen:
+    """The exception an agent met last, and what tests said last ('' for none): memory is asked when one changes."""
+
+    error: str = ""
+    tests: str = ""
+
+    def after(self, text: str) -> tuple[LastSeen, str]:
+        """(what was seen last after a result, why memory is asked: `error`, `tests`, or '' when it is not)."""
+        error, tests = error_type(text), summary_of_tests(text)
+        then = LastSeen(error or self.error, tests or self.tests)
+        if error and error != self.error:
+            return then, "error"
+        return then, "tests" if tests and tests != self.tests else ""

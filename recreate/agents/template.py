@@ -1,4 +1,4 @@
-"""Prompt templates: Jinja in an immutable sandbox, with bounds on its work and its output.
+"""Prompts: Jinja templates in an immutable sandbox, bounded in work and output; and the JSON object in a reply.
 
 No loaders, no unknown variable, no autoescape. Whole-line tags leave no blank line behind (`trim_blocks`,
 `lstrip_blocks`). What could make a huge value from a small template (powers, padding, `*` on text) is refused,
@@ -8,9 +8,11 @@ loops are counted, so a template from a stranger or a model costs at most a mome
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError, nodes
@@ -212,79 +214,8 @@ def _compile(file: str, source: str) -> Compiled:
     return Compiled.from_code(_ENVIRONMENT, code, _ENVIRONMENT.globals, None)
 
 
-class _Plain:
-    """A template of texts, `{{ name }}`, `{{ name.key }}` and ifs on these, as an observation mostly is.
-
-    One is rendered after each step, and Jinja's preparations would cost as much as a call's other bookkeeping.
-    Whatever Jinja has an opinion about (a missing variable, a list, a length) is a KeyError: it is then asked.
-    """
-
-    def __init__(self, source: str) -> None:
-        self.parts = self._read(parse_template(source).body)
-
-    def _read(self, found: Iterable[nodes.Node]) -> list[Any]:
-        """Texts as str, variables as their path, an if as [path, then, otherwise]."""
-        parts: list[Any] = []
-        for node in found:
-            if isinstance(node, nodes.Output):
-                parts += [n.data if isinstance(n, nodes.TemplateData) else self._path(n) for n in node.nodes]
-            elif isinstance(node, nodes.If) and not node.elif_:
-                parts.append([self._path(node.test), self._read(node.body), self._read(node.else_)])
-            else:
-                raise KeyError(node)
-        return parts
-
-    def _path(self, node: nodes.Node) -> tuple[str, ...]:
-        if isinstance(node, nodes.Name):
-            return (node.name,)
-        if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name) and node.attr not in _OF_A_DICT:
-            return (node.node.name, node.attr)
-        raise KeyError(node)
-
-    def render(self, variables: Mapping[str, Any]) -> str:
-        said: list[str] = []
-        self._say(self.parts, variables, said)
-        if sum(map(len, said)) > MAX_TEXT:
-            raise KeyError(MAX_TEXT)
-        return "".join(said)
-
-    def _say(self, parts: Iterable[Any], variables: Mapping[str, Any], said: list[str]) -> None:
-        for part in parts:
-            if type(part) is str:
-                said.append(part)
-            elif type(part) is tuple:
-                said.append(str(self._value(part, variables)))
-            else:
-                test, then, otherwise = part
-                self._say(then if self._value(test, variables) else otherwise, variables, said)
-
-    def _value(self, path: tuple[str, ...], variables: Mapping[str, Any]) -> str | int | float:
-        value = variables[path[0]]
-        if len(path) == 2:
-            if type(value) is not dict:
-                raise KeyError(path)
-            value = value[path[1]]
-        if type(value) not in (str, int, float, bool):
-            raise KeyError(path)
-        return value  # type: ignore[no-any-return]
-
-
-@lru_cache(maxsize=512)
-def _plain(source: str) -> _Plain | None:
-    try:
-        return _Plain(source)
-    except (KeyError, TemplateError, RecursionError):
-        return None
-
-
 def render_text(file: str, source: str, variables: Mapping[str, Any]) -> str:
     """Render one template. Raises BadInput (code `bad-template`) that names file and line."""
-    plain = _plain(source)
-    if plain is not None:
-        try:
-            return plain.render(variables)
-        except KeyError:
-            pass
     try:
         return _compile(file, source).render(variables, _tick=_Meter().tick)
     except (
@@ -312,3 +243,22 @@ def _where(error: BaseException, file: str) -> int:
             line = trace.tb_lineno
         trace = trace.tb_next
     return int(line)
+
+
+def filled(folder: Path, name: str, variables: Mapping[str, Any]) -> str:
+    """The text of `folder/name.md` with its variables filled in."""
+    return render_text(f"{name}.md", (folder / f"{name}.md").read_text("utf-8"), variables)
+
+
+def read_object(text: str) -> dict[str, Any] | None:
+    """The JSON object in a reply: the whole of it, a fenced block, or the outermost braces; else None."""
+    fenced = re.findall(r"```(?:json)?\s*\n(.*?)```", text, re.DOTALL)
+    start, end = text.find("{"), text.rfind("}")
+    for candidate in (text, *fenced, text[start : end + 1] if 0 <= start < end else ""):
+        try:
+            found = json.loads(candidate, strict=False)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            return found
+    return None

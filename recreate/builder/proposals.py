@@ -10,11 +10,11 @@ from typing import Any
 
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.attempt import furnish, replay
-from recreate.agents.evidence import uncited
 from recreate.agents.leakage import leaks
 from recreate.agents.lint import check
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
+from recreate.agents.trajectory import uncited
 from recreate.api.errors import BadInput, Missing, OutOfBudget
 from recreate.api.ports import Hit, Sandbox, ToolCalling
 from recreate.api.types import Call, Edit, Experience, Message, Reply, Revision, Task, digest

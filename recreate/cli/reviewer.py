@@ -162,8 +162,8 @@ def read(folder: Path, child: Any) -> Review:
 
 def describe(revision: Any, parent: Any, child: Any, folder: Path, where: Path, stream: TextIO) -> str:
     """A candidate for a person: verdict, each edit's reason with the steps it cites, the diff."""
-    from recreate.agents.evidence import tell_step
     from recreate.agents.scaffold import diff
+    from recreate.agents.trajectory import tell_step
     from recreate.memory.store import ExperienceStore
     from recreate.runs.attempts import read_experience
     from recreate.viewer.markdown import verdict_text

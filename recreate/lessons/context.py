@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from recreate.agents.question import filled, read_object
+from recreate.agents.template import filled, read_object
 from recreate.api.ports import Ask
 from recreate.api.types import Experience, Lesson, Message, Trial, digest
 from recreate.lessons.promotion import free, tried

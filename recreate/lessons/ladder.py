@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from recreate.agents.evidence import tell
+from recreate.agents.trajectory import tell
 from recreate.api.types import Change, Experience, Gain, Lesson
 from recreate.lessons import promotion
 from recreate.lessons.context import STRING, AskingPolicy, PolicyContext, learnable, new_lesson, object_of, text

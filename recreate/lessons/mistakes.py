@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from recreate.agents.evidence import tell
+from recreate.agents.trajectory import tell
 from recreate.api.types import Change, Experience, Gain, Lesson, digest
 from recreate.lessons.context import STRING, AskingPolicy, learnable, new_lesson, object_of, rows, text
 from recreate.lessons.promotion import free, measured_more

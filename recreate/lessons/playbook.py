@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from recreate.agents.evidence import tell
+from recreate.agents.trajectory import tell
 from recreate.api.types import Change, Experience, Lesson
 from recreate.lessons.context import STRING, AskingPolicy, learnable, new_lesson, object_of, rows, text
 from recreate.lessons.promotion import free

@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from recreate.agents.mentions import error_type, files, tools
+from recreate.agents.trajectory import cut_middle, error_type, files, tools
 from recreate.api.ports import Hit
 from recreate.api.types import Experience, Lesson, Step
 from recreate.storage.log import iso
@@ -146,16 +146,12 @@ def text_of(e: Experience, id: str) -> tuple[str, int | None] | None:
 def lesson_document(lesson: Lesson, key: str, domain: str) -> Document:
     """The one document of a lesson; it counts as train, because only train experience may be cited."""
     text = f"{lesson.title}\n{lesson.body}"
-    return Document(key, key, cut(text, 600), text[:8000], {"grain": "lesson", "domain": domain, "split": "train"})
+    return Document(key, key, _cut(text, 600), text[:8000], {"grain": "lesson", "domain": domain, "split": "train"})
 
 
-def cut(text: str, most: int) -> str:
+def _cut(text: str, most: int) -> str:
     """At most `most` characters of the text: its beginning and its end, a third to two thirds."""
-    text = text.strip()
-    if len(text) <= most:
-        return text
-    head = most // 3
-    return f"{text[:head]} … {text[len(text) - (most - head - 3) :]}"
+    return cut_middle(text.strip(), most, " … ", head=most // 3)
 
 
 def _gist(e: Experience, prompt: int, evidence: int) -> str:
@@ -177,9 +173,9 @@ def _step(step: Step, saw: int, did: int, got: int) -> str:
     status = "" if step.status is None else f" ({step.status})"
     parts = []
     if step.observation.strip():
-        parts.append(f"saw: {cut(step.observation, saw)}")
-    parts.append(f"{'did' if step.kind == 'action' else step.kind}: {cut(action, did)}")
-    parts.append(f"got{status}: {cut(step.output, got)}")
+        parts.append(f"saw: {_cut(step.observation, saw)}")
+    parts.append(f"{'did' if step.kind == 'action' else step.kind}: {_cut(action, did)}")
+    parts.append(f"got{status}: {_cut(step.output, got)}")
     return "\n".join(parts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recreate.agents.mentions import is_file
+from recreate.agents.trajectory import is_file
 from recreate.api.errors import BadInput
 from recreate.api.ports import Hit
 from recreate.memory.metadata import FILTERS

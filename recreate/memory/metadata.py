@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from recreate.agents.mentions import error_type
+from recreate.agents.trajectory import error_type
 from recreate.api.errors import Fault
 from recreate.memory.codec import refs
 from recreate.storage.files import fault, make

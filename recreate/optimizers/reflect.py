@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recreate.agents.evidence import clip, clusters, tell
 from recreate.agents.scaffold import Scaffold, lesson_file
+from recreate.agents.trajectory import clip, clusters, tell
 from recreate.api.types import Edit, Evidence, Experience, digest
 from recreate.optimizers.context import OptimizerContext, prompt, read_object
 

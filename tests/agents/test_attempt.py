@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from recreate.agents import scaffold as scaffolds
-from recreate.agents.attempt import attempt, cut_middle
+from recreate.agents.attempt import LEFT_OUT, attempt
 from recreate.agents.scaffold import Scaffold
+from recreate.agents.trajectory import cut_middle
 from recreate.api.paths import shipped
 from recreate.api.types import Call, Message, Reply, Task, Trace
 from recreate.models.scripted import Scripted
@@ -98,7 +99,7 @@ def test_a_long_output_is_cut_in_the_middle_and_says_so() -> None:
 
 
 def test_cutting_says_how_much_is_missing() -> None:
-    assert "[... 80 characters left out" in cut_middle("x" * 100, 20)
+    assert "[... 80 characters left out" in cut_middle("x" * 100, 20, LEFT_OUT)
 
 
 def test_a_command_that_hangs_is_an_observation_not_a_fault() -> None:

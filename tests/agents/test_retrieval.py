@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.attempt import attempt, attempt_key
 from recreate.agents.lint import check
-from recreate.agents.retrieval import LessonRetrieval, exactly, frozen, support
+from recreate.agents.retrieval import LastSeen, LessonRetrieval, exactly, frozen, support
 from recreate.agents.scaffold import Scaffold
-from recreate.agents.situation import Situation
 from recreate.api.paths import shipped
 from recreate.api.types import Call, Gain, Lesson, Message, Reply, Task, Trace
 from recreate.models.scripted import Scripted
@@ -161,13 +160,13 @@ def test_the_memory_an_attempt_was_offered_is_part_of_its_key() -> None:
     ],
 )
 def test_a_situation_changes_with_a_new_error_or_another_test_result(said: str, why: str) -> None:
-    _, found = Situation(error="KeyError", tests="3 passed").after(said)
+    _, found = LastSeen(error="KeyError", tests="3 passed").after(said)
     assert found == why
 
 
 @given(st.text(max_size=300))
 def test_the_same_result_twice_is_one_situation(text: str) -> None:
-    then, _ = Situation().after(text)
+    then, _ = LastSeen().after(text)
     assert then.after(text) == (then, "")
 
 

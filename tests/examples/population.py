@@ -10,11 +10,11 @@ import json
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from recreate import Edit, Evidence, Experience, OptimizerContext, Scaffold
 from recreate.agents.scaffold import apply
-from recreate.api.types import Config, Record
+from recreate.api.types import Record
 
 QUESTION = """An agent was told: {prompt}
 It handed in: {answer}
@@ -23,7 +23,7 @@ Advice that helped on other tasks: {parent}
 Write one better piece of advice, number {number}, in one sentence."""
 
 
-class PoolSettings(Config):
+class PoolSettings(BaseModel, frozen=True, extra="forbid"):
     """children: pieces of advice that a round writes; proposed: how many of the pool the gate judges in a round."""
 
     children: int = Field(default=2, ge=1)

@@ -1,7 +1,7 @@
 """An RL method of one's own, all of it: an advantage that is r less its group's median. A recipe takes it by
 
-    ["tests.examples.rl_method:Median"]
-    scale = 2.0
+["tests.examples.rl_method:Median"]
+scale = 2.0
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recreate.agents.mentions import files, tools
+from recreate.agents.trajectory import files, tools
 from recreate.api.errors import BadInput
 from recreate.api.types import Grade, Step, Trace
 from recreate.memory.embedders.hashed import Hashed

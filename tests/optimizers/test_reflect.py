@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recreate.agents import scaffold as scaffolds
-from recreate.agents.evidence import clusters, signature, tell, uncited
 from recreate.agents.scaffold import Scaffold, apply
+from recreate.agents.trajectory import clusters, signature, tell, uncited
 from recreate.api.paths import shipped
 from recreate.api.types import Edit, Evidence, Experience, Grade, Reply, Step, Trace
 from recreate.optimizers.context import OptimizerContext, read_object

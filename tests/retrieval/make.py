@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from recreate.agents.trajectory import cut_middle
 from recreate.api.types import Experience
-from recreate.memory.documents import cut
 from recreate.storage.redact import redact
 from tests.retrieval import HERE, relevant
 
@@ -165,7 +165,7 @@ def short(e: Experience) -> Experience:
 def clean(text: str, most: int, *, head: bool = False) -> str:
     text = re.sub(r"(/[\w.-]+)*/(fresh-home|site-packages|envs|tmp|root|home)/[\w./-]*", "/path", redact(text))
     text = re.sub(r"0x[0-9a-fA-F]{6,}", "0x0", text)
-    return text[:most] if head else cut(text, most)
+    return text[:most] if head else cut_middle(text.strip(), most, " … ", head=most // 3)
 
 
 def main(folder: Path) -> None:

@@ -12,65 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recreate.agents import template
-from recreate.agents.template import render_text
 from recreate.api.errors import Transient
 from recreate.api.types import Call
 from recreate.models.openai import OpenAI
 from recreate.models.transcript import Transcript
 from recreate.storage.log import encode
 from recreate.storage.redact import redact
-
-PARTS = (
-    "text ",
-    "\n",
-    "{{ a }}",
-    "{{ a.b }}",
-    "{{ a.items }}",
-    "{{ n }}",
-    "{{ gone }}",
-    "{{ n + 1 }}",
-    "{{ list }}",
-    "{{ range }}",
-    "{% if a.b %}",
-    "{% if n %}",
-    "{% if list %}",
-    "{% if gone %}",
-    "{% else %}",
-    "{% endif %}",
-    "{% elif n %}",
-    "{% for x in list %}",
-    "{% endfor %}",
-    "{# no #}",
-    "{%- if n -%}",
-)
-VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.text(), max_size=2))
-
-
-@given(
-    st.lists(st.sampled_from(PARTS), max_size=8),
-    st.fixed_dictionaries({"b": VALUES}, optional={"items": VALUES}),
-    VALUES,
-    st.lists(st.text(), max_size=2),
-)
-def test_a_plain_template_reads_as_jinja_renders_it(parts: list[str], a: object, n: object, some: list[str]) -> None:
-    source, variables = "".join(parts), {"a": a, "n": n, "list": some}
-    answers = []
-    with pytest.MonkeyPatch.context() as patch:
-        for _ in ("short", "long"):
-            try:
-                answers.append(render_text("t.md", source, variables))
-            except Exception as e:
-                answers.append(f"{type(e).__name__}: {e}")
-            patch.setattr(template, "_plain", lambda source: None)
-    assert answers[0] == answers[1]
-
-
-def test_the_shipped_observation_is_plain() -> None:
-    source = "{{ output.text }}\n[{{ output.status }}{% if output.timed_out %}, late{% endif %}; {{ steps_left }}]"
-    assert template._plain(source) is not None
-    assert template._plain("{% for x in list %}{{ x }}{% endfor %}") is None
-
 
 @given(st.text(st.characters(), max_size=50), st.sampled_from(["sk-" + "a" * 20, "ghp_" + "b" * 30, "AKIA" + "C" * 16]))
 def test_a_key_is_masked_whatever_stands_around_it(text: str, key: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from recreate.agents.mentions import is_file
+from recreate.agents.trajectory import is_file
 from recreate.memory.documents import Document
 from recreate.memory.index.arrays import Array, pack, unpack
 from recreate.memory.index.tokenizer import K1, LENGTH, B, words

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from recreate.agents.evidence import clip
+from recreate.agents.trajectory import clip, cut_middle
 from recreate.api.errors import BadInput
 from recreate.api.ports import Ask
 from recreate.api.types import Message, Reply, Step, ToolCall, Usage
@@ -25,6 +25,7 @@ from recreate.storage.log import Log
 REPLY_TOKENS = 4096
 ANSWER_CHARS = 24_000
 """What one tool may answer; longer is cut in the middle and says so."""
+LEFT_OUT = "\n[... {} characters left out here; ask for less where you can ...]\n"
 PROSE = 3
 """So many replies in a row without a tool end the talk."""
 WARN = 4
@@ -143,11 +144,7 @@ class Talk:
                 answer, status = tool.call(arguments), 0
             except Wrong as e:
                 answer = str(e)
-        if len(answer) > ANSWER_CHARS:
-            half = ANSWER_CHARS // 2
-            gone = len(answer) - 2 * half
-            mark = f"[... {gone} characters left out here; ask for less where you can ...]"
-            answer = f"{answer[:half]}\n{mark}\n{answer[-half:]}"
+        answer = cut_middle(answer, ANSWER_CHARS, LEFT_OUT)
         action = f"{name} {json.dumps(arguments, ensure_ascii=False)}"
         self._note(lines, Step(step=0, reply=reply.text, action=action, output=answer, status=status), reply, number)
         return answer

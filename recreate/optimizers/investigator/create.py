@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from recreate.agents.evidence import clip
 from recreate.agents.scaffold import Scaffold
+from recreate.agents.trajectory import clip
 from recreate.api.errors import Fault
 from recreate.api.types import Experience, Grade, Message, Study, Task, Trace, digest
 from recreate.optimizers.context import OptimizerContext, prompts

@@ -10,8 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recreate.agents.evidence import clip, said
-from recreate.agents.trajectory import differ, index, tell_index
+from recreate.agents.trajectory import clip, differ, index, tell_index, tell_reply
 from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import Hit
 from recreate.api.types import Evidence, Experience, Step, digest
@@ -298,7 +297,7 @@ def tell_whole(step: Step, limit: int, shown: dict[str, int] | None = None) -> s
         return "\n".join(parts)
     if step.observation:
         parts.append(f"the agent was shown:\n{_once(step.observation, step.step, limit, shown)}")
-    parts.append(f"the agent replied:\n{clip(said(step), limit)}")
+    parts.append(f"the agent replied:\n{clip(tell_reply(step), limit)}")
     if step.kind == "malformed":
         parts.append(f"which could not be read: {clip(step.output, limit)}")
     elif step.output or step.status is not None:

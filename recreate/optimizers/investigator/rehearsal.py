@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from recreate.agents.evidence import clip
-from recreate.agents.trajectory import index, tell_index
+from recreate.agents.trajectory import clip, index, tell_index
 from recreate.api.errors import BadInput
 from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.investigator.draft import Draft

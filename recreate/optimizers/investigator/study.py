@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recreate.agents.evidence import clip
 from recreate.agents.scaffold import Scaffold
+from recreate.agents.trajectory import clip
 from recreate.api.errors import Fault
 from recreate.api.types import Experience, Message, Study
 from recreate.optimizers.context import OptimizerContext, prompts

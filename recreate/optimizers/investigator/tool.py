@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from recreate.agents.evidence import clip
+from recreate.agents.trajectory import clip
 
 Kind = Literal["inspect", "try", "edit", "decide"]
 
