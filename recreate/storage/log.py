@@ -24,7 +24,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.types import SCHEMA
-from recreate.storage.files import RESUME, disk, fault
+from recreate.storage.files import RESUME, fault
 from recreate.storage.redact import redact
 
 
@@ -58,13 +58,15 @@ def unseal(line: bytes) -> dict[str, Any] | None:
     if not mark or tail != b'%08x"}' % zlib.crc32(head + b"}"):
         return None
     record: dict[str, Any] = json.loads((head + b"}").decode("utf-8", "surrogatepass"))
-    for part in (record, record.get("experience")):
-        if isinstance(part, dict) and isinstance(part.get("schema"), int) and part["schema"] > SCHEMA:
-            raise BadInput(
-                f"this record has schema {part['schema']}; this recreate reads up to {SCHEMA}",
-                fix=paths.upgrade(),
-                code="newer-schema",
-            )
+    schema, inner = record.get("schema", 0), record.get("experience")
+    if isinstance(inner, dict):
+        schema = max(schema, inner.get("schema", 0))
+    if schema > SCHEMA:
+        raise BadInput(
+            f"this record has schema {schema}; this recreate reads up to {SCHEMA}",
+            fix=paths.upgrade(),
+            code="newer-schema",
+        )
     return record
 
 
@@ -102,43 +104,42 @@ class Log:
 
         All or none: nothing half-written stays. Raises Fault when the disk does not take it.
         """
-        data = b"".join(each if isinstance(each, bytes) else seal(each, mask=self.mask) for each in records)
+        data = b"".join([each if isinstance(each, bytes) else seal(each, mask=self.mask) for each in records])
         with self._lock:
             try:
-                fd = self._open() if self._fd is None else self._fd
-                end = self._end
-                try:
-                    left = memoryview(data)
-                    while left:
-                        left = left[os.write(fd, left) :]
-                    if self.durable:
-                        os.fsync(fd)
-                except OSError:
-                    os.ftruncate(fd, end)
-                    raise
-                except BaseException:  # Ctrl-C: who knows how far it came
-                    self._end = _mended(fd)
-                    raise
+                fd, left = self._open() if self._fd is None else self._fd, data
+                while left:
+                    left = left[os.write(fd, left) :]
+                if self.durable:
+                    os.fsync(fd)
             except OSError as e:
+                if self._fd is not None:
+                    os.ftruncate(self._fd, self._end)
                 raise fault(self.path if self.fix else self.path.parent, e, self.fix) from e
-            self._end = end + len(data)
-            return end
+            except BaseException:  # Ctrl-C: who knows how far it came
+                if self._fd is not None:
+                    self._end = _mended(self._fd)
+                raise
+            at, self._end = self._end, self._end + len(data)
+            return at
 
     def lines(self, start: int = 0) -> Iterator[Line]:
         """The complete lines from byte `start` on, damaged ones included; none when there is no file.
 
         Raises BadInput when a newer recreate wrote one of them, Fault when the file cannot be read.
         """
+        offset = start
         try:
             with self.path.open("rb") as file:
                 file.seek(start)
-                offset = start
                 for raw in file:
                     if not raw.endswith(b"\n"):
                         return
                     if raw != b"\n":
-                        yield self._line(offset, raw)
+                        yield _line(offset, raw)
                     offset += len(raw)
+        except BadInput as e:
+            raise self._newer(e, offset) from None
         except FileNotFoundError:
             return
         except OSError as e:
@@ -152,14 +153,17 @@ class Log:
 
     def at(self, offset: int) -> Line | None:
         """The line that starts at a byte offset; None when the file does not reach there any more."""
-        with disk(self.path.parent):
-            try:
-                with self.path.open("rb") as file:
-                    file.seek(offset)
-                    raw = file.readline()
-            except FileNotFoundError:
-                return None
-        return self._line(offset, raw) if raw.endswith(b"\n") else None
+        try:
+            with self.path.open("rb") as file:
+                file.seek(offset)
+                raw = file.readline()
+            return _line(offset, raw) if raw.endswith(b"\n") else None
+        except BadInput as e:
+            raise self._newer(e, offset) from None
+        except FileNotFoundError:
+            return None
+        except OSError as e:
+            raise fault(self.path.parent, e) from e
 
     def close(self) -> None:
         with self._lock:
@@ -175,16 +179,18 @@ class Log:
 
     def _open(self) -> int:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._end = _mended(self._fd)
-        return self._fd
+        fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._end = _mended(fd)
+        self._fd = fd
+        return fd
 
-    def _line(self, offset: int, raw: bytes) -> Line:
-        try:
-            record = unseal(raw)
-        except BadInput as e:
-            raise BadInput(f"{self.path}, byte {offset}: {e.message}", fix=e.fix, code=e.code) from None
-        return Line(offset, len(raw), "" if record is None else str(raw[-11:-3], "ascii"), record)
+    def _newer(self, e: BadInput, offset: int) -> BadInput:
+        return BadInput(f"{self.path}, byte {offset}: {e.message}", fix=e.fix, code=e.code)
+
+
+def _line(offset: int, raw: bytes) -> Line:
+    record = unseal(raw)
+    return Line(offset, len(raw), "" if record is None else str(raw[-11:-3], "ascii"), record)
 
 
 def _mended(fd: int) -> int:

@@ -1,0 +1,99 @@
+"""One at a time, whole or not at all, and what the disk refuses said in words."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from recreate.api.errors import BadInput, Fault
+from recreate.storage.files import disk, home_disk, is_locked, lock, locked, once, replacing, write
+
+
+def test_threads_take_turns_even_when_the_folder_is_deleted_meanwhile(tmp_path: Path) -> None:
+    folder, inside, most = tmp_path / "shared", list[int](), list[int]()
+
+    def work(n: int) -> None:
+        with locked(folder):
+            inside.append(n)
+            most.append(len(inside))
+            time.sleep(0.01)
+            inside.remove(n)
+            if n % 2:
+                shutil.rmtree(folder)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert most == [1] * 8
+
+
+def test_a_lock_that_somebody_holds_is_seen_and_not_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "lock"
+    assert not is_locked(file)
+    held = lock(file)
+    assert held is not None
+    assert is_locked(file)
+    assert lock(file, wait=False) is None
+    os.close(held)
+    assert not is_locked(file)
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "f.txt"
+    write(file, "old \ud800")
+    assert file.read_bytes() == "old \ud800".encode("utf-8", "surrogatepass")
+    with pytest.raises(TypeError), replacing(file) as draft:
+        draft.writelines([b"half", 3])  # type: ignore[list-item]
+    assert file.read_bytes().startswith(b"old")
+    assert [p.name for p in file.parent.iterdir()] == ["f.txt"]
+
+
+def test_something_is_made_once_and_waited_for(tmp_path: Path) -> None:
+    made: list[Path] = []
+
+    def build(fresh: Path) -> None:
+        made.append(fresh)
+        time.sleep(0.05)
+        fresh.mkdir()
+
+    threads = [threading.Thread(target=once, args=(tmp_path / "thing", build)) for _ in range(5)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(made) == 1
+    assert (tmp_path / "thing").is_dir()
+    with pytest.raises(ValueError, match="no"):
+        once(tmp_path / "other", lambda _: (_ for _ in ()).throw(ValueError("no")))
+    assert sorted(p.name for p in tmp_path.iterdir() if not p.name.startswith(".")) == ["thing"]
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "in_home"),
+    [
+        (errno.ENOSPC, "disk-full", "disk-full"),
+        (errno.EDQUOT, "disk-full", "disk-full"),
+        (errno.EROFS, "unwritable", "not-writable"),
+        (errno.EIO, "disk", None),
+    ],
+)
+def test_what_the_disk_refuses_is_said_in_words(tmp_path: Path, number: int, code: str, in_home: str | None) -> None:
+    error = OSError(number, os.strerror(number))
+    with pytest.raises(Fault, match=str(tmp_path)) as e, disk(tmp_path):
+        raise error
+    assert e.value.code == code
+    with pytest.raises(Fault) as e, disk(tmp_path, fix="then resume"):
+        raise error
+    assert (e.value.code, e.value.fix) == ("disk", "then resume")
+    with pytest.raises((Fault, BadInput, OSError)) as h, home_disk(tmp_path):
+        raise error
+    assert getattr(h.value, "code", None) == in_home
+    assert in_home is None or "RECREATE_HOME" in getattr(h.value, "fix", "")

@@ -1,0 +1,126 @@
+"""A line comes back as it was, or is known to be damaged; nothing half-written stays, whatever stopped the writer."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recreate.api.errors import Fault
+from recreate.storage.files import locked
+from recreate.storage.log import Log, iso, seal, unix, unseal
+
+plain = st.dictionaries(st.text(max_size=8).filter(lambda k: k not in ("schema", "sum")), st.text() | st.integers())
+
+
+@given(plain)
+def test_a_record_comes_back_as_it_was(record: dict[str, object]) -> None:
+    found = unseal(seal(record))
+    assert found is not None
+    assert {k: v for k, v in found.items() if k != "schema"} == record
+
+
+@given(plain, st.integers(0), st.integers(1, 255))
+def test_a_changed_byte_is_noticed(record: dict[str, object], where: int, change: int) -> None:
+    line = bytearray(seal(record))
+    at = where % (len(line) - 1)
+    line[at] ^= change
+    if b"\n" not in line[:-1]:
+        assert unseal(bytes(line)) is None
+
+
+def test_a_torn_last_line_is_cut_off_and_the_rest_kept(tmp_path: Path) -> None:
+    lines = Log(tmp_path / "j.jsonl")
+    lines.append({"n": 1})
+    lines.append({"n": 2})
+    lines.close()
+    with (tmp_path / "j.jsonl").open("ab") as file:
+        file.write(seal({"n": 3})[:-9])
+    again = Log(tmp_path / "j.jsonl")
+    again.append({"n": 4})
+    assert [r["n"] for r in again.read()] == [1, 2, 4]
+    assert None not in [line.record for line in again.lines()]
+
+
+def test_a_damaged_line_in_the_middle_is_skipped_and_counted(tmp_path: Path) -> None:
+    lines = Log(tmp_path / "j.jsonl")
+    for n in range(3):
+        lines.append({"n": n})
+    data = (tmp_path / "j.jsonl").read_bytes().replace(b'"n":1', b'"n":7')
+    (tmp_path / "j.jsonl").write_bytes(data)
+    again = Log(tmp_path / "j.jsonl")
+    assert [r["n"] for r in again.read()] == [0, 2]
+    assert [line.record is None for line in again.lines()] == [False, True, False]
+
+
+def test_several_writers_take_turns_and_cut_what_a_killed_one_left(tmp_path: Path) -> None:
+    path = tmp_path / "shared.jsonl"
+    for n in range(3):
+        with locked(tmp_path), Log(path, mask=False) as log:
+            at = log.append({"n": n, "what": "first"}, seal({"n": n, "what": "second"}))
+        line = log.at(at)
+        assert line is not None
+        assert (line.record or {})["n"] == n
+        with path.open("ab") as file:
+            file.write(seal({"n": "torn"})[:-1])
+    assert [(r["n"], r["what"]) for r in Log(path).read()] == [(n, w) for n in range(3) for w in ("first", "second")]
+    assert Log(path).at(path.stat().st_size) is None
+
+
+@pytest.mark.parametrize(
+    ("stop", "raised", "code"),
+    [(OSError(errno.ENOSPC, "full"), Fault, "disk-full"), (KeyboardInterrupt(), KeyboardInterrupt, "")],
+)
+def test_what_stops_a_write_halfway_leaves_nothing_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: BaseException, raised: type[BaseException], code: str
+) -> None:
+    log = Log(tmp_path / "l.jsonl", fix="")
+    log.append({"n": 1})
+    write = os.write
+
+    def halfway(handle: int, data: Any) -> int:
+        write(handle, bytes(data)[:7])
+        raise stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", halfway)
+        with pytest.raises(raised) as e:
+            log.append({"n": 2})
+    assert getattr(e.value, "code", "") == code
+    log.append({"n": 3})
+    assert [r["n"] for r in log.read()] == [1, 3]
+    assert b"\n\n" not in (tmp_path / "l.jsonl").read_bytes()
+
+
+def test_what_must_not_be_lost_is_on_the_disk_when_append_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    Log(tmp_path / "a.jsonl").append({"n": 1})
+    assert synced == []
+    Log(tmp_path / "b.jsonl", durable=True).append({"n": 1})
+    assert len(synced) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("2026-11-21T19:12:21Z", 1795288341.0),
+        ("2026-11-21", 1795219200.0),
+        (1795288341.9, 1795288341.0),
+        (1795288341900, None),
+        ("yesterday", None),
+        (True, None),
+    ],
+)
+def test_a_moment_is_read_strictly(value: Any, seconds: float | None) -> None:
+    assert unix(value) == seconds
+    if isinstance(value, str) and "T" in value:
+        assert seconds is not None
+        assert iso(seconds) == value
