@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import errno
-import http.client
 import json
 import os
 import socket
@@ -25,9 +24,8 @@ from recreate.api.errors import BadInput, Fault, Refused, Transient
 from recreate.api.ports import Price
 from recreate.api.types import Call, Message, Reply, digest
 from recreate.models.chat import estimate, estimate_reply, no_tools, refuses_tools, too_long, tool_calls
-from recreate.models.http import Wires
+from recreate.models.http import LOST, Answer, Connections, Transcript, to_bytes
 from recreate.models.pricing import price_of
-from recreate.models.transcript import Transcript, to_bytes
 from recreate.storage.redact import redact
 
 TIMEOUT_SECONDS = 300.0
@@ -95,7 +93,7 @@ class OpenAI:
             raise BadInput(
                 f"the key in {self.key_env} has odd characters", fix=f"set {self.key_env} again", code="bad-key"
             )
-        self._wires = Wires(parts.scheme, host, port)
+        self._connections = Connections(parts.scheme, host, port)
         self._base = urlsplit(self.url).path
         self._transcript = Transcript()
         self._drop: frozenset[str] = frozenset()
@@ -112,15 +110,15 @@ class OpenAI:
         encoded = self._transcript.encode(messages)
         for _ in range(1 + len(_SENT_ON)):  # each round more is left out, at the endpoint's wish
             rest, schema = self._rest(params)
-            status, reason, headers, raw = self._post(encoded, rest, call, timeout)
-            if status == 200:
-                return self._read(raw, messages, time.perf_counter() - begun)
-            if status not in (400, 422) or not self._give_way(raw, rest, schema):
+            answer = self._ask("POST", "/chat/completions", timeout, call, (encoded, rest))
+            if answer.status == 200:
+                return self._read(answer.body, messages, time.perf_counter() - begun)
+            if answer.status not in (400, 422) or not self._give_way(answer.body, rest, schema):
                 break
-        raise self._error(status, reason, headers, raw, tools=bool(params.get("tools")))
+        raise self._error(answer, tools=bool(params.get("tools")))
 
     def close(self) -> None:
-        self._wires.close()
+        self._connections.close()
 
     # what is sent
 
@@ -147,22 +145,16 @@ class OpenAI:
             asked = ""
         return to_bytes(body)[1:], asked
 
-    def _post(
-        self, body: bytes | bytearray, rest: bytes, call: Call, timeout: float
-    ) -> tuple[int, str, http.client.HTTPMessage, bytes]:
-        path = f"{self._base}/chat/completions"
-        head = b"POST %s HTTP/1.1\r\n%sx-recreate-call: %s\r\nContent-Length: %d\r\n\r\n" % (
-            self._wires.target(path).encode("ascii", "replace"),
-            self._head,
-            call.id.encode("ascii", "replace").replace(b"\r", b"").replace(b"\n", b""),
-            len(body) + len(rest),
-        )
-        return self._exchange("POST", b"".join((head, body, rest)), timeout)
-
-    def _exchange(self, method: str, request: bytes, timeout: float) -> tuple[int, str, http.client.HTTPMessage, bytes]:
+    def _ask(
+        self, method: str, path: str, timeout: float, call: Call | None = None, body: tuple[bytes | bytearray, ...] = ()
+    ) -> Answer:
+        head = self._head
+        if call is not None:
+            name = call.id.replace("\r", "").replace("\n", "")
+            head += f"x-recreate-call: {name}\r\n".encode("ascii", "replace")
         try:
-            return self._wires.exchange(method, request, timeout)
-        except (OSError, http.client.HTTPException) as e:
+            return self._connections.request(method, self._base + path, head, body, timeout)
+        except LOST as e:
             raise self._unreached(e, timeout) from None
 
     # what comes back
@@ -230,10 +222,9 @@ class OpenAI:
             return True
         return False
 
-    def _error(
-        self, status: int, reason: str, headers: http.client.HTTPMessage, raw: bytes, *, tools: bool = False
-    ) -> Fault | Refused:
-        words = self._words(raw) or self._words(reason.encode())
+    def _error(self, answer: Answer, *, tools: bool = False) -> Fault | Refused:
+        status = answer.status
+        words = self._words(answer.body) or self._words(answer.reason.encode())
         text = f"{self.url} answered {status}: {words}"
         if status in (401, 403):
             key = self.key_env or _KEYS[0]
@@ -257,7 +248,9 @@ class OpenAI:
                 code="unknown-model",
             )
         if status in (408, 409, 425, 429) or status >= 500:
-            return Transient(text, fix="try again later", code=f"http-{status}", after=_after(headers))
+            return Transient(
+                text, fix="try again later", code=f"http-{status}", after=_after(answer.header("retry-after"))
+            )
         if status in (400, 413, 422) and too_long(words):
             return Refused(
                 text,
@@ -266,7 +259,7 @@ class OpenAI:
             )
         if 300 <= status < 400:
             return Refused(
-                f"{self.url} moved to {_clean(headers.get('Location', 'somewhere'))}",
+                f"{self.url} moved to {_clean(answer.header('location')) or 'somewhere'}",
                 fix="use that address",
                 code="moved",
             )
@@ -287,10 +280,9 @@ class OpenAI:
         return text if len(text) <= 300 else text[:297] + "..."
 
     def _models(self) -> list[str]:
-        request = b"GET %s HTTP/1.1\r\n%s\r\n" % (self._wires.target(f"{self._base}/models").encode(), self._head)
         try:
-            status, _, _, raw = self._exchange("GET", request, 10.0)
-            return sorted(str(m["id"]) for m in json.loads(raw)["data"]) if status == 200 else []
+            answer = self._ask("GET", "/models", 10.0)
+            return sorted(str(m["id"]) for m in json.loads(answer.body)["data"]) if answer.status == 200 else []
         except (Fault, ValueError, KeyError, TypeError):
             return []
 
@@ -336,9 +328,8 @@ def _parse(raw: bytes) -> Any:
         return json.loads(raw)
 
 
-def _after(headers: http.client.HTTPMessage) -> float | None:
+def _after(wish: str) -> float | None:
     """Retry-After in seconds: it is given in seconds or as a date."""
-    wish = headers.get("Retry-After", "")
     try:
         return max(0.0, float(wish))
     except ValueError:
