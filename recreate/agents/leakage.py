@@ -17,8 +17,7 @@ import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from inspect import isroutine
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from recreate.agents.scaffold import Scaffold
@@ -201,30 +200,9 @@ def _bound(code: str) -> set[str]:
 
 @cache
 def _ordinary() -> frozenset[str]:
-    """Words of English and of programming: those of Python's own documentation, which comes with it."""
-    said = [str(part.__doc__) for part in _library_parts()]
-    said += [str(member.__doc__) for part in _library_parts() for member in vars(part).values() if isroutine(member)]
-    try:
-        from pydoc_data.topics import topics
-
-        said += topics.values()
-    except ImportError:  # some distributions leave it out
-        pass
-    return frozenset(re.findall(r"[a-z]+", " ".join([*said, _MORE]).casefold()))
-
-
-_MORE = """
-agent answer bench branch build calculate chart check click clock cluster color colour command compute config
-convert core count crawl cron date dates decode depend diff digest document draft editor encode engine event
-example export extract faker filter folder font geometry glob grammar graph hash helper helpers html icon image
-inflect invoice layout lexer library locale logger markdown markup memory merge metric mock money month network
-normalize number page palette parser parsers patch pattern person phone picture pipeline plot plural pretty
-price printer process profile prompt query queue report request requests response rich rules sample scanner
-schedule schema score screen search shape shell similar sketch slug sort spell sql state stats style styles
-summary syntax tables task template terminal text theme ticket timer tokenizer tokens tool tools translate tree
-unit units user util utils validate validator vector version voice weather week widget window words wrapper
-writer xml yaml year
-"""
+    """Words of English and of programming: the same on every machine (plain_words.txt says where they are from)."""
+    lines = (Path(__file__).parent / "plain_words.txt").read_text("utf-8").splitlines()
+    return frozenset(word for line in lines if not line.startswith("#") for word in line.split())
 
 
 _BUILT_IN = (builtins, str, bytes, list, dict, set, int, float)

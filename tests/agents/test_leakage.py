@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,6 +103,20 @@ def test_names_of_a_task_are_found(text: str, named: str) -> None:
 )
 def test_advice_that_holds_for_any_task_passes(text: str) -> None:
     assert said(text) == []
+
+
+ELSEWHERE = """
+import json, sys
+sys.modules["pydoc_data.topics"] = None
+from tests.agents.test_leakage import WORDS, said
+print(json.dumps([said(text) for text in WORDS]))
+"""
+WORDS = ("Fix `parse` when it reads dates.", "Wrap the dates, parse the engine and splitter.", "Call wrap(text) twice.")
+
+
+def test_the_verdict_is_the_same_where_python_has_no_docstrings_and_no_pydoc() -> None:
+    found = subprocess.run([sys.executable, "-OO", "-c", ELSEWHERE], capture_output=True, text=True, check=True)
+    assert json.loads(found.stdout) == [said(text) for text in WORDS]
 
 
 def test_eight_words_in_a_row_of_a_prompt_are_a_quotation_and_seven_are_not() -> None:
