@@ -11,12 +11,12 @@ from recreate.agents.trajectory import clip
 from recreate.api.errors import Fault
 from recreate.api.types import Experience, Grade, Message, Study, Task, Trace, digest
 from recreate.optimizers.context import OptimizerContext, prompts
+from recreate.optimizers.investigator.conversation import Tool, text
 from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.edit_tools import Writer
 from recreate.optimizers.investigator.read_tools import Reader, tell_files
 from recreate.optimizers.investigator.run_tools import Environments
 from recreate.optimizers.investigator.study import begin, end, kept
-from recreate.optimizers.investigator.tool import Tool, text
 
 NOTHING_TO_READ = ("trajectory", "evidence")
 

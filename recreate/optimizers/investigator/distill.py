@@ -13,14 +13,12 @@ from recreate.agents import scaffold as scaffolds
 from recreate.agents.scaffold import Scaffold
 from recreate.api.types import Edit, Evidence, Experience, Message, Study
 from recreate.optimizers.context import OptimizerContext, prompts
-from recreate.optimizers.investigator.briefing import tell_agent
+from recreate.optimizers.investigator.conversation import Tool, Wrong, text
 from recreate.optimizers.investigator.draft import Draft, tell_edit
 from recreate.optimizers.investigator.edit_tools import Writer
-from recreate.optimizers.investigator.read_tools import Reader, outcome, tell_files
-from recreate.optimizers.investigator.rehearsal import Rehearsal
-from recreate.optimizers.investigator.run_tools import Environments
+from recreate.optimizers.investigator.read_tools import Reader, outcome, tell_agent, tell_files
+from recreate.optimizers.investigator.run_tools import Environments, Rehearsal
 from recreate.optimizers.investigator.study import begin, end
-from recreate.optimizers.investigator.tool import Tool, Wrong, text
 
 IDEAS = {
     "type": "array",

@@ -13,8 +13,8 @@ from typing import Any
 from recreate.agents.lesson import lesson_file, read_lesson
 from recreate.agents.scaffold import Scaffold
 from recreate.api.types import Edit, Evidence, Origin
+from recreate.optimizers.investigator.conversation import Tool, Wrong, number, text
 from recreate.optimizers.investigator.draft import Draft, lesson_of
-from recreate.optimizers.investigator.tool import Tool, Wrong, number, text
 
 Cite = Callable[[Mapping[str, Any]], tuple[Evidence, ...]]
 """The evidence that an edit's arguments name. Raises Wrong."""

@@ -15,14 +15,11 @@ from recreate.agents.trajectory import clip
 from recreate.api.errors import Fault
 from recreate.api.types import Experience, Message, Study
 from recreate.optimizers.context import OptimizerContext, prompts
-from recreate.optimizers.investigator.briefing import tell_agent
-from recreate.optimizers.investigator.conversation import Talk
+from recreate.optimizers.investigator.conversation import Talk, Tool, Wrong, numbers, one_of, text
 from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.edit_tools import Writer
-from recreate.optimizers.investigator.read_tools import Reader, outcome, tell_files
-from recreate.optimizers.investigator.rehearsal import Rehearsal
-from recreate.optimizers.investigator.run_tools import Environments
-from recreate.optimizers.investigator.tool import Tool, Wrong, numbers, one_of, text
+from recreate.optimizers.investigator.read_tools import Reader, outcome, tell_agent, tell_files
+from recreate.optimizers.investigator.run_tools import Environments, Rehearsal
 from recreate.storage import files
 from recreate.storage.log import encode
 from recreate.storage.redact import redact
