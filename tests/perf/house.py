@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from tests.perf.table import Row
@@ -91,6 +92,7 @@ print(json.dumps({m: sorted(graph.find_modules_directly_imported_by(m)) for m in
 """
 
 
+@cache
 def imports(root: Path) -> Graph:
     """Module -> the modules of the package that it imports. In a process of its own: this one may know another
     `recreate`."""
