@@ -18,10 +18,10 @@ from recreate.api.types import Task, digest
 from recreate.domains.swe import sources
 from recreate.domains.swe.facts import Bug, Injected, Origin, bugs, injected, recipes
 from recreate.domains.swe.mutation import mutate
+from recreate.domains.swe.sources import Say
 from recreate.domains.swe.test_run import ProjectTests, files_of, short
 from recreate.storage.files import once
 
-Say = Callable[[str], None]
 LAYOUT = 1
 """Part of the name of every tree made here: raise it when the way they are made changes."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault
-from recreate.api.ports import Limits, Sandbox, SandboxBackend
+from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Grade, Record, Split, Task, Trace, digest
 from recreate.domains.python_env import environment
 from recreate.domains.swe import patch, sources, test_run
@@ -188,18 +188,9 @@ class Swe:
     def _run(
         self, backend: SandboxBackend, case: Case, files: Mapping[str, str | None], timeout: float
     ) -> test_run.TestResults:
-        """The suite, in a fresh sandbox with the graded sources and `files` over them."""
-        limits = Limits(seconds=timeout, cpu_seconds=int(timeout) + 30)
-        sandbox = test_run.open_sandbox(backend, case.graded(), self._environment(case), limits=limits)
-        try:
-            for path, text in files.items():
-                if text is not None:
-                    sandbox.write(path, text.encode("utf-8"))
-            if deleted := [path for path, text in files.items() if text is None]:
-                sandbox.run(["rm", "-f", "--", *deleted], timeout=30)
-            return test_run.run(sandbox, case.suite, timeout=timeout)
-        finally:
-            sandbox.close()
+        """The suite on the graded sources with `files` over them."""
+        env = self._environment(case)
+        return test_run.run(backend, case.graded(), env, case.suite, timeout=timeout, files=files)
 
 
 _CHANGED = """

@@ -5,19 +5,21 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from recreate.api import paths
 from recreate.api.errors import BadInput
-from recreate.api.ports import Limits, SandboxBackend
+from recreate.api.ports import SandboxBackend
 from recreate.api.types import Split, Task
 from recreate.domains.python_env import environment
 from recreate.domains.swe import facts, sources, test_run
 from recreate.domains.swe.case import InjectedCase, content, tasks_of
 from recreate.domains.swe.facts import INJECTED, Injected, Origin
 from recreate.domains.swe.mutation import Mutation, Site, Source, meant, mutations
+from recreate.domains.swe.sources import Say
 from recreate.domains.swe.test_run import ProjectTests, TestResults
 
 MOST_LINES, FEWEST_LINES = 45, 4
@@ -25,8 +27,6 @@ MOST_FAILING = 8
 """A mutant is kept when between 1 and this many tests fail."""
 TRIES = 14
 """Mutants tried for each task that is wanted, at most."""
-
-Say = Callable[[str], None]
 
 
 @dataclass
@@ -244,23 +244,10 @@ class _Trial:
         self.origin = origin.model_copy(update=update)
         say(f"{len(self.passing)} tests pass in {plain.seconds:.1f} s")
 
-    def _run(
-        self,
-        what: ProjectTests,
-        timeout: float,
-        *,
-        change: tuple[str, str] | None = None,
-        only: Sequence[str] = (),
-        trace: bool = False,
-    ) -> TestResults:
-        limits = Limits(seconds=timeout, cpu_seconds=int(timeout) + 30, output_bytes=200_000)
-        sandbox = test_run.open_sandbox(self._backend, self.pristine, self._env, limits=limits)
-        try:
-            if change:
-                sandbox.write(change[0], change[1].encode("utf-8"))
-            return test_run.run(sandbox, what, timeout=timeout, only=only, canary=False, trace=trace)
-        finally:
-            sandbox.close()
+    def _run(self, tests: ProjectTests, timeout: float, **how: Any) -> TestResults:
+        """The tests on the sources, without canaries; how: what `test_run.run` takes besides."""
+        where = (self._backend, self.pristine, self._env)
+        return test_run.run(*where, tests, timeout=timeout, canary=False, output_bytes=200_000, **how)
 
     def candidates(self, files: Sequence[str], chance: random.Random) -> Iterator[_Candidate]:
         """Mutants in the order to try them: the files by turns, in each file the functions by turns."""
@@ -331,14 +318,14 @@ class _Trial:
 
     def _tried(self, candidate: _Candidate, mutated: str) -> Injected | None:
         """The mutant as a task, or None: first the tests that run its line, then the whole suite must agree."""
-        suite, change = self.origin.suite, (candidate.file, mutated)
+        suite, files = self.origin.suite, {candidate.file: mutated}
         patience = 10 + 4 * self.origin.seconds
         few = suite.model_copy(update={"tests": tuple(test_run.files_of(candidate.tests))})
-        near = self._run(few, patience, change=change, only=sorted(candidate.tests))
+        near = self._run(few, patience, files=files, only=sorted(candidate.tests))
         failing = {t for t in candidate.tests if near.outcomes.get(t) == "failed"}
         if near.doubt or not 1 <= len(failing) <= MOST_FAILING or near.passed() != candidate.tests - failing:
             return None
-        whole = self._run(suite, patience, change=change)
+        whole = self._run(suite, patience, files=files)
         if whole.doubt or whole.passed() != self.passing - failing:
             return None
         if any(whole.outcomes.get(t) != "failed" for t in failing):

@@ -8,6 +8,7 @@ import json
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -108,17 +109,22 @@ def _hidden(env: Path, shown: Sequence[Path]) -> dict[str, Path]:
 
 
 def run(
-    sandbox: Sandbox,
+    backend: SandboxBackend,
+    source: Path,
+    env: Path,
     suite: ProjectTests,
     *,
+    timeout: float,
+    files: Mapping[str, str | None] | None = None,
     only: Iterable[str] = (),
-    timeout: float = 120.0,
     canary: bool = True,
     trace: bool = False,
+    output_bytes: int = Limits().output_bytes,
 ) -> TestResults:
-    """Run the suite, or `only` some test ids of it, in a sandbox that `open_sandbox` made. `timeout` in seconds.
+    """Run the suite, or `only` some test ids of it, in a fresh sandbox with a copy of `source` and `files` over it.
 
-    Raises Fault when the runner did not even start: that is the sandbox's or the environment's doing.
+    files: path -> text, None for one that is deleted. timeout: seconds. Raises Fault when the runner did not even
+    start: that is the sandbox's or the environment's doing.
     """
     key, records = secrets.token_hex(32), f".records-{secrets.token_hex(8)}"
     token = f"canary {secrets.token_hex(8)}"
@@ -134,8 +140,21 @@ def run(
         "canary": {"names": list(_NAMES), "token": token} if canary else None,
         "trace": trace,
     }
-    line = json.dumps(order).encode() + b"\n"
-    output = sandbox.run(["python3", "-P", "-s", "-B", "-c", program()], timeout=timeout, stdin=line)
+    changes, data = files or {}, b""
+    limits = Limits(seconds=timeout, cpu_seconds=int(timeout) + 30, output_bytes=output_bytes)
+    sandbox = open_sandbox(backend, source, env, limits=limits)
+    try:
+        for path, text in changes.items():
+            if text is not None:
+                sandbox.write(path, text.encode("utf-8"))
+        if deleted := [path for path, text in changes.items() if text is None]:
+            sandbox.run(["rm", "-f", "--", *deleted], timeout=30)
+        line = json.dumps(order).encode() + b"\n"
+        output = sandbox.run(["python3", "-P", "-s", "-B", "-c", program()], timeout=timeout, stdin=line)
+        with suppress(FileNotFoundError, BadInput):
+            data = sandbox.read(records)
+    finally:
+        sandbox.close()
     if ready not in output.text and not output.timed_out:
         raise Fault(
             f"the test runner did not start: {output.text.strip()[-800:] or f'exit {output.status}'}",
@@ -144,10 +163,6 @@ def run(
             code="runner",
         )
     output = output.model_copy(update={"text": output.text.replace(ready, "", 1)})
-    try:
-        data = sandbox.read(records)
-    except (FileNotFoundError, BadInput):
-        data = b""
     entries, sound = _signed(data, bytes.fromhex(key))
     return _judged(entries, sound, output, token if canary else "", timeout)
 
