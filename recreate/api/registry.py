@@ -70,7 +70,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "recreate": "recreate.lessons.ladder:Ladder",
         "playbook": "recreate.lessons.playbook:Playbook",
         "mistakes": "recreate.lessons.mistakes:Mistakes",
-        "none": "recreate.lessons.none:Nothing",
+        "none": "recreate.lessons.context:Nothing",
     },
     "page": {"report": "recreate.viewer.html:page"},
     "traces": {

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
-from recreate.api.types import Review
+from recreate.api.types import Review, Revision
 from recreate.cli.terminal import painted, say
 from recreate.viewer.text import visible
 
 if TYPE_CHECKING:
+    from recreate.agents.scaffold import Scaffold
     from recreate.builder.review import Reviewer
+    from recreate.runs.session import Session
 
 STEP_CHARS = 700
 """How much of a cited step is shown."""
@@ -34,13 +36,13 @@ def decided(id: str, decision: Review) -> Reviewer:
     """A reviewer that decides so on this revision, once."""
     left = [decision]
 
-    def review(revision: Any, parent: Any, child: Any) -> Review | None:
+    def review(revision: Revision, parent: Scaffold, child: Scaffold) -> Review | None:
         return left.pop() if left and revision.id == id else None
 
     return review
 
 
-def at_terminal(session: Any, first: Reviewer | None = None) -> Reviewer | None:
+def at_terminal(session: Session, first: Reviewer | None = None) -> Reviewer | None:
     """Who is asked: `first`, then the person at the terminal. None when there is neither."""
     person = None
     if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
@@ -58,7 +60,7 @@ class Terminal:
         self.where = where
         self.stopped = stopped
 
-    def __call__(self, revision: Any, parent: Any, child: Any) -> Review | None:
+    def __call__(self, revision: Revision, parent: Scaffold, child: Scaffold) -> Review | None:
         say(describe(revision, parent, child, self.folder, self.where, sys.stderr))
         while True:
             answer = self.ask("\n[a]ccept, [e]dit, [r]eject WHY, [l]ater? ")
@@ -121,7 +123,7 @@ def _at_ctrl_c(handler: Callable[..., Any]) -> Iterator[None]:
 # ------------------------------------------------------------------------------------------------ RUN/review/
 
 
-def lay(folder: Path, child: Any) -> bool:
+def lay(folder: Path, child: Scaffold) -> bool:
     """Lay a candidate's files in RUN/review; False when they lie there already, edited or not."""
     from recreate.agents import scaffold as scaffolds
 
@@ -134,7 +136,7 @@ def lay(folder: Path, child: Any) -> bool:
     return True
 
 
-def read(folder: Path, child: Any) -> Review:
+def read(folder: Path, child: Scaffold) -> Review:
     """The files of RUN/review as a decision. Raises BadInput with what is wrong with them."""
     from recreate.agents import scaffold as scaffolds
     from recreate.builder.review import faults_of
@@ -160,7 +162,7 @@ def read(folder: Path, child: Any) -> Review:
 # ------------------------------------------------------------------------------------------------- what is shown
 
 
-def describe(revision: Any, parent: Any, child: Any, folder: Path, where: Path, stream: TextIO) -> str:
+def describe(revision: Revision, parent: Scaffold, child: Scaffold, folder: Path, where: Path, stream: TextIO) -> str:
     """A candidate for a person: verdict, each edit's reason with the steps it cites, the diff."""
     from recreate.agents.scaffold import diff
     from recreate.agents.trajectory import tell_step

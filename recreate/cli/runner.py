@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from recreate.api.ports import Model
     from recreate.builder.publish import Kept
     from recreate.builder.review import Reviewer
-    from recreate.runs.session import Parts
+    from recreate.runs.session import Parts, Session
 
 
 def build(
@@ -71,7 +71,7 @@ def say_back(kept: Kept) -> None:
 @contextmanager
 def opened(
     settings: Settings, where: Path, folder: Path, *, resume: bool = False, parts: Parts | None = None, go_on: str = ""
-) -> Iterator[Any]:
+) -> Iterator[Session]:
     """A session with its screen; Ctrl-C and SIGTERM stop it cleanly, a second Ctrl-C at once.
 
     go_on: what to type to go on; default: `recreate resume` of the folder.
@@ -100,7 +100,7 @@ def opened(
 
 
 @contextmanager
-def measured(settings: Settings, where: Path, folder: Path) -> Iterator[Any]:
+def measured(settings: Settings, where: Path, folder: Path) -> Iterator[Session]:
     """`opened` for a command that goes on when it is given the same folder again."""
     again = (folder / "settings.toml").exists()
     with opened(settings, where, folder, resume=again, go_on=f"the same command with --out {here(folder)}") as session:

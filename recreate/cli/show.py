@@ -19,6 +19,8 @@ from recreate.runs.agents import find_agent, named_run
 from recreate.viewer.text import wrong
 
 if TYPE_CHECKING:
+    from recreate.agents.config import Agent
+    from recreate.agents.scaffold import Scaffold
     from recreate.api.types import Revision
     from recreate.runs.reader import Run
 
@@ -115,7 +117,7 @@ def _fate(revision: Revision) -> str:
     return "kept" if revision.kept else "dropped"
 
 
-def _status(run: Any) -> str:
+def _status(run: Run) -> str:
     """done | budget | review as the build ended, else running or stopped; `ended` for a bench, which has no end."""
     from recreate.storage.files import is_locked
 
@@ -127,7 +129,7 @@ def _status(run: Any) -> str:
     return str(end["status"]) if end else "stopped"
 
 
-def _attempts(run: Any) -> dict[str, dict[str, int]]:
+def _attempts(run: Run) -> dict[str, dict[str, int]]:
     """Attempts by split: how many ended, how many passed."""
     found: dict[str, dict[str, int]] = {}
     for record in run.records("experience"):
@@ -239,7 +241,7 @@ def _show_revision(run: Run, text: str, as_json: bool) -> None:
     )
 
 
-def _show_agent(agent: Any, as_json: bool) -> None:
+def _show_agent(agent: Scaffold, as_json: bool) -> None:
     settings = agent.agent
     record = {
         "name": agent.name,
@@ -252,7 +254,7 @@ def _show_agent(agent: Any, as_json: bool) -> None:
     answer(as_json, record, *([] if as_json else _agent(agent, settings)))
 
 
-def _agent(agent: Any, settings: Any) -> Iterator[str]:
+def _agent(agent: Scaffold, settings: Agent) -> Iterator[str]:
     """An agent for a person: how it acts, its limits, its files and lessons."""
     yield f"{agent.name} ({agent.digest})" + (f": {settings.description}" if settings.description else "")
     if settings.parent:
@@ -285,7 +287,7 @@ def _agent(agent: Any, settings: Any) -> Iterator[str]:
         yield f"\nlesson: {lesson.title}{born}\n  " + lesson.body.replace("\n", "\n  ")
 
 
-def _between(before: Any, after: Any, runs: Sequence[Path]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+def _between(before: Scaffold, after: Scaffold, runs: Sequence[Path]) -> tuple[list[Any], dict[str, Any] | None]:
     """The edits that lead from one agent to the other, reasons where a run knows them; the last verdict."""
     from recreate.viewer.markdown import revision_record
 
@@ -298,7 +300,7 @@ def _between(before: Any, after: Any, runs: Sequence[Path]) -> tuple[list[dict[s
             at = by_id[at].parent
         if chain and at == before.digest:
             return [e for r in reversed(chain) for e in r["edits"]], chain[0]["verdict"]
-    edits = [
+    edits: list[Any] = [
         {
             "path": path,
             "old": before.files.get(path, ""),

@@ -6,9 +6,9 @@ import inspect
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -17,15 +17,21 @@ from recreate.api.paths import workspace
 from recreate.cli.options import Json, SandboxName, open_backend, split_of
 from recreate.cli.terminal import answer, answers, say
 
+if TYPE_CHECKING:
+    from recreate.api.ports import Domain, SandboxBackend
+    from recreate.api.types import Task
+
+Done = TypeVar("Done")
+
 LARGEST = 20_000_000
 """Bytes of one file that `grade --dir` puts into the sandbox."""
 
-Domain = Annotated[str, typer.Argument(metavar="DOMAIN", help="A built-in, installed or module:Class domain.")]
+DomainName = Annotated[str, typer.Argument(metavar="DOMAIN", help="A built-in, installed or module:Class domain.")]
 Data = Annotated[Path | None, typer.Option("--data", help="A file or folder of tasks in place of the domain's own.")]
 SplitOption = Annotated[str, typer.Option("--split", help="train, validation or test only.")]
 
 
-def list_(domain: Domain, split: SplitOption = "", data: Data = None, as_json: Json = False) -> None:
+def list_(domain: DomainName, split: SplitOption = "", data: Data = None, as_json: Json = False) -> None:
     """List the tasks of a domain: id, split, and the group that is never split.
 
     Example: recreate tasks list swe --split train
@@ -36,7 +42,7 @@ def list_(domain: Domain, split: SplitOption = "", data: Data = None, as_json: J
 
 
 def check(
-    domain: Domain,
+    domain: DomainName,
     data: Data = None,
     repos: Annotated[
         Path | None, typer.Option("--repos", help="A folder of repositories, for domains that work on clones.")
@@ -78,7 +84,7 @@ def check(
 
 
 def make(
-    domain: Domain,
+    domain: DomainName,
     package: Annotated[str, typer.Option("--package", metavar="NAME==VERSION", help="A release on the index.")] = "",
     repo: Annotated[Path | None, typer.Option("--repo", help="A repository of yours.")] = None,
     n: Annotated[int, typer.Option("--n", "-n", help="How many.", min=1)] = 10,
@@ -137,7 +143,7 @@ def make(
 
 
 def grade(
-    domain: Domain,
+    domain: DomainName,
     task: Annotated[str, typer.Argument(metavar="TASK", help="A task's id; recreate tasks list shows them.")],
     patch: Annotated[Path | None, typer.Option("--patch", help="A file with the diff to grade; - reads stdin.")] = None,
     folder: Annotated[Path | None, typer.Option("--dir", help="A folder whose files are put over the task's.")] = None,
@@ -176,7 +182,7 @@ def grade(
 # --------------------------------------------------------------------------------------------- their parts
 
 
-def open_domain(name: str, data: Path | None = None, repos: Path | None = None) -> Any:
+def open_domain(name: str, data: Path | None = None, repos: Path | None = None) -> Domain:
     """The domain by name, given what it takes of: the workspace, --data, --repos."""
     from recreate.api import registry
 
@@ -189,14 +195,15 @@ def open_domain(name: str, data: Path | None = None, repos: Path | None = None) 
     for flag, value in (("data", data), ("repos", repos)):
         if value is not None and flag not in takes:
             raise BadInput(f"the domain {name} takes no --{flag}", fix="leave it out", code="usage")
-    return registry.open("domain", name, **{k: v for k, v in offered.items() if v is not None})
+    domain: Domain = registry.open("domain", name, **{k: v for k, v in offered.items() if v is not None})
+    return domain
 
 
-def _of_split(part: Any, split: str) -> list[Any]:
+def _of_split(part: Domain, split: str) -> list[Task]:
     return list(part.tasks(split_of(split)))
 
 
-def _one(tasks: Sequence[Any], id: str) -> Any:
+def _one(tasks: Sequence[Task], id: str) -> Task:
     """The task of an id. Raises BadInput with the near ones."""
     from recreate.builder.sdk import unknown_task
 
@@ -206,17 +213,17 @@ def _one(tasks: Sequence[Any], id: str) -> Any:
     raise unknown_task(id, [task.id for task in tasks])
 
 
-def _line(task: Any) -> str:
+def _line(task: Task) -> str:
     return f"{task.split:<10}  {task.id}  (group {task.group})"
 
 
-def _row(task: Any) -> dict[str, Any]:
+def _row(task: Task) -> dict[str, Any]:
     """A task as JSON; what only `tasks check` finds out is null."""
     unproven = dict.fromkeys(("gold", "untouched", "ok", "reason", "seconds"))
     return {"task": task.id, "group": task.group, "split": task.split, "digest": task.digest, **unproven}
 
 
-def _each(tasks: Sequence[Any], work: Any, jobs: int) -> Iterator[Any]:
+def _each(tasks: Sequence[Task], work: Callable[[Task], Done], jobs: int) -> Iterator[Done]:
     """The results as they come, `jobs` at a time; stopping early starts nothing more."""
     if jobs == 1:
         yield from map(work, tasks)
@@ -241,7 +248,7 @@ def _read(patch: Path) -> str:
         raise BadInput(f"{patch} is not UTF-8 text", fix="name a file with a diff", code="no-patch") from None
 
 
-def _collected(part: Any, task: Any, folder: Path, backend: Any) -> str:
+def _collected(part: Domain, task: Task, folder: Path, backend: SandboxBackend) -> str:
     """What the domain would collect from a sandbox whose files are the task's with the folder's over them."""
     if not folder.is_dir():
         raise BadInput(f"{folder} is not a folder", fix="name the folder with the solution", code="no-folder")

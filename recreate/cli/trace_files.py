@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -74,14 +74,9 @@ def import_(
         rest = {"formats": taken.formats, "experiences": taken.experiences, "dry_run": dry_run}
         emit({"domain": name, **counts, "held_out": closed, "bad": bad, **rest})
         return
-    for file, place, reason in taken.bad[:SHOWN]:
-        say(f"{' '.join(w for w in (file, place) if w)}: {reason}")
-    if len(taken.bad) > SHOWN:
-        say(f"and {len(taken.bad) - SHOWN} more like these; --json lists all")
-    for row in closed[:SHOWN]:
-        say(f"{row['experience']} is closed to optimizers and agents ({row['split']}): {row['reason']}")
-    if len(closed) > SHOWN:
-        say(f"and {len(closed) - SHOWN} more are closed; --json lists all")
+    _say_some([f"{f'{file} {place}'.strip()}: {reason}" for file, place, reason in taken.bad], "like these")
+    is_closed = "is closed to optimizers and agents"
+    _say_some([f"{row['experience']} {is_closed} ({row['split']}): {row['reason']}" for row in closed], "are closed")
     formats = ", ".join(f"{n} {form}" for form, n in sorted(taken.formats.items()))
     show(
         f"{'would take in' if dry_run else 'took in'} {taken.added} graded ({taken.passed} passed) and {taken.waiting} "
@@ -89,6 +84,13 @@ def import_(
     )
     if taken.waiting and not dry_run:
         say(f"recreate traces grade --domain {domain} grades what waits")
+
+
+def _say_some(lines: Sequence[str], more: str) -> None:
+    for line in lines[:SHOWN]:
+        say(line)
+    if len(lines) > SHOWN:
+        say(f"and {len(lines) - SHOWN} more {more}; --json lists all")
 
 
 def grade(

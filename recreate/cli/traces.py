@@ -15,6 +15,7 @@ from recreate.cli.terminal import FOLD, answer, answers, fold, head, red, say
 from recreate.viewer.text import wrong
 
 if TYPE_CHECKING:
+    from recreate.api.types import Experience
     from recreate.memory.store import ExperienceStore
 
 
@@ -94,7 +95,7 @@ def search(
         say(f"no attempt in memory has the words {words!r}")
 
 
-def trace_record(experience: Any) -> dict[str, Any]:
+def trace_record(experience: Experience) -> dict[str, Any]:
     """An experience as `traces --json` prints it."""
     trace, grade = experience.trace, experience.grade
     return {
@@ -121,7 +122,7 @@ def trace_record(experience: Any) -> dict[str, Any]:
     }
 
 
-def _outcome(experience: Any) -> str:
+def _outcome(experience: Experience) -> str:
     grade = experience.grade
     return "ungraded" if not grade.graded else "passed" if grade.passed else "failed"
 
@@ -132,7 +133,7 @@ def _memory() -> ExperienceStore:
     return ExperienceStore(workspace())
 
 
-def _waiting(filters: Mapping[str, Any]) -> Iterator[Any]:
+def _waiting(filters: Mapping[str, Any]) -> Iterator[Experience]:
     """Imported attempts without a grade; none has passed, and none has failed."""
     from recreate.memory.ungraded import Ungraded
 
@@ -158,7 +159,7 @@ def _graded(run: str, filters: Mapping[str, Any], as_json: bool) -> Iterator[tup
         yield from (({}, _line(row)) for row in _memory().facts(filters))
 
 
-def _facts(e: Any) -> dict[str, Any]:
+def _facts(e: Experience) -> dict[str, Any]:
     """What a line says of an attempt, as memory keeps it beside the attempt."""
     trace, grade = e.trace, e.grade
     facts = {"id": e.id, "passed": grade.passed, "score": grade.score, "split": e.split, "task": e.task}
@@ -170,7 +171,7 @@ def _line(row: Mapping[str, Any], grade: str = "") -> str:
     return f"{row['id']}  {grade}  {row['split']:<10}  {row['ending']:<9}  {row['steps']:>3} steps  {row['task']}"
 
 
-def experiences(run: str, filters: Mapping[str, Any]) -> Iterator[Any]:
+def experiences(run: str, filters: Mapping[str, Any]) -> Iterator[Experience]:
     """The attempts that match, whole, one in memory at a time."""
     from recreate.runs.attempts import read_experience
 
@@ -187,7 +188,7 @@ def experiences(run: str, filters: Mapping[str, Any]) -> Iterator[Any]:
             yield found
 
 
-def _find(id: str, run: str) -> Any:
+def _find(id: str, run: str) -> Experience:
     """By id or unique beginning, in memory and then in the runs. Raises BadInput."""
     from recreate.memory.ungraded import Ungraded
 
@@ -211,7 +212,7 @@ def _find(id: str, run: str) -> Any:
     )
 
 
-def _text(experience: Any, full: bool) -> Iterator[str]:
+def _text(experience: Experience, full: bool) -> Iterator[str]:
     """An attempt for a person to read."""
     trace, grade = experience.trace, experience.grade
     outcome = f"{_outcome(experience)} ({grade.score:g})" if grade.graded else "not graded yet"
@@ -250,7 +251,7 @@ def _text(experience: Any, full: bool) -> Iterator[str]:
     yield fold(grade.evidence, full, 4 * FOLD)
 
 
-def _place(experience: Any, step: int | None) -> str:
+def _place(experience: Experience, step: int | None) -> str:
     """Where a hit is: one step's texts, or the task's and the grader's."""
     if step is None:
         parts = [experience.task, experience.prompt, experience.trace.answer, experience.grade.evidence]

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from recreate.agents.template import filled, read_object
 from recreate.api.ports import Ask
-from recreate.api.types import Experience, Lesson, Message, Trial, digest
+from recreate.api.types import Change, Experience, Lesson, Message, Trial, digest
 from recreate.lessons.promotion import free, tried
 from recreate.lessons.similarity import Similarity
 
@@ -56,6 +56,19 @@ class PolicyContext:
     elsewhere: Sequence[Lesson] = ()
     observed: int = 0
     note: Callable[[str], None] = field(default=lambda text: None)
+
+
+class Nothing:
+    """`none`: nothing is learned and nothing is offered: what the other policies are compared with."""
+
+    def __init__(self, context: PolicyContext | None = None) -> None:
+        pass
+
+    def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
+        return []
+
+    def offer(self, query: str, budget: int) -> Sequence[Lesson]:
+        return []
 
 
 class AskingPolicy:
