@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from recreate.api.errors import BadInput, OutOfBudget
 from recreate.storage.log import Log
@@ -92,31 +93,76 @@ class Budget(Record):
         return " or ".join(p for p in parts if p) or "no cap"
 
 
-@dataclass(slots=True)
-class _Sum:
-    """A Usage that grows."""
+LOST = "lost in flight"
+"""The role of what was reserved and never settled."""
 
-    calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    usd: float = 0.0
-    seconds: float = 0.0
 
-    def add(self, usage: Usage) -> None:
-        self.calls += usage.calls
-        self.tokens_in += usage.tokens_in
-        self.tokens_out += usage.tokens_out
-        self.usd += usage.usd
-        self.seconds += usage.seconds
+@dataclass
+class Spend:
+    """What a ledger's lines add up to: the cap is held under these figures, and every report shows them.
 
-    def usage(self) -> Usage:
-        return Usage(
-            calls=self.calls,
-            tokens_in=self.tokens_in,
-            tokens_out=self.tokens_out,
-            usd=self.usd,
-            seconds=self.seconds,
-        )
+    minutes  of the sessions that ended
+    begun    the attempts that were counted
+    held     (usd, tokens) reserved for each call in flight
+    """
+
+    total: Usage = field(default_factory=Usage)
+    by_role: dict[str, Usage] = field(default_factory=dict)
+    minutes: float = 0.0
+    begun: set[str] = field(default_factory=set)
+    held: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, lines: Iterable[Mapping[str, Any]]) -> Spend:
+        """Of a whole ledger. What is still held was lost with its process: it may have been paid, so it is charged."""
+        spend = cls()
+        for line in lines:
+            spend.take(line)
+        for call in list(spend.held):
+            spend._lose(call)
+        return spend
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        """One line more."""
+        match line["kind"]:
+            case "reserve":
+                self._lose(line["call"])  # asked again after a kill: the first time may have been paid as well
+                self.held[line["call"]] = line["usd"], line["tokens"]
+            case "settle":
+                self.held.pop(line["call"], None)
+                self._add(line["role"], Usage.model_validate(line["usage"]))
+            case "release":
+                self.held.pop(line["call"], None)
+            case "attempt":
+                self.begun.add(line["attempt"])
+            case "session":
+                self.minutes += line["seconds"] / 60
+
+    @property
+    def attempts(self) -> int:
+        return len(self.begun)
+
+    def record(self) -> dict[str, Any]:
+        """The object that `--json` prints as `spend`."""
+        return {**_row(self.total), "by_role": {role: _row(u) for role, u in sorted(self.by_role.items())}}
+
+    def _add(self, role: str, usage: Usage) -> None:
+        self.total = self.total + usage
+        self.by_role[role] = self.by_role.get(role, Usage()) + usage
+
+    def _lose(self, call: str) -> None:
+        if call in self.held:
+            usd, tokens = self.held.pop(call)
+            self._add(LOST, Usage(calls=1, tokens_in=tokens, usd=usd))
+
+
+def _row(usage: Usage) -> dict[str, Any]:
+    return {
+        "usd": round(usage.usd, 6),
+        "tokens_in": usage.tokens_in,
+        "tokens_out": usage.tokens_out,
+        "calls": usage.calls,
+    }
 
 
 class Ledger:
@@ -124,56 +170,32 @@ class Ledger:
 
     def __init__(self, lines: Log, budget: Budget) -> None:
         self.budget = budget
-        self._spent = _Sum()
-        self._by_role: dict[str, _Sum] = {}
-        self.attempts = 0
-        self._held: dict[str, tuple[float, int]] = {}
-        self._held_usd = 0.0
-        self._held_tokens = 0
+        self._spend = Spend.of(lines.read())
         self._lines = lines
         self._lock = threading.RLock()
         self._change = threading.Condition(self._lock)
-        self._earlier = 0.0
         self._started = time.monotonic()
-        self._seen_attempts: set[str] = set()
-        self._replay()
-
-    def _replay(self) -> None:
-        for record in self._lines.read():
-            match record["kind"]:
-                case "reserve":
-                    self._hold(record["call"], record["usd"], record["tokens"])
-                case "settle":
-                    self._release(record["call"])
-                    self._count(record["role"], Usage.model_validate(record["usage"]))
-                case "release":
-                    self._release(record["call"])
-                case "attempt":
-                    self.attempts += 1
-                    self._seen_attempts.add(record["attempt"])
-                case "session":
-                    self._earlier += record["seconds"]
-        for usd, tokens in self._held.values():
-            self._count("lost in flight", Usage(calls=1, tokens_in=tokens, usd=usd))
-        self._held.clear()
-        self._held_usd, self._held_tokens = 0.0, 0
 
     @property
     def spent(self) -> Usage:
-        """What was settled, over all roles and sessions."""
-        with self._lock:
-            return self._spent.usage()
+        """What was settled or lost, over all roles and sessions."""
+        return self._spend.total
 
     @property
     def by_role(self) -> dict[str, Usage]:
         """The same by role; `lost in flight` is what a killed process had reserved."""
         with self._lock:
-            return {role: total.usage() for role, total in self._by_role.items()}
+            return dict(self._spend.by_role)
+
+    @property
+    def attempts(self) -> int:
+        """How many were begun, over all sessions."""
+        return self._spend.attempts
 
     @property
     def minutes(self) -> float:
         """Wall minutes of this and all earlier sessions of the run."""
-        return (self._earlier + time.monotonic() - self._started) / 60
+        return self._spend.minutes + (time.monotonic() - self._started) / 60
 
     def reserve(self, call: Call, tokens: int, usd: float) -> None:
         """Hold `tokens` and `usd` for one call. Raises OutOfBudget; nothing is held then."""
@@ -186,45 +208,30 @@ class Ledger:
                         f"the budget of {self.budget} does not cover the next call ({short})",
                         fix="recreate resume RUN --budget with a larger cap goes on where this stopped",
                     )
-                if not self._short(self._held_tokens + tokens, self._held_usd + usd):
+                held = self._spend.held.values()
+                if not self._short(tokens + sum(t for _, t in held), usd + sum(u for u, _ in held)):
                     break
                 self._change.wait(1.0)
-            self._hold(call.id, usd, tokens)
-            self._lines.append({"kind": "reserve", "call": call.id, "usd": usd, "tokens": tokens})
+            self._write(kind="reserve", call=call.id, usd=usd, tokens=tokens)
 
     def settle(self, call: Call, usage: Usage) -> None:
+        """The call was answered, and cost this."""
+        paid = usage.model_dump(exclude={"schema_"})
         with self._lock:
-            self._release(call.id)
-            self._count(call.role, usage)
-            self._lines.append(
-                {
-                    "kind": "settle",
-                    "call": call.id,
-                    "role": call.role,
-                    "phase": call.phase,
-                    "usage": {
-                        "calls": usage.calls,
-                        "tokens_in": usage.tokens_in,
-                        "tokens_out": usage.tokens_out,
-                        "usd": usage.usd,
-                        "seconds": usage.seconds,
-                    },
-                }
-            )
+            self._write(kind="settle", call=call.id, role=call.role, phase=call.phase, usage=paid)
             self._change.notify_all()
 
     def release(self, call: Call) -> None:
         """The call failed without a reply: nothing was spent."""
         with self._lock:
-            self._release(call.id)
-            self._lines.append({"kind": "release", "call": call.id})
+            self._write(kind="release", call=call.id)
             self._change.notify_all()
 
     def begin(self, attempt: str) -> None:
         """Count one attempt against the cap (once, also over resumes). Raises OutOfBudget."""
         with self._lock:
             self._refuse_time()
-            if attempt in self._seen_attempts:
+            if attempt in self._spend.begun:
                 return
             cap = self.budget.attempts
             if cap is not None and self.attempts >= cap:
@@ -232,9 +239,7 @@ class Ledger:
                     f"all {cap} attempts of the budget are used",
                     fix="recreate resume RUN --budget with a larger cap goes on where this stopped",
                 )
-            self.attempts += 1
-            self._seen_attempts.add(attempt)
-            self._lines.append({"kind": "attempt", "attempt": attempt})
+            self._write(kind="attempt", attempt=attempt)
 
     def afford(self, attempts: int) -> None:
         """Do not start what cannot be brought to its end within the cap on attempts. Raises OutOfBudget."""
@@ -269,7 +274,7 @@ class Ledger:
 
     def _short(self, tokens: int, usd: float) -> str:
         """What is lacking when so much more were spent; '' for nothing."""
-        spent = self._spent
+        spent = self._spend.total
         if self.budget.usd is not None and spent.usd + usd > self.budget.usd + 1e-12:
             return f"${spent.usd:.4f} spent, up to ${usd:.4f} more needed"
         total = spent.tokens_in + spent.tokens_out
@@ -277,17 +282,6 @@ class Ledger:
             return f"{total:,} tokens spent, up to {tokens:,} more needed"
         return ""
 
-    def _hold(self, call: str, usd: float, tokens: int) -> None:
-        self._release(call)
-        self._held[call] = (usd, tokens)
-        self._held_usd += usd
-        self._held_tokens += tokens
-
-    def _release(self, call: str) -> None:
-        usd, tokens = self._held.pop(call, (0.0, 0))
-        self._held_usd -= usd
-        self._held_tokens -= tokens
-
-    def _count(self, role: str, usage: Usage) -> None:
-        self._spent.add(usage)
-        self._by_role.setdefault(role, _Sum()).add(usage)
+    def _write(self, **line: Any) -> None:
+        self._spend.take(line)
+        self._lines.append(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from recreate.runs.attempts import read_experience
 from recreate.storage.log import Log
 from recreate.runs.gate import alone, judge
 from recreate.agents.scaffold import Scaffold, load
+from recreate.runs.budget import Spend
 from recreate.runs.settings import Settings
-from recreate.api.types import Experience, Revision, Study, Usage, Verdict
+from recreate.api.types import Experience, Revision, Study, Verdict
 from recreate.runs.session import load_run
 
 
@@ -30,29 +31,6 @@ class BuildResult:
     verdict: Verdict
     revisions: tuple[Revision, ...]
     waiting: Revision | None = None
-
-
-@dataclass
-class Spend:
-    """What a run cost so far, by role, and how long its sessions took together (minutes)."""
-
-    total: Usage = field(default_factory=Usage)
-    by_role: dict[str, Usage] = field(default_factory=dict)
-    minutes: float = 0.0
-    attempts: int = 0
-
-    def record(self) -> dict[str, Any]:
-        """The object that `--json` prints as `spend`."""
-        return {**_usage(self.total), "by_role": {role: _usage(u) for role, u in sorted(self.by_role.items())}}
-
-
-def _usage(usage: Usage) -> dict[str, Any]:
-    return {
-        "usd": round(usage.usd, 6),
-        "tokens_in": usage.tokens_in,
-        "tokens_out": usage.tokens_out,
-        "calls": usage.calls,
-    }
 
 
 class Run:
@@ -120,24 +98,8 @@ class Run:
         return found
 
     def spend(self) -> Spend:
-        """From the ledger: what was settled, and reservations that were lost when the process was killed."""
-        spend, held = Spend(), dict[str, dict[str, Any]]()
-        for record in Log(self.folder / "ledger.jsonl").read():
-            match record["kind"]:
-                case "reserve":
-                    held[record["call"]] = record
-                case "release":
-                    held.pop(record["call"], None)
-                case "settle":
-                    held.pop(record["call"], None)
-                    usage = Usage.model_validate(record["usage"])
-                    spend.total = spend.total + usage
-                    spend.by_role[record["role"]] = spend.by_role.get(record["role"], Usage()) + usage
-                case "attempt":
-                    spend.attempts += 1
-                case "session":
-                    spend.minutes += record["seconds"] / 60
-        return spend
+        """What stands in the ledger, as the cap counts it; while a process works, calls in flight are taken for lost."""
+        return Spend.of(Log(self.folder / "ledger.jsonl").read())
 
     def experience(self, id: str) -> Experience:
         """An attempt of this run by id or unique beginning of it. Raises BadInput."""

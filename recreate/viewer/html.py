@@ -26,7 +26,8 @@ from recreate.agents.scaffold import Scaffold, diff
 from recreate.api.errors import BadInput, Fault
 from recreate.api.registry import find
 from recreate.api.types import Revision, Verdict
-from recreate.runs.reader import BuildResult, Run, Spend
+from recreate.runs.budget import Spend
+from recreate.runs.reader import BuildResult, Run
 from recreate.storage import files
 from recreate.storage.redact import redact
 from recreate.viewer.charts import (

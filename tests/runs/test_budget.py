@@ -15,9 +15,11 @@ from recreate.api.errors import BadInput, Fault, OutOfBudget
 from recreate.api.ports import Price
 from recreate.api.types import Call, Message, Reply, Usage
 from recreate.models.scripted import Scripted
+from recreate.runs import settings
 from recreate.runs.budget import Budget, Ledger
 from recreate.runs.calls import Calls, request_check, tokens_bound
 from recreate.runs.journal import Journal
+from recreate.runs.reader import Run
 from recreate.storage.log import Log
 
 
@@ -110,6 +112,25 @@ def test_a_reservation_lost_in_a_kill_stays_charged(tmp_path: Path) -> None:
     assert again.spent.usd == 0.6
     with pytest.raises(OutOfBudget):
         again.reserve(call(1), 100, 0.5)
+
+
+def test_a_report_shows_the_figures_under_which_the_cap_is_held(workspace: Path) -> None:
+    folder = workspace / "runs" / "killed"
+    folder.mkdir(parents=True)
+    (folder / "settings.toml").write_text(settings.dump(settings.load(workspace, {}, {})))
+    file = Log(folder / "ledger.jsonl")
+    ledger = Ledger(file, Budget())
+    ledger.reserve(call(0), 100, 0.6)
+    ledger.settle(call(0), Usage(calls=1, tokens_in=10, usd=0.25))
+    ledger.reserve(call(1), 100, 0.5)  # and the process was killed
+    for paid in (0.25 + 0.5, 0.25 + 0.5 + 0.125):
+        ledger = Ledger(file, Budget())
+        seen = Run(folder).spend()
+        assert (seen.total, seen.by_role, seen.attempts) == (ledger.spent, ledger.by_role, ledger.attempts)
+        assert seen.record()["usd"] == pytest.approx(paid)
+        assert seen.by_role["lost in flight"] == Usage(calls=1, tokens_in=100, usd=0.5)
+        ledger.reserve(call(1), 100, 0.5)  # a resumed run asks again: what was lost may have been paid all the same
+        ledger.settle(call(1), Usage(calls=1, tokens_in=5, usd=0.125))
 
 
 def test_attempts_are_counted_once_over_resumes(tmp_path: Path) -> None:
