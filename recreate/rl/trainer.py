@@ -4,8 +4,8 @@
 
 Every step: some train tasks, each attempted `group_size` times by the scaffold with the model under training; the
 trainer's own pass over what was said, which is the behaviour policy; the recipe's advantages; the recipe's loss over
-mini-batches. TRL's trainer steps the optimiser (recreate.rl.trl_driver). The run folder holds what a build's does:
-settings.toml, journal.jsonl, attempts, report.md; and checkpoints.
+mini-batches, an optimiser step each. The run folder holds what a build's does: settings.toml, journal.jsonl, attempts,
+report.md; and checkpoints.
 """
 
 from __future__ import annotations
@@ -69,17 +69,15 @@ class TrainConfig:
 
 
 def tune(session: Session, scaffold: Scaffold, how: Recipe, plan: TrainConfig) -> Tuned:
-    """Train the workshop's model, or go on where its run folder stands. Train split only.
+    """Train the session's model, or go on where its run folder stands. Train split only.
 
     A budget that is used up is not raised: the step in progress is given up, its attempts stay, and the status says it.
     Raises BadInput (a model that is not run by transformers, no train tasks, another recipe than the folder was begun
     with, a checkpoint of another model), Missing, Fault, Interrupted.
     """
-    from recreate.rl.trl_driver import drive
-
     work = Tune(session, scaffold, how, plan)
     try:
-        drive(work)
+        work.run()
     finally:
         work.close()
     done = work.tuned()
@@ -88,11 +86,10 @@ def tune(session: Session, scaffold: Scaffold, how: Recipe, plan: TrainConfig) -
 
 
 class Tune:
-    """The state of one run. `minis` yields each optimiser step of each training step; who drives it steps."""
+    """The state of one run, which `run` takes to its end."""
 
     def __init__(self, session: Session, scaffold: Scaffold, how: Recipe, plan: TrainConfig) -> None:
         self.session, self.scaffold, self.how, self.plan = session, scaffold, how, plan
-        self.train, self.seed, self.scratch = how.train, plan.seed, session.folder / "trl"
         model = session.model
         if not isinstance(model, Transformers):
             raise BadInput(
@@ -148,16 +145,8 @@ class Tune:
             self.step, self.position, self.flat = state["step"], state["position"], state["flat"]
         self.curve = {n: r for n, r in self.curve.items() if n < self.step}
 
-    @property
-    def optimiser_steps(self) -> int:
-        """How many there still are."""
-        train = self.how.train
-        return max(0, self.plan.steps - self.step) * train.updates * train.mini_batches
-
-    def minis(self) -> Iterator[MiniBatch]:
-        """Every optimiser step that is left, `updates` x `mini_batches` a training step. Whoever takes one fills in its
-        gradient (`Learner.gradient`), `loss` and `watch`, and steps the optimiser before taking the next."""
-        train = self.how.train
+    def run(self) -> None:
+        """Take the training steps that are left, `updates` x `mini_batches` optimiser steps each."""
         while self.step < self.plan.steps and self.status == "done":
             if self.session.calls.stop.is_set():
                 raise Interrupted("stopped")
@@ -170,10 +159,10 @@ class Tune:
                 self._give_up(e)
                 return
             done: list[MiniBatch] = []
-            for update in range(train.updates):
-                for mini in self._split(samples, update):
-                    yield mini
-                    done.append(mini)
+            for update in range(self.how.train.updates):
+                for batch in self._split(samples, update):
+                    self.learner.update(batch)
+                    done.append(batch)
             self._finish(known, done, time.monotonic() - begun)
 
     def tuned(self) -> Tuned:

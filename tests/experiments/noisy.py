@@ -4,7 +4,7 @@
     python -m tests.experiments.noisy FOLDER --report
 
 A seed fixes the tasks, the pre-trained model, the order of tasks, and so the first step's rollouts and rewards, of all
-methods alike. Training is recreate's own (`recreate.rl.trainer.Tune`, TRL, recipes, replay); only the attempts are made
+methods alike. Training is recreate's own (`recreate.rl.trainer.Tune`, recipes, replay); only the attempts are made
 in one batch without a sandbox, since a run has thousands. Runs that are in FOLDER/results.jsonl are not made again.
 """
 
@@ -28,7 +28,6 @@ from recreate.rl.recipe import Recipe, read
 from recreate.rl.rollout import Rollout
 from recreate.rl.samples import Row
 from recreate.rl.trainer import TrainConfig, Tune
-from recreate.rl.trl_driver import drive
 from recreate.runs.session import Parts, Session, open_session
 from recreate.runs.settings import Settings
 from tests.experiments import noisy_report, opposites
@@ -135,7 +134,7 @@ def run(where: Path, method: str, seed: int, steps: int, rate: float, flaky: flo
     session = open_session(settings, where, folder, parts=Parts(domain=Sorting(seed)))
     try:
         work = Noisy(session, scaffold, how, TrainConfig(steps, seed, micro_batch=128, save_every=10**6), flaky)
-        drive(work)
+        work.run()
         work.measure()
         curve = [work.curve[n] for n in sorted(work.curve)]
     finally:

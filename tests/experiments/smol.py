@@ -2,7 +2,7 @@
 
     python -m tests.experiments.smol FOLDER [--seeds 0 1] [--steps 30]
 
-Needs recreate-agents[rl], gguf and accelerate. Everything goes through the command line that a user has; what it made stays in
+Needs recreate-agents[rl] and gguf. Everything goes through the command line that a user has; what it made stays in
 FOLDER, and the same command goes on where it was stopped.
 """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -250,18 +249,6 @@ def test_a_full_memory_makes_micro_batches_smaller_and_changes_no_gradient(weigh
     assert "micro-batches of 2" in said[0]
     for a, p in zip(whole, learner.parameters, strict=True):
         torch.testing.assert_close(a, p.grad, rtol=1e-4, atol=1e-6)
-
-
-def test_the_hooks_of_trl_are_as_they_were() -> None:
-    """recreate.rl.trl_driver replaces private methods: another TRL, or other parameters, must be looked at first."""
-    import trl
-
-    from recreate.rl.trl_driver import HOOKS, VERSION
-
-    assert trl.__version__ == VERSION
-    for name, parameters in HOOKS.items():
-        method = inspect.unwrap(getattr(trl.GRPOTrainer, name))
-        assert f"({', '.join(inspect.signature(method).parameters)})" == parameters
 
 
 def test_experience_of_an_earlier_run_is_trained_on_beside_new_attempts(tune: Tune, workspace: Path) -> None:

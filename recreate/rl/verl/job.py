@@ -25,10 +25,11 @@ from recreate.agents.lint import check
 from recreate.agents.scaffold import Scaffold
 from recreate.api import paths
 from recreate.api.errors import BadInput
+from recreate.api.registry import need
 from recreate.api.types import Task
 from recreate.rl import recipe
 from recreate.rl.rollout import train_tasks
-from recreate.rl.verl.translate import PLUGIN, RECIPE, TRAINER, VERSION, Cluster, agent_loop, config, notes, yaml
+from recreate.rl.verl.translate import PLUGIN, RECIPE, TRAINER, VERSION, Cluster, agent_loop, config, notes
 from recreate.runs import settings as settings_
 from recreate.runs.settings import Settings
 
@@ -96,8 +97,8 @@ def write(
     )
     made = config(how, place)
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "verl.yaml", f"# {how.name} on verl {VERSION}, over verl's own ppo_trainer.yaml\n{yaml(made)}")
-    _write(folder / "agent.yaml", yaml(agent_loop(place)))
+    _write(folder / "verl.yaml", f"# {how.name} on verl {VERSION}, over verl's own ppo_trainer.yaml\n{_yaml(made)}")
+    _write(folder / "agent.yaml", _yaml(agent_loop(place)))
     _write(folder / "train.jsonl", _lines(domain.name, tasks))
     if validation:
         _write(folder / "validation.jsonl", _lines(domain.name, validation))
@@ -108,6 +109,11 @@ def write(
     (folder / "run.sh").chmod(0o755)
     _write(folder / "settings.toml", settings_.dump(settings.model_copy(update={"out": str(folder)})))
     return Job(folder, f"bash {paths.short(folder / 'run.sh')}", tuple(notes(how, place)), len(tasks), len(validation))
+
+
+def _yaml(value: Any) -> str:
+    text: str = need("yaml").safe_dump(value, sort_keys=False, allow_unicode=True, width=1000)
+    return text
 
 
 def _write(file: Path, text: str) -> None:

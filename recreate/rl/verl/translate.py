@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -202,33 +201,3 @@ def agent_loop(place: Cluster) -> list[dict[str, Any]]:
             "workspace": str(place.workspace),
         }
     ]
-
-
-def yaml(value: Any, depth: int = 0) -> str:
-    """Nested mappings and lists as YAML; scalars are JSON's, which is YAML too."""
-    pad = "  " * depth
-    if isinstance(value, Mapping) and value:
-        return "".join(
-            f"{pad}{key}:{_after(item, depth)}" if _block(item) else f"{pad}{key}: {_scalar(item)}\n"
-            for key, item in value.items()
-        )
-    if isinstance(value, list) and value:
-        return "".join(
-            f"{pad}- {yaml(item, depth + 1).lstrip()}" if _block(item) else f"{pad}- {_scalar(item)}\n"
-            for item in value
-        )
-    return f"{pad}{_scalar(value)}\n"
-
-
-def _block(value: Any) -> bool:
-    return isinstance(value, Mapping | list) and bool(value)
-
-
-def _after(value: Any, depth: int) -> str:
-    return "\n" + yaml(value, depth + 1)
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, float) and "e" in (text := repr(value)) and "." not in text:
-        return text.replace("e", ".0e")  # 1e-06 is a text to many readers of YAML
-    return json.dumps(value)
