@@ -54,7 +54,6 @@ def tune(
             )
         _for_verl(settings, where, how, steps, micro, save_every, as_json)
         return
-    from recreate.api.registry import need
     from recreate.models.server import vllm_python
     from recreate.models.transformers import trainable
     from recreate.rl import recipe
@@ -68,8 +67,7 @@ def tune(
     if rollouts == "vllm":
         vllm_python(settings.vllm_python)
     read = recipe.load(how)
-    for module in ("torch", "accelerate", "peft", "safetensors"):
-        need(module)
+    recipe.installed()
     settings = settings.model_copy(update={"model": trainable(settings.model)})
     folder, scaffold = _start(settings, where)
 

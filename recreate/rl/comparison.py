@@ -4,7 +4,7 @@
     RUN/arms/seed/NAME/      the agent that all begin with
     RUN/arms/ARM/build/      the run folder of its build, and
     RUN/arms/ARM/tune/       of its tuning
-    RUN/arms/ARM/memory/     what it lived through: no arm learns from what another one paid for
+    RUN/arms/ARM/memory/     what it attempted: no arm learns from what another one paid for
     RUN/                     the run folder of measuring: every attempt of the table, report.md
 
 Making ends an arm at its budget; measuring has none. What ended is not made again, so the same call goes on.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.lint import check
@@ -25,28 +25,49 @@ from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.paths import short
 from recreate.api.ports import Domain, Price, SandboxBackend
-from recreate.api.registry import need
 from recreate.builder import sdk
 from recreate.builder.estimate import refuse_if_too_small
 from recreate.builder.measure import measure
 from recreate.memory.held_out import HeldOut
 from recreate.models.server import vllm_python
 from recreate.models.transformers import Transformers
-from recreate.rl import arms_report, recipe
-from recreate.rl import stage as stages_
+from recreate.rl import recipe
 from recreate.rl import suite as suites
-from recreate.rl.stage import NOTHING, Stage
 from recreate.rl.suite import Arm, Suite
 from recreate.runs.budget import Budget
 from recreate.runs.gate import judge
 from recreate.runs.reader import Run, find_run
 from recreate.runs.session import Parts, Session, default_optimizer, open_backend, open_domain, open_models
 from recreate.runs.settings import Models, Settings
+from recreate.viewer import markdown
 
 Opened = Callable[..., AbstractContextManager[Session]]
-"""opened(settings, workspace, folder, resume=, parts=, go_on=): a workshop, its models ready; closed in the end."""
+"""opened(settings, workspace, folder, resume=, parts=, go_on=): a session, its models ready; closed in the end."""
 
-NEEDED = ("torch", "accelerate", "peft", "safetensors")
+NOTHING: Mapping[str, float] = {"attempts": 0, "tokens": 0, "usd": 0.0, "minutes": 0.0}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One run that made a part of an arm. run: None when nothing was left of the budget to begin it with.
+
+    status: done | budget | stopped (tune: a watched number crossed its bound) | unfinished. text: what came of it.
+    """
+
+    kind: Literal["build", "tune"]
+    run: Path | None
+    status: str
+    text: str
+    spent: Mapping[str, float]
+    scaffold: str = ""
+    """The digest it ended with (build), or that was tuned."""
+    checkpoint: Path | None = None
+
+    def record(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        found: dict[str, Any] = {"run": str(self.run) if self.run else None, "status": self.status, "told": self.text}
+        found |= {"scaffold": self.scaffold, **({"checkpoint": str(self.checkpoint)} if self.checkpoint else {})}
+        return {**found, "spent": dict(self.spent)}
 
 
 @dataclass(frozen=True)
@@ -163,8 +184,7 @@ class _Bench:
             if arm.build:
                 self._refuse_build(arm, settings, default_optimizer(other), price, other_price)
         if any(arm.recipe for arm in suite.arms):
-            for module in NEEDED:
-                need(module)
+            recipe.installed()
 
     def _refuse_tune(self, arm: Arm) -> None:
         try:
@@ -178,16 +198,16 @@ class _Bench:
     def _refuse_build(self, arm: Arm, settings: Settings, optimizer: str, price: Price, other_price: Price) -> None:
         budget = self.suite.budget
         part = budget.share(arm.build_share) if arm.recipe else budget
-        told = f"; the build of arms.{arm.name} has {arm.build_share:.0%} of --budget" if arm.recipe else ""
+        share = f"; the build of arms.{arm.name} has {arm.build_share:.0%} of --budget" if arm.recipe else ""
         if 0 in part.caps.values():
             raise BadInput(
-                f"a budget of {budget} cannot be shared", fix=f"give a larger one{told}", code="budget-too-small"
+                f"a budget of {budget} cannot be shared", fix=f"give a larger one{share}", code="budget-too-small"
             )
         changed = {"optimizer": settings.optimizer or optimizer, "budget": part.texts()}
         try:
             refuse_if_too_small(settings.model_copy(update=changed), self.seed, price, other_price)
         except BadInput as e:
-            raise BadInput(f"arms.{arm.name}: {e.message}", fix=e.fix + told, code=e.code) from None
+            raise BadInput(f"arms.{arm.name}: {e.message}", fix=e.fix + share, code=e.code) from None
 
     def _seed(self) -> Scaffold:
         """The agent that all arms begin with: as it was when the table was begun."""
@@ -227,7 +247,7 @@ class _Bench:
             seed = Run(folder).seed()
             if seed is None or seed.digest != self.seed.digest:
                 raise _another(arm, folder, "seed", seed.digest if seed else "none")
-            scaffold, stage = stages_.built(folder)
+            scaffold, stage = _built(folder)
             if stage.status == "unfinished":
                 raise BadInput(
                     f"the build {short(folder)} has not ended",
@@ -236,7 +256,7 @@ class _Bench:
                 )
             stages.append(stage)
         for folder in tuned:
-            stage = stages_.tuned(folder)
+            stage = _tuned(folder)
             if stage.scaffold != scaffold.digest:
                 raise _another(arm, folder, "scaffold", stage.scaffold)
             if stage.status == "unfinished":
@@ -277,26 +297,26 @@ class _Bench:
     def _build(self, place: Path, budget: Budget) -> tuple[Scaffold, Stage]:
         folder = place / "build"
         # what was tuned on it would be another agent's, were it built further
-        if not (stages_.ended(folder, budget) or (place / "tune" / "settings.toml").exists()):
+        if not (_ended(folder, budget) or (place / "tune" / "settings.toml").exists()):
             settings = self._settings(budget)
             with self._open(settings, place, folder) as session:
                 session.say("note", {"text": f"building {place.name} under {budget}"})
                 built = sdk.improve(session, place, self.seed)
             sdk.deliver(place, folder, self.domain.name, built)
-        return stages_.built(folder)
+        return _built(folder)
 
     def _tune(self, place: Path, arm: Arm, scaffold: Scaffold, budget: Budget) -> Stage:
         if 0 in budget.caps.values():
             return Stage("tune", None, "budget", "nothing was left to tune with", NOTHING, scaffold.digest)
         folder = place / "tune"
-        if not stages_.ended(folder, budget):
+        if not _ended(folder, budget):
             from recreate.rl.trainer import TrainConfig, tune
 
             plan = TrainConfig(arm.steps, self.suite.settings.seed, arm.micro_batch, rollouts=arm.rollouts)
             with self._open(self._alone(budget), place, folder) as session:
                 session.say("note", {"text": f"tuning {place.name} under {budget}"})
                 tune(session, scaffold, recipe.load(arm.recipe), plan)
-        return stages_.tuned(folder, arm.steps)
+        return _tuned(folder, arm.steps)
 
     def _open(self, settings: Settings, workspace: Path, folder: Path) -> AbstractContextManager[Session]:
         again = (folder / "settings.toml").exists()
@@ -331,7 +351,7 @@ class _Bench:
             self._compared(rows, made)
             for row in rows:
                 session.journal.add("arm", **{k: v for k, v in row.items() if k != "scores"})
-        text = arms_report.tell(suite, rows)
+        text = _report(suite, rows)
         (self.folder / "report.md").write_text(text, "utf-8")
         return Table(self.folder, tuple(rows), text)
 
@@ -389,3 +409,134 @@ def weights_digest(checkpoint: Path) -> str:
 
 def _scores(row: Mapping[str, Any]) -> dict[tuple[str, int], float | None]:
     return {(s["task"], s["repeat"]): s["score"] for s in row["scores"]}
+
+
+# runs that made a part of an arm, read back
+
+
+def _ended(folder: Path, budget: Budget) -> bool:
+    """Whether a run has come to an end that this budget does not move."""
+    if not (folder / "settings.toml").is_file():
+        return False
+    run = Run(folder)
+    end = run.end()
+    return end is not None and (end["status"] != "budget" or run.settings.budget == budget.texts())
+
+
+def _built(folder: Path) -> tuple[Scaffold, Stage]:
+    run = Run(folder)
+    made = markdown.ended(run)
+    kept = sum(r.kept for r in made.revisions)
+    text = f"{kept} of {len(made.revisions)} candidates kept"
+    text += "" if kept else ": it is the seed"
+    scaffold = made.scaffold.model_copy(update={"name": made.seed.name})
+    return scaffold, Stage("build", folder, made.status, text, _spent(run), scaffold.digest)
+
+
+def _tuned(folder: Path, steps: int = 0) -> Stage:
+    run = Run(folder)
+    begun, end = next(run.records("tune"), None), run.end()
+    if begun is None:
+        raise BadInput(
+            f"{short(folder)} is no run of build or tune", fix="recreate show RUN tells what a run is", code="no-run"
+        )
+    found = sorted(p for p in (folder / "checkpoints").glob("step-*") if (p / "state.json").is_file())
+    if not found:
+        raise BadInput(
+            f"{short(folder)} has no checkpoint yet", fix=f"go on with it: --out {short(folder)}", code="no-checkpoint"
+        )
+    step = int(found[-1].name.removeprefix("step-"))
+    return Stage(
+        kind="tune",
+        run=folder,
+        status=str(end["status"]) if end else "unfinished",
+        text=f"{begun['name']}, {step} {f'of {steps} ' if steps else ''}steps" + ("" if step else ": it is the base"),
+        spent=_spent(run),
+        scaffold=begun["scaffold"],
+        checkpoint=found[-1] if step else None,
+    )
+
+
+def _spent(run: Run) -> dict[str, float]:
+    spend = run.spend()
+    tokens = spend.total.tokens_in + spend.total.tokens_out
+    return {
+        "attempts": spend.attempts,
+        "tokens": tokens,
+        "usd": round(spend.total.usd, 6),
+        "minutes": round(spend.minutes, 4),
+    }
+
+
+# for people
+
+
+def _report(suite: Suite, rows: Sequence[Mapping[str, Any]]) -> str:
+    """report.md: the table, what came of each arm, and what the numbers are."""
+    first = rows[0]
+    settings = suite.settings
+    lines = [
+        f"# Arms on {first['domain']}",
+        "",
+        f"{first['n']} {suite.split} tasks x {suite.settings.repeats}, model {first['model']}, seed agent "
+        f"{first['scaffold']} ({first['digest']}). Budget of making each arm: {suite.budget}. Measuring is not in it.",
+        "",
+        "| arm | score | difference to the seed | making it took | measuring it took |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows:
+        made = row["made"]
+        took = _amount(made["spent"]) if any(made["spent"].values()) else "nothing"
+        took += "; stopped by the budget" if made["stopped"] else ""
+        took += f"; **over the budget: {', '.join(made['over'])}**" if made["over"] else ""
+        score = (
+            f"{row['mean']:.3f} [{row['lo']:.3f}, {row['hi']:.3f}]"
+            if row["mean"] is not None
+            else "every attempt was excluded"
+        )
+        score += f", {row['set_aside']} excluded" if row["set_aside"] and row["mean"] is not None else ""
+        cells = [row["arm"], score, _difference(row["diff"]), took, _amount(row["measured"])]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines.append("")
+    for row in rows:
+        for kind in ("build", "tune"):
+            if stage := row["made"].get(kind):
+                at = f" (`{short(Path(stage['run']))}`)" if stage["run"] else ""
+                earlier = ", made before" if row["made"]["before"] else ""
+                lines.append(f"- {row['arm']}, {kind}{earlier}: {stage['status']}, {stage['told']}{at}.")
+    for row in rows:
+        if beyond := row.get("beyond"):
+            lines.append(
+                f"- {row['arm']} beside {beyond['arm']}, the better of the arms that are only built or only tuned: "
+                f"{_difference(beyond)}. Which one is better was seen on the same attempts, which favours that one."
+            )
+    for row in rows:
+        if row["diff"] and row["diff"]["reason"]:
+            lines.append(f"- {row['arm']}: {row['diff']['reason']}.")
+    level = f"{1 - settings.gate.alpha:.0%}".replace("%", " %")
+    lines += [
+        "",
+        f"Scores have 90 % intervals over tasks; differences are paired over tasks and repeats, with {level} "
+        "intervals of the gate. No correction is made for the number of arms.",
+    ]
+    if suite.split == "validation":
+        lines.append(
+            "Validation tasks also decided what the builds kept, so the built arms are flattered: `--split test`."
+        )
+    if suite.split == "train":
+        lines.append("These are the tasks that all arms were made on.")
+    lines.append(f"Openings of this domain's test split in this workspace: {rows[-1]['test_openings']}.")
+    return "\n".join(lines) + "\n"
+
+
+def _amount(spent: Mapping[str, float]) -> str:
+    minutes = f", {spent['minutes']:.1f} min" if "minutes" in spent else ""
+    return f"{spent['attempts']:.0f} attempts, {spent['tokens']:,.0f} tokens, ${spent['usd']:.3f}{minutes}"
+
+
+def _difference(diff: Mapping[str, Any] | None) -> str:
+    if diff is None:
+        return ""
+    if diff["diff"] is None:
+        return f"{diff['verdict']}: {diff['reason']}"
+    return f"{diff['diff']:+.3f} [{diff['lo']:+.3f}, {diff['hi']:+.3f}] {diff['verdict']}"

@@ -121,7 +121,7 @@ def facts(groups: Sequence[Sequence[Rollout]], attempted: Sequence[Rollout], fre
 
     reward, passed, limit, equal (zero-variance groups: all rewards the same) are means in 0..1; length in tokens an
     attempt; entropy, kl (k3, to the reference) and sampler_gap (the mean |difference| of the trainer's log-probs and
-    those told at the rollout) in nats a token.
+    the ones of the rollout) in nats a token.
     """
     return {
         "reward": _mean([r.reward for r in attempted]),

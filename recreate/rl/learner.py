@@ -82,24 +82,24 @@ class Learner:
     def see(self, batch: Padded, module: Any = None) -> ForwardPass:
         """Log-probs, entropy and square of a batch's response tokens, with gradient where it is on."""
         module = self.module if module is None else module
-        given: dict[str, Any] = {
+        inputs: dict[str, Any] = {
             "attention_mask": batch.attention,
             "position_ids": batch.positions,
             "use_cache": False,
         }
         if batch.latent is None or batch.mix is None or batch.mix_ids is None:
-            given["input_ids"] = batch.ids
+            inputs["input_ids"] = batch.ids
         else:
             table = module.get_input_embeddings()
             embeds = table(batch.ids).detach().clone()
             made = mixture_embeds(table.weight, batch.mix_ids[batch.latent], batch.mix[batch.latent])
             embeds[:, batch.width :][batch.latent] = made.to(embeds.dtype)
-            given["inputs_embeds"] = embeds
+            inputs["inputs_embeds"] = embeds
         if self._chunked is None:
-            self._chunked = self._same(module, given, batch)
+            self._chunked = self._same(module, inputs, batch)
         at = slice(batch.width - 1, -1)
         if self._chunked:
-            hidden = self._hidden(module, given)[:, at]
+            hidden = self._hidden(module, inputs)[:, at]
             head = module.get_output_embeddings()
             weight, bias = head.weight, getattr(head, "bias", None)
             seen = token_pass(hidden, weight, batch.response, bias=bias, temperature=self.temperature)
@@ -108,7 +108,7 @@ class Learner:
                 # as published: without the sampling temperature
                 mixture = token_pass(hidden, weight, batch.mix_ids, bias=bias, mix=batch.mix).log_prob
             return ForwardPass(seen, mixture)
-        logits = module(**given).logits[:, at]
+        logits = module(**inputs).logits[:, at]
         mixture = plain_pass(logits, batch.mix_ids, mix=batch.mix).log_prob if batch.latent is not None else None
         return ForwardPass(plain_pass(logits, batch.response, temperature=self.temperature), mixture)
 
@@ -268,15 +268,15 @@ class Learner:
     # the two ways to a log-prob
 
     @staticmethod
-    def _hidden(module: Any, given: dict[str, Any]) -> Tensor:
+    def _hidden(module: Any, inputs: dict[str, Any]) -> Tensor:
         base = module.get_base_model() if hasattr(module, "get_base_model") else module
-        out: Tensor = base.base_model(**given).last_hidden_state
+        out: Tensor = base.base_model(**inputs).last_hidden_state
         return out
 
-    def _same(self, module: Any, given: dict[str, Any], batch: Padded) -> bool:
+    def _same(self, module: Any, inputs: dict[str, Any], batch: Padded) -> bool:
         """Whether the LM head is a plain product: some models scale or cap their logits, and need the plain pass."""
         with torch.no_grad():
-            some = {k: v[:1] if isinstance(v, Tensor) else v for k, v in given.items()}
+            some = {k: v[:1] if isinstance(v, Tensor) else v for k, v in inputs.items()}
             try:
                 hidden = self._hidden(module, some)[0, -1:]
                 head = module.get_output_embeddings()

@@ -311,6 +311,12 @@ def parts_for(slot: str) -> list[str]:
     return [name for name, kind in kinds.items() if kind.slots[0] == slot and not kind.in_pairs]
 
 
+def installed() -> None:
+    """Raises Missing unless all is there that training needs."""
+    for module in ("torch", "accelerate", "peft", "safetensors"):
+        registry.need(module)
+
+
 def names() -> list[str]:
     """The recipes that come with recreate."""
     return sorted(file.stem for file in FOLDER.glob("*.toml"))

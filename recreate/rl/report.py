@@ -1,4 +1,4 @@
-"""report.md of a run of tune: the curve, what was said, what replay found ambiguous."""
+"""report.md of a run of tune: the curve, what was noticed, what replay found ambiguous."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def write_report(
         + f" | {r['equal']:.0%} | {r['rows']} | {r['replayed']} |"
         for r in curve
     ]
-    said = ["", "## What was noticed", "", *(f"- {n}" for n in notes)] if notes else []
+    noticed = ["", "## What was noticed", "", *(f"- {n}" for n in notes)] if notes else []
     most = sorted(((p, t) for t, p in chances.items() if p > 0), key=lambda x: (-x[0], x[1]))[:20]
     ambiguous = ["", "## Ambiguous tasks", "", "| task | how likely it is replayed first |", "|---|---|"]
     ambiguous += [f"| {task} | {p:.3f} |" for p, task in most]
     if curve:
         file.with_name("curve.svg").write_text(plot(curve), "utf-8")
         rows += ["", "![The same as curves](curve.svg)"]
-    file.write_text("\n".join(head + rows + table + said + (ambiguous if most else [])) + "\n", "utf-8")
+    file.write_text("\n".join(head + rows + table + noticed + (ambiguous if most else [])) + "\n", "utf-8")
 
 
 def plot(curve: Sequence[Mapping[str, Any]], width: int = 640, height: int = 90) -> str:

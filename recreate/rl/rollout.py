@@ -46,7 +46,7 @@ def train_tasks(domain: Domain, memory: Any) -> list[Task]:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One graded attempt and its rows. reward 0..1 as the grader gave it. past: it was lived before this step, and
+    """One graded attempt and its rows. reward 0..1 as the grader gave it. past: it was made before this step, and
     the log-probs that it was sampled by are all that is known of the policy that made it."""
 
     experience: Experience
@@ -70,7 +70,7 @@ class Rollout:
 def roll_out(
     session: Session, scaffold: Scaffold, tasks: Sequence[Task], repeats: int, *, tokenizer: str, each_turn: bool
 ) -> list[list[Rollout]]:
-    """Each task's attempts, in the tasks' order; those set aside for a fault of ours are missing from their group.
+    """Each task's attempts, in the tasks' order; those excluded (infrastructure failure) are missing in it.
 
     Every attempt goes through `run_attempts`: graded, remembered (train split only), read back when it ended earlier in
     this run. Raises BadInput (`no-tokens`) when the model tells no tokens.
@@ -96,8 +96,8 @@ def recalled(session: Session, tokenizer: str, *, each_turn: bool, most: int) ->
     """What memory holds of the train tasks in this tokenizer's tokens, by task: at most `most` of each, the newest."""
     found: dict[str, list[Rollout]] = {}
     for e in session.memory.experiences(domain=session.domain.name, split="train", reader="optimizer"):
-        told = [s.tokens for s in e.trace.steps if s.tokens is not None]
-        if e.run == session.run or e.trace.fault or not told or any(t.tokenizer != tokenizer for t in told):
+        tokens = [s.tokens for s in e.trace.steps if s.tokens is not None]
+        if e.run == session.run or e.trace.fault or not tokens or any(t.tokenizer != tokenizer for t in tokens):
             continue
         rows = rows_of(e, each_turn=each_turn)
         if rows and not any(row.mix for row in rows):

@@ -21,7 +21,7 @@ NOTHING = -1
 @dataclass(frozen=True)
 class Row:
     """A prompt and what followed, in token ids. mask: true where the policy chose the token (an observation's tokens
-    are false). sampled: log-probs as the server told them, 0 under the mask. anchor: the observation that the row's
+    are false). sampled: log-probs as the server gave them, 0 under the mask. anchor: the observation that the row's
     first reply answered. turn counts the attempt's replies from 0. mix_ids and mix: the row's latent steps, which
     stand at its start. cut: the attempt ended at a limit."""
 

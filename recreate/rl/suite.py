@@ -109,9 +109,9 @@ class Suite(Config):
 
 def read(file: Path, where: Path, given: Mapping[str, Any], split: str = "", tasks: int | None = None) -> Suite:
     """A suite of a file. given: flags by address, which win over it, as `split` and `tasks` do. Raises BadInput."""
-    table, own, told = _parsed(file)
+    table, own, arms = _parsed(file)
     loaded = settings_.load(where, {**settings_.flat(table), **given})
-    return of(loaded, split or own["split"] or "validation", own["tasks"] if tasks is None else tasks, told)
+    return of(loaded, split or own["split"] or "validation", own["tasks"] if tasks is None else tasks, arms)
 
 
 def write(suite: Suite, file: Path) -> None:
@@ -121,15 +121,15 @@ def write(suite: Suite, file: Path) -> None:
 
 def written(file: Path) -> Suite:
     """The suite that `write` wrote, as it was then: neither recreate.toml nor flags are asked. Raises BadInput."""
-    table, own, told = _parsed(file)
-    if not told or None in own.values():
+    table, own, arms = _parsed(file)
+    if not arms or None in own.values():
         raise BadInput(
             f"{file} does not say what this table compares: it is empty, or cut off",
             fix="write there the suite that the table was begun with, or give another folder with --out",
             code="bad-suite",
         )
     try:
-        return Suite(settings=Settings.model_validate(table), arms=tuple(told), **own)
+        return Suite(settings=Settings.model_validate(table), arms=tuple(arms), **own)
     except ValidationError as e:
         raise _wrong(str(file), e) from None
 

@@ -3,7 +3,7 @@
     tuned = tune(shop, scaffold, load("gapo"), steps=50)
 
 Every step: some train tasks, each attempted `group_size` times by the scaffold with the model under training; the
-trainer's own pass over what was said, which is the behaviour policy; the recipe's advantages; the recipe's loss over
+trainer's own pass over the answers, which is the behaviour policy; the recipe's advantages; the recipe's loss over
 mini-batches, an optimiser step each. The run folder holds what a build's does: settings.toml, journal.jsonl, attempts,
 report.md; and checkpoints.
 """
@@ -249,7 +249,7 @@ class Tune:
                 whole = [r for r in group if r.rows]
                 if len(group) < train.group_size:
                     self.note(
-                        f"{task.id}: {train.group_size - len(group)} of {train.group_size} attempts were set aside; "
+                        f"{task.id}: {train.group_size - len(group)} of {train.group_size} attempts were excluded; "
                         + ("it is left out" if len(group) < 2 <= train.group_size else "the group goes on without them")
                     )
                 if len(whole) < min(2, train.group_size):

@@ -61,8 +61,8 @@ def test_the_run_folder_holds_all_that_verl_starts_from(workspace: Path, capsys:
     assert (run / "scaffold" / "tools" / "put.py").is_file()
     assert tomllib.loads((run / "settings.toml").read_text())["model"] == str(workspace / "model")
     yaml = (run / "verl.yaml").read_text()
-    for line in ('adv_estimator: "recreate_gapo"', 'loss_mode: "recreate_clip"', "lr: 0.001", "n: 3",
-                 'trainer_mode: "recreate"', "use_kl_loss: true", "kl_loss_coef: 0.01", "seed: 3",
+    for line in ("adv_estimator: recreate_gapo", "loss_mode: recreate_clip", "lr: 0.001", "n: 3",
+                 "trainer_mode: recreate", "use_kl_loss: true", "kl_loss_coef: 0.01", "seed: 3",
                  "total_training_steps: 4", "max_model_len: 262"):  # fmt: skip
         assert line in yaml, line
     assert str(run) in (run / "agent.yaml").read_text()

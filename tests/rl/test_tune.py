@@ -297,6 +297,6 @@ def test_a_group_that_lost_rows_goes_on_without_them_and_one_of_one_is_left_out(
         lines = (workspace / name / "journal.jsonl").read_text().splitlines()
         records = [json.loads(line) for line in lines]
         made[name] = next(r for r in records if r["kind"] == "update")
-        assert any("1 of" in r.get("text", "") and "set aside" in r["text"] for r in records if r["kind"] == "note")
+        assert any("1 of" in r.get("text", "") and "excluded" in r["text"] for r in records if r["kind"] == "note")
     assert (made["run"]["attempts"], made["run"]["rows"]) == (2, 2)
     assert (made["pairs"]["rows"], made["pairs"]["updates"]) == (0, 0)

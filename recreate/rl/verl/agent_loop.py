@@ -82,7 +82,7 @@ class Worker:
         found = read_experience(session.folder / "attempts" / score.attempt) if score.score is not None else None
         if found is None:
             raise Fault(
-                f"an attempt at {task} was set aside",
+                f"an attempt at {task} was excluded: the infrastructure failed",
                 fix=f"grep aside {session.folder / 'journal.jsonl'} shows the fault",
                 code="aside",
             )

@@ -147,7 +147,7 @@ def _script(folder: Path, name: str) -> str:
 # Trains with verl {VERSION}: alone, or on the head node of a Ray cluster whose nodes all see this folder, the workspace
 # and the model, and were started with `ray start` in the same environment. Arguments go to verl and win:
 #     bash run.sh trainer.nnodes=2 trainer.n_gpus_per_node=8
-# verl's environment is its own (its transformers is another than TRL's). VERL_ENV names one that is there already.
+# verl's environment is its own: recreate-agents[rl] wants another transformers. VERL_ENV names one that is there.
 set -euo pipefail
 here={shlex.quote(str(folder))}
 env=${{VERL_ENV:-"$here/env"}}
