@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from recreate.api.types import Experience, Step, digest
+from recreate.memory.importers.format import parsed
 
 FORMATS = ("openai", "otel", "jsonl")
 
@@ -64,8 +65,7 @@ def spans(e: Experience) -> dict[str, Any]:
         parts: list[dict[str, Any]] = [{"type": "text", "content": step.reply}] if step.reply else []
         calls = _calls(step)
         parts += [
-            {"type": "tool_call", "id": c["id"], "name": c["name"], "arguments": _arguments(c["arguments"])}
-            for c in calls
+            {"type": "tool_call", "id": c["id"], "name": c["name"], "arguments": parsed(c["arguments"])} for c in calls
         ]
         reply = {"role": "assistant", "parts": parts, "finish_reason": "tool_call" if calls else "stop"}
         chat = {
@@ -151,13 +151,6 @@ def _seen(step: Step, before: Step | None) -> list[dict[str, Any]]:
 
 def _calls(step: Step) -> list[dict[str, Any]]:
     return list(step.foreign.get("tool_calls", ()))
-
-
-def _arguments(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _text(role: str, text: str) -> str:

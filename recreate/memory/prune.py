@@ -202,7 +202,7 @@ def _named(memory: ExperienceStore, cuts: Collection[_Cut]) -> tuple[set[str], s
 
 
 def _files(memory: ExperienceStore) -> list[Path]:
-    return [memory.folder / name for name in memory.catalogue.files()]
+    return [memory.folder / name for name in memory.metadata.files()]
 
 
 def _unlink(path: Path) -> None:

@@ -71,7 +71,7 @@ class ExperienceStore:
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.folder = root / "memory"
-        self.catalogue = Metadata(self.folder)
+        self.metadata = Metadata(self.folder)
         self.held_out = HeldOut(self.folder)
         self.blobs = Blobs(self.folder)
         self.progress = progress
@@ -117,7 +117,7 @@ class ExperienceStore:
 
         Where a large text is missing or damaged, a note in square brackets stands before what is left of it.
         """
-        self.catalogue.refresh()
+        self.metadata.refresh()
         return self._get(id, self._scope(reader), whole=True)
 
     def experiences(
@@ -139,9 +139,9 @@ class ExperienceStore:
         if "experience" in where:
             where["id"] = where.pop("experience")
         inside: dict[str, list[Any]] = {key: where.pop(key) for key in ("tool", "file") if key in where}
-        self.catalogue.refresh()
+        self.metadata.refresh()
         scope = self._scope(reader)
-        for row in self.catalogue.rows(where):
+        for row in self.metadata.rows(where):
             if scope.sees(row["split"], row["group"], row["task"]):
                 e = self._get(row["id"], scope) if inside else None
                 hit = experience_hit(e, e.id, 0.0) if e is not None else None
@@ -194,7 +194,7 @@ class ExperienceStore:
             raise BadInput(f"k is {k}: how many to recall is at least 1", fix="-k 8")
         if how not in HOWS:
             raise BadInput(f"there is no way {how!r} to recall", fix=f"one of: {', '.join(HOWS)}")
-        self.catalogue.refresh()
+        self.metadata.refresh()
         scope = self._scope(reader)
         lessons = self.lessons()
         read: dict[str, Experience | None] = {}
@@ -249,8 +249,8 @@ class ExperienceStore:
 
     def count(self, domain: str) -> int:
         """How many train experiences of a domain there are."""
-        self.catalogue.refresh()
-        return int(self.catalogue.counts()["domains"].get(domain, {}).get("train", 0))
+        self.metadata.refresh()
+        return int(self.metadata.counts()["domains"].get(domain, {}).get("train", 0))
 
     @property
     def index(self) -> Index:
@@ -271,7 +271,7 @@ class ExperienceStore:
 
     def catch_up(self, reader: str = "optimizer") -> None:
         """Make what was added findable now, so that the next question does not wait for it."""
-        self.catalogue.refresh()
+        self.metadata.refresh()
         if self.folder.is_dir():
             self.index.sync(self._sources(self._scope(reader), self.lessons()), self.progress)
 
@@ -286,7 +286,7 @@ class ExperienceStore:
         progress(done, to do): experiences and lessons.
         """
         if self.folder.is_dir():
-            self.catalogue.rebuild()
+            self.metadata.rebuild()
             scope = self._scope("human")
             self.index.sync(self._sources(scope, self.lessons()), progress or self.progress, whole=True)
         return self.stats()
@@ -296,14 +296,14 @@ class ExperienceStore:
 
         `indexed` are documents in the index now; the rest is embedded at the next recall that may see it.
         """
-        self.catalogue.refresh()
-        counts = self.catalogue.counts()
+        self.metadata.refresh()
+        counts = self.metadata.counts()
         lessons = self.lessons()
         scope = self._scope("optimizer")
         hidden = 0
         if scope.groups or scope.tasks:
             hidden = sum(
-                not scope.sees(r["split"], r["group"], r["task"]) for r in self.catalogue.rows({"split": ["train"]})
+                not scope.sees(r["split"], r["group"], r["task"]) for r in self.metadata.rows({"split": ["train"]})
             )
         state = manifest.load(self.folder / "index") or manifest.Manifest()
         return {
@@ -316,14 +316,14 @@ class ExperienceStore:
             "damaged_lines": counts["damaged_lines"],
             "blobs": self._count_blobs(),
             "held_out": {"groups": len(scope.groups), "tasks": len(scope.tasks), "hidden_train": hidden},
-            "files_digest": digest(self.catalogue.sums()),
+            "files_digest": digest(self.metadata.sums()),
             "index": {k: getattr(state, k) for k in ("embedder", "dimensions", "count", "digest")},
             "digest": state.digest,
         }
 
     def close(self) -> None:
         """Let go of all files."""
-        self.catalogue.close()
+        self.metadata.close()
         if self._index is not None:
             self._index.close()
 
@@ -334,9 +334,9 @@ class ExperienceStore:
         if len(self._added) > 1000 or any(self._left.get(path) != _stamp(path) for path in paths):
             self._left.clear()
             self._added.clear()
-            self.catalogue.refresh()
+            self.metadata.refresh()
             self._left.update((path, _stamp(path)) for path in paths)
-        return self.catalogue.knows([id for id in ids if id not in self._added]) | (self._added & set(ids))
+        return self.metadata.knows([id for id in ids if id not in self._added]) | (self._added & set(ids))
 
     def _scope(self, reader: str) -> _Scope:
         if reader not in READERS:
@@ -344,12 +344,12 @@ class ExperienceStore:
         if reader == "human":
             return _Scope(False, frozenset(), frozenset())
         _, groups, tasks = self.held_out.read()
-        more, others = self.catalogue.closed()  # recorded elsewhere and copied here
+        more, others = self.metadata.closed()  # recorded elsewhere and copied here
         return _Scope(True, groups | more, tasks | others)
 
     def _get(self, id: str, scope: _Scope, *, whole: bool = False) -> Experience | None:
         """As its line has it; with `whole` its large texts are read as well."""
-        line = self.catalogue.find(id)
+        line = self.metadata.find(id)
         if line is None or line.record is None:
             return None
         try:
@@ -385,13 +385,13 @@ class ExperienceStore:
 
     def _sources(self, scope: _Scope, lessons: Mapping[str, tuple[str, Lesson]]) -> Sources:
         """What the index must hold for a reader: nothing is embedded before somebody may see it."""
-        stamp, last = self.catalogue.edition()
+        stamp, last = self.metadata.edition()
         stamps = {"all": stamp}
         if scope.train_only:
             stamps["train"] = f"{stamp}:{digest([scope.groups, scope.tasks])}"
 
         def since(number: int) -> Iterable[tuple[str, str]]:
-            for id, sum_, group, task in self.catalogue.since(number, scope.train_only):
+            for id, sum_, group, task in self.metadata.since(number, scope.train_only):
                 if scope.sees("train", group, task):
                     yield id, sum_
 
@@ -399,14 +399,14 @@ class ExperienceStore:
             if key in lessons:
                 return [documents.lesson_document(lessons[key][1], key, _domain(key))]
             e = self._get(key, _EVERYTHING)
-            return documents.documents(e, self.catalogue.when(key)) if e is not None else []
+            return documents.documents(e, self.metadata.when(key)) if e is not None else []
 
         return Sources(
             level="train" if scope.train_only else "all",
             stamps=stamps,
             last=last,
             since=since,
-            known=self.catalogue.sums,
+            known=self.metadata.sums,
             lessons={key: sum_ for key, (sum_, _) in lessons.items()},
             documents=of,
         )
@@ -434,14 +434,14 @@ class ExperienceStore:
             if key not in read:
                 read[key] = self._get(key, scope)
             e = read[key]
-            hit = experience_hit(e, id, score, self.catalogue.when(key)) if e is not None else None
+            hit = experience_hit(e, id, score, self.metadata.when(key)) if e is not None else None
         return hit if hit is not None and matches(wanted, hit) else None
 
     def _lesson_hit(self, key: str, lesson: Lesson, score: float, scope: _Scope) -> Hit | None:
         """A lesson that cites an experience which the reader may not see is as closed as that experience."""
         cited = [*lesson.born_of, *lesson.supports, *lesson.contradicts]
         if scope.train_only and cited:
-            for row in self.catalogue.rows({"id": cited}):
+            for row in self.metadata.rows({"id": cited}):
                 if not scope.sees(row["split"], row["group"], row["task"]):
                     return None
         facts: dict[str, Any] = {"domain": _domain(key), "scope": lesson.scope, "status": lesson.status}
@@ -452,7 +452,7 @@ class ExperienceStore:
     def _count_blobs(self) -> dict[str, int]:
         """How many large texts there are, and how many that a line names are missing or damaged: all are read."""
         there = {(domain, sha): path.stat().st_size for domain, sha, path in self.blobs.all()}
-        named = self.catalogue.blobs()
+        named = self.metadata.blobs()
         wrong = [self.blobs.wrong(domain, sha) for domain, sha in named]
         return {
             "count": len(there),

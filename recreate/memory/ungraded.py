@@ -46,9 +46,9 @@ class Ungraded:
     def experiences(self, domain: str = "") -> Iterator[Experience]:
         """Those that still wait, one in memory at a time, each once."""
         seen: set[str] = set()
-        self.memory.catalogue.refresh()
+        self.memory.metadata.refresh()
         for e in self._all(domain or "*"):
-            if e.id not in seen and not self.memory.catalogue.knows([e.id]):
+            if e.id not in seen and not self.memory.metadata.knows([e.id]):
                 seen.add(e.id)
                 yield e
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from recreate.api.types import Ending, Experience, Grade, Record, Step, Usage
@@ -53,15 +55,20 @@ class Format(Protocol):
         """Whether a record is of this format, by its content."""
         ...
 
-    def parts(self, value: Any) -> Sequence[str]:
-        """The ids of the trajectories that this record is a part of; () when it holds whole ones."""
-        ...
-
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Foreign | Experience]:
-        """The trajectories of one record, or the one trajectory `key` of all records that are part of it.
+        """The trajectories of one record; of a SplitFormat the trajectory `key`, of all records that are part of it.
 
         source: the file's name without folder and suffix. Raises Unreadable.
         """
+        ...
+
+
+@runtime_checkable
+class SplitFormat(Format, Protocol):
+    """A format whose trajectories may be spread over several records of a file."""
+
+    def parts(self, value: Any) -> Sequence[str]:
+        """The ids of the trajectories that this record is a part of; () when it holds whole ones."""
         ...
 
 
@@ -98,6 +105,14 @@ def object_of(value: Any) -> Mapping[str, Any]:
 def list_of(value: Any) -> Sequence[Any]:
     """The value when it is a JSON array, else an empty one."""
     return value if isinstance(value, list | tuple) else ()
+
+
+def parsed(value: Any) -> Any:
+    """The JSON that a text holds; the value as it is when it is no text, or no JSON."""
+    if isinstance(value, str):
+        with suppress(ValueError, RecursionError):
+            return json.loads(value)
+    return value
 
 
 def count(value: Any) -> int:

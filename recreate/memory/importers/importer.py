@@ -18,7 +18,7 @@ from recreate.api.errors import BadInput
 from recreate.api.types import Experience, Split, Task, Trace, digest
 from recreate.memory.codec import masked
 from recreate.memory.held_out import Held
-from recreate.memory.importers.format import Bad, Foreign, Format, Unreadable
+from recreate.memory.importers.format import Bad, Foreign, Format, SplitFormat, Unreadable
 from recreate.memory.importers.overlap import Overlap
 from recreate.memory.importers.readers import documents, files, line_at
 from recreate.memory.store import ExperienceStore
@@ -83,8 +83,8 @@ def import_traces(
     def flush() -> None:
         graded = [e for e, _ in batch if e.grade.graded]
         ungraded = [e for e, _ in batch if not e.grade.graded]
-        memory.catalogue.refresh()
-        known = memory.catalogue.knows([e.id for e, _ in batch])
+        memory.metadata.refresh()
+        known = memory.metadata.knows([e.id for e, _ in batch])
         report.known += sum(e.id in known for e in graded) + sum(e.id in known or e.id in waits for e in ungraded)
         graded = [e for e in graded if e.id not in known]
         ungraded = [e for e in ungraded if e.id not in known and e.id not in waits]
@@ -143,14 +143,15 @@ def read(path: Path, formats: Mapping[str, Format]) -> Iterator[tuple[str, str, 
         if not name:
             yield document.place, "", Bad(document.place, f"it is none of: {', '.join(formats)}")
             continue
-        keys = formats[name].parts(document.value)
+        form = formats[name]
+        keys = form.parts(document.value) if isinstance(form, SplitFormat) else ()
         for key in keys:
             if document.offset is None:
                 whole.setdefault((name, key), []).append(document.value)
             else:
                 lines.setdefault((name, key), array("Q")).append(document.offset)
         if not keys:
-            yield from _read(formats[name], name, [document.value], "", source, document.place)
+            yield from _read(form, name, [document.value], "", source, document.place)
     for (name, key), values in whole.items():
         yield from _read(formats[name], name, values, key, source, f"trace {key}")
     for (name, key), offsets in lines.items():
@@ -235,7 +236,7 @@ def _formats(name: str) -> dict[str, Format]:
     for n, form in found.items():
         if not isinstance(form, Format):
             raise BadInput(
-                f"{n} is no format of traces: it lacks reads, parts or read",
+                f"{n} is no format of traces: it lacks reads or read",
                 fix="docs/imports.md says what a format is",
                 code="misfit",
             )

@@ -32,9 +32,6 @@ class InspectLog:
             isinstance(value.get("samples"), list) and {"eval", "version"} <= value.keys()
         )
 
-    def parts(self, value: Any) -> Sequence[str]:
-        return ()
-
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Foreign]:
         for raw in values:
             if "sample" in raw:

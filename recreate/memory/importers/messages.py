@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recreate.api.types import Step, ToolCall, Usage
-from recreate.memory.importers.format import Unreadable, list_of, object_of
+from recreate.memory.importers.format import Unreadable, list_of, object_of, parsed
 
 _SHELLS = {
     "bash", "sh", "shell", "terminal", "execute_bash", "run_bash", "run_shell", "run_command", "execute_command",
@@ -39,7 +39,7 @@ class ChatMessage:
 
     def same(self, other: ChatMessage) -> bool:
         """Whether it is the same message, sent again in a later request."""
-        mine, theirs = ([(c.name, _plain(c.arguments)) for c in s.calls] for s in (self, other))
+        mine, theirs = ([(c.name, parsed(c.arguments)) for c in s.calls] for s in (self, other))
         return (self.role, self.text.strip(), mine) == (other.role, other.text.strip(), theirs)
 
 
@@ -104,10 +104,7 @@ def tool_call(raw: Any) -> ToolCall:
 
 def spelled(call: ToolCall) -> str:
     """A call as an action: a shell's command alone, else the tool's name and its arguments as JSON."""
-    try:
-        arguments = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        arguments = None
+    arguments = parsed(call.arguments)
     if call.name.lower() in _SHELLS and isinstance(arguments, dict):
         for key in _COMMANDS:
             if isinstance(arguments.get(key), str):
@@ -181,10 +178,3 @@ def _step(number: int, before: Sequence[ChatMessage], message: ChatMessage, afte
 
 def _output(answer: ChatMessage) -> str:
     return answer.text if answer.output is None else answer.output
-
-
-def _plain(arguments: str) -> str:
-    try:
-        return json.dumps(json.loads(arguments), sort_keys=True)
-    except (ValueError, RecursionError):
-        return arguments

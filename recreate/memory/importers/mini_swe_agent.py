@@ -29,9 +29,6 @@ class MiniSweAgent:
         mini = str(value.get("trajectory_format", "")).startswith("mini-swe-agent")
         return (mini or "mini_version" in object_of(value.get("info"))) and isinstance(value.get("messages"), list)
 
-    def parts(self, value: Any) -> Sequence[str]:
-        return ()
-
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Foreign]:
         for raw in values:
             info = object_of(raw.get("info"))

@@ -23,9 +23,6 @@ class OpenAIChat:
         messages = object_of(value).get("messages")
         return isinstance(messages, list) and all("role" in object_of(m) for m in messages)
 
-    def parts(self, value: Any) -> Sequence[str]:
-        return ()
-
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Foreign]:
         for raw in values:
             messages = [read_message(m) for m in list_of(raw["messages"])]

@@ -7,13 +7,12 @@ versions of the conventions wrote them: an event a message, or `gen_ai.prompt.N.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from recreate.api.types import Grade, ToolCall, Usage
-from recreate.memory.importers.format import Foreign, Unreadable, amount, count, grade, list_of, object_of
+from recreate.memory.importers.format import Foreign, Unreadable, amount, count, grade, list_of, object_of, parsed
 from recreate.memory.importers.messages import ChatMessage, conversation, plain, read_message, steps_of, tool_call
 
 ASKS = ("chat", "text_completion", "generate_content")
@@ -135,7 +134,7 @@ def _gathered(span: dict[str, Any]) -> None:
     span["kind"] = str(span["attributes"].get("gen_ai.operation.name") or "")
     for name, field in zip(("input", "output", "system"), _MESSAGES, strict=True):
         raw = next((s[field] for s in sources if s.get(field)), None)
-        span[name] = [_message(m, name) for m in list_of(_parsed(raw))]
+        span[name] = [_message(m, name) for m in list_of(parsed(raw))]
     if span["system"]:
         span["system"] = [ChatMessage("system", "\n".join(s.text for s in span["system"]))]
     if not span["input"] and not span["output"]:
@@ -181,7 +180,7 @@ def _of_events(span: dict[str, Any]) -> None:
             message = read_message({"role": found[1], **_body(body)})
             span["system" if message.role == "system" else "input"].append(message)
         elif event["name"] == "gen_ai.choice":
-            chosen = object_of(_parsed(body.get("message"))) or _body(body)
+            chosen = object_of(parsed(body.get("message"))) or _body(body)
             span["output"].append(read_message({"role": "assistant", **chosen}))
 
 
@@ -189,7 +188,7 @@ def _body(attributes: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, into in (("content", "content"), ("tool_calls", "tool_calls"), ("id", "tool_call_id"), ("role", "role")):
         if (value := attributes.get(key, attributes.get(f"gen_ai.{key}"))) is not None:
-            found[into] = _parsed(value) if key == "tool_calls" else value
+            found[into] = parsed(value) if key == "tool_calls" else value
     return found
 
 
@@ -202,16 +201,6 @@ def _of_numbers(span: dict[str, Any]) -> None:
     for (kind, _), raw in sorted(numbered.items(), key=lambda item: (item[0][0] == "completion", item[0][1])):
         message = read_message({"role": "assistant" if kind == "completion" else "user", **raw})
         span["output" if kind == "completion" else "system" if message.role == "system" else "input"].append(message)
-
-
-def _parsed(value: Any) -> Any:
-    """Structured attributes are mostly written as JSON in a text."""
-    if isinstance(value, str):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-    return value
 
 
 def _grade(events: Iterable[Mapping[str, Any]]) -> Grade | None:

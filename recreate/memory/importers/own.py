@@ -17,9 +17,6 @@ class Own:
     def reads(self, value: Any) -> bool:
         return {"id", "trace", "grade", "split", "task"} <= _inner(value).keys()
 
-    def parts(self, value: Any) -> Sequence[str]:
-        return ()
-
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Experience]:
         for value in values:
             raw = _inner(value)

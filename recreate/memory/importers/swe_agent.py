@@ -6,8 +6,7 @@ knows how the agent ended, not whether it was right.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from recreate.api.types import Ending, Step, Usage
@@ -19,6 +18,7 @@ from recreate.memory.importers.format import (
     list_of,
     nothing_handed_in,
     object_of,
+    parsed,
     without,
 )
 from recreate.memory.importers.messages import ChatMessage, plain, read_message, steps_of
@@ -40,12 +40,9 @@ class SweAgent:
         history = list_of(value.get("history"))
         return bool(history) and all({"role", "agent"} <= object_of(h).keys() for h in history)
 
-    def parts(self, value: Any) -> Sequence[str]:
-        return ()
-
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Foreign]:
         for raw in values:
-            info, config = object_of(raw.get("info")), _config(raw.get("replay_config"))
+            info, config = object_of(raw.get("info")), object_of(parsed(raw.get("replay_config")))
             history = [read_message(m) for m in list_of(raw.get("history")) if not object_of(m).get("is_demo")]
             taken = list_of(raw.get("trajectory"))
             first = object_of(taken[0]) if taken else {}
@@ -119,15 +116,6 @@ def _asked(messages: Sequence[ChatMessage]) -> tuple[str, str]:
         "\n\n".join(m.text for m in before if m.role == "system"),
         "\n".join(m.text for m in before if m.role == "user"),
     )
-
-
-def _config(raw: Any) -> Mapping[str, Any]:
-    if isinstance(raw, str):
-        try:
-            raw = json.loads(raw)
-        except (ValueError, RecursionError):
-            return {}
-    return object_of(raw)
 
 
 def _ended(status: str) -> tuple[Ending, str]:
