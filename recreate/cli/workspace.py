@@ -255,9 +255,9 @@ def _model() -> dict[str, Any]:
 
 
 def _keys() -> dict[str, Any]:
-    from recreate.models import hosted
+    from recreate.models.litellm import keys_found
 
-    names = [variable for variable, _ in hosted.found()]
+    names = [variable for variable, _ in keys_found()]
     return _check("keys", True, f"found {', '.join(names)}" if names else "none found; a local model needs none")
 
 

@@ -63,13 +63,14 @@ def default_model() -> tuple[str, str]:
                 f"{named} names the model, LLM_API_BASE its endpoint",
             )
         return model, f"{named} names the model"
-    from recreate.models import catalog, hosted
+    from recreate.models import catalog
+    from recreate.models.litellm import PROVIDERS, keys_found
 
     name = catalog.default_name()
     e = catalog.entry(name)
     here = "" if catalog.state(name) == "ready" else f"; its weights ({e.size / 1e9:.1f} GB) are fetched once"
     told = f"no model is named: using local:{name} on this machine, which costs nothing{here}. "
-    keys = hosted.found()
+    keys = keys_found()
     if base:
         told += "LLM_API_BASE is set, but no model: name one in AGENT_MODEL. "
     if keys:
@@ -77,7 +78,7 @@ def default_model() -> tuple[str, str]:
             f"--model {spec} (the key in {variable} is found)" for variable, spec in keys[:2]
         )
     else:
-        variable, model = hosted.PROVIDERS["anthropic"]
+        variable, model = PROVIDERS["anthropic"]
         told += "A hosted model does better, and costs money: "
         told += f"export {variable}=... and --model litellm:anthropic/{model}"
     return f"local:{name}", told

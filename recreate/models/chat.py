@@ -1,4 +1,4 @@
-"""What chat endpoints share beyond plain text: tool calls, estimates of tokens, and words that refuse tools."""
+"""What chat endpoints share: what is asked for, how a completion is read, and what their words say of an error."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from recreate.api.errors import Refused
-from recreate.api.types import Message, ToolCall
+from recreate.api.ports import Price
+from recreate.api.types import Message, Reply, ToolCall
+from recreate.storage.redact import redact
 
+NO_COMPLETION = (ValueError, KeyError, IndexError, TypeError, AttributeError)
+"""What `completion` raises for what is no chat completion."""
+
+_FINISHES = ("stop", "length", "tool_calls")
 _TOO_LONG = re.compile(r"context[ _]length|context size|context window|maximum context|prompt is too long")
 _NO_TOOLS = (400, 404, 422, 500, 501)
 _ABOUT_TOOLS = re.compile(r"\btools?\b|\btool[_-](?:calls?|choice|use)|\bfunctions\b|\bfunction[ _-]?call|jinja")
@@ -18,6 +24,63 @@ _ABOUT_TOOLS = re.compile(r"\btools?\b|\btool[_-](?:calls?|choice|use)|\bfunctio
 def content(message: Message) -> str:
     """A message's text; '' for an assistant's that only calls tools."""
     return message.get("content") or ""
+
+
+def wishes(params: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The fields of a request's body for those of these parameters that are given, and for `tools`."""
+    body = {name: params[name] for name in names if params.get(name) is not None}
+    if params.get("tools"):
+        body["tools"] = list(params["tools"])
+        if params.get("tool_choice") is not None:
+            body["tool_choice"] = params["tool_choice"]
+    return body
+
+
+def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The field of that name which asks for JSON of a schema."""
+    name = "".join(c if c.isalnum() and c.isascii() else "_" for c in str(schema.get("title") or "reply"))[:64]
+    return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": True}}
+
+
+def completion(
+    body: Mapping[str, Any], messages: Sequence[Message], *, model: str, price: Price | None, latency: float
+) -> Reply:
+    """The reply in a chat completion. model: for one that names none; latency in seconds.
+
+    A token count that it leaves out is estimated (len/4), and the reply then carries `estimated=True`. Raises one of
+    NO_COMPLETION.
+    """
+    choice = body["choices"][0]
+    message = choice["message"]
+    text = message.get("content") or ""
+    if isinstance(text, list):  # some gateways answer in parts
+        text = "".join(p.get("text", "") for p in text)
+    calls = tool_calls(message.get("tool_calls") or (), len(messages))
+    usage = body.get("usage") or {}
+    tokens_in, tokens_out = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    more: dict[str, Any] = {} if tokens_in and tokens_out is not None else {"estimated": True}
+    if cached := (usage.get("prompt_tokens_details") or {}).get("cached_tokens"):
+        more["tokens_cached"] = int(cached)
+    if choice.get("logprobs") and choice["logprobs"].get("content"):
+        more["logprobs"] = tuple(float(t["logprob"]) for t in choice["logprobs"]["content"])
+    if choice.get("token_ids"):
+        more["token_ids"] = tuple(choice["token_ids"])
+    if body.get("prompt_token_ids"):
+        more["prompt_ids"] = tuple(body["prompt_token_ids"])
+    tokens_in = int(tokens_in or estimate(messages))
+    tokens_out = int(estimate_reply(text, calls) if tokens_out is None else tokens_out)
+    finish = choice.get("finish_reason")
+    return Reply(
+        text=text,
+        tool_calls=calls,
+        model=str(body.get("model") or model),
+        finish=finish if finish in _FINISHES else "other",
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
+        usd=price.usd(tokens_in, tokens_out) if price else 0.0,
+        latency=latency,
+        **more,
+    )
 
 
 def tool_calls(found: Iterable[Mapping[str, Any]], turn: int) -> tuple[ToolCall, ...]:
@@ -51,6 +114,12 @@ def estimate(messages: Sequence[Message]) -> int:
 def estimate_reply(text: str, calls: Iterable[ToolCall] = ()) -> int:
     """The same for an answer."""
     return (len(text) + sum(len(c.name) + len(c.arguments) for c in calls)) // 4
+
+
+def short(words: str) -> str:
+    """An endpoint's words in one line of at most 300 characters, keys masked."""
+    words = " ".join(redact(words).split())
+    return words if len(words) <= 300 else words[:297] + "..."
 
 
 def too_long(words: str) -> bool:

@@ -13,15 +13,30 @@ from recreate.api.errors import BadInput, Fault, Refused, Transient
 from recreate.api.ports import Price
 from recreate.api.registry import missing, need
 from recreate.api.types import Call, Message, Reply
-from recreate.models.chat import estimate, estimate_reply, no_tools, refuses_tools, too_long, tool_calls
-from recreate.models.hosted import key_variable
+from recreate.models import chat
 from recreate.models.pricing import facts, price_of
-from recreate.storage.redact import redact
 
 TIMEOUT_SECONDS = 300.0
 _SENT_ON = ("temperature", "top_p", "max_tokens", "seed", "stop")
-_FINISHES = ("stop", "length", "tool_calls")
 _IMPORT = threading.Lock()
+
+PROVIDERS: dict[str, tuple[str, str]] = {
+    "anthropic": ("ANTHROPIC_API_KEY", "claude-sonnet-4-5"),
+    "openai": ("OPENAI_API_KEY", "gpt-5-mini"),
+    "gemini": ("GEMINI_API_KEY", "gemini-2.5-flash"),
+    "openrouter": ("OPENROUTER_API_KEY", "openai/gpt-5-mini"),
+    "deepseek": ("DEEPSEEK_API_KEY", "deepseek-chat"),
+    "mistral": ("MISTRAL_API_KEY", "mistral-medium-latest"),
+    "xai": ("XAI_API_KEY", "grok-4"),
+    "groq": ("GROQ_API_KEY", "openai/gpt-oss-120b"),
+    "together_ai": ("TOGETHERAI_API_KEY", "openai/gpt-oss-120b"),
+    "fireworks_ai": ("FIREWORKS_AI_API_KEY", "accounts/fireworks/models/gpt-oss-120b"),
+    "cerebras": ("CEREBRAS_API_KEY", "gpt-oss-120b"),
+    "dashscope": ("DASHSCOPE_API_KEY", "qwen-plus"),
+}
+"""litellm's name of a provider -> (the variable with its key, a model of its)."""
+
+_OTHER_NAMES = {"gemini": ("GOOGLE_API_KEY",), "together_ai": ("TOGETHER_API_KEY",)}
 
 
 class LiteLLM:
@@ -63,19 +78,12 @@ class LiteLLM:
         """One answer; see `recreate.api.ports.Model`."""
         litellm = _litellm()
         self._check(litellm)
-        sent: dict[str, Any] = {name: params[name] for name in _SENT_ON if params.get(name) is not None}
-        schema = params.get("json_schema")
-        if schema is not None and self._schema:
-            wrapped = {"name": "reply", "schema": schema, "strict": True}
-            sent["response_format"] = {"type": "json_schema", "json_schema": wrapped}
-        tools = params.get("tools")
-        if tools:
-            sent["tools"] = list(tools)
-            if params.get("tool_choice") is not None:
-                sent["tool_choice"] = params["tool_choice"]
-            if "tools" not in (litellm.get_supported_openai_params(self.model) or ("tools",)):
-                self._native = False  # litellm would drop them without a word
-                raise no_tools(self.model, "litellm has no way to hand them to this model")
+        sent = chat.wishes(params, _SENT_ON)
+        if params.get("json_schema") is not None and self._schema:
+            sent["response_format"] = chat.response_format(params["json_schema"])
+        if "tools" in sent and "tools" not in (litellm.get_supported_openai_params(self.model) or ("tools",)):
+            self._native = False  # litellm would drop them without a word
+            raise chat.no_tools(self.model, "litellm has no way to hand them to this model")
         if self.api_base:
             sent["api_base"] = self.api_base
             sent["api_key"] = os.environ.get("LLM_API_KEY") or os.environ.get("OPENAI_API_KEY") or "none"
@@ -92,8 +100,17 @@ class LiteLLM:
                 **sent,
             )
         except Exception as e:  # litellm raises many kinds, its own and its transports': each is attributed
-            raise self._error(litellm, e, tools=bool(tools)) from None
-        return self._read(body, messages, time.perf_counter() - begun)
+            raise self._error(litellm, e, tools="tools" in sent) from None
+        latency = time.perf_counter() - begun
+        try:
+            found = body.model_dump(warnings=False)  # its records are often not what their own types say
+            return chat.completion(found, messages, model=self.model, price=self.price, latency=latency)
+        except chat.NO_COMPLETION as e:
+            raise Transient(
+                f"{self.model} answered with something that is not a chat completion ({type(e).__name__})",
+                fix="try again",
+                code="malformed-reply",
+            ) from None
 
     def close(self) -> None:
         pass
@@ -107,53 +124,23 @@ class LiteLLM:
                 raise _no_key(self.model, [str(m) for m in missing])
         self._schema = bool(self.api_base or litellm.supports_response_schema(self.model))
 
-    def _read(self, body: Any, messages: Sequence[Message], latency: float) -> Reply:
-        try:
-            choice = body.choices[0]
-            text = choice.message.content or ""
-            found = getattr(choice.message, "tool_calls", None) or ()
-            calls = tool_calls([c if isinstance(c, dict) else c.model_dump() for c in found], len(messages))
-            usage = getattr(body, "usage", None)
-            tokens_in, tokens_out = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
-            estimated = not tokens_in or tokens_out is None
-            tokens_in = int(tokens_in or estimate(messages))
-            tokens_out = int(estimate_reply(text, calls) if tokens_out is None else tokens_out)
-            return Reply(
-                text=text,
-                tool_calls=calls,
-                model=str(getattr(body, "model", "") or self.model),
-                finish=choice.finish_reason if choice.finish_reason in _FINISHES else "other",
-                tokens_in=tokens_in,
-                tokens_out=tokens_out,
-                usd=self.price.usd(tokens_in, tokens_out) if self.price else 0.0,
-                latency=latency,
-                estimated=estimated,
-            )
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
-            raise Transient(
-                f"{self.model} answered with something that is not a chat completion ({type(e).__name__})",
-                fix="try again",
-                code="malformed-reply",
-            ) from None
-
     def _error(self, litellm: Any, e: Exception, *, tools: bool) -> Fault | BadInput:
         if isinstance(e, ModuleNotFoundError) and (absent := missing(e.name or "")):
             return absent
         kinds = litellm.exceptions
-        words = " ".join(redact(str(e)).split())
-        words = words if len(words) <= 300 else words[:297] + "..."
+        words = chat.short(str(e))
         text = f"{self.model}: {words}"
         variable = key_variable(self.model.partition("/")[0])[0] or "the provider's key variable"
         if isinstance(e, kinds.AuthenticationError | kinds.PermissionDeniedError):
             return Refused(text, fix=f"put a valid key into {variable}: export {variable}=...", code="refused-key")
         status = getattr(e, "status_code", None)
         status = status if isinstance(status, int) else 0
-        if isinstance(e, kinds.ContextWindowExceededError) or (status in (400, 413, 422) and too_long(words)):
+        if isinstance(e, kinds.ContextWindowExceededError) or (status in (400, 413, 422) and chat.too_long(words)):
             return Refused(text, fix="shorten the prompt, or use a model with a larger context", code="context-length")
         # a lost connection is told with a traceback, in which any word may occur
-        if tools and not isinstance(e, kinds.APIConnectionError) and refuses_tools(status, words, self.model):
+        if tools and not isinstance(e, kinds.APIConnectionError) and chat.refuses_tools(status, words, self.model):
             self._native = False
-            return no_tools(self.model, words)
+            return chat.no_tools(self.model, words)
         if isinstance(e, kinds.NotFoundError):
             return Refused(text, fix="check the model's name: litellm:PROVIDER/NAME", code="unknown-model")
         passing = (
@@ -205,3 +192,19 @@ def _after(e: Exception) -> float | None:
         except ValueError:
             continue
     return None
+
+
+def key_variable(provider: str) -> tuple[str, bool]:
+    """The variable with a provider's key ('' when the provider is not listed here), and whether one is set."""
+    variable = PROVIDERS.get(provider, ("", ""))[0]
+    names = (variable, *_OTHER_NAMES.get(provider, ()))
+    return variable, any(n and os.environ.get(n, "").strip() for n in names)
+
+
+def keys_found() -> list[tuple[str, str]]:
+    """(variable, `litellm:PROVIDER/MODEL`) of every provider whose key is in the environment."""
+    return [
+        (variable, f"litellm:{provider}/{model}")
+        for provider, (variable, model) in PROVIDERS.items()
+        if key_variable(provider)[1]
+    ]

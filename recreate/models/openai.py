@@ -23,14 +23,12 @@ from pydantic_core import from_json
 from recreate.api.errors import BadInput, Fault, Refused, Transient
 from recreate.api.ports import Price
 from recreate.api.types import Call, Message, Reply, digest
-from recreate.models.chat import estimate, estimate_reply, no_tools, refuses_tools, too_long, tool_calls
+from recreate.models import chat
 from recreate.models.http import LOST, Answer, Connections, Transcript, to_bytes
 from recreate.models.pricing import price_of
-from recreate.storage.redact import redact
 
 TIMEOUT_SECONDS = 300.0
 _SENT_ON = ("temperature", "top_p", "max_tokens", "seed", "stop", "logprobs", "top_logprobs", "return_token_ids")
-_FINISHES = ("stop", "length", "tool_calls")
 _KEYS = ("OPENAI_API_KEY", "LLM_API_KEY")
 
 
@@ -124,26 +122,13 @@ class OpenAI:
 
     def _rest(self, params: Mapping[str, Any]) -> tuple[bytes, str]:
         """The body's other fields, and the digest of the schema asked for ('' for none)."""
-        body: dict[str, Any] = {"model": self.model, **self.extra}
-        for name in _SENT_ON:
-            if params.get(name) is not None and name not in self._drop:
-                body[name] = params[name]
+        body = {"model": self.model, **self.extra, **chat.wishes(params, (n for n in _SENT_ON if n not in self._drop))}
         if "max_tokens" in self._drop and params.get("max_tokens") is not None:
             body["max_completion_tokens"] = params["max_tokens"]
-        if params.get("tools"):
-            body["tools"] = params["tools"]
-            if params.get("tool_choice") is not None:
-                body["tool_choice"] = params["tool_choice"]
         schema = params.get("json_schema")
-        asked = ""
-        if schema is not None and not self._bare_schemas & {"all", asked := digest(schema)}:
-            name = str(schema.get("title") or "reply")
-            name = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)[:64]
-            wrapped = {"name": name, "schema": schema, "strict": True}
-            body["response_format"] = {"type": "json_schema", "json_schema": wrapped}
-        else:
-            asked = ""
-        return to_bytes(body)[1:], asked
+        if schema is None or self._bare_schemas & {"all", asked := digest(schema)}:
+            return to_bytes(body)[1:], ""
+        return to_bytes({**body, "response_format": chat.response_format(schema)})[1:], asked
 
     def _ask(
         self, method: str, path: str, timeout: float, call: Call | None = None, body: tuple[bytes | bytearray, ...] = ()
@@ -161,42 +146,8 @@ class OpenAI:
 
     def _read(self, raw: bytes, messages: Sequence[Message], latency: float) -> Reply:
         try:
-            body = _parse(raw)
-            choice = body["choices"][0]
-            message = choice["message"]
-            text = message.get("content") or ""
-            if isinstance(text, list):  # some gateways answer in parts
-                text = "".join(p.get("text", "") for p in text)
-            calls = tool_calls(message.get("tool_calls") or (), len(messages))
-            usage = body.get("usage") or {}
-            tokens_in, tokens_out = usage.get("prompt_tokens"), usage.get("completion_tokens")
-            more: dict[str, Any] = {}
-            if tokens_in is None or tokens_out is None:
-                more["estimated"] = True
-            cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-            if cached:
-                more["tokens_cached"] = int(cached)
-            if choice.get("logprobs") and choice["logprobs"].get("content"):
-                more["logprobs"] = tuple(float(t["logprob"]) for t in choice["logprobs"]["content"])
-            if choice.get("token_ids"):
-                more["token_ids"] = tuple(choice["token_ids"])
-            if body.get("prompt_token_ids"):
-                more["prompt_ids"] = tuple(body["prompt_token_ids"])
-            finish = choice.get("finish_reason")
-            tokens_in = int(estimate(messages) if tokens_in is None else tokens_in)
-            tokens_out = int(estimate_reply(text, calls) if tokens_out is None else tokens_out)
-            return Reply(
-                text=text,
-                tool_calls=calls,
-                model=str(body.get("model") or self.model),
-                finish=finish if finish in _FINISHES else "other",
-                tokens_in=tokens_in,
-                tokens_out=tokens_out,
-                usd=self.price.usd(tokens_in, tokens_out) if self.price else 0.0,
-                latency=latency,
-                **more,
-            )
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as e:
+            return chat.completion(_parse(raw), messages, model=self.model, price=self.price, latency=latency)
+        except chat.NO_COMPLETION as e:
             raise Transient(
                 f"{self.url} answered with something that is not a chat completion ({type(e).__name__}): "
                 f"{self._words(raw)}",
@@ -207,7 +158,7 @@ class OpenAI:
     def _give_way(self, raw: bytes, rest: bytes, schema: str) -> bool:
         """After a 400: leave out what the endpoint does not know, from now on. False when there is nothing to."""
         words = raw.decode("utf-8", "replace").lower()
-        if too_long(words):
+        if chat.too_long(words):
             return False
         try:
             param = str(json.loads(raw)["error"]["param"])
@@ -235,9 +186,9 @@ class OpenAI:
                 fix=f"put a valid key into {key}: export {key}=...",
                 code="refused-key",
             )
-        if tools and refuses_tools(status, words, self.model):
+        if tools and chat.refuses_tools(status, words, self.model):
             self.native_tools = False
-            return no_tools(f"{self.model} at {self.url}", words)
+            return chat.no_tools(f"{self.model} at {self.url}", words)
         if status == 404:
             there = self._models()
             return Refused(
@@ -251,7 +202,7 @@ class OpenAI:
             return Transient(
                 text, fix="try again later", code=f"http-{status}", after=_after(answer.header("retry-after"))
             )
-        if status in (400, 413, 422) and too_long(words):
+        if status in (400, 413, 422) and chat.too_long(words):
             return Refused(
                 text,
                 fix="shorten the prompt, or use a model (or start the server) with a larger context",
@@ -276,8 +227,7 @@ class OpenAI:
                 text = str(found)
         if len(self._key) >= 4:
             text = text.replace(self._key, "[redacted]")
-        text = " ".join(redact(text).split())
-        return text if len(text) <= 300 else text[:297] + "..."
+        return chat.short(text)
 
     def _models(self) -> list[str]:
         try:
