@@ -208,15 +208,9 @@ def _exported(run: str, wanted: dict[str, Any]) -> Iterator[Any]:
     from recreate.cli.traces import experiences
     from recreate.memory.store import ExperienceStore
 
-    memory = ExperienceStore(workspace())
     reader = "optimizer" if wanted["split"] == "train" else "human"
-    if not run:
-        for row in memory.facts(wanted, reader):
-            if (found := memory.get(row["id"], reader)) is not None:
-                yield found
-        return
-    _, groups, tasks = memory.held_out.read()
-    for e in experiences(run, wanted):
+    _, groups, tasks = ExperienceStore(workspace()).held_out.read()
+    for e in experiences(run, wanted, reader):
         if reader == "human" or (e.group not in groups and e.task not in tasks):
             yield e
 

@@ -171,13 +171,13 @@ def _line(row: Mapping[str, Any], grade: str = "") -> str:
     return f"{row['id']}  {grade}  {row['split']:<10}  {row['ending']:<9}  {row['steps']:>3} steps  {row['task']}"
 
 
-def experiences(run: str, filters: Mapping[str, Any]) -> Iterator[Experience]:
+def experiences(run: str, filters: Mapping[str, Any], reader: str = "human") -> Iterator[Experience]:
     """The attempts that match, whole, one in memory at a time."""
     from recreate.runs.attempts import read_experience
 
     if not run:
         memory = _memory()
-        yield from (found for row in memory.facts(filters) if (found := memory.get(row["id"])) is not None)
+        yield from (found for row in memory.facts(filters, reader) if (found := memory.get(row["id"], reader)))
         return
     of = open_run(run)
     for record in of.records("experience"):
