@@ -31,7 +31,6 @@ from recreate.memory.embedders import default_embedder, named
 from recreate.memory.embedders.cached import checked
 from recreate.memory.filters import LATER, allows, matches, parse
 from recreate.memory.held_out import Held, HeldOut
-from recreate.memory.index import manifest
 from recreate.memory.metadata import Metadata
 from recreate.storage.files import fault, locked, make
 from recreate.storage.log import Log
@@ -277,7 +276,9 @@ class ExperienceStore:
 
     def embedder_in_use(self) -> str:
         """The name of the embedder that made the index as it is, '' when there is none."""
-        state = manifest.load(self.folder / "index")
+        from recreate.memory.index import load_manifest
+
+        state = load_manifest(self.folder / "index")
         return state.embedder if state is not None else ""
 
     def rebuild(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
@@ -296,6 +297,8 @@ class ExperienceStore:
 
         `indexed` are documents in the index now; the rest is embedded at the next recall that may see it.
         """
+        from recreate.memory.index import Manifest, load_manifest
+
         self.metadata.refresh()
         counts = self.metadata.counts()
         lessons = self.lessons()
@@ -305,7 +308,7 @@ class ExperienceStore:
             hidden = sum(
                 not scope.sees(r["split"], r["group"], r["task"]) for r in self.metadata.rows({"split": ["train"]})
             )
-        state = manifest.load(self.folder / "index") or manifest.Manifest()
+        state = load_manifest(self.folder / "index") or Manifest()
         return {
             "experiences": counts["experiences"],
             "steps": counts["steps"],

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from recreate.agents.trajectory import files, tools
 from recreate.api.errors import BadInput
 from recreate.api.types import Grade, Step, Trace
+from recreate.memory import index
 from recreate.memory.embedders.hashed import Hashed
-from recreate.memory.index import manifest, ranking
+from recreate.memory.index import segments
 from recreate.memory.index.chroma import Chroma
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience, task
@@ -236,30 +239,105 @@ def test_a_flipped_bit_in_the_manifest_is_noticed(tmp_path: Path) -> None:
     assert found(memory, "glacier") == ["more"]
 
 
-def test_among_many_the_answer_is_the_exact_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond EXACT documents candidates come from codes and from Chroma's graph; here the exact answer is known."""
+@pytest.fixture
+def graph(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Chroma is asked however few documents there are; for how many each time."""
+    asked: list[int] = []
+    nearest = Chroma.nearest
+
+    def counted(self: Chroma, state: Any, vector: Any, n: int) -> list[int]:
+        asked.append(n)
+        return nearest(self, state, vector, n)
+
+    monkeypatch.setattr(Chroma, "nearest", counted)
+    monkeypatch.setattr(index, "EXACT", 4)
+    monkeypatch.setattr(index, "DEAR", 0)
+    return asked
+
+
+def test_among_many_the_answer_is_the_exact_one(tmp_path: Path, graph: list[int], monkeypatch: Any) -> None:
+    """Beyond EXACT documents candidates come from Chroma's graph; here the exact answer is known."""
     memory = ExperienceStore(tmp_path, "hashed:64")
     memory.add(many(1500))
     queries = [f"number n{n} volcano{n % 3}" for n in (5, 700, 1400)]
     wanted = [{}, {"tool": "tool3"}, {"run": "r1"}]
-    exact = [memory.recall(q, 8, w, how="vectors") for q in queries for w in wanted]
-    monkeypatch.setattr(ranking, "EXACT", 256)
     near = [memory.recall(q, 8, w, how="vectors") for q in queries for w in wanted]
+    assert sorted(set(graph)) == [128, 256, 897]  # as many as may be expected to match 128 times
+    monkeypatch.setattr(index, "EXACT", 16_384)
+    exact = [memory.recall(q, 8, w, how="vectors") for q in queries for w in wanted]
+    assert len(graph) == 9
     overlap = [len({h.id for h in a} & {h.id for h in b}) / len(a) for a, b in zip(exact, near, strict=True)]
     assert sum(overlap) / len(overlap) > 0.9
 
 
-def test_a_broken_graph_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_chroma_does_not_hold_yet_is_found(tmp_path: Path, graph: list[int]) -> None:
+    memory = ExperienceStore(tmp_path, "hashed:64")
+    memory.add(many(600))
+    assert memory.recall("glacier", 1, how="vectors")
+    memory.add([tried("new", "ls", "glacier")])
+    assert found(memory, "glacier", "vectors")[0] == "new"
+    state = index.load_manifest(tmp_path / "memory" / "index")
+    assert state is not None
+    assert (state.chroma["count"], state.count, len(graph)) == (1200, 1202, 2)
+
+
+def test_a_broken_graph_is_not_asked(tmp_path: Path, graph: list[int]) -> None:
     memory = ExperienceStore(tmp_path, "hashed:64")
     memory.add(many(600))
     before = memory.recall("number n5", 8, how="vectors")
-    monkeypatch.setattr(ranking, "EXACT", 256)
     for file in (tmp_path / "memory" / "index").glob("chroma-*/**/*"):
         if file.is_file():
             file.write_bytes(os.urandom(file.stat().st_size))
     after = memory.recall("number n5", 8, how="vectors")
-    assert after[0] == before[0]
+    assert after == before
     assert memory.stats()["index"]["count"] == 1200
+
+
+def test_an_index_with_the_codes_and_the_graph_of_before_is_used_as_it_is(tmp_path: Path, graph: list[int]) -> None:
+    """Vectors had codes of one bit a dimension beside them, and Chroma held the few documents of any workspace."""
+    memory = ExperienceStore(tmp_path, "hashed:64")
+    memory.add(many(30))
+    write = segments.write_arrays
+
+    def coded(path: Path, arrays: Any) -> Any:
+        more = {"centre": np.zeros(64, np.float32), "codes": np.zeros((1, 60), np.uint64)}
+        return write(path, {**arrays, **more} if path.suffix == ".vectors" else arrays)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segments, "write_arrays", coded)
+        before = memory.recall("number n7", 8)
+    memory.close()
+    folder = tmp_path / "memory" / "index"
+    (vectors,) = (folder / "segments").glob("*.vectors")
+    (chroma,), kept = folder.glob("chroma-*"), vectors.stat().st_mtime_ns
+    assert "codes" in segments.read_arrays(vectors)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index, "EXACT", 16_384)
+        assert ExperienceStore(tmp_path, "hashed:64").recall("number n7", 8) == before
+    assert vectors.stat().st_mtime_ns == kept
+    assert not chroma.exists()
+
+
+def test_few_indexes_stay_open_and_each_is_right_from_any_thread(tmp_path: Path, graph: list[int]) -> None:
+    stores = [ExperienceStore(tmp_path / str(n), "hashed:64") for n in range(12)]
+    for n, memory in enumerate(stores):
+        memory.add([*many(20), tried(f"own{n}", "ls", f"glacier{n}")])
+
+    def own(n: int) -> bool:
+        return found(stores[n % 12], f"glacier{n % 12}", "hybrid")[0] == f"own{n % 12}"
+
+    assert own(0)
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(own, range(60)))
+    for memory in stores:
+        memory.metadata.close()
+    assert len(index._OPEN) == index.KEPT
+    more = len(list(Path("/proc/self/fd").iterdir())) - descriptors
+    assert more < 16 * index.KEPT, more
+    for memory in stores:
+        memory.close()
+    assert not any(folder.is_relative_to(tmp_path) for folder in index._OPEN)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +370,9 @@ def test_no_text_takes_long_to_read(piece: str, tmp_path: Path) -> None:
     memory.recall("x", how="keywords")
 
 
-def test_a_graph_whose_writing_was_cut_short_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_whose_writing_was_cut_short_is_made_anew(
+    tmp_path: Path, graph: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory = ExperienceStore(tmp_path, "hashed:64")
     memory.add(many(5))
 
@@ -307,7 +387,7 @@ def test_a_graph_whose_writing_was_cut_short_is_made_anew(tmp_path: Path, monkey
     assert len(memory.recall("number n3", 9)) == 9
     memory.add(many(200))
     memory.catch_up()
-    state = manifest.load(folder)
+    state = index.load_manifest(folder)
     assert state is not None
     assert (state.chroma["writing"], state.chroma["count"]) == (False, 400)
     assert len(list(folder.glob("chroma-*"))) == 1

@@ -17,12 +17,20 @@ from recreate.api import paths
 from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import Embedder, Memory
 from recreate.api.types import Grade, Step
-from recreate.memory import embedders
+from recreate.memory import embedders, index
 from recreate.memory.embedders.hashed import Hashed
 from recreate.memory.embedders.minilm import FILES
 from recreate.memory.embedders.sentence import Sentence
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience
+
+
+@pytest.fixture(autouse=True)
+def _graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chroma is asked however few documents there are."""
+    monkeypatch.setattr(index, "EXACT", 4)
+    monkeypatch.setattr(index, "DEAR", 0)
+
 
 ATTEMPTED = {
     "quotes": ("The CSV reader drops the closing quotation mark", "ValueError: unterminated quoted field"),
@@ -220,17 +228,17 @@ def test_a_write_that_was_killed_half_way_is_made_good(memory: ExperienceStore, 
 KILLED = """
 import os, sys
 from pathlib import Path
-from recreate.memory.index import arrays
+from recreate.memory.index import segments
 from recreate.memory.store import ExperienceStore
 left = int(sys.argv[2])
-def dying(path, given, write=arrays.write):
+def dying(path, given, write=segments.write_arrays):
     global left
     left -= 1
     if not left:
-        path.with_name(path.name + ".draft").write_bytes(b"half")
+        path.with_name("." + path.name + ".draft").write_bytes(b"half")
         os.kill(os.getpid(), 9)
     return write(path, given)
-arrays.write = dying
+segments.write_arrays = dying
 ExperienceStore(Path(sys.argv[1]), "hashed").recall("leap days")
 """
 

@@ -265,5 +265,5 @@ class Truth:
     def nearest(self, n: int, wanted: dict[str, Any]) -> list[float]:
         """The ten highest cosines of what matches."""
         parts = zip(self.masks(wanted), self.opened.vectors.values(), strict=True)
-        cosines = np.concatenate([(stored["vectors"] @ self.asked[n])[mask] for mask, stored in parts])
+        cosines = np.concatenate([(stored @ self.asked[n])[mask] for mask, stored in parts])
         return sorted(np.partition(-cosines, 9)[:10] * -1 if len(cosines) > 10 else cosines, reverse=True)

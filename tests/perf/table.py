@@ -36,7 +36,7 @@ class Row(NamedTuple):
     def record(self) -> dict[str, Any]:
         wanted = f"{self.goal_of} {self.goal}" if self.goal else ""
         number = float(self.goal[2:]) if self.goal else None
-        return {**self._asdict(), "goal": number, "goal_of": wanted, "pass": self.met}
+        return {**self._asdict(), "goal": number, "goal_of": wanted, "pass": bool(self.met)}
 
     def __str__(self) -> str:
         beside = f" beside {_short(self.baseline)}" if self.baseline is not None else ""

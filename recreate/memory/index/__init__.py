@@ -2,9 +2,9 @@
 again, in part or whole, at the first doubt.
 
     memory/index/state.json               the manifest: what there is, with a checksum for each file
-    memory/index/segments/NAME.words      some documents: their facts and their words (recreate/segment.py)
-    memory/index/segments/NAME.vectors    the vectors of the same documents, of one embedder (recreate/vectors.py)
-    memory/index/chroma-XXXXXXXX/         the same vectors as a graph, for broad questions (recreate/chroma.py)
+    memory/index/segments/NAME.words      some documents: their facts and their words (segments.py)
+    memory/index/segments/NAME.vectors    the vectors of the same documents, of one embedder
+    memory/index/chroma-XXXXXXXX/         the same vectors in Chroma, for broad questions over many (chroma.py)
 
 A segment is written once. What is new makes a small one, and neighbours of a size are joined, so that one more
 experience costs the same however many there are. A file is compared with its checksum before it is used and, when
@@ -14,26 +14,29 @@ its size or time changes, again; one that differs is dropped and what it held is
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from recreate.api.errors import BadInput
 from recreate.api.ports import Embedder
+from recreate.api.types import SCHEMA
 from recreate.memory.documents import Document, Sources
 from recreate.memory.embedders.cached import Cached, checked
-from recreate.memory.index import arrays, manifest, ranking, segments, vectors
-from recreate.memory.index.arrays import Array
+from recreate.memory.index import ranking, segments
 from recreate.memory.index.chroma import Broken, Chroma, ChromaState, installed
-from recreate.memory.index.manifest import Manifest, SegmentRecord
-from recreate.memory.index.ranking import Hit
-from recreate.memory.index.segments import Segment
-from recreate.storage.files import fault, locked, make
+from recreate.memory.index.segments import Array, Segment
+from recreate.storage.files import fault, locked, make, write
+from recreate.storage.log import seal, unseal
 
 BATCH = 64
 """Documents embedded at once: what an interruption loses."""
@@ -44,14 +47,77 @@ FLUSH = 4096
 JOINED, LARGEST = 8, 300_000
 """So many neighbours of a size are joined, into at most so many documents."""
 
-BROAD, ASKED = 2, 64
-"""Where at least one document in so many matches, Chroma's graph is asked as well, for so many."""
+EXACT = 16_384
+"""Up to so many matching documents are compared one by one; up to so many in all, Chroma holds none."""
+
+ASKED, DEAR = 128, 16
+"""Of more, Chroma is asked for so many that may be expected to match, while finding one costs less than comparing so
+many one by one. docs/memory.md has the measurement."""
 
 FEED = 4096
 """Documents that a question brings to Chroma beyond those it embeds: nobody waits for the whole graph."""
 
+KEPT = 4
+"""Indexes that a process keeps open at once: each maps its files, and Chroma holds some 30 MB."""
+
+FORMAT = 2
+
 Progress = Callable[[int, int], None]
-T = TypeVar("T")
+
+
+@dataclass
+class SegmentRecord:
+    """A segment on record. words, vectors: bytes, ns and CRC-32 of its file; vectors None: not embedded yet.
+
+    keys: how many experiences and lessons; dead: the numbers of those that are gone from the files.
+    """
+
+    name: str
+    docs: int
+    keys: int
+    words: tuple[int, int, int]
+    vectors: tuple[int, int, int] | None = None
+    dead: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Manifest:
+    """made: changes when the index is begun anew; version: at every write; next: the number of the next document.
+
+    marks: reader's level -> [stamp, number] of the sources up to which the index was brought.
+    count: documents that are not dead; digest: of all keys and checksums in it, and the embedder.
+    """
+
+    made: str = ""
+    version: int = 0
+    embedder: str = ""
+    dimensions: int = 0
+    next: int = 0
+    count: int = 0
+    digest: str = ""
+    marks: dict[str, list[Any]] = field(default_factory=dict)
+    segments: list[SegmentRecord] = field(default_factory=list)
+    chroma: Any = None
+    format: int = FORMAT
+    schema: int = SCHEMA
+
+    def save(self, folder: Path) -> None:
+        self.version += 1
+        write(folder / "state.json", seal(json.dumps(asdict(self), separators=(",", ":"))))
+
+
+def load_manifest(folder: Path) -> Manifest | None:
+    """What is on record; None when there is nothing sound."""
+    try:
+        record = unseal((folder / "state.json").read_bytes())
+        if record is None or record["format"] != FORMAT:
+            return None
+        known = {f.name for f in fields(Manifest)}
+        manifest = Manifest(**{name: value for name, value in record.items() if name in known})
+        manifest.segments = [SegmentRecord(**part) for part in record["segments"]]
+    except (OSError, ValueError, KeyError, TypeError, BadInput):
+        return None
+    return manifest
 
 
 class Question(NamedTuple):
@@ -70,7 +136,7 @@ class _Opened:
         self.manifest = Manifest()
         self.stamp: tuple[int, ...] = ()
         self.parts: dict[str, Segment] = {}
-        self.vectors: dict[str, dict[str, Array]] = {}
+        self.vectors: dict[str, Array] = {}
         self.seen: dict[str, tuple[int, int, int]] = {}  # file -> what was verified
         self.have: dict[str, tuple[str, int, str]] = {}  # key -> segment, its number there, checksum of its source
         self.lessons: set[str] = set()
@@ -102,8 +168,8 @@ class _Opened:
 
 
 # One a folder and process: Chroma shares one system between clients of a path, so that a second one would go on
-# being stale when the first is opened again.
-_OPEN: dict[Path, _Opened] = {}
+# being stale when the first is opened again. In the order of use; who holds _THREADS may close any.
+_OPEN: OrderedDict[Path, _Opened] = OrderedDict()
 _THREADS = threading.RLock()
 
 
@@ -181,9 +247,12 @@ class Index:
         opened = _OPEN.get(self.folder)
         if opened is None:
             opened = _OPEN[self.folder] = _Opened(Chroma(self.folder, self._save_chroma))
+        _OPEN.move_to_end(self.folder)
+        while len(_OPEN) > KEPT:
+            _OPEN.popitem(last=False)[1].chroma.close()
         stamp = self._stamp()
         if stamp == () or stamp != opened.stamp:
-            found = manifest.load(self.folder)
+            found = load_manifest(self.folder)
             if found is None:
                 self._discard()
                 opened = _OPEN[self.folder] = _Opened(Chroma(self.folder, self._save_chroma))
@@ -211,7 +280,7 @@ class Index:
                 continue
             if part.name not in opened.parts:
                 try:
-                    opened.take(part.name, Segment(arrays.read(self.segments / f"{part.name}.words"), part.dead))
+                    opened.take(part.name, Segment(self._read(f"{part.name}.words"), part.dead))
                 except (ValueError, KeyError):
                     broken.append(part)
                     continue
@@ -228,7 +297,7 @@ class Index:
                 part.vectors, unembedded = None, True
                 opened.vectors.pop(part.name, None)
             elif part.name not in opened.vectors:
-                opened.vectors[part.name] = arrays.read(self.segments / f"{part.name}.vectors")
+                opened.vectors[part.name] = self._read(f"{part.name}.vectors")["vectors"]
         for part in broken:
             known.segments.remove(part)
             known.marks.clear()
@@ -246,12 +315,15 @@ class Index:
                 return False
             if opened.seen.get(name) == (size, stat.st_mtime_ns, sum_):
                 return True
-            if arrays.checksum(Path(path)) != sum_:
+            if segments.checksum(Path(path)) != sum_:
                 return False
         except OSError:
             return False
         opened.seen[name] = size, stat.st_mtime_ns, sum_
         return True
+
+    def _read(self, name: str) -> dict[str, Array]:
+        return segments.read_arrays(self.segments / name)
 
     # keeping up
 
@@ -275,10 +347,10 @@ class Index:
         new = [(k, s) for k, s in sources.since(start or 0) if k not in opened.have]
         new += [(k, s) for k, s in sources.lessons.items() if k not in opened.have]
         bare = [part for part in known.segments if part.vectors is None] if embed else []
-        told = _Told(progress, len(new) + sum(part.keys for part in bare))
+        report = _Report(progress, len(new) + sum(part.keys for part in bare))
         for part in bare:
-            self._embed_part(opened, part, sources, told)
-        embedded = self._take_in(opened, new, sources, embed, told)
+            self._embed_part(opened, part, sources, report)
+        embedded = self._take_in(opened, new, sources, embed, report)
         known.marks[sources.level] = [sources.stamps[sources.level], sources.last]
         if gone or new or bare:
             self._tidy(opened)
@@ -312,7 +384,7 @@ class Index:
                 part.dead = sorted(opened.parts[part.name].dead)
 
     def _take_in(
-        self, opened: _Opened, new: Sequence[tuple[str, str]], sources: Sources, embed: bool, told: _Told
+        self, opened: _Opened, new: Sequence[tuple[str, str]], sources: Sources, embed: bool, report: _Report
     ) -> int:
         """Make segments of new sources; how many documents that were."""
         batch: list[Document] = []
@@ -322,35 +394,34 @@ class Index:
             batch += sources.documents(key)
             sums[key] = sum_
             if batch and (len(batch) >= FLUSH or n == len(new)):
-                made = self._vectors([d.brief for d in batch], told, len(sums)) if embed else None
+                made = self._vectors([d.brief for d in batch], report, len(sums)) if embed else None
                 self._write(opened, segments.build(batch, sums, opened.manifest.next), made)
                 opened.manifest.next += len(batch)
                 taken += len(batch)
                 self._tidy(opened)
                 self._save(opened)
                 batch, sums = [], {}
-                told.all(n)
+                report.all(n)
         return taken
 
-    def _vectors(self, briefs: Sequence[str], told: _Told, keys: int) -> Array:
+    def _vectors(self, briefs: Sequence[str], report: _Report, keys: int) -> Array:
         """float32 (briefs, dimensions), each of length 1."""
         cached = Cached(self.embedder, self.folder / "vectors.sqlite")
         found = np.empty((len(briefs), cached.dimensions), np.float32)
         for start in range(0, len(briefs), BATCH):
             found[start : start + BATCH] = _unit(cached.embed(briefs[start : start + BATCH]))
-            told.some(keys, start + BATCH, len(briefs))
+            report.some(keys, start + BATCH, len(briefs))
         return found
 
-    def _embed_part(self, opened: _Opened, part: SegmentRecord, sources: Sources, told: _Told) -> None:
+    def _embed_part(self, opened: _Opened, part: SegmentRecord, sources: Sources, report: _Report) -> None:
         """Make the vectors that a segment lacks, from the sources of its documents."""
         held = opened.parts[part.name]
         briefs = {d.id: d.brief for n, k in enumerate(held.keys) if n not in held.dead for d in sources.documents(k)}
-        made = self._vectors([briefs.get(held.id(row), "") for row in range(held.docs)], told, part.keys)
-        told.all(told.done + part.keys)
+        made = self._vectors([briefs.get(held.id(row), "") for row in range(held.docs)], report, part.keys)
+        report.all(report.done + part.keys)
         name = f"{part.name}.vectors"
-        part.vectors = arrays.write(self.segments / name, vectors.arrays(made))
-        opened.seen[name] = part.vectors
-        opened.vectors[part.name] = arrays.read(self.segments / name)
+        part.vectors = opened.seen[name] = segments.write_arrays(self.segments / name, {"vectors": made})
+        opened.vectors[part.name] = self._read(name)["vectors"]
         self._count(opened)
         self._save(opened)
 
@@ -358,12 +429,12 @@ class Index:
         """Write a segment and put it in its place among the others; the caller saves the manifest."""
         name = f"{int(columns['number'][0]):09d}-{os.urandom(3).hex()}"
         part = SegmentRecord(name, len(columns["key"]), len(columns["keys_at"]) - 1, (0, 0, 0))
-        part.words = opened.seen[f"{name}.words"] = arrays.write(self.segments / f"{name}.words", columns)
+        part.words = opened.seen[f"{name}.words"] = segments.write_arrays(self.segments / f"{name}.words", columns)
         if made is not None:
-            written = arrays.write(self.segments / f"{name}.vectors", vectors.arrays(made))
+            written = segments.write_arrays(self.segments / f"{name}.vectors", {"vectors": made})
             part.vectors = opened.seen[f"{name}.vectors"] = written
-            opened.vectors[name] = arrays.read(self.segments / f"{name}.vectors")
-        opened.take(name, Segment(arrays.read(self.segments / f"{name}.words")))
+            opened.vectors[name] = self._read(f"{name}.vectors")["vectors"]
+        opened.take(name, Segment(self._read(f"{name}.words")))
         opened.manifest.segments.insert(len(opened.manifest.segments) if at is None else at, part)
 
     def _tidy(self, opened: _Opened) -> None:
@@ -394,7 +465,7 @@ class Index:
         kept = [np.flatnonzero(part.alive) for part in held]
         made = None
         if all(part.vectors is not None for part in old):
-            own = (opened.vectors[part.name]["vectors"] for part in old)
+            own = (opened.vectors[part.name] for part in old)
             made = np.concatenate([v if len(rows) == len(v) else v[rows] for v, rows in zip(own, kept, strict=True)])
         if any(len(rows) for rows in kept):
             self._write(opened, segments.join(held), made, end)
@@ -451,28 +522,28 @@ class Index:
     def _feed(self, opened: _Opened, most: int | None) -> None:
         """Bring Chroma up to date when it is well behind, by at most so many documents."""
         known = opened.manifest
+        if known.count <= EXACT:
+            if known.chroma is not None:
+                opened.chroma.discard()
+            return
         if known.chroma is not None and known.chroma["count"] > 2 * known.count + FEED:
             opened.chroma.discard()  # most of it is gone from the files
-        for last in (False, True):
-            state: ChromaState | None = known.chroma
-            upto, count = (state["upto"], state["count"]) if state is not None else (0, 0)
-            if known.next - upto < (1 if state is None else max(256, count // 64)):
-                return
-            try:
-                while upto < known.next and (most is None or most > 0):
-                    # A whole segment's worth at most, so that no more than that is held in memory at once.
-                    step = 50_000 if most is None else min(50_000, most)
-                    state, upto = self._give(opened, state, upto, step)
-                    most = None if most is None else most - step
-                return
-            except Broken:
-                opened.chroma.discard()
-                if last:
-                    return  # the codes answer alone
+        state: ChromaState | None = known.chroma
+        upto, count = (state["upto"], state["count"]) if state is not None else (0, 0)
+        if known.next - upto < (1 if state is None else max(256, count // 64)):
+            return
+        try:
+            while upto < known.next and (most is None or most > 0):
+                # So many at most, so that no more than that is held in memory at once.
+                step = 50_000 if most is None else min(50_000, most)
+                state, upto = self._give(opened, state, upto, step)
+                most = None if most is None else most - step
+        except Broken:
+            opened.chroma.discard()  # made anew at the next question; this one compares all
 
-    def _give(self, opened: _Opened, state: ChromaState | None, upto: int, most: int) -> tuple[ChromaState, int]:
+    def _give(self, opened: _Opened, state: ChromaState | None, upto: int, most: int) -> tuple[ChromaState | None, int]:
         """Put the next documents from number `upto` on into Chroma; (its state, the number it is now up to)."""
-        numbers, made, facts = [], [], []
+        numbers, vectors = [], []
         end, room = opened.manifest.next, most
         for part in opened.manifest.segments:
             held = opened.parts[part.name]
@@ -482,51 +553,56 @@ class Index:
                 end = int(all_[rows[room]])
                 rows = rows[:room]
             numbers.append(all_[rows])
-            made.append(opened.vectors[part.name]["vectors"][rows])
-            grains = segments.values_of(held, "grain", rows)
-            facts += [{"grain": grain, "id": held.id(int(row))} for grain, row in zip(grains, rows, strict=True)]
+            vectors.append(opened.vectors[part.name][rows])
             room -= len(rows)
             if end != opened.manifest.next:
                 break
-        ids = np.concatenate(numbers).tolist() if numbers else []
+        ids = np.concatenate(numbers).tolist()
         if ids:
-            state = opened.chroma.put(state, upto, end, ids, np.concatenate(made), facts)
+            state = opened.chroma.put(state, upto, end, ids, np.concatenate(vectors))
         elif state is not None:
             state = {**state, "upto": end}
             self._save_chroma(state)
-        else:
-            raise Broken("nothing to put in")
         return state, end
 
     # finding
 
-    def _by_vectors(self, opened: _Opened, masks: Mapping[str, Array], query: Array, n: int) -> list[Hit]:
-        total = sum(int(mask.sum()) for mask in masks.values())
-        near: Mapping[str, Array] = {}
-        if total > ranking.EXACT and total * BROAD >= opened.manifest.count:
-            near = self._by_graph(opened, masks, query, max(n, ASKED))
-        return ranking.by_vectors(opened.parts, opened.vectors, masks, query, n, near)
+    def _by_vectors(self, opened: _Opened, masks: Mapping[str, Array], query: Array, n: int) -> list[ranking.Hit]:
+        rows = {name: np.flatnonzero(mask) for name, mask in masks.items()}
+        total = sum(map(len, rows.values()))
+        state: ChromaState | None = opened.manifest.chroma
+        if total > EXACT and state is not None and installed():
+            asked = max(n, ASKED * state["count"] // total)
+            if asked * DEAR < total:
+                rows = self._near(opened, state, rows, query, asked)
+        return ranking.by_vectors(opened.parts, opened.vectors, rows, query, n)
 
-    def _by_graph(self, opened: _Opened, masks: Mapping[str, Array], query: Array, n: int) -> dict[str, Array]:
-        """What Chroma's graph finds, by segment; nothing while it cannot be trusted."""
-        state = opened.manifest.chroma
-        if state is None or not installed():
-            return {}
+    def _near(
+        self, opened: _Opened, state: ChromaState, rows: dict[str, Array], query: Array, n: int
+    ) -> dict[str, Array]:
+        """Those of the rows that are among the n nearest in Chroma, and those that it does not hold yet; all of them
+        when Chroma cannot be trusted."""
         try:
-            numbers = np.array(opened.chroma.nearest(state, query.tolist(), n), np.int64)
+            numbers = np.sort(np.array(opened.chroma.nearest(state, query.tolist(), n), np.int64))
         except Broken:
             opened.chroma.discard()
-            return {}
-        found = {}
-        for name, part in opened.parts.items():
-            own = part.arrays["number"]
-            at = np.searchsorted(own, numbers)
-            at = at[(at < len(own)) & (own[np.minimum(at, len(own) - 1)] == numbers)]
-            found[name] = np.unique(at[masks[name][at]])
-        return found
+            return rows
+        near = {}
+        for name, own in rows.items():
+            number = opened.parts[name].arrays["number"]  # ascending
+            if len(own) and number[own[-1]] >= state["upto"]:
+                near[name] = own[number[own] >= state["upto"]]
+            else:
+                near[name] = own[:0]
+            at = np.searchsorted(number, numbers)
+            at = at[(at < len(number)) & (number[np.minimum(at, len(number) - 1)] == numbers)]
+            if len(at) and len(own):
+                place = np.minimum(np.searchsorted(own, at), len(own) - 1)
+                near[name] = np.union1d(at[own[place] == at], near[name])
+        return near
 
 
-class _Told:
+class _Report:
     """Progress over all that has to be done."""
 
     def __init__(self, tell: Progress | None, todo: int) -> None:

@@ -89,19 +89,13 @@ class Chroma:
         upto: int,
         ids: Sequence[int],
         vectors: Any,
-        facts: Sequence[dict[str, Any]],
     ) -> ChromaState:
         """Take documents in: vectors float32 (n, dimensions). Raises Broken, Fault when the disk is full."""
         state = self._new(upto=first) if state is None else self._open(state)
         self.save({**state, "writing": True, "files": {}})
         for start in range(0, len(ids), BATCH):
             part = slice(start, start + BATCH)
-            self._ask(
-                self._collection.upsert,
-                ids=[str(n) for n in ids[part]],
-                embeddings=vectors[part],
-                metadatas=list(facts[part]),
-            )
+            self._ask(self._collection.upsert, ids=[str(n) for n in ids[part]], embeddings=vectors[part])
         return self._mark({**state, "upto": upto, "count": state["count"] + len(ids), "version": state["version"] + 1})
 
     def discard(self) -> None:

@@ -1,23 +1,33 @@
-"""A part of the index that is written once: what some thousand documents say, as columns of facts and lists of words.
+"""A part of the index that is written once: what some thousand documents say, as columns of facts and lists of words;
+and the files of named numpy arrays that it is kept in.
 
 Rows are documents. A fact is a column of numbers into a list of its values; words lead to the rows they stand in,
-with a weight. Segments are only ever added, joined and thrown away.
+with a weight. Segments are only ever added, joined and thrown away. A file is mapped into memory:
+
+    8 bytes `recarr01`, 8 bytes the length of the header, the header (JSON: name -> [dtype, shape, offset]), the arrays
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
+import json
+import mmap
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from recreate.agents.trajectory import is_file
 from recreate.memory.documents import Document
-from recreate.memory.index.arrays import Array, pack, unpack
 from recreate.memory.index.tokenizer import K1, LENGTH, B, words
+from recreate.storage.files import replacing
+
+Array = np.ndarray[Any, Any]
 
 VALUES = ("domain", "task", "group", "split", "ending", "digest", "model", "run", "error", "grain")
 """Facts of one value; the value '' is none."""
@@ -25,6 +35,9 @@ VALUES = ("domain", "task", "group", "split", "ending", "digest", "model", "run"
 LISTS = ("tool", "file")
 
 _SCALE = 255 / (K1 + 1)
+_MAGIC = b"recarr01"
+_ALIGNED = 64
+_BLOCK = 1 << 22
 
 
 class Segment:
@@ -33,8 +46,8 @@ class Segment:
     def __init__(self, arrays: Mapping[str, Array], dead: Iterable[int] = ()) -> None:
         self.arrays = arrays
         self.docs = len(arrays["key"])
-        self.keys = unpack(arrays["keys"], arrays["keys_at"])
-        self.sums = unpack(arrays["sums"], arrays["sums_at"])
+        self.keys = _unpack(arrays["keys"], arrays["keys_at"])
+        self.sums = _unpack(arrays["sums"], arrays["sums_at"])
         self.dead = set(dead)
         self.alive = np.ones(self.docs, np.bool_)
         self._kill()
@@ -113,7 +126,7 @@ class Segment:
         return self._values[name].get(str(value))
 
     def _texts(self, name: str) -> list[str]:
-        return unpack(self.arrays[f"{name}_values"], self.arrays[f"{name}_values_at"])
+        return _unpack(self.arrays[f"{name}_values"], self.arrays[f"{name}_values_at"])
 
     def _listed(self, name: str, values: Iterable[Any]) -> Iterable[int]:
         """The numbers of a list's values that are asked for; a file by its whole path or by the end of it."""
@@ -162,12 +175,6 @@ class Segment:
         return own[at] == hashes, at
 
 
-def values_of(held: Segment, name: str, rows: Array) -> list[str]:
-    """The values of a fact, row by row."""
-    texts = held._texts_kept(name)
-    return [texts[code] for code in held.arrays[name][rows]]
-
-
 def hashed(texts: Iterable[str]) -> Array:
     """uint64 (words): what words are stored as."""
     return np.array([_hash(text) for text in texts], np.uint64)
@@ -192,8 +199,8 @@ def build(documents: Sequence[Document], sums: Mapping[str, str], first: int) ->
         "step": np.array([int(d.facts.get("step", -1)) for d in documents], np.int32),
         "when": np.array([np.nan if d.when is None else d.when for d in documents], np.float64),
     }
-    found["keys"], found["keys_at"] = pack(list(keys))
-    found["sums"], found["sums_at"] = pack([sums[k] for k in keys])
+    found["keys"], found["keys_at"] = _pack(list(keys))
+    found["sums"], found["sums_at"] = _pack([sums[k] for k in keys])
     for name in VALUES:
         _column(found, name, [str(d.facts.get(name, "")) for d in documents])
     for name, lists in (("tool", [d.tools for d in documents]), ("file", [d.files for d in documents])):
@@ -212,7 +219,7 @@ def _column(found: dict[str, Array], name: str, given: list[str], keep: bool = T
     codes = np.array([values.setdefault(value, len(values)) for value in given], np.int32)
     if keep:
         found[name] = codes
-    found[f"{name}_values"], found[f"{name}_values_at"] = pack(list(values))
+    found[f"{name}_values"], found[f"{name}_values_at"] = _pack(list(values))
     return codes
 
 
@@ -267,8 +274,8 @@ def join(segments: Sequence[Segment]) -> dict[str, Array]:
                 sums.append(s.sums[n])
         numbers.append(renumbered[s.arrays["key"][rows]])
     found["key"] = np.concatenate(numbers).astype(np.int32)
-    found["keys"], found["keys_at"] = pack(list(keys))
-    found["sums"], found["sums_at"] = pack(sums)
+    found["keys"], found["keys_at"] = _pack(list(keys))
+    found["sums"], found["sums_at"] = _pack(sums)
     for name in VALUES:
         codes = [
             to[s.arrays[name][rows]] for s, rows, to in zip(segments, kept, _values(found, name, segments), strict=True)
@@ -294,7 +301,7 @@ def _values(found: dict[str, Array], name: str, segments: Sequence[Segment]) -> 
     renamed = []
     for s in segments:
         renamed.append(np.array([values.setdefault(text, len(values)) for text in s._texts(name)], np.int64))
-    found[f"{name}_values"], found[f"{name}_values_at"] = pack(list(values))
+    found[f"{name}_values"], found[f"{name}_values_at"] = _pack(list(values))
     return renamed
 
 
@@ -323,3 +330,79 @@ def _join_words(found: dict[str, Array], segments: Sequence[Segment], moved: Seq
         rows[to], weights[to] = row, weight
         filled[place] += counts
     found["words"], found["word_at"], found["word_row"], found["word_weight"] = unique, ends, rows, weights
+
+
+# files of arrays
+
+
+class Written(NamedTuple):
+    """What a file was when it was written: bytes, ns of its last change, CRC-32 of all of it."""
+
+    size: int
+    mtime: int
+    sum: int
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Array]) -> Written:
+    """Write the arrays; what is at the path is replaced when all are there. Raises OSError."""
+    header: dict[str, Any] = {}
+    offset = 0
+    for name, array in arrays.items():
+        header[name] = [array.dtype.str, list(array.shape), offset]
+        offset += -(-array.nbytes // _ALIGNED) * _ALIGNED
+    head = json.dumps(header).encode()
+    head += b" " * (-(len(head) + 16) % _ALIGNED)
+    with replacing(path) as file:
+        sum_ = 0
+        for block in (_MAGIC, len(head).to_bytes(8, "little"), head):
+            sum_ = zlib.crc32(block, sum_)
+            file.write(block)
+        for array in arrays.values():
+            whole = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            for start in range(0, len(whole), _BLOCK):
+                block = whole[start : start + _BLOCK].tobytes()
+                sum_ = zlib.crc32(block, sum_)
+                file.write(block)
+            padding = b"\0" * (-array.nbytes % _ALIGNED)
+            sum_ = zlib.crc32(padding, sum_)
+            file.write(padding)
+    stat = path.stat()
+    return Written(stat.st_size, stat.st_mtime_ns, sum_)
+
+
+def checksum(path: Path) -> int:
+    """The CRC-32 of a file."""
+    sum_ = 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            sum_ = zlib.crc32(block, sum_)
+    return sum_
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    """The arrays of a file whose checksum is known to be right, mapped. Raises OSError, ValueError."""
+    with path.open("rb") as file:
+        view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if view[:8] != _MAGIC:
+        raise ValueError(f"{path} is no file of arrays")
+    length = int.from_bytes(view[8:16], "little")
+    found = {}
+    for name, (dtype, shape, offset) in json.loads(view[16 : 16 + length]).items():
+        count = int(np.prod(shape, dtype=np.int64))
+        flat = np.frombuffer(view, np.dtype(dtype), count, 16 + length + offset)
+        found[name] = flat.reshape(shape)
+    return found
+
+
+def _pack(texts: list[str]) -> tuple[Array, Array]:
+    """Texts as one run of bytes and the offsets of their ends, the first offset 0."""
+    data = [text.encode("utf-8", "surrogatepass") for text in texts]
+    ends = np.zeros(len(data) + 1, np.int64)
+    np.cumsum([len(d) for d in data], out=ends[1:])
+    return np.frombuffer(b"".join(data), np.uint8), ends
+
+
+def _unpack(data: Array, ends: Array) -> list[str]:
+    whole = data.tobytes()
+    at = ends.tolist()
+    return [whole[a:b].decode("utf-8", "surrogatepass") for a, b in itertools.pairwise(at)]

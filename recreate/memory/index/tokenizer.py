@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import unicodedata
 from functools import lru_cache
@@ -63,8 +62,3 @@ def _name(chunk: str) -> tuple[str, ...]:
         if "_" in word or not word.islower():
             given.update(dict.fromkeys(_PART.findall(_CAMEL.sub(" ", word))))
     return tuple(dict.fromkeys(word.casefold()[:LONGEST] for word in given))
-
-
-def worth(stands: int, docs: int) -> float:
-    """What a word that stands in some of the documents is worth in BM25."""
-    return math.log1p((docs - stands + 0.5) / (stands + 0.5))
