@@ -379,16 +379,12 @@ def _said(part: Any) -> str:
 def _refuse_another(folder: Path, loaded: Settings) -> None:
     """Raises BadInput when `folder` holds a run with other settings: its replies would not be found again."""
     known = load_run(folder)
-    free = {"out": loaded.out, "jobs": loaded.jobs, "budget": loaded.budget, "review": loaded.review}
     if not loaded.optimizer:  # it was chosen then, and written down
         loaded = loaded.model_copy(update={"optimizer": known.optimizer})
-    there, here = known.model_copy(update=free), loaded
-    differing = [name for name in type(here).model_fields if getattr(there, name) != getattr(here, name)]
-    if differing:
-        name = differing[0]
+    for name in settings_.differing(known, loaded):
         raise BadInput(
-            f"{paths.short(folder)} holds a run with {name} = {getattr(there, name)!r}, and this is "
-            f"{getattr(here, name)!r}",
+            f"{paths.short(folder)} holds a run with {name} = {getattr(known, name)!r}, and this is "
+            f"{getattr(loaded, name)!r}",
             fix="give the settings it was begun with, or another out=",
             code="another-run",
         )

@@ -54,8 +54,6 @@ STANDARD: Mapping[str, tuple[bool, bool]] = {
 }
 """The arms that flags can ask for: whether each is built, and whether it is tuned."""
 
-_FREE = ("out", "jobs", "budget", "vllm_python")
-"""Settings that may change when a table is gone on with."""
 _OF_TUNE = ("steps", "micro_batch", "rollouts")
 
 
@@ -218,17 +216,13 @@ def unknown_arm(name: str, known: Iterable[str]) -> BadInput:
 
 def joined(earlier: Suite, now: Suite) -> Suite:
     """`now` with the arms that the folder has besides. Raises BadInput (`another-run`) where they contradict."""
-    differing = [
-        name
-        for name in Settings.model_fields
-        if name not in _FREE and getattr(earlier.settings, name) != getattr(now.settings, name)
-    ]
-    differing += [name for name in ("split", "tasks") if getattr(earlier, name) != getattr(now, name)]
+    other = settings_.differing(earlier.settings, now.settings)
+    other += [name for name in ("split", "tasks") if getattr(earlier, name) != getattr(now, name)]
     old = {arm.name: arm for arm in earlier.arms}
-    differing += [f"arms.{arm.name}" for arm in now.arms if old.get(arm.name, arm) != arm]
-    if differing:
+    other += [f"arms.{arm.name}" for arm in now.arms if old.get(arm.name, arm) != arm]
+    if other:
         raise BadInput(
-            f"this table was begun with another {differing[0]}",
+            f"this table was begun with another {other[0]}",
             fix="give what it was begun with, or another folder with --out",
             code="another-run",
         )

@@ -25,7 +25,7 @@ from recreate.runs.budget import Budget, Ledger
 from recreate.api import registry
 from recreate.api.registry import fit, fit_tasks, spelled
 from recreate.api.ports import Domain, Embedder, Hit, Memory, MemoryPolicy, Model, Optimizer, Price, SandboxBackend
-from recreate.runs.settings import OWN, Settings
+from recreate.runs.settings import FREE, OWN, Settings
 from recreate.api.types import Call, Message, Reply, digest
 
 Say = Callable[[str, dict[str, Any]], None]
@@ -133,8 +133,7 @@ class Session:
 
 def run_id(settings: Settings) -> str:
     """Derived from what was asked for, not from the clock: the same settings give the same run id."""
-    free = {"out", "jobs", "budget", "review", "vllm_python"}
-    return digest(settings.model_dump(exclude=free if settings.optimizer_settings else {*free, OWN}), 12)
+    return digest(settings.model_dump(exclude={*FREE} if settings.optimizer_settings else {*FREE, OWN}), 12)
 
 
 def run_folder(workspace: Path, settings: Settings) -> Path:

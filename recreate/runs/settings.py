@@ -93,6 +93,15 @@ class Settings(Config):
         return self.batch or max(1, -(-self.train // max(1, self.rounds)))
 
 
+FREE = ("out", "jobs", "budget", "review", "vllm_python")
+"""What may change when a run goes on; the rest is in its id."""
+
+
+def differing(one: Settings, other: Settings) -> list[str]:
+    """The settings in which two runs differ, but for those that are free."""
+    return [name for name in Settings.model_fields if name not in FREE and getattr(one, name) != getattr(other, name)]
+
+
 def addresses(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, Any]:
     """Every address there is, with its default; an optimizer's own are known to its `Config` alone."""
     found: dict[str, Any] = {}

@@ -160,6 +160,12 @@ def test_another_build_in_the_same_folder_is_refused(workspace: Path, model: str
     assert e.value.code == "another-run"
 
 
+def test_what_is_no_part_of_a_runs_id_may_change_when_it_goes_on(workspace: Path, model: str) -> None:
+    first: dict[str, Any] = {"domain": TOY, "model": model, "out": "runs/x", **FLAGS, "rounds": 0}
+    free = {"vllm_python": "/opt/other/python", "jobs": 1, "budget": ("1000attempts",), "review": True}
+    assert recreate.build(**first).run == recreate.build(**first | free).run
+
+
 def test_run_and_bench_are_the_commands(workspace: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli(["run", "seed", "toy:train:1", "--domain", TOY, "--model", model, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
