@@ -7,9 +7,9 @@ How the agent acts is its scaffold's (agent.toml, `action`):
     tool:NAME   the whole reply goes to the scaffold's tools/NAME on standard input; exit status 2 says it was
                 malformed and the output says how
 
-Tools lie in the box as /work/.recreate/bin/NAME and are on PATH. `before` tools run ahead of the first turn,
+Tools lie in the sandbox as /work/.recreate/bin/NAME and are on PATH. `before` tools run ahead of the first turn,
 `done` after every action (exit 0: handed in), `choose` ranks the samples; none of them sees anything hidden,
-because nothing hidden is in the box.
+because nothing hidden is in the sandbox.
 """
 
 from __future__ import annotations
@@ -132,52 +132,52 @@ class _Attempt:
             self.on_step(step)
 
     def sample(self, number: int) -> tuple[Sandbox, Ending, str]:
-        """One independent try in a fresh box; the caller closes the box."""
-        box = self.domain.prepare(self.task, self.backend)
+        """One independent try in a fresh sandbox; the caller closes the sandbox."""
+        sandbox = self.domain.prepare(self.task, self.backend)
         try:
-            furnish(box, self.scaffold)
-            shown = {**self.shown, "before": {n: self.before(box, n, number) for n in self.agent.before}}
+            furnish(sandbox, self.scaffold)
+            shown = {**self.shown, "before": {n: self.before(sandbox, n, number) for n in self.agent.before}}
             messages: list[Message] = [
                 {"role": "system", "content": self.scaffold.render("system", **shown)},
                 {"role": "user", "content": self.scaffold.render("workflow", **shown)},
             ]
-            told = _Offered()
+            so_far = _Offered()
             seen = "\n".join([self.task.prompt, *(text[-QUERY_CHARS:] for text in shown["before"].values())])
-            messages[1]["content"] += self.offered("start", seen, told)
-            ending, limit = self.turns(box, messages, number, told)
-            return box, ending, limit
+            messages[1]["content"] += self.offered("start", seen, so_far)
+            ending, limit = self.turns(sandbox, messages, number, so_far)
+            return sandbox, ending, limit
         except BaseException:
-            box.close()
+            sandbox.close()
             raise
 
-    def before(self, box: Sandbox, name: str, number: int) -> str:
-        output = box.run([f"/work/{BIN}/{name}"], timeout=self.agent.limits.command_seconds)
+    def before(self, sandbox: Sandbox, name: str, number: int) -> str:
+        output = sandbox.run([f"/work/{BIN}/{name}"], timeout=self.agent.limits.command_seconds)
         text = cut_middle(output.text, self.agent.limits.observation_chars, LEFT_OUT)
         self.note(sample=number, kind="before", action=name, output=text, status=output.status)
         return text
 
-    def offered(self, why: str, seen: str, told: _Offered) -> str:
-        """What memory has to say about a situation, as it is shown; '' for nothing, or nothing new."""
+    def offered(self, why: str, seen: str, so_far: _Offered) -> str:
+        """What memory has to say about what the agent sees, as it is shown; '' for nothing, or nothing new."""
         if why not in self.when or self.offers is None:
             return ""
-        budget = sys.maxsize if self.offers.forced else self.agent.memory.tokens - told.tokens
+        budget = sys.maxsize if self.offers.forced else self.agent.memory.tokens - so_far.tokens
         own = {lesson.id for lesson in self.scaffold.lessons}
         found = []
         for lesson in self.offers.offer(seen, budget) if budget > 0 else ():
             size = tokens(f"{lesson.title}: {lesson.body}")
-            if lesson.id in own or lesson.id in told.ids or size > budget:
+            if lesson.id in own or lesson.id in so_far.ids or size > budget:
                 continue
             budget -= size
-            told.tokens += size
+            so_far.tokens += size
             found.append(lesson)
         if not found:
             return ""
-        told.ids.update(lesson.id for lesson in found)
-        told.fresh = tuple(lesson.id for lesson in found)
+        so_far.ids.update(lesson.id for lesson in found)
+        so_far.fresh = tuple(lesson.id for lesson in found)
         given = [{**x.model_dump(include={"id", "title", "body", "scope"}), "support": support(x)} for x in found]
         return "\n\n" + self.scaffold.render("offer", offered=given, why=why, **self.shown).strip("\n")
 
-    def turns(self, box: Sandbox, messages: list[Message], number: int, told: _Offered) -> tuple[Ending, str]:
+    def turns(self, sandbox: Sandbox, messages: list[Message], number: int, so_far: _Offered) -> tuple[Ending, str]:
         limits = self.agent.limits
         last = LastSeen()
         past: tuple[int, ...] = ()
@@ -197,18 +197,18 @@ class _Attempt:
             usage = Usage.of(reply)
             self.usage = self.usage + usage
             seen = messages[-1]["content"]
-            given, told.fresh = told.fresh, ()
+            fresh, so_far.fresh = so_far.fresh, ()
             left = limits.steps - turn - 1
             action, wrong = parse(self.agent.action, reply)
             output: Output | None = None
-            said: dict[str, Any] = {"observation": seen, "reply": reply.text, "usage": usage, "offered": given}
-            said |= in_tokens(reply, past)
+            record: dict[str, Any] = {"observation": seen, "reply": reply.text, "usage": usage, "offered": fresh}
+            record |= in_tokens(reply, past)
             past = (*(reply.prompt_ids or ()), *(reply.token_ids or ()))
             if action == SUBMIT and not wrong:
-                self.note(sample=number, action=SUBMIT, **said)
+                self.note(sample=number, action=SUBMIT, **record)
                 return "submitted", ""
             if not wrong:
-                output = self.act(box, action)
+                output = self.act(sandbox, action)
                 if output.status == 2 and self.agent.action.startswith("tool:"):
                     wrong = output.text.strip() or "the reply could not be read"
             if wrong:
@@ -227,30 +227,30 @@ class _Attempt:
                 answer = self.scaffold.render("observation", output=shown, step=turn, steps_left=left, **self.shown)
                 fields = {"action": action, "output": text, "status": output.status, "seconds": output.seconds}
                 last, why = last.after(text)
-                answer += self.offered(why, text[-QUERY_CHARS:], told)
-            self.note(sample=number, **said, **fields)
-            if not wrong and self.agent.done and self.tool(box, self.agent.done).status == 0:
+                answer += self.offered(why, text[-QUERY_CHARS:], so_far)
+            self.note(sample=number, **record, **fields)
+            if not wrong and self.agent.done and self.tool(sandbox, self.agent.done).status == 0:
                 return "submitted", ""
             messages.append({"role": "assistant", "content": reply.text})
             messages.append({"role": "user", "content": answer})
         return "limit", "steps"
 
-    def act(self, box: Sandbox, action: str) -> Output:
+    def act(self, sandbox: Sandbox, action: str) -> Output:
         kind = self.agent.action
         if kind.startswith("tool:"):
-            return self.tool(box, kind.removeprefix("tool:"), action)
-        return box.run(f'export PATH="/work/{BIN}:$PATH"\n{action}', timeout=self.agent.limits.command_seconds)
+            return self.tool(sandbox, kind.removeprefix("tool:"), action)
+        return sandbox.run(f'export PATH="/work/{BIN}:$PATH"\n{action}', timeout=self.agent.limits.command_seconds)
 
-    def tool(self, box: Sandbox, name: str, stdin: str = "") -> Output:
-        return box.run(
+    def tool(self, sandbox: Sandbox, name: str, stdin: str = "") -> Output:
+        return sandbox.run(
             [f"/work/{BIN}/{name}"],
             timeout=self.agent.limits.command_seconds,
             stdin=stdin.encode("utf-8", "surrogatepass"),
         )
 
-    def rank(self, box: Sandbox) -> float:
+    def rank(self, sandbox: Sandbox) -> float:
         """What the `choose` tool thinks of a sample: the number on its last line, lowest when there is none."""
-        lines = self.tool(box, self.agent.choose).text.strip().splitlines()
+        lines = self.tool(sandbox, self.agent.choose).text.strip().splitlines()
         try:
             return float(lines[-1])
         except (IndexError, ValueError):
@@ -286,16 +286,16 @@ def attempt(
     best: tuple[float, int, str, Ending, str] | None = None
     try:
         for number in range(max(1, agent.samples)):
-            box, ending, limit = work.sample(number)
+            sandbox, ending, limit = work.sample(number)
             try:
                 done = ending == "submitted"
-                rank = work.rank(box) if agent.choose and agent.samples > 1 and not (done and agent.done) else 0.0
+                rank = work.rank(sandbox) if agent.choose and agent.samples > 1 and not (done and agent.done) else 0.0
                 if done and agent.done:
                     rank = float("inf")
                 if best is None or rank > best[0]:
-                    best = (rank, number, domain.collect(task, box), ending, limit)
+                    best = (rank, number, domain.collect(task, sandbox), ending, limit)
             finally:
-                box.close()
+                sandbox.close()
             if rank == float("inf") or limit in ("tokens", "usd", "seconds"):
                 break
     finally:
@@ -317,40 +317,40 @@ def attempt(
     )
 
 
-def furnish(box: Sandbox, scaffold: Scaffold) -> None:
+def furnish(sandbox: Sandbox, scaffold: Scaffold) -> None:
     """Put the scaffold's tools where its agent finds them."""
     for name, path in scaffold.tools.items():
-        box.write(f"{BIN}/{name}", executable(scaffold.files[path]), 0o755)
+        sandbox.write(f"{BIN}/{name}", executable(scaffold.files[path]), 0o755)
 
 
 def replay(
     scaffold: Scaffold, task: Task, trace: Trace, domain: Domain, backend: SandboxBackend
 ) -> tuple[Sandbox, str]:
-    """(a fresh box in which the actions of the sample that was handed in are done again, how faithful that is).
+    """(a fresh sandbox in which the actions of the sample that was handed in are done again, how faithful that is).
 
-    A box is not kept for this: it would be lost with the process, and an experience of an earlier run has none.
+    A sandbox is not kept for this: it would be lost with the process, and an experience of an earlier run has none.
     """
     call = Call(run="replay", attempt=trace.attempt, step=0)
     work = _Attempt(scaffold, task, domain, backend, _nobody, call, None, None)
-    box = domain.prepare(task, backend)
+    sandbox = domain.prepare(task, backend)
     again, other = 0, []
     try:
-        furnish(box, scaffold)
+        furnish(sandbox, scaffold)
         for step in trace.steps:
             if step.sample != trace.chosen or step.kind == "malformed" or step.action in ("", SUBMIT):
                 continue
             if work.limits.reached(Usage()):
                 other.append(f"there was no time for step {step.step} and what followed")
                 break
-            output = work.tool(box, step.action) if step.kind == "before" else work.act(box, step.action)
+            output = work.tool(sandbox, step.action) if step.kind == "before" else work.act(sandbox, step.action)
             again += 1
             if output.status != step.status:
                 other.append(f"step {step.step} ended with status {output.status}, it had been {step.status}")
     except BaseException:
-        box.close()
+        sandbox.close()
         raise
-    said = f"{again} actions were done again"
-    return box, f"{said}; {'; '.join(other)}" if other else f"{said}, and all ended as they had"
+    summary = f"{again} actions were done again"
+    return sandbox, f"{summary}; {'; '.join(other)}" if other else f"{summary}, and all ended as they had"
 
 
 def _nobody(messages: list[Message], call: Call, **params: Any) -> Reply:
@@ -397,5 +397,5 @@ def parse(action: str, reply: Reply) -> tuple[str, str]:
 
 
 def executable(text: str) -> bytes:
-    """A tool as it lies in the box: with a first line that says what runs it."""
+    """A tool as it lies in the sandbox: with a first line that says what runs it."""
     return (text if text.startswith("#!") else "#!/usr/bin/env python3\n" + text).encode("utf-8")

@@ -109,8 +109,8 @@ def read_agent(text: str) -> tuple[Agent | None, list[tuple[int, str]]]:
     except ValidationError as e:
         for error in e.errors(include_url=False):
             keys = tuple(str(k) for k in error["loc"] if isinstance(k, str))
-            said = error["msg"].removeprefix("Value error, ")
-            faults.append((key_line(text, keys), f"{'.'.join(keys)}: {said}"))
+            message = error["msg"].removeprefix("Value error, ")
+            faults.append((key_line(text, keys), f"{'.'.join(keys)}: {message}"))
         agent = None
     return (None if faults else agent), sorted(faults)
 

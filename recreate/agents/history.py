@@ -150,8 +150,8 @@ class History:
             stream.append(f'M {mode} inline "{quoted}"\n'.encode())
             stream.append(_data(text.encode()))
         stream.append(b"get-mark :1\ndone\n")
-        said = self._git("fast-import", "--quiet", "--force", stdin=b"".join(stream))
-        return said.decode().strip()
+        note = self._git("fast-import", "--quiet", "--force", stdin=b"".join(stream))
+        return note.decode().strip()
 
     def _update(self, commands: Sequence[str]) -> None:
         self._git("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in commands).encode())
@@ -225,8 +225,8 @@ def describe(revision: Revision) -> str:
         lines.append(f"- {edit.path} ({edit.origin}): {' '.join(edit.reason.split()) or 'no reason given'}")
         if edit.evidence:
             lines.append("  seen in " + ", ".join(f"{e.experience} step {e.step}" for e in edit.evidence))
-    said = [f"Review: {' '.join(revision.review.split())}"] if revision.review else []
-    lines += ["", score_line(revision), *said, *(f"Fault: {' '.join(fault.split())}" for fault in revision.faults), ""]
+    note = [f"Review: {' '.join(revision.review.split())}"] if revision.review else []
+    lines += ["", score_line(revision), *note, *(f"Fault: {' '.join(fault.split())}" for fault in revision.faults), ""]
     short = [edit.model_copy(update={"old": "", "new": ""}) for edit in revision.edits]
     lines.append(f"Recreate-Revision: {revision.model_copy(update={'edits': tuple(short)}).model_dump_json()}")
     return "\n".join(lines)

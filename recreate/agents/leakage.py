@@ -43,26 +43,26 @@ def leaks(edits: Sequence[Edit], parent: Scaffold, tasks: Sequence[Task], texts:
     texts: more that belongs to these tasks: gold patches, hidden tests, traces. Only what an edit adds is looked
     at: its path and `new`, never its reason.
     """
-    told = "\n".join(parent.files.values())
-    told_words = {word.casefold() for word in _WORD.findall(told)}
+    parent_text = "\n".join(parent.files.values())
+    parent_words = {word.casefold() for word in _WORD.findall(parent_text)}
     secrets, names, quotations = _known(tuple(task.model_dump_json() for task in tasks), tuple(texts))
-    quotations = quotations - _runs(told)
+    quotations = quotations - _runs(parent_text)
     reasons: list[str] = []
     for number, edit in enumerate(edits, 1):
         where = f"edit {number} ({edit.path})"
-        said = _added(edit)
+        added = _added(edit)
         own = _bound(edit.new) if edit.path.endswith(".py") else set()
-        for found in _identifiers(said) - own:
+        for found in _identifiers(added) - own:
             owner = secrets.get(found.casefold())
-            if owner is not None and found.casefold() not in told_words and found not in told:
+            if owner is not None and found.casefold() not in parent_words and found not in parent_text:
                 reasons.append(f"{where} names {found!r}, which belongs to {owner}: say what holds for any task")
-        for found in _plain(said, names) - own:
-            if found.casefold() not in told_words:
+        for found in _plain(added, names) - own:
+            if found.casefold() not in parent_words:
                 reasons.append(f"{where} names {found!r}, a part of {names[found.casefold()]}: say it in general")
         for task in tasks:
-            if any(_mentions(said, part) and part not in told for part in _ids(task)):
+            if any(_mentions(added, part) and part not in parent_text for part in _ids(task)):
                 reasons.append(f"{where} names the task {task.id}: say what holds for any task")
-        if copied := sorted(_runs(said) & quotations):
+        if copied := sorted(_runs(added) & quotations):
             reasons.append(f"{where} copies the text of a task: {copied[0]!r}: use words of your own")
     return list(dict.fromkeys(reasons))[:MAX_REASONS]
 

@@ -93,10 +93,10 @@ def headed(lesson: Lesson) -> str:
     first = {key: facts.pop(key) for key in ("scope", "status")}
     lines = [f"{key} = {_toml(value)}" for key, value in (first | facts).items() if key in first or value]
     rest = []
-    for name, (said, fields) in _ROWS.items():
+    for name, (comment, fields) in _ROWS.items():
         rows = [[getattr(row, field) for field in fields] for row in getattr(lesson, name)]
         if rows:
-            rest += [f"# {said}", f"{name} = [", *(f"    {_toml(row)}," for row in rows), "]"]
+            rest += [f"# {comment}", f"{name} = [", *(f"    {_toml(row)}," for row in rows), "]"]
     if rest:
         rest = [_REST, *(line.replace("--", "-\\u002d") for line in rest), "-->", ""]
     title, body = " ".join(lesson.title.split()) or "untitled", lesson.body.strip("\n")

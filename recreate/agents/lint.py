@@ -2,7 +2,7 @@
 
 agent.toml is valid and names tools that exist; every template parses, uses only variables it has, and renders with
 all of them; prompts, lessons and tools are of bounded size; lessons are shown to the agent; each tool says what it
-is for, compiles and, given a rung, starts in a box with nothing but the standard library.
+is for, compiles and, given a sandbox backend, starts in a sandbox with nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Problem(Record):
 def check(
     scaffold: Scaffold, backend: SandboxBackend | None = None, *, prompt_chars: int = MAX_PROMPT
 ) -> list[Problem]:
-    """All faults, by file and line; [] when there are none. With a rung, each tool is started in a box."""
+    """All faults, by file and line; [] when there are none. With a backend, each tool is started in a sandbox."""
     found: list[Problem] = []
     for name in REQUIRED:
         if name not in scaffold.files:
@@ -72,6 +72,11 @@ def check(
         broken = {fault.file for fault in found}
         found += _starts(scaffold, backend, [path for path in scaffold.tools.values() if path not in broken])
     return sorted(found, key=lambda fault: (fault.file, fault.line, fault.message))
+
+
+def problems(scaffold: Scaffold, backend: SandboxBackend | None = None) -> list[str]:
+    """The same, each as one line: `file:line: message`."""
+    return [f"{p.file}:{p.line}: {p.message}" for p in check(scaffold, backend)]
 
 
 def _named(scaffold: Scaffold, agent: Agent) -> Iterator[Problem]:
@@ -221,7 +226,7 @@ def _compiles(path: str, text: str) -> Iterator[Problem]:
 
 
 def _starts(scaffold: Scaffold, backend: SandboxBackend, paths: list[str]) -> Iterator[Problem]:
-    """Run each tool's --help in one box. A fault of the box itself is raised, not listed."""
+    """Run each tool's --help in one sandbox. A fault of the sandbox itself is raised, not listed."""
     if not paths:
         return
     sandbox = backend.open()

@@ -38,22 +38,22 @@ def frozen(policy: str, offer: Retriever, lessons: Mapping[str, Lesson]) -> Less
 def exactly(lessons: Sequence[Lesson]) -> LessonRetrieval:
     """Offers of just these lessons, to any agent, when it begins; nobody is told that they are being tested."""
     plain = [Lesson(id=x.id, title=x.title, body=x.body) for x in lessons]
-    said = digest(["exactly", [(x.id, x.title, x.body) for x in plain]]) if plain else ""
-    return LessonRetrieval(lambda query, budget: plain, {x.id: x for x in plain}, said, forced=True)
+    key = digest(["exactly", [(x.id, x.title, x.body) for x in plain]]) if plain else ""
+    return LessonRetrieval(lambda query, budget: plain, {x.id: x for x in plain}, key, forced=True)
 
 
 def support(lesson: Lesson) -> str:
     """What speaks for a lesson, in a few words: counts, not praise; '' when nothing was counted."""
-    said = []
+    parts = []
     groups = len(lesson.groups)
     if groups:
-        said.append(f"seen in {groups} group{'s' * (groups > 1)} of tasks")
+        parts.append(f"seen in {groups} group{'s' * (groups > 1)} of tasks")
     if lesson.gains:
         mean = sum(g.diff for g in lesson.gains) / len(lesson.gains)
-        said.append(f"{len(lesson.gains)} re-runs with and without it: {mean:+.2f}")
+        parts.append(f"{len(lesson.gains)} re-runs with and without it: {mean:+.2f}")
     if lesson.helpful or lesson.harmful:
-        said.append(f"helped {lesson.helpful} times, harmed {lesson.harmful}")
-    return "; ".join(said)
+        parts.append(f"helped {lesson.helpful} times, harmed {lesson.harmful}")
+    return "; ".join(parts)
 
 
 @dataclass(frozen=True)

@@ -200,14 +200,14 @@ def tool_help(path: str, text: str) -> str:
     lines = text.splitlines()
     if lines and lines[0].startswith("#!"):
         lines = lines[1:]
-    said: list[str] = []
+    words: list[str] = []
     for line in lines:
         if not line.startswith("#"):
-            if said or line.strip():
+            if words or line.strip():
                 break
             continue
-        said.append(line.lstrip("#").removeprefix(" ").rstrip())
-    return "\n".join(said).strip()
+        words.append(line.lstrip("#").removeprefix(" ").rstrip())
+    return "\n".join(words).strip()
 
 
 def _docstring(text: str) -> str:
@@ -218,8 +218,8 @@ def _docstring(text: str) -> str:
                 with warnings.catch_warnings() if "\\" in token.string else nullcontext():
                     if "\\" in token.string:
                         warnings.simplefilter("ignore")
-                    said = ast.literal_eval(token.string)
-                return inspect.cleandoc(said).strip() if isinstance(said, str) else ""
+                    words = ast.literal_eval(token.string)
+                return inspect.cleandoc(words).strip() if isinstance(words, str) else ""
             if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING):
                 break
     except (SyntaxError, ValueError, tokenize.TokenError):
@@ -298,6 +298,12 @@ def path_fault(path: str) -> str:
     ):
         return ""
     return "is not a file that a scaffold has"
+
+
+def same_edit(a: Edit, b: Edit) -> bool:
+    """Whether two edits do the same; a lesson's `born_of` makes it no other lesson."""
+    contents = [[line for line in e.new.splitlines() if not line.startswith("born_of:")] for e in (a, b)]
+    return (a.path, a.old) == (b.path, b.old) and contents[0] == contents[1]
 
 
 def _short(text: str) -> str:

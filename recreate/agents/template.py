@@ -227,9 +227,9 @@ def render_text(file: str, source: str, variables: Mapping[str, Any]) -> str:
         RecursionError,
         AttributeError,
     ) as e:
-        said = getattr(e, "message", None) or str(e) or type(e).__name__
+        message = getattr(e, "message", None) or str(e) or type(e).__name__
         raise BadInput(
-            f"{file}:{_where(e, file)}: {said}",
+            f"{file}:{_where(e, file)}: {message}",
             fix="correct that line; braces meant as text are written {{ '{{' }} or put in {% raw %}...{% endraw %}",
             code="bad-template",
         ) from None

@@ -353,9 +353,9 @@ def _paths(text: str) -> Iterator[str]:
 
 def _tests(text: str) -> str:
     """What a test run said, with the first tests that failed."""
-    said = summary_of_tests(text)
-    failed = _first(_FAILED.findall(text[-4000:])) if said else ()
-    return said + (f" ({', '.join(failed[:3])})" if failed else "")
+    summary = summary_of_tests(text)
+    failed = _first(_FAILED.findall(text[-4000:])) if summary else ()
+    return summary + (f" ({', '.join(failed[:3])})" if failed else "")
 
 
 def _first(names: Iterable[str]) -> tuple[str, ...]:

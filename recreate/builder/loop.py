@@ -25,7 +25,7 @@ from typing import Any, TypedDict, get_args
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.history import History, describe
 from recreate.agents.leakage import leaks
-from recreate.agents.lint import check
+from recreate.agents.lint import problems
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.errors import BadInput, OutOfBudget
@@ -96,10 +96,9 @@ def build(session: Session, seed: Scaffold, review: Reviewer | None = None) -> B
     review: asked before a revision is kept when `settings.review`; without one the build stops there, status `review`.
     Raises what stops a run (OutOfBudget is not raised but is the status); everything paid for is on disk.
     """
-    faults = check(seed, session.backend)
-    if faults:
+    if faults := problems(seed, session.backend):
         raise BadInput(
-            f"{seed.name}/{faults[0].file}:{faults[0].line}: {faults[0].message}",
+            f"{seed.name}/{faults[0]}",
             fix="recreate scaffold check shows all faults of a scaffold",
             code="bad-scaffold",
         )
@@ -128,7 +127,7 @@ def _unfit(scaffold: Scaffold, edits: Sequence[Edit], tasks: Sequence[Task]) -> 
         child = scaffolds.apply(scaffold, edits)
     except BadEdit as e:
         return [e.message]
-    return [f"{f.file}:{f.line}: {f.message}" for f in check(child)] or leaks(edits, scaffold, tasks)
+    return problems(child) or leaks(edits, scaffold, tasks)
 
 
 class _Build:
@@ -274,7 +273,7 @@ class _Build:
             self.session.say("nothing", {"reason": f"the same files were tried before (revision {tried.id})"})
             return {**over, "scaffold": child.digest} if tried.kept else after
         self.known[child.digest] = child
-        wrong = [f"{f.file}:{f.line}: {f.message}" for f in check(child, self.session.backend)]
+        wrong = problems(child, self.session.backend)
         if wrong:
             verdict = unjudged("not-better", "the check failed: " + "; ".join(wrong))
         else:

@@ -11,7 +11,7 @@ from typing import Any
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.attempt import furnish, replay
 from recreate.agents.leakage import leaks
-from recreate.agents.lint import check
+from recreate.agents.lint import problems
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.agents.trajectory import uncited
@@ -68,9 +68,6 @@ class Proposals:
             call = Call(run=self.session.run, attempt=attempt, step=step, role="optimizer", phase="propose")
             return self.session.ask_optimizer(list(messages), call, seed=int(digest([attempt, step], 7), 16), **params)
 
-        def smoke_test(child: Scaffold) -> list[str]:
-            return [f"{f.file}:{f.line}: {f.message}" for f in check(child, self.session.backend)]
-
         ours = dict.fromkeys([*self.tasks, *(e.task for e in self.batch.values())])
         return OptimizerContext(
             ask=ask,
@@ -78,7 +75,7 @@ class Proposals:
             search=lambda words, k, filters: self.session.memory.search(words, filters, "optimizer", k),
             get=self.get,
             validate=self.validate,
-            smoke_test=smoke_test,
+            smoke_test=lambda child: problems(child, self.session.backend),
             open=self.reopen,
             empty=lambda: self.session.backend.open(),
             tasks=tuple(id for id in ours if id in self.train),
@@ -147,9 +144,10 @@ class Proposals:
             child = scaffolds.apply(scaffold, edits)
         except BadEdit as e:
             return [e.message]
-        broken = [f"{f.file}:{f.line}: {f.message}" for f in check(child)]
+        broken = problems(child)
         for edit in edits:
-            tried = next((r for r in self.tried if not r.kept and r.verdict.tasks and _same(edit, r.edits)), None)
+            dropped = (r for r in self.tried if not r.kept and r.verdict.tasks and len(r.edits) == 1)
+            tried = next((r for r in dropped if scaffolds.same_edit(edit, r.edits[0])), None)
             if tried is not None:
                 why = f"a person {tried.review}" if tried.review else "did not help"
                 return [f"{edit.path}: exactly this was tried before and {why}; propose something else"]
@@ -164,8 +162,8 @@ class Proposals:
         """(the child, the edits it is made of, what was wrong with the others)."""
         child, made, faults = current, [], []
         for edit in edits:
-            if problems := self.validate(child, [edit]):
-                faults += problems
+            if wrong := self.validate(child, [edit]):
+                faults += wrong
                 continue
             child = scaffolds.apply(child, [edit])
             made.append(edit)
@@ -183,8 +181,8 @@ class Proposals:
             sandbox = self.session.domain.prepare(task, self.session.backend)
             furnish(sandbox, scaffold)
             return sandbox, "as the agent found it" + other
-        sandbox, told = replay(scaffold, task, experience.trace, self.session.domain, self.session.backend)
-        return sandbox, told + other
+        sandbox, how = replay(scaffold, task, experience.trace, self.session.domain, self.session.backend)
+        return sandbox, how + other
 
     def task_of(self, experience: Experience) -> Task:
         """The train task of an experience. Raises BadInput when the domain has none: it was imported, or is gone."""
@@ -241,12 +239,3 @@ class Proposals:
 def _as_task(e: Experience) -> Task:
     """What is known of a task that the domain does not have: that an edit must not name it either."""
     return Task(id=e.task, domain=e.domain, prompt=e.prompt, split=e.split, group=e.group)
-
-
-def _same(edit: Edit, tried: Sequence[Edit]) -> bool:
-    """Whether a dropped revision was this one edit. What a lesson was born of makes it no other lesson."""
-
-    def said(e: Edit) -> tuple[str, str, str]:
-        return e.path, e.old, "\n".join(line for line in e.new.splitlines() if not line.startswith("born_of:"))
-
-    return len(tried) == 1 and said(edit) == said(tried[0])

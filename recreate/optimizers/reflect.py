@@ -126,7 +126,7 @@ class Reflect:
 
     def distil(self, scaffold: Scaffold, ideas: Sequence[Idea], experiences: Mapping[str, Experience]) -> list[Idea]:
         """One update of all ideas. An idea that is neither used nor rejected stays as it was: nothing gets lost."""
-        told = [
+        rows = [
             {
                 "where": idea.where,
                 "text": idea.text,
@@ -137,7 +137,7 @@ class Reflect:
             }
             for idea in ideas
         ]
-        messages = prompt("merge", files=numbered(scaffold), rejected=self.rejected(), ideas=told)
+        messages = prompt("merge", files=numbered(scaffold), rejected=self.rejected(), ideas=rows)
         found = read_object(self.ask(messages, distil_schema(scaffold, len(ideas))))
         if found is None:
             self.context.note("the distilled update was not one JSON object; all ideas are kept as they were")
@@ -156,9 +156,9 @@ class Reflect:
         """The last dropped revisions, each as one line."""
         lines = []
         for revision in list(self.context.rejected)[-5:]:
-            said = "; ".join(f"{e.path}: {clip(e.new, 160)!r}" for e in revision.edits)
+            changes = "; ".join(f"{e.path}: {clip(e.new, 160)!r}" for e in revision.edits)
             why = revision.verdict.reason or revision.verdict.verdict
-            lines.append(f"{said} ({f'a person {revision.review}' if revision.review else why})")
+            lines.append(f"{changes} ({f'a person {revision.review}' if revision.review else why})")
         return lines
 
     def ask(self, messages: Any, schema: Mapping[str, Any]) -> str:

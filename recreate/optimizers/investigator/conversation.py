@@ -83,15 +83,16 @@ class Tool:
             "function": {"name": self.name, "description": self.help, "parameters": self.schema()},
         }
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The tool as one line of a prompt, for models without native calls."""
-        said = []
+        arguments = []
         for name, schema in self.parameters.items():
             kind = schema.get("enum") or schema["type"]
             kind = "|".join(kind) if isinstance(kind, list) else kind
             optional = ", optional" if name in self.optional else ""
-            said.append(f'"{name}" ({kind}{optional}): {schema.get("description", "")}'.rstrip(" :"))
-        return f"- {self.name}: {self.help}" + (" Arguments: " + "; ".join(said) if said else " No arguments.")
+            arguments.append(f'"{name}" ({kind}{optional}): {schema.get("description", "")}'.rstrip(" :"))
+        listed = " Arguments: " + "; ".join(arguments) if arguments else " No arguments."
+        return f"- {self.name}: {self.help}{listed}"
 
     def call(self, arguments: Mapping[str, Any]) -> str:
         """Check the arguments and run. Raises Wrong."""

@@ -37,10 +37,10 @@ def create(context: OptimizerContext, start: Scaffold, description: str, tasks: 
         return draft.current
     reader = Reader(context, draft, blanks[0], blanks)
     writer = Writer(draft, lambda given: (), {}, (), origin="search")
-    told: dict[str, Any] = {}
+    result: dict[str, Any] = {}
 
     def finish(summary: str) -> str:
-        told.update(summary=summary)
+        result.update(summary=summary)
         talk.done = True
         return "handed in"
 
@@ -52,7 +52,7 @@ def create(context: OptimizerContext, start: Scaffold, description: str, tasks: 
         def prompt(native: bool) -> list[Message]:
             return prompts(
                 "create",
-                tools=None if native else [tool.told() for tool in tools],
+                tools=None if native else [tool.describe() for tool in tools],
                 turns=context.limits.steps,
                 domain=context.domain,
                 description=description,
@@ -61,7 +61,7 @@ def create(context: OptimizerContext, start: Scaffold, description: str, tasks: 
             )
 
         talk = begin(context, thread, prompt, tools)
-        done = end(context, talk, Study(id=thread, kind="create", scaffold=start.digest), draft, told)
+        done = end(context, talk, Study(id=thread, kind="create", scaffold=start.digest), draft, result)
     if done.ending != "finished":
         raise Fault(
             f"the optimizer did not finish a seed ({done.ending} {done.why}".rstrip() + ")",

@@ -92,7 +92,7 @@ def put(ideas: Ideas, draft: Draft, name: str) -> list[str]:
     """Put one idea into the draft as it is: beside what is there, or joined with the same edit. [] or why not."""
     edit = ideas.edits[name]
     for at, e in enumerate(draft.edits):
-        if _same(e, edit):
+        if scaffolds.same_edit(e, edit):
             draft.join(at + 1, edit)
             ideas.sources[at].append(name)
             break
@@ -129,7 +129,7 @@ def distil(
 
     cited: list[str] = []
     writer = Writer(draft, cite, {"ideas": IDEAS}, ())
-    told: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     warned: list[str] = []
 
     def idea(name: str) -> str:
@@ -137,14 +137,14 @@ def distil(
         return ideas.tell(name)
 
     def take(name: str) -> str:
-        said = []
+        taken = []
         for each in ideas.named(name):
             if each in ideas.used:
                 continue
             if faults := put(ideas, draft, each):
                 raise Wrong(f"{each} cannot be taken as it is: {'; '.join(faults)}; write it anew with `edit`")
-            said.append(f"{each} is taken")
-        return "; ".join(said) or "it was taken before"
+            taken.append(f"{each} is taken")
+        return "; ".join(taken) or "it was taken before"
 
     def reject(name: str, why: str) -> str:
         if not why.strip():
@@ -163,7 +163,7 @@ def distil(
                 "next `finish` is taken as it is."
             )
         take_left(context, ideas, draft)
-        told.update(summary=summary, rejected=tuple((name, why) for name, why in ideas.rejected.items()))
+        result.update(summary=summary, rejected=tuple((name, why) for name, why in ideas.rejected.items()))
         talk.done = True
         return "handed in"
 
@@ -172,15 +172,15 @@ def distil(
 
         def run(**arguments: Any) -> str:
             cited.clear()
-            said = tool.run(**arguments)
+            answer = tool.run(**arguments)
             if tool.name == "undo":
                 ideas.used.difference_update(ideas.sources.pop(arguments["edit"] - 1))
-                return f"{said}; open ideas: {', '.join(ideas.left) or 'none'}"
+                return f"{answer}; open ideas: {', '.join(ideas.left) or 'none'}"
             ideas.sources.append(list(cited))
             ideas.used.update(cited)
             for each in cited:
                 ideas.rejected.pop(each, None)
-            return said
+            return answer
 
         return Tool(tool.name, tool.kind, tool.help, run, tool.parameters, tool.optional)
 
@@ -198,7 +198,7 @@ def distil(
         def prompt(native: bool) -> list[Message]:
             return prompts(
                 "distil",
-                tools=None if native else [tool.told() for tool in tools],
+                tools=None if native else [tool.describe() for tool in tools],
                 turns=context.limits.steps,
                 domain=context.domain,
                 agent=tell_agent(parent.agent),
@@ -209,20 +209,10 @@ def distil(
             )
 
         talk = begin(context, thread, prompt, tools)
-        done = end(context, talk, Study(id=thread, kind="distil", scaffold=parent.digest), draft, told)
+        done = end(context, talk, Study(id=thread, kind="distil", scaffold=parent.digest), draft, result)
     if done.ending != "finished":
         context.note(f"distilling did not finish ({done.ending} {done.why}): all ideas are kept as they were")
         return merged(context, parent, studies)
     for name_, why in done.rejected:
         context.note(f"rejected: idea {name_} ({ideas.edits[name_].path}): {why}")
     return draft.edits
-
-
-def _same(a: Edit, b: Edit) -> bool:
-    """Whether two edits do the same; a lesson's `born_of` makes it no other lesson."""
-
-    def said(edit: Edit) -> tuple[str, str, str]:
-        new = "\n".join(line for line in edit.new.splitlines() if not line.startswith("born_of:"))
-        return edit.path, edit.old, new
-
-    return said(a) == said(b)

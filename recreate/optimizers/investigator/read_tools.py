@@ -1,7 +1,7 @@
 """What an optimizer looks at: trajectories, the grader's words, submissions, memory, the scaffold, its own past.
 
 What was shown is remembered: an edit may only cite a step that was read. The grader's words, the submission and the
-box as it was left belong to an experience's last step.
+sandbox as it was left belong to an experience's last step.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Reader:
                 Tool(
                     "search",
                     "inspect",
-                    "Search all train experiences ever lived, of other tasks and earlier runs too: does a cause recur, "
+                    "Search all train experiences there are, of other tasks and earlier runs too: does a cause recur, "
                     "what helped elsewhere?",
                     self.search,
                     {
@@ -178,26 +178,26 @@ class Reader:
         if not steps or not 0 <= first < len(steps) or last < first:
             raise Wrong(f"{e.id} has steps 0 to {len(steps) - 1}")
         if last == first:
-            told = tell_part(steps[first], part)
+            answer = tell_part(steps[first], part)
             self.read.add(Evidence(experience=e.id, step=steps[first].step))
-            return told
+            return answer
         return self.window(e, first, last)
 
     def window(self, e: Experience, first: int, last: int) -> str:
-        """Several steps, as many as one answer holds."""
+        """Several steps, as many as one parts holds."""
         steps = e.trace.steps
-        told: list[str] = []
+        parts: list[str] = []
         room = WINDOW_CHARS
         shown: dict[str, int] = {}
         for step in steps[first : last + 1]:
             whole = tell_whole(step, STEP_CHARS, shown)
-            if told and len(whole) > room:
-                told.append(f"[steps {step.step} to {min(last, len(steps) - 1)} were left out: ask for fewer at once]")
+            if parts and len(whole) > room:
+                parts.append(f"[steps {step.step} to {min(last, len(steps) - 1)} were left out: ask for fewer at once]")
                 break
             room -= len(whole)
-            told.append(whole)
+            parts.append(whole)
             self.read.add(Evidence(experience=e.id, step=step.step))
-        return "\n\n".join(told)
+        return "\n\n".join(parts)
 
     def search(self, query: str, by: str = "meaning", where: Mapping[str, Any] | None = None, k: int = 6) -> str:
         filters: dict[str, Any] = {"domain": self.context.domain, **(where or {})}
@@ -218,8 +218,10 @@ class Reader:
         if other is None:
             wanted = "failed" if e.grade.passed else "passed"
             return f"no train attempt has {wanted} yet"
-        told = differ(e, other)
-        return f"{told}\n\n`index` and `steps` with experience {other.id} show it; its task: {clip(other.prompt, 400)}"
+        answer = differ(e, other)
+        return (
+            f"{answer}\n\n`index` and `steps` with experience {other.id} show it; its task: {clip(other.prompt, 400)}"
+        )
 
     def opposite(self, e: Experience) -> Experience | None:
         """The nearest attempt with the other outcome: of the same task, else by meaning, else in the batch."""
@@ -253,14 +255,14 @@ class Reader:
         return tell_files(self.draft)
 
     def rejected(self) -> str:
-        told = []
+        answer = []
         for revision in list(self.context.rejected)[-8:]:
             why = revision.review or revision.verdict.reason or revision.verdict.verdict
             verdict = revision.verdict
             if verdict.diff is not None:
                 why += f"; validation {verdict.before:.3f} -> {verdict.after:.3f}"
-            told.append(f"not kept: {why}\n" + "\n".join(clip(tell_edit(e), 1200) for e in revision.edits))
-        return "\n\n".join(told) or "none was rejected so far"
+            answer.append(f"not kept: {why}\n" + "\n".join(clip(tell_edit(e), 1200) for e in revision.edits))
+        return "\n\n".join(answer) or "none was rejected so far"
 
 
 def outcome(e: Experience) -> str:
@@ -281,8 +283,8 @@ def tell_part(step: Step, part: int) -> str:
         raise Wrong(f"step {step.step} has parts 1 to {count}")
     if count == 1:
         return whole
-    told = whole[(part - 1) * WINDOW_CHARS : part * WINDOW_CHARS]
-    return f"[part {part} of {count}]\n{told}"
+    answer = whole[(part - 1) * WINDOW_CHARS : part * WINDOW_CHARS]
+    return f"[part {part} of {count}]\n{answer}"
 
 
 def tell_whole(step: Step, limit: int, shown: dict[str, int] | None = None) -> str:
@@ -324,10 +326,10 @@ def tell_hit(hit: Hit) -> str:
     """One search result."""
     facts = hit.facts
     if hit.grain == "lesson":
-        told = [f"{hit.id} ({facts.get('scope')} lesson, {facts.get('status')})", clip(hit.text, HIT_CHARS)]
+        answer = [f"{hit.id} ({facts.get('scope')} lesson, {facts.get('status')})", clip(hit.text, HIT_CHARS)]
         for name, words in (("born_of", "born of"), ("supports", "supported by"), ("contradicts", "contradicted by")):
-            told += [f"{words} {', '.join(facts[name])}"] if facts.get(name) else []
-        return "\n".join(told)
+            answer += [f"{words} {', '.join(facts[name])}"] if facts.get(name) else []
+        return "\n".join(answer)
     passed = {True: "passed", False: "failed"}.get(facts.get("passed", None), "")
     where = f"experience {hit.experience}" + (f" step {hit.step}" if hit.step is not None else "")
     head = f"{where if hit.experience else hit.id} ({hit.grain} {passed}, task {short(str(facts.get('task', '')))})"

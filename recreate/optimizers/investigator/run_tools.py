@@ -80,8 +80,8 @@ class Environments:
         e = self.reader.find(experience)
         if fresh and (e.id, where) in self.open:
             self.open.pop((e.id, where)).close()
-        told, sandbox = self.environment(e, where)
-        return told + self._shell(sandbox, command)
+        note, sandbox = self.environment(e, where)
+        return note + self._shell(sandbox, command)
 
     def try_tool(
         self, name: str, arguments: str = "", stdin: str = "", where: str = "end", experience: str = ""
@@ -90,8 +90,8 @@ class Environments:
         if name not in tools:
             raise Wrong(f"there is no tool {name!r}; there are: {', '.join(tools) or 'none'}")
         if self.inside and (experience or self.reader.subject is not None):
-            told, sandbox = self.environment(self.reader.find(experience), where)
-            return told + self._shell(sandbox, f"{name} {arguments}", stdin)
+            note, sandbox = self.environment(self.reader.find(experience), where)
+            return note + self._shell(sandbox, f"{name} {arguments}", stdin)
         if ("", "") not in self.open:
             assert self.context.empty is not None
             self.open["", ""] = self.context.empty()
@@ -103,8 +103,8 @@ class Environments:
         return "environment" not in self.context.without and self.context.open is not None
 
     def environment(self, e: Experience, where: str) -> tuple[str, Sandbox]:
-        """(how it was rebuilt when it just was, the box)."""
-        told = ""
+        """(how it was rebuilt when it just was, the sandbox)."""
+        note = ""
         if (e.id, where) not in self.open:
             assert self.context.open is not None
             try:
@@ -112,10 +112,10 @@ class Environments:
             except BadInput as error:
                 raise Wrong(f"{error.message}; {error.fix}") from None
             self.open[e.id, where] = sandbox
-            told = f"[the environment was rebuilt: {how}]\n"
+            note = f"[the environment was rebuilt: {how}]\n"
         if where == "end":
             self.reader.ended(e)
-        return told, self.open[e.id, where]
+        return note, self.open[e.id, where]
 
     def _shell(self, sandbox: Sandbox, command: str, stdin: str = "") -> str:
         furnish(sandbox, self.draft.current)
@@ -172,9 +172,9 @@ class Rehearsal:
         if made is None:
             self.left = 0
             raise Wrong("this cannot be rehearsed: there is no budget for it, or the attempt was lost to a fault")
-        told = [outcome(made)]
+        lines = [outcome(made)]
         if "trajectory" not in self.context.without:
-            told.append(tell_index(index(made.trace)))
+            lines.append(tell_index(index(made.trace)))
         if "evidence" not in self.context.without:
-            told.append("grader: " + clip(made.grade.evidence, 1500))
-        return "\n".join([*told, f"[{self.left} rehearsals are left]"])
+            lines.append("grader: " + clip(made.grade.evidence, 1500))
+        return "\n".join([*lines, f"[{self.left} rehearsals are left]"])

@@ -55,14 +55,14 @@ def study(context: OptimizerContext, scaffold: Scaffold, experience: Experience,
     writer = Writer(draft, cite, CITING, optional)
     with Environments(context, reader, draft) as sandboxes:
         rehearsal = Rehearsal(context, reader, draft)
-        told: dict[str, str] = {}
+        result: dict[str, str] = {}
 
         def finish(summary: str, cause: str = "") -> str:
             if cause == "none" and draft.edits:
                 raise Wrong(f"you made {len(draft.edits)} edits: name the cause, or take them back with `undo`")
             if cause not in ("none", "") and not draft.edits:
                 raise Wrong("there is no edit: make one, or say that the cause is `none`")
-            told.update(summary=summary, cause=cause)
+            result.update(summary=summary, cause=cause)
             talk.done = True
             return "handed in"
 
@@ -72,7 +72,7 @@ def study(context: OptimizerContext, scaffold: Scaffold, experience: Experience,
             return prompts(
                 "study",
                 guidance="guidance" not in context.without,
-                tools=None if native else [tool.told() for tool in tools],
+                tools=None if native else [tool.describe() for tool in tools],
                 has=[tool.name for tool in tools],
                 turns=context.limits.steps,
                 domain=context.domain,
@@ -85,7 +85,7 @@ def study(context: OptimizerContext, scaffold: Scaffold, experience: Experience,
             )
 
         talk = begin(context, thread, prompt, tools)
-        return end(context, talk, blank, draft, told)
+        return end(context, talk, blank, draft, result)
 
 
 def finishing(context: OptimizerContext, finish: Callable[..., str]) -> Tool:
@@ -108,7 +108,7 @@ def begin(
     return Talk(context.ask, thread, prompt, tools, context.limits, context.native(), file)
 
 
-def end(context: OptimizerContext, talk: Talk, blank: Study, draft: Draft, told: Mapping[str, Any]) -> Study:
+def end(context: OptimizerContext, talk: Talk, blank: Study, draft: Draft, result: Mapping[str, Any]) -> Study:
     """Let the talk happen and write down what came of it."""
     try:
         ending, why = talk.run()
@@ -116,7 +116,7 @@ def end(context: OptimizerContext, talk: Talk, blank: Study, draft: Draft, told:
     except Fault as e:
         found = {"ending": "fault", "why": e.message}
     if found["ending"] == "finished":
-        found |= {**told, "edits": tuple(draft.edits)}
+        found |= {**result, "edits": tuple(draft.edits)}
     done = blank.model_copy(update={**found, "actions": dict(talk.actions), "kinds": talk.kinds, "usage": talk.usage})
     save_study(context.folder, done)
     context.studied(done)
