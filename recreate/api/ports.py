@@ -76,9 +76,9 @@ class Model(Protocol):
 class Preparable(Protocol):
     """A model that must be fetched or started: it is asked to, once, before its first call."""
 
-    def prepare(self, progress: Callable[[int, int], None], say: Callable[[str], None]) -> None:
-        """Fetch and start what `reply` would. progress: (bytes done, bytes in all); say: what takes a while, in words.
-        Raises BadInput, Fault."""
+    def prepare(self, progress: Callable[[int, int | None], None], say: Callable[[str], None]) -> None:
+        """Fetch and start what `reply` would. progress: (bytes done, bytes in all, None when
+        nobody says); say: what takes a while, in words. Raises BadInput, Fault."""
         ...
 
 

@@ -69,19 +69,19 @@ def default_model() -> tuple[str, str]:
     name = catalog.default_name()
     e = catalog.entry(name)
     here = "" if catalog.state(name) == "ready" else f"; its weights ({e.size / 1e9:.1f} GB) are fetched once"
-    told = f"no model is named: using local:{name} on this machine, which costs nothing{here}. "
+    notice = f"no model is named: using local:{name} on this machine, which costs nothing{here}. "
     keys = keys_found()
     if base:
-        told += "LLM_API_BASE is set, but no model: name one in AGENT_MODEL. "
+        notice += "LLM_API_BASE is set, but no model: name one in AGENT_MODEL. "
     if keys:
-        told += "A hosted model does better, and costs money: " + " or ".join(
+        notice += "A hosted model does better, and costs money: " + " or ".join(
             f"--model {spec} (the key in {variable} is found)" for variable, spec in keys[:2]
         )
     else:
         variable, model = PROVIDERS["anthropic"]
-        told += "A hosted model does better, and costs money: "
-        told += f"export {variable}=... and --model litellm:anthropic/{model}"
-    return f"local:{name}", told
+        notice += "A hosted model does better, and costs money: "
+        notice += f"export {variable}=... and --model litellm:anthropic/{model}"
+    return f"local:{name}", notice
 
 
 def _class(module: str, name: str) -> bool:

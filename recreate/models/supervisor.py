@@ -1,4 +1,4 @@
-"""Runs a server for as long as its parent lives: `python keeper.py COMMAND...`; it imports nothing of ours.
+"""Runs a server for as long as its parent lives: `python supervisor.py COMMAND...`; it imports nothing of ours.
 
 When standard input closes (the parent ended, in whatever way) the whole process group is ended: asked first, by force
 after 10 s. When the command ends by itself, or is killed, what it leaves of the group is ended too.
@@ -36,7 +36,7 @@ def main(command: list[str]) -> int:
     libc = ctypes.CDLL(None)
 
     def as_usual() -> None:
-        if hasattr(libc, "prctl"):  # Linux: a keeper that is killed takes the server along
+        if hasattr(libc, "prctl"):  # Linux: a supervisor that is killed takes the server along
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)

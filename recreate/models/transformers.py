@@ -161,9 +161,9 @@ class Transformers:
         module.eval()
         embedding = module.get_input_embeddings().weight
         ends, cache, drawn = self._ends, None, list[Drawn]()
-        given: dict[str, Any] = {"input_ids": torch.tensor([prompt], device=module.device)}
+        inputs: dict[str, Any] = {"input_ids": torch.tensor([prompt], device=module.device)}
         while True:
-            out = module(**given, past_key_values=cache, use_cache=True, **self._last)
+            out = module(**inputs, past_key_values=cache, use_cache=True, **self._last)
             cache = out.past_key_values
             step = self.draw(out.logits[:, -1], len(drawn), sampling, embedding)
             drawn.append(step)
@@ -173,7 +173,7 @@ class Transformers:
                 return drawn, "stop"
             if len(drawn) >= most:
                 return drawn, "length"
-            given = (
+            inputs = (
                 {"input_ids": torch.tensor([[step.token]], device=module.device)}
                 if step.embeds is None
                 else {"inputs_embeds": step.embeds.unsqueeze(1)}
@@ -278,10 +278,10 @@ def encode(
     `bad-chat-template`), Fault.
     """
     asked_messages(tokenizer, name)
-    said = [{"role": m["role"], "content": content(m)} for m in messages]
+    texts = [{"role": m["role"], "content": content(m)} for m in messages]
     try:
         ids = tokenizer.apply_chat_template(
-            said, add_generation_prompt=True, tokenize=True, return_dict=False, **(template or {})
+            texts, add_generation_prompt=True, tokenize=True, return_dict=False, **(template or {})
         )
     except Exception as e:  # a template may raise what it likes
         raise BadInput(

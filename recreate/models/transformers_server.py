@@ -105,8 +105,8 @@ def handler(models: ServedNames) -> type[BaseHTTPRequestHandler]:
                 self._send(200, answer(models, self.path, body))
             except BadInput as e:
                 status = 404 if e.code == "not-found" else 400
-                said = f"maximum context length exceeded: {e.message}" if e.code == "context-length" else e.message
-                self._send(status, {"error": {"message": said, "code": e.code, "type": "invalid_request_error"}})
+                message = f"maximum context length exceeded: {e.message}" if e.code == "context-length" else e.message
+                self._send(status, {"error": {"message": message, "code": e.code, "type": "invalid_request_error"}})
             except (ValueError, KeyError, TypeError) as e:
                 self._send(400, {"error": {"message": f"{type(e).__name__}: {e}", "type": "invalid_request_error"}})
             except RecreateError as e:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recreate.api.errors import BadInput, Refused
-from recreate.api.ports import Model, Price
+from recreate.api.ports import Model, Preparable, Price, ToolCalling
 from recreate.models import default_model, open_model
 from recreate.models.litellm import LiteLLM
 from recreate.models.openai import OpenAI
@@ -157,3 +157,11 @@ def test_the_variables_of_the_published_code_name_the_model(monkeypatch: pytest.
     assert default_model()[0] == "openai:http://127.0.0.1:9/v1#my-model"
     monkeypatch.setenv("RECREATE_MODEL", "local:smollm2-135m")
     assert default_model()[0] == "local:smollm2-135m"
+
+
+def test_what_a_model_can_besides_is_said_by_its_ports(tmp_path: Path) -> None:
+    file = tmp_path / "m.gguf"
+    file.write_bytes(b"GGUF")
+    for model in (Local(file), OpenAI("http://127.0.0.1:1/v1#m"), LiteLLM("openai/x", api_base="http://127.0.0.1:1")):
+        assert isinstance(model, ToolCalling)
+        assert isinstance(model, Preparable) is isinstance(model, Local)

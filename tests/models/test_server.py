@@ -44,7 +44,7 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 
 @pytest.fixture
 def family() -> Iterator[tuple[Server, list[int]]]:
-    """(the server, the pids of its processes but for the keeper's)."""
+    """(the server, the pids of its processes but for the supervisor's)."""
     port = _port()
     with Server(Launch("family", (sys.executable, "-c", FAMILY, str(port)), port, "m")) as server:
         server.wait(60)
@@ -98,13 +98,13 @@ def test_the_workers_of_a_killed_server_end_and_it_is_seen_to_have_died(family: 
     assert e.value.code == "server-died"
 
 
-def test_a_killed_keeper_takes_the_server_along(family: tuple[Server, list[int]]) -> None:
+def test_a_killed_supervisor_takes_the_server_along(family: tuple[Server, list[int]]) -> None:
     server, pids = family
     os.kill(server.pid, signal.SIGKILL)
     assert not server.alive(20)
     server.stop()
     for pid in pids:
-        _gone(pid, "left behind by a killed keeper")
+        _gone(pid, "left behind by a killed supervisor")
 
 
 def test_the_reason_is_found_among_a_servers_last_words() -> None:

@@ -74,7 +74,7 @@ def test_a_checkpoint_is_served_beside_its_base_and_ends_with_recreate(weights: 
         assert process.stdout is not None
         told = json.loads(process.stdout.readline())
         tree = _group(told["pid"])
-        assert len(tree) >= 3  # the keeper, the front and the engine
+        assert len(tree) >= 3  # the supervisor, the front and the engine
         said = {}
         for name in (told["model"], "base"):
             model = OpenAI(f"{told['url']}#{name}", key_env="")
@@ -104,7 +104,7 @@ def test_every_version_of_an_adapter_answers_by_its_own_weights(weights: Path, t
             for n in (1, 2):
                 reply = served.reply(LONG, CALL, seed=n)
                 assert reply.logprobs == pytest.approx(of(module, reply), abs=GAP)
-        os.kill(served.server.pid, signal.SIGKILL)  # the keeper alone; its server goes with it
+        os.kill(served.server.pid, signal.SIGKILL)  # the supervisor alone; its server goes with it
         from recreate.api.errors import Transient
 
         with pytest.raises(Transient) as e:
