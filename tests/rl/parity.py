@@ -1,8 +1,8 @@
 """python tests/rl/parity.py FILE_OR_FOLDER... [--json]: our parts beside the published functions' stored outputs.
 
-A file is dispatched on its `method` and its keys, never on names of cases. Ours runs with compat=True, which is where
-our decisions differ from the published code (docs/rl.md). A value agrees within 1e-4 of the published one + 2e-5;
-max_rel is over published values above 0.2, where the relative part is what counts.
+A file is dispatched on its `method` and its keys, never on names of cases. Where our decisions differ from those of the
+published code (docs/rl.md), tests/rl/published.py makes theirs of our arithmetic. A value agrees within 1e-4 of the
+published one + 2e-5; max_rel is over published values above 0.2, where the relative part is what counts.
 Exit code 0; 1 on a mismatch; 2 on an unknown method or zero cases.
 
 Excluded, counted and printed, by these rules:
@@ -37,13 +37,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # so that the file runs as i
 import torch
 from torch import Tensor
 
-from recreate.rl.parts import a2r, gapo, gigpo, lepo, rewards, steer
-from recreate.rl.parts import advantages as advantage
+from recreate.rl.parts import a2r, advantages, gigpo, lepo, rewards, steer
 from recreate.rl.parts import losses as rules
-from recreate.rl.parts.groups import Groups, grouped, spread
+from recreate.rl.parts.groups import Groups, grouped
 from recreate.rl.parts.losses import cispo, clip
 from recreate.rl.recipe import PolicyLoss
-from tests.rl.published import cartography, edit_similarity, mixture_log_prob, sapo, vespo
+from tests.rl import published
 
 RTOL, ATOL = 1e-4, 2e-5
 UNIT = 2.0**-24
@@ -149,7 +148,7 @@ def _rounding(r: Tensor, groups: Groups, out: Tensor, eps: float | None) -> Tens
     slack = 4 * UNIT * top[groups.index] * (1 + out.double().abs())
     if eps is None:
         return slack
-    centred = advantage.normalised(wide, groups, scale="none")
+    centred = advantages.normalised(wide, groups, scale="none")
     std = (groups.total(centred.square()) / (groups.count - 1).clamp(min=1)).sqrt()[groups.index]
     return slack / (std + eps)
 
@@ -161,23 +160,23 @@ def verl_advantages(result: Result, case: Case) -> None:
     given = case["inputs"]
     rewards, mask, groups = f32(given["token_level_rewards"]), f32(given["response_mask"]), grouped(given["index"])
     eps = float(given.get("epsilon", 1e-6))
-    scale: advantage.Scale = "group" if given.get("norm_adv_by_std_in_grpo", True) else "none"
+    scale: advantages.Scale = "group" if given.get("norm_adv_by_std_in_grpo", True) else "none"
     r = rewards.sum(-1)
     for key, theirs in (case.get("outputs") or {}).items():
         if theirs is None:
             continue
         if key in ("verl_grpo", "verl_grpo_vectorized"):
-            out = advantage.grpo(r, groups, scale=scale, eps=eps, compat=True)
+            out = published.grpo(r, groups, scale=scale, eps=eps)
             slack = _rounding(r, groups, out, eps if scale == "group" else None)
         elif key in ("verl_rloo", "verl_rloo_vectorized"):
-            out = advantage.rloo(r, groups, compat=True)
+            out = published.rloo(r, groups)
             if key.endswith("vectorized"):
                 out = torch.where(groups.count[groups.index] == 1, out * 0, out)
             slack = 2 * _rounding(r, groups, out, None)
         else:
             result.excluded["unknown"] += 1
             continue
-        result.same(key, spread(out, mask, compat=True), theirs, slack.unsqueeze(-1))
+        result.same(key, out.unsqueeze(-1) * mask, theirs, slack.unsqueeze(-1))
     result.excluded["error"] += sum(bool(e) for e in (case.get("errors") or {}).values())
 
 
@@ -190,10 +189,10 @@ def oat_advantages(result: Result, case: Case) -> None:
             continue
         if key == "drgrpo":
             # oat has no case for a group of one: its mean is itself
-            out = advantage.dr_grpo(r, groups, compat=True) if n > 1 else r - r
+            out = published.grpo(r, groups, scale="none") if n > 1 else r - r
             slack = _rounding(r, groups, out, None)
         elif key == "grpo":
-            out = advantage.grpo(r, groups, eps=1e-8, compat=True) if n > 1 else torch.full_like(r, math.nan)
+            out = published.grpo(r, groups, eps=1e-8) if n > 1 else torch.full_like(r, math.nan)
             slack = _rounding(r, groups, out, 1e-8)
         else:
             result.excluded["unknown"] += 1
@@ -218,11 +217,11 @@ def trl_advantages(result: Result, case: Case) -> None:
             continue
         eps: float | None = None
         if found[2]:
-            out = advantage.rloo(r, groups, normalise=bool(found[3]), unscored="row", compat=True)
+            out = published.rloo(r, groups, normalise=bool(found[3]), unscored="row")
             slack = 2 * _rounding(r, groups, out, None) / (advantage_spread(r, groups) if found[3] else 1.0)
         else:
             scale: Any = found[1]
-            out = advantage.grpo(r, groups, scale=scale, eps=1e-4, unscored="row", compat=True)
+            out = published.grpo(r, groups, scale=scale, eps=1e-4, unscored="row")
             eps = 1e-4 if scale == "group" else None
             slack = _rounding(r, groups, out, eps) / (advantage_spread(r, groups) if scale == "batch" else 1.0)
         result.same(key, out, theirs, slack)
@@ -243,19 +242,18 @@ def gapo_advantages(result: Result, case: Case) -> None:
     scaled = given.get("norm_adv_by_std_in_grpo", True)
     method = config.get("find_method")
     if method in ("mean", "median"):
-        out = gapo.gapo(
+        out = published.gapo_advantages(
             r,
             groups,
             fraction=config.get("find_target_fraction", 0.5),
             center=method,
             scale="deviation" if scaled else "none",
             eps=eps,
-            compat=True,
         )
     else:
-        out = advantage.grpo(r, groups, scale="group" if scaled else "none", eps=eps, compat=True)
+        out = published.grpo(r, groups, scale="group" if scaled else "none", eps=eps)
     slack = _rounding(r, groups, out, eps if scaled else None).unsqueeze(-1)
-    result.same("advantages", spread(out, mask, compat=True), case["outputs"]["advantages"], slack)
+    result.same("advantages", out.unsqueeze(-1) * mask, case["outputs"]["advantages"], slack)
 
 
 def gapo_interval(result: Result, case: Case) -> None:
@@ -264,7 +262,7 @@ def gapo_interval(result: Result, case: Case) -> None:
     values = [float(v) for v in case["inputs"]["arr"]]
     k = math.ceil(len(values) * float(case["inputs"]["tau_percent"]) / 100)
     result.equal("k", k, case.get("k"))
-    found = gapo.interval(values, k)
+    found = published.interval(values, k)
     result.same("mean", found.mean, case["outputs"].get("mean"))
     result.same("median", found.median, case["outputs"].get("median"))
 
@@ -272,7 +270,7 @@ def gapo_interval(result: Result, case: Case) -> None:
 def gapo_reward(result: Result, case: Case) -> None:
     if _raised(result, case):
         return
-    equal, near = edit_similarity(case["solution"], case["ground_truth"])
+    equal, near = published.edit_similarity(case["solution"], case["ground_truth"])
     result.same("exact_match", float(equal), case.get("exact_match"))
     result.same("edit_distance", near, case.get("edit_distance"))
     scores = {"compute_score_edem": (near + equal) / 2, "compute_score_ed": near, "compute_score_em": float(equal)}
@@ -294,11 +292,9 @@ def gigpo_case(result: Result, case: Case) -> None:
     used = eps if scale == "group" else None
     for key, across in (("episode_adv_cross_steps_True", True), ("episode_adv_cross_steps_False_paper_eq3", False)):
         if outputs.get(key) is not None:
-            out = gigpo.episode_advantage(
-                r, groups, trajectories, scale=scale, across_steps=across, eps=eps, compat=True
-            )
+            out = published.gigpo_episodes(r, groups, trajectories, scale=scale, across_steps=across, eps=eps)
             slack = _rounding(r, groups, out, used).unsqueeze(-1)
-            result.same(key, spread(out, mask, compat=True), outputs[key], slack)
+            result.same(key, out.unsqueeze(-1) * mask, outputs[key], slack)
     if outputs.get("step_group") is None:
         return
     similarity = float(given.get("similarity_thresh", 0.95)) if given.get("enable_similarity") else 0.0
@@ -307,20 +303,10 @@ def gigpo_case(result: Result, case: Case) -> None:
     result.equal("step_group", [labels.setdefault(s, len(labels)) for s in steps.index.tolist()], outputs["step_group"])
     if outputs.get("advantages") is None:
         return
-    out = gigpo.gigpo(
-        r,
-        groups,
-        trajectories=trajectories,
-        returns=returns,
-        steps=steps,
-        weight=weight,
-        scale=scale,
-        across_steps=True,
-        eps=eps,
-        compat=True,
-    )
+    out = published.gigpo_episodes(r, groups, trajectories, scale=scale, across_steps=True, eps=eps)
+    out = out + weight * advantages.normalised(returns, steps, scale=scale, eps=eps).to(out.dtype)
     slack = _rounding(r, groups, out, used) + abs(weight) * _rounding(returns, steps, out, used)
-    result.same("advantages", spread(out, mask, compat=True), outputs["advantages"], slack.unsqueeze(-1))
+    result.same("advantages", out.unsqueeze(-1) * mask, outputs["advantages"], slack.unsqueeze(-1))
 
 
 # ---- losses
@@ -348,10 +334,10 @@ def verl_loss(kind: str) -> Callable[[Result, Case], None]:
         low, high = (both if config.get(k) is None else config[k] for k in ("clip_ratio_low", "clip_ratio_high"))
         change, used = lp - old, given.get("loss_mode", kind)
         if used == "gspo":
-            out = clip(rules.sequence_ratio(lp, old, mask, compat=True), a, low=low, high=high)
+            out = clip(published.sequence_ratio(lp, old, mask), a, low=low, high=high)
         else:
             change = change.clamp(-20, 20)
-            rho = rules.token_ratio(lp, old, mask, compat=True)
+            rho = published.token_ratio(lp, old)
             if used == "cispo":
                 out = cispo(rho, a, lp, lowest=1 - low, highest=1 + high)
             else:
@@ -363,14 +349,14 @@ def verl_loss(kind: str) -> Callable[[Result, Case], None]:
         ranks = float(whole.get("dp_size") or 1)
         tokens, rows = whole.get("batch_num_tokens"), whole.get("global_batch_size")
         default = "seq-mean-token-mean" if used == "gspo" else "token-mean"
-        loss = rules.aggregate(
+        loss = published.aggregate(
             losses,
             mask,
             MODES[given.get("loss_agg_mode", default)],
             tokens=None if tokens is None else tokens / ranks,
             rows=None if rows is None else rows / ranks,
             length=whole.get("loss_scale_factor"),
-            compat=True,
+            code="verl",
         )
         loss = loss * ranks if given.get("loss_agg_mode") == "token-sum" else loss
         (grad,) = torch.autograd.grad(loss, lp)
@@ -402,22 +388,22 @@ def trl_per_token(given: Mapping[str, Any], lp: Tensor, old: Tensor, mask: Tenso
     """(losses, ratio), (B,T), of TRL's policy losses."""
     kind, change = given["loss_type"], lp - old
     if given["importance_sampling_level"] == "sequence":
-        rho = rules.sequence_ratio(lp, old, mask, limit=None, straight=False, compat=True)
+        rho = published.sequence_ratio(lp, old, mask, limit=None, straight=False)
     else:
-        rho = rules.token_ratio(lp, old, mask, limit=None, compat=True)
+        rho = published.token_ratio(lp, old, limit=None)
     low, high = given["epsilon_low"], given["epsilon_high"]
     high = low if high is None else high
     made: PolicyLoss
     if kind == "cispo":
         made = cispo(rho, a, lp, lowest=0.0, highest=high)
     elif kind == "sapo":
-        made = sapo(
+        made = published.sapo(
             rho, a, positive=given.get("sapo_temperature_pos", 1.0), negative=given.get("sapo_temperature_neg", 1.05)
         )
     elif kind == "vespo":
         k = given.get("vespo_k_pos", 2.0), given.get("vespo_k_neg", 3.0)
         rate = given.get("vespo_lambda_pos", 3.0), given.get("vespo_lambda_neg", 2.0)
-        made = vespo(change, a, lp, mask, k=k, rate=rate)
+        made = published.vespo(change, a, lp, mask, k=k, rate=rate)
     else:
         made = clip(rho, a, low=low, high=high, cap=given.get("delta"))
     return made.loss, rho
@@ -428,13 +414,13 @@ def trl_total(given: Mapping[str, Any], losses: Tensor, mask: Tensor) -> Tensor:
     rows = len(losses)
     if kind in ("cispo", "dapo", "vespo"):
         items = max(float(given["num_items_in_batch"]), 1.0) * steps / float(given.get("steps_per_generation") or steps)
-        return rules.aggregate(losses, mask, "token-mean", tokens=items, compat="trl")
+        return published.aggregate(losses, mask, "token-mean", tokens=items, code="trl")
     if kind == "luspo":
-        return rules.aggregate(losses, mask, "sequence-sum", rows=rows, compat="trl") / steps
+        return published.aggregate(losses, mask, "sequence-sum", rows=rows, code="trl") / steps
     modes: dict[str, rules.Mode] = {"bnpo": "token-mean", "dr_grpo": "constant"}
     length = given.get("max_completion_length")
     over = modes.get(kind, "sequence-mean")
-    return rules.aggregate(losses, mask, over, rows=rows, length=length, compat="trl") / steps
+    return published.aggregate(losses, mask, over, rows=rows, length=length, code="trl") / steps
 
 
 def trl_loss(result: Result, case: Case) -> None:
@@ -463,13 +449,13 @@ def oat_loss(result: Result, case: Case) -> None:
     tried = []
     for over, length in (("constant", int(given["generate_max_length"])), ("sequence-mean", None)):
         lp = f32(given["new_logps"]).requires_grad_()
-        rho = rules.token_ratio(lp, f32(given["old_logps"]), mask, limit=None, compat=True)
+        rho = published.token_ratio(lp, f32(given["old_logps"]), limit=None)
         eps = float(given["cliprange"])
         out = clip(rho, a.unsqueeze(-1) if a.dim() == 1 else a, low=eps, high=eps)
         if over == "constant":
-            loss = rules.aggregate(out.loss, mask, "constant", rows=len(mask), length=length, compat="trl")
+            loss = published.aggregate(out.loss, mask, "constant", rows=len(mask), length=length, code="trl")
         else:
-            loss = rules.aggregate(out.loss, mask, "sequence-mean", compat="verl-0.4")
+            loss = published.aggregate(out.loss, mask, "sequence-mean", code="verl-0.4")
         (grad,) = torch.autograd.grad(loss, lp)
         apart = (grad.double() - number(outputs["grad"])).abs().nan_to_num(nan=0.0).max()
         apart = apart + (loss.detach().double() - number(outputs["loss"])).abs().nan_to_num(nan=0.0)
@@ -497,17 +483,17 @@ def steer_case(result: Result, case: Case) -> None:
         return
     both = given.get("cliprange", 0.2)
     low, high = (both if given.get(k) is None else given[k] for k in ("cliprange_low", "cliprange_high"))
-    rho = rules.token_ratio(lp, old, mask, compat=True)
+    rho = published.token_ratio(lp, old)
     out = clip(rho, a, low=low, high=high, dual=given.get("clip_ratio_c", 3.0))
     over = MODES[given.get("loss_agg_mode", "token-mean")]
-    loss = rules.aggregate(out.loss * weight, mask, over, compat="verl-0.4")
+    loss = published.aggregate(out.loss * weight, mask, over, code="verl-0.4")
     (grad,) = torch.autograd.grad(loss, lp, retain_graph=True)
     by_high, by_low = (rho > 1 + high) & (a > 0), (rho < 1 - low) & (a < 0)
     valid = weight[mask > 0]
     found = {
         "pg_loss": loss,
         "grad_log_prob": grad,
-        "vanilla_pg_loss": rules.aggregate(out.loss, mask, over, compat="verl-0.4"),
+        "vanilla_pg_loss": published.aggregate(out.loss, mask, over, code="verl-0.4"),
         "pg_clipfrac": _masked_mean(out.clipped.float(), mask),
         "ppo_kl": _masked_mean(-(lp - old).clamp(-20, 20), mask, reads=True),
         "pg_clipfrac_lower": _masked_mean(out.dual.float(), mask),
@@ -548,7 +534,7 @@ def dapo_filter(result: Result, case: Case) -> None:
     if _raised(result, case):
         return
     uids = case["inputs"]["uid"]
-    keep = rewards.dynamic_sampling(number(case["inputs"]["score"]), grouped(uids), compat=True)
+    keep = published.dynamic_sampling(number(case["inputs"]["score"]), grouped(uids))
     kept = list(dict.fromkeys(uid for uid, k in zip(uids, keep.tolist(), strict=True) if k))
     result.equal("kept_prompt_uids", kept, case["outputs"].get("kept_prompt_uids"))
 
@@ -565,7 +551,7 @@ def lepo_loss(result: Result, case: Case) -> None:
     ids, mask, a = number(given["completion_ids"]).long(), f32(given["completion_mask"]), f32(given["advantages"])
     mix_ids, mix = number(given["topk_ids"]).long(), f32(given["topk_probs"])
     n = ids.shape[1]
-    mixture = mixture_log_prob(logits[:, :-1].log_softmax(-1), mix_ids[:, 1:], mix[:, 1:])
+    mixture = published.mixture_log_prob(logits[:, :-1].log_softmax(-1), mix_ids[:, 1:], mix[:, 1:])
     counted = torch.cat([torch.zeros(len(ids), p - 1), mask], 1)
     result.same("ce_per_token_loss_shifted_full", -mixture * counted, outputs.get("ce_per_token_loss_shifted_full"))
     scaled = (logits[:, :-1][:, -n:] / given.get("temperature", 1.0)).log_softmax(-1)
@@ -666,12 +652,12 @@ def lepo_table(result: Result, case: Case) -> None:
 
 def a2r_cartography(result: Result, case: Case) -> None:
     history = [float(v) for v in case["group_mean_reward_per_epoch"]]
-    found = cartography(history)
+    found = published.cartography(history)
     result.same("confidence", found.confidence, case.get("confidence"))
     result.same("variability", found.variability, case.get("variability"))
     for key, theirs in case.items():
         if key.startswith("correctness_thr_"):
-            right = cartography(history, float(key.removeprefix("correctness_thr_"))).correctness
+            right = published.cartography(history, float(key.removeprefix("correctness_thr_"))).correctness
             result.same(key, right, theirs)
 
 

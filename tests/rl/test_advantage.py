@@ -15,9 +15,11 @@ from torch import Tensor
 
 from recreate.api.errors import BadInput
 from recreate.rl.parts.advantages import dr_grpo, grpo, rloo
-from recreate.rl.parts.gapo import covered, gapo, interval
+from recreate.rl.parts.gapo import covered, gapo
 from recreate.rl.parts.gigpo import discounted_returns, gigpo, step_groups
 from recreate.rl.parts.groups import Groups, grouped, sorted_columns, spread
+from tests.rl import published
+from tests.rl.published import interval
 
 pytestmark = pytest.mark.rl
 
@@ -127,8 +129,9 @@ def test_a_group_of_one_gets_nothing_and_as_published_its_raw_reward() -> None:
     r, g = torch.tensor([0.7, 0.1, 0.5]), grouped(["alone", "b", "b"])
     for part in PARTS.values():
         assert part(r, g)[0] == 0
-    for part in (grpo, rloo, gapo, dr_grpo):
-        assert part(r, g, compat=True)[0] == pytest.approx(0.7, abs=1e-5)
+    theirs = published.gapo_advantages(r, g, fraction=0.5, center="median", scale="deviation", eps=1e-6)
+    for out in (published.grpo(r, g), published.rloo(r, g), published.grpo(r, g, scale="none"), theirs):
+        assert out[0] == pytest.approx(0.7, abs=1e-5)
 
 
 def test_masked_tokens_get_zero_even_of_what_is_not_a_number() -> None:
@@ -175,7 +178,7 @@ def test_gapo_holds_what_the_paper_says_of_its_scale(rows: list[float], fraction
 
 def test_the_share_of_a_group_is_not_lost_to_floats() -> None:
     assert covered(100, 0.07) == 7
-    assert covered(100, 0.07, compat=True) == 8
+    assert published.covered(100, 0.07) == 8
     with pytest.raises(BadInput, match="fraction is 0"):
         gapo(torch.ones(3), grouped([0] * 3), fraction=0.0)
 

@@ -16,6 +16,7 @@ from recreate.rl.parts.groups import grouped
 from recreate.rl.parts.losses import aggregate
 from recreate.rl.parts.rewards import Successes, dynamic_sampling, overlong
 from recreate.rl.recipe import Rows
+from tests.rl import published
 from tests.rl.published import edit_similarity, sapo
 
 pytestmark = pytest.mark.rl
@@ -212,7 +213,7 @@ def test_dynamic_sampling_keeps_groups_that_vary() -> None:
     assert dynamic_sampling(metric, groups).tolist() == [True, True, False, False, True, False, False]
     noise = torch.tensor([0.1 + 0.2, 0.3], dtype=torch.float64)
     assert not bool(dynamic_sampling(noise, grouped([0, 0])).any())
-    assert bool(dynamic_sampling(noise, grouped([0, 0]), compat=True).all())
+    assert bool(published.dynamic_sampling(noise, grouped([0, 0])).all())
     rows = Rows(torch.tensor([1.0, 0.5, math.nan]), grouped([0, 0, 0]), torch.ones(3, 1))
     assert Successes()(rows, torch.zeros(3, dtype=torch.bool)).tolist() == [True, False, False]
 

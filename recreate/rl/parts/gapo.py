@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -42,13 +42,6 @@ class GAPO(GroupAdvantage):
         return gapo(rows.rewards, rows.groups, **self.model_dump())
 
 
-class Interval(NamedTuple):
-    """The narrowest `k` neighbours of a sorted group: their mean and their median."""
-
-    mean: float
-    median: float
-
-
 def gapo(
     rewards: Tensor,
     groups: Groups,
@@ -59,7 +52,6 @@ def gapo(
     eps: float = 1e-6,
     pair: Literal["interval", "grpo"] = "interval",
     unscored: Unscored = "group",
-    compat: bool = False,
 ) -> Tensor:
     """(r - Q) / (D + eps): (B,) -> (B,). Equations 3 to 5 of the paper.
 
@@ -68,9 +60,9 @@ def gapo(
     std ("std", the paper's ablation, not in its code), or 1 with eps 0 ("none"). Rewards are compared in float64 as
     they stand in their own dtype, so 0.1 .. 0.8 in float32 are not evenly spaced.
 
-    fraction = 1 with the mean is GRPO, and is computed by it. Groups of one: 0 (compat: the raw reward). Of two, where
-    the published code raises: Q is the smaller reward, so the advantages are 0 and 1; pair="grpo" takes GRPO's.
-    NaN: 0 for the group (compat: NaN for the group). Raises BadInput unless 0 < fraction <= 1.
+    fraction = 1 with the mean is GRPO, and is computed by it. Groups of one: 0. Of two, where the published code
+    raises: Q is the smaller reward, so the advantages are 0 and 1; pair="grpo" takes GRPO's. NaN: 0 for the group.
+    Raises BadInput unless 0 < fraction <= 1.
     """
     if not 0 < fraction <= 1:
         raise BadInput(
@@ -78,9 +70,7 @@ def gapo(
         )
     plain: Scale = "none" if scale == "none" else "group"
     if fraction == 1 and center == "mean":
-        return scored(
-            lambda r, g: normalised(r, g, scale=plain, eps=eps, compat=compat), rewards, groups, unscored, compat
-        )
+        return scored(lambda r, g: normalised(r, g, scale=plain, eps=eps), rewards, groups, unscored)
 
     def core(r: Tensor, g: Groups) -> Tensor:
         if not len(r):
@@ -92,68 +82,27 @@ def gapo(
             whole = rows.numel() == len(r) and bool((rows.view(-1)[1:] > rows.view(-1)[:-1]).all())
             x = wide.view(-1, n) if whole else wide[rows]
             if n == 1:
-                value = (x if scale == "none" else x / (1 + eps)) if compat else torch.zeros_like(x)
-            elif n == 2 and pair == "grpo" and not compat:
+                value = torch.zeros_like(x)
+            elif n == 2 and pair == "grpo":
                 value = normalised(x.reshape(-1), _pairs(len(x), r), scale=plain, eps=eps).view(-1, 2)
             else:
-                value = _block(x, covered(n, fraction, compat=compat), center, scale, eps)
+                value = deviations(x, centres(x, covered(n, fraction), center), scale, eps)
             if whole:
                 return value.reshape(-1)
             out[rows] = value
         return out
 
-    return scored(core, rewards, groups, unscored, compat)
+    return scored(core, rewards, groups, unscored)
 
 
-def covered(n: int, fraction: float, *, compat: bool = False) -> int:
-    """How many of n rewards the interval holds: ceil(n * fraction), at least 1.
-
-    compat: by way of a percentage, as published, where 0.07 of 100 is 8.
-    """
-    return math.ceil(n * (fraction * 100) / 100) if compat else min(n, max(1, math.ceil(n * fraction - 1e-9)))
+def covered(n: int, fraction: float) -> int:
+    """How many of n rewards the interval holds: ceil(n * fraction), at least 1."""
+    return min(n, max(1, math.ceil(n * fraction - 1e-9)))
 
 
-def interval(values: list[float], k: int) -> Interval:
-    """The narrowest interval of k of these values, as the published search finds it, NaN and k = 0 included.
-
-    Raises BadInput for no values.
-    """
-    if not values:
-        raise BadInput("an interval of no rewards", fix="leave empty groups out")
-    if k == 0:
-        return Interval(values[0], values[0])
-    if any(math.isnan(v) for v in values):  # Python's order of NaN is part of what was published
-        ordered = sorted(values)
-        widths = [ordered[s + k - 1] - ordered[s] for s in range(len(ordered) - k + 1)]
-        best, least = 0, math.inf
-        for s, width in enumerate(widths):
-            if width < least:
-                best, least = s, width
-        held = ordered[best : best + k]
-        middle = (held[(k - 1) // 2] + held[k // 2]) / 2 if k % 2 == 0 else held[k // 2]
-        return Interval(sum(held) / k, middle)
-    columns = sorted_columns(torch.tensor([values], dtype=torch.float64))
-    return Interval(float(_center(columns, k, "mean")[0]), float(_center(columns, k, "median")[0]))
-
-
-def _block(x: Tensor, k: int, center: Center, scale: Deviation, eps: float) -> Tensor:
-    """Advantages of groups of one size, (groups, n) float64 -> the same shape."""
-    broken = x.isnan().any(dim=1)
-    if bool(broken.any()):  # compat only: elsewhere such rows were left out
-        found = [interval(row.tolist(), k) for row in x]
-        q = torch.tensor([i.median if center == "median" else i.mean for i in found], dtype=x.dtype, device=x.device)
-    else:
-        q = _center(sorted_columns(x), k, center)
-    away = x - q.unsqueeze(1)
-    if scale == "none":
-        return away
-    n = x.shape[1]
-    off = away if scale == "deviation" else x - x[:, :1] - (x - x[:, :1]).mean(dim=1, keepdim=True)
-    return away / ((off.square().sum(dim=1) / (n - 1)).sqrt() + eps).unsqueeze(1)
-
-
-def _center(columns: list[Tensor], k: int, center: Center) -> Tensor:
-    """The centre of the narrowest k neighbours of each group: n sorted columns of (groups,) -> (groups,)."""
+def centres(x: Tensor, k: int, center: Center) -> Tensor:
+    """The centre of the narrowest k neighbours of each group: (groups, n), without NaN -> (groups,)."""
+    columns = sorted_columns(x)
     least = torch.full_like(columns[0], math.inf)
     found = _of(columns[:k], center)
     for s in range(len(columns) - k + 1):
@@ -163,6 +112,15 @@ def _center(columns: list[Tensor], k: int, center: Center) -> Tensor:
         if s:
             found = torch.where(closer, _of(columns[s : s + k], center), found)
     return found
+
+
+def deviations(x: Tensor, centre: Tensor, scale: Deviation, eps: float) -> Tensor:
+    """Advantages of groups of one size, (groups, n) and (groups,) float64 -> (groups, n)."""
+    away = x - centre.unsqueeze(1)
+    if scale == "none":
+        return away
+    off = away if scale == "deviation" else x - x[:, :1] - (x - x[:, :1]).mean(dim=1, keepdim=True)
+    return away / ((off.square().sum(dim=1) / (x.shape[1] - 1)).sqrt() + eps).unsqueeze(1)
 
 
 def _of(held: list[Tensor], center: Center) -> Tensor:

@@ -68,18 +68,17 @@ def gigpo(
     across_steps: bool = False,
     eps: float = 1e-6,
     unscored: Unscored = "group",
-    compat: bool = False,
 ) -> Tensor:
     """Episode advantage + weight x step advantage, a row each: (B,) -> (B,). Equations 3, 7 and 8.
 
     rewards (B,) the episode's, on each of its rows; returns (B,) from `discounted_returns`; steps from `step_groups`.
     across_steps=False is Equation 3, statistics over trajectories; True is the published code's default, over rows,
     where long trajectories count more. scale: "group" divides by std + eps, "none" does not. A group of one
-    trajectory: 0 (compat: the raw reward); a step group of one: 0 in both. A reward or return that is not finite gives
-    its group 0 (unscored="row": its trajectory).
+    trajectory, or of one step: 0. A reward or return that is not finite gives its group 0 (unscored="row": its
+    trajectory).
     """
     rewards = rewards if rewards.is_floating_point() else rewards.float()
-    sound = None if compat else _sound(rewards + returns, groups, trajectories, unscored)
+    sound = _sound(rewards + returns, groups, trajectories, unscored)
     if sound is not None:
         out = torch.zeros_like(rewards)
         some = (groups.subset(sound), trajectories.subset(sound), steps.subset(sound))
@@ -95,9 +94,7 @@ def gigpo(
             eps=eps,
         )
         return out
-    episode = episode_advantage(
-        rewards, groups, trajectories, scale=scale, across_steps=across_steps, eps=eps, compat=compat
-    )
+    episode = episode_advantage(rewards, groups, trajectories, scale=scale, across_steps=across_steps, eps=eps)
     return episode + weight * normalised(returns, steps, scale=scale, eps=eps).to(episode.dtype) if weight else episode
 
 
@@ -109,17 +106,12 @@ def episode_advantage(
     scale: Literal["group", "none"] = "group",
     across_steps: bool = False,
     eps: float = 1e-6,
-    compat: bool = False,
 ) -> Tensor:
     """A^E of Equation 3: the episode's reward beside those of the same prompt, (B,) -> (B,). Finite rewards only."""
     if across_steps or not len(rewards):
-        return normalised(rewards, groups, scale=scale, eps=eps, compat=compat).to(rewards.dtype)
-    episodes = _episodes(groups, trajectories)
+        return normalised(rewards, groups, scale=scale, eps=eps).to(rewards.dtype)
+    episodes = episodes_of(groups, trajectories)
     first = episodes.first()
-    if compat:  # published: statistics of the first rows, of which each row's own reward is normalised
-        members = torch.zeros(len(rewards), dtype=torch.bool, device=rewards.device)
-        members[first] = True
-        return normalised(rewards, groups, scale=scale, eps=eps, members=members, compat=True).to(rewards.dtype)
     own = normalised(rewards.index_select(0, first), groups.subset(first), scale=scale, eps=eps).to(rewards.dtype)
     each = torch.zeros(episodes.size, dtype=own.dtype, device=own.device)
     return episodes.spread(each.scatter_(0, episodes.index.index_select(0, first), own))
@@ -132,11 +124,11 @@ def _sound(values: Tensor, groups: Groups, trajectories: Groups, unscored: Unsco
     finite = values.isfinite()
     if bool(finite.all()):
         return None
-    over = _episodes(groups, trajectories) if unscored == "row" else groups
+    over = episodes_of(groups, trajectories) if unscored == "row" else groups
     return ~over.spread(over.any(~finite))
 
 
-def _episodes(groups: Groups, trajectories: Groups) -> Groups:
+def episodes_of(groups: Groups, trajectories: Groups) -> Groups:
     """Trajectories by their own ids, or by (prompt, id) where an id is used under two prompts."""
     prompt = torch.zeros(trajectories.size, dtype=torch.long, device=groups.index.device)
     prompt.scatter_(0, trajectories.index, groups.index)

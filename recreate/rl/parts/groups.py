@@ -95,10 +95,10 @@ def grouped(ids: Tensor | Sequence[Hashable]) -> Groups:
     return Groups(index, len(known))
 
 
-def spread(advantages: Tensor, mask: Tensor, *, compat: bool = False) -> Tensor:
-    """(B,) over the tokens of `mask` (B,T); 0 elsewhere. compat: a NaN advantage is NaN under the mask too."""
+def spread(advantages: Tensor, mask: Tensor) -> Tensor:
+    """(B,) over the tokens of `mask` (B,T); 0 elsewhere."""
     per_token = advantages.unsqueeze(-1)
-    return per_token * mask if compat else torch.where(mask.bool(), per_token, torch.zeros_like(per_token))
+    return torch.where(mask.bool(), per_token, torch.zeros_like(per_token))
 
 
 def _numbered(ids: Sequence[Hashable]) -> Groups:

@@ -2,9 +2,8 @@
 all tokens; and a loss on pairs of answers.
 
 Policy losses are of degree 1 in the advantage, so a weight on the loss is a weight on the advantage (arXiv 2509.04419's
-stabilisation mask, and what lets STEER and A2R weigh tokens and rows). `compat=True` of a ratio leaves what stands
-under the mask alone, as the published code does; ours reads no masked value, so a NaN there reaches neither the loss
-nor a gradient.
+stabilisation mask, and what lets STEER and A2R weigh tokens and rows). No masked value is read, so a NaN there reaches
+neither the loss nor a gradient.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from recreate.api.errors import BadInput
 from recreate.rl import lazy_torch as torch
 from recreate.rl.parts.groups import Groups
 from recreate.rl.recipe import ONE_MACHINE, Loss, PolicyLoss, Recipe, RecipePart, Tokens
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["k1", "k2", "k3", "abs"]
 Mode = Literal["token-mean", "token-sum", "sequence-mean", "sequence-sum", "constant"]
-Compat = Literal["", "verl", "verl-0.4", "trl"]
 Count: TypeAlias = "float | Tensor | None"
 
 
@@ -173,11 +170,9 @@ class ConstantLength(Aggregate):
         return self.length or max_response
 
 
-def token_ratio(
-    log_prob: Tensor, old_log_prob: Tensor, mask: Tensor, *, limit: float | None = 20.0, compat: bool = False
-) -> Tensor:
+def token_ratio(log_prob: Tensor, old_log_prob: Tensor, mask: Tensor, *, limit: float | None = 20.0) -> Tensor:
     """exp(clamp(l - l_old, +-limit)): (B,T) -> (B,T). GRPO, arXiv 2402.03300; limit is verl's, None is TRL."""
-    change = log_change(log_prob, old_log_prob, mask, compat=compat)
+    change = log_change(log_prob, old_log_prob, mask)
     return (change if limit is None else change.clamp(-limit, limit)).exp()
 
 
@@ -188,7 +183,6 @@ def sequence_ratio(
     *,
     limit: float | None = 10.0,
     straight: bool = True,
-    compat: bool = False,
 ) -> Tensor:
     """exp of the row's mean log change, on each of its tokens: (B,T) -> (B,T). GSPO, arXiv 2507.18071, equation 7.
 
@@ -196,20 +190,19 @@ def sequence_ratio(
     mean's gradient (TRL). Under one clip and one aggregate the two give the same gradient. A row without tokens
     counts as one token long.
     """
-    change = log_change(log_prob, old_log_prob, mask, compat=compat)
+    change = log_change(log_prob, old_log_prob, mask)
     mean = (change * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
     if straight:
-        own = log_prob if compat else torch.where(mask.bool(), log_prob, 0.0)
+        own = torch.where(mask.bool(), log_prob, 0.0)
         mean = own - own.detach() + mean.detach()
     else:
         mean = mean.expand_as(log_prob)
     return (mean if limit is None else mean.clamp(max=limit)).exp()
 
 
-def log_change(log_prob: Tensor, old_log_prob: Tensor, mask: Tensor, *, compat: bool = False) -> Tensor:
+def log_change(log_prob: Tensor, old_log_prob: Tensor, mask: Tensor) -> Tensor:
     """l - l_old, 0 outside the mask: (B,T)."""
-    change = log_prob - old_log_prob
-    return change if compat else torch.where(mask.bool(), change, 0.0)
+    return torch.where(mask.bool(), log_prob - old_log_prob, 0.0)
 
 
 def clip(
@@ -311,7 +304,6 @@ def aggregate(
     tokens: Count = None,
     rows: Count = None,
     length: int | None = None,
-    compat: Compat | bool = "",
 ) -> Tensor:
     """The mean loss over (B,T): a scalar.
 
@@ -324,51 +316,22 @@ def aggregate(
     tokens and rows are the counts to divide by, of the whole batch when it comes in pieces or from several processes
     (divided by the number of processes where those average gradients); by default what the mask holds, rows without a
     token left out. Nothing unmasked: 0, with a gradient of 0. Masked losses are never read.
-
-    compat: True or "verl" is 0.9.1 (NaN when nothing is unmasked), "verl-0.4" the fork of STEER (1e-8 added to the
-    token count, empty rows counted, `constant` not divided by rows), "trl" divides by at least 1 and counts all rows.
     """
-    form = "verl" if compat is True else compat or ""
     weight = mask.to(loss.dtype)
-    if form == "verl-0.4":
-        return _verl_04(loss * weight, weight, mode, length)
-    # published code multiplies, so a NaN under the mask comes through; verl's token sums do not
-    reads = bool(form) and not (form == "verl" and mode.startswith("token"))
-    kept = loss * weight if reads else torch.where(mask.bool(), loss, 0.0) * weight
-    if mode in ("token-mean", "token-sum"):
-        if mode == "token-sum":
-            return kept.sum()
-        count = weight.sum() if tokens is None else tokens
-        return kept.sum() / (count if form == "verl" else _at_least_one(count))
-    per_row = kept.sum(-1)
+    kept = torch.where(mask.bool(), loss, 0.0) * weight
+    if mode == "token-sum":
+        return kept.sum()
+    if mode == "token-mean":
+        return kept.sum() / at_least_one(weight.sum() if tokens is None else tokens)
     own = weight.sum(-1)
+    per_row = kept.sum(-1)
     if mode == "sequence-mean":
-        per_row = per_row / (own + 1e-8 if form == "verl" else own.clamp(min=1))
-    elif mode not in ("sequence-sum", "constant"):
-        raise BadInput(
-            f"no aggregate is called {mode!r}", fix="token-mean, token-sum, sequence-mean, sequence-sum, constant"
-        )
-    if form == "verl":
-        per_row = torch.where(own > 0, per_row, 0.0)
-    if rows is None:
-        rows = loss.shape[0] if form == "trl" else (own > 0).to(loss.dtype).sum()
-    mean = per_row.sum() / (rows if form == "verl" else _at_least_one(rows))
+        per_row = per_row / own.clamp(min=1)
+    mean = per_row.sum() / at_least_one((own > 0).to(loss.dtype).sum() if rows is None else rows)
     return mean / (length or loss.shape[-1]) if mode == "constant" else mean
 
 
-def _verl_04(kept: Tensor, weight: Tensor, mode: Mode, length: int | None) -> Tensor:
-    if mode == "token-mean":
-        return kept.sum() / (weight.sum() + 1e-8)
-    if mode == "sequence-sum":
-        return kept.sum(-1).mean()
-    if mode == "sequence-mean":
-        return (kept.sum(-1) / weight.sum(-1)).mean()
-    if mode == "constant":
-        return kept.sum() / (length or kept.shape[-1])
-    raise BadInput(f"verl 0.4 has no aggregate {mode!r}", fix="take another mode, or leave compat out")
-
-
-def _at_least_one(count: float | Tensor) -> float | Tensor:
+def at_least_one(count: float | Tensor) -> float | Tensor:
     # a count that is a share of the whole batch may be below 1; only nothing at all is mended
     if isinstance(count, torch.Tensor):
         return torch.where(count > 0, count, torch.ones_like(count))

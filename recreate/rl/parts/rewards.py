@@ -100,22 +100,12 @@ def overlong(rewards: Tensor, lengths: Tensor, *, max_length: int, buffer: int, 
     return (rewards.double() + torch.clamp(over, max=0.0)).to(rewards.dtype)
 
 
-def dynamic_sampling(metric: Tensor, groups: Groups, *, tolerance: float = 1e-6, compat: bool = False) -> Tensor:
+def dynamic_sampling(metric: Tensor, groups: Groups, *, tolerance: float = 1e-6) -> Tensor:
     """(B,) bool: rows of groups whose metric varies. DAPO, arXiv 2503.14476, equation 11; verl's dapo recipe.
 
     metric: (B,) the unshaped score. A group is kept when its range exceeds `tolerance`, or when it has one row (it
-    cannot vary); dropped when a value is NaN. compat: when the population std by numpy in float64 is above 0, so that
-    0.1 + 0.2 beside 0.3 is kept, and so may be equal values whose mean is rounded.
+    cannot vary); dropped when a value is NaN.
     """
-    if compat:
-        import numpy as np
-
-        kept = torch.zeros(groups.size, dtype=torch.bool)
-        values, index = metric.double().numpy(), groups.index.numpy()
-        for g in range(groups.size):
-            own = values[index == g]
-            kept[g] = len(own) == 1 or (len(own) > 1 and float(np.std(own)) > 0)
-        return kept[groups.index]
     size = (groups.size,)
     top = torch.full(size, -torch.inf, dtype=metric.dtype, device=metric.device)
     low = torch.full(size, torch.inf, dtype=metric.dtype, device=metric.device)
