@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from recreate.api.types import Trial as Trial
     from recreate.api.types import Usage as Usage
     from recreate.api.types import Verdict as Verdict
-    from recreate.builder.sdk import BenchResult as BenchResult
+    from recreate.builder.measure import BenchResult as BenchResult
     from recreate.builder.sdk import Outcome as Outcome
     from recreate.builder.sdk import bench as bench
     from recreate.builder.sdk import build as build
@@ -76,7 +76,8 @@ _WHERE = {
     "SandboxBackend Validatable",
     "api.types": "Call Change Edit Evidence Experience Gain Grade Lesson Message Output Reply "
     "Review Revision Split Step Study Task ToolCall Trace Trial Usage Verdict",
-    "builder.sdk": "BenchResult Outcome bench build run",
+    "builder.measure": "BenchResult",
+    "builder.sdk": "Outcome bench build run",
     "memory.store": "ExperienceStore",
     "optimizers.context": "OptimizerContext",
     "runs.settings": "Settings",

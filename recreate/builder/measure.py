@@ -1,28 +1,56 @@
-"""One cell: a scaffold measured on a split, in a run folder of its own; the only door to the test split."""
+"""A scaffold measured on a split, in a run folder of its own; the only door to the test split."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
-from recreate.api.types import Split, Usage
+from recreate.api.types import Record, Split, Usage
 from recreate.builder.learning import Learning
-from recreate.runs.attempts import Score, attempted, run_attempts
+from recreate.runs.attempts import attempted, run_attempts
 from recreate.runs.gate import interval
 from recreate.runs.session import Session
 from recreate.storage.files import locked
 from recreate.storage.log import Log
 
 
+class BenchResult(Record):
+    """One scaffold on one split. mean with its 90 % interval [lo, hi] over `n` tasks; None when nothing was graded.
+
+    set_aside: attempts that were excluded for an infrastructure failure; scores: task, repeat, score, experience of each.
+    """
+
+    scaffold: str
+    digest: str
+    model: str
+    domain: str
+    split: str
+    n: int
+    repeats: int
+    mean: float | None
+    lo: float | None
+    hi: float | None
+    usd: float
+    tokens: int
+    set_aside: int
+    test_openings: int
+    scores: tuple[Mapping[str, Any], ...]
+
+    def row(self) -> dict[str, Any]:
+        """The object that `--json` prints as a cell of the table."""
+        return self.model_dump(mode="json", exclude={"schema_"})
+
+
 def measure(
     session: Session, scaffold: Scaffold, split: Split, most: int = 0, *, each_call: bool = False
-) -> dict[str, Any]:
-    """One cell: n tasks, repeats, mean with its 90 % interval, cost, and what was set aside.
+) -> BenchResult:
+    """`scaffold` on `most` tasks of a split, 0 for all.
 
     An opening of the test split is written down in the workspace and counted, whoever asks: one for a run folder; with
-    `each_call` one for each session that lives test attempts, since what is measured may change between them.
+    `each_call` one for each session that makes test attempts, since what is measured may change between them.
     """
     tasks = list(session.domain.tasks(split))
     if not tasks:
@@ -37,34 +65,26 @@ def measure(
     if split == "test" and not (each_call and attempted(session, scaffold, tasks, session.settings.repeats, offers)):
         openings = open_test(session, scaffold, len(tasks), each_call=each_call)
     scores = run_attempts(session, scaffold, tasks, repeats=session.settings.repeats, phase=split, offers=offers)
-    held = [s for s in scores if s.score is not None]
-    by_task: dict[str, list[float]] = {}
-    for score in held:
-        assert score.score is not None
-        by_task.setdefault(score.task, []).append(score.score)
-    mean, lo, hi = interval({(s.task, s.repeat): s.score for s in held}) if held else (None, None, None)
-    usage = sum((s.usage for s in held), Usage())
-    return {
-        "scaffold": scaffold.name,
-        "digest": scaffold.digest,
-        "model": session.model_name,
-        "domain": session.domain.name,
-        "split": split,
-        "n": len(by_task),
-        "repeats": session.settings.repeats,
-        "mean": mean,
-        "lo": lo,
-        "hi": hi,
-        "usd": round(usage.usd, 6),
-        "tokens": usage.tokens_in + usage.tokens_out,
-        "set_aside": len(scores) - len(held),
-        "test_openings": openings,
-        "scores": [_row(s) for s in scores],
-    }
-
-
-def _row(score: Score) -> dict[str, Any]:
-    return {"task": score.task, "repeat": score.repeat, "score": score.score, "experience": score.attempt}
+    held = {(s.task, s.repeat): s for s in scores if s.score is not None}
+    mean, lo, hi = interval({place: s.score for place, s in held.items()}) if held else (None, None, None)
+    usage = sum((s.usage for s in held.values()), Usage())
+    return BenchResult(
+        scaffold=scaffold.name,
+        digest=scaffold.digest,
+        model=session.model_name,
+        domain=session.domain.name,
+        split=split,
+        n=len({task for task, _ in held}),
+        repeats=session.settings.repeats,
+        mean=mean,
+        lo=lo,
+        hi=hi,
+        usd=round(usage.usd, 6),
+        tokens=usage.tokens_in + usage.tokens_out,
+        set_aside=len(scores) - len(held),
+        test_openings=openings,
+        scores=tuple({"task": s.task, "repeat": s.repeat, "score": s.score, "experience": s.attempt} for s in scores),
+    )
 
 
 def openings_file(session: Session) -> Log:

@@ -20,18 +20,17 @@ from recreate.api import paths
 from recreate.api.errors import BadInput, Fault, Interrupted
 from recreate.api.ports import Domain, Embedder, Memory, MemoryPolicy, Model, Optimizer, Preparable, SandboxBackend
 from recreate.api.registry import spelled
-from recreate.api.types import Experience, Record, Revision, Split, Task, Verdict
+from recreate.api.types import Experience, Revision, Split, Task, Verdict
 from recreate.builder.estimate import refuse_if_too_small
 from recreate.builder.learning import Learning
 from recreate.builder.loop import build as build_loop
 from recreate.builder.loop import create
-from recreate.builder.measure import measure
+from recreate.builder.measure import BenchResult, measure
 from recreate.builder.publish import Kept, publish, standing, untouched
 from recreate.builder.review import Reviewer
 from recreate.runs import settings as settings_
-from recreate.runs.agents import find_agent, seed_for
 from recreate.runs.attempts import attempt_task, read_experience
-from recreate.runs.reader import BuildResult, Run
+from recreate.runs.reader import BuildResult, Run, default_seed, find_agent
 from recreate.runs.session import Parts, Say, Session, load_run, open_session, run_folder, silent
 from recreate.runs.settings import Settings
 from recreate.viewer import html, markdown
@@ -68,26 +67,6 @@ class Outcome:
     """The object that `recreate build --json` prints."""
     waiting: Revision | None = None
     kept: Kept | None = None
-
-
-class BenchResult(Record):
-    """One scaffold on one split. mean with its 90 % interval [lo, hi] over `n` tasks; None when nothing was graded."""
-
-    scaffold: str
-    digest: str
-    model: str
-    domain: str
-    split: str
-    n: int
-    repeats: int
-    mean: float | None
-    lo: float | None
-    hi: float | None
-    usd: float
-    tokens: int
-    set_aside: int
-    test_openings: int
-    scores: tuple[Mapping[str, Any], ...]
 
 
 def build(
@@ -172,7 +151,7 @@ def bench(
     say: Say = silent,
     **settings: Any,
 ) -> list[BenchResult]:
-    """Measure scaffolds on a split, one cell each, in their order: what `recreate bench` does.
+    """Measure scaffolds on a split, a result each, in their order: what `recreate bench` does.
 
     tasks: at most so many, 0 for all. repeats=3 attempts each task three times. The rest as for `build`.
     split="test" opens the test tasks, which is written down in the workspace and counted.
@@ -182,7 +161,7 @@ def bench(
     named = {"domain": domain, "model": model, "sandbox": sandbox}
     with _started(named, workspace, say, settings, prefix="bench-{domain}") as (session, where):
         agents = [find_scaffold(each, where) for each in several]
-        return [BenchResult.model_validate(measure(session, agent, split, tasks)) for agent in agents]
+        return [measure(session, agent, split, tasks) for agent in agents]
 
 
 # ------------------------------------------------------------------------------- the parts that commands share
@@ -393,9 +372,3 @@ def _refuse_another(folder: Path, loaded: Settings) -> None:
 def find_scaffold(named: str | Path | Scaffold, where: Path) -> Scaffold:
     """A scaffold itself, or by folder, name or RUN:DIGEST."""
     return named if isinstance(named, Scaffold) else find_agent(str(named), where)
-
-
-def default_seed(domain: str, where: Path, model: str) -> Scaffold:
-    """The agent to start from when nobody names one: the domain's own, else a shipped seed."""
-    seed: Scaffold = seed_for(domain, where, model)
-    return seed

@@ -88,7 +88,7 @@ def bench(
     folder = folder_of(settings, where, f"bench-{settings.domain}")
     agents = [find_scaffold(name, where) for name in scaffold]
     with measured(settings, where, folder) as session:
-        cells = [measure(session, agent, wanted, tasks or 0) for agent in agents]
+        cells = [measure(session, agent, wanted, tasks or 0).row() for agent in agents]
     openings = cells[-1]["test_openings"]
     answer(
         as_json,

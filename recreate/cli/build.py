@@ -52,8 +52,9 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     """
     from recreate.api.registry import find
     from recreate.builder import estimate as planning
-    from recreate.builder.sdk import CREATE, default_seed, find_scaffold, fitted
+    from recreate.builder.sdk import CREATE, find_scaffold, fitted
     from recreate.memory.store import ExperienceStore
+    from recreate.runs.reader import default_seed
     from recreate.runs.session import default_optimizer, open_domain, open_models
 
     if settings.optimizer:

@@ -15,7 +15,6 @@ from recreate.api.paths import workspace
 from recreate.cli.options import Json, RunName, open_run
 from recreate.cli.runner import go_on, say_back
 from recreate.cli.terminal import answer, say
-from recreate.runs.agents import find_agent, named_run
 
 if TYPE_CHECKING:
     from recreate.api.types import Review
@@ -89,7 +88,7 @@ def keep(
     Example: recreate keep last:3f2a
     """
     from recreate.builder.publish import publish
-    from recreate.runs.reader import Run
+    from recreate.runs.reader import Run, find_agent, named_run
 
     where = workspace()
     text, colon, digest = revision.rpartition(":")

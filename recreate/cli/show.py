@@ -15,7 +15,6 @@ from recreate.api.paths import workspace
 from recreate.cli.options import Full, Json, RunName, open_run
 from recreate.cli.terminal import answer, answers, emit, fold, head, say
 from recreate.cli.terminal import show as put
-from recreate.runs.agents import find_agent, named_run
 from recreate.viewer.text import wrong
 
 if TYPE_CHECKING:
@@ -63,6 +62,8 @@ def show(
 
     Example: recreate show last --html
     """
+    from recreate.runs.reader import find_agent, named_run
+
     where = workspace()
     folder = named_run(what, where)
     if html or page:
@@ -87,6 +88,7 @@ def diff(
     Example: recreate diff seed runs/swe-20260101-120000
     """
     from recreate.agents import scaffold as scaffolds
+    from recreate.runs.reader import find_agent, named_run
 
     where = workspace()
     before, after = find_agent(a, where), find_agent(b, where)

@@ -97,7 +97,8 @@ def tune(
 
 def _start(settings: Settings, where: Path) -> tuple[Path, Any]:
     """(the run folder, the scaffold whose attempts are trained on)."""
-    from recreate.builder.sdk import default_seed, find_scaffold
+    from recreate.builder.sdk import find_scaffold
+    from recreate.runs.reader import default_seed
     from recreate.runs.session import open_domain
 
     domain, model = open_domain(settings, where).name, settings.model.removeprefix("transformers:")

@@ -36,7 +36,7 @@ from recreate.rl import suite as suites
 from recreate.rl.suite import Arm, Suite
 from recreate.runs.budget import Budget
 from recreate.runs.gate import judge
-from recreate.runs.reader import Run, find_run
+from recreate.runs.reader import Run, default_seed, find_run
 from recreate.runs.session import Parts, Session, default_optimizer, open_backend, open_domain, open_models
 from recreate.runs.settings import Models, Settings
 from recreate.viewer import markdown
@@ -223,7 +223,7 @@ class _Bench:
             )
         if named:
             return sdk.find_scaffold(named, self.where)
-        return sdk.default_seed(self.domain.name, self.where, self.suite.settings.model)
+        return default_seed(self.domain.name, self.where, self.suite.settings.model)
 
     def _made_before(self, arm: Arm, model: str) -> ArmResult:
         """Raises BadInput for runs that are of something else, or have not come to anything. model: the base's name."""
@@ -346,8 +346,8 @@ class _Bench:
                 session.say("note", {"text": f"measuring {each.arm.name}"})
                 with _answering(session, each.checkpoint) as measured:
                     cell = measure(measured, each.scaffold, suite.split, suite.tasks, each_call=True)
-                spent = {"attempts": len(cell["scores"]), "tokens": cell["tokens"], "usd": cell["usd"]}
-                rows.append({**cell, "arm": each.arm.name, "made": each.record(suite.budget), "measured": spent})
+                spent = {"attempts": len(cell.scores), "tokens": cell.tokens, "usd": cell.usd}
+                rows.append({**cell.row(), "arm": each.arm.name, "made": each.record(suite.budget), "measured": spent})
             self._compared(rows, made)
             for row in rows:
                 session.journal.add("arm", **{k: v for k, v in row.items() if k != "scores"})

@@ -30,7 +30,7 @@ TOOLS_PREAMBLE = 1024
 
 
 class Calls:
-    """The one door to models. Thread-safe. `on_reply(call, reply)` is told of each new reply."""
+    """The one door to models. Thread-safe."""
 
     def __init__(
         self,
@@ -40,14 +40,12 @@ class Calls:
         *,
         retries: int = 3,
         backoff: float = 1.0,
-        on_reply: Callable[[Call, Reply], None] | None = None,
     ) -> None:
         self.run = run
         self.journal = journal
         self.ledger = ledger
         self.retries = retries
         self.backoff = backoff
-        self.on_reply = on_reply
         self.stop = threading.Event()
 
     def ask(self, model: Model, price: Price, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
@@ -79,8 +77,6 @@ class Calls:
             reply = reply.model_copy(update={"usd": usd})
         self.journal.keep(call.id, check, reply.model_dump(exclude_defaults=True))
         self.ledger.settle(call, Usage.of(reply))
-        if self.on_reply is not None:
-            self.on_reply(call, reply)
         return reply
 
     def _try(self, model: Model, messages: Sequence[Message], call: Call, params: dict[str, Any]) -> Reply:

@@ -29,7 +29,6 @@ class Journal:
         self.log = Log(folder / "journal.jsonl")
         self._replies: dict[str, dict[str, int]] = {}
         self._lock_file: int | None = None
-        self.replayed = 0
 
     def open(self) -> None:
         """Take the run folder for this process and index what is there.
@@ -64,7 +63,6 @@ class Journal:
         line = self.log.at(offset) if offset is not None else None
         if line is None or line.record is None or line.record["check"] != check:
             return None
-        self.replayed += 1
         found: dict[str, Any] = line.record["reply"]
         return found
 

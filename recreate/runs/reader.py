@@ -1,8 +1,9 @@
-"""Reading a run folder: what happened, without taking its lock. Everything here works while a build is running."""
+"""Reading a run folder, and finding runs and agents by name. Nothing here takes a run's lock: it works while one builds."""
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,9 @@ from recreate.api.errors import BadInput
 from recreate.runs.attempts import read_experience
 from recreate.storage.log import Log
 from recreate.runs.gate import alone, judge
+from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold, load
+from recreate.api.paths import shipped, short
 from recreate.runs.budget import Spend
 from recreate.runs.settings import Settings
 from recreate.api.types import Experience, Revision, Study, Verdict
@@ -152,3 +155,72 @@ def waiting(records: Iterable[Mapping[str, Any]]) -> Revision | None:
         elif record["kind"] == "review" and last and record["offer"] == last["offer"]:
             last = None
     return Revision.model_validate(last["revision"]) if last else None
+
+
+def find_agent(text: str, where: Path) -> Scaffold:
+    """A scaffold: a folder, a name in the workspace or shipped, `RUN:DIGEST`, `RUN:seed`, or a run's last kept.
+
+    Raises BadInput that lists the near names.
+    """
+    for path in (Path(text), where / "scaffolds" / text, shipped("scaffolds") / text):
+        if (path / "agent.toml").is_file() or (path.is_dir() and not (path / "settings.toml").is_file()):
+            return load(path)
+    name, colon, digest = text.rpartition(":")
+    folder = named_run(name if colon else text, where)
+    if folder is None:
+        roots = (where / "scaffolds", shipped("scaffolds"))
+        known = sorted({file.parent.name for root in roots for file in root.glob("*/agent.toml")})
+        names = sorted(p.parent.name for p in (where / "runs").glob("*/settings.toml"))
+        near = difflib.get_close_matches(text, [*known, *names], 1, 0.5)
+        raise BadInput(
+            f"there is no scaffold or run {text!r}",
+            fix=f"did you mean {near[0]!r}?" if near else f"scaffolds: {', '.join(known) or 'none'}; or RUN:DIGEST",
+            code="no-scaffold",
+        )
+    run = Run(folder)
+    seed = run.seed()
+    if colon and digest == "seed":
+        if seed is None:
+            raise BadInput(f"{text!r}: this run has no seed", fix="recreate show RUN shows what it has")
+        return seed
+    revisions = run.revisions()
+    known_digests = [r.id for r in revisions] + ([seed.digest] if seed else [])
+    if not colon:
+        kept = [r.id for r in revisions if r.kept]
+        wanted = kept[-1:] or known_digests[-1:]
+    else:
+        known_digests += [e.digest for e in History(folder / "scaffold.git").log()]  # a person's own files, too
+        known_digests = list(dict.fromkeys(known_digests))
+        wanted = [d for d in known_digests if digest and d.startswith(digest)]
+    if len(wanted) != 1:
+        raise BadInput(
+            f"{len(wanted)} revisions of {short(folder)} begin with {digest!r}" if colon else f"{text} holds no agent",
+            fix=f"there are: {', '.join(known_digests) or 'none'}",
+            code="no-revision",
+        )
+    if seed is not None and wanted[0] == seed.digest:
+        return seed
+    return History(folder / "scaffold.git").read(wanted[0])
+
+
+def named_run(text: str, where: Path) -> Path | None:
+    """The run folder that `text` names, or None when it names none."""
+    try:
+        return find_run(text, where) if text else None
+    except BadInput:
+        if text == "last":
+            raise
+        return None
+
+
+def default_seed(domain: str, where: Path, model: str) -> Scaffold:
+    """The agent to start from when nobody names one: the domain's own, else a shipped seed.
+
+    A local model gets the seed that was made for small ones, where the domain has one.
+    """
+    small = [f"seed-{domain}-small"] if model.startswith("local:") else []
+    for name in (domain, *small, f"seed-{domain}", "seed"):
+        for root in (where / "scaffolds", shipped("scaffolds")):
+            if (root / name / "agent.toml").is_file():
+                return load(root / name)
+    raise BadInput("there is no seed scaffold", fix="recreate init makes a workspace with one", code="no-scaffold")

@@ -1,12 +1,14 @@
 """One address space: `[models] optimizer` in recreate.toml is `--models.optimizer` is RECREATE_MODELS__OPTIMIZER.
 
 Later wins: the defaults here, recreate.toml, the environment, flags. An unknown address is an error that names
-the nearest known one.
+the nearest known one. By hand, since importing pydantic-settings takes half as long again as pydantic itself, which every
+command would wait for, and its errors name neither the place of a wrong value nor the nearest address.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -188,15 +190,8 @@ def dump(settings: Settings) -> str:
 
 
 def toml(value: Any) -> str:
-    """A value as TOML writes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(toml(v) for v in value) + "]"
-    return str(value)
+    """A value as TOML writes it: texts, numbers and lists are written as in JSON."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 
@@ -27,3 +28,9 @@ def test_another_model_is_another_session_of_the_same_run(workspace: Path) -> No
         assert (trained.journal, trained.ledger, trained.run) == (session.journal, session.ledger, session.run)
     finally:
         session.close()
+
+
+def test_settings_are_read_back_as_they_were_written(workspace: Path) -> None:
+    odd = 'a "quoted" \\ path,\n\ttwo lines, \x7f, größer \U0001f600'
+    loaded = settings.load(workspace, {"model": odd, "budget": ["5usd", "2Mtokens"], "gate.alpha": 0.05}, {})
+    assert settings.Settings.model_validate(tomllib.loads(settings.dump(loaded))) == loaded
