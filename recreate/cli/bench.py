@@ -12,7 +12,7 @@ from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.cli.options import BUILD, RUN, Json, split_of, with_settings
 from recreate.cli.runner import folder_of, measured, opened
-from recreate.cli.terminal import answer, say
+from recreate.cli.terminal import EXCLUDED, answer, say
 from recreate.runs.settings import Settings
 
 FLAGS = tuple(dict.fromkeys(f for f in (*RUN, *BUILD) if f not in ("scaffold", "review", "from_experience")))
@@ -100,8 +100,8 @@ def bench(
 
 def _line(cell: Mapping[str, Any]) -> str:
     if cell["mean"] is None:
-        return f"{cell['scaffold']}: every attempt was excluded (infrastructure failure)"
-    excluded = f", {cell['set_aside']} excluded (infrastructure failure)" if cell["set_aside"] else ""
+        return f"{cell['scaffold']}: every attempt was {EXCLUDED}"
+    excluded = f", {cell['set_aside']} {EXCLUDED}" if cell["set_aside"] else ""
     return (
         f"{cell['scaffold']} ({cell['digest']}) with {cell['model']} on {cell['n']} {cell['split']} tasks x "
         f"{cell['repeats']}: {cell['mean']:.3f} [{cell['lo']:.3f}, {cell['hi']:.3f}], ${cell['usd']:.3f}{excluded}"

@@ -12,7 +12,7 @@ import typer
 
 from recreate.api.errors import BadInput, OutOfBudget
 from recreate.api.paths import short as here
-from recreate.cli.terminal import Progress, Screen, answer, say
+from recreate.cli.terminal import EXCLUDED, Progress, Screen, answer, say
 from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def build(
         made.record,
         markdown.verdict_text(made.verdict),
         f"agent: {agent}   report: {here(folder / 'report.md')}, to look at: {here(folder / html.FILE)}",
-        *(f"excluded (infrastructure failure): {row['task']}: {row['fault']}" for row in made.record["set_aside"]),
+        *(f"{EXCLUDED}: {row['task']}: {row['fault']}" for row in made.record["set_aside"]),
     )
     if made.kept and made.kept.saved:
         say_back(made.kept)

@@ -13,7 +13,7 @@ from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
 from recreate.cli.options import Full, Json, RunName, open_run
-from recreate.cli.terminal import answer, answers, emit, fold, head, say
+from recreate.cli.terminal import EXCLUDED, answer, answers, emit, fold, head, say
 from recreate.cli.terminal import show as put
 from recreate.viewer.text import wrong
 
@@ -169,7 +169,7 @@ def _show_run(run: Run, as_json: bool) -> None:
         )
         return
     counts = [f"{n['attempts']} {split} ({n['passed']} passed)" for split, n in attempts.items()]
-    without = f", {len(excluded)} excluded (infrastructure failure)" if excluded else ""
+    without = f", {len(excluded)} {EXCLUDED}" if excluded else ""
     total = spend.total
     put(
         f"run        {here(run.folder)} ({status})",
@@ -187,7 +187,7 @@ def _show_run(run: Run, as_json: bool) -> None:
         put(f"\n{number}. {_fate(revision)} {revision.id}, from {revision.parent}", *_edits(revision))
     for row in excluded:
         place = f"{row['task']} (repeat {row['repeat']}, {row['phase']})"
-        put(f"excluded (infrastructure failure): {place}: {row['fault']}")
+        put(f"{EXCLUDED}: {place}: {row['fault']}")
     if status in ("stopped", "budget"):
         say(f"recreate resume {here(run.folder)} goes on")
     if run.waiting():

@@ -18,6 +18,8 @@ from recreate.viewer.text import cut, visible
 if TYPE_CHECKING:
     from recreate.runs.budget import Ledger
 
+EXCLUDED = "excluded (infrastructure failure)"
+"""How an attempt is called that says nothing of its agent."""
 FOLD = 1200
 """Characters of one text that `show` commands print; --full prints all."""
 
@@ -219,7 +221,7 @@ class Screen:
                         f"({score.ending}, {score.usage.calls} calls)   {self.left()}"
                     )
             case "aside":
-                self.line(f"  excluded (infrastructure failure): {facts['task']}: {facts['fault']}")
+                self.line(f"  {EXCLUDED}: {facts['task']}: {facts['fault']}")
             case "seed":
                 session = facts["session"]
                 self.line(
@@ -240,7 +242,7 @@ class Screen:
                 self.line(f"the policy {facts['policy']} learns from {facts['experiences']} experiences")
             case "rerun":
                 lessons = f"with {', '.join(facts['lessons'])}" if facts["lessons"] else "without"
-                score = "excluded (infrastructure failure)" if facts["score"] is None else f"{facts['score']:g}"
+                score = EXCLUDED if facts["score"] is None else f"{facts['score']:g}"
                 self.line(f"  re-run of {facts['task']} {lessons}: {score}   {self.left()}")
             case "learned":
                 change = facts["change"]
