@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import email.utils
 import json
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from recreate.api.errors import Refused
+from recreate.api.errors import Refused, Transient
 from recreate.api.ports import Price
 from recreate.api.types import Message, Reply, ToolCall
 from recreate.storage.redact import redact
@@ -125,6 +127,28 @@ def short(words: str) -> str:
 def too_long(words: str) -> bool:
     """Whether an endpoint's words say that the prompt does not fit."""
     return bool(_TOO_LONG.search(words.lower()))
+
+
+def failure(text: str, status: int, words: str, after: float | None = None) -> Transient | Refused:
+    """What to raise for an error status that has no other meaning: it may pass, the prompt is too long, or neither."""
+    if status in (408, 409, 425, 429) or status >= 500:
+        return Transient(text, fix="try again later", code=f"http-{status}", after=after)
+    if status in (400, 413, 422) and too_long(words):
+        fix = "shorten the prompt, or use a model (or start the server) with a larger context"
+        return Refused(text, fix=fix, code="context-length")
+    return Refused(text, fix="the endpoint will not serve this request as it is", code=f"http-{status}")
+
+
+def retry_after(header: str) -> float | None:
+    """Retry-After in seconds: it is given in seconds or as a date."""
+    try:
+        return max(0.0, float(header))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return None
 
 
 def refuses_tools(status: int, words: str, model: str) -> bool:

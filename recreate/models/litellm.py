@@ -135,26 +135,20 @@ class LiteLLM:
             return Refused(text, fix=f"put a valid key into {variable}: export {variable}=...", code="refused-key")
         status = getattr(e, "status_code", None)
         status = status if isinstance(status, int) else 0
-        if isinstance(e, kinds.ContextWindowExceededError) or (status in (400, 413, 422) and chat.too_long(words)):
-            return Refused(text, fix="shorten the prompt, or use a model with a larger context", code="context-length")
+        if isinstance(e, kinds.ContextWindowExceededError):
+            status, words = 400, "context length"  # whatever the provider's own are
         # a lost connection is told with a traceback, in which any word may occur
         if tools and not isinstance(e, kinds.APIConnectionError) and chat.refuses_tools(status, words, self.model):
             self._native = False
             return chat.no_tools(self.model, words)
         if isinstance(e, kinds.NotFoundError):
             return Refused(text, fix="check the model's name: litellm:PROVIDER/NAME", code="unknown-model")
-        passing = (
-            kinds.Timeout,
-            kinds.RateLimitError,
-            kinds.APIConnectionError,
-            kinds.ServiceUnavailableError,
-            kinds.InternalServerError,
-        )
-        if isinstance(e, passing) or status in (408, 409, 425, 429) or status >= 500:
-            code = "timeout" if isinstance(e, kinds.Timeout) else f"http-{status or 503}"
-            return Transient(text, fix="try again later", code=code, after=_after(e))
-        if isinstance(e, kinds.BadRequestError) or 400 <= status < 500:
-            return Refused(text, fix="the provider will not serve this request as it is", code=f"http-{status or 400}")
+        if isinstance(e, kinds.Timeout):
+            return Transient(text, fix="try again later", code="timeout", after=_after(e))
+        if isinstance(e, kinds.APIConnectionError):
+            status = status or 503
+        if status >= 400:
+            return chat.failure(text, status, words, _after(e))
         return Fault(f"{text} ({type(e).__name__})", fix="see the provider's words above", code="model-fault")
 
 
@@ -187,10 +181,8 @@ def _after(e: Exception) -> float | None:
         getattr(e, "litellm_response_headers", None),
         getattr(getattr(e, "response", None), "headers", None),
     ):
-        try:
-            return max(0.0, float((headers or {}).get("retry-after", "")))
-        except ValueError:
-            continue
+        if headers and (seconds := chat.retry_after(headers.get("retry-after", ""))) is not None:
+            return seconds
     return None
 
 

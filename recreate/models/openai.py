@@ -7,7 +7,6 @@ Nothing here retries: the caller does, with its budget and journal around it.
 from __future__ import annotations
 
 import contextlib
-import email.utils
 import errno
 import json
 import os
@@ -178,7 +177,6 @@ class OpenAI:
     def _error(self, answer: Answer, *, tools: bool = False) -> Fault | Refused:
         status = answer.status
         words = self._words(answer.body) or self._words(answer.reason.encode())
-        text = f"{self.url} answered {status}: {words}"
         if status in (401, 403):
             key = self.key_env or _KEYS[0]
             return Refused(
@@ -200,23 +198,14 @@ class OpenAI:
                 else "is the address complete (it usually ends in /v1)?",
                 code="unknown-model",
             )
-        if status in (408, 409, 425, 429) or status >= 500:
-            return Transient(
-                text, fix="try again later", code=f"http-{status}", after=_after(answer.header("retry-after"))
-            )
-        if status in (400, 413, 422) and chat.too_long(words):
-            return Refused(
-                text,
-                fix="shorten the prompt, or use a model (or start the server) with a larger context",
-                code="context-length",
-            )
         if 300 <= status < 400:
             return Refused(
                 f"{self.url} moved to {_clean(answer.header('location')) or 'somewhere'}",
                 fix="use that address",
                 code="moved",
             )
-        return Refused(text, fix="the endpoint will not serve this request as it is", code=f"http-{status}")
+        text = f"{self.url} answered {status}: {words}"
+        return chat.failure(text, status, words, chat.retry_after(answer.header("retry-after")))
 
     def _words(self, raw: bytes) -> str:
         """The server's own words, in one short line, with the key masked should they repeat it."""
@@ -261,18 +250,6 @@ def _parse(raw: bytes) -> Any:
         return from_json(raw)
     except ValueError:  # half of a surrogate pair, which a model may well cut off at its last token
         return json.loads(raw)
-
-
-def _after(header: str) -> float | None:
-    """Retry-After in seconds: it is given in seconds or as a date."""
-    try:
-        return max(0.0, float(header))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
-    except (TypeError, ValueError):
-        return None
 
 
 def _clean(address: str) -> str:
