@@ -109,19 +109,19 @@ class Limits(Record):
 
 @runtime_checkable
 class Sandbox(Protocol):
-    """One box: a private folder seen inside as /work, no network, no host environment.
+    """A private folder seen inside as /work, no network, no host environment.
 
     `run` is stateless between calls but for the files: cwd is /work, HOME is private, the environment is only
-    what the box was opened with. All paths of `read`/`write` are relative to /work; neither follows a link out.
-    One thread at a time uses a box; `rung` names what made it.
+    what the sandbox was opened with. All paths of `read`/`write` are relative to /work; neither follows a link out.
+    One thread at a time uses it; `backend` names what made it.
     """
 
     backend: str
 
     def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
-        """Run a shell command (str, by bash -c) or an argv. timeout: seconds of wall time, None for the box's own.
+        """Run a shell command (str, by bash -c) or an argv. timeout: seconds of wall time, None for the sandbox's own.
 
-        Never raises for what the command does: that is in the Output. Raises Fault when the box itself fails.
+        Never raises for what the command does: that is in the Output. Raises Fault when the sandbox itself fails.
         """
         ...
 
@@ -156,10 +156,10 @@ class SandboxBackend(Protocol):
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
     ) -> Sandbox:
-        """A fresh box. `source` is a folder whose copy becomes /work (links copied as links); `mounts` maps
+        """A fresh sandbox. `source` is a folder whose copy becomes /work (links copied as links); `mounts` maps
         paths inside to host paths, read-only; `env` is added to a minimal environment (PATH, HOME, LANG).
 
-        Raises BadInput for a mount that cannot be, Fault when no box can be made."""
+        Raises BadInput for a mount that cannot be, Fault when none can be made."""
         ...
 
 
@@ -177,17 +177,17 @@ class Domain(Protocol):
         ...
 
     def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
-        """A fresh box in which the task can be worked on: nothing hidden is in it."""
+        """A fresh sandbox in which the task can be worked on: nothing hidden is in it."""
         ...
 
     def collect(self, task: Task, sandbox: Sandbox) -> str:
-        """What the agent hands in, as text, read from its box ('' for nothing): for code, a diff."""
+        """What the agent hands in, as text, read from its sandbox ('' for nothing): for code, a diff."""
         ...
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
-        """Grade `trace.answer` in a fresh box the agent never touched: score 0..1, passed, the grader's own words.
+        """Grade `trace.answer` in a fresh sandbox that the agent never touched: score 0..1, passed, the grader's own words.
 
-        A bad answer is a Grade, not an error. Raises Fault when it cannot be graded: the attempt is then set aside.
+        A bad answer is a Grade, not an error. Raises Fault when it cannot be graded: the attempt is then excluded.
         """
         ...
 

@@ -332,7 +332,7 @@ def _without_self(signature: inspect.Signature) -> inspect.Signature:
 
 
 def _shown(signature: inspect.Signature) -> str:
-    """`(task, trace, rung)`: the signature without its types."""
+    """`(task, trace, backend)`: the signature without its types."""
     plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
     return str(signature.replace(parameters=plain, return_annotation=signature.empty))
 

@@ -411,7 +411,7 @@ class Verdict(Record):
     """Paired scores on the same tasks and repeats: mean difference, its 90 % interval, sign-flip p.
 
     before, after, diff, lo and hi are in units of the score (0..1), None when nothing could be paired; tasks counts
-    pairs, dropped those lost because an attempt was set aside.
+    pairs, dropped those lost because an attempt was excluded.
     """
 
     before: float | None

@@ -37,7 +37,7 @@ class Learning:
         self.judging = judging
         self.policy = session.policy_name
         self.on = self.policy != "none"
-        self.shelf = LessonStore(session.memory.folder, session.domain.name, self.policy)
+        self.store = LessonStore(session.memory.folder, session.domain.name, self.policy)
         self._offers: dict[int, LessonRetrieval] = {}
 
     # what is offered
@@ -81,7 +81,7 @@ class Learning:
         known = next((r for r in self.session.journal.records("memory") if r["round"] == round), None)
         if known is not None:
             before, after = ({x["id"]: Lesson.model_validate(x) for x in known[k]} for k in ("before", "after"))
-            self.shelf.write(before, after)
+            self.store.write(before, after)
             return
         key = digest(["memory", self.policy, round, agent.digest, [e.id for e in experiences]])
         threads, made = {key}, dict[str, Experience]()
@@ -111,7 +111,7 @@ class Learning:
             before=[before[id].model_dump(mode="json") for id in changed if id in before],
             after=[after[id].model_dump(mode="json") for id in changed],
         )
-        self.shelf.write(before, after)
+        self.store.write(before, after)
         # Only now: until the lessons are on disk a search must find what it found before.
         self.session.memory.add(list(made.values()))
         for thread in threads:
@@ -134,7 +134,7 @@ class Learning:
             groups = tuple(sorted({e.group for e in cited}))
             fresh = {"born_of": ids, "supports": ids, "groups": groups, "scope": "instance"}
             after.setdefault(lesson.id, lesson.model_copy(update=fresh))
-        self.shelf.write(before, after)
+        self.store.write(before, after)
 
     def promotions(self, agent: Scaffold, tried: Sequence[Revision]) -> list[Edit]:
         """Edits that copy proven patterns into the agent, the best supported first; none that was dropped."""
@@ -158,8 +158,8 @@ class Learning:
     # its parts
 
     def _read(self) -> dict[str, Lesson]:
-        lessons = self.shelf.read()
-        for path, why in self.shelf.broken.items():
+        lessons = self.store.read()
+        for path, why in self.store.broken.items():
             self.session.say("note", {"text": f"{path}: {why}; it is left out until somebody mends it"})
         return lessons
 
@@ -175,7 +175,7 @@ class Learning:
                 nearest=self._nearest,
                 find=self._train_experience,
                 alike=self._recall,
-                elsewhere=self.shelf.elsewhere(),
+                elsewhere=self.store.elsewhere(),
                 observed=max(0, self.session.memory.count(self.session.domain.name) - batch),
                 note=lambda text: self.session.say("note", {"text": text}),
             )

@@ -88,11 +88,11 @@ def build(
     """Create an agent for a domain from experience: what `recreate build` does.
 
     domain           its name, `module:Class`, or an object that fits the port; so for the other parts
-    optimizer        an Optimizer, or a class or function that makes one from Materials
+    optimizer        an Optimizer, or a class or function that makes one from OptimizerContext
     scaffold         the agent to start from: itself, its folder or name, "create"; "": the domain's own, else a seed
     memory           who recalls for the optimizer; "": the workspace's own memory
     policy           who learns lessons and offers them: recreate, playbook, mistakes, or what makes a MemoryPolicy from
-                     policies.Materials; "": none
+                     PolicyContext; "": none
     review           asked before a revision is kept (docs/review.md); True waits there, with status `review`
     workspace        the folder that holds scaffolds/, memory/ and runs/; None: the one around the current folder
     say              progress, called from several threads: say(event, facts)

@@ -148,7 +148,7 @@ def _show_run(run: Run, as_json: bool) -> None:
     seed = run.seed()
     final = next((r.id for r in reversed(revisions) if r.kept), seed.digest if seed else "")
     verdict = run.validation(seed.digest, final) if seed and final != seed.digest else None
-    spend, excluded, attempts = run.spend(), run.aside(), _attempts(run)
+    spend, excluded, attempts = run.spend(), run.excluded(), _attempts(run)
     start: dict[str, Any] = next(iter(run.records("start")), {})
     if as_json:
         emit(

@@ -1,9 +1,7 @@
 """Many attempts at once, each graded, remembered and never paid twice.
 
-    gather(scaffold, tasks, repeats) -> scores
-
-An attempt that has ended in this run folder is read back from it. A fault of ours is tried again and then set
-aside: it is reported and counts for nobody. What is kept in memory is one small `Score` per attempt.
+An attempt that has ended in this run folder is read back from it. An infrastructure failure is tried again, and then the
+attempt is excluded: it is reported and counts for nobody. What is kept in memory is one small `Score` per attempt.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ TRIES = 3
 """How often an attempt that a fault of ours ended is started again."""
 
 IN_A_ROW = 3
-"""So many attempts set aside one after the other, with none between that ended, is an outage: the run stops."""
+"""So many attempts excluded one after the other, with none between that ended, is an outage: the run stops."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +145,7 @@ def attempt_task(
     record = {"attempt": key, "task": task.id, "repeat": repeat, "phase": phase, "fault": fault.message}
     session.journal.add("aside", **record)
     session.say("aside", record)
-    outage.aside(fault)
+    outage.excluded(fault)
     return Score(attempt=key, task=task.id, repeat=repeat, score=None, ending="error", fault=fault.message)
 
 
@@ -306,7 +304,7 @@ def read_steps(folder: Path) -> Iterator[Step]:
 
 
 class _Outage:
-    """Counts attempts set aside in a row."""
+    """Counts attempts excluded in a row."""
 
     def __init__(self) -> None:
         self.row = 0
@@ -316,7 +314,7 @@ class _Outage:
         with self.lock:
             self.row = 0
 
-    def aside(self, fault: Fault) -> None:
+    def excluded(self, fault: Fault) -> None:
         with self.lock:
             self.row += 1
             if self.row >= IN_A_ROW:

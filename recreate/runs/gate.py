@@ -40,7 +40,7 @@ from recreate.api.errors import BadInput
 from recreate.api.types import Decision, Verdict
 
 Scores = Mapping[tuple[str, int], float | None]
-"""(task, repeat) -> score; None when the attempt was set aside for a fault of ours."""
+"""(task, repeat) -> score; None when the attempt was excluded for an infrastructure failure."""
 
 MIN_TASKS = 5
 """With 4 tasks even four wins out of four are 1 in 16: no result could be kept."""
@@ -136,7 +136,7 @@ def judge_files(before: Path | str, after: Path | str, *, alpha: float = 0.10, s
 
 
 def read_scores(path: Path | str) -> dict[tuple[str, int], float | None]:
-    """A file of lines {"task": ..., "repeat": 0, "score": 0.5}; score null: set aside.
+    """A file of lines {"task": ..., "repeat": 0, "score": 0.5}; score null: excluded.
 
     Raises BadInput naming file and line.
     """

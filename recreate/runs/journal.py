@@ -16,7 +16,7 @@ class Journal:
     """A run's journal: replies that need not be paid for again, and the events of the run.
 
     Kinds of record: `start` (a session began), `seed`, `reply` (call, check, reply), `experience` (an attempt ended and
-    was graded), `aside` (it was set aside for a fault of ours), `proposal`, `nothing`, `revision`,
+    was graded), `aside` (it was excluded for an infrastructure failure), `proposal`, `nothing`, `revision`,
     `candidate` (it waits for a person), `review` (what the person decided), `test-opened`, `arm` (a row of a table),
     `end`.
 

@@ -83,15 +83,15 @@ class Run:
             return alone(sides[before], "it is what the build started from")
         return judge(sides[before], sides[after], alpha=self.settings.gate.alpha, seed=self.settings.seed)
 
-    def aside(self) -> list[dict[str, Any]]:
-        """Attempts set aside for a fault of ours and not ended since."""
-        ended, aside = set(), {}
+    def excluded(self) -> list[dict[str, Any]]:
+        """Attempts excluded for an infrastructure failure and not ended since."""
+        ended, excluded = set(), {}
         for record in self.records("experience", "aside"):
             if record["kind"] == "experience":
                 ended.add(record["attempt"])
             else:
-                aside[record["attempt"]] = {k: record[k] for k in ("attempt", "task", "repeat", "phase", "fault")}
-        return [row for attempt, row in aside.items() if attempt not in ended]
+                excluded[record["attempt"]] = {k: record[k] for k in ("attempt", "task", "repeat", "phase", "fault")}
+        return [row for attempt, row in excluded.items() if attempt not in ended]
 
     def end(self) -> dict[str, Any] | None:
         """The last `end` record: how the run ended, or None while it has not."""

@@ -40,7 +40,7 @@ def silent(event: str, facts: dict[str, Any]) -> None:
 class Parts:
     """Parts that are objects already and need not be found by name. Who made them closes them.
 
-    optimizer: an object with `propose`, or what makes one, from Materials or from nothing; policy: the same of a
+    optimizer: an object with `propose`, or what makes one, from its context or from nothing; policy: the same of a
     MemoryPolicy.
     """
 
@@ -180,7 +180,7 @@ def open_domain(settings: Settings, workspace: Path) -> Domain:
 
 
 def open_backend(settings: Settings, given: SandboxBackend | None = None) -> SandboxBackend:
-    """The rung, seen to work. Raises BadInput: `misfit`, or `no-sandbox` with the reason that its probe gives."""
+    """The backend, seen to work. Raises BadInput: `misfit`, or `no-sandbox` with the reason that its probe gives."""
     from recreate.sandboxes import choose
 
     if given is None:
@@ -190,8 +190,8 @@ def open_backend(settings: Settings, given: SandboxBackend | None = None) -> San
         if why := backend.probe():
             raise BadInput(f"the sandbox {backend.name} does not work here: {why}", fix="mend that", code="no-sandbox")
     if not type(backend).__module__.startswith("recreate."):
-        fit("opened-sandbox", box := backend.open())
-        box.close()
+        fit("opened-sandbox", sandbox := backend.open())
+        sandbox.close()
     return backend
 
 

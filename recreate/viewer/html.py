@@ -150,7 +150,7 @@ def page(run: Run, built: BuildResult | None = None) -> str:
             shares=_shares(spend),
             traces=traces,
             anchors=traces.anchors,
-            aside=run.aside(),
+            aside=run.excluded(),
         )
     )
     return made

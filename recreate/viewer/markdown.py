@@ -34,7 +34,7 @@ def result(run: Run, built: BuildResult, path: str) -> dict[str, Any]:
         ],
         "waiting": built.waiting.id if built.waiting else None,
         "spend": run.spend().record(),
-        "set_aside": run.aside(),
+        "set_aside": run.excluded(),
     }
 
 
@@ -145,7 +145,7 @@ def report(run: Run, built: BuildResult) -> str:
         "## Excluded (infrastructure failures)",
         "",
     ]
-    excluded = run.aside()
+    excluded = run.excluded()
     lines += [f"- {row['task']} (repeat {row['repeat']}, {row['phase']}): {row['fault']}" for row in excluded]
     if not excluded:
         lines.append("None: no attempt failed because of the infrastructure.")

@@ -57,7 +57,7 @@ def test_what_helps_on_held_out_tasks_is_kept(go: Go) -> None:
     assert [r.kept for r in built.revisions] == [True]
     assert (built.verdict.before, built.verdict.after, built.verdict.verdict) == (0.0, 1.0, "better")
     assert [lesson.body for lesson in built.scaffold.lessons] == [LESSON]
-    assert run.aside() == []
+    assert run.excluded() == []
 
 
 def test_an_edit_is_promoted_only_when_paired_reruns_show_it_helps(go: Go) -> None:
@@ -153,7 +153,7 @@ def test_a_fault_of_ours_is_set_aside_and_reported_not_the_agents_failure(go: Go
     """A promise: a task is recorded as failed there when the infrastructure fails."""
     down = {"role": "agent", "task": "toy:validation:3", "fault": "503"}
     built, run = go([down, *script()])
-    aside = run.aside()
+    aside = run.excluded()
     assert {row["task"] for row in aside} == {"toy:validation:3"}
     assert built.verdict.tasks == 7
     assert "toy:validation:3" in markdown.report(run, built)
