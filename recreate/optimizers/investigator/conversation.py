@@ -12,10 +12,12 @@ impossible: `Wrong` is what it says then.
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,7 +57,8 @@ class Wrong(Exception):
 
 @dataclass(frozen=True)
 class Tool:
-    """`parameters`: name -> JSON schema of one argument; those not in `optional` must be given.
+    """`parameters`: name -> JSON schema of one argument; one that `run` has a default for, or in `also_optional`, may
+    be left out unless it is in `required`.
 
     run(**arguments) -> text. Raises Wrong.
     """
@@ -65,7 +68,15 @@ class Tool:
     help: str
     run: Callable[..., str]
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    optional: Sequence[str] = ()
+    also_optional: Collection[str] = ()
+    required: Collection[str] = ()
+
+    @cached_property
+    def optional(self) -> frozenset[str]:
+        """The arguments that may be left out."""
+        own = inspect.signature(self.run).parameters.values()
+        free = {*self.also_optional, *(p.name for p in own if p.default is not p.empty)}
+        return frozenset(free.difference(self.required))
 
     def schema(self) -> dict[str, Any]:
         """The arguments as a JSON schema."""

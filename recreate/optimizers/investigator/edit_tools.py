@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from recreate.agents import scaffold as scaffolds
+from recreate.agents.config import read_agent
 from recreate.agents.lesson import lesson_file, read_lesson
-from recreate.agents.scaffold import Scaffold
+from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.types import Edit, Evidence, Origin
 from recreate.optimizers.investigator.conversation import Tool, Wrong, number, text
 from recreate.optimizers.investigator.draft import Draft, lesson_of
@@ -39,52 +41,45 @@ class Writer:
 
     def tools(self) -> list[Tool]:
         """edit, lesson, tool, delete, undo."""
-        about = {"reason": text("why this helps on other tasks, in a sentence"), **self.citing}
-        path = text("system.md, workflow.md, observation.md, format.md, agent.toml, tools/NAME.py or memory/NAME.md")
+
+        def change(name: str, help: str, run: Callable[..., str], /, **parameters: Mapping[str, Any]) -> Tool:
+            about = {"reason": text("why this helps on other tasks, in a sentence"), **self.citing}
+            return Tool(name, "edit", help, run, {**parameters, **about}, self.optional)
+
         return [
-            Tool(
-                "edit",
+            change(
                 "edit",
                 "Replace text in a file, or add to it. `old` is replaced by `new` and must be in the file exactly "
                 "once, to the letter; an empty `old` adds `new` at the end.",
                 self.edit,
-                {"path": path, "old": text("what is replaced"), "new": text("what replaces it"), **about},
-                self.optional,
+                path=text(
+                    "system.md, workflow.md, observation.md, format.md, agent.toml, tools/NAME.py or memory/NAME.md"
+                ),
+                old=text("what is replaced"),
+                new=text("what replaces it"),
             ),
-            Tool(
+            change(
                 "lesson",
-                "edit",
                 "Add a lesson to the agent's memory, or change one: a title and a few sentences, true for any task.",
                 self.lesson,
-                {
-                    "title": text("a short title"),
-                    "text": text("the advice"),
-                    "replaces": text("the name of the lesson that this one takes the place of"),
-                    **about,
-                },
-                ("replaces", *self.optional),
+                title=text("a short title"),
+                text=text("the advice"),
+                replaces=text("the name of the lesson that this one takes the place of"),
             ),
-            Tool(
+            change(
                 "tool",
-                "edit",
                 "Write a tool for the agent, or replace one: an executable script in one file, standard library only, "
                 "whose docstring is the help that the agent sees; `--help` must end at once. The agent only uses what "
                 "its prompt or agent.toml tells it of.",
                 self.tool,
-                {
-                    "name": text("letters, digits and _"),
-                    "code": text("the whole script, Python unless it begins #!"),
-                    **about,
-                },
-                self.optional,
+                name=text("letters, digits and _"),
+                code=text("the whole script, Python unless it begins #!"),
             ),
-            Tool(
+            change(
                 "delete",
-                "edit",
                 "Delete a tool or a lesson that does not help.",
                 self.delete,
-                {"path": text("tools/NAME.py or memory/NAME.md"), **about},
-                self.optional,
+                path=text("tools/NAME.py or memory/NAME.md"),
             ),
             Tool("undo", "edit", "Take back one of your edits.", self.undo, {"edit": number("its number, from 1")}),
         ]
@@ -147,10 +142,6 @@ class Writer:
 
 def costs(scaffold: Scaffold, edit: Edit) -> list[str]:
     """What an edit of agent.toml may not do: what an attempt costs is a person's to decide."""
-    from recreate.agents import scaffold as scaffolds
-    from recreate.agents.config import read_agent
-    from recreate.agents.scaffold import BadEdit
-
     if edit.path != "agent.toml":
         return []
     try:

@@ -7,7 +7,7 @@ sandbox as it was left belong to an experience's last step.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from recreate.agents.config import Agent
@@ -42,91 +42,56 @@ class Reader:
 
     def tools(self) -> list[Tool]:
         """The tools that are not switched off."""
-        without = self.context.without
+
+        def look(name: str, help: str, run: Callable[..., str], /, **parameters: Mapping[str, Any]) -> Tool:
+            return Tool(name, "inspect", help, run, parameters)
+
         found = []
-        if "trajectory" not in without:
+        if "trajectory" not in self.context.without:
+            facts = 'facts that must agree, e.g. {"outcome": "failed", "error": "TypeError"}; names: outcome, ending, '
             found += [
-                Tool(
+                look(
                     "index",
-                    "inspect",
                     "What happened at which step: commands, files seen and edited, errors, tests.",
                     self.index,
-                    {"experience": _OF},
-                    ("experience",),
+                    experience=_OF,
                 ),
-                Tool(
+                look(
                     "steps",
-                    "inspect",
                     "A window of steps: what the agent was told, said and did, and what came of it. A long step has "
                     "`[...]` in its middle there; asked for alone it is whole. Only steps shown by this can be cited.",
                     self.steps,
-                    {
-                        "first": number("the first step"),
-                        "last": number("the last step; left out: `first` alone"),
-                        "part": number("of a step too long for one answer: which part, from 1"),
-                        "experience": _OF,
-                    },
-                    ("last", "part", "experience"),
+                    first=number("the first step"),
+                    last=number("the last step; left out: `first` alone"),
+                    part=number("of a step too long for one answer: which part, from 1"),
+                    experience=_OF,
                 ),
-                Tool(
+                look(
                     "search",
-                    "inspect",
                     "Search all train experiences there are, of other tasks and earlier runs too: does a cause recur, "
                     "what helped elsewhere?",
                     self.search,
-                    {
-                        "query": text("what to look for"),
-                        "by": one_of(
-                            "meaning", "words", description="nearest in meaning (default), or holding all words"
-                        ),
-                        "where": {
-                            "type": "object",
-                            "description": 'facts that must agree, e.g. {"outcome": "failed", "error": '
-                            '"TypeError"}; names: outcome, ending, error, grain (experience|step|lesson)',
-                        },
-                        "k": number("how many; default 6"),
-                    },
-                    ("by", "where", "k"),
+                    query=text("what to look for"),
+                    by=one_of("meaning", "words", description="nearest in meaning (default), or holding all words"),
+                    where={"type": "object", "description": facts + "error, grain (experience|step|lesson)"},
+                    k=number("how many; default 6"),
                 ),
-                Tool(
+                look(
                     "contrast",
-                    "inspect",
                     "The nearest attempt with the opposite outcome, and what sets the two apart.",
                     self.contrast,
-                    {"experience": _OF},
-                    ("experience",),
+                    experience=_OF,
                 ),
             ]
-        if "evidence" not in without:
-            found.append(
-                Tool(
-                    "evidence",
-                    "inspect",
-                    "The grader's own words on an attempt, whole.",
-                    self.evidence,
-                    {"experience": _OF},
-                    ("experience",),
-                )
-            )
+        if "evidence" not in self.context.without:
+            help = "The grader's own words on an attempt, whole."
+            found.append(look("evidence", help, self.evidence, experience=_OF))
+        help = "Your private copy of the agent's files: the list of them, or one file to the letter."
         return [
             *found,
-            Tool(
-                "submission",
-                "inspect",
-                "What the agent handed in: for code, a diff.",
-                self.submission,
-                {"experience": _OF},
-                ("experience",),
-            ),
-            Tool(
-                "scaffold",
-                "inspect",
-                "Your private copy of the agent's files: the list of them, or one file to the letter.",
-                self.scaffold,
-                {"path": text("one file; left out: the list")},
-                ("path",),
-            ),
-            Tool("rejected", "inspect", "Edits that were tried before and were not kept, and why.", self.rejected),
+            look("submission", "What the agent handed in: for code, a diff.", self.submission, experience=_OF),
+            look("scaffold", help, self.scaffold, path=text("one file; left out: the list")),
+            look("rejected", "Edits that were tried before and were not kept, and why.", self.rejected),
         ]
 
     def find(self, id: str = "") -> Experience:

@@ -53,7 +53,6 @@ class Environments:
                     "like, and begin with `fresh` again.",
                     self.run,
                     {"command": text("for bash"), "where": where, "fresh": fresh, "experience": of},
-                    ("where", "fresh", "experience"),
                 )
             )
         if self.context.empty is not None:
@@ -71,7 +70,6 @@ class Environments:
                         "where": where,
                         "experience": of,
                     },
-                    ("arguments", "stdin", "where", "experience"),
                 )
             )
         return found
@@ -151,7 +149,7 @@ class Rehearsal:
                 "costs a whole attempt). `index` and `steps` then show what it did.",
                 self.rehearse,
                 {"experience": text("an experience of the task; left out: the one studied")},
-                ("experience",) if self.reader.subject is not None else (),
+                required=("experience",) if self.reader.subject is None else (),
             )
         ]
 

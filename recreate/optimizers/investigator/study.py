@@ -90,14 +90,11 @@ def study(context: OptimizerContext, scaffold: Scaffold, experience: Experience,
 
 def finishing(context: OptimizerContext, finish: Callable[..., str]) -> Tool:
     """The tool that hands a study in; without guidance nobody asks for the cause."""
-    parameters: dict[str, Any] = {
-        "summary": text("what happened, why, and what your edits change (or why none helps)"),
-    }
-    if "guidance" not in context.without:
-        parameters["cause"] = one_of(*CAUSES, description="where the need lies; `none`: no edit would have helped")
-    return Tool(
-        "finish", "decide", "Hand your work in. With no edit made, it says that none is needed.", finish, parameters
-    )
+    summary = text("what happened, why, and what your edits change (or why none helps)")
+    cause = one_of(*CAUSES, description="where the need lies; `none`: no edit would have helped")
+    asked = {"summary": summary} if "guidance" in context.without else {"summary": summary, "cause": cause}
+    help = "Hand your work in. With no edit made, it says that none is needed."
+    return Tool("finish", "decide", help, finish, asked, required=tuple(asked))
 
 
 def begin(
