@@ -26,6 +26,7 @@ from typing import Any, Protocol
 
 from recreate.agents.retrieval import LastSeen, LessonRetrieval, support
 from recreate.agents.scaffold import Scaffold
+from recreate.agents.template import object_of
 from recreate.agents.trajectory import cut_middle
 from recreate.api.errors import BadInput
 from recreate.api.ports import Domain, Sandbox, SandboxBackend
@@ -40,12 +41,7 @@ QUERY_CHARS = 1500
 """Characters of a result's end that memory is asked with."""
 LEFT_OUT = "\n[... {} characters left out here; print less, or a part at a time ...]\n"
 
-COMMAND_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"thought": {"type": "string"}, "command": {"type": "string"}},
-    "required": ["thought", "command"],
-    "additionalProperties": False,
-}
+COMMAND_SCHEMA = object_of(thought={"type": "string"}, command={"type": "string"})
 _FENCE = re.compile(r"^```(?:bash|sh|shell)[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 
 

@@ -262,3 +262,13 @@ def read_object(text: str) -> dict[str, Any] | None:
         if isinstance(found, dict):
             return found
     return None
+
+
+def object_of(**properties: Any) -> dict[str, Any]:
+    """The JSON schema of an object of exactly these properties, each with its own schema: what a reply is held to."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }

@@ -149,16 +149,6 @@ def _instructions(name: str) -> str:
     return (PROMPTS / f"{name}.md").read_text("utf-8")
 
 
-def object_of(**properties: Any) -> dict[str, Any]:
-    """A JSON schema: an object of exactly these."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
 def text(found: object, key: str, most: int) -> str:
     """A text of an answer in at most so many characters; '' when it is none."""
     value = found.get(key) if isinstance(found, Mapping) else None

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
+from recreate.agents.template import object_of
 from recreate.agents.trajectory import tell
 from recreate.api.types import Change, Experience, Gain, Lesson
 from recreate.lessons import promotion
-from recreate.lessons.context import STRING, AskingPolicy, PolicyContext, learnable, new_lesson, object_of, text
+from recreate.lessons.context import STRING, AskingPolicy, PolicyContext, learnable, new_lesson, text
 from recreate.lessons.similarity import dot, fitting, text_of
 
 LEARN = object_of(happened=STRING, title=STRING, body=STRING, when=STRING)

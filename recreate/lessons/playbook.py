@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from recreate.agents.template import object_of
 from recreate.agents.trajectory import tell
 from recreate.api.types import Change, Experience, Lesson
-from recreate.lessons.context import STRING, AskingPolicy, learnable, new_lesson, object_of, rows, text
+from recreate.lessons.context import STRING, AskingPolicy, learnable, new_lesson, rows, text
 from recreate.lessons.promotion import free
 from recreate.lessons.similarity import fitting, text_of
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.template import filled
-from recreate.agents.template import read_object as read_object
 from recreate.api.ports import Ask, Hit, Sandbox
 from recreate.api.types import Edit, Experience, Message, Revision, Study, digest
 from recreate.optimizers import StudySettings

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recreate.agents.scaffold import Scaffold, lesson_file
+from recreate.agents.template import object_of, read_object
 from recreate.agents.trajectory import clip, clusters, tell
 from recreate.api.types import Edit, Evidence, Experience, digest
-from recreate.optimizers.context import OptimizerContext, prompt, read_object
+from recreate.optimizers.context import OptimizerContext, prompt
 
 NEW = {"new lesson": "memory/a-new-lesson.md", "new tool": "tools/a_new_tool.py"}
 """What a proposal may add, and a path that stands for all such files."""
@@ -289,67 +290,46 @@ def numbered(scaffold: Scaffold, most: int = 4000) -> list[tuple[str, str]]:
     return shown
 
 
+def _text(most: int) -> dict[str, Any]:
+    return {"type": "string", "maxLength": most}
+
+
+def _one_of(names: Sequence[str]) -> dict[str, Any]:
+    return {"type": "string", "enum": list(dict.fromkeys(names))}
+
+
+def _array(items: Mapping[str, Any], **more: int) -> dict[str, Any]:
+    return {"type": "array", "items": items, **more}
+
+
+_STEP = {"type": "integer", "minimum": 0}
+
+
 def _place(scaffold: Scaffold) -> dict[str, Any]:
     return {
-        "file": {"type": "string", "enum": places(scaffold)},
+        "file": _one_of(places(scaffold)),
         "line": {"type": "integer", "minimum": -1},
-        "title": {"type": "string", "maxLength": 80},
-        "text": {"type": "string", "maxLength": 1500},
-        "reason": {"type": "string", "maxLength": 300},
-    }
-
-
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties),
-        "additionalProperties": False,
+        "title": _text(80),
+        "text": _text(1500),
+        "reason": _text(300),
     }
 
 
 def study_schema(scaffold: Scaffold, ids: Sequence[str]) -> dict[str, Any]:
     """What a study's reply must look like."""
-    edit = {
-        **_place(scaffold),
-        "experience": {"type": "string", "enum": list(dict.fromkeys(ids))},
-        "step": {"type": "integer", "minimum": 0},
-    }
-    return _object(
-        {
-            "why": {"type": "string", "maxLength": 600},
-            "cause": {"type": "string", "enum": ["knowledge", "strategy", "tool", "none"]},
-            "edits": {"type": "array", "maxItems": MAX_EDITS, "items": _object(edit)},
-        }
-    )
+    edit = object_of(**_place(scaffold), experience=_one_of(ids), step=_STEP)
+    causes = _one_of(["knowledge", "strategy", "tool", "none"])
+    return object_of(why=_text(600), cause=causes, edits=_array(edit, maxItems=MAX_EDITS))
 
 
 def advice_schema(ids: Sequence[str]) -> dict[str, Any]:
     """The second form: a reason and one sentence. A small model that may choose a file writes code into it."""
-    return _object(
-        {
-            "why": {"type": "string", "maxLength": 200},
-            "advice": {"type": "string", "maxLength": 240},
-            "experience": {"type": "string", "enum": list(dict.fromkeys(ids))},
-            "step": {"type": "integer", "minimum": 0},
-        }
-    )
+    return object_of(why=_text(200), advice=_text(240), experience=_one_of(ids), step=_STEP)
 
 
 def distil_schema(scaffold: Scaffold, ideas: int) -> dict[str, Any]:
     """What a distilling reply must look like."""
     number = {"type": "integer", "minimum": 1, "maximum": ideas}
-    return _object(
-        {
-            "update": {
-                "type": "array",
-                "maxItems": ideas,
-                "items": _object({"ideas": {"type": "array", "items": number, "minItems": 1}, **_place(scaffold)}),
-            },
-            "rejected": {
-                "type": "array",
-                "maxItems": ideas,
-                "items": _object({"idea": number, "why": {"type": "string", "maxLength": 200}}),
-            },
-        }
-    )
+    update = object_of(ideas=_array(number, minItems=1), **_place(scaffold))
+    rejected = object_of(idea=number, why=_text(200))
+    return object_of(update=_array(update, maxItems=ideas), rejected=_array(rejected, maxItems=ideas))

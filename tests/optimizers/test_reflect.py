@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.scaffold import Scaffold, apply
+from recreate.agents.template import read_object
 from recreate.agents.trajectory import clusters, signature, tell, uncited
 from recreate.api.paths import shipped
 from recreate.api.types import Edit, Evidence, Experience, Grade, Reply, Step, Trace
-from recreate.optimizers.context import OptimizerContext, read_object
+from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.reflect import Idea, Reflect, editable, merge, to_edit
 
 SEED = scaffolds.load(shipped("scaffolds") / "seed")

@@ -21,12 +21,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from recreate.agents.template import read_object
 from recreate.agents.trajectory import clip, cut_middle
 from recreate.api.errors import BadInput
 from recreate.api.ports import Ask
 from recreate.api.types import Message, Reply, Step, ToolCall, Usage
 from recreate.optimizers import StudySettings
-from recreate.optimizers.context import read_object
 from recreate.storage.log import Log
 
 REPLY_TOKENS = 4096
@@ -165,7 +165,7 @@ def one_of(*values: str, description: str = "") -> dict[str, Any]:
 
 @dataclass
 class Talk:
-    """`done` is what a tool sets when the work is handed in. `prompt(native)` makes the first messages."""
+    """`prompt(native)` makes the first messages; `result` is what a tool fills when it hands the work in."""
 
     ask: Ask
     thread: str
@@ -173,8 +173,8 @@ class Talk:
     tools: Sequence[Tool]
     limits: StudySettings
     native: bool
+    result: Mapping[str, Any]
     file: Path | None = None
-    done: bool = False
     usage: Usage = field(default_factory=Usage)
     actions: Counter[str] = field(default_factory=Counter)
     steps: int = 0
@@ -243,7 +243,7 @@ class Talk:
                     prose = 0
                     answer = self._act(lines, found["tool"], found.get("arguments", {}), reply, 0)
                 messages.append({"role": "user", "content": answer + last})
-            if self.done:
+            if self.result:
                 return "finished", ""
         return "limit", "steps"
 

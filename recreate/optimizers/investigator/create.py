@@ -9,14 +9,14 @@ from typing import Any
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.trajectory import clip
 from recreate.api.errors import Fault
-from recreate.api.types import Experience, Grade, Message, Study, Task, Trace, digest
-from recreate.optimizers.context import OptimizerContext, prompts
+from recreate.api.types import Experience, Grade, Study, Task, Trace, digest
+from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.investigator.conversation import Tool, text
 from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.edit_tools import Writer
-from recreate.optimizers.investigator.read_tools import Reader, tell_files
+from recreate.optimizers.investigator.read_tools import Reader
 from recreate.optimizers.investigator.run_tools import Environments
-from recreate.optimizers.investigator.study import begin, end, kept
+from recreate.optimizers.investigator.study import converse, kept
 
 NOTHING_TO_READ = ("trajectory", "evidence")
 
@@ -41,7 +41,6 @@ def create(context: OptimizerContext, start: Scaffold, description: str, tasks: 
 
     def finish(summary: str) -> str:
         result.update(summary=summary)
-        talk.done = True
         return "handed in"
 
     with Environments(context, reader, draft) as sandboxes:
@@ -49,19 +48,15 @@ def create(context: OptimizerContext, start: Scaffold, description: str, tasks: 
         ending = Tool("finish", "decide", "Hand the agent in.", finish, {"summary": text("what it does, and why so")})
         tools = [*looking, *sandboxes.tools(), *writer.tools(), ending]
 
-        def prompt(native: bool) -> list[Message]:
-            return prompts(
-                "create",
-                tools=None if native else [tool.describe() for tool in tools],
-                turns=context.limits.steps,
-                domain=context.domain,
-                description=description,
-                tasks=[(e.id, clip(e.prompt, 4000)) for e in blanks],
-                files=tell_files(draft),
-            )
-
-        talk = begin(context, thread, prompt, tools)
-        done = end(context, talk, Study(id=thread, kind="create", scaffold=start.digest), draft, result)
+        done = converse(
+            context,
+            Study(id=thread, kind="create", scaffold=start.digest),
+            draft,
+            tools,
+            result,
+            description=description,
+            tasks=[(e.id, clip(e.prompt, 4000)) for e in blanks],
+        )
     if done.ending != "finished":
         raise Fault(
             f"the optimizer did not finish a seed ({done.ending} {done.why}".rstrip() + ")",

@@ -11,14 +11,14 @@ from typing import Any
 
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.scaffold import Scaffold
-from recreate.api.types import Edit, Evidence, Experience, Message, Study
-from recreate.optimizers.context import OptimizerContext, prompts
+from recreate.api.types import Edit, Evidence, Experience, Study
+from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.investigator.conversation import Tool, Wrong, text
 from recreate.optimizers.investigator.draft import Draft, tell_edit
 from recreate.optimizers.investigator.edit_tools import Writer
-from recreate.optimizers.investigator.read_tools import Reader, outcome, tell_agent, tell_files
+from recreate.optimizers.investigator.read_tools import Reader, outcome, tell_agent
 from recreate.optimizers.investigator.run_tools import Environments, Rehearsal
-from recreate.optimizers.investigator.study import begin, end
+from recreate.optimizers.investigator.study import converse
 
 IDEAS = {
     "type": "array",
@@ -164,7 +164,6 @@ def distil(
             )
         take_left(context, ideas, draft)
         result.update(summary=summary, rejected=tuple((name, why) for name, why in ideas.rejected.items()))
-        talk.done = True
         return "handed in"
 
     def marking(tool: Tool) -> Tool:
@@ -195,21 +194,17 @@ def distil(
         rehearsal = Rehearsal(context, reader, draft)
         tools = [*reader.tools(), *sandboxes.tools(), *map(marking, writer.tools()), *rehearsal.tools(), *deciding]
 
-        def prompt(native: bool) -> list[Message]:
-            return prompts(
-                "distil",
-                tools=None if native else [tool.describe() for tool in tools],
-                turns=context.limits.steps,
-                domain=context.domain,
-                agent=tell_agent(parent.agent),
-                files=tell_files(draft),
-                batch=[outcome(e) for e in batch],
-                ideas=[ideas.tell(str(n), whole=False) for n, study in enumerate(ideas.studies, 1) if study.edits],
-                unchanged=[f"{s.experience}: {s.summary}" for s in ideas.studies if not s.edits and s.summary],
-            )
-
-        talk = begin(context, thread, prompt, tools)
-        done = end(context, talk, Study(id=thread, kind="distil", scaffold=parent.digest), draft, result)
+        done = converse(
+            context,
+            Study(id=thread, kind="distil", scaffold=parent.digest),
+            draft,
+            tools,
+            result,
+            agent=tell_agent(parent.agent),
+            batch=[outcome(e) for e in batch],
+            ideas=[ideas.tell(str(n), whole=False) for n, study in enumerate(ideas.studies, 1) if study.edits],
+            unchanged=[f"{s.experience}: {s.summary}" for s in ideas.studies if not s.edits and s.summary],
+        )
     if done.ending != "finished":
         context.note(f"distilling did not finish ({done.ending} {done.why}): all ideas are kept as they were")
         return merged(context, parent, studies)

@@ -36,9 +36,8 @@ def study(context: OptimizerContext, scaffold: Scaffold, experience: Experience,
 
     Raises OutOfBudget, Refused, Interrupted.
     """
-    thread = context.thread(experience.id)
     blank = Study(
-        id=thread,
+        id=context.thread(experience.id),
         scaffold=scaffold.digest,
         experience=experience.id,
         task=experience.task,
@@ -63,29 +62,23 @@ def study(context: OptimizerContext, scaffold: Scaffold, experience: Experience,
             if cause not in ("none", "") and not draft.edits:
                 raise Wrong("there is no edit: make one, or say that the cause is `none`")
             result.update(summary=summary, cause=cause)
-            talk.done = True
             return "handed in"
 
         tools = [*reader.tools(), *sandboxes.tools(), *writer.tools(), *rehearsal.tools(), finishing(context, finish)]
-
-        def prompt(native: bool) -> list[Message]:
-            return prompts(
-                "study",
-                guidance="guidance" not in context.without,
-                tools=None if native else [tool.describe() for tool in tools],
-                has=[tool.name for tool in tools],
-                turns=context.limits.steps,
-                domain=context.domain,
-                outcome=outcome(experience),
-                model=experience.trace.model or "a model that was not recorded",
-                agent=tell_agent(scaffold.agent),
-                task=clip(experience.prompt, 6000),
-                files=tell_files(draft),
-                others=[outcome(e) for e in batch if e.id != experience.id],
-            )
-
-        talk = begin(context, thread, prompt, tools)
-        return end(context, talk, blank, draft, result)
+        return converse(
+            context,
+            blank,
+            draft,
+            tools,
+            result,
+            guidance="guidance" not in context.without,
+            has=[tool.name for tool in tools],
+            outcome=outcome(experience),
+            model=experience.trace.model or "a model that was not recorded",
+            agent=tell_agent(scaffold.agent),
+            task=clip(experience.prompt, 6000),
+            others=[outcome(e) for e in batch if e.id != experience.id],
+        )
 
 
 def finishing(context: OptimizerContext, finish: Callable[..., str]) -> Tool:
@@ -97,16 +90,31 @@ def finishing(context: OptimizerContext, finish: Callable[..., str]) -> Tool:
     return Tool("finish", "decide", help, finish, asked, required=tuple(asked))
 
 
-def begin(
-    context: OptimizerContext, thread: str, prompt: Callable[[bool], list[Message]], tools: Sequence[Tool]
-) -> Talk:
-    """The talk of one thread, written down as it happens."""
-    file = context.folder / thread / "steps.jsonl" if context.folder else None
-    return Talk(context.ask, thread, prompt, tools, context.limits, context.native(), file)
+def converse(
+    context: OptimizerContext,
+    blank: Study,
+    draft: Draft,
+    tools: Sequence[Tool],
+    result: Mapping[str, Any],
+    **variables: Any,
+) -> Study:
+    """Let the model work with the tools until one of them fills `result`, and write down what came of it.
 
+    The prompt is the one that is named like the study's kind; its `variables` are those of this kind alone.
+    """
 
-def end(context: OptimizerContext, talk: Talk, blank: Study, draft: Draft, result: Mapping[str, Any]) -> Study:
-    """Let the talk happen and write down what came of it."""
+    def prompt(native: bool) -> list[Message]:
+        return prompts(
+            blank.kind,
+            tools=None if native else [tool.describe() for tool in tools],
+            turns=context.limits.steps,
+            domain=context.domain,
+            files=tell_files(draft),
+            **variables,
+        )
+
+    file = context.folder / blank.id / "steps.jsonl" if context.folder else None
+    talk = Talk(context.ask, blank.id, prompt, tools, context.limits, context.native(), result, file)
     try:
         ending, why = talk.run()
         found: dict[str, Any] = {"ending": ending, "why": why}
