@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,7 +39,7 @@ from recreate.storage.files import fault, locked, make
 from recreate.storage.log import Log
 
 if TYPE_CHECKING:
-    from recreate.memory.index import Index
+    from recreate.memory.index import Index, Question
 
 READERS = ("optimizer", "agent", "human")
 HOWS = ("hybrid", "keywords", "vectors")
@@ -193,21 +196,30 @@ class ExperienceStore:
             raise BadInput(f"k is {k}: how many to recall is at least 1", fix="-k 8")
         if how not in HOWS:
             raise BadInput(f"there is no way {how!r} to recall", fix=f"one of: {', '.join(HOWS)}")
+        from recreate.memory.index import Question
+
         self.metadata.refresh()
         scope = self._scope(reader)
         lessons = self.lessons()
-        read: dict[str, Experience | None] = {}
+        closed = {"group": scope.groups, "task": scope.tasks} if scope.train_only else None
+        question = Question(query, how, wanted, closed)
+        read = lru_cache(None)(lambda key: self._get(key, scope))
+
+        def hit(id: str, score: float) -> Hit | None:
+            """As its file tells it; None when the reader may not see it, or it does not match after all."""
+            key = id.partition("/")[0]
+            if id in lessons:
+                found = self._lesson_hit(id, lessons[id][1], score, scope)
+            else:
+                e = read(key)
+                found = experience_hit(e, id, score, self.metadata.when(key)) if e is not None else None
+            return found if found is not None and matches(wanted, found) else None
+
         asked = k + 8
         while True:
-            found = self._found(query, asked, wanted, reader, scope, lessons, how)
-            hits = []
-            for id, score in found:
-                hit = self._hit(id, score, scope, wanted, lessons, read)
-                if hit is not None:
-                    hits.append(hit)
-                if len(hits) == k:
-                    return hits
-            if len(found) < asked or asked > 5000:
+            found = self._ranked(question, asked, self._sources(scope, lessons))
+            hits = list(islice((h for id, score in found if (h := hit(id, score)) is not None), k))
+            if len(hits) == k or len(found) < asked or asked > 5000:
                 return hits
             asked *= 4
 
@@ -314,7 +326,7 @@ class ExperienceStore:
             "steps": counts["steps"],
             "lessons": len(lessons),
             "grains": {"experience": counts["experiences"], "step": counts["steps"], "lesson": len(lessons)},
-            "splits": _total(counts["domains"]),
+            "splits": dict(sum(map(Counter, counts["domains"].values()), Counter[str]())),
             "domains": counts["domains"],
             "damaged_lines": counts["damaged_lines"],
             "blobs": self._count_blobs(),
@@ -364,27 +376,16 @@ class ExperienceStore:
             ) from e
         return found if scope.sees(found.split, found.group, found.task) else None
 
-    def _found(
-        self,
-        query: str,
-        n: int,
-        wanted: Mapping[str, Sequence[Any]],
-        reader: str,
-        scope: _Scope,
-        lessons: Mapping[str, tuple[str, Lesson]],
-        how: str,
-    ) -> list[tuple[str, float]]:
-        from recreate.memory.index import Question
-
-        closed = {"group": scope.groups, "task": scope.tasks} if scope.train_only else None
-        sources = self._sources(scope, lessons)
-        if how == "hybrid":
-            try:
-                return self.index.search(Question(query, how, wanted, closed), n, sources, self.progress)
-            except Missing as e:
-                self._note(f"{e.message}, so recall compares words and not meaning; {e.fix}")
-                how = "keywords"
-        return self.index.search(Question(query, how, wanted, closed), n, sources, self.progress)
+    def _ranked(self, question: Question, n: int, sources: Sources) -> list[tuple[str, float]]:
+        try:
+            return self.index.search(question, n, sources, self.progress)
+        except Missing as e:
+            if question.how != "hybrid":
+                raise
+            if not self._warned:
+                self._warned = True
+                log.warning(f"{e.message}, so recall compares words and not meaning; {e.fix}")
+            return self.index.search(question._replace(how="keywords"), n, sources, self.progress)
 
     def _sources(self, scope: _Scope, lessons: Mapping[str, tuple[str, Lesson]]) -> Sources:
         """What the index must hold for a reader: nothing is embedded before somebody may see it."""
@@ -413,32 +414,6 @@ class ExperienceStore:
             lessons={key: sum_ for key, (sum_, _) in lessons.items()},
             documents=of,
         )
-
-    def _note(self, text: str) -> None:
-        """Say something once."""
-        if not self._warned:
-            self._warned = True
-            log.warning(text)
-
-    def _hit(
-        self,
-        id: str,
-        score: float,
-        scope: _Scope,
-        wanted: Mapping[str, Sequence[Any]],
-        lessons: Mapping[str, tuple[str, Lesson]],
-        read: dict[str, Experience | None],
-    ) -> Hit | None:
-        """The hit as its file tells it; None when the reader may not see it, or it does not match after all."""
-        if id in lessons:
-            hit = self._lesson_hit(id, lessons[id][1], score, scope)
-        else:
-            key = id.partition("/")[0]
-            if key not in read:
-                read[key] = self._get(key, scope)
-            e = read[key]
-            hit = experience_hit(e, id, score, self.metadata.when(key)) if e is not None else None
-        return hit if hit is not None and matches(wanted, hit) else None
 
     def _lesson_hit(self, key: str, lesson: Lesson, score: float, scope: _Scope) -> Hit | None:
         """A lesson that cites an experience which the reader may not see is as closed as that experience."""
@@ -480,11 +455,3 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 def _domain(key: str) -> str:
     return key.removeprefix("lesson:").rpartition("/")[0]
-
-
-def _total(domains: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for splits in domains.values():
-        for split, n in splits.items():
-            total[split] = total.get(split, 0) + n
-    return total
