@@ -79,6 +79,16 @@ def problems(scaffold: Scaffold, backend: SandboxBackend | None = None) -> list[
     return [f"{p.file}:{p.line}: {p.message}" for p in check(scaffold, backend)]
 
 
+def refuse(scaffold: Scaffold, backend: SandboxBackend | None = None) -> None:
+    """Raises BadInput (`bad-scaffold`) with the first fault, before anything is spent on it."""
+    if faults := problems(scaffold, backend):
+        raise BadInput(
+            f"{scaffold.name}/{faults[0]}",
+            fix="recreate scaffold check shows all faults of a scaffold",
+            code="bad-scaffold",
+        )
+
+
 def _named(scaffold: Scaffold, agent: Agent) -> Iterator[Problem]:
     for name, key in agent.uses.items():
         if name not in scaffold.tools:

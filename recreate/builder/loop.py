@@ -25,7 +25,7 @@ from typing import Any, TypedDict, get_args
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.history import History, describe
 from recreate.agents.leakage import leaks
-from recreate.agents.lint import problems
+from recreate.agents.lint import problems, refuse
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.errors import BadInput, OutOfBudget
@@ -96,12 +96,7 @@ def build(session: Session, seed: Scaffold, review: Reviewer | None = None) -> B
     review: asked before a revision is kept when `settings.review`; without one the build stops there, status `review`.
     Raises what stops a run (OutOfBudget is not raised but is the status); everything paid for is on disk.
     """
-    if faults := problems(seed, session.backend):
-        raise BadInput(
-            f"{seed.name}/{faults[0]}",
-            fix="recreate scaffold check shows all faults of a scaffold",
-            code="bad-scaffold",
-        )
+    refuse(seed, session.backend)
     return _Build(session, seed, review).run()
 
 

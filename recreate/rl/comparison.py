@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recreate.agents import scaffold as scaffolds
-from recreate.agents.lint import check
+from recreate.agents.lint import refuse
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.paths import short
@@ -165,12 +165,7 @@ class _Bench:
                 fix=f"recreate tasks list {self.domain.name} shows what there is",
                 code="no-tasks",
             )
-        if faults := check(self.seed, self.backend):
-            raise BadInput(
-                f"{self.seed.name}/{faults[0].file}:{faults[0].line}: {faults[0].message}",
-                fix="recreate scaffold check shows all faults of a scaffold",
-                code="bad-scaffold",
-            )
+        refuse(self.seed, self.backend)
         for arm in suite.arms:
             if arm.recipe:
                 self._refuse_tune(arm)

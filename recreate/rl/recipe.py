@@ -343,7 +343,7 @@ def file_of(name_or_path: str | Path) -> Path:
     if text not in known:
         raise BadInput(
             f"no recipe is called {text!r}",
-            fix=f"{_near(text, known)}there are: {', '.join(known)}; or give a TOML file's path",
+            fix=f"{near(text, known)}there are: {', '.join(known)}; or give a TOML file's path",
             code="unknown-recipe",
         )
     return FOLDER / f"{text}.toml"
@@ -378,15 +378,15 @@ def read(text: str, *, name: str, where: str = "") -> Recipe:
     return recipe
 
 
-def _near(key: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(key, known, 1)
-    return f"did you mean {near[0]!r}? " if near else ""
+def near(key: str, known: Iterable[str]) -> str:
+    found = difflib.get_close_matches(key, list(known), 1)
+    return f"did you mean {found[0]!r}? " if found else ""
 
 
 def _known(where: str, keys: Iterable[str], known: tuple[str, ...], what: str) -> None:
     for key in keys:
         if key not in known:
-            fix = f"{_near(key, known)}there are: {', '.join(known)}"
+            fix = f"{near(key, known)}there are: {', '.join(known)}"
             raise BadInput(f"{where}: {what} {key!r}", fix=fix, code="unknown-in-recipe")
 
 

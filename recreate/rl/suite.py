@@ -27,7 +27,6 @@ is always there. `budget` is the cap of making each arm; measuring is not in it.
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -207,11 +206,8 @@ def chosen(suite: Suite, names: Sequence[str]) -> Suite:
 def unknown_arm(name: str, known: Iterable[str]) -> BadInput:
     """The error for an arm that is not there."""
     known = list(known)
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    return BadInput(
-        f"there is no arm {name!r}", fix=f"{hint}there are: {', '.join(known)}; a suite may name others", code="no-arm"
-    )
+    fix = f"{recipes.near(name, known)}there are: {', '.join(known)}; a suite may name others"
+    return BadInput(f"there is no arm {name!r}", fix=fix, code="no-arm")
 
 
 def joined(earlier: Suite, now: Suite) -> Suite:
@@ -283,12 +279,8 @@ def _arm(at: str, name: str, keys: Mapping[str, Any]) -> Arm:
 
 
 def _unknown(at: str, key: str, known: Sequence[str]) -> BadInput:
-    near = difflib.get_close_matches(key, known, 1)
-    return BadInput(
-        f"{at}: there is no key {key!r}",
-        fix=f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}",
-        code="unknown-key",
-    )
+    fix = recipes.near(key, known).strip() or f"there are: {', '.join(known)}"
+    return BadInput(f"{at}: there is no key {key!r}", fix=fix, code="unknown-key")
 
 
 def _wrong(at: str, error: ValidationError) -> BadInput:

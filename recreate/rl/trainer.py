@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import torch
 
-from recreate.agents.lint import check
+from recreate.agents.lint import refuse
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, Interrupted, OutOfBudget
 from recreate.api.registry import need
@@ -97,13 +97,7 @@ class Tune:
                 fix="--model FOLDER_OR_HUB_NAME, a model that transformers reads",
                 code="not-trainable",
             )
-        faults = check(scaffold, session.backend)
-        if faults:
-            raise BadInput(
-                f"{scaffold.name}/{faults[0].file}:{faults[0].line}: {faults[0].message}",
-                fix="recreate scaffold check shows all faults of a scaffold",
-                code="bad-scaffold",
-            )
+        refuse(scaffold, session.backend)
         how.refuse(plan.rollouts)
         self.model = model
         self.method = Method(how)

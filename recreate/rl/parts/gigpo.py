@@ -81,13 +81,12 @@ def gigpo(
     sound = _sound(rewards + returns, groups, trajectories, unscored)
     if sound is not None:
         out = torch.zeros_like(rewards)
-        some = (groups.subset(sound), trajectories.subset(sound), steps.subset(sound))
         out[sound] = gigpo(
             rewards[sound],
-            some[0],
-            trajectories=some[1],
+            groups.subset(sound),
+            trajectories=trajectories.subset(sound),
             returns=returns[sound],
-            steps=some[2],
+            steps=steps.subset(sound),
             weight=weight,
             scale=scale,
             across_steps=across_steps,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from recreate.agents import scaffold as scaffolds
-from recreate.agents.lint import check
+from recreate.agents.lint import refuse
 from recreate.agents.scaffold import Scaffold
 from recreate.api import paths
 from recreate.api.errors import BadInput
@@ -72,12 +72,7 @@ def write(
             code="run-exists",
         )
     domain = open_domain(settings, workspace)
-    if faults := check(scaffold, open_backend(settings)):
-        raise BadInput(
-            f"{scaffold.name}/{faults[0].file}:{faults[0].line}: {faults[0].message}",
-            fix="recreate scaffold check shows all faults of a scaffold",
-            code="bad-scaffold",
-        )
+    refuse(scaffold, open_backend(settings))
     memory = ExperienceStore(workspace, "hashed")
     try:
         tasks = train_tasks(domain, memory)
