@@ -319,7 +319,7 @@ def _started(
     """A session of the parts named, by their settings' addresses, and the workspace; closed in the end."""
     where = Path(workspace).expanduser().resolve() if workspace else paths.workspace()
     given = {key: part for key, part in named.items() if not isinstance(part, str | Path | Scaffold)}
-    flags = {key: _said(part) for key, part in named.items() if key in given or str(part)}
+    flags = {key: _spelling(part) for key, part in named.items() if key in given or str(part)}
     flags |= {key.replace("__", "."): value for key, value in settings.items()}
     loaded = settings_.load(where, flags)
     folder = run_folder(
@@ -348,7 +348,7 @@ def _started(
         session.close()
 
 
-def _said(part: Any) -> str:
+def _spelling(part: Any) -> str:
     """How a part is written in settings.toml: an object by its class, a scaffold by its digest."""
     if isinstance(part, Scaffold):
         return f"{part.name}@{part.digest}"

@@ -132,15 +132,7 @@ def attempt_task(
             continue
         outage.ended()
         remember(session, experience, folder, in_memory=in_memory)
-        return Score(
-            attempt=key,
-            task=task.id,
-            repeat=repeat,
-            score=experience.grade.score,
-            passed=experience.grade.passed,
-            ending=experience.trace.ending,
-            usage=experience.trace.usage,
-        )
+        return _score(experience, task, repeat)
     assert fault is not None
     record = {"attempt": key, "task": task.id, "repeat": repeat, "phase": phase, "fault": fault.message}
     session.journal.add("aside", **record)
@@ -272,8 +264,10 @@ def _write(experience: Experience, folder: Path) -> None:
 def read_score(folder: Path, task: Task, repeat: int) -> Score | None:
     """The score of an attempt that ended earlier in this run folder."""
     experience = read_experience(folder, steps=False)
-    if experience is None:
-        return None
+    return None if experience is None else _score(experience, task, repeat, reused=True)
+
+
+def _score(experience: Experience, task: Task, repeat: int, *, reused: bool = False) -> Score:
     return Score(
         attempt=experience.id,
         task=task.id,
@@ -282,7 +276,7 @@ def read_score(folder: Path, task: Task, repeat: int) -> Score | None:
         passed=experience.grade.passed,
         ending=experience.trace.ending,
         usage=experience.trace.usage,
-        reused=True,
+        reused=reused,
     )
 
 
