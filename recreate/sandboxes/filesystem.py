@@ -62,7 +62,11 @@ def _end() -> None:
 
 @contextlib.contextmanager
 def ours(doing: str) -> Iterator[None]:
-    """Turn an OSError of the host (disk full, no descriptors left) into a Fault that says what was being done."""
+    """Turn an OSError of the host (disk full, no descriptors left) into a Fault that says what was being done.
+
+    Not storage/files.py's: a sandbox's errors name what was done inside it, their remedy is TMPDIR, and its folders
+    are locked through descriptors that follow no link. The two rooms do not know each other.
+    """
     try:
         yield
     except FileNotFoundError:
