@@ -17,6 +17,7 @@ import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -208,34 +209,19 @@ def _ordinary() -> frozenset[str]:
 _BUILT_IN = (builtins, str, bytes, list, dict, set, int, float)
 
 
-@cache
-def _library_parts() -> tuple[Any, ...]:
-    import argparse
-    import collections
-    import datetime
-    import functools
-    import inspect
-    import itertools
-    import json
-    import os
-    import pathlib
-    import shutil
-    import string
-    import subprocess
-    import tempfile
-    import traceback
-    import typing
-    import unittest
-
-    parts: list[Any] = [argparse, ast, collections, datetime, functools, inspect, itertools, json, os, os.path]
-    parts += [pathlib, re, shutil, string, subprocess, sys, tempfile, textwrap, traceback, typing, builtins]
-    parts += [argparse.ArgumentParser, unittest.TestCase, pathlib.Path, BaseException, ast.FunctionDef]
-    return (*parts, *_BUILT_IN)
+_MODULES = (
+    "argparse", "ast", "builtins", "collections", "datetime", "functools", "inspect", "itertools", "json", "os",
+    "os.path", "pathlib", "re", "shutil", "string", "subprocess", "sys", "tempfile", "textwrap", "traceback", "typing",
+)  # fmt: skip
+_CLASSES = ("argparse:ArgumentParser", "unittest:TestCase", "pathlib:Path", "builtins:BaseException", "ast:FunctionDef")
 
 
 @cache
 def _library() -> frozenset[str]:
-    names = {name for part in _library_parts() for name in dir(part)}
+    """Names of the standard library's modules, and of what the common ones of them hold."""
+    parts: list[Any] = [*map(import_module, _MODULES), *_BUILT_IN]
+    parts += [vars(import_module(module))[name] for module, name in (each.split(":") for each in _CLASSES)]
+    names = {name for part in parts for name in dir(part)}
     return frozenset(name.casefold() for name in names | set(sys.stdlib_module_names))
 
 
