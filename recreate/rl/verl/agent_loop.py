@@ -15,7 +15,6 @@ import socket
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,7 @@ class Worker:
                 self._session = open_session(self.settings, self.workspace, self._own(), parts=Parts(model=model))
                 self.tasks = {task.id: task for task in self._session.domain.tasks()}
                 self._session.memory.hold_out(self.tasks.values())
-            return replace(self._session, model=model, optimizer_model=model)
+            return self._session.with_model(model)
 
     def _own(self) -> Path:
         """A folder that no process had: what another attempted at a step was sampled from other weights."""
