@@ -25,7 +25,7 @@ from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chroma is asked however few documents there are."""
     monkeypatch.setattr(index, "EXACT", 4)
@@ -152,6 +152,7 @@ def garble(file: Path, how: str) -> None:
         file.unlink()
 
 
+@pytest.mark.usefixtures("_graph")
 @pytest.mark.parametrize("how", ["garbage", "middle", "cut", "gone"])
 def test_a_broken_index_file_is_noticed_and_made_again(memory: ExperienceStore, tmp_path: Path, how: str) -> None:
     before = memory.recall("leap days in March", 8)
@@ -169,6 +170,7 @@ def test_a_broken_index_file_is_noticed_and_made_again(memory: ExperienceStore, 
     shutil.rmtree(tmp_path / "one")
 
 
+@pytest.mark.usefixtures("_graph")
 def test_an_index_broken_while_it_is_open_is_noticed(memory: ExperienceStore, tmp_path: Path) -> None:
     before = memory.recall("leap days", 8)
     for file in index_files(tmp_path):
@@ -177,6 +179,7 @@ def test_an_index_broken_while_it_is_open_is_noticed(memory: ExperienceStore, tm
     assert memory.recall("leap days", 8) == before
 
 
+@pytest.mark.usefixtures("_graph")
 def test_what_others_set_for_chroma_does_not_reach_the_index(
     memory: ExperienceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +189,7 @@ def test_what_others_set_for_chroma_does_not_reach_the_index(
     assert first(memory, "leap days", grain="experience") == "dates"
 
 
+@pytest.mark.usefixtures("_graph")
 def test_a_deleted_index_comes_back_in_this_process_and_in_a_new_one(memory: ExperienceStore, tmp_path: Path) -> None:
     before = memory.recall("leap days", 8)
     shutil.rmtree(tmp_path / "memory" / "index")
@@ -194,6 +198,7 @@ def test_a_deleted_index_comes_back_in_this_process_and_in_a_new_one(memory: Exp
     assert in_a_new_process(tmp_path, "leap days") == before[0].id
 
 
+@pytest.mark.usefixtures("_graph")
 def test_an_index_of_other_files_is_not_believed(memory: ExperienceStore, tmp_path: Path) -> None:
     other = ExperienceStore(tmp_path / "other", "hashed")
     other.add([experience(id, prompt="volcano") for id in ATTEMPTED])  # the same ids, another life
@@ -206,6 +211,7 @@ def test_an_index_of_other_files_is_not_believed(memory: ExperienceStore, tmp_pa
     assert not any("volcano" in h.text for h in hits)
 
 
+@pytest.mark.usefixtures("_graph")
 def test_a_write_that_was_killed_half_way_is_made_good(memory: ExperienceStore, tmp_path: Path) -> None:
     before = memory.recall("leap days", 8, how="vectors")
     memory.add([experience(f"e{n}", prompt=f"volcano {n}") for n in range(200)])
@@ -257,6 +263,7 @@ def test_a_process_killed_while_it_writes_the_index_costs_nothing(
     assert memory.stats()["index"]["count"] == 8 + 20 * 3
 
 
+@pytest.mark.usefixtures("_graph")
 def test_another_process_writes_and_this_one_sees_it(memory: ExperienceStore, tmp_path: Path) -> None:
     memory.recall("warm")
     memory.add([experience(f"e{n}", prompt=f"volcano number {n}") for n in range(30)])
@@ -301,6 +308,7 @@ class Counting(Hashed):
         return super().embed(texts, kind)
 
 
+@pytest.mark.usefixtures("_graph")
 def test_another_embedder_embeds_everything_again_and_the_first_is_not_paid_twice(tmp_path: Path) -> None:
     one, two = Counting("one"), Counting("two", 128)
     memory = ExperienceStore(tmp_path, one)
@@ -321,6 +329,7 @@ def test_another_embedder_embeds_everything_again_and_the_first_is_not_paid_twic
     assert one.passages == 8
 
 
+@pytest.mark.usefixtures("_graph")
 def test_rebuild_gives_the_same_index_and_pays_for_no_vector_twice(tmp_path: Path) -> None:
     embedder = Counting()
     memory = ExperienceStore(tmp_path, embedder)
@@ -345,6 +354,7 @@ def test_an_embedder_that_breaks_its_word_is_named(tmp_path: Path, wrong: list[l
         memory.recall("x")
 
 
+@pytest.mark.usefixtures("_graph")
 def test_without_chromadb_nothing_is_lost(
     memory: ExperienceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

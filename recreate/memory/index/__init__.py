@@ -50,9 +50,9 @@ JOINED, LARGEST = 8, 300_000
 EXACT = 16_384
 """Up to so many matching documents are compared one by one; up to so many in all, Chroma holds none."""
 
-ASKED, DEAR = 128, 16
-"""Of more, Chroma is asked for so many that may be expected to match, while finding one costs less than comparing so
-many one by one. docs/memory.md has the measurement."""
+ASKED, DEAR = 200, 16
+"""Of more, Chroma is asked for as many as hold so many that match, if all match alike; while finding one is worth
+comparing so many one by one. docs/memory.md has the measurement."""
 
 FEED = 4096
 """Documents that a question brings to Chroma beyond those it embeds: nobody waits for the whole graph."""
