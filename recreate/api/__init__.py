@@ -1,0 +1,1 @@
+"""What a plug-in is written against: records, errors, ports, the registry. It imports nothing of ours."""

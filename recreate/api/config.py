@@ -1,4 +1,4 @@
-"""What settings are written in. It stands alone, since every command reads it and `--help` must not wait for the records."""
+"""What settings are written in. It stands alone: every command reads it, and `--help` must not wait for the records."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "mini-swe-agent": "recreate.memory.importers.mini_swe_agent:MiniSweAgent",
         "openai": "recreate.memory.importers.openai:OpenAIChat",
         "otel": "recreate.memory.importers.otel:OTel",
-        "recreate": "recreate.memory.importers.own:Own",
+        "recreate": "recreate.memory.importers.format:Own",
         "swe-agent": "recreate.memory.importers.swe_agent:SweAgent",
     },
     "recipe-part": {

@@ -114,7 +114,7 @@ def grade(
     Example: recreate traces grade --domain swe --outcomes report.json
     """
     from recreate.api.types import Grade
-    from recreate.memory.importers import grading
+    from recreate.memory import ungraded
     from recreate.memory.store import ExperienceStore
     from recreate.memory.ungraded import Ungraded
 
@@ -135,12 +135,12 @@ def grade(
         own = Grade(score=score, passed=score >= pass_at, evidence=f"graded by a person: {evidence}".rstrip(": "))
         found: Any = ((e, own, "") for e in waiting)
     elif outcomes is not None:
-        rows = grading.by_outcomes(waiting, grading.outcomes(outcomes), outcomes.name)
+        rows = ungraded.by_outcomes(waiting, ungraded.outcomes(outcomes), outcomes.name)
         found = ((e, g and g.model_copy(update={"passed": g.score >= pass_at}), why) for e, g, why in rows)
     else:
         from recreate.cli.tasks import open_domain
 
-        found = grading.by_domain(waiting, open_domain(domain), open_backend(sandbox))
+        found = ungraded.by_domain(waiting, open_domain(domain), open_backend(sandbox))
     graded = passed = 0
     left: Counter[str] = Counter()
     for e, grade, why in found:

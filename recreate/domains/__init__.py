@@ -1,1 +1,1 @@
-"""Kinds of task, and how each is graded. A domain is found by `recreate.api.registry.find("domain", name)`."""
+"""What is asked, and how it is graded."""

@@ -1,1 +1,1 @@
-"""Which lessons there are and which are offered. Each policy (port `MemoryPolicy`) is one file."""
+"""What experience taught."""

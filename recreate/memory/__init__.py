@@ -1,0 +1,1 @@
+"""What was attempted: kept in files that only grow, and found again."""

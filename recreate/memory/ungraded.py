@@ -1,4 +1,5 @@
-"""Imported attempts that nobody has graded yet: kept, shown and searched, but no part of memory.
+"""Imported attempts that nobody has graded yet: kept, shown and searched, but no part of memory. And the grades that come
+later: from the domain's grader, from a file of outcomes, or from a person.
 
     memory/DOMAIN/waiting/RUN.jsonl   a sealed line each, as in memory
 
@@ -8,13 +9,19 @@ cannot be taken for a failure. Graded, it moves into memory under the same id; i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
-from recreate.api.types import Experience, Grade
+from recreate.api.errors import BadInput, Fault
+from recreate.api.ports import Domain, SandboxBackend
+from recreate.api.types import Experience, Grade, Task
 from recreate.memory.codec import file_of
+from recreate.memory.importers.format import grade as grade_of
+from recreate.memory.importers.format import list_of, object_of
 from recreate.memory.store import ExperienceStore
 from recreate.storage.files import locked, make
 from recreate.storage.log import Log
@@ -64,3 +71,63 @@ class Ungraded:
                     yield Experience.model_validate(record["experience"])
                 except (KeyError, ValidationError):
                     continue
+
+
+def by_domain(
+    waiting: Sequence[Experience], domain: Domain, backend: SandboxBackend
+) -> Iterator[tuple[Experience, Grade | None, str]]:
+    """(experience, its grade, '' or why there is none): what was handed in, graded as an agent's would be."""
+    tasks: dict[str, Task] = {t.id: t for t in domain.tasks()}
+    for e in waiting:
+        task = tasks.get(e.task)
+        if task is None:
+            yield e, None, f"{domain.name} has no task {e.task}"
+        elif e.trace.fault:
+            yield e, None, f"it was ended by a fault, not by the agent: {e.trace.fault}"
+        else:
+            try:
+                yield e, domain.grade(task, e.trace, backend), ""
+            except Fault as fault:
+                yield e, None, fault.message
+
+
+def outcomes(path: Path) -> dict[str, Any]:
+    """task -> score, of a file: SWE-bench's report (`resolved_ids`, `unresolved_ids`), {task: score}, or lines of
+    {"task" or "instance_id", "score" or "resolved"}. Raises BadInput.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise BadInput(f"{path} cannot be read: {e}", fix="name a JSON file", code="no-file") from None
+    try:
+        raw: Any = json.loads(text)
+    except ValueError:
+        try:
+            raw = [json.loads(line) for line in text.splitlines() if line.strip()]
+        except ValueError as e:
+            raise BadInput(f"{path} is neither JSON nor JSON lines: {e}", fix="docs/imports.md shows both") from None
+    if isinstance(raw, Mapping):
+        known = {str(i): True for i in list_of(raw.get("resolved_ids"))}
+        known |= {str(i): False for key in ("unresolved_ids", "empty_patch_ids") for i in list_of(raw.get(key))}
+        return known or {str(k): v.get("resolved") if isinstance(v, Mapping) else v for k, v in raw.items()}
+    found = {}
+    for row in map(object_of, list_of(raw)):
+        name = next((row[k] for k in ("task", "instance_id", "id") if row.get(k) is not None), None)
+        score = next((row[k] for k in ("score", "resolved", "passed") if row.get(k) is not None), None)
+        if name is not None and score is not None:
+            found[str(name)] = score
+    return found
+
+
+def by_outcomes(
+    waiting: Sequence[Experience], known: Mapping[str, Any], file: str
+) -> Iterator[tuple[Experience, Grade | None, str]]:
+    """The same, by the task's id here or its name where it came from."""
+    for e in waiting:
+        foreign = str(e.foreign.get("task", ""))
+        names = [n for n in (e.task, foreign, e.task.rpartition(":")[2]) if n in known]
+        if not names:
+            yield e, None, f"{file} does not say how {e.task} ended"
+            continue
+        found = grade_of(known[names[0]], f"{file} says of {names[0]}: {known[names[0]]}")
+        yield e, found, "" if found else f"{file} says {known[names[0]]!r}, which is no score in 0..1"

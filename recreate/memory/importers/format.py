@@ -1,4 +1,4 @@
-"""A trajectory as another tool recorded it, and the port of the formats that read one."""
+"""A trajectory as another tool recorded it, and the port of the formats that read one; our own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from recreate.api.types import Ending, Experience, Grade, Record, Step, Usage
+from pydantic import ValidationError
+
+from recreate.api.types import SCHEMA, Ending, Experience, Grade, Record, Step, Usage
 
 
 class Foreign(Record):
@@ -135,3 +137,28 @@ def amount(value: Any) -> float:
 def without(value: Mapping[str, Any], *known: str) -> dict[str, Any]:
     """The fields that were not read and say something."""
     return {k: v for k, v in value.items() if k not in known and v not in (None, "", [], {})}
+
+
+class Own:
+    """Our own format: a line an experience, as `recreate traces export --format jsonl` and the files of memory write it.
+    Nothing is derived anew: ids, splits and grades are as they were recorded."""
+
+    def reads(self, value: Any) -> bool:
+        return {"id", "trace", "grade", "split", "task"} <= _inner(value).keys()
+
+    def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Experience]:
+        for value in values:
+            raw = _inner(value)
+            schema = raw.get("schema")
+            if isinstance(schema, int) and schema > SCHEMA:
+                raise Unreadable(f"it has schema {schema}; this recreate reads up to {SCHEMA}")
+            try:
+                yield Experience.model_validate(raw)
+            except ValidationError as e:
+                first = e.errors()[0]
+                raise Unreadable(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
+
+
+def _inner(value: Any) -> dict[str, Any]:
+    value = object_of(value)
+    return dict(object_of(value.get("experience")) or value)
