@@ -185,7 +185,7 @@ class Domain(Protocol):
         ...
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
-        """Grade `trace.answer` in a fresh sandbox that the agent never touched: score 0..1, passed, the grader's own words.
+        """Grade `trace.answer` in a fresh sandbox that the agent never touched: score 0..1, passed, the grader's words.
 
         A bad answer is a Grade, not an error. Raises Fault when it cannot be graded: the attempt is then excluded.
         """

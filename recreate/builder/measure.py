@@ -20,7 +20,7 @@ from recreate.storage.log import Log
 class BenchResult(Record):
     """One scaffold on one split. mean with its 90 % interval [lo, hi] over `n` tasks; None when nothing was graded.
 
-    set_aside: attempts that were excluded for an infrastructure failure; scores: task, repeat, score, experience of each.
+    set_aside: attempts that an infrastructure failure excluded; scores: task, repeat, score, experience of each.
     """
 
     scaffold: str

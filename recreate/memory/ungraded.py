@@ -1,5 +1,5 @@
-"""Imported attempts that nobody has graded yet: kept, shown and searched, but no part of memory. And the grades that come
-later: from the domain's grader, from a file of outcomes, or from a person.
+"""Imported attempts that nobody has graded yet: kept, shown and searched, but no part of memory. And the grades that
+come later: from the domain's grader, from a file of outcomes, or from a person.
 
     memory/DOMAIN/waiting/RUN.jsonl   a sealed line each, as in memory
 

@@ -297,8 +297,8 @@ def _environment(env: Mapping[str, str]) -> dict[str, str]:
 class Walled:
     """A backend with walls: namespaces of its own for everything, a minimal read-only system, no capabilities.
 
-    Real root gives each sandbox an unused uid (`drop`); an ordinary user, or a root that may not change identity, gets a
-    user namespace (`userns`).
+    Real root gives each sandbox an unused uid (`drop`); an ordinary user, or a root that may not change identity, gets
+    a user namespace (`userns`).
     """
 
     name: str

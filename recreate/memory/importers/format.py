@@ -140,8 +140,8 @@ def without(value: Mapping[str, Any], *known: str) -> dict[str, Any]:
 
 
 class Own:
-    """Our own format: a line an experience, as `recreate traces export --format jsonl` and the files of memory write it.
-    Nothing is derived anew: ids, splits and grades are as they were recorded."""
+    """Our own format: a line an experience, as `recreate traces export --format jsonl` and the files of memory write
+    it. Nothing is derived anew: ids, splits and grades are as they were recorded."""
 
     def reads(self, value: Any) -> bool:
         return {"id", "trace", "grade", "split", "task"} <= _inner(value).keys()
