@@ -65,13 +65,15 @@ def test_every_recipe_takes_its_steps(name: str, tune: Tune, workspace: Path, we
 
 
 def test_a_method_of_ones_own_is_one_file(tune: Tune, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """tests/examples/rl_method.py, named in full in a recipe, and by the entry point of a plug-in."""
+    """tests/examples/rl_method.py alone, in the workspace and named in full; and by the entry point of a plug-in."""
     from importlib.metadata import EntryPoint
 
     from recreate.api import registry
+    from tests.examples import rl_method
 
-    spelled = "tests.examples.rl_method:Median"
-    point = EntryPoint(name="median", value=spelled, group="recreate.recipe_part")
+    (workspace / "my_method.py").write_text(Path(rl_method.__file__).read_text())
+    spelled = "my_method:Median"
+    point = EntryPoint(name="median", value="tests.examples.rl_method:Median", group="recreate.recipe_part")
     installed = registry.entry_points
     monkeypatch.setattr(
         registry, "entry_points", lambda group: [point] if group == point.group else installed(group=group)
