@@ -68,7 +68,7 @@ class Reader:
                 ),
                 look(
                     "search",
-                    "Search all train experiences there are, of other tasks and earlier runs too: does a cause recur, "
+                    "Search all train experiences ever lived, of other tasks and earlier runs too: does a cause recur, "
                     "what helped elsewhere?",
                     self.search,
                     query=text("what to look for"),
