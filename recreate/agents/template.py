@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -145,12 +144,12 @@ class _Bounded(ImmutableSandboxedEnvironment):
 
 
 def _join(parts: Iterable[str], by: str = "") -> str:
-    kept, size, rest = list[str](), 0, iter(parts)
-    while some := list(islice(rest, 32)):
-        size += sum(map(len, some)) + len(by) * len(some)
-        if size > MAX_TEXT:
+    kept, left, extra = list[str](), MAX_TEXT, len(by)
+    for part in parts:
+        left -= len(part) + extra
+        if left < 0:
             raise _TooMuch(f"it makes more than {MAX_TEXT} characters")
-        kept += some
+        kept.append(part)
     return by.join(kept)
 
 

@@ -93,6 +93,8 @@ class Budget(Record):
         return " or ".join(p for p in parts if p) or "no cap"
 
 
+ALL = ""
+_ADDED = ("calls", "tokens_in", "tokens_out", "usd", "seconds")
 LOST = "lost in flight"
 """The role of what was reserved and never settled."""
 
@@ -106,11 +108,26 @@ class Spend:
     held     (usd, tokens) reserved for each call in flight
     """
 
-    total: Usage = field(default_factory=Usage)
-    by_role: dict[str, Usage] = field(default_factory=dict)
     minutes: float = 0.0
     begun: set[str] = field(default_factory=set)
     held: dict[str, tuple[float, int]] = field(default_factory=dict)
+    _sums: dict[str, dict[str, float]] = field(default_factory=lambda: {ALL: {}})  # role -> Usage's fields
+
+    @property
+    def total(self) -> Usage:
+        return Usage.model_validate(self._sums[ALL])
+
+    @property
+    def by_role(self) -> dict[str, Usage]:
+        return {role: Usage.model_validate(sums) for role, sums in self._sums.items() if role != ALL}
+
+    @property
+    def usd(self) -> float:
+        return self._sums[ALL].get("usd", 0.0)
+
+    @property
+    def tokens(self) -> float:
+        return self._sums[ALL].get("tokens_in", 0) + self._sums[ALL].get("tokens_out", 0)
 
     @classmethod
     def of(cls, lines: Iterable[Mapping[str, Any]]) -> Spend:
@@ -130,7 +147,7 @@ class Spend:
                 self.held[line["call"]] = line["usd"], line["tokens"]
             case "settle":
                 self.held.pop(line["call"], None)
-                self._add(line["role"], Usage.model_validate(line["usage"]))
+                self._add(line["role"], line["usage"])
             case "release":
                 self.held.pop(line["call"], None)
             case "attempt":
@@ -146,14 +163,17 @@ class Spend:
         """The object that `--json` prints as `spend`."""
         return {**_row(self.total), "by_role": {role: _row(u) for role, u in sorted(self.by_role.items())}}
 
-    def _add(self, role: str, usage: Usage) -> None:
-        self.total = self.total + usage
-        self.by_role[role] = self.by_role.get(role, Usage()) + usage
+    def _add(self, role: str, usage: Mapping[str, float]) -> None:
+        """Plain sums, since every call of a run is added here while the lock is held."""
+        for sums in (self._sums[ALL], self._sums.setdefault(role, {})):
+            for name, value in usage.items():
+                if name in _ADDED:
+                    sums[name] = sums.get(name, 0) + value
 
     def _lose(self, call: str) -> None:
         if call in self.held:
             usd, tokens = self.held.pop(call)
-            self._add(LOST, Usage(calls=1, tokens_in=tokens, usd=usd))
+            self._add(LOST, {"calls": 1, "tokens_in": tokens, "usd": usd})
 
 
 def _row(usage: Usage) -> dict[str, Any]:
@@ -179,13 +199,14 @@ class Ledger:
     @property
     def spent(self) -> Usage:
         """What was settled or lost, over all roles and sessions."""
-        return self._spend.total
+        with self._lock:
+            return self._spend.total
 
     @property
     def by_role(self) -> dict[str, Usage]:
         """The same by role; `lost in flight` is what a killed process had reserved."""
         with self._lock:
-            return dict(self._spend.by_role)
+            return self._spend.by_role
 
     @property
     def attempts(self) -> int:
@@ -209,14 +230,14 @@ class Ledger:
                         fix="recreate resume RUN --budget with a larger cap goes on where this stopped",
                     )
                 held = self._spend.held.values()
-                if not self._short(tokens + sum(t for _, t in held), usd + sum(u for u, _ in held)):
+                if not held or not self._short(tokens + sum(t for _, t in held), usd + sum(u for u, _ in held)):
                     break
                 self._change.wait(1.0)
             self._write(kind="reserve", call=call.id, usd=usd, tokens=tokens)
 
     def settle(self, call: Call, usage: Usage) -> None:
         """The call was answered, and cost this."""
-        paid = usage.model_dump(exclude={"schema_"})
+        paid = {name: getattr(usage, name) for name in _ADDED}
         with self._lock:
             self._write(kind="settle", call=call.id, role=call.role, phase=call.phase, usage=paid)
             self._change.notify_all()
@@ -274,12 +295,11 @@ class Ledger:
 
     def _short(self, tokens: int, usd: float) -> str:
         """What is lacking when so much more were spent; '' for nothing."""
-        spent = self._spend.total
-        if self.budget.usd is not None and spent.usd + usd > self.budget.usd + 1e-12:
+        spent, budget = self._spend, self.budget
+        if budget.usd is not None and spent.usd + usd > budget.usd + 1e-12:
             return f"${spent.usd:.4f} spent, up to ${usd:.4f} more needed"
-        total = spent.tokens_in + spent.tokens_out
-        if self.budget.tokens is not None and total + tokens > self.budget.tokens:
-            return f"{total:,} tokens spent, up to {tokens:,} more needed"
+        if budget.tokens is not None and spent.tokens + tokens > budget.tokens:
+            return f"{spent.tokens:,} tokens spent, up to {tokens:,} more needed"
         return ""
 
     def _write(self, **line: Any) -> None:

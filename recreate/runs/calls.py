@@ -47,6 +47,7 @@ class Calls:
         self.retries = retries
         self.backoff = backoff
         self.stop = threading.Event()
+        self._overriding: dict[int, tuple[Model, bool]] = {}
 
     def ask(self, model: Model, price: Price, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
         """One reply to `messages`, paid at most once.
@@ -57,8 +58,7 @@ class Calls:
         if self.stop.is_set():
             raise Interrupted("stopped")
         # what the model asks in any case, or the bound would be of another question: a recipe's max_response
-        if isinstance(model, Overriding):
-            params |= model.override
+        params |= self._override(model)
         check = request_check(messages, params)
         known = self.journal.reply(call.id, check)
         if known is not None:
@@ -78,6 +78,13 @@ class Calls:
         self.journal.keep(call.id, check, reply.model_dump(exclude_defaults=True))
         self.ledger.settle(call, Usage.of(reply))
         return reply
+
+    def _override(self, model: Model) -> Mapping[str, Any]:
+        """Asked of a model once: a Protocol's isinstance costs as much as sending the request."""
+        known = self._overriding.get(id(model))
+        if known is None or known[0] is not model:
+            known = self._overriding[id(model)] = model, isinstance(model, Overriding)
+        return model.override if known[1] else {}  # type: ignore[attr-defined]
 
     def _try(self, model: Model, messages: Sequence[Message], call: Call, params: dict[str, Any]) -> Reply:
         for tried in range(self.retries + 1):

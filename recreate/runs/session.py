@@ -264,7 +264,7 @@ def open_session(
         _same_parts(journal, domain=domain.name, model=model.name)
         undo.pop_all()
     file.write_text(settings_.dump(settings), "utf-8")
-    ledger = Ledger(Log(folder / "ledger.jsonl"), budget)
+    ledger = Ledger(Log(folder / "ledger.jsonl", mask=False), budget)  # ids and numbers: there is nothing to mask
     run = run_id(settings)
     session = Session(
         settings=settings,
