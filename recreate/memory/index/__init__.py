@@ -574,18 +574,23 @@ class Index:
         if total > EXACT and state is not None and installed():
             asked = max(n, ASKED * state["count"] // total)
             if asked * DEAR < total:
-                rows = self._near(opened, state, rows, query, asked)
+                near = self._near(opened, state, rows, query, asked)
+                if sum(map(len, near.values())) >= min(n, total):  # fewer: its graph lost the way
+                    rows = near
         return ranking.by_vectors(opened.parts, opened.vectors, rows, query, n)
 
     def _near(
         self, opened: _Opened, state: ChromaState, rows: dict[str, Array], query: Array, n: int
     ) -> dict[str, Array]:
         """Those of the rows that are among the n nearest in Chroma, and those that it does not hold yet; all of them
-        when Chroma cannot be trusted."""
+        when Chroma cannot be trusted, or found fewer than it holds: where thousands of vectors are the same, its graph
+        may have no way to the others."""
         try:
             numbers = np.sort(np.array(opened.chroma.nearest(state, query.tolist(), n), np.int64))
         except Broken:
             opened.chroma.discard()
+            return rows
+        if len(numbers) < min(n, state["count"]):
             return rows
         near = {}
         for name, own in rows.items():
