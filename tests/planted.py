@@ -288,7 +288,7 @@ class Worker:
         pass
 
 
-def lived(kind: Kind) -> list[Experience]:
+def attempted(kind: Kind) -> list[Experience]:
     """What an earlier run left in the workspace's memory: one attempt that failed at something else."""
     if not kind.earlier:
         return []
@@ -317,7 +317,7 @@ def grow(name: str, workspace: Path, optimizer: Model, without: Sequence[Source]
     flags = {"domain": "planted", "optimizer": "recreate", "train": 2, "validation": 5, "without": without, **flags}
     session = open_session(settings.load(workspace, flags), workspace, workspace / "runs" / name, parts=parts)
     try:
-        session.memory.add(lived(kind))
+        session.memory.add(attempted(kind))
         return build(session, SEED)
     finally:
         session.close()

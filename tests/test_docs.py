@@ -18,7 +18,7 @@ import recreate
 from recreate.cli import run as cli
 from recreate.cli.app import app
 from tests.pages import PORTS, ROOT, examples, port_example, save_all
-from tests.shelf import shelf
+from tests.policies import held
 from tests.toy import write_script
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -131,14 +131,14 @@ def test_the_embedders_example_finds_what_is_spelled_alike(saved: Callable[[str]
     embedder: recreate.Embedder = saved("trigrams").Trigrams()
     memory = recreate.ExperienceStore(workspace, embedder)
     problems = saved("problems").Problems()
-    memory.add([lived(task, n) for n, task in enumerate(problems.tasks("train"))])
+    memory.add([attempted(task, n) for n, task in enumerate(problems.tasks("train"))])
     wanted = problems.tasks("train")[3]
     (hit,) = memory.recall(wanted.prompt.replace("lie", "lies").upper(), 1)
     assert hit.experience == "3"
     assert sum(x * x for x in embedder.embed([""])[0]) == pytest.approx(1.0)
 
 
-def lived(task: recreate.Task, n: int) -> recreate.Experience:
+def attempted(task: recreate.Task, n: int) -> recreate.Experience:
     """An experience nobody had: every second one passed."""
     trace = recreate.Trace(attempt=f"{n}", task=task.id, scaffold="s", model="m")
     grade = recreate.Grade(score=n % 2, passed=bool(n % 2), evidence="")
@@ -149,7 +149,7 @@ def lived(task: recreate.Task, n: int) -> recreate.Experience:
 def test_the_memorys_example_filters_and_orders(saved: Callable[[str], Any]) -> None:
     memory: recreate.Memory = saved("words").Words()
     problems = saved("problems").Problems()
-    memory.add([lived(task, n) for n, task in enumerate(problems.tasks("train"))])
+    memory.add([attempted(task, n) for n, task in enumerate(problems.tasks("train"))])
     wanted = problems.tasks("train")[3]
     hits = memory.recall(wanted.prompt, 2, {"passed": True, "domain": ["problems"]})
     assert (hits[0].experience, hits[0].score, len(hits)) == ("3", 1.0, 2)
@@ -157,9 +157,9 @@ def test_the_memorys_example_filters_and_orders(saved: Callable[[str], Any]) -> 
 
 
 def test_the_policys_example_offers_what_shares_a_word(saved: Callable[[str], Any]) -> None:
-    materials = shelf()
+    materials = held()
     policy: recreate.MemoryPolicy = saved("remarks").Remarks(materials)
-    failed = lived(saved("problems").Problems().tasks("train")[0], 0)
+    failed = attempted(saved("problems").Problems().tasks("train")[0], 0)
     failed = failed.model_copy(update={"grade": recreate.Grade(score=0, passed=False, evidence="no unit")})
     assert [change.kind for change in policy.observe([failed, failed])] == ["born"]
     assert [lesson.title for lesson in policy.offer(failed.prompt, 200)] == ["no unit"]

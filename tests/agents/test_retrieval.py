@@ -30,7 +30,7 @@ TESTS = Lesson(id="tests", title="A failing test", body="Read it first.", status
 ASKS = "[memory]\ntokens = 200\n"
 
 
-class Shelf:
+class Held:
     """Offers by a word of the situation; remembers what it was asked."""
 
     def __init__(self, **lessons: Lesson) -> None:
@@ -57,55 +57,59 @@ def go(scaffold: Scaffold, rows: list[dict[str, Any]], offers: LessonRetrieval, 
 
 
 def test_an_agent_that_asks_for_memory_is_offered_lessons_with_their_support_at_the_start(tmp_path: Path) -> None:
-    shelf = Shelf(**{"Write it": MARK})
-    trace = go(agent(ASKS), [bash("submit", contains="How answers end: With a mark. (seen in 3 groups")], shelf.offers)
+    held = Held(**{"Write it": MARK})
+    trace = go(
+        agent(ASKS),
+        [bash("submit", contains="How answers end: With a mark. (seen in 3 groups")],
+        held.offers,
+    )
     assert trace.ending == "submitted"
     assert trace.steps[0].offered == ("mark",)
-    assert shelf.asked == [("Write it.", 200)]
+    assert held.asked == [("Write it.", 200)]
 
 
 def test_one_that_does_not_ask_is_offered_nothing() -> None:
-    shelf = Shelf(**{"Write it": MARK})
-    trace = go(agent(), [bash("submit", lacks="How answers end")], shelf.offers)
+    held = Held(**{"Write it": MARK})
+    trace = go(agent(), [bash("submit", lacks="How answers end")], held.offers)
     assert trace.steps[0].offered == ()
-    assert shelf.asked == []
+    assert held.asked == []
 
 
 def test_when_an_error_or_a_test_result_turns_up_memory_is_asked_again(tmp_path: Path) -> None:
-    shelf = Shelf(KeyError=KEYS, **{"1 failed": TESTS})
+    held = Held(KeyError=KEYS, **{"1 failed": TESTS})
     rows = [
         bash("echo \"KeyError: 'x'\"", step=0),
         bash("echo \"KeyError: 'x' again\"", step=1, contains="Look at the keys"),
         bash("echo '1 failed, 2 passed in 3.2s'", step=2),
         bash("submit", step=3, contains="Read it first."),
     ]
-    trace = go(agent(ASKS), rows, shelf.offers, tmp_path)
+    trace = go(agent(ASKS), rows, held.offers, tmp_path)
     assert [s.offered for s in trace.steps] == [(), ("keys",), (), ("tests",)]
     assert list(read_steps(tmp_path)) == list(trace.steps)
-    assert len(shelf.asked) == 3, "the same error again is no new situation"
+    assert len(held.asked) == 3, "the same error again is no new situation"
 
 
 def test_the_offer_stays_within_the_attempts_budget_and_repeats_nothing() -> None:
     long = Lesson(id="long", title="Long", body="x" * 400, status="active")
-    shelf = Shelf(**{"Write it": MARK, "KeyError": MARK, "Error": long})
+    held = Held(**{"Write it": MARK, "KeyError": MARK, "Error": long})
     rows = [bash("echo KeyError", step=0), bash("echo OSError", step=1), bash("submit", step=2)]
-    trace = go(agent("[memory]\ntokens = 100\n"), rows, shelf.offers)
+    trace = go(agent("[memory]\ntokens = 100\n"), rows, held.offers)
     assert [s.offered for s in trace.steps] == [("mark",), (), ()]
-    budgets = [budget for _, budget in shelf.asked]
+    budgets = [budget for _, budget in held.asked]
     assert budgets[0] == 100
     assert 0 < budgets[1] < 100
 
 
 def test_each_sample_begins_with_nothing_told() -> None:
-    shelf = Shelf(**{"Write it": MARK})
-    trace = go(agent("samples = 2\n" + ASKS), [bash("submit")], shelf.offers)
+    held = Held(**{"Write it": MARK})
+    trace = go(agent("samples = 2\n" + ASKS), [bash("submit")], held.offers)
     assert [(s.sample, s.offered) for s in trace.steps] == [(0, ("mark",)), (1, ("mark",))]
 
 
 def test_the_agent_chooses_when_it_is_offered_something() -> None:
-    shelf = Shelf(**{"Write it": MARK, "KeyError": KEYS})
+    held = Held(**{"Write it": MARK, "KeyError": KEYS})
     toml = '[memory]\ntokens = 200\nwhen = ["error"]\n'
-    trace = go(agent(toml), [bash("echo KeyError", step=0), bash("submit", step=1)], shelf.offers)
+    trace = go(agent(toml), [bash("echo KeyError", step=0), bash("submit", step=1)], held.offers)
     assert [s.offered for s in trace.steps] == [(), ("keys",)]
 
 
@@ -114,7 +118,9 @@ def test_offer_md_says_how_lessons_are_shown_and_check_knows_it() -> None:
     scaffold = agent(ASKS, offer_md=text)
     assert check(scaffold) == []
     trace = go(
-        scaffold, [bash("submit", contains="HINTS (start): How answers end [instance]")], Shelf(Write=MARK).offers
+        scaffold,
+        [bash("submit", contains="HINTS (start): How answers end [instance]")],
+        Held(Write=MARK).offers,
     )
     assert trace.ending == "submitted"
     wrong = check(agent(ASKS, offer_md="{{ offers }}"))
@@ -123,7 +129,7 @@ def test_offer_md_says_how_lessons_are_shown_and_check_knows_it() -> None:
 
 def test_a_lesson_that_the_agent_carries_itself_is_not_offered_twice() -> None:
     own = agent(ASKS, memory__mark_md="# How answers end\n\nWith a mark.\n")
-    trace = go(own, [bash("submit")], Shelf(**{"Write it": MARK}).offers)
+    trace = go(own, [bash("submit")], Held(**{"Write it": MARK}).offers)
     assert trace.steps[0].offered == ()
 
 
@@ -139,11 +145,11 @@ def test_the_memory_an_attempt_was_offered_is_part_of_its_key() -> None:
     def key(offers: LessonRetrieval) -> str:
         return attempt_key(seed, TASK, model="m", sandbox="s", memory=offers.digest)
 
-    plain, with_mark, both = Shelf().offers, Shelf(a=MARK).offers, Shelf(b=KEYS, a=MARK).offers
+    plain, with_mark, both = Held().offers, Held(a=MARK).offers, Held(b=KEYS, a=MARK).offers
     assert len({key(plain), key(with_mark), key(both), key(exactly([MARK]))}) == 4
-    assert key(Shelf(a=MARK, b=KEYS).offers) == key(both), "in whatever order"
+    assert key(Held(a=MARK, b=KEYS).offers) == key(both), "in whatever order"
     other = MARK.model_copy(update={"body": "With two."})
-    assert key(Shelf(a=other).offers) != key(with_mark)
+    assert key(Held(a=other).offers) != key(with_mark)
     assert plain.digest == exactly([]).digest == ""
 
 

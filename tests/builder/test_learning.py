@@ -90,7 +90,7 @@ def go(workspace: Path) -> Go:
     return go
 
 
-def shelf(workspace: Path) -> dict[str, Lesson]:
+def stored(workspace: Path) -> dict[str, Lesson]:
     return LessonStore(workspace / "memory", "toy").read()
 
 
@@ -106,17 +106,17 @@ def test_a_pattern_that_reruns_proved_is_copied_into_the_agent_and_kept_by_the_g
     assert (edit.path, edit.reason.split(":")[0]) == ("memory/mark.md", "a domain pattern")
     assert {c.experience for c in edit.evidence} <= {r["attempt"] for r in run.records("experience")}
     assert (built.verdict.before, built.verdict.after) == (0.0, 1.0)
-    assert [g.diff for g in shelf(workspace)["mark"].gains] == [1.0] * 4
+    assert [g.diff for g in stored(workspace)["mark"].gains] == [1.0] * 4
 
 
 def test_a_rerun_is_a_fresh_attempt_that_memory_keeps_and_the_gate_never_sees(go: Go) -> None:
     _, run = go(rounds=1)
     rerun = [r for r in run.records("experience") if r["split"] == "train" and r["repeat"] == 1]
     assert len(rerun) == 8, "with and without, for each of four"
-    lived = {r["attempt"] for r in run.records("experience")}
+    attempted = {r["attempt"] for r in run.records("experience")}
     from recreate.memory.store import ExperienceStore
 
-    assert {e.id for e in ExperienceStore(run.folder.parents[1]).experiences(domain="toy")} == lived
+    assert {e.id for e in ExperienceStore(run.folder.parents[1]).experiences(domain="toy")} == attempted
 
 
 def test_validation_is_offered_what_memory_held_when_the_build_began_train_what_the_round_began_with(go: Go) -> None:
@@ -140,7 +140,7 @@ def test_with_memory_off_nothing_is_learned_asked_or_offered(go: Go, workspace: 
 def test_a_lesson_that_the_optimizer_wrote_is_the_workspaces_too(go: Go, workspace: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(Tells, "observe", lambda self, experiences: [])
     built, _ = go(learns=True, rounds=1)
-    (lesson,) = shelf(workspace).values()
+    (lesson,) = stored(workspace).values()
     assert (lesson.title, lesson.scope, lesson.status) == ("How answers end", "instance", "candidate")
     assert lesson.groups
     assert set(lesson.born_of) == {c.experience for c in built.revisions[0].edits[0].evidence}
@@ -172,7 +172,7 @@ def test_a_kill_while_it_learns_pays_for_nothing_twice_and_counts_once(
     calls = [r["call"] for r in run.records("reply")]
     assert len(calls) == len(set(calls))
     assert len(list(run.records("memory"))) == 1
-    assert len(shelf(workspace)["mark"].gains) == 4
+    assert len(stored(workspace)["mark"].gains) == 4
 
 
 def test_what_the_agent_carries_itself_is_not_tested_by_offering_it_and_counts_as_offered(
@@ -188,7 +188,7 @@ def test_what_the_agent_carries_itself_is_not_tested_by_offering_it_and_counts_a
     monkeypatch.setattr(Tells, "observe", observe)
     go(rounds=2)
     assert seen == [()] * 4 + [("mark",)] * 4
-    assert [g.diff for g in shelf(workspace)["mark"].gains] == [1.0] * 4, "none of the second round"
+    assert [g.diff for g in stored(workspace)["mark"].gains] == [1.0] * 4, "none of the second round"
 
 
 def test_a_round_resumed_is_offered_what_it_began_with_whatever_another_build_learned(go: Go, workspace: Path) -> None:
@@ -202,7 +202,7 @@ def test_a_round_resumed_is_offered_what_it_began_with_whatever_another_build_le
 
 def test_reruns_leave_enough_of_the_budget_to_judge_the_candidate(go: Go, workspace: Path) -> None:
     built, _ = go(rounds=1, budget="22attempts")
-    assert len(shelf(workspace)["mark"].gains) < 4
+    assert len(stored(workspace)["mark"].gains) < 4
     assert [r.kept for r in built.revisions] == [True]
 
 
@@ -219,7 +219,7 @@ def learner(*, helps: bool = True) -> list[dict[str, Any]]:
 
 def test_a_lesson_is_born_joined_tested_promoted_and_kept(go: Go, workspace: Path) -> None:
     built, run = go(rows=learner(), rounds=1, batch=8, **{"memory.policy": "recreate"})
-    (pattern,) = [x for x in shelf(workspace).values() if x.status == "active"]
+    (pattern,) = [x for x in stored(workspace).values() if x.status == "active"]
     assert (pattern.scope, pattern.body) == ("domain", LESSON)
     assert len(pattern.groups) == 8
     assert {g.diff for g in pattern.gains} == {1.0}
@@ -232,7 +232,7 @@ def test_a_lesson_is_born_joined_tested_promoted_and_kept(go: Go, workspace: Pat
 
 def test_a_lesson_that_reruns_do_not_confirm_stays_a_candidate_and_is_shown_to_nobody(go: Go, workspace: Path) -> None:
     built, run = go(rows=learner(helps=False), seed=ASKS, **{"memory.policy": "recreate"})
-    assert {x.status for x in shelf(workspace).values()} == {"candidate", "merged"}
+    assert {x.status for x in stored(workspace).values()} == {"candidate", "merged"}
     assert built.revisions == ()
     assert set(offered(run, "validation")) == {()}
 
@@ -290,17 +290,17 @@ def test_a_vetoed_pattern_is_neither_offered_nor_promoted(learned: Path, go: Go,
     assert built.revisions == ()
     assert set(offered(run, "train")) == {()}
     assert cli(["patterns", "veto", "mark", "--undo"]) == 0
-    assert shelf(learned)["mark"].status == "candidate"
+    assert stored(learned)["mark"].status == "candidate"
 
 
 def test_a_frozen_pattern_stays_as_it_stands(learned: Path, go: Go) -> None:
     assert cli(["patterns", "freeze", "mark"]) == 0
-    before = shelf(learned)["mark"]
+    before = stored(learned)["mark"]
     go("b", seed=ASKS)
-    after = shelf(learned)["mark"]
+    after = stored(learned)["mark"]
     assert (after.body, after.status, after.frozen) == (before.body, before.status, True)
     assert cli(["patterns", "freeze", "mark", "--undo"]) == 0
-    assert not shelf(learned)["mark"].frozen
+    assert not stored(learned)["mark"].frozen
 
 
 def test_patterns_diff_says_what_a_build_learned_and_why(learned: Path, capsys: Any) -> None:

@@ -98,7 +98,7 @@ class Noisy(Tune):
                 mask=(True,) * len(one.tokens),
                 sampled=tuple(one.log_probs),
             )
-            lived = Experience(
+            attempted = Experience(
                 id=name,
                 domain=task.domain,
                 task=task.id,
@@ -109,7 +109,7 @@ class Noisy(Tune):
                 trace=Trace(attempt=name, task=task.id, scaffold="", model="", repeat=n % size, answer=one.text),
                 grade=Grade(score=value, passed=value == 1.0),
             )
-            groups[n // size].append(Rollout(lived, (row,)))
+            groups[n // size].append(Rollout(attempted, (row,)))
         return groups
 
     def measure(self) -> None:

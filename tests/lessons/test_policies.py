@@ -19,7 +19,7 @@ from recreate.lessons.mistakes import Mistakes
 from recreate.lessons.playbook import Playbook
 from recreate.lessons.promotion import split
 from recreate.lessons.similarity import text_of, tokens
-from tests.shelf import READ, Reruns, Says, lived, shelf
+from tests.policies import READ, Reruns, Says, attempted, held
 
 POLICIES = ("recreate", "playbook", "mistakes", "none")
 LEARNERS = ("recreate", "playbook", "mistakes")
@@ -36,7 +36,7 @@ def everything() -> Says:
 
 
 def failures(count: int, first: int = 0, **more: Any) -> list[Experience]:
-    return [lived(f"e{n}", **more) for n in range(first, first + count)]
+    return [attempted(f"e{n}", **more) for n in range(first, first + count)]
 
 
 def pattern(id: str = "p", **more: Any) -> Lesson:
@@ -67,7 +67,7 @@ def kinds(changes: Sequence[Change]) -> list[str]:
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_is_found_by_name_and_fits_its_port(name: str) -> None:
     assert name in names("policy")
-    registry.open("policy", name, shelf())
+    registry.open("policy", name, held())
 
 
 def test_an_unknown_policy_lists_those_there_are() -> None:
@@ -82,9 +82,9 @@ def test_an_unknown_policy_lists_those_there_are() -> None:
 def test_answers_that_make_no_sense_are_skipped(name: str, answer: str) -> None:
     said: list[str] = []
     ask = Says(**dict.fromkeys(("title", "same", "tags", "add", "subjects"), answer))
-    materials = shelf(ask, note=said.append)
+    materials = held(ask, note=said.append)
     policy = registry.open("policy", name, materials)
-    assert list(policy.observe([*failures(3), lived("ok", passed=True)])) == []
+    assert list(policy.observe([*failures(3), attempted("ok", passed=True)])) == []
     assert materials.lessons == {}
     if name != "none" and not answer.startswith('{"'):
         assert "were skipped" in said[0]
@@ -92,8 +92,8 @@ def test_answers_that_make_no_sense_are_skipped(name: str, answer: str) -> None:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_what_is_observed_twice_counts_once(name: str) -> None:
-    batch = [*failures(4), *(lived(f"s{n}", offered=["p"]) for n in range(2))]
-    materials = shelf(everything(), lessons={"p": pattern(body="Something else entirely, about colours.")})
+    batch = [*failures(4), *(attempted(f"s{n}", offered=["p"]) for n in range(2))]
+    materials = held(everything(), lessons={"p": pattern(body="Something else entirely, about colours.")})
     policy = registry.open("policy", name, materials)
     policy.observe(batch)
     before = dict(materials.lessons)
@@ -106,7 +106,7 @@ def test_what_is_observed_twice_counts_once(name: str) -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_only_train_experiences_teach(name: str) -> None:
     ask = everything()
-    materials = shelf(ask)
+    materials = held(ask)
     assert list(registry.open("policy", name, materials).observe(failures(4, split="validation"))) == []
     assert ask.asked == []
 
@@ -116,7 +116,7 @@ def test_an_offer_keeps_to_its_budget_and_is_the_same_from_all_threads(name: str
     lessons = {
         f"p{n}": pattern(f"p{n}", title=f"Rule {n}", body=f"A test fails in part {n}. " * (n + 1)) for n in range(12)
     }
-    policy = registry.open("policy", name, shelf(lessons=lessons))
+    policy = registry.open("policy", name, held(lessons=lessons))
     with ThreadPoolExecutor(4) as pool:
         offers = list(pool.map(lambda _: [x.id for x in policy.offer("a test fails in part 3", 60)], range(16)))
     assert offers == [offers[0]] * 16
@@ -131,7 +131,7 @@ def test_what_is_offered_is_about_the_situation(name: str) -> None:
     texts = {"parser": "Quote the tokens of the parser.", "colour": "Mix paint in daylight.", "boat": "Row slowly."}
     texts |= {f"filler{n}": f"Word{n} thing{n} matter{n}." for n in range(5)}
     lessons = {id: pattern(id, title=id, body=body) for id, body in texts.items()}
-    policy = registry.open("policy", name, shelf(lessons=lessons))
+    policy = registry.open("policy", name, held(lessons=lessons))
     assert policy.offer("The parser fails on quoted tokens", 500)[0].id == "parser"
 
 
@@ -139,7 +139,7 @@ def test_what_is_offered_is_about_the_situation(name: str) -> None:
 def test_a_vetoed_lesson_is_neither_offered_nor_born_again(name: str) -> None:
     body = f"{READ['body']}\n\nWhen: {READ['when']}" if name == "recreate" else READ["body"]
     vetoed = pattern(status="vetoed", body=body)
-    materials = shelf(everything(), lessons={"p": vetoed})
+    materials = held(everything(), lessons={"p": vetoed})
     policy = registry.open("policy", name, materials)
     policy.observe(failures(4))
     assert materials.lessons == {"p": vetoed}
@@ -151,7 +151,7 @@ def test_a_frozen_lesson_is_offered_and_left_as_it_is(name: str) -> None:
     frozen = pattern(frozen=True)
     tags = {"tags": [{"id": "p", "tag": "harmful"}] * 2, "insight": "read the failing test"}
     ask = Says(tags=tags, add={"add": [BULLET]}, subjects={"subjects": [{"subject": "tests", "failures": [1, 2]}]})
-    materials = shelf(ask, Reruns(0.0, 1.0), lessons={"p": frozen})
+    materials = held(ask, Reruns(0.0, 1.0), lessons={"p": frozen})
     policy = registry.open("policy", name, materials)
     for n in range(6):
         policy.observe(failures(8, 8 * n, offered=["p"]))
@@ -165,14 +165,14 @@ def test_out_of_budget_is_let_through(name: str) -> None:
         raise OutOfBudget("spent")
 
     with pytest.raises(OutOfBudget):
-        registry.open("policy", name, shelf(broke)).observe(failures(2))
+        registry.open("policy", name, held(broke)).observe(failures(2))
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_questions_have_addresses_of_their_own_that_stay(name: str) -> None:
     asks = [everything(), everything()]
     for ask in asks:
-        registry.open("policy", name, shelf(ask)).observe(failures(4))
+        registry.open("policy", name, held(ask)).observe(failures(4))
     assert asks[0].asked == asks[1].asked
     by_address = {address: text for _, address, text in asks[0].asked}
     assert all(by_address[address] == text for _, address, text in asks[0].asked)
@@ -183,9 +183,9 @@ def test_questions_have_addresses_of_their_own_that_stay(name: str) -> None:
 
 def test_a_failure_beside_its_nearest_success_becomes_a_candidate_that_nobody_is_offered() -> None:
     ask = Says()
-    materials = shelf(ask, nearest=lambda e: lived("good", passed=True, prompt="Mend the lexer"))
+    materials = held(ask, nearest=lambda e: attempted("good", passed=True, prompt="Mend the lexer"))
     policy = Ladder(materials)
-    assert kinds(policy.observe([lived("bad")])) == ["born"]
+    assert kinds(policy.observe([attempted("bad")])) == ["born"]
     (lesson,) = materials.lessons.values()
     assert (lesson.status, lesson.scope, lesson.born_of, lesson.groups) == (
         "candidate",
@@ -200,14 +200,14 @@ def test_a_failure_beside_its_nearest_success_becomes_a_candidate_that_nobody_is
 
 def test_a_success_teaches_only_beside_a_failure_at_its_task() -> None:
     ask = Says()
-    Ladder(shelf(ask)).observe([lived("good", passed=True)])
+    Ladder(held(ask)).observe([attempted("good", passed=True)])
     assert ask.asked == []
-    materials = shelf(ask, nearest=lambda e: lived("bad", task=e.task))
-    assert kinds(Ladder(materials).observe([lived("good", passed=True)])) == ["born"]
+    materials = held(ask, nearest=lambda e: attempted("bad", task=e.task))
+    assert kinds(Ladder(materials).observe([attempted("good", passed=True)])) == ["born"]
 
 
 def test_lessons_of_one_meaning_join_and_can_be_parted_again() -> None:
-    materials = shelf(rerun=Reruns(0.0, 0.0))
+    materials = held(rerun=Reruns(0.0, 0.0))
     changes = Ladder(materials).observe(failures(3))
     assert kinds(changes)[:5] == ["born", "merged", "supported", "merged", "supported"]
     target = next(x for x in materials.lessons.values() if x.status == "candidate")
@@ -223,15 +223,15 @@ def test_lessons_of_one_meaning_join_and_can_be_parted_again() -> None:
 
 
 def test_near_lessons_that_the_model_holds_apart_stay_apart() -> None:
-    materials = shelf(Says(same={"same": False}, title=lambda text: {**READ, "body": f"Way {'lexer' in text}."}))
+    materials = held(Says(same={"same": False}, title=lambda text: {**READ, "body": f"Way {'lexer' in text}."}))
     policy = Ladder(materials)
-    policy.observe([lived("a"), lived("bb", prompt="Mend the lexer, a test fails")])
+    policy.observe([attempted("a"), attempted("bb", prompt="Mend the lexer, a test fails")])
     assert [x.status for x in materials.lessons.values()] == ["candidate"] * 2
 
 
 def test_three_groups_and_a_gain_in_re_runs_make_a_domain_pattern() -> None:
     reruns = Reruns(1.0, 0.0)
-    materials = shelf(rerun=reruns, experiences=failures(3))
+    materials = held(rerun=reruns, experiences=failures(3))
     policy = Ladder(materials)
     assert "promoted" not in kinds(policy.observe(failures(2)))
     assert reruns.made == []
@@ -246,14 +246,14 @@ def test_three_groups_and_a_gain_in_re_runs_make_a_domain_pattern() -> None:
 
 
 def test_two_groups_are_not_enough_whatever_they_gain() -> None:
-    materials = shelf()
-    changes = Ladder(materials).observe([lived(f"e{n}", group=f"g{n % 2}") for n in range(8)])
+    materials = held()
+    changes = Ladder(materials).observe([attempted(f"e{n}", group=f"g{n % 2}") for n in range(8)])
     assert "tested" not in kinds(changes)
 
 
 @pytest.mark.parametrize(("with_", "without"), [(0.5, 0.5), (0.0, 1.0), (1.0, 1.0)])
 def test_what_everybody_says_and_does_not_help_is_not_promoted(with_: float, without: float) -> None:
-    materials = shelf(rerun=Reruns(with_, without))
+    materials = held(rerun=Reruns(with_, without))
     changes = Ladder(materials).observe(failures(4))
     assert "tested" in kinds(changes)
     assert not any(x.status == "active" for x in materials.lessons.values())
@@ -265,21 +265,21 @@ def test_a_test_that_cannot_be_paid_for_decides_nothing_and_starts_at_the_same_a
             return super().__call__(*given) if len(self.made) < 4 else None
 
     few, many = Few(), Reruns()
-    materials = shelf(rerun=few, experiences=failures(3))
+    materials = held(rerun=few, experiences=failures(3))
     changes = Ladder(materials).observe(failures(3))
     assert "tested" not in kinds(changes)
     assert all(not x.gains for x in materials.lessons.values())
-    later = shelf(rerun=many, lessons=materials.lessons, experiences=failures(3))
+    later = held(rerun=many, lessons=materials.lessons, experiences=failures(3))
     assert "promoted" in kinds(Ladder(later).observe([]))
     assert many.made[:4] == few.made
 
 
 def test_a_pattern_that_stops_helping_is_quarantined_and_comes_back_only_by_new_evidence() -> None:
     reruns = Reruns(1.0, 0.0)
-    lived_ = [lived(f"w{n}", passed=n < 12, offered=["p"]) for n in range(24)]
-    born = [lived(f"n{n}") for n in range(6)]
+    lived_ = [attempted(f"w{n}", passed=n < 12, offered=["p"]) for n in range(24)]
+    born = [attempted(f"n{n}") for n in range(6)]
     silent = Says(title={"title": "", "body": "", "when": ""})
-    materials = shelf(silent, reruns, {"p": pattern()}, [*lived_, *born])
+    materials = held(silent, reruns, {"p": pattern()}, [*lived_, *born])
     policy = Ladder(materials)
     assert kinds(policy.observe(lived_[:12])) == []
     reruns.with_ = 0.0
@@ -293,15 +293,15 @@ def test_a_pattern_that_stops_helping_is_quarantined_and_comes_back_only_by_new_
     reruns.with_, reruns.made = 1.0, []
     policy.observe([])
     assert reruns.made == []
-    again = Ladder(shelf(Says(), reruns, materials.lessons, [*lived_, *born]))
+    again = Ladder(held(Says(), reruns, materials.lessons, [*lived_, *born]))
     assert kinds(again.observe(born[:2])).count("tested") == 0
     assert "promoted" in kinds(again.observe(born[2:]))
 
 
 def test_a_pattern_in_use_that_still_helps_stays_after_a_bad_day() -> None:
-    lived_ = [lived(f"w{n}", passed=n < 12, offered=["p"]) for n in range(24)]
+    lived_ = [attempted(f"w{n}", passed=n < 12, offered=["p"]) for n in range(24)]
     silent = Says(title={"title": "", "body": "", "when": ""})
-    materials = shelf(silent, Reruns(1.0, 0.0), {"p": pattern()}, lived_)
+    materials = held(silent, Reruns(1.0, 0.0), {"p": pattern()}, lived_)
     assert kinds(Ladder(materials).observe(lived_)) == ["contradicted", "tested"]
     assert materials.lessons["p"].status == "active"
     assert materials.lessons["p"].rounds == 1
@@ -309,7 +309,7 @@ def test_a_pattern_in_use_that_still_helps_stays_after_a_bad_day() -> None:
 
 def test_the_same_pattern_in_a_second_domain_is_a_general_one() -> None:
     there = pattern("other", domains=("math",), title="Look at the failing test before all else")
-    materials = shelf(elsewhere=[there])
+    materials = held(elsewhere=[there])
     changes = Ladder(materials).observe(failures(3))
     assert kinds(changes)[-2:] == ["promoted", "promoted"]
     (general,) = [x for x in materials.lessons.values() if x.status == "active"]
@@ -319,9 +319,9 @@ def test_the_same_pattern_in_a_second_domain_is_a_general_one() -> None:
 
 def test_a_general_pattern_that_fails_here_stays_where_it_stands() -> None:
     general = pattern(scope="general", domains=("code", "math"))
-    bad = [lived(f"w{n}", offered=["p"], passed=n < 8) for n in range(24)]
+    bad = [attempted(f"w{n}", offered=["p"], passed=n < 8) for n in range(24)]
     silent = Says(title={"title": "", "body": "", "when": ""})
-    materials = shelf(silent, Reruns(0.0, 0.0), {"p": general}, bad)
+    materials = held(silent, Reruns(0.0, 0.0), {"p": general}, bad)
     policy = Ladder(materials)
     assert "demoted" in kinds(policy.observe(bad))
     left = materials.lessons["p"]
@@ -330,10 +330,10 @@ def test_a_general_pattern_that_fails_here_stays_where_it_stands() -> None:
 
 
 def test_what_nobody_used_is_forgotten() -> None:
-    materials = shelf(Says(title={}), lessons={"p": pattern(seen=10)}, observed=10 + FORGET)
+    materials = held(Says(title={}), lessons={"p": pattern(seen=10)}, observed=10 + FORGET)
     policy = Ladder(materials)
     assert kinds(policy.observe([])) == []
-    assert kinds(policy.observe([lived("ok", passed=True)])) == ["forgotten"]
+    assert kinds(policy.observe([attempted("ok", passed=True)])) == ["forgotten"]
     assert materials.lessons["p"].status == "forgotten"
 
 
@@ -341,20 +341,20 @@ def test_patterns_over_the_budget_are_shed_the_weakest_first() -> None:
     weak = pattern("weak", gains=pattern().gains[:4])
     kept = pattern("kept", gains=pattern().gains[:4], frozen=True)
     lessons = {f"p{n}": pattern(f"p{n}", title=f"Rule {n}") for n in range(PATTERNS - 1)}
-    materials = shelf(lessons={"weak": weak, "kept": kept, **lessons})
+    materials = held(lessons={"weak": weak, "kept": kept, **lessons})
     assert [(c.kind, c.lesson) for c in Ladder(materials).observe([])] == [("forgotten", "weak")]
 
 
 def test_a_policy_made_anew_for_each_batch_decides_the_same() -> None:
-    batches = [failures(2), failures(2, 2), [lived("x", offered=["none-such"])], failures(1, 5)]
+    batches = [failures(2), failures(2, 2), [attempted("x", offered=["none-such"])], failures(1, 5)]
     every = [e for batch in batches for e in batch]
-    lasting, anew = shelf(experiences=every), shelf(experiences=every)
+    lasting, anew = held(experiences=every), held(experiences=every)
     policy = Ladder(lasting)
     count = 0
     for batch in batches:
         policy.observe(batch)
-        Ladder(shelf(lessons=anew.lessons, experiences=every, observed=count))
-        fresh = shelf(lessons=anew.lessons, experiences=every, observed=count)
+        Ladder(held(lessons=anew.lessons, experiences=every, observed=count))
+        fresh = held(lessons=anew.lessons, experiences=every, observed=count)
         Ladder(fresh).observe(batch)
         anew.lessons.update(fresh.lessons)
         count += len(batch)
@@ -364,7 +364,7 @@ def test_a_policy_made_anew_for_each_batch_decides_the_same() -> None:
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_the_order_in_which_groups_are_met_does_not_decide(order: Sequence[int]) -> None:
     batch = failures(3)
-    materials = shelf(experiences=batch)
+    materials = held(experiences=batch)
     Ladder(materials).observe([batch[n] for n in order])
     (active,) = [x for x in materials.lessons.values() if x.status == "active"]
     assert set(active.supports) == {"e0", "e1", "e2"}
@@ -375,8 +375,8 @@ def test_the_order_in_which_groups_are_met_does_not_decide(order: Sequence[int])
 
 def test_the_playbook_counts_and_adds_and_never_rewrites() -> None:
     tags = {"tags": [{"id": "p", "tag": "helpful"}, {"id": "unknown", "tag": "harmful"}], "insight": "boats"}
-    materials = shelf(Says(tags=tags, add={"add": [{"title": "Row", "body": "Row slowly."}]}), lessons={"p": pattern()})
-    changes = Playbook(materials).observe([lived("e", offered=["p"])])
+    materials = held(Says(tags=tags, add={"add": [{"title": "Row", "body": "Row slowly."}]}), lessons={"p": pattern()})
+    changes = Playbook(materials).observe([attempted("e", offered=["p"])])
     assert kinds(changes) == ["supported", "born"]
     bullet = materials.lessons["p"]
     assert (bullet.helpful, bullet.harmful, bullet.body) == (1, 0, READ["body"])
@@ -384,17 +384,17 @@ def test_the_playbook_counts_and_adds_and_never_rewrites() -> None:
 
 
 def test_a_bullet_that_is_there_already_is_not_added_again() -> None:
-    materials = shelf(Says(tags={"tags": [], "insight": "tests"}, add={"add": [BULLET]}))
+    materials = held(Says(tags={"tags": [], "insight": "tests"}, add={"add": [BULLET]}))
     assert kinds(Playbook(materials).observe(failures(2))) == ["born", "supported"]
     (bullet,) = materials.lessons.values()
     assert (bullet.supports, bullet.helpful) == (("e0", "e1"), 1)
 
 
 def test_a_bullet_that_harmed_more_than_it_helped_is_not_offered() -> None:
-    materials = shelf(Says(tags={"tags": [{"id": "p", "tag": "harmful"}], "insight": ""}), lessons={"p": pattern()})
+    materials = held(Says(tags={"tags": [{"id": "p", "tag": "harmful"}], "insight": ""}), lessons={"p": pattern()})
     policy = Playbook(materials)
     assert [x.id for x in policy.offer("a test fails", 500)] == ["p"]
-    assert kinds(policy.observe([lived("e", offered=["p"])])) == ["contradicted"]
+    assert kinds(policy.observe([attempted("e", offered=["p"])])) == ["contradicted"]
     assert list(policy.offer("a test fails", 500)) == []
 
 
@@ -403,9 +403,9 @@ def test_a_bullet_that_harmed_more_than_it_helped_is_not_offered() -> None:
 
 @pytest.mark.parametrize(("score", "kept"), [(1.0, True), (0.0, False)])
 def test_a_guidance_is_kept_only_if_its_batch_improves(score: float, kept: bool) -> None:
-    materials = shelf(everything(), Reruns(score, 0.0))
+    materials = held(everything(), Reruns(score, 0.0))
     policy = Mistakes(materials)
-    changes = policy.observe([*failures(2), lived("ok", passed=True)])
+    changes = policy.observe([*failures(2), attempted("ok", passed=True)])
     assert kinds(changes) == ["born", "promoted" if kept else "forgotten"]
     assert [x.title for x in policy.offer("a test fails", 500)] == ([READ["title"]] if kept else [])
 
@@ -414,13 +414,13 @@ def test_a_guidance_that_breaks_what_worked_is_not_kept() -> None:
     def rerun(lessons: Sequence[Lesson], experience: Experience, repeat: int = 0) -> float:
         return float(not experience.grade.passed and experience.id == "e0")
 
-    materials = shelf(everything(), rerun)
-    batch = [*failures(2), lived("ok", passed=True), lived("fine", passed=True)]
+    materials = held(everything(), rerun)
+    batch = [*failures(2), attempted("ok", passed=True), attempted("fine", passed=True)]
     assert kinds(Mistakes(materials).observe(batch)) == ["born", "forgotten"]
 
 
 def test_a_later_guidance_on_the_subject_takes_the_place_of_the_one_before() -> None:
-    materials = shelf(everything())
+    materials = held(everything())
     policy = Mistakes(materials)
     policy.observe(failures(2))
     assert kinds(policy.observe(failures(2, 2))) == ["born", "promoted", "revised"]

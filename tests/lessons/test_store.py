@@ -37,7 +37,7 @@ LESSONS = st.builds(
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> LessonStore:
+def store(tmp_path: Path) -> LessonStore:
     return LessonStore(tmp_path / "memory", "swe")
 
 
@@ -50,10 +50,10 @@ def test_what_is_written_is_read_back(one: Lesson) -> None:
     assert read_lesson("x", headed(one)) == one
 
 
-def test_the_header_says_what_speaks_for_a_lesson_and_the_rest_is_markdown(shelf: LessonStore) -> None:
+def test_the_header_says_what_speaks_for_a_lesson_and_the_rest_is_markdown(store: LessonStore) -> None:
     gains = (Gain(experience="3f2a", group="parse", diff=1.0),)
-    path = shelf.write({}, {"a": lesson("a", scope="domain", status="active", supports=("3f2a",), gains=gains)})[0]
-    assert path.relative_to(shelf.folder).as_posix() == "swe/patterns/a.md"
+    path = store.write({}, {"a": lesson("a", scope="domain", status="active", supports=("3f2a",), gains=gains)})[0]
+    assert path.relative_to(store.folder).as_posix() == "swe/patterns/a.md"
     assert path.read_text() == (
         '+++\nscope = "domain"\nstatus = "active"\nsupports = ["3f2a"]\n'
         "+++\n# Read first\n\nRead the test.\n\n<!-- evidence\n"
@@ -62,62 +62,62 @@ def test_the_header_says_what_speaks_for_a_lesson_and_the_rest_is_markdown(shelf
     )
 
 
-def test_a_lesson_climbs_by_moving_to_the_folder_of_its_scope(shelf: LessonStore) -> None:
+def test_a_lesson_climbs_by_moving_to_the_folder_of_its_scope(store: LessonStore) -> None:
     born = {"a": lesson("a")}
-    shelf.write({}, born)
+    store.write({}, born)
     for scope, folder in (("domain", "swe/patterns"), ("general", "general")):
-        before = shelf.read()
-        shelf.write(before, {"a": before["a"].model_copy(update={"scope": scope})})
-        assert [p.relative_to(shelf.folder).as_posix() for p in shelf.folder.rglob("*.md")] == [f"{folder}/a.md"]
-        assert shelf.read()["a"].scope == scope
+        before = store.read()
+        store.write(before, {"a": before["a"].model_copy(update={"scope": scope})})
+        assert [p.relative_to(store.folder).as_posix() for p in store.folder.rglob("*.md")] == [f"{folder}/a.md"]
+        assert store.read()["a"].scope == scope
 
 
-def test_patterns_of_other_domains_and_general_ones_are_seen(shelf: LessonStore) -> None:
-    math = LessonStore(shelf.folder, "math")
+def test_patterns_of_other_domains_and_general_ones_are_seen(store: LessonStore) -> None:
+    math = LessonStore(store.folder, "math")
     math.write({}, {"m": lesson("m", scope="domain", status="active"), "g": lesson("g", scope="general")})
-    assert list(shelf.read()) == ["g"]
-    assert [(x.id, x.domains) for x in shelf.elsewhere()] == [("m", ("math",))]
+    assert list(store.read()) == ["g"]
+    assert [(x.id, x.domains) for x in store.elsewhere()] == [("m", ("math",))]
 
 
-def test_another_policy_keeps_to_itself(shelf: LessonStore) -> None:
-    other = LessonStore(shelf.folder, "swe", "playbook")
+def test_another_policy_keeps_to_itself(store: LessonStore) -> None:
+    other = LessonStore(store.folder, "swe", "playbook")
     other.write({}, {"a": lesson("a", status="active", helpful=3)})
-    assert shelf.read() == {}
+    assert store.read() == {}
     assert other.read()["a"].helpful == 3
 
 
-def test_a_file_that_a_person_broke_is_named_left_alone_and_costs_nothing_else(shelf: LessonStore) -> None:
-    shelf.write({}, {"a": lesson("a"), "b": lesson("b"), "c": lesson("c"), "d": lesson("d")})
+def test_a_file_that_a_person_broke_is_named_left_alone_and_costs_nothing_else(store: LessonStore) -> None:
+    store.write({}, {"a": lesson("a"), "b": lesson("b"), "c": lesson("c"), "d": lesson("d")})
     broken = {"a": "+++\nscope = \n+++\n# x\n", "b": "+++\nscope = 'domain'\n# x\n", "c": '+++\nstatus = "odd"\n+++\n'}
     for id, text in broken.items():
-        shelf.find(id).write_text(text)
-    assert list(shelf.read()) == ["d"]
-    said = {path.stem: why for path, why in shelf.broken.items()}
+        store.find(id).write_text(text)
+    assert list(store.read()) == ["d"]
+    said = {path.stem: why for path, why in store.broken.items()}
     assert "not TOML" in said["a"]
     assert "closing `+++`" in said["b"]
     assert "got 'odd'" in said["c"]
-    shelf.write({}, {"a": lesson("a", offered=2)})
-    assert shelf.find("a").read_text() == broken["a"]
-    assert "lesson:swe/d" in ExperienceStore(shelf.folder.parent).lessons()
+    store.write({}, {"a": lesson("a", offered=2)})
+    assert store.find("a").read_text() == broken["a"]
+    assert "lesson:swe/d" in ExperienceStore(store.folder.parent).lessons()
 
 
-def test_a_person_edits_the_words_while_a_build_counts_and_both_stay(shelf: LessonStore) -> None:
-    shelf.write({}, {"a": lesson("a")})
-    before = shelf.read()
-    path = shelf.find("a")
+def test_a_person_edits_the_words_while_a_build_counts_and_both_stay(store: LessonStore) -> None:
+    store.write({}, {"a": lesson("a")})
+    before = store.read()
+    path = store.find("a")
     path.write_text(path.read_text().replace("Read the test.", "Read the failing test, aloud."))
-    shelf.write(before, {"a": before["a"].model_copy(update={"supports": ("e1",), "status": "active"})})
-    after = shelf.read()["a"]
+    store.write(before, {"a": before["a"].model_copy(update={"supports": ("e1",), "status": "active"})})
+    after = store.read()["a"]
     assert (after.body, after.supports, after.status) == ("Read the failing test, aloud.", ("e1",), "active")
 
 
-def test_a_veto_and_a_freeze_given_while_a_build_runs_hold(shelf: LessonStore) -> None:
-    shelf.write({}, {"a": lesson("a"), "b": lesson("b")})
-    before = shelf.read()
-    shelf.change("a", status="vetoed")
-    shelf.change("b", frozen=True)
-    shelf.write(before, {i: x.model_copy(update={"status": "active", "body": "Other."}) for i, x in before.items()})
-    after = shelf.read()
+def test_a_veto_and_a_freeze_given_while_a_build_runs_hold(store: LessonStore) -> None:
+    store.write({}, {"a": lesson("a"), "b": lesson("b")})
+    before = store.read()
+    store.change("a", status="vetoed")
+    store.change("b", frozen=True)
+    store.write(before, {i: x.model_copy(update={"status": "active", "body": "Other."}) for i, x in before.items()})
+    after = store.read()
     assert (after["a"].status, after["b"].status, after["b"].body) == ("vetoed", "candidate", "Read the test.")
 
 
@@ -134,27 +134,27 @@ def test_two_writers_lose_no_evidence_in_whatever_order(before: Lesson, one: Les
 
 
 def _count(folder: str, name: str) -> None:
-    shelf = LessonStore(Path(folder), "swe")
+    store = LessonStore(Path(folder), "swe")
     for n in range(20):
-        before = shelf.read()
+        before = store.read()
         old = before.get("a", lesson("a"))
-        shelf.write(before, {"a": old.model_copy(update={"supports": (*old.supports, f"{name}{n}")})})
+        store.write(before, {"a": old.model_copy(update={"supports": (*old.supports, f"{name}{n}")})})
 
 
-def test_two_builds_write_one_lesson_and_every_support_is_there(shelf: LessonStore) -> None:
+def test_two_builds_write_one_lesson_and_every_support_is_there(store: LessonStore) -> None:
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_count, args=(str(shelf.folder), name)) for name in "xy"]
+    workers = [context.Process(target=_count, args=(str(store.folder), name)) for name in "xy"]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    assert set(shelf.read()["a"].supports) == {f"{name}{n}" for name in "xy" for n in range(20)}
+    assert set(store.read()["a"].supports) == {f"{name}{n}" for name in "xy" for n in range(20)}
 
 
-def test_a_lesson_is_found_by_the_beginning_of_its_id(shelf: LessonStore) -> None:
-    shelf.write({}, {"read-a": lesson("read-a"), "read-b": lesson("read-b")})
-    assert shelf.find("read-a").stem == "read-a"
+def test_a_lesson_is_found_by_the_beginning_of_its_id(store: LessonStore) -> None:
+    store.write({}, {"read-a": lesson("read-a"), "read-b": lesson("read-b")})
+    assert store.find("read-a").stem == "read-a"
     with pytest.raises(BadInput, match="2 lessons of swe begin with 'read'"):
-        shelf.find("read")
+        store.find("read")
     with pytest.raises(BadInput, match="no lessons"):
-        shelf.find("x")
+        store.find("x")

@@ -244,8 +244,8 @@ def test_the_agent_rehearses_a_train_task_with_the_edit_before_validation_is_pai
     tried = attempt(study, train=1)
     assert [s.ending for s in tried.studies] == ["finished"]
     assert tried.studies[0].kinds["try"] == 4
-    lived = [r for r in tried.run.records("experience") if r["split"] == "train"]
-    assert [r["passed"] for r in lived] == [False, True]
+    attempted = [r for r in tried.run.records("experience") if r["split"] == "train"]
+    assert [r["passed"] for r in attempted] == [False, True]
     assert tried.run.spend().attempts == 2 + 2 * 8
 
 

@@ -70,7 +70,7 @@ def cluster(rng: np.random.Generator) -> int:
     return int(np.searchsorted(np.cumsum(weight) / weight.sum(), rng.random()))
 
 
-def lived(n: int) -> Experience:
+def attempted(n: int) -> Experience:
     """The n-th experience. Its facts have stated frequencies: see FILTERS."""
     rng = np.random.default_rng(n)
     about = cluster(rng)
@@ -144,7 +144,7 @@ def _fill(root: Path, embedder: Synthetic, experiences: int) -> None:
     memory = ExperienceStore(root, embedder)
     begun = time.perf_counter()
     for first in range(0, experiences, 100):
-        memory.add([lived(n) for n in range(first, min(experiences, first + 100))])
+        memory.add([attempted(n) for n in range(first, min(experiences, first + 100))])
     _note(f"{experiences * STEPS:,} steps made and written in {time.perf_counter() - begun:.0f} s")
     begun = time.perf_counter()
     told = [0]
@@ -162,7 +162,7 @@ def _fill(root: Path, embedder: Synthetic, experiences: int) -> None:
 def _ingest(root: Path) -> list[Row]:
     """Steps a second that are written, and that become findable by words and facts; made beforehand."""
     memory = ExperienceStore(root, Synthetic())
-    made = [lived(n) for n in range(2000)]
+    made = [attempted(n) for n in range(2000)]
     begun = time.perf_counter()
     for e in made:
         memory.add([e])
@@ -184,7 +184,7 @@ def _growth(small: Path, large: Path, embedder: Synthetic, experiences: int, mor
     cost: list[list[float]] = [[], []]
     for n in range(rounds + 1):
         for side, (memory, size) in enumerate(sides):
-            fresh = [lived(size + n * more + i) for i in range(more)]
+            fresh = [attempted(size + n * more + i) for i in range(more)]
             begun = time.perf_counter()
             for e in fresh:
                 memory.add([e])

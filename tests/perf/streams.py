@@ -96,7 +96,7 @@ class World:
             self.prompts[f"t{n}"] = (n % SITUATIONS, draw.choice([s for s in range(SITUATIONS) if s != n % SITUATIONS]))
             self.base[f"t{n}"] = draw.uniform(0.3, 0.6)
         self.paid: set[str] = set()
-        self.lived: dict[str, Experience] = {}
+        self.attempted: dict[str, Experience] = {}
         self.order = draw
 
     def _rules(self, draw: random.Random) -> Iterable[tuple[str, Rule]]:
@@ -152,7 +152,7 @@ class World:
         prompt = self.prompt(task)
         trace = Trace(attempt=id, task=task, scaffold="s", model="m", steps=(step,), answer="done")
         evidence = "passed" if passed else f"failed at {prompt}"
-        self.lived[id] = Experience(
+        self.attempted[id] = Experience(
             id=id,
             domain="streams",
             task=task,
@@ -163,12 +163,12 @@ class World:
             trace=trace,
             grade=Grade(score=float(passed), passed=passed, evidence=evidence),
         )
-        return self.lived[id]
+        return self.attempted[id]
 
     def alike(self, text: str, k: int) -> list[Experience]:
         """As memory would: nearest prompts first, of tasks that were attempted."""
         vector = _vector(text)
-        tasks = {e.task: e for e in self.lived.values()}
+        tasks = {e.task: e for e in self.attempted.values()}
         near = sorted(tasks.values(), key=lambda e: (-dot(vector, _vector(e.prompt)), e.id))
         return near[:k]
 
@@ -316,7 +316,7 @@ def stream(policy: str, seed: int) -> Result:
         ask=world.ask,
         embed=world.embed,
         rerun=world.rerun,
-        find=world.lived.get,
+        find=world.attempted.get,
         alike=world.alike,
     )
     part = registry.open("policy", policy, materials)

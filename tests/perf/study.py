@@ -201,8 +201,8 @@ class Ours:
     def context(self) -> OptimizerContext:
         self.studies += 1
         key = f"{self.studies:016x}"
-        lived = Proposals(self.session, key, self.scaffold, self.batch, [], 0, lambda digest: self.scaffold)
-        return lived.context()
+        attempted = Proposals(self.session, key, self.scaffold, self.batch, [], 0, lambda digest: self.scaffold)
+        return attempted.context()
 
     def study(self) -> float:
         """Seconds of CPU."""

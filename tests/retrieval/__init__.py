@@ -39,10 +39,10 @@ def queries() -> list[Query]:
     return [Query(**json.loads(line)) for line in (HERE / "queries.jsonl").read_text("utf-8").splitlines()]
 
 
-def relevant(grain: str, rule: Mapping[str, Any], lived: Sequence[Experience]) -> list[str]:
+def relevant(grain: str, rule: Mapping[str, Any], attempted: Sequence[Experience]) -> list[str]:
     """What a rule labels, in the order of the file."""
     found = []
-    for e in lived:
+    for e in attempted:
         if "tasks" in rule and e.task.rpartition(":")[2] not in rule["tasks"]:
             continue
         of_whole = {"prompt": e.prompt, "evidence": e.grade.evidence}

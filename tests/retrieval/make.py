@@ -169,17 +169,17 @@ def clean(text: str, most: int, *, head: bool = False) -> str:
 
 
 def main(folder: Path) -> None:
-    lived = []
+    attempted = []
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text("utf-8").splitlines():
-            lived.append(short(Experience.model_validate(json.loads(line)["experience"])))
+            attempted.append(short(Experience.model_validate(json.loads(line)["experience"])))
     with (HERE / "experiences.jsonl").open("w", encoding="utf-8") as file:
-        for e in lived:
+        for e in attempted:
             file.write(e.model_dump_json(exclude_defaults=True) + "\n")
     with (HERE / "queries.jsonl").open("w", encoding="utf-8") as file:
         for kind, rows in (("lexical", LEXICAL), ("paraphrase", PARAPHRASE), ("situation", SITUATION)):
             for n, (grain, text, by, rule) in enumerate(rows):
-                found = relevant(grain, rule, lived)
+                found = relevant(grain, rule, attempted)
                 row = {"id": f"{kind[0]}{n}", "kind": kind, "grain": grain, "text": text, "by": by, "rule": rule}
                 file.write(json.dumps({**row, "relevant": found}, ensure_ascii=False) + "\n")
                 print(len(found), kind, text)

@@ -165,11 +165,11 @@ def test_groups_that_the_workspace_held_out_are_not_trained_on_before_or_between
     flags = ("--arms", "weights", "--recipe", "./grpo-small.toml", "--steps", "3", "--out", "run")
     held.add([Held(first.group, first.id, "test", "tiny")])
     assert call("bench", *flags, "--budget", "8attempts")[0] == 0
-    lived = [r["task"] for r in records(place / "run/arms/weights/tune") if r["kind"] == "experience"]
-    assert lived
-    assert first.id not in lived
+    attempted = [r["task"] for r in records(place / "run/arms/weights/tune") if r["kind"] == "experience"]
+    assert attempted
+    assert first.id not in attempted
     held.add([Held(second.group, second.id, "validation", "tiny")])
     assert call("bench", *flags, "--budget", "40attempts")[0] == 0
-    after = [r["task"] for r in records(place / "run/arms/weights/tune") if r["kind"] == "experience"][len(lived) :]
+    after = [r["task"] for r in records(place / "run/arms/weights/tune") if r["kind"] == "experience"][len(attempted) :]
     assert after
     assert not {first.id, second.id} & set(after)

@@ -106,11 +106,11 @@ def test_an_agent_of_several_turns_trains_on_whole_attempts(tune: Tune, workspac
 
     code, made = tune("gapo+steer+a2r", turns=3, steps=4, prompts=3)
     assert code == 0, made
-    lived = list(ExperienceStore(workspace).experiences(domain="letters"))
-    assert len(lived) >= 20
-    assert {e.split for e in lived} == {"train"}
-    joined = [e for e in lived if len(e.trace.steps) == 3 and len(rows_of(e)) == 1]
-    assert len(joined) > len(lived) / 2  # the others wrote a mark of the template in mid-reply
+    attempted = list(ExperienceStore(workspace).experiences(domain="letters"))
+    assert len(attempted) >= 20
+    assert {e.split for e in attempted} == {"train"}
+    joined = [e for e in attempted if len(e.trace.steps) == 3 and len(rows_of(e)) == 1]
+    assert len(joined) > len(attempted) / 2  # the others wrote a mark of the template in mid-reply
     e = joined[0]
     (row,) = rows_of(e)
     told = [s.tokens for s in e.trace.steps]

@@ -318,13 +318,13 @@ def test_a_rollout_is_an_attempt(roll: Any, workspace: Path) -> None:
 
     outputs, servers, _ = roll(n=4)
     drawn = {tuple(p) for p, _ in servers.asked}
-    lived = {e.id: e for e in ExperienceStore(workspace).experiences(domain="letters")}
-    assert len(lived) == 4
-    assert {e.split for e in lived.values()} == {"train"}
+    attempted = {e.id: e for e in ExperienceStore(workspace).experiences(domain="letters")}
+    assert len(attempted) == 4
+    assert {e.split for e in attempted.values()} == {"train"}
     assert len(servers.asked) == 8
     for attempt in outputs:
         assert attempt
-        e = lived[attempt[0].extra_fields["attempt"]]
+        e = attempted[attempt[0].extra_fields["attempt"]]
         assert e.trace.model.endswith(".7")
         chosen = [t for s in e.trace.steps if s.tokens for t in s.tokens.reply]
         kept = [t for o in attempt for t, m in zip(o.response_ids, o.response_mask, strict=True) if m]
@@ -350,9 +350,9 @@ def test_a_rollout_is_an_attempt(roll: Any, workspace: Path) -> None:
 def test_a_second_run_alike_remembers_what_it_lived_too(roll: Any, workspace: Path) -> None:
     from recreate.memory.store import ExperienceStore
 
-    lived = [o[0].extra_fields["attempt"] for out in ("run", "again") for o in roll(n=2, out=out)[0]]
-    assert len(set(lived)) == 4
-    assert {e.id for e in ExperienceStore(workspace).experiences(domain="letters")} == set(lived)
+    attempted = [o[0].extra_fields["attempt"] for out in ("run", "again") for o in roll(n=2, out=out)[0]]
+    assert len(set(attempted)) == 4
+    assert {e.id for e in ExperienceStore(workspace).experiences(domain="letters")} == set(attempted)
 
 
 def test_a_task_that_was_held_out_since_is_not_trained_on(roll: Any, workspace: Path) -> None:

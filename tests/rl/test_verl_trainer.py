@@ -104,11 +104,11 @@ def train(
 
 def test_gapo_with_steer_and_a2r_takes_its_steps(workspace: Path, capsys: Any) -> None:
     metrics = train(workspace, "all", ALL, 4, capsys)
-    lived = list(ExperienceStore(workspace).experiences(domain="letters"))
-    assert len(lived) == 4 * 9
-    assert Counter(e.trace.model.rpartition(".")[2] for e in lived) == {str(n): 9 for n in range(1, 5)}
+    attempted = list(ExperienceStore(workspace).experiences(domain="letters"))
+    assert len(attempted) == 4 * 9
+    assert Counter(e.trace.model.rpartition(".")[2] for e in attempted) == {str(n): 9 for n in range(1, 5)}
     for n, row in enumerate(metrics, 1):
-        scores = [e.grade.score for e in lived if e.trace.model.endswith(f".{n}") for _ in rows_of(e)]
+        scores = [e.grade.score for e in attempted if e.trace.model.endswith(f".{n}") for _ in rows_of(e)]
         assert row["critic/score/mean"] == pytest.approx(sum(scores) / len(scores), abs=1e-3)  # verl's is over rows
         assert 0.7 <= row["actor/token_weight"] <= 1
         assert row["actor/entropy"] > 1

@@ -23,8 +23,7 @@ from recreate import sandboxes
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Limits
 from recreate.api.registry import find
-from recreate.sandboxes import limits, seccomp
-from recreate.sandboxes import sandbox as boxes
+from recreate.sandboxes import limits, process, seccomp
 from recreate.sandboxes.rootfs import interpreter_mounts
 from recreate.sandboxes.sandbox import FolderSandbox, tried
 
@@ -58,8 +57,8 @@ def opener(name: str, way: str) -> Iterator[Open]:
         return opened[-1]
 
     yield make
-    for box in opened:
-        box.close()
+    for sandbox in opened:
+        sandbox.close()
 
 
 @pytest.fixture(params=WALLS, ids=lambda wall: "-".join(wall))
@@ -94,13 +93,13 @@ def test_files_of_the_host_are_not_there(open_sandbox: Open, tmp_path: Path) -> 
         Path("/etc/shadow"),
     ]
     secrets[0].write_text("secret")
-    box = open_sandbox()
+    sandbox = open_sandbox()
     there = [str(secret) for secret in secrets if not secret.is_relative_to("/home/agent") and secret.exists()]
     assert len(there) > 2
     for above in ("", "/proc/1/root", "/proc/self/root/..", "/proc/1/cwd/.."):
-        seen = box.run(["find", *(above + path for path in there), "-maxdepth", "0"])
+        seen = sandbox.run(["find", *(above + path for path in there), "-maxdepth", "0"])
         assert [line for line in seen.text.splitlines() if line.startswith("/")] == [], above
-    assert set(box.run("ls /").text.split()) <= {
+    assert set(sandbox.run("ls /").text.split()) <= {
         *(
             "bin",
             "dev",
@@ -118,20 +117,20 @@ def test_files_of_the_host_are_not_there(open_sandbox: Open, tmp_path: Path) -> 
             "work",
         ),
     }
-    assert box.run("ls /home /var").text.split() == ["/home:", "agent", "/var:", "tmp"]
+    assert sandbox.run("ls /home /var").text.split() == ["/home:", "agent", "/var:", "tmp"]
 
 
 def test_host_keys_and_accounts_are_not_in_etc(open_sandbox: Open) -> None:
-    box = open_sandbox()
-    assert [line.split(":")[0] for line in box.run("cat /etc/passwd").text.splitlines()] == ["root", "agent"]
-    assert box.run("cat /etc/shadow /etc/ssl/private/* /etc/pki/tls/private/*").status != 0
-    assert box.run("ls /etc/ssh /root/.ssh /run /sys").status != 0
-    assert box.run("id -un; cd; pwd").text == "agent\n/home/agent\n"
+    sandbox = open_sandbox()
+    assert [line.split(":")[0] for line in sandbox.run("cat /etc/passwd").text.splitlines()] == ["root", "agent"]
+    assert sandbox.run("cat /etc/shadow /etc/ssl/private/* /etc/pki/tls/private/*").status != 0
+    assert sandbox.run("ls /etc/ssh /root/.ssh /run /sys").status != 0
+    assert sandbox.run("id -un; cd; pwd").text == "agent\n/home/agent\n"
 
 
 def test_nothing_outside_the_sandboxs_own_folders_can_be_written(open_sandbox: Open) -> None:
-    box = open_sandbox()
-    output = box.run(
+    sandbox = open_sandbox()
+    output = sandbox.run(
         "for d in / /usr /usr/bin /usr/local/lib /etc /home /var /dev /proc/sys/kernel; do"
         "  touch $d/planted && echo $d;"
         "done 2>/dev/null; for f in /proc/sys/kernel/core_pattern /proc/sysrq-trigger /usr/bin/env /etc/passwd; do"
@@ -139,7 +138,7 @@ def test_nothing_outside_the_sandboxs_own_folders_can_be_written(open_sandbox: O
         "(mount -o remount,rw / || mount -t tmpfs x /tmp || umount /usr) 2>/dev/null && echo mounted"
     )
     assert output.text == ""
-    assert box.run("touch /work/a /home/agent/a /tmp/a /var/tmp/b /dev/shm/a").status == 0
+    assert sandbox.run("touch /work/a /home/agent/a /tmp/a /var/tmp/b /dev/shm/a").status == 0
 
 
 def test_a_mount_is_read_only(open_sandbox: Open, tmp_path: Path) -> None:
@@ -147,10 +146,10 @@ def test_a_mount_is_read_only(open_sandbox: Open, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     (tmp_path / "data").chmod(0o666)
     (tmp_path / "one file").write_text("one")
-    box = open_sandbox(mounts={"/data/here": tmp_path, "/work/below": tmp_path, "/work/f": tmp_path / "one file"})
-    assert box.run("cat /data/here/data below/data f").text == "datadataone"
-    assert box.run("echo x > /data/here/data || touch /data/here/new || touch below/new || echo x > f").status != 0
-    assert box.run("ls -ld /data").text.startswith("drwxr-xr-x")
+    sandbox = open_sandbox(mounts={"/data/here": tmp_path, "/work/below": tmp_path, "/work/f": tmp_path / "one file"})
+    assert sandbox.run("cat /data/here/data below/data f").text == "datadataone"
+    assert sandbox.run("echo x > /data/here/data || touch /data/here/new || touch below/new || echo x > f").status != 0
+    assert sandbox.run("ls -ld /data").text.startswith("drwxr-xr-x")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "one file"]
     assert (tmp_path / "data").read_text() == "data"
 
@@ -158,9 +157,9 @@ def test_a_mount_is_read_only(open_sandbox: Open, tmp_path: Path) -> None:
 def test_a_sandbox_cannot_lead_a_mount_elsewhere(open_chosen: Open, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("data")
     tmp_path.chmod(0o755)
-    box = open_chosen(mounts={"/work/a/b": tmp_path})
-    assert box.run("cat a/b/data; mv a c; ln -s /oldroot/tmp a; ls -d a").text == "dataa\n"
-    output = box.run("cat a/b/data")
+    sandbox = open_chosen(mounts={"/work/a/b": tmp_path})
+    assert sandbox.run("cat a/b/data; mv a c; ln -s /oldroot/tmp a; ls -d a").text == "dataa\n"
+    output = sandbox.run("cat a/b/data")
     assert (output.status, "link" in output.text) == (126, True)
 
 
@@ -176,8 +175,8 @@ def test_there_is_no_way_to_the_network_or_to_the_hosts_sockets(open_chosen: Ope
         unix.bind(abstract)
         unix.listen()
         port = tcp.getsockname()[1]
-        box = open_chosen(mounts=interpreter_mounts(Path(sys.prefix)))
-        box.write(
+        sandbox = open_chosen(mounts=interpreter_mounts(Path(sys.prefix)))
+        sandbox.write(
             "reach.py",
             f"""
 import socket
@@ -190,43 +189,43 @@ for family, address in ((socket.AF_INET, ("127.0.0.1", {port})), (socket.AF_INET
         print(type(e).__name__)
 """.encode(),
         )
-        output = box.run([sys.executable, "reach.py"])
+        output = sandbox.run([sys.executable, "reach.py"])
     assert "connected" not in output.text
     assert len(output.text.splitlines()) == 3, output.text
-    assert [line.split(":")[0].strip() for line in box.run("cat /proc/net/dev").text.splitlines()[2:]] == ["lo"]
-    assert len(box.run("cat /proc/net/route").text.splitlines()) <= 1
+    assert [line.split(":")[0].strip() for line in sandbox.run("cat /proc/net/dev").text.splitlines()[2:]] == ["lo"]
+    assert len(sandbox.run("cat /proc/net/route").text.splitlines()) <= 1
 
 
 def test_processes_of_the_host_cannot_be_seen_or_signalled(open_sandbox: Open) -> None:
-    box = open_sandbox()
-    listed = box.run("cat /proc/[0-9]*/comm").text.split()
+    sandbox = open_sandbox()
+    listed = sandbox.run("cat /proc/[0-9]*/comm").text.split()
     assert len(listed) < 12
     assert "pytest" not in listed
-    assert box.run(f"kill -0 {os.getpid()}").status != 0 or os.getpid() < 50
-    assert box.run("tr '\\0' '\\n' < /proc/1/environ").text.count("RECREATE") == 0
-    assert box.run("cat /proc/sysvipc/msg | wc -l").text.strip() == "1"
+    assert sandbox.run(f"kill -0 {os.getpid()}").status != 0 or os.getpid() < 50
+    assert sandbox.run("tr '\\0' '\\n' < /proc/1/environ").text.count("RECREATE") == 0
+    assert sandbox.run("cat /proc/sysvipc/msg | wc -l").text.strip() == "1"
 
 
 def test_there_are_no_capabilities_and_no_way_to_new_ones(open_sandbox: Open) -> None:
-    box = open_sandbox()
-    status = dict(line.split(":\t", 1) for line in box.run("cat /proc/self/status").text.splitlines())
+    sandbox = open_sandbox()
+    status = dict(line.split(":\t", 1) for line in sandbox.run("cat /proc/self/status").text.splitlines())
     assert (status["CapEff"], status["CapPrm"], status["NoNewPrivs"]) == ("0" * 16, "0" * 16, "1")
-    assert "0" not in box.run("id -u; id -g").text.split()
-    assert box.run("sudo id || chroot / id || mknod /tmp/disk b 8 0").status != 0
+    assert "0" not in sandbox.run("id -u; id -g").text.split()
+    assert sandbox.run("sudo id || chroot / id || mknod /tmp/disk b 8 0").status != 0
 
 
 def test_there_are_no_further_user_namespaces_for_an_ordinary_user_or_under_bwrap(open_sandbox: Open) -> None:
-    box = open_sandbox()
-    if box.backend == "bwrap" or box.owner is None:
-        assert box.run("unshare --user true").status != 0
-        assert box.run("unshare --user --map-root-user --mount mount -t tmpfs x /tmp").status != 0
+    sandbox = open_sandbox()
+    if sandbox.backend == "bwrap" or sandbox.owner is None:
+        assert sandbox.run("unshare --user true").status != 0
+        assert sandbox.run("unshare --user --map-root-user --mount mount -t tmpfs x /tmp").status != 0
 
 
 def test_the_keys_of_the_host_session_cannot_be_listed(open_chosen: Open) -> None:
-    box = open_chosen(mounts=interpreter_mounts(Path(sys.prefix)))
-    if box.backend == "bwrap" and seccomp.program():
+    sandbox = open_chosen(mounts=interpreter_mounts(Path(sys.prefix)))
+    if sandbox.backend == "bwrap" and seccomp.program():
         ask = "import ctypes; print(ctypes.CDLL(None).syscall(250 if __import__('platform').machine() == 'x86_64'"
-        assert box.run([sys.executable, "-c", ask + " else 219, 0, -3, 1))"]).text == "-1\n"
+        assert sandbox.run([sys.executable, "-c", ask + " else 219, 0, -3, 1))"]).text == "-1\n"
 
 
 def test_the_terminal_of_the_host_is_out_of_reach(open_chosen: Open) -> None:
@@ -248,50 +247,50 @@ def test_two_sandboxes_do_not_see_each_other(open_chosen: Open) -> None:
 
 
 def test_a_fork_bomb_is_bounded_and_gone(open_held: Open) -> None:
-    box = open_held(Limits(processes=40, seconds=20))
+    sandbox = open_held(Limits(processes=40, seconds=20))
     began = _children()
-    output = box.run(["sh", "-c", "for i in $(seq 500); do sleep 61 & done; wait"], timeout=0.5)
+    output = sandbox.run(["sh", "-c", "for i in $(seq 500); do sleep 61 & done; wait"], timeout=0.5)
     assert output.status != 0
     assert _running("sleep 61") == 0
-    box.run("b() { [ $1 -gt 8 ] || { b $(($1+1)) & b $(($1+1)) & }; }; b 0; sleep 1", timeout=0.5)
-    assert box.run("echo fine").text == "fine\n"
+    sandbox.run("b() { [ $1 -gt 8 ] || { b $(($1+1)) & b $(($1+1)) & }; }; b 0; sleep 1", timeout=0.5)
+    assert sandbox.run("echo fine").text == "fine\n"
     assert _children() == began
 
 
 def test_more_processes_than_allowed_do_not_start(open_held: Open) -> None:
-    box = open_held(Limits(processes=30, seconds=20))
-    output = box.run(["sh", "-c", "for i in $(seq 100); do sleep 62 & done; wait"], timeout=5)
+    sandbox = open_held(Limits(processes=30, seconds=20))
+    output = sandbox.run(["sh", "-c", "for i in $(seq 100); do sleep 62 & done; wait"], timeout=5)
     assert output.limit == "processes" or "fork" in output.text
 
 
 def test_a_memory_hog_is_stopped(open_held: Open) -> None:
-    box = open_held(Limits(memory_mb=64, seconds=30), mounts=interpreter_mounts(Path(sys.prefix)))
+    sandbox = open_held(Limits(memory_mb=64, seconds=30), mounts=interpreter_mounts(Path(sys.prefix)))
     hog = "held = []\nwhile True: held.append(b'x' * 4_000_000)"
-    output = box.run([sys.executable, "-c", hog])
+    output = sandbox.run([sys.executable, "-c", hog])
     assert output.status != 0
     assert not output.timed_out
     assert output.limit == "memory" or "MemoryError" in output.text
-    assert box.run("echo fine").text == "fine\n"
+    assert sandbox.run("echo fine").text == "fine\n"
 
 
 def test_memory_of_many_processes_is_added_up(open_held: Open) -> None:
-    box = open_held(Limits(memory_mb=100, seconds=30), mounts=interpreter_mounts(Path(sys.prefix)))
+    sandbox = open_held(Limits(memory_mb=100, seconds=30), mounts=interpreter_mounts(Path(sys.prefix)))
     hog = "import time; held = b'x' * 40_000_000; time.sleep(30)"
-    box.write("hog.py", hog.encode())
-    output = box.run(f"for i in 1 2 3 4; do {sys.executable} hog.py || exit 9 & done; wait -n; exit $?")
+    sandbox.write("hog.py", hog.encode())
+    output = sandbox.run(f"for i in 1 2 3 4; do {sys.executable} hog.py || exit 9 & done; wait -n; exit $?")
     assert output.limit == "memory"
     assert output.status != 0
 
 
 def test_a_file_that_was_unlinked_counts_as_disk(open_chosen: Open) -> None:
-    box = open_chosen(Limits(disk_mb=8, seconds=25))
+    sandbox = open_chosen(Limits(disk_mb=8, seconds=25))
     command = 'for i in 3 4 5 6; do eval "exec $i>f"; rm f; head -c 4000000 /dev/zero >&$i; done; sleep 60'
-    assert box.run(command).limit == "disk"
+    assert sandbox.run(command).limit == "disk"
 
 
 def test_disk_in_a_folder_closed_to_its_owner_counts(open_sandbox: Open) -> None:
-    box = open_sandbox(Limits(disk_mb=8, seconds=25))
-    output = box.run("mkdir d; for i in 1 2 3 4; do head -c 4000000 /dev/zero > d/$i; done; chmod 000 d; sleep 60")
+    sandbox = open_sandbox(Limits(disk_mb=8, seconds=25))
+    output = sandbox.run("mkdir d; for i in 1 2 3 4; do head -c 4000000 /dev/zero > d/$i; done; chmod 000 d; sleep 60")
     assert output.limit == "disk"
 
 
@@ -309,22 +308,22 @@ def test_a_daemon_does_not_survive_a_command_that_ends_well(open_chosen: Open) -
 
 
 def test_a_command_that_kills_all_it_can_ends_only_itself(open_chosen: Open) -> None:
-    box = open_chosen()
-    assert box.run("kill -9 -1; kill -9 1; sleep 0.1").status in (0, 137)
-    assert box.run("echo fine").text == "fine\n"
+    sandbox = open_chosen()
+    assert sandbox.run("kill -9 -1; kill -9 1; sleep 0.1").status in (0, 137)
+    assert sandbox.run("echo fine").text == "fine\n"
 
 
 def test_a_killed_recreate_leaves_no_process(open_sandbox: Open, tmp_path: Path) -> None:
-    box = open_sandbox()
+    sandbox = open_sandbox()
     program = f"""
 import sys
 from pathlib import Path
 from recreate.api.registry import find
 from recreate.sandboxes.sandbox import FolderSandbox
 nothing = dict(source=None, mounts=None, env=None, limits=None)
-box = FolderSandbox(find("sandbox", {box.backend!r})(), drop={box.owner is not None}, **nothing)
-print(box.root, flush=True)
-box.run("setsid sleep 65 & touch started; sleep 65")
+sandbox = FolderSandbox(find("sandbox", {sandbox.backend!r})(), drop={sandbox.owner is not None}, **nothing)
+print(sandbox.root, flush=True)
+sandbox.run("setsid sleep 65 & touch started; sleep 65")
 """
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment) as child:
@@ -341,24 +340,24 @@ box.run("setsid sleep 65 & touch started; sleep 65")
 
 
 def test_a_recreate_killed_before_the_command_began_never_begins_it(open_chosen: Open) -> None:
-    box = open_chosen()
-    inside = boxes.shim([b"touch", b"/work/began"], {}, [], "/work")
-    argv = boxes.launcher(find("sandbox", box.backend)().argv(box, inside, -1), ())
+    sandbox = open_chosen()
+    inside = process.shim([b"touch", b"/work/began"], {}, [], "/work")
+    argv = process.launcher(find("sandbox", sandbox.backend)().argv(sandbox, inside, -1), ())
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         child.communicate(b"", timeout=20)
     assert child.returncode == 125
-    assert not (box.work / "began").exists()
+    assert not (sandbox.work / "began").exists()
 
 
 def test_a_sandbox_that_cannot_be_made_is_a_fault_and_not_the_commands_failure(
     open_sandbox: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    box = open_sandbox()
-    backend = find("sandbox", box.backend)
+    sandbox = open_sandbox()
+    backend = find("sandbox", sandbox.backend)
     real = backend.argv
     monkeypatch.setattr(backend, "argv", lambda self, b, c, s: real(self, b, [b"/no/such/shell"], s))
     with pytest.raises(Fault) as caught:
-        box.run("echo hi")
+        sandbox.run("echo hi")
     assert caught.value.code == "sandbox-failed"
     assert "/no/such/shell" in caught.value.message
 
@@ -384,21 +383,21 @@ def test_sandboxes_work_side_by_side(open_chosen: Open) -> None:
 
 
 def test_control_groups_are_removed_with_the_sandbox(open_chosen: Open) -> None:
-    box = open_chosen()
-    box.run("true")
-    groups = box._cgroup.folders if box._cgroup else ()
+    sandbox = open_chosen()
+    sandbox.run("true")
+    groups = sandbox._cgroup.folders if sandbox._cgroup else ()
     assert all(group.exists() for group in groups)
-    box.close()
+    sandbox.close()
     assert not any(group.exists() for group in groups)
 
 
 def _running(line: str) -> int:
     """Processes on this machine with this command line, in any namespace."""
     found = 0
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
             try:
-                found += (process / "cmdline").read_bytes().replace(b"\0", b" ").strip() == line.encode()
+                found += (entry / "cmdline").read_bytes().replace(b"\0", b" ").strip() == line.encode()
             except OSError:
                 continue
     return found

@@ -1,4 +1,4 @@
-"""A shelf for memory policies: experiences nobody had, a model that answers by rule, re-runs that follow a rule."""
+"""What memory policies are tried on: experiences nobody had, a model and re-runs that go by rule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ READ = {"title": "Read the failing test first", "body": "It says what is expecte
 """The lesson that everybody's failures teach here."""
 
 
-def lived(
+def attempted(
     id: str,
     *,
     passed: bool = False,
@@ -71,7 +71,7 @@ class Reruns:
         return self.with_ if lessons else self.without
 
 
-def shelf(
+def held(
     ask: Callable[..., Reply] | None = None,
     rerun: Callable[..., float | None] | None = None,
     lessons: Mapping[str, Lesson] | None = None,
