@@ -18,6 +18,7 @@ import resource
 import shutil
 import stat
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -294,7 +295,7 @@ def _environment(env: Mapping[str, str]) -> dict[str, str]:
     return dict(env)
 
 
-class Walled:
+class Walled(ABC):
     """A backend with walls: namespaces of its own for everything, a minimal read-only system, no capabilities.
 
     Real root gives each sandbox an unused uid (`drop`); an ordinary user, or a root that may not change identity, gets
@@ -304,13 +305,13 @@ class Walled:
     name: str
     own_namespaces = True
 
+    @abstractmethod
     def missing(self) -> str:
         """'' when the programs are here that it is built with, else which are not."""
-        raise NotImplementedError
 
+    @abstractmethod
     def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], seccomp: int) -> list[bytes]:
         """The command in a sandbox: read-only system, the sandbox's folders, the mounts, and nothing else."""
-        raise NotImplementedError
 
     def surroundings(self, sandbox: FolderSandbox) -> tuple[str, dict[str, str]]:
         """(the folder a command starts in, the environment that says where it may write)."""
