@@ -183,7 +183,7 @@ class Learning:
 
     @cached_property
     def _train(self) -> dict[str, Task]:
-        return {task.id: task for task in self.session.domain.tasks("train")}
+        return {task.id: task for task in self.session.memory.held_out.usable(self.session.domain, "train")[0]}
 
     def _train_experience(self, id: str) -> Experience | None:
         found: Experience | None = self.session.memory.get(id, "optimizer")

@@ -65,22 +65,18 @@ class BuildState(TypedDict, total=False):
 def choose_tasks(session: Session) -> tuple[list[Task], list[Task]]:
     """(train, validation): the first N of each split in an order that the seed fixes.
 
-    Raises BadInput when the domain has too few validation tasks for the gate to decide anything, or no train tasks
-    to learn from; with `from_experience` none are needed.
+    What the workspace holds out as another split is left out first, and said. Raises BadInput when there are too few
+    validation tasks for the gate to decide anything, or no train tasks to learn from; with `from_experience` none are
+    needed.
     """
 
-    def pick(split: Any, most: int) -> list[Task]:
-        tasks = list(session.domain.tasks(split))
+    def pick(split: Split, most: int, *, needed: bool) -> list[Task]:
+        tasks = session.tasks(split, needed=needed)
         random.Random(f"{session.settings.seed}/{split}").shuffle(tasks)
         return tasks[:most]
 
-    train, validation = pick("train", session.settings.train), pick("validation", session.settings.validation)
-    if not train and not session.settings.from_experience:
-        raise BadInput(
-            f"domain {session.domain.name} has no train tasks",
-            fix=f"recreate tasks list {session.domain.name} shows what there is; recreate tasks make adds some",
-            code="no-tasks",
-        )
+    train = pick("train", session.settings.train, needed=not session.settings.from_experience)
+    validation = pick("validation", session.settings.validation, needed=False)
     if len(validation) < MIN_TASKS:
         raise BadInput(
             f"{len(validation)} validation tasks are too few: the gate decides from {MIN_TASKS} on",
@@ -134,10 +130,10 @@ class _Build:
         self.desk = Desk(session, self.history)
         if seed.digest not in {e.digest for e in self.history.log()}:
             self.history.commit(seed, None, True, f"Start from {seed.name}")
+        session.memory.hold_out([t for s in ("validation", "test") for t in session.domain.tasks(s)])
         self.train, self.validation = choose_tasks(session)
         self.learning = Learning(session, self.judging)
         self.known = {seed.digest: seed}
-        session.memory.hold_out([t for s in ("validation", "test") for t in session.domain.tasks(s)])
         self.revisions = [Revision.model_validate(r["revision"]) for r in session.journal.records("revision")]
         self.learning.announce(seed)
         self.learning.offers()  # before anybody learns: what validation is offered
@@ -427,7 +423,10 @@ class _Build:
         return self.scaffold(kept[-1]) if kept else self.seed
 
     def experience(self, id: str) -> Experience | None:
-        return read_experience(self.session.folder / "attempts" / id)
+        """One of the batch; None for what was held out since it was attempted."""
+        found = read_experience(self.session.folder / "attempts" / id)
+        held = self.session.memory.held_out.read()
+        return found if found is not None and not held.split(found.task, found.group) else None
 
 
 def _from_experience(edit: Edit) -> Edit:

@@ -1,16 +1,16 @@
-"""A scaffold measured on a split, in a run folder of its own; the only door to the test split."""
+"""A scaffold measured on a split, in a run folder of its own; who measures one on test is written down here."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
-from recreate.api.errors import BadInput
-from recreate.api.types import Record, Split, Usage
+from recreate.api.types import Record, Split, Task, Usage, digest
 from recreate.builder.learning import Learning
-from recreate.runs.attempts import attempted, run_attempts
+from recreate.runs.attempts import key_of, run_attempts
 from recreate.runs.gate import interval
 from recreate.runs.session import Session
 from recreate.storage.files import locked
@@ -21,6 +21,7 @@ class BenchResult(Record):
     """One scaffold on one split. mean with its 90 % interval [lo, hi] over `n` tasks; None when nothing was graded.
 
     set_aside: attempts that an infrastructure failure excluded; scores: task, repeat, score, experience of each.
+    test_openings: on the test split the number of this opening, else how many there were.
     """
 
     scaffold: str
@@ -44,27 +45,19 @@ class BenchResult(Record):
         return self.model_dump(mode="json", exclude={"schema_"})
 
 
-def measure(
-    session: Session, scaffold: Scaffold, split: Split, most: int = 0, *, each_call: bool = False
-) -> BenchResult:
-    """`scaffold` on `most` tasks of a split, 0 for all.
+def measure(session: Session, scaffold: Scaffold, split: Split, most: int = 0) -> BenchResult:
+    """`scaffold` on `most` tasks of a split, 0 for all. What the workspace holds out as another split is left out.
 
-    An opening of the test split is written down in the workspace and counted, whoever asks: one for a run folder; with
-    `each_call` one for each session that makes test attempts, since what is measured may change between them.
+    On the test split it is an opening, written down and counted.
     """
-    tasks = list(session.domain.tasks(split))
-    if not tasks:
-        raise BadInput(
-            f"domain {session.domain.name} has no {split} tasks", fix="recreate tasks list shows them", code="no-tasks"
-        )
+    tasks = session.tasks(split)
     if most and most < len(tasks):
         random.Random(f"{session.settings.seed}/{split}").shuffle(tasks)
         tasks = tasks[:most]
     offers = Learning(session).offers()
-    openings = test_openings(session)
-    if split == "test" and not (each_call and attempted(session, scaffold, tasks, session.settings.repeats, offers)):
-        openings = open_test(session, scaffold, len(tasks), each_call=each_call)
-    scores = run_attempts(session, scaffold, tasks, repeats=session.settings.repeats, phase=split, offers=offers)
+    repeats = session.settings.repeats
+    openings = opening(session, scaffold, tasks, repeats, offers) if split == "test" else test_openings(session)
+    scores = run_attempts(session, scaffold, tasks, repeats=repeats, phase=split, offers=offers)
     held = {(s.task, s.repeat): s for s in scores if s.score is not None}
     mean, lo, hi = interval({place: s.score for place, s in held.items()}) if held else (None, None, None)
     usage = sum((s.usage for s in held.values()), Usage())
@@ -75,7 +68,7 @@ def measure(
         domain=session.domain.name,
         split=split,
         n=len({task for task, _ in held}),
-        repeats=session.settings.repeats,
+        repeats=repeats,
         mean=mean,
         lo=lo,
         hi=hi,
@@ -89,22 +82,37 @@ def measure(
 
 def openings_file(session: Session) -> Log:
     """The workspace's list of test openings."""
-    return Log(session.workspace / "runs" / "test_openings.jsonl")
+    return Log(session.workspace / "runs" / "test_openings.jsonl", durable=True)
 
 
 def test_openings(session: Session) -> int:
     """How often the test split of this domain was opened in this workspace."""
-    return sum(r.get("domain") == session.domain.name for r in openings_file(session).read())
+    return len(_openings(session, openings_file(session)))
 
 
-def open_test(session: Session, scaffold: Scaffold, tasks: int, *, each_call: bool = False) -> int:
-    """Write one opening down (once per run folder, or per session of it) and return how many there are."""
+def _openings(session: Session, file: Log) -> list[Mapping[str, Any]]:
+    """Those of this domain, in their order; a damaged line may be one, and counts as such."""
+    records = [line.record for line in file.lines()]
+    return [r or {} for r in records if r is None or r.get("domain") == session.domain.name]
+
+
+def opening(
+    session: Session, scaffold: Scaffold, tasks: Sequence[Task], repeats: int, offers: LessonRetrieval | None
+) -> int:
+    """The number of this opening of the domain's test split, written down before anything is attempted.
+
+    One measuring is one opening: these attempts (agent, tasks, model, lessons, grader, repeats) in this run folder.
+    Going on with it, or reading it back, is the same one; another agent there, or the same one elsewhere, is the next.
+    """
+    work = sorted(key_of(session, scaffold, task, repeat, offers) for task in tasks for repeat in range(repeats))
+    known = {"run": str(session.folder), "measuring": digest(work)}
+    facts = {"domain": session.domain.name, "scaffold": scaffold.digest, "tasks": len(tasks), **known}
     file = openings_file(session)
-    opening = {"session": sum(1 for _ in session.journal.records("start"))} if each_call else {}
-    known = {"run": str(session.folder), **opening}
-    if not any(known.items() <= r.items() for r in file.read()):
-        fact = {"domain": session.domain.name, "scaffold": scaffold.digest, "tasks": tasks, **known}
-        with locked(file.path.parent), file:
-            file.append({"kind": "test-opened", **fact})
-        session.journal.add("test-opened", **{k: v for k, v in fact.items() if k != "run"})
-    return test_openings(session)
+    with locked(file.path.parent), file:
+        before = _openings(session, file)
+        number = next((n for n, r in enumerate(before, 1) if known.items() <= r.items()), 0)
+        if not number:
+            number = len(before) + 1
+            file.append({"kind": "test-opened", **facts})
+            session.journal.add("test-opened", number=number, **{k: v for k, v in facts.items() if k != "run"})
+    return number

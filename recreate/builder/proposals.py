@@ -123,8 +123,8 @@ class Proposals:
 
     @cached_property
     def train(self) -> dict[str, Task]:
-        """The domain's train tasks by id; asked for once, since every edit is checked against them."""
-        return {task.id: task for task in self.session.domain.tasks("train")}
+        """The domain's train tasks by id, without what the workspace holds out."""
+        return {task.id: task for task in self.session.memory.held_out.usable(self.session.domain, "train")[0]}
 
     def get(self, id: str) -> Experience | None:
         """A train experience: of the batch, made for this proposal, or of memory."""

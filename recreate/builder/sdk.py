@@ -25,9 +25,10 @@ from recreate.builder.estimate import refuse_if_too_small
 from recreate.builder.learning import Learning
 from recreate.builder.loop import build as build_loop
 from recreate.builder.loop import create
-from recreate.builder.measure import BenchResult, measure
+from recreate.builder.measure import BenchResult, measure, opening
 from recreate.builder.publish import Kept, publish, standing, untouched
 from recreate.builder.review import Reviewer
+from recreate.memory.held_out import HeldOut
 from recreate.runs import settings as settings_
 from recreate.runs.attempts import attempt_task, read_experience
 from recreate.runs.reader import BuildResult, Run, default_seed, find_agent
@@ -171,7 +172,7 @@ def improve(
     session: Session, where: Path, scaffold: str | Path | Scaffold = "", *, review: Reviewer | None = None
 ) -> BuildResult:
     """The loop in an opened session, from its seed; the run folder remembers which one that was."""
-    session = replace(session, settings=fitted(session.settings, session.domain))
+    session = replace(session, settings=fitted(session.settings, session.domain, session.memory.held_out))
     seed = _seed(session, where, scaffold)
     refuse_if_too_small(session.settings, seed, session.price, session.optimizer_price)
     session.say("seed", {"scaffold": seed, "session": session})
@@ -217,21 +218,24 @@ def attempt_one(session: Session, agent: Scaffold, task: str) -> Experience:
     tasks = {t.id: t for t in session.domain.tasks()}
     if task not in tasks:
         raise unknown_task(task, list(tasks))
-    score = attempt_task(session, agent, tasks[task], 0, tasks[task].split, offers=Learning(session).offers())
+    session.memory.hold_out(())
+    split = session.memory.held_out.split_of(tasks[task])
+    wanted, offers = tasks[task].model_copy(update={"split": split}), Learning(session).offers()
+    if split == "test":
+        opening(session, agent, [wanted], 1, offers)
+    score = attempt_task(session, agent, wanted, 0, split, offers=offers)
     experience = read_experience(session.folder / "attempts" / score.attempt)
     if experience is None:
         raise Fault(score.fault, fix="mend that and run it again", code="set-aside")
     return experience
 
 
-def fitted(settings: Settings, domain: Domain) -> Settings:
-    """The settings with no more tasks than the domain has; what is in memory is not limited by them."""
-    train = settings.train if settings.from_experience else min(settings.train, len(domain.tasks("train")))
+def fitted(settings: Settings, domain: Domain, held: HeldOut) -> Settings:
+    """The settings with no more tasks than may be used of the domain; what is in memory is not limited by them."""
+    train, validation = (len(held.usable(domain, split)[0]) for split in ("train", "validation"))
+    train = settings.train if settings.from_experience else min(settings.train, train)
     return settings.model_copy(
-        update={
-            "train": max(1, train),
-            "validation": max(1, min(settings.validation, len(domain.tasks("validation")))),
-        }
+        update={"train": max(1, train), "validation": max(1, min(settings.validation, validation))}
     )
 
 

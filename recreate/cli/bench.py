@@ -81,7 +81,7 @@ def bench(
             fix="leave it out, or --arms scaffold --budget 200attempts",
             code="usage",
         )
-    from recreate.builder.measure import measure
+    from recreate.builder.measure import measure, test_openings
     from recreate.builder.sdk import find_scaffold
 
     wanted = split_of(split or "validation")
@@ -89,7 +89,7 @@ def bench(
     agents = [find_scaffold(name, where) for name in scaffold]
     with measured(settings, where, folder) as session:
         cells = [measure(session, agent, wanted, tasks or 0).row() for agent in agents]
-    openings = cells[-1]["test_openings"]
+        openings = test_openings(session)
     answer(
         as_json,
         {"run": str(folder), "cells": cells, "test_openings": openings},
@@ -105,6 +105,7 @@ def _line(cell: Mapping[str, Any]) -> str:
     return (
         f"{cell['scaffold']} ({cell['digest']}) with {cell['model']} on {cell['n']} {cell['split']} tasks x "
         f"{cell['repeats']}: {cell['mean']:.3f} [{cell['lo']:.3f}, {cell['hi']:.3f}], ${cell['usd']:.3f}{excluded}"
+        + (f"; opening {cell['test_openings']} of the test split" if cell["split"] == "test" else "")
     )
 
 
@@ -135,8 +136,7 @@ def _arms(
     folder = folder_of(suite.settings, where, f"bench-{suite.settings.domain}")
     say(f"run folder {here(folder)}; the same with --out {here(folder)} goes on where it stopped")
     table = compare(suite, where, folder, opened)
-    openings = table.rows[-1]["test_openings"]
-    record = {"run": str(table.run), "budget": suite.budget.caps, "cells": table.rows, "test_openings": openings}
+    record = {"run": str(table.run), "budget": suite.budget.caps, "cells": table.rows, "test_openings": table.openings}
     answer(as_json, record, table.text.partition("\n\n")[2], f"report: {here(table.run / 'report.md')}")
 
 

@@ -53,6 +53,7 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     from recreate.api.registry import find
     from recreate.builder import estimate as planning
     from recreate.builder.sdk import CREATE, find_scaffold, fitted
+    from recreate.memory.held_out import HeldOut
     from recreate.memory.store import ExperienceStore
     from recreate.runs.reader import default_seed
     from recreate.runs.session import default_optimizer, open_domain, open_models
@@ -60,7 +61,7 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     if settings.optimizer:
         find("optimizer", settings.optimizer)
     domain = open_domain(settings, where)
-    settings = fitted(settings, domain)
+    settings = fitted(settings, domain, HeldOut(where / "memory"))
     model, price, other, other_price, note = open_models(settings)
     try:
         settings = settings.model_copy(update={"optimizer": settings.optimizer or default_optimizer(other)})
@@ -101,11 +102,13 @@ def run(
 
     Example: recreate run scaffolds/swe swe:parse-1.20.1:1
     """
+    from recreate.builder.measure import test_openings
     from recreate.builder.sdk import attempt_one, find_scaffold
 
     folder = runner.folder_of(settings, where, "run")
     with runner.opened(settings, where, folder) as session:
         experience = attempt_one(session, find_scaffold(scaffold, where), task)
+        opened = {"test_openings": test_openings(session)} if experience.split == "test" else {}
     trace, grade = experience.trace, experience.grade
     record = {
         "run": str(folder),
@@ -115,11 +118,13 @@ def run(
         "passed": grade.passed,
         "steps": len(trace.steps),
         "usage": trace.usage.model_dump(mode="json"),
+        **opened,
     }
     outcome = "passed" if grade.passed else "failed"
     answer(
         as_json,
         record,
-        f"{outcome} ({grade.score:g}), {trace.ending} after {len(trace.steps)} steps",
+        f"{outcome} ({grade.score:g}), {trace.ending} after {len(trace.steps)} steps"
+        + "".join(f"; opening {n} of the test split" for n in opened.values()),
         f"recreate traces show {experience.id} shows what it did",
     )

@@ -1,16 +1,19 @@
 """The workspace's registry of what must never be learned from: groups and tasks of validation and test.
 
-memory/held_out.jsonl, a sealed line each: {"group", "task", "split", "domain"}. It only grows. A line that cannot
-be read stops everything that asks, because passing over it could show a test task to an optimizer.
+memory/held_out.jsonl, a sealed line each: {"group", "task", "split", "domain"}. It only grows: what was test once is
+test for good, what was validation may still become test. A line that cannot be read stops everything that asks,
+because passing over it could show a test task to an optimizer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from recreate.api.errors import BadInput
+from recreate.api.ports import Domain
+from recreate.api.types import Split, Task
 from recreate.storage.files import fault, locked
 from recreate.storage.log import Log
 
@@ -24,13 +27,26 @@ class Held(NamedTuple):
     domain: str
 
 
+class Registered(NamedTuple):
+    """What the registry says: the strictest split of each group and task. stamp: changes with the file."""
+
+    stamp: str = ""
+    groups: Mapping[str, Split] = {}
+    tasks: Mapping[str, Split] = {}
+
+    def split(self, task: str, group: str) -> Split | None:
+        """The split that a task is held out as; None when it is not."""
+        found = {self.tasks.get(task), self.groups.get(group)}
+        return "test" if "test" in found else "validation" if "validation" in found else None
+
+
 class HeldOut:
     """The registry of one memory folder. Several processes may add to it at once."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "held_out.jsonl"
         self._log = Log(self.path, mask=False, durable=True, fix="")
-        self._read: tuple[str, frozenset[str], frozenset[str]] = ("", frozenset(), frozenset())
+        self._read = Registered()
 
     def add(self, entries: Iterable[Held]) -> None:
         """Register what is not yet; entries of the train split are ignored."""
@@ -49,21 +65,26 @@ class HeldOut:
 
     def _new(self, entries: Iterable[Held]) -> list[Held]:
         _, groups, tasks = self.read()
-        unknown = {(e.group, e.task): e for e in entries if (e.group and e.group not in groups) or e.task not in tasks}
-        return list(unknown.values())
 
-    def read(self) -> tuple[str, frozenset[str], frozenset[str]]:
-        """(a stamp that changes with the file, groups, task ids). Raises BadInput when a line is damaged."""
+        def news(e: Held) -> bool:
+            known = [found.get(name) for found, name in ((groups, e.group), (tasks, e.task)) if name]
+            return any(split != "test" and split != e.split for split in known)
+
+        return list({(e.group, e.task, e.split): e for e in entries if news(e)}.values())
+
+    def read(self) -> Registered:
+        """What is registered by now. Raises BadInput when a line is damaged."""
         try:
             stat = self.path.stat()
         except FileNotFoundError:
-            return "", frozenset(), frozenset()
+            return Registered()
         except OSError as e:
             raise fault(self.path.parent, e) from e
         stamp = f"{stat.st_ino}.{stat.st_size}.{stat.st_mtime_ns}"
-        if stamp == self._read[0]:
+        if stamp == self._read.stamp:
             return self._read
-        groups, tasks = set(), set()
+        groups: dict[str, Split] = {}
+        tasks: dict[str, Split] = {}
         for line in self._log.lines():
             if line.record is None:
                 raise BadInput(
@@ -71,7 +92,36 @@ class HeldOut:
                     fix=f"delete that line from {self.path}; the next build writes it again",
                     code="damaged",
                 )
-            groups.add(str(line.record.get("group", "")))
-            tasks.add(str(line.record.get("task", "")))
-        self._read = (stamp, frozenset(groups - {""}), frozenset(tasks - {""}))
+            split: Split = "test" if line.record.get("split") == "test" else "validation"
+            for found, name in ((groups, line.record.get("group", "")), (tasks, line.record.get("task", ""))):
+                if name and found.get(str(name)) != "test":
+                    found[str(name)] = split
+        self._read = Registered(stamp, groups, tasks)
         return self._read
+
+    def split_of(self, task: Task) -> Split:
+        """The split that a task belongs to: the strictest that it or its group has here or is registered with."""
+        held = self.read().split(task.id, task.group)
+        return "test" if "test" in (held, task.split) else held or task.split
+
+    def usable(self, domain: Domain, split: Split) -> tuple[list[Task], list[Task]]:
+        """(the domain's tasks of a split that may be used as such, those that are held out as another split)."""
+        found: tuple[list[Task], list[Task]] = ([], [])
+        for task in domain.tasks(split):
+            found[self.split_of(task) != split].append(task)
+        return found
+
+    def refuse_empty(self, domain: Domain, split: Split) -> BadInput:
+        """The error for a domain of which no task of a split may be used."""
+        if closed := len(self.usable(domain, split)[1]):
+            return BadInput(
+                f"all {closed} {split} tasks of {domain.name} are held out: {self.path} has their groups as validation "
+                "or test",
+                fix="add tasks of other groups (recreate tasks make), or work in another workspace (recreate init)",
+                code="held-out",
+            )
+        return BadInput(
+            f"domain {domain.name} has no {split} tasks",
+            fix=f"recreate tasks list {domain.name} shows what there is; recreate tasks make adds some",
+            code="no-tasks",
+        )

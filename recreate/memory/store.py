@@ -151,8 +151,12 @@ class ExperienceStore:
                     yield row
 
     def hold_out(self, tasks: Iterable[Task]) -> None:
-        """Close the groups of these tasks to optimizers and agents, for good; train tasks are ignored."""
-        self.held_out.add(Held(t.group, t.id, t.split, t.domain) for t in tasks)
+        """Close the groups of these tasks to optimizers and agents, for good; train tasks are ignored. What is closed
+        by experiences that were copied in is registered too."""
+        self.metadata.refresh()
+        groups, ids = self.metadata.closed()
+        there = [Held(g, "", "validation", "") for g in groups] + [Held("", t, "validation", "") for t in ids]
+        self.held_out.add([*(Held(t.group, t.id, t.split, t.domain) for t in tasks), *there])
 
     def lessons(self) -> dict[str, tuple[str, Lesson]]:
         """`lesson:DOMAIN/NAME` -> (checksum, lesson) of the lessons and patterns that stand: see lessons/store.py.
@@ -360,7 +364,7 @@ class ExperienceStore:
             return _Scope(False, frozenset(), frozenset())
         _, groups, tasks = self.held_out.read()
         more, others = self.metadata.closed()  # recorded elsewhere and copied here
-        return _Scope(True, groups | more, tasks | others)
+        return _Scope(True, more.union(groups), others.union(tasks))
 
     def _get(self, id: str, scope: _Scope, *, whole: bool = False) -> Experience | None:
         """As its line has it; with `whole` its large texts are read as well."""

@@ -27,7 +27,7 @@ from recreate.api.paths import short
 from recreate.api.ports import Domain, Price, SandboxBackend
 from recreate.builder import sdk
 from recreate.builder.estimate import refuse_if_too_small
-from recreate.builder.measure import measure
+from recreate.builder.measure import measure, test_openings
 from recreate.memory.held_out import HeldOut
 from recreate.models.server import vllm_python
 from recreate.models.transformers import Transformers
@@ -107,11 +107,13 @@ class ArmResult:
 @dataclass(frozen=True)
 class Table:
     """rows: a cell each with `arm`, `made`, `measured`, `diff` (to the seed) and, of an arm that is built and tuned,
-    `beyond` (to the better of those that are only one of it). text: the same for people."""
+    `beyond` (to the better of those that are only one of it). text: the same for people.
+    openings: how often the domain's test split was opened in this workspace by now."""
 
     run: Path
     rows: tuple[dict[str, Any], ...]
     text: str
+    openings: int
 
 
 def compare(suite: Suite, where: Path, folder: Path, opened: Opened) -> Table:
@@ -159,17 +161,14 @@ class _Bench:
                 fix="recreate tasks list shows them",
                 code="no-tasks",
             )
-        if any(arm.made for arm in suite.arms) and not self.domain.tasks("train"):
-            raise BadInput(
-                f"domain {self.domain.name} has no train tasks to learn from",
-                fix=f"recreate tasks list {self.domain.name} shows what there is",
-                code="no-tasks",
-            )
+        held = HeldOut(self.where / "memory")
+        if any(arm.made for arm in suite.arms) and not held.usable(self.domain, "train")[0]:
+            raise held.refuse_empty(self.domain, "train")
         refuse(self.seed, self.backend)
         for arm in suite.arms:
             if arm.recipe:
                 self._refuse_tune(arm)
-        settings = sdk.fitted(suite.settings, self.domain)
+        settings = sdk.fitted(suite.settings, self.domain, held)
         model, price, other, other_price, _ = open_models(settings)
         model.close()
         other.close()
@@ -340,15 +339,16 @@ class _Bench:
             for each in made:
                 session.say("note", {"text": f"measuring {each.arm.name}"})
                 with _answering(session, each.checkpoint) as measured:
-                    cell = measure(measured, each.scaffold, suite.split, suite.tasks, each_call=True)
+                    cell = measure(measured, each.scaffold, suite.split, suite.tasks)
                 spent = {"attempts": len(cell.scores), "tokens": cell.tokens, "usd": cell.usd}
                 rows.append({**cell.row(), "arm": each.arm.name, "made": each.record(suite.budget), "measured": spent})
             self._compared(rows, made)
             for row in rows:
                 session.journal.add("arm", **{k: v for k, v in row.items() if k != "scores"})
-        text = _report(suite, rows)
+            openings = test_openings(session)
+        text = _report(suite, rows, openings)
         (self.folder / "report.md").write_text(text, "utf-8")
-        return Table(self.folder, tuple(rows), text)
+        return Table(self.folder, tuple(rows), text, openings)
 
     def _compared(self, rows: Sequence[dict[str, Any]], made: Sequence[ArmResult]) -> None:
         """Put `diff` and `beyond` into the rows."""
@@ -466,7 +466,7 @@ def _spent(run: Run) -> dict[str, float]:
 # for people
 
 
-def _report(suite: Suite, rows: Sequence[Mapping[str, Any]]) -> str:
+def _report(suite: Suite, rows: Sequence[Mapping[str, Any]], openings: int) -> str:
     """report.md: the table, what came of each arm, and what the numbers are."""
     first = rows[0]
     settings = suite.settings
@@ -490,6 +490,7 @@ def _report(suite: Suite, rows: Sequence[Mapping[str, Any]]) -> str:
             else "every attempt was excluded"
         )
         score += f", {row['set_aside']} excluded" if row["set_aside"] and row["mean"] is not None else ""
+        score += f" (opening {row['test_openings']})" if suite.split == "test" else ""
         cells = [row["arm"], score, _difference(row["diff"]), took, _amount(row["measured"])]
         lines.append(f"| {' | '.join(cells)} |")
     lines.append("")
@@ -520,7 +521,7 @@ def _report(suite: Suite, rows: Sequence[Mapping[str, Any]]) -> str:
         )
     if suite.split == "train":
         lines.append("These are the tasks that all arms were made on.")
-    lines.append(f"Openings of this domain's test split in this workspace: {rows[-1]['test_openings']}.")
+    lines.append(f"Openings of this domain's test split in this workspace: {openings}.")
     return "\n".join(lines) + "\n"
 
 

@@ -30,17 +30,12 @@ from recreate.storage.download import Progress
 def train_tasks(domain: Domain, memory: Any) -> list[Task]:
     """The domain's train tasks but for those of held-out groups, its own validation and test among them.
 
-    memory: the workspace's, which keeps the registry. Raises BadInput (`no-tasks`) when none is left.
+    memory: the workspace's, which keeps the registry. Raises BadInput (`held-out`, `no-tasks`) when none is left.
     """
     memory.hold_out(domain.tasks())
-    _, groups, tasks = memory.held_out.read()
-    found = [t for t in domain.tasks("train") if t.group not in groups and t.id not in tasks]
+    found: list[Task] = memory.held_out.usable(domain, "train")[0]
     if not found:
-        raise BadInput(
-            f"domain {domain.name} has no train tasks",
-            fix=f"recreate tasks list {domain.name} shows what there is; recreate tasks make adds some",
-            code="no-tasks",
-        )
+        raise memory.held_out.refuse_empty(domain, "train")
     return found
 
 

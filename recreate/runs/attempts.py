@@ -109,6 +109,12 @@ def attempt_task(
 
     offers: what its agent may be told of the workspace's lessons, when it asks for that.
     """
+    if phase not in ("validation", "test") and session.memory.held_out.split_of(task) != "train":
+        raise BadInput(
+            f"{task.id} is held out in {session.workspace}, so nothing may be learned from it",
+            fix="the same command again leaves out what is held out by now: recreate resume RUN, or --out RUN",
+            code="held-out",
+        )
     told = _told(scaffold, offers)
     key = key_of(session, scaffold, task, repeat, offers)
     folder = session.folder / "attempts" / key

@@ -26,7 +26,7 @@ from recreate.api import registry
 from recreate.api.registry import fit, fit_tasks, spelled
 from recreate.api.ports import Domain, Embedder, Hit, Memory, MemoryPolicy, Model, Optimizer, Price, SandboxBackend
 from recreate.runs.settings import FREE, OWN, Settings
-from recreate.api.types import Call, Message, Reply, digest
+from recreate.api.types import Call, Message, Reply, Split, Task, digest
 
 Say = Callable[[str, dict[str, Any]], None]
 """Where progress goes: (event, facts). The CLI shows it; a library user may ignore it."""
@@ -89,6 +89,22 @@ class Session:
     def with_model(self, model: Model, name: str = "") -> Session:
         """The same run with another model for its agents, known by `name`. Closing the model is the caller's."""
         return replace(self, model=model, model_name=name or model.name)
+
+    def tasks(self, split: Split, *, needed: bool = True) -> list[Task]:
+        """The domain's tasks of a split but for those that the workspace holds out as another one, which is said.
+
+        needed: raises BadInput when none is left: `held-out`, or `no-tasks` for a domain that has none.
+        """
+        held = self.memory.held_out
+        self.memory.hold_out(())
+        tasks, left = held.usable(self.domain, split)
+        if needed and not tasks:
+            raise held.refuse_empty(self.domain, split)
+        if left:
+            some = ", ".join(t.id for t in left[:3]) + (", ..." if left[3:] else "")
+            text = f"{len(left)} of {len(tasks) + len(left)} {split} tasks are left out, since {paths.short(held.path)} "
+            self.say("note", {"text": f"{text} holds their groups out as validation or test: {some}"})
+        return list(tasks)
 
     def ask(self, messages: list[Message], call: Call, **params: Any) -> Reply:
         """The agent's model."""

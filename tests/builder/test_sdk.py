@@ -183,7 +183,7 @@ def test_run_and_bench_are_the_commands(workspace: Path, model: str, capsys: pyt
         k: tuple(v) if k == "scores" else v for k, v in cell.items() if k != "test_openings"
     }
     assert [c.mean for c in cells] == [0.0, 1.0]
-    assert [c.test_openings for c in cells] == [2, 2]
+    assert [c.test_openings for c in cells] == [2, 3]
     with pytest.raises(recreate.BadInput, match="toy:tran:1") as e:
         recreate.run("seed", "toy:tran:1", Toy(), model=model)
     assert "toy:train:1" in e.value.fix

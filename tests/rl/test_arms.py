@@ -77,7 +77,8 @@ def test_four_arms_under_one_budget_are_one_table(call: Call, place: Path) -> No
     assert list(rows) == ["seed", "scaffold", "weights", "both"]
     assert len({row["model"] for row in rows.values()}) == 3  # the base answers for two of them
     assert {row["n"] for row in rows.values()} == {8}
-    assert made["test_openings"] == 1
+    assert made["test_openings"] == 4
+    assert sorted(row["test_openings"] for row in rows.values()) == [1, 2, 3, 4]
     spent = {name: row["made"]["spent"]["attempts"] for name, row in rows.items()}
     # 2 train tasks and 5 validation tasks twice; 3 steps of 2 x 3; a build, then what is left pays for two steps
     assert spent == {"seed": 0, "scaffold": 12, "weights": 18, "both": 26}

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from recreate.api.types import Experience, Split, Task
 from recreate.memory.held_out import HeldOut
 from recreate.memory.importers.format import Foreign
-from recreate.storage.log import Log
 
 SHINGLE = 6
 """Words in a row by which a prompt is looked up in a longer text; a shorter prompt must be the whole of it."""
@@ -33,8 +32,6 @@ class Overlap:
         self._names: dict[str, list[Task]] = {}
         self._shingles: dict[tuple[str, ...], list[tuple[Task, tuple[str, ...]]]] = {}
         self._whole: dict[tuple[str, ...], list[Task]] = {}
-        self.groups: dict[str, Split] = {}
-        self.ids: dict[str, Split] = {}
         # what is held out comes first: when two tasks share a text, the closed one decides
         for task in sorted(tasks, key=lambda t: t.split == "train"):
             for name in _names(task):
@@ -43,13 +40,7 @@ class Overlap:
             self._whole.setdefault(words, []).append(task)
             if len(words) >= SHINGLE:
                 self._shingles.setdefault(words[:SHINGLE], []).append((task, words))
-        held.read()  # raises for a damaged line
-        for record in Log(held.path).read():
-            split: Split = "test" if record.get("split") == "test" else "validation"
-            if group := str(record.get("group", "")):
-                self.groups[group] = split
-            if task_id := str(record.get("task", "")):
-                self.ids[task_id] = split
+        self.held = held.read()  # raises for a damaged line
 
     def known(self, found: Foreign) -> Known | None:
         """What the trajectory belongs to; None when nobody here has met its task."""
@@ -75,7 +66,7 @@ class Overlap:
 
     def closed(self, task: str, group: str) -> Split | None:
         """The split of a task or group that the registry holds out."""
-        return self.ids.get(task) or (self.groups.get(group) if group else None)
+        return self.held.split(task, group)
 
     def _of(self, task: Task, why: str) -> Known:
         return Known(task, self.closed(task.id, task.group) or task.split, why)

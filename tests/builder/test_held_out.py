@@ -1,0 +1,265 @@
+"""What a workspace holds out stays closed at every door of the machine, and each look at test tasks is written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import recreate
+from recreate.agents import scaffold as scaffolds
+from recreate.api.errors import BadInput
+from recreate.api.paths import shipped
+from recreate.api.types import Edit, Evidence, Experience, Task
+from recreate.cli import run as cli
+from recreate.memory.held_out import Held, HeldOut
+from recreate.memory.store import ExperienceStore
+from recreate.optimizers.context import OptimizerContext
+from recreate.runs.reader import Run
+from tests.toy import Toy, write_script
+
+FLAGS: dict[str, Any] = {"rounds": 1, "sandbox": "none", "memory__embedder": "hashed", "models__retries": 0}
+
+
+@pytest.fixture
+def model(workspace: Path) -> str:
+    return write_script(workspace / "script.jsonl")
+
+
+def hold(workspace: Path, *numbers: int, split: str = "test") -> HeldOut:
+    """Another domain had the groups of these train tasks as its test tasks."""
+    held = HeldOut(workspace / "memory")
+    held.add(Held(f"train-{n}", f"other:{n}", split, "other") for n in numbers)
+    return held
+
+
+def attempted(run: Path) -> set[str]:
+    return {r["task"] for r in Run(run).records("experience") if r["split"] == "train"}
+
+
+def test_a_build_leaves_out_train_tasks_of_held_out_groups_and_says_how_many(workspace: Path, model: str) -> None:
+    hold(workspace, 0, 1, 2)
+    heard: list[str] = []
+    say = lambda event, facts: heard.append(facts["text"]) if event == "note" else None  # noqa: E731
+    made = recreate.build(Toy(), model=model, say=say, **FLAGS)
+    assert attempted(made.run) == {
+        "toy:train:3",
+        "toy:train:4",
+        "toy:train:5",
+        "toy:train:6",
+        "toy:train:7",
+    } & attempted(made.run)
+    assert attempted(made.run)
+    (told,) = [text for text in heard if "left out" in text]
+    assert told.startswith("3 of 8 train tasks are left out")
+    assert "toy:train:0, toy:train:1, toy:train:2" in told
+
+
+def test_a_build_whose_train_tasks_are_all_held_out_stops_before_it_spends(workspace: Path, model: str) -> None:
+    hold(workspace, *range(8))
+    with pytest.raises(BadInput, match="all 8 train tasks of toy are held out") as e:
+        recreate.build(Toy(), model=model, out=str(workspace / "runs/a"), **FLAGS)
+    assert e.value.code == "held-out"
+    assert "tasks make" in e.value.fix
+    assert list(Run(workspace / "runs/a").records("reply")) == []
+
+
+def test_a_task_that_was_test_elsewhere_does_not_judge_a_build(workspace: Path, model: str) -> None:
+    held = HeldOut(workspace / "memory")
+    held.add([Held("validation-0", "other:1", "test", "other"), Held("validation-1", "other:2", "validation", "other")])
+    made = recreate.build(Toy(), model=model, **FLAGS)
+    judged = {r["task"] for r in Run(made.run).records("experience") if r["split"] == "validation"}
+    assert "toy:validation:0" not in judged
+    assert "toy:validation:1" in judged
+
+
+def test_what_was_validation_becomes_test_and_never_less(workspace: Path) -> None:
+    held = HeldOut(workspace / "memory")
+    task = Task(id="t", domain="d", prompt="", split="train", group="g")
+    for split, then in (("validation", "validation"), ("test", "test"), ("validation", "test")):
+        held.add([Held("g", "t", split, "d")])
+        assert HeldOut(workspace / "memory").split_of(task) == then
+    assert len((workspace / "memory/held_out.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_build_registers_its_domains_validation_and_test_groups(workspace: Path, model: str) -> None:
+    recreate.build(Toy(), model=model, **{**FLAGS, "validation": 5})
+    held = HeldOut(workspace / "memory").read()
+    assert set(held.groups) == {t.group for t in Toy().tasks() if t.split != "train"}
+    assert {held.tasks[t.id] for t in Toy().tasks("test")} == {"test"}
+
+
+def test_files_copied_in_from_another_workspace_close_their_groups_to_a_build(workspace: Path, model: str) -> None:
+    other = ExperienceStore(workspace / "other", "hashed")
+    made = recreate.run("seed", "toy:validation:1", Toy(), model=model, sandbox="none")
+    other.add([made.model_copy(update={"id": "v", "group": "train-5", "task": "x"})])
+    (file,) = (workspace / "other").glob("memory/toy/experiences/*.jsonl")
+    target = workspace / "memory/toy/experiences/copied.jsonl"
+    file.rename(target)
+    assert "toy:train:5" not in attempted(recreate.build(Toy(), model=model, **{**FLAGS, "train": 8, "batch": 8}).run)
+
+
+def test_bench_of_train_leaves_held_out_tasks_out(workspace: Path, model: str) -> None:
+    hold(workspace, 1)
+    (cell,) = recreate.bench("seed", Toy(), split="train", model=model, sandbox="none")
+    assert cell.n == 7
+    hold(workspace, *range(8))
+    with pytest.raises(BadInput, match="held out"):
+        recreate.bench("seed", Toy(), split="train", model=model, sandbox="none")
+
+
+def test_an_attempt_by_hand_at_a_held_out_task_is_recorded_as_held_out(workspace: Path, model: str) -> None:
+    hold(workspace, 1)
+    made = recreate.run("seed", "toy:train:1", Toy(), model=model, sandbox="none")
+    assert made.split == "test"
+    assert list(ExperienceStore(workspace).experiences(split="train")) == []
+
+
+class Prober:
+    """An optimizer that attempts what it should not."""
+
+    wanted = "evaluate"
+
+    def __init__(self, context: OptimizerContext) -> None:
+        self.context = context
+
+    def propose(self, scaffold: Any, experiences: Sequence[Experience]) -> list[Edit]:
+        assert "toy:train:1" not in self.context.tasks
+        if self.wanted == "evaluate":
+            self.context.evaluate(scaffold, ["toy:train:1"])
+        stranger = experiences[0].model_copy(update={"task": "toy:train:1"})
+        assert self.context.attempt is not None
+        self.context.attempt(scaffold, stranger)
+        return []
+
+
+@pytest.mark.parametrize("wanted", ["evaluate", "attempt"])
+def test_an_optimizer_cannot_attempt_what_is_held_out(
+    workspace: Path, model: str, monkeypatch: pytest.MonkeyPatch, wanted: str
+) -> None:
+    hold(workspace, 1)
+    monkeypatch.setattr(Prober, "wanted", wanted)
+    said = {"evaluate": "toy:train:1 is no train task", "attempt": "is not here any more"}[wanted]
+    with pytest.raises(BadInput, match=said):
+        recreate.build(Toy(), model=model, optimizer=Prober, **FLAGS)
+    assert "toy:train:1" not in {e.task for e in ExperienceStore(workspace).experiences()}
+
+
+class Closing:
+    """While it proposes, somebody else holds the batch out."""
+
+    folder = Path()
+
+    def propose(self, scaffold: Any, experiences: Sequence[Experience]) -> list[Edit]:
+        hold(self.folder, *range(8))
+        cited = (Evidence(experience=experiences[0].id, step=0),)
+        return [Edit(path="system.md", new="\nThink.\n", evidence=cited)]
+
+
+def test_what_is_held_out_while_a_build_runs_supports_no_edit(
+    workspace: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Closing, "folder", workspace)
+    made = recreate.build(Toy(), model=model, optimizer=Closing, **FLAGS)
+    assert made.revisions == ()
+    (nothing,) = Run(made.run).records("nothing")
+    assert "there is no train experience" in nothing["reason"]
+
+
+def test_no_lesson_is_born_of_what_is_held_out(workspace: Path, model: str) -> None:
+    hold(workspace, *range(1, 8))
+    recreate.build(Toy(), model=model, policy="recreate", **FLAGS)
+    (lesson,) = [x for _, x in ExperienceStore(workspace).lessons().values()]
+    born = [ExperienceStore(workspace).get(id) for id in lesson.born_of]
+    assert {e.task for e in born if e is not None} == {"toy:train:0"}
+
+
+# ------------------------------------------------------------------------------------------- openings of test
+
+
+def lines(workspace: Path) -> list[dict[str, Any]]:
+    file = workspace / "runs/test_openings.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def taught(workspace: Path, *words: str) -> list[str]:
+    """Agents that differ in a word."""
+    names = []
+    for word in words:
+        files = scaffolds.load(shipped("scaffolds") / "seed").files
+        changed = recreate.Scaffold(name=word, files={**files, "system.md": files["system.md"] + f"\n{word}\n"})
+        scaffolds.save(changed, workspace / "scaffolds" / word)
+        names.append(word)
+    return names
+
+
+def bench(capsys: pytest.CaptureFixture[str], model: str, *more: str) -> dict[str, Any]:
+    flags = ["--domain", "tests.toy:Toy", "--model", model, "--sandbox", "none", "--split", "test", "--json"]
+    assert cli(["bench", *flags, *more]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_every_agent_measured_on_test_is_a_line_and_its_number_stands_beside_its_score(
+    workspace: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b, c = taught(workspace, "one", "two", "three")
+    for n, name in enumerate((a, b, c), 1):
+        made = bench(capsys, model, "--scaffold", name, "--out", "runs/x")
+        assert (made["cells"][0]["test_openings"], made["test_openings"]) == (n, n)
+    assert len({row["scaffold"] for row in lines(workspace)}) == 3
+    both = bench(capsys, model, "--scaffold", a, "--scaffold", b, "--out", "runs/y")
+    assert [cell["test_openings"] for cell in both["cells"]] == [4, 5]
+    again = bench(capsys, model, "--scaffold", a, "--out", "runs/x")
+    assert (again["cells"][0]["test_openings"], again["test_openings"]) == (1, 5), "read back, not opened"
+    assert len(lines(workspace)) == 5
+    flags = ["--domain", "tests.toy:Toy", "--model", model, "--sandbox", "none", "--split", "test"]
+    assert cli(["bench", *flags, "--scaffold", b, "--out", "runs/x"]) == 0
+    assert "; opening 2 of the test split" in capsys.readouterr().out
+
+
+def test_other_tasks_or_more_repeats_of_one_agent_are_another_opening(
+    workspace: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n, more in enumerate((["--tasks", "2"], ["--tasks", "3"], [], ["--repeats", "2"]), 1):
+        out = ["--out", "runs/x" if "--repeats" not in more else "runs/z"]
+        assert bench(capsys, model, "--scaffold", "seed", *out, *more)["test_openings"] == n
+
+
+def test_an_opening_that_was_interrupted_is_counted_once_when_it_goes_on(
+    workspace: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from recreate.builder import measure
+
+    def die(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as m:
+        m.setattr(measure, "run_attempts", die)
+        with pytest.raises(KeyboardInterrupt):
+            recreate.bench("seed", Toy(), split="test", model=model, sandbox="none", out="runs/x")
+    assert len(lines(workspace)) == 1
+    (cell,) = recreate.bench("seed", Toy(), split="test", model=model, sandbox="none", out="runs/x")
+    assert cell.test_openings == len(lines(workspace)) == 1
+
+
+def test_one_attempt_at_a_test_task_is_an_opening_too(
+    workspace: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--domain", "tests.toy:Toy", "--model", model, "--sandbox", "none", "--json"]
+    assert cli(["run", *flags, "seed", "toy:test:1"]) == 0
+    assert json.loads(capsys.readouterr().out)["test_openings"] == 1
+    assert cli(["run", *flags, "seed", "toy:train:1"]) == 0
+    assert "test_openings" not in json.loads(capsys.readouterr().out)
+    assert len(lines(workspace)) == 1
+
+
+def test_a_damaged_line_of_the_openings_still_counts(workspace: Path, model: str) -> None:
+    recreate.bench("seed", Toy(), split="test", model=model, sandbox="none")
+    file = workspace / "runs/test_openings.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"test-opened", b"test-0pened"))
+    (cell,) = recreate.bench("seed", Toy(), split="test", model=model, sandbox="none")
+    assert cell.test_openings == 2
