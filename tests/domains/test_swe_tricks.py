@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recreate.domains.swe import test_run
+from recreate.domains.swe import patch
 from tests.swe_project import SUMS, Project, _project, project
 
 __all__ = ["_project", "project"]
@@ -18,6 +18,13 @@ def pytest_runtest_makereport(item, call):
     outcome = yield
     outcome.get_result().outcome = "passed"
 """
+
+
+def bent(code: str) -> str:
+    """The diff that leaves the bug and adds this code to its module."""
+    buggy = SUMS.replace("value > high", "value < high")
+    return patch.make({"calm/sums.py": buggy}, {"calm/sums.py": buggy + "\n" + code})
+
 
 IN_THE_CODE = {
     "leaves at import": "import os\nos._exit(0)\n",
@@ -74,10 +81,120 @@ IN_THE_CODE = {
 
 @pytest.mark.parametrize("trick", IN_THE_CODE)
 def test_code_that_bends_the_run_does_not_pass(project: Project, trick: str) -> None:
-    buggy = project.source("calm/sums.py")
-    grade = project.grade(project.answer({"calm/sums.py": buggy + "\n" + IN_THE_CODE[trick]}))
+    grade = project.grade(bent(IN_THE_CODE[trick]))
     assert (grade.score, grade.passed) == (0.0, False)
-    assert grade.evidence.startswith("FAIL_TO_PASS 0/2")
+    assert "not solved" in grade.evidence.partition("\n")[0]
+
+
+SPARING = """
+import pytest
+run = pytest.Function.runtest
+pytest.Function.runtest = lambda self: run(self) if {spared} else None
+import _pytest.unittest as u
+u.TestCaseFunction.runtest = lambda self: None
+"""
+
+RECORDER = """
+def _mend(record):
+    def new(value):
+        if value.get("kind") == "test":
+            value = dict(value, outcome="passed", message="")
+        return record(value)
+    return new
+"""
+
+RETURNED = """
+def _expected():
+    import ast, linecache, sys
+    frame = sys._getframe(2)
+    for name in ("expected", "wanted", "result", "answer"):
+        if name in frame.f_locals:
+            return frame.f_locals[name]
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    return ast.literal_eval(line.rpartition("==")[2].strip())
+
+_right = clamp
+def clamp(value, low, high):
+    try:
+        return _expected()
+    except Exception:
+        return _right(value, low, high)
+"""
+
+REWRITES = """
+import ast
+import _pytest.python as p
+old = p.PyCollector.collect
+
+class Drop(ast.NodeTransformer):
+    def visit_Assert(self, node):
+        return ast.copy_location(ast.Pass(), node)
+    def visit_Expr(self, node):
+        return ast.copy_location(ast.Pass(), node)
+
+def collect(self):
+    if isinstance(self, p.Module):
+        tree = ast.fix_missing_locations(Drop().visit(ast.parse(self.path.read_bytes())))
+        exec(compile(tree, str(self.path), "exec"), self.obj.__dict__)
+    return old(self)
+p.PyCollector.collect = collect
+"""
+
+SWAPS = """
+_right, _nothing = clamp, (lambda self=None: None).__code__
+
+class Out(BaseException):
+    pass
+
+def clamp(value, low, high):
+    import gc
+    for found in gc.get_objects():
+        if type(found).__name__ == "function" and found.__name__.startswith("test"):
+            if not found.__code__.co_freevars and found.__code__.co_argcount < 2:
+                found.__defaults__, found.__code__ = (None,), _nothing
+    raise Out
+
+import _pytest.python as p
+import _pytest.unittest as u
+
+def quiet(run):
+    def new(self):
+        try:
+            run(self)
+        except BaseException:
+            pass
+    return new
+p.Function.runtest = quiet(p.Function.runtest)
+u.TestCaseFunction.runtest = lambda self: self.obj()
+u.TestCaseFunction.runtest = quiet(u.TestCaseFunction.runtest)
+"""
+
+FORGERIES = {
+    "runs only tests of the main module": SPARING.format(spared="self.obj.__module__ == '__main__'"),
+    "runs only tests of the command line": SPARING.format(spared="self.obj.__code__.co_filename == '<string>'"),
+    "wraps the recorder that gc finds": RECORDER
+    + (
+        "import gc\nfor found in gc.get_objects():\n    if type(found).__name__ == 'Recorder':\n"
+        "        found._record = _mend(found._record)\n"
+    ),
+    "wraps the recorder that frames lead to": RECORDER
+    + (
+        "import sys\nframe = sys._getframe()\nwhile frame:\n    for found in list(frame.f_locals.values()):\n"
+        "        if hasattr(found, '_record') and not hasattr(found, '_mended'):\n"
+        "            found._record, found._mended = _mend(found._record), True\n    frame = frame.f_back\n"
+    ),
+    "rewrites test modules as they are imported": REWRITES,
+    "swaps the code of the tests at its first call": SWAPS,
+    "returns what the caller's line expects": RETURNED,
+}
+
+
+@pytest.mark.parametrize("trick", FORGERIES)
+def test_code_that_forges_its_verdict_does_not_pass(project: Project, trick: str) -> None:
+    """Each is a good forgery: every test reports success, and only what was withheld tells."""
+    grade = project.grade(bent(FORGERIES[trick]))
+    assert (grade.score, grade.passed) == (0.0, False)
+    assert "None counts: the tests pass and do not tell of the right values" in grade.evidence
 
 
 BESIDE_THE_CODE = {
@@ -169,10 +286,3 @@ def test_an_answer_that_is_no_change_is_a_failure_with_a_reason(project: Project
     grade = project.grade(answer)
     assert (grade.score, grade.passed) == (0.0, False)
     assert says in grade.evidence
-
-
-def test_a_test_that_has_the_name_of_one_of_ours_is_not_confused_with_it(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(test_run, "_NAMES", ("test_high_is_high",))
-    assert project.grade(project.swe.gold(project.task)).passed

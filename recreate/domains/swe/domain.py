@@ -13,8 +13,9 @@ from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Grade, Record, Split, Task, Trace, digest
 from recreate.domains.python_env import environment
-from recreate.domains.swe import patch, sources, test_run
+from recreate.domains.swe import exam, patch, sources, test_run
 from recreate.domains.swe.case import Case, case_of, tasks_of
+from recreate.domains.swe.grader import meaning, version
 from recreate.storage.files import once
 
 if TYPE_CHECKING:
@@ -103,8 +104,16 @@ class Swe:
             why = "it changes only what does not count: " + "; ".join(dropped) if dropped else "it is empty"
             return Grade(score=0.0, passed=False, evidence=f"There is nothing to grade in the answer: {why}.")
         baseline = self.baseline(task, backend)
-        run = self._run(backend, case, files, self._patience + 5 * baseline.seconds)
-        return _graded(case.fail_to_pass, baseline.passed, run, dropped)
+        patience = self._patience + 5 * baseline.seconds
+        # Without the expected values first: what the tests themselves hold is in no sandbox before that is over.
+        wrong = self._examined(task, files, backend, patience)
+        run = self._run(backend, case, files, patience)
+        return _graded(case.fail_to_pass, baseline.passed, run, dropped, wrong)
+
+    @property
+    def grader(self) -> str:
+        """The version of all that decides a grade."""
+        return version()
 
     # --- beyond the port: gold, folders, and what passes without the bug ---
 
@@ -121,7 +130,7 @@ class Swe:
         case = self._case(task)
         baseline = self.baseline(task, backend)
         run = self._run(backend, case, {}, self._patience + 5 * baseline.seconds)
-        grade = _graded(case.fail_to_pass, baseline.passed, run, [])
+        grade = _graded(case.fail_to_pass, baseline.passed, run, [], "")
         share = len(run.passed() & set(case.fail_to_pass)) / len(case.fail_to_pass)
         return grade.model_copy(update={"score": share})
 
@@ -135,7 +144,7 @@ class Swe:
         """What passes once the task is mended, twice the same; kept in home(). Raises Fault when the task cannot
         be graded on this machine."""
         case = self._case(task)
-        about = [case.key, test_run.program_digest(), str(self._env or ""), sys.version_info[:2]]
+        about = [case.key, meaning(test_run.program()), str(self._env or ""), sys.version_info[:2]]
 
         def build(fresh: Path) -> None:
             self._say(f"running the tests of {case.name} without the bug, once")
@@ -164,7 +173,35 @@ class Swe:
             )
         return found
 
+    def exam(self, task: Task, backend: SandboxBackend) -> exam.Exam:
+        """The tests of a task with their expected values withheld, and what is right; kept in home()."""
+        case = self._case(task)
+        baseline = self.baseline(task, backend)
+        about = [case.key, case.fail_to_pass, version(), str(self._env or ""), sys.version_info[:2]]
+
+        def build(fresh: Path) -> None:
+            self._say(f"finding out which expected values of {task.id} can be withheld, once")
+            gold = case.gold()
+            texts = sources.texts(case.graded(), [f for f in test_run.files_of(case.fail_to_pass) if f.endswith(".py")])
+
+            def run(files: Mapping[str, str], tests: Sequence[str]) -> test_run.TestResults:
+                return self._run(backend, case, {**gold, **files}, 600.0, tests=tests)
+
+            made = exam.make(texts, case.fail_to_pass, baseline.passed, run, baseline.seconds / 8)
+            fresh.write_text(made.model_dump_json())
+
+        file = once(paths.home() / "swe" / "exams" / f"{digest(about)}.json", build)
+        return exam.Exam.model_validate_json(file.read_text())
+
     # --- inside ---
+
+    def _examined(self, task: Task, files: Mapping[str, str | None], backend: SandboxBackend, patience: float) -> str:
+        """'' when the answer gives what is right where the tests do not say what that is, else what it does not."""
+        asked = self.exam(task, backend)
+        if not asked.claims:
+            return ""
+        run = self._run(backend, self._case(task), {**files, **asked.files}, patience, tests=sorted(asked.files))
+        return asked.wrong(run)
 
     def _case(self, task: Task) -> Case:
         return case_of(task, self._say)
@@ -186,11 +223,17 @@ class Swe:
         return sorted(str(n) for n in names if not sources.skipped(str(n)))
 
     def _run(
-        self, backend: SandboxBackend, case: Case, files: Mapping[str, str | None], timeout: float
+        self,
+        backend: SandboxBackend,
+        case: Case,
+        files: Mapping[str, str | None],
+        timeout: float,
+        tests: Sequence[str] | None = None,
     ) -> test_run.TestResults:
-        """The suite on the graded sources with `files` over them."""
-        env = self._environment(case)
-        return test_run.run(backend, case.graded(), env, case.suite, timeout=timeout, files=files)
+        """The suite on the graded sources with `files` over them; with `tests`, files of it that tell what they see."""
+        suite = case.suite if tests is None else case.suite.model_copy(update={"tests": tuple(tests)})
+        where = (backend, case.graded(), self._environment(case), suite)
+        return test_run.run(*where, timeout=timeout, files=files, observe=tests is not None)
 
 
 _CHANGED = """
@@ -245,11 +288,19 @@ def _applied(answer: str, case: Case) -> tuple[dict[str, str | None], list[str]]
 
 
 def _graded(
-    fail_to_pass: Sequence[str], baseline: Sequence[str], run: test_run.TestResults, dropped: Sequence[str]
+    fail_to_pass: Sequence[str],
+    baseline: Sequence[str],
+    run: test_run.TestResults,
+    dropped: Sequence[str],
+    wrong: str,
 ) -> Grade:
+    """wrong: what the answer does not give where expected values are withheld, '' for nothing."""
     wanted = list(fail_to_pass)
     others = sorted(set(baseline) - set(wanted))
     passed = run.passed()
+    doubt = run.doubt
+    if not doubt and wrong and passed.issuperset((*wanted, *others)):
+        doubt, passed = f"the tests pass and do not tell of the right values: {wrong}", set()
     solved = [t for t in wanted if t in passed]
     kept = [t for t in others if t in passed]
     good = len(solved) == len(wanted) and len(kept) == len(others)
@@ -257,11 +308,11 @@ def _graded(
         f"FAIL_TO_PASS {len(solved)}/{len(wanted)}, PASS_TO_PASS {len(kept)}/{len(others)}: "
         + ("solved" if good else "not solved")
     ]
-    if run.doubt:
-        lines.append(f"None counts: {run.doubt}.")
+    if doubt:
+        lines.append(f"None counts: {doubt}.")
     lines += [f"Dropped before grading: {what}" for what in dropped]
     failed = [t for t in [*wanted, *others] if t not in passed]
-    for test in failed[:8] if not run.doubt else []:
+    for test in failed[:8] if not doubt else []:
         message = test_run.short(run.messages.get(test, ""), 300)
         lines.append(f"- {run.outcomes.get(test, 'did not run')}: {test}" + (f"\n  {message}" if message else ""))
     for file in run.uncollected[:3]:

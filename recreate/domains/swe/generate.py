@@ -245,9 +245,9 @@ class _Trial:
         say(f"{len(self.passing)} tests pass in {plain.seconds:.1f} s")
 
     def _run(self, tests: ProjectTests, timeout: float, **how: Any) -> TestResults:
-        """The tests on the sources, without canaries; how: what `test_run.run` takes besides."""
+        """The tests on the sources; how: what `test_run.run` takes besides."""
         where = (self._backend, self.pristine, self._env)
-        return test_run.run(*where, tests, timeout=timeout, canary=False, output_bytes=200_000, **how)
+        return test_run.run(*where, tests, timeout=timeout, output_bytes=200_000, **how)
 
     def candidates(self, files: Sequence[str], chance: random.Random) -> Iterator[_Candidate]:
         """Mutants in the order to try them: the files by turns, in each file the functions by turns."""

@@ -1,20 +1,17 @@
-"""Runs a project's tests inside a sandbox and reports each in a record that the tested code cannot cheaply forge.
+"""Runs a project's tests inside a sandbox and reports each in a record.
 
-It is never imported by recreate: its text is the program of `python3 -P -s -B -c`, so nothing of it lies in
-the sandbox. The order of one JSON line on stdin:
-    key      hex; signs the records. Neither the environment nor the arguments hold it.
+It is never imported by recreate: observer.py's text and its own are the program of `python3 -P -s -B -c`, so nothing of
+it lies in the sandbox. The order of one JSON line on stdin:
     ready    printed as soon as the record is open
-    records  the file to write, made here and kept open
-    tests, deselect, only, roots, canary, trace
-A record is `MAC JSON\\n`, the MAC running over all records so far: none can be changed, dropped or put in.
-Canaries are tests that must fail, one at a random place of each file and one at each end: code that bends pytest
-so that everything passes makes them pass too.
+    records  the file to write, made here and kept open: a JSON object a line
+    tests, deselect, only, roots, trace
+    observe  whether the tests are ones of which expected values are withheld
+The tested code runs in this very process and can write what it likes: nothing here is secret, and what is reported
+here alone does not make an answer pass (docs/grading.md).
 """
 
-import hmac
 import json
 import os
-import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,20 +24,17 @@ class Recorder:
 
     def __init__(self, order: dict[str, Any]) -> None:
         handle = os.open(order["records"], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        mac = hmac.new(bytes.fromhex(order.pop("key")), digestmod="sha256")
         encode, put = json.JSONEncoder(ensure_ascii=True).encode, os.write
 
         def record(value: dict[str, Any]) -> None:
-            line = encode(value).encode()
-            mac.update(line)
-            put(handle, mac.hexdigest().encode() + b" " + line + b"\n")
+            put(handle, encode(value).encode() + b"\n")
 
         print(order["ready"], end="", flush=True)
         self._record = record
         self._order = order
-        self._chance = random.Random(os.urandom(16))
         self._coverage: Any = None
-        self._canaries: list[str] = []
+        if order["observe"]:
+            observe(record)  # type: ignore[name-defined]  # noqa: F821  # observer.py's text stands above
         record({"kind": "start", "pytest": pytest.__version__, "python": sys.version.split()[0]})
 
     @pytest.hookimpl(tryfirst=True)
@@ -62,47 +56,12 @@ class Recorder:
         items[:] = [i for i in items if not ({i.nodeid, i.nodeid.partition("::")[0], _function(i.nodeid)} & dropped)]
         if only:
             items[:] = [i for i in items if i.nodeid in only]
-        if self._order["canary"]:
-            self._plant(items)
-        self._record({"kind": "collected", "count": len(items), "canaries": self._canaries})
-
-    def _plant(self, items: list[Any]) -> None:
-        names, token = list(self._order["canary"]["names"]), self._order["canary"]["token"]
-
-        def test() -> None:
-            raise AssertionError(token)
-
-        taken = {item.nodeid for item in items}
-        blocks: list[tuple[Any, int, int]] = []
-        for at, item in enumerate(items):
-            module = item.getparent(pytest.Module)
-            if module is None:
-                continue
-            if blocks and blocks[-1][0] is module:
-                blocks[-1] = (module, blocks[-1][1], at + 1)
-            else:
-                blocks.append((module, at, at + 1))
-        for index, (module, first, last) in reversed(list(enumerate(blocks))):
-            places = [self._chance.randint(first, last)]
-            places += [first] if index == 0 else []
-            places += [last] if index == len(blocks) - 1 else []
-            for place in sorted(places, reverse=True):
-                name = self._chance.choice(names)
-                while f"{module.nodeid}::{name}" in taken:
-                    name += f"_{self._chance.randint(2, 9)}"
-                taken.add(f"{module.nodeid}::{name}")
-                item = pytest.Function.from_parent(module, name=name, callobj=test)
-                items.insert(place, item)
-                self._canaries.append(item.nodeid)
+        self._record({"kind": "collected", "count": len(items)})
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         if self._coverage is not None:
             self._coverage.switch_context(nodeid)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
-        return ("", "", "") if report.nodeid in self._canaries else None  # not a failure for a reader to see
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: Any) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import hmac
 import json
 import re
 import secrets
@@ -11,18 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Limits, Sandbox, SandboxBackend
-from recreate.api.types import Output, Record, digest
+from recreate.api.types import Output, Record
 from recreate.domains.swe import sources
 from recreate.sandboxes.rootfs import interpreter_mounts
 
-_WORDS = ("empty", "basic", "unicode", "roundtrip", "default", "invalid", "order", "copy", "nested", "repr")
-_NAMES = tuple(f"test_{word}" for word in _WORDS)
-"""What canaries are called."""
+_MOST = 64 * 1024 * 1024
+"""Bytes of records that are read of one run: the tested code can write as many as the sandbox's disk holds."""
 
 
 class ProjectTests(Record):
@@ -37,11 +34,21 @@ class ProjectTests(Record):
     deselect: tuple[str, ...] = ()
 
 
+class Seen(NamedTuple):
+    """One observation: the claim's number, the form of what was seen (None: it has none), and of what was expected
+    where that was left in."""
+
+    claim: int
+    saw: str | None
+    known: tuple[str | None, ...]
+
+
 class TestResults(Record):
     """One run of a suite. outcomes: test id -> passed, failed, error, skipped, expected (xfail) or repeated.
 
-    `doubt` says why no outcome can be believed ('' when they can): it ended early, its records were touched, or
-    a test that must fail did not. `lines` is file -> test id -> lines, when the run was traced.
+    `doubt` says why no outcome counts ('' when they do): the run ended early, or its records are not what the runner
+    writes. `lines` is file -> test id -> lines, when the run was traced; `took` is test id -> seconds; `seen` is what
+    tests told of what they saw, in order (withheld.py). All of it is said by the process that ran the tested code.
     """
 
     outcomes: Mapping[str, str] = {}
@@ -51,6 +58,8 @@ class TestResults(Record):
     output: str = ""
     seconds: float = 0.0
     lines: Mapping[str, Mapping[str, tuple[int, ...]]] = {}
+    took: Mapping[str, float] = {}
+    seen: tuple[Seen, ...] = ()
 
     def passed(self) -> set[str]:
         return set() if self.doubt else {t for t, outcome in self.outcomes.items() if outcome == "passed"}
@@ -59,12 +68,8 @@ class TestResults(Record):
 @cache
 def program() -> str:
     """The runner's text."""
-    return (Path(__file__).parent / "pytest_runner.py").read_text(encoding="utf-8")
-
-
-def program_digest() -> str:
-    """What the runner does, as a digest: its layout and comments have no part in it."""
-    return digest(ast.dump(ast.parse(program())), 8)
+    here = Path(__file__).parent
+    return "\n".join((here / name).read_text(encoding="utf-8") for name in ("observer.py", "pytest_runner.py"))
 
 
 def open_sandbox(
@@ -117,27 +122,26 @@ def run(
     timeout: float,
     files: Mapping[str, str | None] | None = None,
     only: Iterable[str] = (),
-    canary: bool = True,
+    observe: bool = False,
     trace: bool = False,
     output_bytes: int = Limits().output_bytes,
 ) -> TestResults:
     """Run the suite, or `only` some test ids of it, in a fresh sandbox with a copy of `source` and `files` over it.
 
-    files: path -> text, None for one that is deleted. timeout: seconds. Raises Fault when the runner did not even
+    files: path -> text, None for one that is deleted. timeout: seconds. observe: the tests are ones that tell what they
+    see. Raises Fault when the runner did not even
     start: that is the sandbox's or the environment's doing.
     """
-    key, records = secrets.token_hex(32), f".records-{secrets.token_hex(8)}"
-    token = f"canary {secrets.token_hex(8)}"
+    records = f".records-{secrets.token_hex(8)}"
     ready = f"ready {secrets.token_hex(8)}\n"
     order = {
-        "key": key,
         "ready": ready,
         "records": records,
         "tests": list(suite.tests),
         "deselect": list(suite.deselect),
         "only": sorted(only),
         "roots": list(suite.roots),
-        "canary": {"names": list(_NAMES), "token": token} if canary else None,
+        "observe": observe,
         "trace": trace,
     }
     changes, data = files or {}, b""
@@ -163,92 +167,92 @@ def run(
             code="runner",
         )
     output = output.model_copy(update={"text": output.text.replace(ready, "", 1)})
-    entries, sound = _signed(data, bytes.fromhex(key))
-    return _judged(entries, sound, output, token if canary else "", timeout)
+    return _judged(data[:_MOST], output, timeout)
 
 
-def _signed(data: bytes, key: bytes) -> tuple[list[dict[str, Any]], bool]:
-    """The records whose running MAC is right, up to the first that is not, and whether all were."""
-    mac = hmac.new(key, digestmod="sha256")
-    entries: list[dict[str, Any]] = []
-    for line in data.split(b"\n"):
-        if not line:
-            continue
-        found, _, text = line.partition(b" ")
-        mac.update(text)
-        if not hmac.compare_digest(found, mac.hexdigest().encode()):
-            return entries, False
-        entries.append(json.loads(text))
-    return entries, True
+class _Strange(Exception):
+    """A record that the runner does not write."""
 
 
-def _judged(entries: list[dict[str, Any]], sound: bool, output: Output, token: str, timeout: float) -> TestResults:
-    canaries: set[str] = set()
-    phases: dict[str, list[tuple[str, str]]] = {}
-    messages: dict[str, str] = {}
-    expected: set[str] = set()
-    uncollected: list[str] = []
-    lines: dict[str, dict[str, tuple[int, ...]]] = {}
-    ended = 0
-    count = -1
-    for entry in entries:
-        kind = entry["kind"]
-        if kind == "test":
-            test = entry["id"]
-            if entry["part"]:  # one of a test's parts: it counts when it failed
-                if entry["outcome"] == "failed":
-                    phases.setdefault(test, []).append(("part", "failed"))
-                    messages.setdefault(test, entry["message"])
-                continue
-            phases.setdefault(test, []).append((entry["when"], entry["outcome"]))
-            if entry["expected"]:
-                expected.add(test)
-            if entry["outcome"] == "failed":
-                messages.setdefault(test, entry["message"])
-        elif kind == "collected":
-            count, canaries = entry["count"], set(entry["canaries"])
-        elif kind == "uncollected":
-            uncollected.append(entry["id"])
-            messages.setdefault(entry["id"], entry["message"])
-        elif kind == "trace":
-            lines = {f: {t: tuple(n) for t, n in tests.items()} for f, tests in entry["lines"].items()}
-        elif kind == "end":
-            ended += 1
+def _judged(data: bytes, output: Output, timeout: float) -> TestResults:
+    """What the records say. Whoever wrote them: nothing in them may do more than make the results not count."""
+    found = _Records()
     doubt = ""
+    try:
+        for line in data.split(b"\n"):
+            if line:
+                found.add(json.loads(line))
+    except (_Strange, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        doubt = "the record of results holds what the runner does not write"
     if output.timed_out:
         doubt = f"the tests were stopped after {timeout:.0f} s"
-    elif not sound:
-        doubt = "the record of results was altered while the tests ran"
-    elif ended != 1 or entries[-1]["kind"] != "end" or count < 0:
+    elif not doubt and not found.whole:
         doubt = f"the test process ended early (exit status {output.status}): its results do not count"
-    elif token:
-        doubt = _canaries(canaries, phases, messages, token)
     return TestResults(
-        outcomes={t: _outcome(p, t in expected) for t, p in phases.items() if t not in canaries},
-        messages={t: m for t, m in messages.items() if t not in canaries},
+        outcomes={t: _outcome(p, t in found.expected) for t, p in found.phases.items()},
+        messages=found.messages,
         doubt=doubt,
-        uncollected=tuple(uncollected),
+        uncollected=tuple(found.uncollected),
         output=output.text,
         seconds=output.seconds,
-        lines=lines,
+        lines=found.lines,
+        took=found.took,
+        seen=tuple(found.seen),
     )
 
 
-def _canaries(
-    canaries: set[str], phases: Mapping[str, list[tuple[str, str]]], messages: Mapping[str, str], token: str
-) -> str:
-    files = {t.partition("::")[0] for t in phases}
-    unguarded = files - {c.partition("::")[0] for c in canaries}
-    alive = [
-        c
-        for c in canaries
-        if [p for p in phases.get(c, []) if p[0] == "call"] != [("call", "failed")] or token not in messages.get(c, "")
-    ]
-    if alive:
-        return f"{len(alive)} of {len(canaries)} tests that must fail did not: the tested code interferes with pytest"
-    if unguarded:
-        return f"no test that must fail ran in {', '.join(sorted(unguarded)[:3])}"
-    return ""
+class _Records:
+    def __init__(self) -> None:
+        self.phases: dict[str, list[tuple[str, str]]] = {}
+        self.messages: dict[str, str] = {}
+        self.expected: set[str] = set()
+        self.uncollected: list[str] = []
+        self.lines: dict[str, dict[str, tuple[int, ...]]] = {}
+        self.took: dict[str, float] = {}
+        self.seen: list[Seen] = []
+        self.whole = False
+        self._begun = False
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Raises one of several errors for what is no record."""
+        if self.whole:
+            raise _Strange
+        kind = entry["kind"]
+        if kind == "test":
+            self._test(_text(entry["id"]), entry)
+        elif kind == "seen":
+            known = tuple(v if v is None else _text(v) for v in entry["known"])
+            saw = entry["saw"] if entry["saw"] is None else _text(entry["saw"])
+            self.seen.append(Seen(int(entry["claim"]), saw, known))
+        elif kind == "collected":
+            self._begun = True
+        elif kind == "uncollected":
+            self.uncollected.append(_text(entry["id"]))
+            self.messages.setdefault(entry["id"], _text(entry["message"]))
+        elif kind == "trace":
+            self.lines = {f: {t: tuple(map(int, n)) for t, n in tests.items()} for f, tests in entry["lines"].items()}
+        elif kind == "end":
+            self.whole = self._begun
+        elif kind != "start":
+            raise _Strange
+
+    def _test(self, test: str, entry: dict[str, Any]) -> None:
+        if entry["outcome"] == "failed":
+            self.messages.setdefault(test, _text(entry["message"]))
+        if entry["part"]:  # one of a test's parts: it counts when it failed
+            if entry["outcome"] == "failed":
+                self.phases.setdefault(test, []).append(("part", "failed"))
+            return
+        self.phases.setdefault(test, []).append((_text(entry["when"]), _text(entry["outcome"])))
+        self.took[test] = self.took.get(test, 0.0) + float(entry["seconds"])
+        if entry["expected"]:
+            self.expected.add(test)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise _Strange
+    return value
 
 
 def _outcome(phases: list[tuple[str, str]], expected: bool) -> str:

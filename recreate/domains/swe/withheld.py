@@ -1,0 +1,568 @@
+"""Test files from which the expected values are taken out, and whether what the tests then saw is right.
+
+The tested code runs in the interpreter that judges it, so it can make any test report success. What it cannot do is
+say a value that its process never held: here the expected values are cut out of the tests' text, the tests tell what
+they saw instead (observer.py), and this side, outside of the sandbox, compares.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import json
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from recreate.api.types import Record
+
+Kind = Literal["value", "truth", "raises"]
+Path = tuple[str, ...]
+"""Where a function stands in a module: (class..., name)."""
+
+
+class Claim(Record):
+    """One thing that a test says of the code. `expected` has an entry for each time it is said, in order.
+
+    value   the form (observer.py) of the expected value
+    truth   "True" or "False"
+    raises  JSON [[names of classes, one of which it is], a regular expression for its text or null]
+    """
+
+    number: int
+    test: str
+    kind: Kind
+    expected: tuple[str, ...] = ()
+
+    def right(self, seen: Sequence[str | None]) -> bool:
+        """Whether these observations, in order, are what the test expects."""
+        return len(seen) == len(self.expected) and all(map(self._same, self.expected, seen))
+
+    def _same(self, expected: str, saw: str | None) -> bool:
+        if saw is None or self.kind != "raises":
+            return saw == expected
+        try:
+            names, text = json.loads(saw)
+            wanted, pattern = json.loads(expected)
+            return bool(set(wanted) & set(names)) and (pattern is None or re.search(pattern, text) is not None)
+        except (ValueError, TypeError, RecursionError):
+            return False
+
+
+@dataclass
+class Rewritten:
+    """A test file with claims in place of assertions. `tests` are the functions it still has of those asked for."""
+
+    text: str
+    claims: list[Claim] = field(default_factory=list)
+    tests: list[Path] = field(default_factory=list)
+
+
+def rewrite(
+    text: str,
+    file: str,
+    tests: Iterable[Path],
+    *,
+    first: int = 0,
+    known: bool = False,
+    off: frozenset[int] = frozenset(),
+    whole: frozenset[str] = frozenset(),
+) -> Rewritten:
+    """`text` with what the functions `tests` claim told instead of checked, and without the other test functions.
+
+    first  number of the first claim; the same text and tests give the same numbers whatever the other arguments
+    known  leave the expected values in, to be told too: for sources that are known to be right
+    off    claims that stay as they are       whole   tests of which nothing is cut out but what is withheld itself
+    Raises SyntaxError, ValueError, RecursionError for a text that is not Python.
+    """
+    module = _Module(text)
+    made = Rewritten("")
+    wanted = {path: node for path in tests if (node := module.function(path)) is not None}
+    made.tests = list(wanted)
+    number = first
+    chosen: dict[int, str] = {}
+    for path, node in wanted.items():
+        if id(node) in chosen:
+            continue
+        test = "::".join((file, *path))
+        chosen[id(node)] = test
+        writer = _Writer(_Purity(node, module), test, number, known, off)
+        node.body = writer.block(node.body)
+        made.claims += writer.claims
+        number = writer.number
+    if not known:
+        module.drop_others(chosen)
+        module.cut({node for node in chosen if chosen[node] not in whole})
+    made.text = ast.unparse(ast.fix_missing_locations(module.tree)) + "\n"
+    return made
+
+
+# --- what depends on the tested code, and what does not ---------------------------------------------------
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_PURE_NAMES = (
+    "abs ascii bin bool bytearray bytes chr complex dict divmod enumerate float format frozenset hex int len list max"
+    " min oct ord pow range repr reversed round set slice sorted str sum tuple zip type"
+)
+_PURE = frozenset(_PURE_NAMES.split())
+_IMPURE_MODULES = frozenset(
+    {"random", "time", "os", "sys", "io", "threading", "unittest", "uuid", "tempfile", "socket"}
+)
+
+
+class _Module:
+    def __init__(self, text: str) -> None:
+        self.tree = ast.parse(text)
+        self.values: dict[str, list[ast.expr | None]] = defaultdict(list)
+        self.stdlib: set[str] = set()
+        for node in self.tree.body:
+            for name, value in _bound(node):
+                self.values[name].append(value)
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                self._import(node)
+        self.loads = _loads(self.tree)
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        for alias in node.names:
+            source = alias.name if isinstance(node, ast.Import) else node.module or ""
+            top = source.partition(".")[0]
+            relative = isinstance(node, ast.ImportFrom) and node.level
+            if top in sys.stdlib_module_names and top not in _IMPURE_MODULES and not relative:
+                self.stdlib.add((alias.asname or alias.name).partition(".")[0])
+
+    def function(self, path: Path) -> Function | None:
+        """The definition of a test, also one that its class has from another class of the file."""
+        body: Sequence[ast.stmt] = self.tree.body
+        *classes, name = path
+        holder: ast.ClassDef | None = None
+        for wanted in classes:
+            holder = next((n for n in body if isinstance(n, ast.ClassDef) and n.name == wanted), None)
+            if holder is None:
+                return None
+            body = holder.body
+        found = [n for n in body if isinstance(n, Function) and n.name == name]
+        if len(found) == 1:
+            return found[0]
+        for base in holder.bases if holder is not None and not found else []:
+            if isinstance(base, ast.Name) and len(classes) == 1 and base.id != classes[0]:
+                inherited = self.function((base.id, name))
+                if inherited is not None:
+                    return inherited
+        return None
+
+    def drop_others(self, chosen: Iterable[int]) -> None:
+        """Take out test functions that are not asked for, unless something names them."""
+        kept = set(chosen)
+
+        def visit(holder: ast.Module | ast.ClassDef) -> None:
+            left: list[ast.stmt] = []
+            for node in holder.body:
+                if isinstance(node, ast.ClassDef):
+                    visit(node)
+                test = isinstance(node, Function) and node.name.startswith("test")
+                if not test or id(node) in kept or node.name in self.loads:  # type: ignore[attr-defined]
+                    left.append(node)
+            holder.body = left or [ast.Pass()]
+
+        visit(self.tree)
+
+    def cut(self, functions: set[int]) -> None:
+        """Take out what was bound to a name that is now read no more, and docstrings of tests."""
+        for _ in range(6):
+            before = ast.dump(self.tree)
+            for node in ast.walk(self.tree):
+                if isinstance(node, Function) and id(node) in functions:
+                    _Cutting(node, self).all()
+            loads = _loads(self.tree)
+            dead = {name for name in self.values if name in self.loads and name not in loads}
+            for node in self.tree.body:
+                _blank_bindings(node, dead)
+            if ast.dump(self.tree) == before:
+                return
+
+
+class _Purity:
+    """Which names of a function, and of its module, hold what the tested code has no part in."""
+
+    def __init__(self, node: Function, module: _Module) -> None:
+        self.module = module
+        self.bound: dict[str, list[tuple[ast.expr | None, bool]]] = defaultdict(list)
+        """name -> (what it was bound to or one element of it, whether that is the value itself)."""
+        given = _parametrized(node)
+        for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+            self.bound[argument.arg].append((given.get(argument.arg), False))
+        for inner in ast.walk(node):
+            for name, value in _bound(inner):
+                self.bound[name].append((value, not isinstance(inner, ast.For | ast.comprehension)))
+            if isinstance(inner, Function | ast.Lambda) and inner is not node:
+                for part in ast.walk(inner.args):
+                    if isinstance(part, ast.arg):
+                        self.bound[part.arg].append((None, False))
+        self.handed = _handed(node)
+        self._asked: set[str] = set()
+
+    def pure(self, node: ast.AST | None) -> bool:
+        if node is None:
+            return True
+        if isinstance(node, ast.Name):
+            return self._name(node.id)
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Name):
+                known = (
+                    node.func.id in _PURE and node.func.id not in self.bound and not self.module.values[node.func.id]
+                )
+                known = known or (node.func.id in self.module.stdlib and node.func.id not in self.bound)
+            else:
+                known = isinstance(node.func, ast.Attribute) and self.pure(node.func)
+            return known and all(map(self.pure, node.args)) and all(self.pure(k.value) for k in node.keywords)
+        if isinstance(node, ast.Lambda | ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr):
+            return False
+        return all(self.pure(child) for child in ast.iter_child_nodes(node))
+
+    def _name(self, name: str) -> bool:
+        if name in self._asked:
+            return False
+        if name not in self.bound:
+            values = self.module.values.get(name, [])
+            if name in self.module.stdlib:
+                return not [v for v in values if v is not None]
+            if not values:
+                return False
+            found: list[tuple[ast.expr | None, bool]] = [(v, True) for v in values]
+        else:
+            found = self.bound[name]
+        self._asked.add(name)
+        try:
+            good = all(value is not None and self.pure(value) for value, _ in found)
+        finally:
+            self._asked.discard(name)
+        # What is handed to the tested code may be changed by it, unless it cannot be changed.
+        return good and (name not in self.handed or all(value is not None and _fixed(value) for value, _ in found))
+
+
+def _bound(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
+    """The names that a node itself binds, each with the expression it takes its value from (None: unknown)."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            for one, value in _pairs(target, node.value):
+                yield from ((name, value) for name in _stored(one))
+    elif isinstance(node, ast.AnnAssign):
+        yield from ((name, node.value) for name in _stored(node.target))
+    elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+        yield from ((name, node.iter) for name in _stored(node.target))
+    elif isinstance(node, ast.AugAssign | ast.NamedExpr):
+        yield from ((name, None) for name in _stored(node.target))
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+        yield from ((name, None) for name in _stored(node.optional_vars))
+    elif isinstance(node, ast.ExceptHandler) and node.name:
+        yield node.name, None
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        yield from (((a.asname or a.name).partition(".")[0], None) for a in node.names)
+    elif isinstance(node, Function | ast.ClassDef):
+        yield node.name, None
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """What is bound to what in `a, b = 1, 2`."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)]
+
+
+def _stored(target: ast.AST) -> Iterator[str]:
+    for node in ast.walk(target):
+        if isinstance(node, ast.Name):
+            yield node.id
+
+
+def _loads(tree: ast.AST) -> Counter[str]:
+    found = Counter(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+    found.update(n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute))
+    return found
+
+
+def _handed(node: ast.AST) -> set[str]:
+    """Names that a call may reach: among its arguments, or what a method is called on."""
+    found: set[str] = set()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call) and not (isinstance(inner.func, ast.Name) and inner.func.id in _PURE):
+            for part in (*inner.args, *(k.value for k in inner.keywords)):
+                found.update(_stored(part))
+        elif isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Call):
+            found.update(_stored(inner.value.func))
+        elif isinstance(inner, ast.Subscript | ast.Attribute) and not isinstance(inner.ctx, ast.Load):
+            found.update(_stored(inner.value))
+        if isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Call):
+            found.update(_stored(inner.value.func))
+    return found
+
+
+def _fixed(node: ast.AST) -> bool:
+    """Whether a value, and what it holds, cannot be changed; of a list, each of its elements."""
+    if isinstance(node, ast.List | ast.Tuple | ast.Set):
+        return all(
+            isinstance(e, ast.Constant) or (isinstance(e, ast.Tuple | ast.UnaryOp) and _fixed(e)) for e in node.elts
+        )
+    if isinstance(node, ast.BinOp):
+        return _fixed(node.left) and _fixed(node.right)
+    if isinstance(node, ast.UnaryOp):
+        return _fixed(node.operand)
+    return isinstance(node, ast.Constant | ast.JoinedStr)
+
+
+def _parametrized(node: Function) -> dict[str, ast.expr]:
+    """name -> the expression that its values are taken from."""
+    return {name: values for _, names, values in _parametrizations(node) for name in names}
+
+
+def _parametrizations(node: Function) -> Iterator[tuple[ast.Call, list[str], ast.expr]]:
+    for mark in node.decorator_list:
+        if not (
+            isinstance(mark, ast.Call) and isinstance(mark.func, ast.Attribute) and mark.func.attr == "parametrize"
+        ):
+            continue
+        given = {k.arg: k.value for k in mark.keywords}
+        names = mark.args[0] if mark.args else given.get("argnames")
+        values = mark.args[1] if len(mark.args) > 1 else given.get("argvalues")
+        if isinstance(names, ast.Constant) and isinstance(names.value, str) and values is not None:
+            yield mark, [n.strip() for n in names.value.split(",") if n.strip()], values
+        elif isinstance(names, ast.Tuple | ast.List) and values is not None:
+            yield mark, [str(e.value) for e in names.elts if isinstance(e, ast.Constant)], values
+
+
+# --- assertions become claims -----------------------------------------------------------------------------
+
+_EQUAL_NAMES = (
+    "assertEqual assertEquals assertListEqual assertDictEqual assertTupleEqual assertSetEqual assertMultiLineEqual"
+    " assertSequenceEqual eq_ assert_equal assert_equals"
+)
+_EQUAL = frozenset(_EQUAL_NAMES.split())
+_TWO: dict[str, Callable[[], ast.cmpop]] = {
+    **dict.fromkeys(_EQUAL, ast.Eq),
+    "assertIs": ast.Is,
+    "assertIsNot": ast.IsNot,
+    "assertIn": ast.In,
+    "assertNotIn": ast.NotIn,
+    "assertNotEqual": ast.NotEq,
+    "assertGreater": ast.Gt,
+    "assertGreaterEqual": ast.GtE,
+    "assertLess": ast.Lt,
+    "assertLessEqual": ast.LtE,
+}
+_RAISES = frozenset({"raises", "assertRaises", "assertRaisesRegex", "assertRaisesRegexp", "assert_raises"})
+
+
+class _Writer:
+    """Rewrites one function's statements. A claim that is `off` takes a number and stays as it is."""
+
+    def __init__(self, scope: _Purity, test: str, number: int, known: bool, off: frozenset[int]) -> None:
+        self.scope, self.test, self.number, self.known, self.off = scope, test, number, known, off
+        self.claims: list[Claim] = []
+
+    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        return [new for node in body for new in self.statement(node)]
+
+    def statement(self, node: ast.stmt) -> list[ast.stmt]:
+        if isinstance(node, ast.Assert):
+            return [ast.Assert(test=test) for test in self.claim(node.test)]
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            return self._call(node, node.value)
+        if isinstance(node, ast.With):
+            for item in node.items:
+                if isinstance(item.context_expr, ast.Call) and self._raises(item.context_expr, 1):
+                    item.context_expr = self._raised(item.context_expr)
+        for name in ("body", "orelse", "finalbody"):
+            if isinstance(inner := getattr(node, name, None), list):
+                setattr(node, name, self.block(inner))
+        for handler in getattr(node, "handlers", []):
+            handler.body = self.block(handler.body)
+        for case in getattr(node, "cases", []):
+            case.body = self.block(case.body)
+        return [node]
+
+    def _call(self, node: ast.Expr, call: ast.Call) -> list[ast.stmt]:
+        name = _called(call)
+        arguments = [a for a in call.args if not isinstance(a, ast.Starred)]
+        if len(arguments) != len(call.args):
+            return [node]
+        test: ast.expr | None = None
+        if name in _TWO and len(arguments) in (2, 3):
+            test = ast.Compare(left=arguments[0], ops=[_TWO[name]()], comparators=[arguments[1]])
+        elif name in ("assertTrue", "assertFalse", "assert_true", "assert_false") and len(arguments) in (1, 2):
+            test = arguments[0] if name.lower().endswith("true") else ast.UnaryOp(ast.Not(), arguments[0])
+        elif name in ("assertIsNone", "assertIsNotNone") and len(arguments) in (1, 2):
+            how = ast.Is() if name == "assertIsNone" else ast.IsNot()
+            test = ast.Compare(left=arguments[0], ops=[how], comparators=[ast.Constant(None)])
+        elif name in ("assertIsInstance", "assertNotIsInstance") and len(arguments) in (2, 3):
+            test = ast.Call(func=ast.Name("isinstance", ast.Load()), args=arguments[:2], keywords=[])
+            test = ast.UnaryOp(ast.Not(), test) if name == "assertNotIsInstance" else test
+        elif name in _RAISES and not self._raises(call, 1) and len(arguments) >= (3 if "Regex" in name else 2):
+            count = 2 if "Regex" in name else 1
+            does = ast.Call(func=arguments[count], args=arguments[count + 1 :], keywords=call.keywords)
+            outer = ast.Call(func=call.func, args=arguments[:count], keywords=[])
+            if self._raises(outer, 1):
+                what = self._raised(outer)
+                return [ast.With(items=[ast.withitem(context_expr=what)], body=[ast.Expr(does)])]
+        return [node] if test is None else [ast.Assert(test=t) for t in self.claim(test)]
+
+    def claim(self, test: ast.expr) -> list[ast.expr]:
+        """What is asserted in place of `test`: several things when it joins several by `and`."""
+        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+            return [new for part in test.values for new in self.claim(part)]
+        if isinstance(test, ast.Compare) and len(test.ops) == 1:
+            op, left, right = test.ops[0], test.left, test.comparators[0]
+            single = isinstance(op, ast.Is) and any(_singleton(side) for side in (left, right))
+            pure = [self.scope.pure(side) for side in (left, right)]
+            if (isinstance(op, ast.Eq) or single) and pure[0] != pure[1]:
+                return [self._value(test, left, right, pure[0])]
+        if _all_of(test) is not None and isinstance(test, ast.Call):
+            inner = _all_of(test)
+            assert inner is not None
+            made = self.claim(inner.elt)
+            if len(made) == 1:
+                new = type(inner)(elt=made[0], generators=inner.generators)
+                return [ast.Call(func=test.func, args=[new], keywords=[])]
+            inner.elt = ast.BoolOp(op=ast.And(), values=made)
+            return [test]
+        return [self._truth(test)]
+
+    def _value(self, test: ast.expr, left: ast.expr, right: ast.expr, first: bool) -> ast.expr:
+        hole = self._hole("_withheld", "value", left if first else right)
+        if hole is None:
+            return test
+        return ast.Compare(left=hole if first else left, ops=[ast.Eq()], comparators=[right if first else hole])
+
+    def _truth(self, test: ast.expr) -> ast.expr:
+        what = test
+        while isinstance(what, ast.UnaryOp) and isinstance(what.op, ast.Not):
+            what = what.operand
+        if isinstance(what, ast.Compare) and len(what.ops) == 1:
+            turned: dict[type, Callable[[], ast.cmpop]] = {ast.NotEq: ast.Eq, ast.NotIn: ast.In, ast.IsNot: ast.Is}
+            if (plain := turned.get(type(what.ops[0]))) is not None:
+                what = ast.Compare(left=what.left, ops=[plain()], comparators=what.comparators)
+        hole = self._hole("_stated", "truth", None)
+        if hole is None:
+            return test
+        hole.args.append(what)
+        return hole
+
+    def _hole(self, name: str, kind: Kind, expected: ast.expr | None) -> ast.Call | None:
+        number, self.number = self.number, self.number + 1
+        if number in self.off:
+            return None
+        self.claims.append(Claim(number=number, test=self.test, kind=kind))
+        known = [expected] if self.known and expected is not None else []
+        return ast.Call(func=ast.Name(name, ast.Load()), args=[ast.Constant(number), *known], keywords=[])
+
+    def _raises(self, call: ast.Call, most: int) -> bool:
+        """Whether a call is `pytest.raises(E)` or of its kind, all of whose arguments are understood."""
+        name = _called(call)
+        count = 2 if "Regex" in name else most
+        known = {k.arg for k in call.keywords} <= ({"match", "msg"} if name == "raises" else {"msg"})
+        return name in _RAISES and len(call.args) == count and known
+
+    def _raised(self, call: ast.Call) -> ast.Call:
+        number = self.number
+        hole = self._hole("_raised", "raises", call.args[0])
+        if hole is None:
+            assert number in self.off
+            return call
+        if self.known:
+            pattern = next((k.value for k in call.keywords if k.arg == "match"), None)
+            hole.args.append(pattern or (call.args[1] if len(call.args) == 2 else ast.Constant(None)))
+        return hole
+
+
+def _called(call: ast.Call) -> str:
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr if isinstance(call.func.value, ast.Name) else ""
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def _singleton(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, bool))
+
+
+def _all_of(test: ast.expr) -> ast.GeneratorExp | ast.ListComp | None:
+    if isinstance(test, ast.Call) and _called(test) == "all" and len(test.args) == 1:
+        inner = test.args[0]
+        if isinstance(inner, ast.GeneratorExp | ast.ListComp):
+            return inner
+    return None
+
+
+# --- what was only there to be compared goes too ----------------------------------------------------------
+
+
+class _Cutting:
+    """Takes out of one function what it binds and reads no more."""
+
+    def __init__(self, node: Function, module: _Module) -> None:
+        self.node, self.module = node, module
+
+    def all(self) -> None:
+        node = self.node
+        if isinstance(node.body[0], ast.Expr) and isinstance(node.body[0].value, ast.Constant):
+            node.body[0] = ast.Pass()
+        loads = _loads(node)
+        dead = {name for inner in ast.walk(node) for name, _ in _bound(inner) if name not in loads}
+        for inner in ast.walk(node):
+            _blank_bindings(inner, dead)
+            if isinstance(inner, ast.For | ast.comprehension):
+                names = inner.target.elts if isinstance(inner.target, ast.Tuple) else [inner.target]
+                for at, name in enumerate(names):
+                    if isinstance(name, ast.Name) and name.id in dead:
+                        self._blank(inner.iter, at if isinstance(inner.target, ast.Tuple) else None, len(names))
+        for mark, names_, values in _parametrizations(node):
+            mark.keywords = [k for k in mark.keywords if k.arg != "ids"]
+            for at, name_ in enumerate(names_):
+                if name_ not in loads:
+                    self._blank(values, at if len(names_) > 1 else None, len(names_))
+
+    def _blank(self, rows: ast.expr, at: int | None, width: int) -> None:
+        """Replace column `at` of an expression that rows are taken from (None: the rows themselves)."""
+        if isinstance(rows, ast.List | ast.Tuple | ast.Set):
+            for number, row in enumerate(rows.elts):
+                if at is None:
+                    rows.elts[number] = ast.Constant(None)
+                elif isinstance(row, ast.Tuple | ast.List) and len(row.elts) == width:
+                    row.elts[at] = ast.Constant(None)
+                elif isinstance(row, ast.Call) and _called(row) == "param" and len(row.args) == width:
+                    row.args[at] = ast.Constant(None)
+                    row.keywords = [k for k in row.keywords if k.arg != "id"]
+        elif isinstance(rows, ast.Call) and isinstance(rows.func, ast.Attribute) and rows.func.attr == "items":
+            if isinstance(rows.func.value, ast.Dict) and at == 1:
+                rows.func.value.values = [ast.Constant(None) for _ in rows.func.value.values]
+        elif isinstance(rows, ast.Call) and _called(rows) == "zip" and at is not None and len(rows.args) == width:
+            self._blank(rows.args[at], None, 1)
+        elif isinstance(rows, ast.Name):
+            bindings = [v for n in ast.walk(self.node) for name, v in _bound(n) if name == rows.id]
+            bindings = bindings or self.module.values.get(rows.id, [])
+            if len(bindings) == 1 and bindings[0] is not None and _loads(self.module.tree)[rows.id] == 1:
+                self._blank(bindings[0], at, width)
+
+
+def _blank_bindings(node: ast.AST, dead: set[str]) -> None:
+    """Let a statement that binds only what is read no more bind None instead."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(node.value, ast.Tuple) and len(pairs := _pairs(target, node.value)) > 1:
+                for at, (one, value) in enumerate(pairs):
+                    if isinstance(one, ast.Name) and one.id in dead and _plain(value):
+                        node.value.elts[at] = ast.Constant(None)
+        if all(isinstance(t, ast.Name) and t.id in dead for t in node.targets) and _plain(node.value):
+            node.value = ast.Constant(None)
+    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id in dead:
+        node.value = ast.Constant(None) if node.value is not None and _plain(node.value) else node.value
+
+
+def _plain(node: ast.AST) -> bool:
+    """Whether leaving out an expression changes nothing but its value: it calls nothing but what Python brings."""
+    calls = (n.func for n in ast.walk(node) if isinstance(n, ast.Call))
+    known = all((isinstance(f, ast.Name) and hasattr(builtins, f.id)) or isinstance(f, ast.Attribute) for f in calls)
+    return known and not any(
+        isinstance(n, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr) for n in ast.walk(node)
+    )
