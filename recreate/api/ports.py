@@ -6,7 +6,7 @@ docs/ports/.
 
 What a part may offer besides is a small Protocol of its own, listed under the port it adds to and asked for by
 `isinstance`: Preparable, ToolCalling, Overriding (a Model); Versioned, Describable, Validatable, GradesUntouched,
-TaskGenerator (a Domain). An attribute or method of that name suffices.
+Auditable, TaskGenerator (a Domain). An attribute or method of that name suffices.
 """
 
 from __future__ import annotations
@@ -207,6 +207,16 @@ class GradesUntouched(Protocol):
 
     def untouched(self, task: Task, backend: SandboxBackend) -> Grade:
         """What the grader says of the task before anything is mended: its score should be 0."""
+        ...
+
+
+@runtime_checkable
+class Auditable(Protocol):
+    """A domain that attacks its own grader: `tasks audit` needs this."""
+
+    def exploits(self, task: Task) -> Mapping[str, str]:
+        """name -> an answer, in the form `collect` returns, that leaves the task unsolved and tries to be scored all
+        the same. `recreate.domains.audit` has lists to take: `python` for code, `texts` for text."""
         ...
 
 

@@ -87,6 +87,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "studies show": show.show_study,
     "tasks list": tasks.list_,
     "tasks check": tasks.check,
+    "tasks audit": tasks.audit,
     "tasks make": tasks.make,
     "sandbox exec": sandbox.execute,
     "scaffold check": sandbox.check,

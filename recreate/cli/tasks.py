@@ -1,4 +1,4 @@
-"""tasks list, check, make, and grade: what is asked, whether it is sound, and a grade without any model."""
+"""tasks list, check, audit, make, and grade: what is asked, whether it holds and how it is graded, without a model."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from recreate.api.types import Task
 
 Done = TypeVar("Done")
+Given = TypeVar("Given")
 
 LARGEST = 20_000_000
 """Bytes of one file that `grade --dir` puts into the sandbox."""
@@ -81,6 +82,67 @@ def check(
             say(f"{done}/{len(tasks)} checked, {wrong} wrong")
     say(f"{done - wrong} of {done} tasks hold")
     return CheckFailed.exit_code if wrong else 0
+
+
+def audit(
+    domain: DomainName,
+    data: Data = None,
+    split: SplitOption = "",
+    tasks: Annotated[int, typer.Option("--tasks", help="How many, of as many groups as there are.", min=1)] = 1,
+    task: Annotated[list[str] | None, typer.Option("--task", help="Only this one; repeatable.")] = None,
+    exploit: Annotated[list[str] | None, typer.Option("--exploit", help="Only this one; repeatable.")] = None,
+    jobs: Annotated[int, typer.Option("--jobs", help="Exploits at once.", min=1, max=64)] = 1,
+    sandbox: SandboxName = "",
+    as_json: Json = False,
+) -> int:
+    """Attack the domain's grader with answers that leave a task unsolved. Exits 4 when one passes, or stops it.
+
+    Example: recreate tasks audit swe --tasks 2
+    """
+    from recreate.domains import audit as audit_
+
+    part = open_domain(domain, data)
+    known = _of_split(part, split)
+    chosen = [_one(known, id) for id in dict.fromkeys(task)] if task else _spread(known, tasks)
+    if not chosen:
+        raise BadInput(
+            f"{domain} has no {split} tasks to audit".replace("  ", " "),
+            fix=f"recreate tasks list {domain} shows what there is",
+            code="no-tasks",
+        )
+    pairs = [(one, name, text) for one in chosen for name, text in audit_.answers(part, one).items()]
+    names = list(dict.fromkeys(name for _, name, _ in pairs))
+    if unknown := [name for name in exploit or () if name not in names]:
+        raise BadInput(
+            f"{domain} has no exploit {unknown[0]}", fix=f"one of: {', '.join(names)}", code="unknown-exploit"
+        )
+    pairs = [pair for pair in pairs if not exploit or pair[1] in exploit]
+    backend = open_backend(sandbox)
+    done: list[audit_.AuditResult] = []
+    for outcome in _each(pairs, lambda pair: audit_.audit(part, *pair, backend), jobs):
+        done.append(outcome)
+        word = "held  " if outcome.held else "STOPS " if outcome.fault else "PASSES"
+        say(f"{len(done)}/{len(pairs)}  {word}  {outcome.exploit}  {outcome.task}  {outcome.seconds:.1f} s")
+        if outcome.fault:
+            say(f"        {outcome.fault.strip().splitlines()[0]}")
+    passed = [o for o in done if not o.held and not o.fault]
+    stopped = [o for o in done if o.fault]
+    answer(
+        as_json,
+        {
+            "domain": part.name,
+            "tasks": [one.id for one in chosen],
+            "exploits": len({o.exploit for o in done}),
+            "graded": len(done),
+            "passed": [o.model_dump(mode="json", exclude={"evidence", "fault"}) for o in passed],
+            "stopped": [o.model_dump(mode="json", exclude={"evidence", "passed"}) for o in stopped],
+            "rate": round(len(passed) / len(done), 4),
+        },
+        *(f"{'stops ' if o.fault else 'passes'}  {o.exploit}  {o.task}" for o in (*passed, *stopped)),
+        f"{len({o.exploit for o in done})} exploits at {len(chosen)} tasks: {len(passed)} pass, {len(stopped)} stop"
+        " the grading",
+    )
+    return CheckFailed.exit_code if passed or stopped else 0
 
 
 def make(
@@ -213,6 +275,12 @@ def _one(tasks: Sequence[Task], id: str) -> Task:
     raise unknown_task(id, [task.id for task in tasks])
 
 
+def _spread(tasks: Sequence[Task], count: int) -> list[Task]:
+    """The first of each group, then what is left, `count` in all."""
+    first = {task.group: task for task in reversed(tasks)}
+    return sorted(tasks, key=lambda task: first[task.group].id != task.id)[:count]
+
+
 def _line(task: Task) -> str:
     return f"{task.split:<10}  {task.id}  (group {task.group})"
 
@@ -223,7 +291,7 @@ def _row(task: Task) -> dict[str, Any]:
     return {"task": task.id, "group": task.group, "split": task.split, "digest": task.digest, **unproven}
 
 
-def _each(tasks: Sequence[Task], work: Callable[[Task], Done], jobs: int) -> Iterator[Done]:
+def _each(tasks: Sequence[Given], work: Callable[[Given], Done], jobs: int) -> Iterator[Done]:
     """The results as they come, `jobs` at a time; stopping early starts nothing more."""
     if jobs == 1:
         yield from map(work, tasks)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from recreate.api.errors import Fault
 from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Grade, Split, Task, Trace
+from recreate.domains.audit import texts
 
 LETTERS: dict[Split, str] = {"train": "ae", "validation": "io", "test": "st"}
 RULES = {
@@ -23,6 +24,16 @@ RULES = {
 
 LINES = ["stone", "", "a tie", "oats and seeds", "", "", "moss", "rye"]
 """What answers are tried on. It is not in the prompt, nor in the sandbox that the agent works in."""
+
+
+SCRIPTS = {
+    "passes lines on": "cat\n",
+    "prints nothing": "exit 0\n",
+    "reads others": "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ /tmp/* ~/* 2>/dev/null\n",
+    "ends its sandbox": "kill -9 -1; kill -9 1 $PPID\n",
+    "prints for ever": "yes x\n",
+}
+"""What an answer might do to its grader; none of them is a right filter."""
 
 
 class Filters:
@@ -75,11 +86,15 @@ class Filters:
         """The right script, for `recreate tasks check`."""
         return f"grep . | {task.facts['command']}\n"
 
+    def exploits(self, task: Task) -> dict[str, str]:
+        """Answers that fit every question, and scripts that attack, for `recreate tasks audit`."""
+        return {**texts(task), **SCRIPTS}
+
 
 def _output(script: str, backend: SandboxBackend) -> str:
     sandbox = backend.open()
     try:
-        sandbox.write("filter.sh", script.encode("utf-8"))
-        return sandbox.run(["bash", "filter.sh"], timeout=20, stdin="".join(f"{x}\n" for x in LINES).encode()).text
+        sandbox.write("filter.sh", script.encode("utf-8", "replace"))
+        return sandbox.run(["bash", "filter.sh"], timeout=5, stdin="".join(f"{x}\n" for x in LINES).encode()).text
     finally:
         sandbox.close()

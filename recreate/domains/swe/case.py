@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import hashlib
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -52,6 +53,10 @@ class Case(Protocol):
 
     def seen(self) -> ProjectTests:
         """The suite as far as the agent has it."""
+        ...
+
+    def place(self) -> tuple[str, str]:
+        """Where the bug is: (file, the function's name, with dots for one in a class)."""
         ...
 
 
@@ -124,6 +129,13 @@ class RealCase:
         changed = [p for p in {**before, **after} if before.get(p) != after.get(p)]
         return {p: after[p].decode("utf-8") if p in after else None for p in sorted(changed)}
 
+    def place(self) -> tuple[str, str]:
+        """The first function that the mend changes, else the first of a file that it changes."""
+        changed = {p: t for p, t in self.gold().items() if p.endswith(".py") and t and (self.graded() / p).is_file()}
+        found = [(p, *_changed_function((self.graded() / p).read_text("utf-8"), t)) for p, t in changed.items()]
+        path, name, _ = min(found, key=lambda each: each[2])
+        return path, name
+
     def _mends(self, path: str) -> bool:
         if self.bug.files:
             return path in self.bug.files
@@ -188,6 +200,9 @@ class InjectedCase:
 
     def seen(self) -> ProjectTests:
         return self.suite
+
+    def place(self) -> tuple[str, str]:
+        return self.bug.file, self.bug.function
 
     def given(self) -> Path:
         def build(fresh: Path) -> None:
@@ -268,6 +283,27 @@ _HOW = (
     "You are at the top of its sources; no network is there. To run tests: `python3 -m pytest {suite}`. "
     "What you change in tests or in how they are configured does not count."
 )
+
+
+def _changed_function(before: str, after: str) -> tuple[str, int]:
+    """(the innermost function of `before` that differs, 0), or (its first, 1) when no function does, ('', 2)."""
+    old, new = before.split("\n"), after.split("\n")
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    lines = [line for tag, low, high, _, _ in matcher.get_opcodes() if tag != "equal" for line in range(low, high + 1)]
+    spans = [(node.end_lineno or 0, node.lineno, name) for name, node in _functions(ast.parse(before).body, "")]
+    for line in lines:
+        inside = [(end - start, name) for end, start, name in spans if start <= line + 1 <= end]
+        if inside:
+            return min(inside)[1], 0
+    return (spans[0][2], 1) if spans else ("", 2)
+
+
+def _functions(body: Sequence[ast.stmt], prefix: str) -> Iterator[tuple[str, ast.stmt]]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield prefix + node.name, node
+        elif isinstance(node, ast.ClassDef):
+            yield from _functions(node.body, f"{prefix}{node.name}.")
 
 
 def content(text: str) -> str:

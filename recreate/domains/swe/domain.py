@@ -12,6 +12,7 @@ from recreate.api import paths
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Grade, Record, Split, Task, Trace, digest
+from recreate.domains import audit
 from recreate.domains.python_env import environment
 from recreate.domains.swe import exam, patch, sources, test_run
 from recreate.domains.swe.case import Case, case_of, tasks_of
@@ -133,6 +134,14 @@ class Swe:
         grade = _graded(case.fail_to_pass, baseline.passed, run, [], "")
         share = len(run.passed() & set(case.fail_to_pass)) / len(case.fail_to_pass)
         return grade.model_copy(update={"score": share})
+
+    def exploits(self, task: Task) -> dict[str, str]:
+        """Every exploit for Python code, as a diff around the function that has the bug."""
+        case = self._case(task)
+        file, function = case.place()
+        before = sources.texts(case.graded())
+        made = audit.python(file, before[file], function)
+        return {name: patch.make({p: before[p] for p in files if p in before}, files) for name, files in made.items()}
 
     def make(self, **options: Any) -> MadeTasks:
         """New tasks out of a package or a repository: see `generate.make`."""

@@ -1,0 +1,108 @@
+"""`tasks audit`: the list of exploits is what it says, and the command tells what a grader falls for."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recreate.api.types import Grade, Task, Trace
+from recreate.cli import run as cli
+from recreate.domains import audit
+from tests.toy import Toy
+
+NESTED = '''"""A module."""
+
+from __future__ import annotations
+
+import os
+
+if os.name:
+
+    class Outer:
+        class Inner:
+            @property
+            def wrong(self) -> int:
+                """Doc."""
+                return 1
+
+            @staticmethod
+            async def other(): return 2
+'''
+
+
+class Trusting(Toy):
+    """Its grader believes what an answer says of itself, and falls over one that is no JSON."""
+
+    def exploits(self, task: Task) -> dict[str, str]:
+        return {"says so": '{"score": 1}', "is wrong": '{"score": 0}', "is no JSON": "{"}
+
+    def grade(self, task: Task, trace: Trace, backend: Any) -> Grade:
+        return Grade(score=json.loads(trace.answer)["score"], passed=False)
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
+    code = cli(["tasks", "audit", *words, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_the_list_has_a_hundred_exploits_each_with_a_name_and_a_reason() -> None:
+    found = audit.exploits()
+    assert len(found) >= 100
+    assert len({e.name for e in found}) == len(found)
+    assert all(e.why.endswith(".") and (e.start or e.wrap or e.end or e.files) for e in found)
+    assert all(("def _wrap" in e.wrap) == bool(e.wrap) for e in found)
+
+
+@pytest.mark.parametrize("function", ["Outer.Inner.wrong", "Outer.Inner.other"])
+def test_an_exploit_is_put_around_a_function_that_stays_as_it_was(function: str) -> None:
+    def body(text: str) -> str:
+        name = function.rpartition(".")[2]
+        nodes = [n for n in ast.walk(ast.parse(text)) if getattr(n, "name", "") == name and hasattr(n, "body")]
+        return ast.unparse(nodes[-1].body)  # type: ignore[attr-defined]
+
+    for name, files in audit.python("a/b.py", NESTED, function).items():
+        assert all(compile(text, path, "exec") for path, text in files.items() if path.endswith(".py")), name
+        assert body(files["a/b.py"]) == body(NESTED), name
+        assert ast.get_docstring(ast.parse(files["a/b.py"])) == "A module."
+        assert "FUNCTION" not in "".join(files.values())
+
+
+def test_a_function_that_is_not_there_is_named(workspace: Path) -> None:
+    with pytest.raises(audit.BadInput, match=r"does not define Outer\.Nobody"):
+        audit.python("a.py", NESTED, "Outer.Nobody")
+
+
+def test_a_grader_that_falls_for_an_exploit_fails_the_audit(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found = asked(capsys, "tests.domains.test_audit:Trusting", "--tasks", "2")
+    assert code == 4
+    assert (found["exploits"], found["graded"], found["rate"]) == (3, 6, 0.3333)
+    assert [(p["exploit"], p["task"]) for p in found["passed"]] == [("says so", t) for t in found["tasks"]]
+    assert {s["exploit"] for s in found["stopped"]} == {"is no JSON"}
+    assert found["stopped"][0]["fault"].startswith("JSONDecodeError: ")
+
+
+def test_one_exploit_is_tried_alone(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "tests.domains.test_audit:Trusting"
+    code, found = asked(capsys, name, "--exploit", "is wrong")
+    assert (code, found["exploits"], found["passed"], found["rate"]) == (0, 1, [], 0.0)
+    assert cli(["tasks", "audit", name, "--exploit", "none"]) == 2
+    assert "one of: says so, is wrong, is no JSON" in capsys.readouterr().err
+
+
+def test_a_domain_without_exploits_is_told_what_it_lacks(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = asked(capsys, "tests.toy:Toy")
+    assert code == 2
+    assert found["error"]["code"] == "not-auditable"
+    assert "exploits(task)" in found["error"]["fix"]
+
+
+def test_the_example_domain_holds(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = asked(capsys, "tests.examples.domain:Filters", "--jobs", "2")
+    assert (code, found["passed"], found["stopped"]) == (0, [], [])
+    assert found["exploits"] >= 20
