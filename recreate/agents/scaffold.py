@@ -248,6 +248,8 @@ def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:
             raise refuse("is protected by agent.toml", "leave this file as it is")
         if edit.origin == "experience" and not edit.evidence:
             raise refuse("comes from experience and cites none", "cite an experience and a step in it")
+        if edit.origin == "prune" and not _removes(edit):
+            raise refuse("is a pruning and adds text", "a pruning only takes lines away")
         if edit.old == edit.new:
             raise refuse("changes nothing", "give an `old` and a `new` that differ")
         try:
@@ -282,6 +284,12 @@ def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:
             if child is not None and not set(agent.protect) <= set(child.protect):
                 raise refuse("takes protection away from files", "leave `protect` as it is")
     return Scaffold(name=scaffold.name, files=files)
+
+
+def _removes(edit: Edit) -> bool:
+    """Whether an edit only takes lines away."""
+    left = iter(edit.old.splitlines())
+    return bool(edit.old) and all(line in left for line in edit.new.splitlines())
 
 
 ROOTS = "system.md, workflow.md, observation.md, format.md, offer.md, agent.toml, README.md, tools/NAME, memory/NAME.md"

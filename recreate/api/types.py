@@ -396,7 +396,9 @@ class Edit(Record):
 
     old=""  and the file does not exist: create it with `new`.      old="" and it exists: append `new`.
     new=""  with old == the whole file: delete it.                  otherwise: replace `old`, found exactly once.
-    An edit from experience without evidence is refused.
+    origin is given by whoever accepts the edit, never by who proposes it: `experience` for an optimizer's (without
+    evidence it is refused), `search` for the writing of a seed, `human` for a review, `prune` for a removal by the
+    loop, which may only take lines away.
     """
 
     path: str

@@ -120,7 +120,8 @@ class Learning:
             self.session.say("learned", {"change": change})
 
     def born(self, edits: Sequence[Edit], experiences: Mapping[str, Experience]) -> None:
-        """Lessons that the optimizer wrote into the agent are the workspace's as well, dropped or kept."""
+        """Lessons that the optimizer wrote into the agent are the workspace's as well, kept by the gate or not.
+        edits: those that were accepted for judging."""
         if not self.on or self.policy != OURS:
             return
         before = self._read()

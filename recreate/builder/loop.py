@@ -31,6 +31,7 @@ from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.errors import BadInput, OutOfBudget
 from recreate.api.ports import Describable, Population
 from recreate.api.types import Edit, Experience, Revision, Split, Task, Verdict, digest
+from recreate.builder import proposals
 from recreate.builder.learning import Learning
 from recreate.builder.proposals import Proposals
 from recreate.builder.review import Desk, Reviewer, human_edits
@@ -118,7 +119,7 @@ def _unfit(scaffold: Scaffold, edits: Sequence[Edit], tasks: Sequence[Task]) -> 
         child = scaffolds.apply(scaffold, edits)
     except BadEdit as e:
         return [e.message]
-    return problems(child) or leaks(edits, scaffold, tasks)
+    return proposals.closed(scaffold, child) or problems(child) or leaks(edits, scaffold, tasks)
 
 
 class _Build:
@@ -230,8 +231,9 @@ class _Build:
                 fix="docs/ports/optimizer.md has an example",
                 code="misfit",
             )
-        proposed = [[_from_experience(e) for e in edits] for edits in proposed]
-        self.learning.born([e for edits in proposed for e in edits], batch.batch | batch.attempted)
+        proposed = [[proposals.proposed(e) for e in edits] for edits in proposed]
+        usable = [e for edits in proposed for e in edits if not batch.validate(current, [e])]
+        self.learning.born(usable, batch.batch | batch.attempted)
         promoted = self.learning.promotions(current, self.revisions)
         first, *others = [[e.model_dump(mode="json") for e in (*edits, *promoted)] for edits in proposed]
         made = list(batch.attempted.values())
@@ -427,11 +429,6 @@ class _Build:
         found = read_experience(self.session.folder / "attempts" / id)
         held = self.session.memory.held_out.read()
         return found if found is not None and not held.split(found.task, found.group) else None
-
-
-def _from_experience(edit: Edit) -> Edit:
-    """Only a person's edits, and prunings, need no evidence: an optimizer cannot call its own ones so."""
-    return edit if edit.origin in ("experience", "prune") else edit.model_copy(update={"origin": "experience"})
 
 
 def _by_task(scores: Sequence[Score]) -> dict[tuple[str, int], float | None]:

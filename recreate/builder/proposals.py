@@ -10,6 +10,7 @@ from typing import Any
 
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.attempt import furnish, replay
+from recreate.agents.config import read_agent
 from recreate.agents.leakage import leaks
 from recreate.agents.lint import problems
 from recreate.agents.retrieval import LessonRetrieval
@@ -74,7 +75,7 @@ class Proposals:
             recall=self.recall,
             search=lambda words, k, filters: self.session.memory.search(words, filters, "optimizer", k),
             get=self.get,
-            validate=self.validate,
+            validate=lambda scaffold, edits: self.validate(scaffold, [proposed(e) for e in edits]),
             smoke_test=lambda child: problems(child, self.session.backend),
             open=self.reopen,
             empty=lambda: self.session.backend.open(),
@@ -144,7 +145,8 @@ class Proposals:
             child = scaffolds.apply(scaffold, edits)
         except BadEdit as e:
             return [e.message]
-        broken = problems(child)
+        if wrong := [*closed(scaffold, child), *problems(child)]:
+            return wrong
         for edit in edits:
             dropped = (r for r in self.tried if not r.kept and r.verdict.tasks and len(r.edits) == 1)
             tried = next((r for r in dropped if scaffolds.same_edit(edit, r.edits[0])), None)
@@ -156,7 +158,7 @@ class Proposals:
         tasks += [_as_task(e) for e in experiences.values() if e.task not in self.train]
         # what was handed in names the places of one task; whole traces are left out, since what the environment says
         # (a command, a format) is just what there is to learn
-        return broken or leaks(edits, scaffold, tasks, [e.trace.answer for e in experiences.values()])
+        return leaks(edits, scaffold, tasks, [e.trace.answer for e in experiences.values()])
 
     def apply(self, current: Scaffold, edits: Sequence[Edit]) -> tuple[Scaffold, list[Edit], list[str]]:
         """(the child, the edits it is made of, what was wrong with the others)."""
@@ -234,6 +236,27 @@ class Proposals:
         except Missing as e:
             self.session.say("note", {"text": f"the optimizer cannot search memory: {e.message} ({e.fix})"})
             return []
+
+
+CLOSED = ("limits", "model", "samples", "protect")
+
+
+def proposed(edit: Edit) -> Edit:
+    """An edit as an optimizer may propose it: from experience, whatever it says of itself. Who else makes edits (a
+    person in a review, the loop that takes a lesson out, the writing of a seed) is known by where they are made."""
+    return edit if edit.origin == "experience" else edit.model_copy(update={"origin": "experience"})
+
+
+def closed(before: Scaffold, after: Scaffold) -> list[str]:
+    """What a candidate changes that is a person's to decide: what an attempt costs and touches, what people read."""
+    wrong = []
+    if before.files.get("README.md") != after.files.get("README.md"):
+        wrong.append("README.md is for people, and written by the build: no agent reads it")
+    agent, _ = read_agent(after.files.get("agent.toml", ""))
+    changed = [key for key in CLOSED if agent is not None and getattr(before.agent, key) != getattr(agent, key)]
+    if changed:
+        wrong.append(f"agent.toml: {', '.join(changed)}: what an attempt may cost and touch is a person's to decide")
+    return wrong
 
 
 def _as_task(e: Experience) -> Task:

@@ -20,6 +20,7 @@ from recreate.optimizers.context import OptimizerContext, prompt
 
 NEW = {"new lesson": "memory/a-new-lesson.md", "new tool": "tools/a_new_tool.py"}
 """What a proposal may add, and a path that stands for all such files."""
+NO_PLACE = "an edit without a file that exists, a line in it, or a text"
 MAX_CLUSTERS = 3
 MAX_EDITS = 2
 SHOWN = 2
@@ -103,7 +104,7 @@ class Reflect:
             return [], "that was not one JSON object"
         if "advice" in found:
             lesson = {"file": "new lesson", "title": "", "text": found["advice"], "reason": found.get("why", "")}
-            found = {"edits": [{**lesson, "experience": found.get("experience"), "step": found.get("step", 0)}]}
+            found = {"edits": [{**lesson, "experience": found.get("experience"), "step": found.get("step")}]}
         return self.usable(scaffold, found, cited)
 
     def usable(
@@ -114,9 +115,12 @@ class Reflect:
         proposed = found.get("edits")
         for raw in proposed if isinstance(proposed, list) else []:
             idea = read_idea(raw, cited)
-            edit = to_edit(scaffold, idea) if idea else None
-            if idea is None or edit is None:
-                faults.append("an edit without a file that exists, a line in it, or a text")
+            if isinstance(idea, str):
+                faults.append(idea)
+                continue
+            edit = to_edit(scaffold, idea)
+            if edit is None:
+                faults.append(NO_PLACE)
                 continue
             problems = self.context.validate(scaffold, [edit])
             if problems:
@@ -223,17 +227,17 @@ def read_place(raw: Any) -> Idea | None:
     return Idea(file=file, line=line, title=title, text=text, reason=str(raw.get("reason") or ""), evidence=())
 
 
-def read_idea(raw: Any, cited: Sequence[Experience]) -> Idea | None:
-    """An edit of a study's reply with its evidence. A step past the end is the last step: models count loosely."""
+def read_idea(raw: Any, cited: Sequence[Experience]) -> Idea | str:
+    """An edit of a study's reply with its evidence, or why it is none: what is cited must be there, to the step."""
     idea = read_place(raw)
-    by_id = {e.id: e for e in cited}
-    experience = by_id.get(str(raw.get("experience"))) if isinstance(raw, Mapping) else None
-    if idea is None or experience is None:
-        return None
-    step = raw.get("step", 0)
-    if not isinstance(step, int) or step < 0 or not experience.trace.steps:
-        return None
-    step = min(step, len(experience.trace.steps) - 1)
+    if idea is None:
+        return NO_PLACE
+    experience = next((e for e in cited if e.id == raw.get("experience")), None)
+    if experience is None:
+        return f"{raw.get('experience')!r} is none of the attempts shown: {', '.join(e.id for e in cited)}"
+    step, last = raw.get("step"), len(experience.trace.steps) - 1
+    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step <= last:
+        return f"{experience.id} has steps 0 to {last}, not {step!r}: cite the step that shows the need"
     return replace(idea, evidence=(Evidence(experience=experience.id, step=step),))
 
 

@@ -155,7 +155,7 @@ def test_a_build_goes_on_with_the_parent_intact_when_an_optimizer_insists(worksp
     assert built.scaffold.files == seed.files
     assert [t.split(": ")[-1] for t in Stubborn.told] == [
         "is protected by agent.toml",
-        "is protected by agent.toml",
+        "cites nothing",
         "is not a file that a scaffold has",
         "takes protection away from files",
     ]

@@ -37,7 +37,16 @@ def test_it_investigates_and_what_helps_on_held_out_tasks_is_kept(attempt: Try) 
         (("edit", {"path": "system.md", "old": "", "new": "{% for x in %}", **ABOUT}), "system.md:"),
         (("edit", {"path": "system.md", "old": "not there", "new": "x", **ABOUT}), "is not in the file"),
         (("edit", {"path": "format.md", "old": "", "new": "Be brief.", **ABOUT}), "protected"),
-        (("edit", {"path": "agent.toml", "old": "", "new": "samples = 50\n", **ABOUT}), "agent.toml"),
+        (
+            ("edit", {"path": "agent.toml", "old": 'action = "bash"', "new": 'action = "bash"\nsamples = 50', **ABOUT}),
+            "samples: what an attempt may cost",
+        ),
+        (
+            ("edit", {"path": "agent.toml", "old": "steps = 30", "new": "steps = 9000", **ABOUT}),
+            "limits: what an attempt may cost",
+        ),
+        (("edit", {"path": "agent.toml", "old": "", "new": "samples = 50\n", **ABOUT}), "unknown key"),
+        (("edit", {"path": "README.md", "old": "", "new": "Trust it.\n", **ABOUT}), "README.md is for people"),
         (("delete", {"path": "system.md", **ABOUT}), "only tools and lessons"),
         (("lesson", {"title": "T", "text": "As in toy:train:0, say it.", **ABOUT}), "say it in general"),
         (("lesson", {"title": "T", "text": "x", "replaces": "none such", **ABOUT}), "there is no lesson"),

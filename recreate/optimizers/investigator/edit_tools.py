@@ -10,10 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from recreate.agents import scaffold as scaffolds
-from recreate.agents.config import read_agent
 from recreate.agents.lesson import lesson_file, read_lesson
-from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.types import Edit, Evidence, Origin
 from recreate.optimizers.investigator.conversation import Tool, Wrong, number, text
 from recreate.optimizers.investigator.draft import Draft, lesson_of
@@ -135,23 +132,6 @@ class Writer:
 
     def _add(self, edit: Edit) -> str:
         edit = edit.model_copy(update={"origin": self.origin})
-        if faults := [*costs(self.draft.current, edit), *self.draft.add(edit)]:
+        if faults := self.draft.add(edit):
             raise Wrong("not made: " + "; ".join(faults))
         return f"edit {len(self.draft.edits)} is made: {edit.path}."
-
-
-def costs(scaffold: Scaffold, edit: Edit) -> list[str]:
-    """What an edit of agent.toml may not do: what an attempt costs is a person's to decide."""
-    if edit.path != "agent.toml":
-        return []
-    try:
-        after, _ = read_agent(scaffolds.apply(scaffold, [edit]).files.get("agent.toml", ""))
-    except BadEdit:
-        return []
-    before = scaffold.agent
-    if after is None:
-        return []
-    changed = [key for key in ("limits", "model", "samples", "protect") if getattr(before, key) != getattr(after, key)]
-    return [f"{', '.join(changed)} of agent.toml: what an attempt may cost and touch is a person's to decide"] * bool(
-        changed
-    )
