@@ -90,7 +90,7 @@ class Stub:
         def close() -> None:
             for wire in list(self._open):
                 wire.out.abort()
-            done.set()
+            self._loop.call_soon(done.set)  # each is closed a turn of the loop later
 
         self._loop.call_soon_threadsafe(close)
         done.wait(10)

@@ -61,17 +61,27 @@ class CheckFailed(RecreateError):
 
 
 class Fault(RecreateError):
-    """The infrastructure failed for good."""
+    """The infrastructure failed for good.
+
+    unspent: of a call to a model, that it certainly did no work: the request was never sent, or was turned away. A
+    call of which nobody knows (the answer was cut off, or did not come) may have been paid, and stays charged.
+    """
+
+    def __init__(self, message: str, *, fix: str = "", code: str = "", unspent: bool = False) -> None:
+        super().__init__(message, fix=fix, code=code)
+        self.unspent = unspent
 
 
 class Transient(Fault):
     """The infrastructure failed in a way that often passes: a timeout, a 429, a 5xx, a reset connection.
 
-    `after` is the server's own wish in seconds (Retry-After), or None.
+    `after` is the server's own wish in seconds (Retry-After), or None; unspent as in Fault.
     """
 
-    def __init__(self, message: str, *, fix: str = "", code: str = "", after: float | None = None) -> None:
-        super().__init__(message, fix=fix, code=code)
+    def __init__(
+        self, message: str, *, fix: str = "", code: str = "", after: float | None = None, unspent: bool = False
+    ) -> None:
+        super().__init__(message, fix=fix, code=code, unspent=unspent)
         self.after = after
 
 

@@ -35,14 +35,28 @@ from recreate.api.types import (
 
 
 class Price(Record):
-    """US dollars per million tokens; the default is free."""
+    """US dollars per million tokens; the default is free.
+
+    cached, cache_written: of tokens in, those that the endpoint had read before, and puts by; None: as the others.
+    """
 
     tokens_in: float = 0.0
     tokens_out: float = 0.0
+    cached: float | None = None
+    cache_written: float | None = None
 
-    def usd(self, tokens_in: int, tokens_out: int) -> float:
-        """US dollars for so many tokens."""
-        return (tokens_in * self.tokens_in + tokens_out * self.tokens_out) / 1e6
+    def usd(self, tokens_in: int, tokens_out: int, tokens_cached: int = 0, tokens_cache_written: int = 0) -> float:
+        """US dollars for so many tokens; the last two are among tokens_in."""
+        own = self.tokens_in
+        cached, written = (own if p is None else p for p in (self.cached, self.cache_written))
+        fresh = tokens_in - tokens_cached - tokens_cache_written
+        put_by = tokens_cached * cached + tokens_cache_written * written
+        return (fresh * own + put_by + tokens_out * self.tokens_out) / 1e6
+
+    def most(self, tokens_in: int, tokens_out: int) -> float:
+        """The most that so many tokens may cost, whatever was cached."""
+        dearest = max(self.tokens_in, self.cached or 0.0, self.cache_written or 0.0)
+        return (tokens_in * dearest + tokens_out * self.tokens_out) / 1e6
 
 
 @runtime_checkable

@@ -137,28 +137,51 @@ class Call(Record):
 
 
 class Usage(Record):
-    """What was paid. tokens are counts, usd is US dollars, seconds is time spent waiting for replies."""
+    """What was paid. tokens are counts, usd is US dollars, seconds is time spent waiting for replies.
+
+    tokens_cached, tokens_cache_written: of tokens_in, those that the endpoint had read before, and those that it put by
+    for the next time; each has a price of its own. role and phase: whose calls these are and what for, as in Call; ''
+    where several are added up, or nobody said.
+    """
 
     calls: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
     usd: float = 0.0
     seconds: float = 0.0
+    tokens_cached: int = Field(default=0, exclude_if=not_)
+    tokens_cache_written: int = Field(default=0, exclude_if=not_)
+    role: str = Field(default="", exclude_if=not_)
+    phase: str = Field(default="", exclude_if=not_)
 
     @classmethod
-    def of(cls, reply: Reply) -> Usage:
-        """What one reply cost."""
+    def of(cls, reply: Reply, call: Call | None = None) -> Usage:
+        """What one reply cost; call: the one that it answers."""
         return cls(
-            calls=1, tokens_in=reply.tokens_in, tokens_out=reply.tokens_out, usd=reply.usd, seconds=reply.latency
+            calls=1,
+            tokens_in=reply.tokens_in,
+            tokens_out=reply.tokens_out,
+            usd=reply.usd,
+            seconds=reply.latency,
+            tokens_cached=reply.tokens_cached,
+            tokens_cache_written=reply.tokens_cache_written,
+            role=call.role if call else "",
+            phase=call.phase if call else "",
         )
 
     def __add__(self, other: Usage) -> Usage:
+        whose = self if not other.calls else other  # nothing is nobody's
+        both = self.calls and other.calls
         return Usage(
             calls=self.calls + other.calls,
             tokens_in=self.tokens_in + other.tokens_in,
             tokens_out=self.tokens_out + other.tokens_out,
             usd=self.usd + other.usd,
             seconds=self.seconds + other.seconds,
+            tokens_cached=self.tokens_cached + other.tokens_cached,
+            tokens_cache_written=self.tokens_cache_written + other.tokens_cache_written,
+            role=whose.role if not both or self.role == other.role else "",
+            phase=whose.phase if not both or self.phase == other.phase else "",
         )
 
 
@@ -176,8 +199,8 @@ class Reply(Record):
     tokens_in and tokens_out are counts, usd is US dollars (0 where the price says it), latency seconds. token_ids and
     logprobs (natural) are one per token of the reply, where an endpoint tells them; prompt_ids are all that it read.
     mix_ids and mix: for each latent step at the start of the reply, the tokens that it mixes and their shares.
-    estimated: the endpoint told no counts, so they are guessed from the text. tokens_cached: of tokens_in, those that
-    the endpoint had read before.
+    estimated: the endpoint told no counts, so they are guessed from the text. doubtful: it told counts or a length that
+    cannot be, so the call is charged as it was reserved. tokens_cached, tokens_cache_written: as in Usage.
     """
 
     text: str
@@ -197,6 +220,8 @@ class Reply(Record):
     mix: tuple[tuple[float, ...], ...] = ()
     estimated: bool = False
     tokens_cached: int = 0
+    tokens_cache_written: int = 0
+    doubtful: bool = False
 
 
 class TurnTokens(Record):

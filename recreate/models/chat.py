@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import json
+import math
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,12 +13,15 @@ from typing import Any
 from recreate.api.errors import Refused, Transient
 from recreate.api.ports import Price
 from recreate.api.types import Message, Reply, ToolCall
+from recreate.models.http import MAX_ANSWER
 from recreate.storage.redact import redact
 
-NO_COMPLETION = (ValueError, KeyError, IndexError, TypeError, AttributeError)
+NO_COMPLETION = (ValueError, KeyError, IndexError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """What `completion` raises for what is no chat completion."""
 
 _FINISHES = ("stop", "length", "tool_calls")
+_TURNED_AWAY = (408, 409, 425, 429, 501, 503, 529)
+"""Said of a request that nobody worked on. Behind a 500, 502 or 504 a model may have written its answer."""
 _TOO_LONG = re.compile(r"context[ _]length|context size|context window|maximum context|prompt is too long")
 _NO_TOOLS = (400, 404, 422, 500, 501)
 _ABOUT_TOOLS = re.compile(r"\btools?\b|\btool[_-](?:calls?|choice|use)|\bfunctions\b|\bfunction[ _-]?call|jinja")
@@ -44,13 +48,19 @@ def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": True}}
 
 
+def answer_bytes(params: Mapping[str, Any]) -> int:
+    """The most bytes that an answer to these parameters may have: a token with its log-probs takes some hundreds."""
+    tokens, told = params.get("max_tokens"), params.get("top_logprobs") or 0
+    return MAX_ANSWER if tokens is None else 4 * 2**20 + int(tokens) * 1024 * (1 + int(told))
+
+
 def completion(
     body: Mapping[str, Any], messages: Sequence[Message], *, model: str, price: Price | None, latency: float
 ) -> Reply:
     """The reply in a chat completion. model: for one that names none; latency in seconds.
 
-    A token count that it leaves out is estimated (len/4), and the reply then carries `estimated=True`. Raises one of
-    NO_COMPLETION.
+    A token count that it leaves out is estimated (len/4), and the reply then carries `estimated=True`; of one that no
+    endpoint can mean (negative, no number) the reply says `doubtful=True`. Raises one of NO_COMPLETION.
     """
     choice = body["choices"][0]
     message = choice["message"]
@@ -58,31 +68,58 @@ def completion(
     if isinstance(text, list):  # some gateways answer in parts
         text = "".join(p.get("text", "") for p in text)
     calls = tool_calls(message.get("tool_calls") or (), len(messages))
-    usage = body.get("usage") or {}
-    tokens_in, tokens_out = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    more: dict[str, Any] = {} if tokens_in and tokens_out is not None else {"estimated": True}
-    if cached := (usage.get("prompt_tokens_details") or {}).get("cached_tokens"):
-        more["tokens_cached"] = int(cached)
+    counts, doubtful = _counts(body.get("usage"))
+    more: dict[str, Any] = {"doubtful": True} if doubtful else {}
+    if not doubtful and not ("tokens_in" in counts and "tokens_out" in counts):
+        more["estimated"] = True
+    counts = {"tokens_in": estimate(messages), "tokens_out": estimate_reply(text, calls), **counts}
+    more |= counts
     if choice.get("logprobs") and choice["logprobs"].get("content"):
         more["logprobs"] = tuple(float(t["logprob"]) for t in choice["logprobs"]["content"])
-    if choice.get("token_ids"):
-        more["token_ids"] = tuple(choice["token_ids"])
-    if body.get("prompt_token_ids"):
-        more["prompt_ids"] = tuple(body["prompt_token_ids"])
-    tokens_in = int(tokens_in or estimate(messages))
-    tokens_out = int(estimate_reply(text, calls) if tokens_out is None else tokens_out)
+        if not all(map(math.isfinite, more["logprobs"])):
+            raise ValueError("a log-prob is not a number")
+    for name, ids in (("token_ids", choice.get("token_ids")), ("prompt_ids", body.get("prompt_token_ids"))):
+        if ids:
+            more[name] = tuple(ids)
+            if not all(type(i) is int and 0 <= i < 2**31 for i in ids):
+                raise ValueError(f"{name} are not ids")
     finish = choice.get("finish_reason")
     return Reply(
         text=text,
         tool_calls=calls,
-        model=str(body.get("model") or model),
+        model=str(body.get("model") or model)[:300],
         finish=finish if finish in _FINISHES else "other",
-        tokens_in=tokens_in,
-        tokens_out=tokens_out,
-        usd=price.usd(tokens_in, tokens_out) if price else 0.0,
+        usd=price.usd(**counts) if price else 0.0,
         latency=latency,
         **more,
     )
+
+
+def _counts(usage: Any) -> tuple[dict[str, int], bool]:
+    """(a Reply's token counts, those that are told; whether something told there cannot be)."""
+    if not usage:
+        return {}, False
+    if not isinstance(usage, Mapping):
+        return {}, True
+    details = usage.get("prompt_tokens_details")
+    details = details if isinstance(details, Mapping) else {}
+    told = {
+        "tokens_in": usage.get("prompt_tokens") or None,  # 0 is what some say who do not count
+        "tokens_out": usage.get("completion_tokens"),
+        "tokens_cached": details.get("cached_tokens") or usage.get("cache_read_input_tokens") or None,
+        "tokens_cache_written": usage.get("cache_creation_input_tokens")
+        or details.get("cache_creation_tokens")
+        or None,
+    }
+    given = {name: value for name, value in told.items() if value is not None}
+    counts = {name: count for name, value in given.items() if (count := _count(value)) is not None}
+    return counts, len(counts) < len(given)
+
+
+def _count(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
+        return None
+    return int(value) if value == int(value) else None
 
 
 def tool_calls(found: Iterable[Mapping[str, Any]], turn: int) -> tuple[ToolCall, ...]:
@@ -132,22 +169,29 @@ def too_long(words: str) -> bool:
 def failure(text: str, status: int, words: str, after: float | None = None) -> Transient | Refused:
     """What to raise for an error status that has no other meaning: it may pass, the prompt is too long, or neither."""
     if status in (408, 409, 425, 429) or status >= 500:
-        return Transient(text, fix="try again later", code=f"http-{status}", after=after)
+        unspent = not worked_on(status)
+        return Transient(text, fix="try again later", code=f"http-{status}", after=after, unspent=unspent)
     if status in (400, 413, 422) and too_long(words):
         fix = "shorten the prompt, or use a model (or start the server) with a larger context"
         return Refused(text, fix=fix, code="context-length")
     return Refused(text, fix="the endpoint will not serve this request as it is", code=f"http-{status}")
 
 
+def worked_on(status: int) -> bool:
+    """Whether a model may have worked on a request that was answered with this status."""
+    return status < 300 or (status >= 500 and status not in _TURNED_AWAY)
+
+
 def retry_after(header: str) -> float | None:
     """Retry-After in seconds: it is given in seconds or as a date."""
     try:
-        return max(0.0, float(header))
+        seconds = float(header)
+        return max(0.0, seconds) if math.isfinite(seconds) else None
     except ValueError:
         pass
     try:
         return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, ArithmeticError, IndexError):
         return None
 
 

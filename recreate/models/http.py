@@ -1,5 +1,7 @@
 """What a thin client of an endpoint needs: kept connections to one host, and a transcript that is encoded once.
 
+Nothing an endpoint does takes longer than the caller's deadline, or more memory than a bound.
+
 A request is one write and mostly one read; httptools parses the answer. http.client, urllib3, httpcore, httpx and
 requests take 1.4 to 3 times as much CPU for a whole step of an agent: docs/log.md, "The house: HTTP client".
 """
@@ -9,9 +11,11 @@ from __future__ import annotations
 import http.client
 import json
 import operator
+import select
 import socket
 import ssl
 import threading
+import time
 import urllib.request
 from collections.abc import Sequence
 from typing import Any
@@ -21,28 +25,59 @@ from httptools import HttpParserError, HttpResponseParser
 from pydantic_core import PydanticSerializationError, to_json
 
 from recreate.api.types import Message
+from recreate.models.deadline import within
 
 CONNECT_SECONDS = 10.0
-LOST = (OSError, http.client.HTTPException, HttpParserError)
-"""What `Connections.request` raises when no whole answer came."""
+MAX_ANSWER = 16 * 2**20
+"""Bytes of an answer, unless the caller expects more."""
+MAX_HEAD = 256 * 1024
+"""Bytes before an answer's body, hints like 100 Continue included."""
 
 _BLOCK = 65536
+_CLOSED_ON_US = 3
 _ROLE_AND_CONTENT = operator.itemgetter("role", "content")
 
 
+class Lost(Exception):
+    """No whole answer came, `why` says what happened. sent: whether the request may have been read."""
+
+    def __init__(self, why: BaseException, sent: bool) -> None:
+        super().__init__(str(why) or type(why).__name__)
+        self.why = why
+        self.sent = sent
+
+
+class TooLarge(OSError):
+    """An answer over its bound."""
+
+
 class Answer:
-    """The answer to one request. httptools calls the methods on_..."""
+    """The answer to one request, of at most `most` bytes. httptools calls the methods on_..."""
 
-    __slots__ = ("_blocks", "_parser", "begun", "body", "headers", "kept", "reason", "status", "whole")
+    __slots__ = (
+        "_body",
+        "_headed",
+        "_most",
+        "_parser",
+        "_taken",
+        "body",
+        "headers",
+        "kept",
+        "reason",
+        "status",
+        "whole",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_ANSWER) -> None:
         self.status = 0
         self.reason = ""
         self.body = b""
         self.headers: dict[bytes, bytes] = {}
-        self.begun = self.whole = self.kept = False
-        """Whether a byte of it came, all of it, and whether the connection may be used again."""
-        self._blocks: list[bytes] = []
+        self.whole = self.kept = False
+        """Whether all of it came, and whether the connection may be used again."""
+        self._body = bytearray()
+        self._headed = False
+        self._taken, self._most = 0, most
         self._parser: Any = HttpResponseParser(self)
 
     def header(self, name: str) -> str:
@@ -50,10 +85,15 @@ class Answer:
         return self.headers.get(name.encode(), b"").decode("latin-1")
 
     def feed(self, block: bytes) -> None:
-        """Take what came, b"" for the end. Raises HttpParserError, and ConnectionResetError when the end is early."""
+        """Take what came, b"" for the end. Raises HttpParserError, TooLarge, and ConnectionResetError when the end is
+        early."""
         if block:
-            self.begun = True
+            self._taken += len(block)
             self._parser.feed_data(block)
+            if self._taken > (self._most if self._headed else MAX_HEAD):
+                raise TooLarge(f"more than {self._most if self._headed else MAX_HEAD:,} bytes came")
+            if self._headed and not self.whole and int(self.header("content-length") or 0) > self._most:
+                raise TooLarge(f"{self.header('content-length')[:40]} bytes are announced, over {self._most:,}")
         elif self.status >= 200 and not self.headers.keys() & {b"content-length", b"transfer-encoding"}:
             self._finish()  # its end is the connection's
         else:
@@ -67,9 +107,10 @@ class Answer:
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
+        self._headed = self.status >= 200
 
     def on_body(self, block: bytes) -> None:
-        self._blocks.append(block)
+        self._body += block
 
     def on_message_complete(self) -> None:
         if self.status < 200:  # the final one is still to come
@@ -79,18 +120,23 @@ class Answer:
             self._finish()
 
     def _finish(self) -> None:
-        self.whole, self.body = True, b"".join(self._blocks)
+        self.whole, self.body = True, bytes(self._body)
         self._parser = None  # it holds us
 
 
 class Connections:
-    """Kept connections to one host, taken and given back by any thread; the last one given is taken first."""
+    """Kept connections to one host, taken and given back by any thread; the last one given is taken first.
 
-    def __init__(self, scheme: str, host: str, port: int | None) -> None:
+    tls: what https trusts, in place of what this machine does.
+    """
+
+    def __init__(self, scheme: str, host: str, port: int | None, tls: ssl.SSLContext | None = None) -> None:
         self.scheme, self.host, self.port = scheme, host, port
         self._closed = False
         self._idle: list[socket.socket] = []
-        self._tls = ssl.create_default_context() if scheme == "https" else None
+        self._closed_on_us = 0
+        """Kept connections that were closed as they were asked: a server that does so often is asked on fresh ones."""
+        self._tls = (tls or ssl.create_default_context()) if scheme == "https" else None
         local = host in ("localhost", "::1") or host.startswith("127.") or urllib.request.proxy_bypass(host)
         proxy = None if local else urllib.request.getproxies().get(scheme)
         self._proxy = urlsplit(proxy) if proxy else None
@@ -101,36 +147,67 @@ class Connections:
         while self._idle:
             self._idle.pop().close()
 
-    def request(self, method: str, path: str, head: bytes, body: Sequence[bytes | bytearray], timeout: float) -> Answer:
-        """Ask, in one write. head: header lines, each with its line end; timeout: seconds for connecting (at most
-        CONNECT_SECONDS), and for each wait. Raises one of LOST when no whole answer came."""
+    def request(
+        self,
+        method: str,
+        path: str,
+        head: bytes,
+        body: Sequence[bytes | bytearray],
+        timeout: float,
+        most: int = MAX_ANSWER,
+    ) -> Answer:
+        """Ask, in one write. head: header lines, each with its line end; timeout: seconds for all of it, for connecting
+        at most CONNECT_SECONDS; most: bytes of the answer. Raises Lost when no whole answer came."""
+        ends = time.monotonic() + timeout
         if self._proxy and self.scheme == "http":  # the proxy is told the whole address
             path = f"http://{self.host}{f':{self.port}' if self.port else ''}{path}"
         line = f"{method} {path} HTTP/1.1\r\n".encode("ascii", "replace")
         request = b"".join((line, head, b"Content-Length: %d\r\n\r\n" % sum(map(len, body)), *body))
-        while True:
+        sent = again = False
+        wire: socket.socket | None = None
+        answer = Answer(most)
+        try:
+            wire = self._kept()
+            used = wire is not None
+            if wire is None:
+                patience = min(CONNECT_SECONDS, timeout)
+                wire = within(patience, self._connect, patience, late=socket.socket.close)
+            wire.settimeout(_left(ends))
+            sent = True
             try:
-                wire, used = self._idle.pop(), True
-            except IndexError:
-                wire, used = self._connect(min(CONNECT_SECONDS, timeout)), False
-            answer, again = Answer(), False
-            try:
-                if wire.gettimeout() != timeout:
-                    wire.settimeout(timeout)
                 wire.sendall(request)
-                while not answer.whole:
-                    answer.feed(wire.recv(_BLOCK))
-                again = answer.kept and not self._closed
+                answer.feed(wire.recv(_BLOCK))
             except ConnectionError:
-                if answer.begun or not used:
-                    raise
-                continue  # the server had closed the kept connection: not a fault, ask on a fresh one
-            finally:
+                # it was open when we looked: whether the endpoint read the request, nobody knows
+                self._closed_on_us += used
+                raise
+            while not answer.whole:
+                wire.settimeout(_left(ends))
+                answer.feed(wire.recv(_BLOCK))
+            again = answer.kept and not self._closed and self._closed_on_us < _CLOSED_ON_US
+        except (OSError, http.client.HTTPException, HttpParserError) as e:
+            raise Lost(e, sent) from None
+        finally:
+            if wire is not None:
                 if again:
                     self._idle.append(wire)
                 else:
                     wire.close()
-            return answer
+        return answer
+
+    def _kept(self) -> socket.socket | None:
+        """A kept connection that the server has not closed."""
+        while self._idle:
+            try:
+                wire = self._idle.pop()
+            except IndexError:  # another thread was quicker
+                return None
+            now = select.poll()
+            now.register(wire, select.POLLIN)
+            if not now.poll(0):
+                return wire
+            wire.close()  # its end came, or words that nobody asked for
+        return None
 
     def _connect(self, timeout: float) -> socket.socket:
         host, port = (self._proxy.hostname or "", self._proxy.port) if self._proxy else (self.host, self.port)
@@ -142,6 +219,13 @@ class Connections:
                 connection.set_tunnel(self.host, self.port)
         connection.connect()
         return connection.sock
+
+
+def _left(ends: float) -> float:
+    left = ends - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the deadline has passed")
+    return left
 
 
 class Transcript:

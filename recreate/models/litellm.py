@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import threading
 import time
 import warnings
@@ -14,6 +15,7 @@ from recreate.api.ports import Price
 from recreate.api.registry import missing, need
 from recreate.api.types import Call, Message, Reply
 from recreate.models import chat
+from recreate.models.deadline import within
 from recreate.models.pricing import facts, price_of
 
 TIMEOUT_SECONDS = 300.0
@@ -60,6 +62,8 @@ class LiteLLM:
         self.price = price if price is not None else price_of(model)
         self.timeout = timeout
         self.api_base = api_base
+        # a mark costs a quarter more where nothing is read again, so its price must be known
+        self._marks = "claude" in model and self.price is not None and self.price.cache_written is not None
         self._schema: bool | None = None
         self._native: bool | None = None
         provider = model.partition("/")[0] if "/" in model else str((facts(model) or {}).get("litellm_provider", ""))
@@ -76,6 +80,8 @@ class LiteLLM:
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
         """One answer; see `recreate.api.ports.Model`."""
+        from recreate.models.transport import worked_on
+
         litellm = _litellm()
         self._check(litellm)
         sent = chat.request_fields(params, _SENT_ON)
@@ -87,25 +93,40 @@ class LiteLLM:
         if self.api_base:
             sent["api_base"] = self.api_base
             sent["api_key"] = os.environ.get("LLM_API_KEY") or os.environ.get("OPENAI_API_KEY") or "none"
-        begun = time.perf_counter()
-        try:
-            body = litellm.completion(
+        if self._marks:
+            sent["cache_control_injection_points"] = _marks(messages)
+        timeout = params.get("timeout") or self.timeout
+        made: list[bool] = []
+
+        def ask() -> Any:
+            worked_on.set(made)
+            return litellm.completion(
                 model=self.model,
                 messages=[{"content": None, **m} for m in messages],
                 extra_headers={"x-recreate-call": call.id},
-                timeout=params.get("timeout") or self.timeout,
+                timeout=timeout,
                 num_retries=0,
                 max_retries=0,
                 drop_params=True,
                 **sent,
             )
+
+        begun = time.perf_counter()
+        try:
+            body = within(timeout, ask)  # some providers' clients take no deadline, or mean each read by it
+        except TimeoutError:
+            text = f"{self.model} did not answer within {timeout:g} s"
+            raise Transient(text, fix="allow more time, or ask for less", code="timeout") from None
         except Exception as e:  # litellm raises many kinds, its own and its transports': each is attributed
-            raise self._error(litellm, e, tools="tools" in sent) from None
+            error = self._error(litellm, e, tools="tools" in sent)
+            if isinstance(error, Fault):
+                error.unspent = bool(made) and not any(made)
+            raise error from None
         latency = time.perf_counter() - begun
         try:
             found = body.model_dump(warnings=False)  # its records are often not what their own types say
             return chat.completion(found, messages, model=self.model, price=self.price, latency=latency)
-        except chat.NO_COMPLETION as e:
+        except chat.NO_COMPLETION as e:  # it was paid all the same
             raise Transient(
                 f"{self.model} answered with something that is not a chat completion ({type(e).__name__})",
                 fix="try again",
@@ -152,10 +173,19 @@ class LiteLLM:
         return Fault(f"{text} ({type(e).__name__})", fix="see the provider's words above", code="model-fault")
 
 
+def _marks(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Where a prompt ends that is asked again: behind the system prompt and, in a conversation, behind what was said so
+    far. Anthropic's models put by and read back what lies before such a mark; others do so of themselves."""
+    marks: list[dict[str, Any]] = [{"location": "message", "role": "system"}]
+    return [*marks, {"location": "message", "index": -1}] if len(messages) > 2 else marks
+
+
 def _litellm() -> Any:
     with _IMPORT:
         os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else its import asks the network, for up to 36 s
         os.environ.setdefault("LITELLM_TELEMETRY", "False")
+        from recreate.models.transport import Transport
+
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its own deprecations are not the user's
             module = need("litellm")
@@ -164,6 +194,13 @@ def _litellm() -> Any:
         module.suppress_debug_info = True
         module.drop_params = True
         module.num_retries = 0
+        if not isinstance(getattr(module, "sync_transport", None), Transport):
+            import httpx
+
+            tls = module.llms.custom_httpx.http_handler.get_ssl_configuration()
+            # both clients that litellm makes: its own, and that of the openai package
+            module.sync_transport = Transport(tls if isinstance(tls, ssl.SSLContext) else None)
+            module.client_session = httpx.Client(transport=module.sync_transport)
         return module
 
 

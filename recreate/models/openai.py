@@ -23,12 +23,14 @@ from recreate.api.errors import BadInput, Fault, Refused, Transient
 from recreate.api.ports import Price
 from recreate.api.types import Call, Message, Reply, digest
 from recreate.models import chat
-from recreate.models.http import LOST, Answer, Connections, Transcript, to_bytes
+from recreate.models.http import MAX_ANSWER, Answer, Connections, Lost, TooLarge, Transcript, to_bytes
 from recreate.models.pricing import price_of
 
 TIMEOUT_SECONDS = 300.0
 _SENT_ON = ("temperature", "top_p", "max_tokens", "seed", "stop", "logprobs", "top_logprobs", "return_token_ids")
 _NO_WAY = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
+_WORDS = 10_000
+"""Characters of an endpoint's own words that are looked at."""
 _KEYS = ("OPENAI_API_KEY", "LLM_API_KEY")
 
 
@@ -36,7 +38,7 @@ class OpenAI:
     """`openai:URL#MODEL`, for up to as many threads at once as there are callers.
 
     key_env   the variable with the key; by default OPENAI_API_KEY, else LLM_API_KEY; '' sends none
-    timeout   seconds to wait for an answer, unless `reply` is told otherwise
+    timeout   seconds that a call may take from its beginning to its end, unless `reply` is told otherwise
     extra     further fields of every request's body
 
     `native_tools` turns False once the endpoint has refused a request for its tools.
@@ -105,15 +107,18 @@ class OpenAI:
         and the reply then carries `estimated=True`."""
         begun = time.perf_counter()
         timeout = params.get("timeout") or self.timeout
+        most = chat.answer_bytes(params)
         encoded = self._transcript.encode(messages)
         for _ in range(1 + len(_SENT_ON)):  # each round more is left out, at the endpoint's wish
             rest, schema = self._rest(params)
-            answer = self._ask("POST", "/chat/completions", timeout, call, (encoded, rest))
+            left = timeout - (time.perf_counter() - begun)
+            answer = self._ask("POST", "/chat/completions", left, call, (encoded, rest), most, timeout)
             if answer.status == 200:
                 return self._read(answer.body, messages, time.perf_counter() - begun)
             if answer.status not in (400, 422) or not self._give_way(answer.body, rest, schema):
                 break
-        raise self._error(answer, tools=bool(params.get("tools")))
+        left = timeout - (time.perf_counter() - begun)
+        raise self._error(answer, left, tools=bool(params.get("tools")))
 
     def close(self) -> None:
         self._connections.close()
@@ -132,16 +137,24 @@ class OpenAI:
         return to_bytes({**body, "response_format": chat.response_format(schema)})[1:], asked
 
     def _ask(
-        self, method: str, path: str, timeout: float, call: Call | None = None, body: tuple[bytes | bytearray, ...] = ()
+        self,
+        method: str,
+        path: str,
+        seconds: float,
+        call: Call | None = None,
+        body: tuple[bytes | bytearray, ...] = (),
+        most: int = MAX_ANSWER,
+        timeout: float = 0.0,
     ) -> Answer:
+        """seconds: what is left of the call's `timeout`."""
         head = self._head
         if call is not None:
             name = call.id.replace("\r", "").replace("\n", "")
             head += f"x-recreate-call: {name}\r\n".encode("ascii", "replace")
         try:
-            return self._connections.request(method, self._base + path, head, body, timeout)
-        except LOST as e:
-            raise self._unreached(e, timeout) from None
+            return self._connections.request(method, self._base + path, head, body, seconds, most)
+        except Lost as e:
+            raise self._unreached(e, timeout or seconds) from None
 
     # what comes back
 
@@ -162,8 +175,8 @@ class OpenAI:
         if chat.too_long(words):
             return False
         try:
-            param = str(json.loads(raw)["error"]["param"])
-        except (ValueError, KeyError, TypeError):
+            param = str(_parse(raw)["error"]["param"])
+        except (ValueError, KeyError, TypeError, IndexError):
             param = ""
         if param in _SENT_ON and param not in self._drop and f'"{param}"'.encode() in rest:
             self._drop |= {param}
@@ -174,7 +187,7 @@ class OpenAI:
             return True
         return False
 
-    def _error(self, answer: Answer, *, tools: bool = False) -> Fault | Refused:
+    def _error(self, answer: Answer, left: float, *, tools: bool = False) -> Fault | Refused:
         status = answer.status
         words = self._words(answer.body) or self._words(answer.reason.encode())
         if status in (401, 403):
@@ -190,7 +203,7 @@ class OpenAI:
             self.native_tools = False
             return chat.no_tools(f"{self.model} at {self.url}", words)
         if status == 404:
-            there = self._models()
+            there = self._models(left)
             return Refused(
                 f"{self.url} does not serve {self.model!r}: {words}",
                 fix=f"it serves: {', '.join(there[:20])}; write openai:{self.url}#NAME"
@@ -209,25 +222,26 @@ class OpenAI:
 
     def _words(self, raw: bytes) -> str:
         """The server's own words, in one short line, with the key masked should they repeat it."""
-        text = raw.decode("utf-8", "replace")
+        text = raw[:_WORDS].decode("utf-8", "replace")
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-            body = json.loads(text)
+            body = _parse(raw)
             error = body.get("error", body)
             found = error if isinstance(error, str) else error.get("message") or error.get("detail")
             if found:
-                text = str(found)
+                text = str(found)[:_WORDS]
         if len(self._key) >= 4:
             text = text.replace(self._key, "[redacted]")
         return chat.short(text)
 
-    def _models(self) -> list[str]:
+    def _models(self, left: float) -> list[str]:
         try:
-            answer = self._ask("GET", "/models", 10.0)
-            return sorted(str(m["id"]) for m in json.loads(answer.body)["data"]) if answer.status == 200 else []
-        except (Fault, ValueError, KeyError, TypeError):
+            answer = self._ask("GET", "/models", min(10.0, left))
+            return sorted(str(m["id"]) for m in _parse(answer.body)["data"]) if answer.status == 200 else []
+        except (Fault, ValueError, KeyError, TypeError, IndexError):
             return []
 
-    def _unreached(self, e: BaseException, timeout: float) -> Transient:
+    def _unreached(self, lost: Lost, timeout: float) -> Transient:
+        e = lost.why
         running = f"is the server at {self.url} running?"
         if isinstance(e, TimeoutError):
             text, code = f"{self.url} did not answer within {timeout:g} s", "timeout"
@@ -240,16 +254,23 @@ class OpenAI:
             fix = "check its spelling and the network"
         elif isinstance(e, OSError) and e.errno in _NO_WAY:
             text, fix, code = f"cannot connect to {self.url}: {e.strerror}", running, "connection-refused"
+        elif isinstance(e, TooLarge):
+            text, code = f"{self.url} answers without end: {e}", "too-large"
+            fix = f"is {self.url} an OpenAI-style endpoint?"
         else:
             text, fix, code = f"the connection to {self.url} was lost: {type(e).__name__}", running, "reset"
-        return Transient(text, fix=fix, code=code)
+        return Transient(text, fix=fix, code=code, unspent=not lost.sent)
 
 
 def _parse(raw: bytes) -> Any:
+    """Raises ValueError for what is not JSON, or nested beyond reason."""
     try:
         return from_json(raw)
     except ValueError:  # half of a surrogate pair, which a model may well cut off at its last token
-        return json.loads(raw)
+        try:
+            return json.loads(raw)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
 
 
 def _clean(address: str) -> str:

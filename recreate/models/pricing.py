@@ -32,7 +32,13 @@ def price_of(model: str) -> Price | None:
     tokens_in, tokens_out = entry.get("input_cost_per_token"), entry.get("output_cost_per_token")
     if not isinstance(tokens_in, int | float) or not isinstance(tokens_out, int | float):
         return None
-    return Price(tokens_in=round(tokens_in * 1e6, 9), tokens_out=round(tokens_out * 1e6, 9))
+    cached, written = entry.get("cache_read_input_token_cost"), entry.get("cache_creation_input_token_cost")
+    return Price(
+        tokens_in=round(tokens_in * 1e6, 9),
+        tokens_out=round(tokens_out * 1e6, 9),
+        cached=round(cached * 1e6, 9) if isinstance(cached, int | float) else None,
+        cache_written=round(written * 1e6, 9) if isinstance(written, int | float) else None,
+    )
 
 
 def known_price(model: Model, *, flag: str = "--price") -> Price:

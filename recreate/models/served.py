@@ -53,7 +53,11 @@ class ServedModel:
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
         """One answer; see `recreate.api.ports.Model`. A server that died is started anew by the next call."""
-        server, client = self._up()
+        try:
+            server, client = self._up()
+        except Fault as e:
+            e.unspent = True
+            raise
         params.setdefault("timeout", self.timeout)
         try:
             return client.reply(messages, call, **params).model_copy(update={"model": self.name})

@@ -4,20 +4,23 @@ A reservation is an upper bound (a token is at least one byte of the prompt; `ma
 the sum of what is settled and what is in flight cannot pass the cap. When only calls in flight stand in the
 way, the next call waits for them; when what is settled stands in the way, OutOfBudget is raised.
 
-A reservation that was never settled (the process was killed) stays charged at its bound: it may have been paid.
+A reservation that was never settled (the process was killed, the answer was cut off) stays charged at its bound,
+whatever becomes of later calls with its id: it may have been paid.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from recreate.api.errors import BadInput, OutOfBudget
+from recreate.api.errors import BadInput, Fault, OutOfBudget
 from recreate.storage.log import Log
 from recreate.api.types import Call, Record, Usage
 
@@ -94,32 +97,55 @@ class Budget(Record):
 
 
 ALL = ""
-_ADDED = ("calls", "tokens_in", "tokens_out", "usd", "seconds")
+_ADDED = ("calls", "tokens_in", "tokens_out", "usd", "seconds", "tokens_cached", "tokens_cache_written")
+_SELDOM = ("tokens_cached", "tokens_cache_written")
+NOTE_SECONDS = 5.0
+"""So often the time is written down when nothing else is: what a kill may take off the minutes of a session."""
 LOST = "lost in flight"
 """The role of what was reserved and never settled."""
+
+Held = tuple[int, str]
+"""A reservation: the session that made it (0 before sessions were numbered), and its call."""
 
 
 @dataclass
 class Spend:
     """What a ledger's lines add up to: the cap is held under these figures, and every report shows them.
 
-    minutes  of the sessions that ended
-    begun    the attempts that were counted
-    held     (usd, tokens) reserved for each call in flight
+    begun     the attempts that were counted
+    held      (usd, tokens) reserved for each call in flight
+    others    the same of other sessions' calls: charged, for nobody may be left to settle them, until somebody does
+    doubtful  replies whose token counts could not be, charged as they were reserved
     """
 
-    minutes: float = 0.0
     begun: set[str] = field(default_factory=set)
-    held: dict[str, tuple[float, int]] = field(default_factory=dict)
+    held: dict[Held, tuple[float, int]] = field(default_factory=dict)
+    others: dict[Held, tuple[float, int]] = field(default_factory=dict)
+    doubtful: int = 0
+    _seconds: dict[int, float] = field(default_factory=dict)  # session -> how long it has run, as last noted
     _sums: dict[str, dict[str, float]] = field(default_factory=lambda: {ALL: {}})  # role -> Usage's fields
+
+    @property
+    def minutes(self) -> float:
+        """Of all sessions, those that were killed up to the last that was heard of them."""
+        return sum(self._seconds.values()) / 60
+
+    @property
+    def sessions(self) -> int:
+        """The highest number of a session so far."""
+        return max(self._seconds, default=0)
 
     @property
     def total(self) -> Usage:
         return Usage.model_validate(self._sums[ALL])
 
     @property
+    def _none(self) -> tuple[str, ...]:
+        return (ALL,) if self._sums.get(LOST, {}).get("calls") else (ALL, LOST)
+
+    @property
     def by_role(self) -> dict[str, Usage]:
-        return {role: Usage.model_validate(sums) for role, sums in self._sums.items() if role != ALL}
+        return {role: Usage.model_validate(sums) for role, sums in self._sums.items() if role not in self._none}
 
     @property
     def usd(self) -> float:
@@ -133,27 +159,39 @@ class Spend:
     def of(cls, lines: Iterable[Mapping[str, Any]]) -> Spend:
         """Of a whole ledger. What is still held was lost with its process: it may have been paid, so it is charged."""
         spend = cls()
-        for line in lines:
-            spend.take(line)
-        for call in list(spend.held):
-            spend._lose(call)
+        spend.take_all(lines)
         return spend
+
+    def take_all(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Lines of other sessions: what they hold is charged until they settle it, for they may have been killed."""
+        for line in lines:
+            self.take(line)
+            if line["kind"] == "reserve":
+                self.others[_held(line)] = self.held[_held(line)]
+                self._lose(_held(line))
 
     def take(self, line: Mapping[str, Any]) -> None:
         """One line more."""
+        session = line.get("session", 0)
+        if "seconds" in line:
+            # sessions that had no number wrote only one such line each, at their end
+            self._seconds[session] = line["seconds"] + (0 if session else self._seconds.get(0, 0.0))
         match line["kind"]:
             case "reserve":
-                self._lose(line["call"])  # asked again after a kill: the first time may have been paid as well
-                self.held[line["call"]] = line["usd"], line["tokens"]
+                self._lose(_held(line))  # asked again with no word of the first time: that may have been paid as well
+                self.others.pop(_held(line), None)
+                self.held[_held(line)] = line["usd"], line["tokens"]
             case "settle":
-                self.held.pop(line["call"], None)
+                self._let_go(_held(line))
                 self._add(line["role"], line["usage"])
+                self.doubtful += line.get("doubtful", False)
             case "release":
-                self.held.pop(line["call"], None)
+                self._let_go(_held(line))
+            case "lost":
+                self._lose(_held(line))
+                self.others.pop(_held(line), None)
             case "attempt":
                 self.begun.add(line["attempt"])
-            case "session":
-                self.minutes += line["seconds"] / 60
 
     @property
     def attempts(self) -> int:
@@ -161,19 +199,31 @@ class Spend:
 
     def record(self) -> dict[str, Any]:
         """The object that `--json` prints as `spend`."""
-        return {**_row(self.total), "by_role": {role: _row(u) for role, u in sorted(self.by_role.items())}}
+        roles = {role: _row(u) for role, u in sorted(self.by_role.items())}
+        return {**_row(self.total), "by_role": roles, "minutes": round(self.minutes, 3), "doubtful": self.doubtful}
 
-    def _add(self, role: str, usage: Mapping[str, float]) -> None:
+    def _add(self, role: str, usage: Mapping[str, float], sign: int = 1) -> None:
         """Plain sums, since every call of a run is added here while the lock is held."""
         for sums in (self._sums[ALL], self._sums.setdefault(role, {})):
             for name, value in usage.items():
                 if name in _ADDED:
-                    sums[name] = sums.get(name, 0) + value
+                    sums[name] = sums.get(name, 0) + sign * value
 
-    def _lose(self, call: str) -> None:
-        if call in self.held:
-            usd, tokens = self.held.pop(call)
+    def _lose(self, which: Held) -> None:
+        if which in self.held:
+            usd, tokens = self.held.pop(which)
             self._add(LOST, {"calls": 1, "tokens_in": tokens, "usd": usd})
+
+    def _let_go(self, which: Held) -> None:
+        """A reservation has an end; when it is another session's, it had been taken for lost."""
+        self.held.pop(which, None)
+        if which in self.others:
+            usd, tokens = self.others.pop(which)
+            self._add(LOST, {"calls": 1, "tokens_in": tokens, "usd": usd}, -1)
+
+
+def _held(line: Mapping[str, Any]) -> Held:
+    return line.get("session", 0), line["call"]
 
 
 def _row(usage: Usage) -> dict[str, Any]:
@@ -186,15 +236,27 @@ def _row(usage: Usage) -> dict[str, Any]:
 
 
 class Ledger:
-    """What was reserved and spent, in memory and in ledger.jsonl. Thread-safe."""
+    """What was reserved and spent, in memory and in ledger.jsonl: one cap over threads, sessions and processes.
+
+    Any number of processes may have the same file open, each with a Ledger of its own: each line is written, and each
+    reservation decided, with the file taken and read to its end. What another process has in flight counts as spent.
+    """
 
     def __init__(self, lines: Log, budget: Budget) -> None:
         self.budget = budget
-        self._spend = Spend.of(lines.read())
+        self._spend = Spend()
         self._lines = lines
         self._lock = threading.RLock()
         self._change = threading.Condition(self._lock)
         self._started = time.monotonic()
+        self._paused: float | None = None
+        self._noted = 0.0
+        self._closed = threading.Event()
+        self._read = 0
+        with self._taken():
+            self.session = self._spend.sessions + 1
+            self._write("open")
+        threading.Thread(target=_note_time, args=(weakref.ref(self), self._closed), name="ledger", daemon=True).start()
 
     @property
     def spent(self) -> Usage:
@@ -204,7 +266,7 @@ class Ledger:
 
     @property
     def by_role(self) -> dict[str, Usage]:
-        """The same by role; `lost in flight` is what a killed process had reserved."""
+        """The same by role; `lost in flight` is what was reserved for calls whose end nobody knows."""
         with self._lock:
             return self._spend.by_role
 
@@ -215,42 +277,47 @@ class Ledger:
 
     @property
     def minutes(self) -> float:
-        """Wall minutes of this and all earlier sessions of the run."""
-        return self._spend.minutes + (time.monotonic() - self._started) / 60
+        """Wall minutes of this and all earlier sessions of the run, killed ones included."""
+        with self._lock:
+            return self._spend.minutes + (self._seconds() - self._noted) / 60
 
     def reserve(self, call: Call, tokens: int, usd: float) -> None:
         """Hold `tokens` and `usd` for one call. Raises OutOfBudget; nothing is held then."""
         with self._lock:
-            while True:
-                self._refuse_time()
-                short = self._short(tokens, usd)
-                if short:
-                    raise OutOfBudget(
-                        f"the budget of {self.budget} does not cover the next call ({short})",
-                        fix="recreate resume RUN --budget with a larger cap goes on where this stopped",
-                    )
-                held = self._spend.held.values()
-                if not held or not self._short(tokens + sum(t for _, t in held), usd + sum(u for u, _ in held)):
-                    break
+            while not self._reserved(call, tokens, usd):
                 self._change.wait(1.0)
-            self._write(kind="reserve", call=call.id, usd=usd, tokens=tokens)
 
-    def settle(self, call: Call, usage: Usage) -> None:
-        """The call was answered, and cost this."""
-        paid = {name: getattr(usage, name) for name in _ADDED}
-        with self._lock:
-            self._write(kind="settle", call=call.id, role=call.role, phase=call.phase, usage=paid)
-            self._change.notify_all()
+    def _reserved(self, call: Call, tokens: int, usd: float) -> bool:
+        with self._taken():
+            self._refuse_time()
+            short = self._short(tokens, usd)
+            if short:
+                raise OutOfBudget(
+                    f"the budget of {self.budget} does not cover the next call ({short})",
+                    fix="recreate resume RUN --budget with a larger cap goes on where this stopped",
+                )
+            held = self._spend.held.values()
+            if held and self._short(tokens + sum(t for _, t in held), usd + sum(u for u, _ in held)):
+                return False
+            self._write("reserve", call=call.id, usd=usd, tokens=tokens)
+            return True
 
-    def release(self, call: Call) -> None:
-        """The call failed without a reply: nothing was spent."""
-        with self._lock:
-            self._write(kind="release", call=call.id)
-            self._change.notify_all()
+    def settle(self, call: Call, usage: Usage, *, doubtful: bool = False) -> None:
+        """The call was answered, and cost this. Never more than was reserved: `Calls` sees to it.
+
+        doubtful: the endpoint told counts that cannot be.
+        """
+        paid = {name: value for name in _ADDED if (value := getattr(usage, name)) or name not in _SELDOM}
+        told = {"doubtful": True} if doubtful else {}
+        self._end("settle", call, role=call.role, phase=call.phase, usage=paid, **told)
+
+    def drop(self, call: Call, *, unspent: bool) -> None:
+        """The call brought no reply. unspent: certainly nobody worked on it; else it stays charged as reserved."""
+        self._end("release" if unspent else "lost", call)
 
     def begin(self, attempt: str) -> None:
         """Count one attempt against the cap (once, also over resumes). Raises OutOfBudget."""
-        with self._lock:
+        with self._lock, self._taken():
             self._refuse_time()
             if attempt in self._spend.begun:
                 return
@@ -260,7 +327,7 @@ class Ledger:
                     f"all {cap} attempts of the budget are used",
                     fix="recreate resume RUN --budget with a larger cap goes on where this stopped",
                 )
-            self._write(kind="attempt", attempt=attempt)
+            self._write("attempt", attempt=attempt)
 
     def afford(self, attempts: int) -> None:
         """Do not start what cannot be brought to its end within the cap on attempts. Raises OutOfBudget."""
@@ -274,16 +341,49 @@ class Ledger:
     @contextmanager
     def unclocked(self) -> Iterator[None]:
         """While a person thinks: that time is not the run's."""
-        began = time.monotonic()
+        self._paused = began = time.monotonic()
         try:
             yield
         finally:
-            self._started += time.monotonic() - began
+            with self._lock:
+                self._started += time.monotonic() - began
+                self._paused = None
+
+    def note_time(self) -> None:
+        """Write down how long this session has run, so that a kill cannot take it back."""
+        with self._lock, self._taken():
+            if not self._closed.is_set():
+                self._write("clock")
 
     def close(self) -> None:
-        """Note how long this session ran. Call once."""
-        self._lines.append({"kind": "session", "seconds": time.monotonic() - self._started})
-        self._lines.close()
+        """Note how long this session ran. Safe to call twice."""
+        with self._lock:
+            if self._closed.is_set():
+                return
+            self._closed.set()
+            try:
+                with self._taken():
+                    self._write("session")
+            finally:
+                self._lines.close()
+
+    def _end(self, kind: str, call: Call, **fields: Any) -> None:
+        with self._lock:
+            try:
+                with self._taken():
+                    self._write(kind, call=call.id, **fields)
+            finally:
+                self._change.notify_all()
+
+    @contextmanager
+    def _taken(self) -> Iterator[None]:
+        with self._lines.taken(self._read) as others:
+            self._spend.take_all(others)
+            self._read = self._lines.end
+            yield
+
+    def _seconds(self) -> float:
+        return (time.monotonic() if self._paused is None else self._paused) - self._started
 
     def _refuse_time(self) -> None:
         cap = self.budget.minutes
@@ -302,6 +402,19 @@ class Ledger:
             return f"{spent.tokens:,} tokens spent, up to {tokens:,} more needed"
         return ""
 
-    def _write(self, **line: Any) -> None:
-        self._spend.take(line)
+    def _write(self, kind: str, **fields: Any) -> None:
+        line = {"kind": kind, "session": self.session, "seconds": round(self._seconds(), 3), **fields}
         self._lines.append(line)
+        self._read = self._lines.end
+        self._spend.take(line)
+        self._noted = line["seconds"]
+
+
+def _note_time(ledger: weakref.ref[Ledger], closed: threading.Event) -> None:
+    """Until the ledger is closed or forgotten; a full disk is for those to tell who need it."""
+    while not closed.wait(NOTE_SECONDS):
+        if (open_ledger := ledger()) is None:
+            return
+        with contextlib.suppress(Fault):
+            open_ledger.note_time()
+        del open_ledger

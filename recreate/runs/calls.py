@@ -2,31 +2,37 @@
 
 Every paid call of every role goes through `Calls.ask`. A reply that is in the journal is returned from there;
 a transient fault is tried again with exponential backoff and full jitter, and then raised as a Fault: never
-the agent's failure.
+the agent's failure. Each try is reserved for by itself, and one that may have been worked on stays charged.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import random
 import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from recreate.api.errors import BadInput, Fault, Interrupted, RecreateError, Transient
+from recreate.api.errors import BadInput, Fault, Interrupted, Transient
 from recreate.runs.journal import Journal
 from recreate.storage.log import encode
 from recreate.runs.budget import Ledger
 from recreate.models.chat import content
 from recreate.api.ports import Model, Overriding, Price
-from recreate.api.types import Call, Message, Reply, Usage
+from recreate.api.types import Call, Message, Reply, ToolCall, Usage
 
 MAX_TOKENS = 1024
 """What a reply may cost when nobody says otherwise: a bound is needed to reserve."""
 
 TOOLS_PREAMBLE = 1024
 """Tokens that an endpoint's own words around tools may take: hosted models add some hundreds."""
+
+TOKEN_CHARS = 100
+"""Characters of a reply for each token that it may have; what is longer is cut. Natural text has 2 to 6."""
+CALLS_IN_A_REPLY = 64
+"""Tool calls that are read; those after are passed over."""
 
 
 class Calls:
@@ -52,8 +58,8 @@ class Calls:
     def ask(self, model: Model, price: Price, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
         """One reply to `messages`, paid at most once.
 
-        Raises OutOfBudget before the call, Refused when the endpoint will not, Fault after `retries` transient
-        failures, Interrupted when the run is being stopped.
+        Raises OutOfBudget before the call or one of its tries, Refused when the endpoint will not, Fault after `retries`
+        transient failures, Interrupted when the run is being stopped.
         """
         if self.stop.is_set():
             raise Interrupted("stopped")
@@ -64,19 +70,14 @@ class Calls:
         if known is not None:
             return Reply.model_validate(known)
         params.setdefault("max_tokens", MAX_TOKENS)
-        bound_in = tokens_bound(messages, params.get("tools") or ())
-        bound_out = int(params["max_tokens"])
-        self.ledger.reserve(call, bound_in + bound_out, price.usd(bound_in, bound_out))
+        bound = tokens_bound(messages, params.get("tools") or ()), int(params["max_tokens"])
+        reply = self._try(model, price, messages, call, params, bound)
         try:
-            reply = self._try(model, messages, call, params)
-        except RecreateError:  # of anything else nobody knows whether it was paid: it stays charged at its bound
-            self.ledger.release(call)
+            self.journal.keep(call.id, check, reply.model_dump(exclude_defaults=True))
+        except BaseException:
+            self.ledger.drop(call, unspent=False)
             raise
-        usd = price.usd(reply.tokens_in, reply.tokens_out) or reply.usd
-        if usd != reply.usd:
-            reply = reply.model_copy(update={"usd": usd})
-        self.journal.keep(call.id, check, reply.model_dump(exclude_defaults=True))
-        self.ledger.settle(call, Usage.of(reply))
+        self.ledger.settle(call, Usage.of(reply, call), doubtful=reply.doubtful)
         return reply
 
     def _override(self, model: Model) -> Mapping[str, Any]:
@@ -86,24 +87,83 @@ class Calls:
             known = self._overriding[id(model)] = model, isinstance(model, Overriding)
         return model.override if known[1] else {}  # type: ignore[attr-defined]
 
-    def _try(self, model: Model, messages: Sequence[Message], call: Call, params: dict[str, Any]) -> Reply:
+    def _try(
+        self,
+        model: Model,
+        price: Price,
+        messages: Sequence[Message],
+        call: Call,
+        params: dict[str, Any],
+        bound: tuple[int, int],
+    ) -> Reply:
+        """The reply, as it is to be paid; what was reserved for it is still held."""
         for tried in range(self.retries + 1):
+            self.ledger.reserve(call, sum(bound), price.most(*bound))
             try:
                 reply = model.reply(messages, call, **params)
-                if not isinstance(reply, Reply):
-                    raise BadInput(
-                        f"the model {model.name} answered with {type(reply).__name__}, not a Reply",
-                        fix="return recreate.Reply(text=...): docs/ports/model.md",
-                        code="misfit",
-                    )
-                return reply.model_copy(update={"retries": tried}) if tried else reply
+                if isinstance(reply, Reply):
+                    reply = _paid(reply, price, *bound)
+                    return reply.model_copy(update={"retries": tried}) if tried else reply
             except Transient as e:
+                self.ledger.drop(call, unspent=e.unspent)
                 if tried == self.retries:
-                    raise Fault(f"{e.message} (tried {tried + 1} times)", fix=e.fix, code=e.code) from e
-                wish = e.after if e.after is not None else random.uniform(0, self.backoff * 2**tried)
+                    text = f"{e.message} (tried {tried + 1} times)"
+                    raise Fault(text, fix=e.fix, code=e.code, unspent=e.unspent) from e
+                wish = e.after if e.after is not None else random.uniform(0, self.backoff * 2 ** min(tried, 10))
                 if self.stop.wait(min(wish, 60.0)):
                     raise Interrupted("stopped") from None
+                continue
+            except BaseException as e:
+                # turned down with a reason, or by itself said to have cost nothing; of all else nobody knows
+                self.ledger.drop(call, unspent=e.unspent if isinstance(e, Fault) else isinstance(e, BadInput))
+                raise
+            self.ledger.drop(call, unspent=False)
+            raise BadInput(
+                f"the model {model.name} answered with {type(reply).__name__}, not a Reply",
+                fix="return recreate.Reply(text=...): docs/ports/model.md",
+                code="misfit",
+            )
         raise AssertionError("unreachable")
+
+
+def _paid(reply: Reply, price: Price, bound_in: int, bound_out: int) -> Reply:
+    """The reply with what is charged for it: never more than was reserved, and all of that where its counts cannot be.
+
+    What is longer than its tokens can be is cut: it would be sent again with every turn, at a bound that no cap covers.
+    """
+    counts = reply.tokens_in, reply.tokens_out
+    change: dict[str, Any] = {}
+    if reply.doubtful or min(counts) < 0:
+        counts = bound_in, bound_out
+    kept = min(counts[0], bound_in), min(counts[1], bound_out)
+    if kept != (reply.tokens_in, reply.tokens_out):
+        change = {"tokens_in": kept[0], "tokens_out": kept[1], "doubtful": True}
+    cached, written = reply.tokens_cached, reply.tokens_cache_written
+    if min(cached, written) < 0 or cached + written > kept[0]:
+        cached = written = 0
+        change |= {"tokens_cached": 0, "tokens_cache_written": 0, "doubtful": True}
+    usd = price.usd(*kept, cached, written) or reply.usd  # a model without a price may tell what it took itself
+    usd = usd if math.isfinite(usd) and usd >= 0 else 0.0
+    if usd != reply.usd:
+        change["usd"] = usd
+    most = TOKEN_CHARS * (bound_out + 1)
+    if len(reply.text) > most:
+        change |= {"text": reply.text[:most], "finish": "length", "doubtful": True}
+    if reply.tool_calls and (cut := _calls_within(reply.tool_calls, most)) != reply.tool_calls:
+        change |= {"tool_calls": cut, "doubtful": True}
+    if not math.isfinite(reply.latency) or reply.latency < 0:
+        change["latency"] = 0.0
+    return reply.model_copy(update=change) if change else reply
+
+
+def _calls_within(calls: Sequence[ToolCall], most: int) -> tuple[ToolCall, ...]:
+    kept = []
+    for call in calls[:CALLS_IN_A_REPLY]:
+        most -= len(call.name) + len(call.arguments) + len(call.id)
+        if most < 0:
+            break
+        kept.append(call)
+    return tuple(kept)
 
 
 def tokens_bound(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> int:

@@ -278,9 +278,9 @@ def open_session(
         undo.callback(journal.close)
         journal.open()
         _same_parts(journal, domain=domain.name, model=model.name)
+        file.write_text(settings_.dump(settings), "utf-8")
+        ledger = Ledger(Log(folder / "ledger.jsonl", mask=False), budget)  # ids and numbers: there is nothing to mask
         undo.pop_all()
-    file.write_text(settings_.dump(settings), "utf-8")
-    ledger = Ledger(Log(folder / "ledger.jsonl", mask=False), budget)  # ids and numbers: there is nothing to mask
     run = run_id(settings)
     session = Session(
         settings=settings,

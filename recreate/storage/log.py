@@ -8,12 +8,14 @@ off. A complete line whose checksum is wrong is damaged: it is passed over, and 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -83,7 +85,8 @@ class Log:
     """A file of sealed lines. Thread-safe.
 
     Either one process writes it and keeps it open, as a run does under the lock of its folder; or several do, each
-    opening it anew for what it appends, under a lock that they share: `with locked(folder), Log(path) as log`.
+    opening it anew for what it appends, under a lock that they share: `with locked(folder), Log(path) as log`; or
+    several keep it open, and each appends while it has `taken` the file.
 
     mask: hide keys in what is appended. durable: on the disk when `append` returns, whatever happens to the
     machine; without it a line survives a kill of the process, not a power cut (an fsync takes 10 ms, and all
@@ -122,6 +125,31 @@ class Log:
                 raise
             at, self._end = self._end, self._end + len(data)
             return at
+
+    @contextmanager
+    def taken(self, start: int) -> Iterator[Iterable[dict[str, Any]]]:
+        """Hold the file against the other processes that take it; gives its records from byte `start` on. `end` is then
+        the file's own end, and stays so while this Log appends."""
+        with self._lock:
+            try:
+                fd = self._open(mend=False) if self._fd is None else self._fd
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            except OSError as e:
+                raise fault(self.path, e, self.fix) from e
+        try:
+            self._end = os.fstat(fd).st_size
+            if self._end != start:
+                self._end = _mended(fd)
+                yield [line.record for line in self.lines(start) if line.record is not None]
+            else:
+                yield ()
+        finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+
+    @property
+    def end(self) -> int:
+        """The byte offset behind what was last appended here."""
+        return self._end
 
     def lines(self, start: int = 0) -> Iterator[Line]:
         """The complete lines from byte `start` on, damaged ones included; none when there is no file.
@@ -177,10 +205,10 @@ class Log:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self) -> int:
+    def _open(self, mend: bool = True) -> int:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._end = _mended(fd)
+        self._end = _mended(fd) if mend else 0
         self._fd = fd
         return fd
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,10 +15,10 @@ from hypothesis import strategies as st
 
 from recreate.api.errors import BadInput, Fault, OutOfBudget
 from recreate.api.ports import Price
-from recreate.api.types import Call, Message, Reply, Usage
+from recreate.api.types import Call, Message, Reply, ToolCall, Usage
 from recreate.models.scripted import Scripted
-from recreate.runs import settings
-from recreate.runs.budget import Budget, Ledger
+from recreate.runs import budget, settings
+from recreate.runs.budget import Budget, Ledger, Spend
 from recreate.runs.calls import Calls, request_check, tokens_bound
 from recreate.runs.journal import Journal
 from recreate.runs.reader import Run
@@ -133,6 +135,156 @@ def test_a_report_shows_the_figures_under_which_the_cap_is_held(workspace: Path)
         ledger.settle(call(1), Usage(calls=1, tokens_in=5, usd=0.125))
 
 
+def killed(ledger: Ledger) -> None:
+    """As a kill leaves it: nothing more is written."""
+    ledger._closed.set()
+
+
+def test_what_each_killed_session_had_in_flight_stays_charged_when_the_call_is_paid_later(tmp_path: Path) -> None:
+    for session in range(6):
+        ledger = Ledger(Log(tmp_path / "l.jsonl"), Budget(usd=1.0))
+        if session < 5:
+            ledger.reserve(call(0), 100, 0.15)
+            killed(ledger)
+    assert ledger.spent.usd == pytest.approx(0.75)
+    ledger.reserve(call(0), 100, 0.15)
+    ledger.settle(call(0), Usage(calls=1, tokens_in=10, usd=0.05))
+    for spent in (ledger.spent, Ledger(Log(tmp_path / "l.jsonl"), Budget()).spent):
+        assert (spent.usd, spent.calls, spent.tokens_in) == (pytest.approx(0.8), 6, 510)
+    with pytest.raises(OutOfBudget):
+        ledger.reserve(call(1), 100, 0.25)
+
+
+def test_two_processes_hold_one_cap_and_what_one_settles_is_free_for_the_other(tmp_path: Path) -> None:
+    one, two = (Ledger(Log(tmp_path / "l.jsonl"), Budget(tokens=1000)) for _ in range(2))
+    one.reserve(call(0), 800, 0.0)
+    with pytest.raises(OutOfBudget):  # it cannot know whether the other is alive
+        two.reserve(call(1), 300, 0.0)
+    one.settle(call(0), Usage(calls=1, tokens_in=100))
+    two.reserve(call(1), 300, 0.0)
+    two.drop(call(1), unspent=False)
+    one.reserve(call(0), 600, 0.0)
+    one.drop(call(0), unspent=True)
+    for ledger in (one, two):
+        ledger.begin("a")  # each looks at what the other wrote
+        assert (ledger.spent.tokens_in, ledger.spent.calls, ledger.attempts) == (400, 2, 1)
+        assert ledger.by_role == {"agent": Usage(calls=1, tokens_in=100), "lost in flight": Usage(calls=1, tokens_in=300)}
+
+
+def test_the_minutes_of_killed_sessions_count_towards_the_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(budget.time, "monotonic", lambda: now[0])
+    path = tmp_path / "l.jsonl"
+    first = Ledger(Log(path), Budget(minutes=10))
+    now[0] += 4 * 60
+    first.note_time()  # as it does every few seconds
+    now[0] += 2
+    killed(first)
+    second = Ledger(Log(path), Budget(minutes=10))
+    now[0] += 3 * 60
+    second.begin("a")
+    with second.unclocked():
+        now[0] += 60 * 60
+        assert second.minutes == pytest.approx(7)
+    assert (second.minutes, Spend.of(Log(path).read()).minutes) == (pytest.approx(7), pytest.approx(7))
+    second.close()
+    third = Ledger(Log(path), Budget(minutes=10))
+    assert third.minutes == pytest.approx(7)
+    now[0] += 3 * 60 + 1
+    for late in (lambda: third.begin("b"), lambda: third.reserve(call(0), 1, 0.0)):
+        with pytest.raises(OutOfBudget, match="10 minutes"):
+            late()
+
+
+def test_a_session_notes_its_time_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "NOTE_SECONDS", 0.01)
+    ledger = Ledger(Log(tmp_path / "l.jsonl"), Budget())
+    for _ in range(1000):
+        if any(line["kind"] == "clock" for line in Log(tmp_path / "l.jsonl").read()):
+            break
+        threading.Event().wait(0.01)
+    else:
+        raise AssertionError("nothing was noted")
+    ledger.close()
+
+
+def test_a_ledger_of_an_earlier_version_goes_on_as_it_was(tmp_path: Path) -> None:
+    log = Log(tmp_path / "l.jsonl")
+    paid = {"calls": 1, "tokens_in": 7, "tokens_out": 2, "usd": 0.25, "seconds": 1.0}
+    log.append(
+        {"kind": "reserve", "call": "r/a/0", "usd": 0.5, "tokens": 90},  # killed
+        {"kind": "reserve", "call": "r/a/0", "usd": 0.5, "tokens": 90},
+        {"kind": "settle", "call": "r/a/0", "role": "agent", "phase": "train", "usage": paid},
+        {"kind": "reserve", "call": "r/a/1", "usd": 0.5, "tokens": 90},
+        {"kind": "release", "call": "r/a/1"},
+        {"kind": "session", "seconds": 60.0},
+        {"kind": "session", "seconds": 30.0},
+    )
+    ledger = Ledger(log, Budget())
+    assert (ledger.spent.usd, ledger.spent.calls, ledger.spent.tokens_in) == (0.75, 2, 97)
+    assert ledger.minutes == pytest.approx(1.5, abs=0.01)
+
+
+class Telling:
+    """A model whose answers say of themselves what they like."""
+
+    name, price = "telling", None
+
+    def __init__(self, **said: Any) -> None:
+        self.said = said
+
+    def reply(self, messages: object, call: Call, **params: object) -> Reply:
+        return Reply(**{"text": "ok", "tokens_in": 5, "tokens_out": 5, **self.said})
+
+    def close(self) -> None: ...
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"tokens_in": -5}, {"tokens_out": -(10**9)}, {"tokens_in": 10**9, "tokens_out": 10**300}, {"doubtful": True},
+     {"usd": NAN, "doubtful": True}],
+)  # fmt: skip
+def test_counts_that_cannot_be_are_charged_within_what_was_reserved_and_counted(
+    desk: Calls, said: dict[str, Any], tmp_path: Path
+) -> None:
+    message: list[Message] = [{"role": "user", "content": "x"}]
+    bound = tokens_bound(message)
+    desk.ask(Telling(**said), Price(tokens_in=1.0, tokens_out=2.0), message, call(0), max_tokens=10)
+    spent = desk.ledger.spent
+    assert 0 < spent.tokens_in <= bound
+    assert 0 < spent.tokens_out <= 10
+    assert spent.tokens_in + spent.tokens_out >= min(bound, 10)
+    assert spent.usd == pytest.approx((spent.tokens_in + 2 * spent.tokens_out) / 1e6)
+    assert Spend.of(Log(tmp_path / "ledger.jsonl").read()).record()["doubtful"] == 1
+
+
+def test_dollars_that_a_free_model_tells_are_numbers_from_0(desk: Calls) -> None:
+    for step, usd in enumerate((NAN, INF, -3.0, 0.5)):
+        desk.ask(Telling(usd=usd), Price(), [{"role": "user", "content": "x"}], call(step))
+    assert desk.ledger.spent.usd == 0.5
+
+
+def test_a_reply_longer_than_its_tokens_is_cut_before_it_is_sent_again(desk: Calls) -> None:
+    many = tuple(ToolCall(id=str(n), name="look") for n in range(10_000))
+    reply = desk.ask(Telling(text="[" * 5_000_000, tool_calls=many), Price(), [], call(0), max_tokens=100)
+    assert (len(reply.text), len(reply.tool_calls), reply.doubtful) == (10_100, 64, True)
+
+
+def test_tokens_that_were_cached_have_their_own_price_and_a_place_in_the_ledger(desk: Calls, tmp_path: Path) -> None:
+    price = Price(tokens_in=5.0, tokens_out=25.0, cached=0.5, cache_written=6.25)
+    model = Telling(tokens_in=100, tokens_out=10, tokens_cached=60, tokens_cache_written=30)
+    message: list[Message] = [{"role": "user", "content": "x" * 100}]
+    desk.ask(model, price, message, call(0), max_tokens=10)
+    assert desk.ledger.spent.usd == pytest.approx((10 * 5 + 60 * 0.5 + 30 * 6.25 + 10 * 25) / 1e6)
+    usage = Spend.of(Log(tmp_path / "ledger.jsonl").read()).total
+    assert (usage.tokens_cached, usage.tokens_cache_written) == (60, 30)
+    reserved = next(line for line in Log(tmp_path / "ledger.jsonl").read() if line["kind"] == "reserve")
+    assert reserved["usd"] == pytest.approx((tokens_bound(message) * 6.25 + 10 * 25) / 1e6)  # all might be put by
+
+
 def test_attempts_are_counted_once_over_resumes(tmp_path: Path) -> None:
     ledger = Ledger(Log(tmp_path / "l.jsonl"), Budget(attempts=2))
     ledger.begin("a")
@@ -191,8 +343,8 @@ class Flaky:
 
     name, price = "flaky", None
 
-    def __init__(self, times: int) -> None:
-        self.left, self.asked = times, 0
+    def __init__(self, times: int, unspent: bool = False) -> None:
+        self.left, self.asked, self.unspent = times, 0, unspent
 
     def reply(self, messages: object, call: Call, **params: object) -> Reply:
         from recreate.api.errors import Transient
@@ -200,7 +352,7 @@ class Flaky:
         self.asked += 1
         if self.left:
             self.left -= 1
-            raise Transient("the server is busy", after=0.0)
+            raise Transient("the server is busy", after=0.0, unspent=self.unspent)
         return Reply(text="ok", tokens_in=1, tokens_out=1)
 
     def close(self) -> None: ...
@@ -219,11 +371,17 @@ def test_a_transient_fault_is_tried_again_and_says_so_in_the_reply(desk: Calls) 
     assert (reply.text, reply.retries, model.asked) == ("ok", 3, 4)
 
 
-def test_after_the_last_try_it_is_a_fault_and_nothing_is_charged(desk: Calls) -> None:
-    model = Flaky(99)
+@pytest.mark.parametrize("unspent", [True, False])
+def test_after_the_last_try_it_is_a_fault_and_what_may_have_been_worked_on_is_charged(
+    desk: Calls, unspent: bool
+) -> None:
+    model = Flaky(99, unspent)
     with pytest.raises(Fault, match="tried 4 times"):
-        desk.ask(model, Price(tokens_in=1), [{"role": "user", "content": "x"}], call(0))
-    assert desk.ledger.spent == Usage()
+        desk.ask(model, Price(tokens_in=1), [{"role": "user", "content": "x"}], call(0), max_tokens=10)
+    bound = tokens_bound([{"role": "user", "content": "x"}])
+    spent = desk.ledger.spent
+    assert (spent.calls, spent.tokens_in) == ((0, 0) if unspent else (4, 4 * (bound + 10)))
+    assert spent.usd == pytest.approx(0.0 if unspent else 4 * bound / 1e6)
 
 
 def test_a_reply_in_the_journal_is_never_asked_for_again(desk: Calls, tmp_path: Path) -> None:
@@ -251,3 +409,23 @@ def test_tool_calls_survive_the_journal(desk: Calls, tmp_path: Path) -> None:
     again = Calls("r", journal, desk.ledger, backoff=0).ask(Flaky(99), Price(), message, call(0), tools=tools)
     assert again == first
     assert [c.name for c in again.tool_calls] == ["look", "stop"]
+
+
+def test_many_faults_of_an_endpoint_lose_no_attempt_and_spoil_no_grade() -> None:
+    """The whole of it: `python -m tests.faults`."""
+    from tests import faults
+
+    result = faults.trial(15, 120, seed=3, timeout=0.3)
+    assert result["faults"] > 60
+    assert (result["lost"], result["wrong"], result["attempts"]) == (0, 0, 15)
+    assert result["worked"] <= result["charged"]
+    assert result["longest_call_s"] < 20  # without a deadline it is a minute
+
+
+def test_one_cap_holds_over_four_processes_that_are_killed() -> None:
+    """The whole of it: `python -m tests.cap`."""
+    command = [sys.executable, "-m", "tests.cap", "--kills", "3"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    result = json.loads(ended.stdout)
+    assert (result["kills"], result["over_cap"], result["free_of_charge"], result["failed"]) == (3, 0, 0, 0)
+    assert 0 < result["worked"] <= result["charged"]
