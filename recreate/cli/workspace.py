@@ -197,7 +197,8 @@ def _git() -> dict[str, Any]:
 def _sandbox() -> tuple[str | None, list[dict[str, Any]]]:
     """(the backend that would be used, a check for that and one for each backend)."""
     from recreate.runs.settings import load
-    from recreate.sandboxes import choose, survey
+    from recreate.sandboxes import PREFERENCE, choose, survey
+    from recreate.sandboxes.limits import holder
 
     try:
         wanted = load(workspace()).sandbox
@@ -211,7 +212,8 @@ def _sandbox() -> tuple[str | None, list[dict[str, Any]]]:
     except BadInput as e:
         used, checks = None, [_check("sandbox", False, e.message, e.fix, needed=True)]
     for name, why in survey():
-        detail = why or ("works: a sandbox was made" if name != "none" else "no walls, only when asked for by name")
+        works = "works: a sandbox was made" if name != "none" else "no walls, only when asked for by name"
+        detail = why or works + (f"; memory and processes are held by {holder()}" if name in PREFERENCE else "")
         checks.append(_check(f"sandbox.{name}", not why, detail))
     return used, checks
 

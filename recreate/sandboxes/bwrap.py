@@ -22,7 +22,7 @@ class Bwrap(Walled):
     def missing(self) -> str:
         return "" if _bwrap() else "the program bwrap is not installed"
 
-    def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], seccomp: int) -> list[bytes]:
+    def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], given: int) -> list[bytes]:
         """The command in a sandbox: read-only system, the sandbox's folders, the mounts, and nothing else."""
         words = [_bwrap(), *_NAMESPACES.split()]
         if sandbox.owner is None:
@@ -49,8 +49,8 @@ class Bwrap(Walled):
             words += ["--ro-bind", str(outside), inside]
         # A namespace's root that is the host's root under another number may write to the kernel's settings.
         words += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/", "--info-fd", "3"]
-        if seccomp >= 0:
-            words += ["--seccomp", str(seccomp)]
+        if given >= 0:
+            words += ["--seccomp", str(given)]
         words += ["--"]
         if sandbox.owner is not None:
             words += DROP.format(uid=sandbox.owner).split()

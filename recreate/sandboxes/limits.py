@@ -2,13 +2,15 @@
 
 A control group of its own, below the group we are in, counts memory and processes. It can be made where those groups
 may be written (root on most systems, a delegated systemd slice); elsewhere `Cgroup.make` says None, and the sandbox is
-held by rlimits and by `Watch`, which looks at what a running command uses.
+held by rlimits and by `Watch`, which looks at what a running command uses. rlimits know the address space of one
+process; what else holds memory is either refused by `seccomp` or counted here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import time
 from collections.abc import Sequence
@@ -16,12 +18,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from recreate.api.errors import Fault
 from recreate.api.ports import Limits
 from recreate.api.types import Output
 from recreate.sandboxes import filesystem
 
 _TREE = Path("/sys/fs/cgroup")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+GROUPS = "start recreate where it may make control groups, such as `systemd-run --user --scope recreate ...`"
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,9 @@ def _set_memory(folder: Path, size: int) -> None:
             (folder / "memory.swap.max").write_text("0")
     else:
         (folder / "memory.limit_in_bytes").write_text(str(size))
-        with contextlib.suppress(OSError):
-            (folder / "memory.memsw.limit_in_bytes").write_text(str(size))
+        for beside in ("memory.memsw.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes"):  # swap; buffers of TCP
+            with contextlib.suppress(OSError):
+                (folder / beside).write_text(str(size))
 
 
 @cache
@@ -109,6 +113,13 @@ def bases() -> dict[str, Path]:
     for base in set(found.values()):
         _sweep(base)
     return found
+
+
+def holder() -> str:
+    """What holds memory and processes of a sandbox here, in words."""
+    if {"memory", "pids"} <= set(bases()):
+        return "control groups"
+    return f"rlimits and a look every {TICK:g} s or sooner; for control groups, {GROUPS}"
 
 
 def _candidates() -> dict[str, list[Path]]:
@@ -159,6 +170,16 @@ def _sweep(base: Path) -> None:
                 old.rmdir()
 
 
+TICK = 0.2
+"""Seconds between two looks at what a running command uses, at the most."""
+_QUICKEST = 0.02
+_FILLED = 4e9
+"""Bytes of memory that a command can take in a second: a look comes before what is left of its limit can be full."""
+_WAIT = 4
+"""A look at memory is followed by so many times its own duration without one: a command with thousands of
+descriptors must not keep us busy."""
+
+
 class Watch:
     """One command's use of disk, memory and processes.
 
@@ -166,24 +187,58 @@ class Watch:
     an eighth of the quota since the last count, else every other second, and for a twentieth of the time at most.
     """
 
-    def __init__(self, limits: Limits, folders: Sequence[Path], cgroup: Cgroup | None) -> None:
+    def __init__(self, limits: Limits, folders: Sequence[Path], cgroup: Cgroup | None, walls: bool = True) -> None:
+        """`walls`: the command has a process namespace of its own, whose processes can be counted."""
         self.limits = limits
         self.folders = list(folders)
         self.cgroup = cgroup
+        self.counts = walls and not (cgroup and cgroup.memory and cgroup.pids)
         self.quota = limits.disk_mb * 1024 * 1024
         self._free = self._start = self._left()
         self._killed = cgroup.killed() if cgroup else 0
+        self._begun = False
         self._next = time.monotonic() + 2.0
 
-    def look(self, init: int | None) -> str:
-        """The name of the limit that is exceeded now, or ''."""
-        if not (self.cgroup and self.cgroup.memory and self.cgroup.pids):
-            processes, memory = census(init)
-            if not (self.cgroup and self.cgroup.pids) and processes > self.limits.processes:
-                return "processes"
-            most = self.limits.memory_mb * 1024 * 1024
-            if not (self.cgroup and self.cgroup.memory) and memory > most and shared_out(init) > most:
-                return "memory"
+    def look(self, init: int | None) -> tuple[str, float]:
+        """(the name of the limit that is exceeded now or '', seconds until the next look).
+
+        The first look comes before the command starts. Raises Fault when it does not see the sandbox's processes.
+        """
+        begun, self._begun = self._begun, True
+        pause = TICK if begun else TICK / 2
+        now = time.monotonic()
+        if self.counts:
+            exceeded, left = self._processes_and_memory(init, begun)
+            if exceeded:
+                return exceeded, 0.0
+            pause = min(pause, max(_QUICKEST, left / _FILLED, _WAIT * (time.monotonic() - now)))
+        if begun and self._disk(init):
+            return "disk", 0.0
+        return "", pause
+
+    def _processes_and_memory(self, init: int | None, begun: bool) -> tuple[str, int]:
+        """(the name of the limit that is exceeded or '', bytes of memory left)."""
+        processes, memory = census(init)
+        if not processes and not begun:
+            raise Fault(
+                "nothing would hold memory and processes: no control group can be made, and /proc hides the sandbox's"
+                " processes",
+                fix=GROUPS,
+                code="sandbox-failed",
+            )
+        if not (self.cgroup and self.cgroup.pids) and processes > self.limits.processes:
+            return "processes", 0
+        if self.cgroup and self.cgroup.memory:
+            return "", self.limits.memory_mb * 1024 * 1024
+        most = self.limits.memory_mb * 1024 * 1024
+        if begun:
+            held = buffers(init)
+            memory += held
+            if memory > most:
+                memory = shared_out(init) + held
+        return ("memory" if memory > most else ""), most - memory
+
+    def _disk(self, init: int | None) -> bool:
         left = self._left()
         now = time.monotonic()
         if self._free - left > self.quota // 8 or now >= self._next:
@@ -191,10 +246,10 @@ class Watch:
             if used <= self.quota and self._start - left > self.quota:
                 used += unlinked(init)
             if used > self.quota:
-                return "disk"
+                return True
             self._free = left
             self._next = time.monotonic() + max(2.0, 20 * (time.monotonic() - now))
-        return ""
+        return False
 
     def last(self, output: Output) -> Output:
         """The output with what can only be known at the end: memory ran out, or the disk quota is exceeded."""
@@ -211,25 +266,100 @@ class Watch:
         return about.f_bavail * about.f_frsize
 
 
+_OF_STATUS = re.compile(rb"^(?:VmRSS|VmSwap|VmPTE|HugetlbPages):\s*(\d+)", re.MULTILINE)
+_NOT_SHARED = re.compile(rb"^(?:VmPTE|HugetlbPages):\s*(\d+)", re.MULTILINE)
+_OF_ROLLUP = re.compile(rb"^(?:Pss|SwapPss):\s*(\d+)", re.MULTILINE)
+
+
+def _kilobytes(pattern: re.Pattern[bytes], file: Path) -> int:
+    return 1024 * sum(map(int, pattern.findall(file.read_bytes())))
+
+
 def census(init: int | None) -> tuple[int, int]:
-    """(processes, bytes of resident memory) of the sandbox whose init has this pid outside."""
+    """(processes, bytes of memory: resident, swapped, page tables) of the sandbox whose init has this pid outside."""
     processes = memory = 0
     for process in _inside(init):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            memory += int((process / "statm").read_text().split()[1]) * _PAGE
+        with contextlib.suppress(OSError):
+            memory += _kilobytes(_OF_STATUS, process / "status")
             processes += 1
     return processes, memory
 
 
 def shared_out(init: int | None) -> int:
-    """Bytes of resident memory of the sandbox in which what processes share is counted once: exact, and slower."""
+    """Bytes of memory of the sandbox in which what processes share is counted once: exact, and slower. A process that
+    does not let us look counts whole."""
     memory = 0
     for process in _inside(init):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            for line in (process / "smaps_rollup").read_text().splitlines():
-                if line.startswith("Pss:"):
-                    memory += int(line.split()[1]) * 1024
+        with contextlib.suppress(OSError):
+            try:
+                memory += _kilobytes(_OF_ROLLUP, process / "smaps_rollup")
+                memory += _kilobytes(_NOT_SHARED, process / "status")
+            except OSError:
+                memory += _kilobytes(_OF_STATUS, process / "status")
     return memory
+
+
+_PIPE, _FULL_PIPES, _SMALL_PIPE = 64 * 1024, 1024, 8 * 1024
+"""A pipe holds 64 KB; above a thousand of one user the kernel makes them smaller."""
+_TERMINAL = 128 * 1024
+_NOTES = 6 * 1024 * 1024
+"""What an inotify descriptor may hold of events."""
+_QUEUED = 11
+"""Datagrams that wait at a socket of the kind, each with a buffer of its sender."""
+
+
+def buffers(init: int | None) -> int:
+    """The most bytes that the kernel may hold in the pipes, sockets, terminals and event queues of the sandbox.
+
+    Nothing tells what is in a buffer, but `seccomp` sees to it that none is larger than usual.
+    """
+    held = 0
+    pipes: set[str] = set()
+    sockets = False
+    for process in _inside(init):
+        try:
+            for handle in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    name = str(handle.readlink())
+                    if name.startswith("pipe:"):
+                        pipes.add(name)
+                    elif name.startswith("socket:"):
+                        sockets = True
+                    elif name.startswith("anon_inode:inotify"):
+                        held += _NOTES
+        except OSError:
+            sockets = True
+    held += min(len(pipes), _FULL_PIPES) * _PIPE + max(0, len(pipes) - _FULL_PIPES) * _SMALL_PIPE
+    with contextlib.suppress(OSError):
+        held += len(list(Path(f"/proc/{init}/root/dev/pts").iterdir())) * _TERMINAL
+    return held + (_sockets(init) if sockets else 0)
+
+
+def _sockets(init: int | None) -> int:
+    """Of every socket in the sandbox's network, also one that no descriptor shows: it waits to be accepted, or is on
+    its way to another process."""
+    held = 0
+    buffer = _buffer()
+    for family in ("unix", "netlink", "tcp", "tcp6", "udp", "udp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{init}/net/{family}").read_bytes().splitlines()[1:]:
+                columns = line.split(None, 5)
+                if family == "unix":
+                    held += buffer * (_QUEUED if columns[4] == b"0002" else 1)
+                else:
+                    held += buffer
+                if family.startswith("tcp"):
+                    held += 2 * sum(int(size, 16) for size in columns[4].split(b":"))
+    return held
+
+
+@cache
+def _buffer() -> int:
+    sizes = []
+    for name in ("wmem_default", "rmem_default"):
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(int(Path("/proc/sys/net/core", name).read_text()))
+    return max(sizes, default=212_992)
 
 
 def unlinked(init: int | None) -> int:

@@ -43,8 +43,11 @@ class NoSandbox:
                 )
         return FolderSandbox(self, drop=False, source=source, mounts=mounts, env=env, limits=limits)
 
-    def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], seccomp: int) -> list[bytes]:
+    def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], given: int) -> list[bytes]:
         return list(command)
+
+    def filter(self, sandbox: FolderSandbox) -> bytes:
+        return b""
 
     def surroundings(self, sandbox: FolderSandbox) -> tuple[str, dict[str, str]]:
         """(the folder a command starts in, the environment that says where it may write)."""

@@ -30,25 +30,24 @@ from typing import IO
 
 from recreate.api.errors import Fault
 from recreate.api.types import Output
+from recreate.sandboxes import seccomp
 
 READY = b"\x01ready\x01"
 LAUNCH = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin", "LANG": "C.UTF-8", "TERM": "dumb"}
 PATIENCE = 30.0
 """Seconds a backend may take to make its sandbox."""
-TICK = 0.2
-"""Seconds between two looks at what a running command uses."""
-
 _PATIENT_BYTES = 1 << 26
 
-Check = Callable[[int | None], str]
-"""Given the pid of the sandbox's init, the name of the limit that is exceeded, or ''."""
+Check = Callable[[int | None], tuple[str, float]]
+"""Given the pid of the sandbox's init: the name of the limit that is exceeded, or '', and when to look again, at the
+latest, in seconds. First asked when the command is about to start."""
 
 
 def shim(command: Sequence[bytes], env: Mapping[str, str], limits: Sequence[str], folder: str) -> list[bytes]:
     """The argv that runs `command` inside a sandbox: see the module's picture."""
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in env.items())
     script = (
-        "".join(f"ulimit {limit}\n" for limit in limits)
+        "".join(f"ulimit {limit} || exit 125\n" for limit in limits)
         + f"cd {shlex.quote(folder)} || exit 125\nunset OLDPWD\n"
         + "printf '\\001ready\\001' >&2\nread -r _ || exit 125\nexec 2>&1\n"
         + exports
@@ -100,11 +99,18 @@ class Child:
     """A started command. `finish` sees it through; `kill` may be called from another thread."""
 
     def __init__(
-        self, backend: str, argv: Sequence[bytes], stdin: bytes, keep: int, ours: bool, give: int = -1
+        self,
+        backend: str,
+        argv: Sequence[bytes],
+        stdin: bytes,
+        keep: int,
+        ours: bool,
+        give: int = -1,
+        under: bytes = b"",
     ) -> None:
         """`ours`: the command has no pid namespace of its own, so it is ended by its process group.
 
-        `give`: a descriptor that the backend reads, or -1.
+        `give`: a descriptor that the backend reads, or -1. `under`: the system call filter to start it under, if any.
         """
         self.backend = backend
         self.stdin = memoryview(b"\n" + stdin)
@@ -116,8 +122,9 @@ class Child:
         self._guard = threading.RLock()
         self._killed = False
         self._ready = False
-        try:
-            self.process = subprocess.Popen(
+
+        def start() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
                 argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -128,6 +135,9 @@ class Child:
                 start_new_session=True,
                 pass_fds=[give] if give >= 0 else [],
             )
+
+        try:
+            self.process = seccomp.started(start, under) if under else start()
             self._handle = os.pidfd_open(self.process.pid)
         except OSError as e:
             raise Fault(f"cannot start the {backend} sandbox: {e}", code="sandbox-failed") from e
@@ -186,9 +196,10 @@ class Child:
                 limit = "seconds"
                 break
             if self._ready and now >= tick:
-                if limit := check(self.init):
+                limit, pause = check(self.init)
+                if limit:
                     break
-                tick = now + TICK
+                tick = now + pause
             done = False
             for handle, _ in poll.poll(max(1, (min(tick, deadline) - now) * 1000)):
                 if handle == out:
@@ -200,8 +211,9 @@ class Child:
                     if not self._ready and READY in self._said:
                         self._ready = True
                         self._find_init()
+                        _, pause = check(self.init)
                         began = time.monotonic()
-                        deadline, tick = began + seconds, began + TICK / 2
+                        deadline, tick = began + seconds, began + pause
                         if self._feed():
                             poll.register(feed, select.POLLOUT)
                 elif handle == feed:

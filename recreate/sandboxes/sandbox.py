@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import platform
 import re
 import resource
 import shutil
@@ -39,6 +40,8 @@ UIDS = range(60578, 61184)
 """Where real root finds an identity for a sandbox: a range that distributions leave unused."""
 _TAKEN = ("/usr", "/etc", "/proc", "/dev", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _WHOLE = ("/work", "/tmp", rootfs.HOME)
+OPEN_FILES = 1024
+"""Descriptors of one process: what systems give by default, and programs that want more are written to do without."""
 _counter = itertools.count(os.getpid())
 _ARGUMENT = 128 * 1024 - 64
 
@@ -49,8 +52,12 @@ class Enclosure(Protocol):
     name: str
     own_namespaces: bool
 
-    def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], seccomp: int) -> list[bytes]:
-        """What runs `command` in a sandbox. `seccomp`: a descriptor to read a filter from, or -1."""
+    def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], given: int) -> list[bytes]:
+        """What runs `command` in a sandbox. `given`: a descriptor to read a filter from, or -1."""
+        ...
+
+    def filter(self, sandbox: FolderSandbox) -> bytes:
+        """The system call filter that `argv` must be started under, b'' when it loads the one it is given, or none."""
         ...
 
     def surroundings(self, sandbox: FolderSandbox) -> tuple[str, dict[str, str]]:
@@ -156,18 +163,19 @@ class FolderSandbox:
         inside = shim(words, {**LAUNCH, **places, **self.env}, self._ulimits(), start)
         joins = self._cgroup.joins if self._cgroup else ()
         walls = self._enclosure.own_namespaces
+        under = self._enclosure.filter(self)
         with filesystem.ours("prepare a system call filter"):
-            given = seccomp.descriptor() if walls else -1
+            given = seccomp.descriptor() if walls and not under else -1
         try:
             argv = launcher(self._enclosure.argv(self, inside, given), joins)
-            child = Child(self.backend, argv, stdin, self.limits.output_bytes, not walls, given)
+            child = Child(self.backend, argv, stdin, self.limits.output_bytes, not walls, given, under)
         finally:
             if given >= 0:
                 os.close(given)
         self._running.add(child)
         if self._closed:
             child.kill()
-        watch = Watch(self.limits, [self.root / name for name in WRITABLE], self._cgroup)
+        watch = Watch(self.limits, [self.root / name for name in WRITABLE], self._cgroup, walls)
         try:
             output = child.finish(seconds, watch.look)
         finally:
@@ -216,8 +224,9 @@ class FolderSandbox:
         cpu = _allowed(resource.RLIMIT_CPU, limits.cpu_seconds + 1)
         rules = [
             "-c 0",
+            f"-S -t {min(cpu, limits.cpu_seconds)}",  # first: a hard limit below the soft one is refused
             f"-H -t {cpu}",
-            f"-S -t {min(cpu, limits.cpu_seconds)}",
+            f"-n {_allowed(resource.RLIMIT_NOFILE, OPEN_FILES)}",
             f"-f {_allowed(resource.RLIMIT_FSIZE, limits.disk_mb * megabyte) // 512}",
         ]
         if not (self._cgroup and self._cgroup.memory):
@@ -309,8 +318,12 @@ class Walled(ABC):
     def missing(self) -> str:
         """'' when the programs are here that it is built with, else which are not."""
 
+    def filter(self, sandbox: FolderSandbox) -> bytes:
+        """b'': the backend loads the filter that it is given."""
+        return b""
+
     @abstractmethod
-    def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], seccomp: int) -> list[bytes]:
+    def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], given: int) -> list[bytes]:
         """The command in a sandbox: read-only system, the sandbox's folders, the mounts, and nothing else."""
 
     def surroundings(self, sandbox: FolderSandbox) -> tuple[str, dict[str, str]]:
@@ -345,6 +358,8 @@ def identity(backend: Walled) -> tuple[str, str]:
     """(`drop` or `userns`, '') for what works here, else ('', why nothing does). Tried once in a process."""
     if backend.name not in _identities:
         why = backend.missing()
+        if not seccomp.program():
+            why = f"no system call filter is known for the processor {platform.machine()}"
         for how in () if why else ("drop", "userns") if os.geteuid() == 0 else ("userns",):
             why = tried(backend, how)
             if not why:
@@ -364,6 +379,7 @@ def tried(backend: Enclosure, how: str) -> str:
             output = sandbox.run(["cat", "/proc/self/status", "/proc/net/dev"], timeout=20)
     except Fault as e:
         return e.message
-    if output.status != 0 or "CapEff:\t0000000000000000" not in output.text or "eth0" in output.text:
+    closed = ("CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2")
+    if output.status != 0 or "eth0" in output.text or not all(words in output.text for words in closed):
         return f"a sandbox was made but is not closed: {output.text[-200:]}"
     return ""

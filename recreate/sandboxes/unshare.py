@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from recreate.sandboxes import filesystem, rootfs
+from recreate.sandboxes import filesystem, rootfs, seccomp
 from recreate.sandboxes.process import LAUNCH
 from recreate.sandboxes.sandbox import DROP, FolderSandbox, Walled
 
@@ -22,7 +22,7 @@ read -r pid _ </proc/self/stat
 echo "\\"child-pid\\": $pid" >&3
 exec 3>&-
 { echo box >/proc/sys/kernel/hostname; } 2>/dev/null || :
-if [ "$3" ]; then { echo 1 >/proc/sys/user/max_user_namespaces; } 2>/dev/null || :; fi
+if [ "$3" ]; then echo 1 >/proc/sys/user/max_user_namespaces; fi
 mount -a -T "$1"
 cd "$2"
 shift 3
@@ -47,7 +47,12 @@ class Unshare(Walled):
         absent = [name for name in _PROGRAMS if not shutil.which(name, path=LAUNCH["PATH"])]
         return f"util-linux programs are missing: {', '.join(absent)}" if absent else ""
 
-    def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], seccomp: int) -> list[bytes]:
+    def filter(self, sandbox: FolderSandbox) -> bytes:
+        """The walls are built under the filter. It leaves mounts to capabilities, of which a command has none, and an
+        ordinary user's namespaces to the kernel's count of them."""
+        return seccomp.program(mounting=True, namespaces=sandbox.owner is None)
+
+    def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], given: int) -> list[bytes]:
         """The command in a sandbox: read-only system, the sandbox's folders, the mounts, and nothing else."""
         table = sandbox.root / "fstab"
         if not table.exists():
@@ -56,7 +61,7 @@ class Unshare(Walled):
         words = _ENTER.split()
         words += ["--cgroup"] if Path("/proc/self/ns/cgroup").exists() else []
         words += ["--map-root-user"] if sandbox.owner is None else []
-        words += ["--", "/bin/sh", "-c", _INIT, "sh", str(table), str(sandbox.root / "root")]
+        words += ["--", "/bin/sh", "-c", _INIT, "sh", str(table), str(sandbox.root / "top")]
         if sandbox.owner is None:
             words += ["yes", "unshare", "--user", f"--map-user={sandbox.uid}", f"--map-group={sandbox.uid}", "--"]
             words += ["setpriv", "--inh-caps=-all", "--no-new-privs"]
@@ -67,7 +72,7 @@ class Unshare(Walled):
 
 def _skeleton(sandbox: FolderSandbox) -> str:
     """Make the sandbox's root folder with every mount point, and return the fstab that fills it."""
-    root = sandbox.root / "root"
+    root = sandbox.root / "top"
     root.mkdir(mode=0o755)
     rows = [(root, root, "bind,ro")]
     links, folders = rootfs.top()
