@@ -32,6 +32,7 @@ from recreate.api.errors import BadInput
 from recreate.api.ports import Domain, Sandbox, SandboxBackend
 from recreate.api.types import Call, Ending, Message, Output, Reply, Step, Task, Trace, TurnTokens, Usage, digest
 from recreate.storage.log import Log
+from recreate.storage.redact import redact
 
 BIN = ".recreate/bin"
 """Where a scaffold's tools lie, relative to /work. A domain leaves `.recreate/` out of what is handed in."""
@@ -113,7 +114,8 @@ class _Attempt:
         if agent.action == "json":
             self.params["json_schema"] = COMMAND_SCHEMA
         self.address = self.call.model_dump(exclude={"step", "sample"})
-        self.shown = {"task": {"prompt": self.task.prompt}}
+        self.prompt = redact(self.task.prompt)
+        self.shown = {"task": {"prompt": self.prompt}}
         self.when: tuple[str, ...] = ()
         if self.offers is not None and self.offers.lessons:
             self.when = ("start",) if self.offers.forced else agent.memory.when if agent.memory.tokens else ()
@@ -138,7 +140,7 @@ class _Attempt:
                 {"role": "user", "content": self.scaffold.render("workflow", **shown)},
             ]
             so_far = _Offered()
-            seen = "\n".join([self.task.prompt, *(text[-QUERY_CHARS:] for text in shown["before"].values())])
+            seen = "\n".join([self.prompt, *(text[-QUERY_CHARS:] for text in shown["before"].values())])
             messages[1]["content"] += self.offered("start", seen, so_far)
             ending, limit = self.turns(sandbox, messages, number, so_far)
             return sandbox, ending, limit
@@ -147,7 +149,7 @@ class _Attempt:
             raise
 
     def before(self, sandbox: Sandbox, name: str, number: int) -> str:
-        output = sandbox.run([f"/work/{BIN}/{name}"], timeout=self.agent.limits.command_seconds)
+        output = _masked(sandbox.run([f"/work/{BIN}/{name}"], timeout=self.agent.limits.command_seconds))
         text = cut_middle(output.text, self.agent.limits.observation_chars, LEFT_OUT)
         self.note(sample=number, kind="before", action=name, output=text, status=output.status)
         return text
@@ -235,14 +237,16 @@ class _Attempt:
         kind = self.agent.action
         if kind.startswith("tool:"):
             return self.tool(sandbox, kind.removeprefix("tool:"), action)
-        return sandbox.run(f'export PATH="/work/{BIN}:$PATH"\n{action}', timeout=self.agent.limits.command_seconds)
+        line = f'export PATH="/work/{BIN}:$PATH"\n{action}'
+        return _masked(sandbox.run(line, timeout=self.agent.limits.command_seconds))
 
     def tool(self, sandbox: Sandbox, name: str, stdin: str = "") -> Output:
-        return sandbox.run(
+        output = sandbox.run(
             [f"/work/{BIN}/{name}"],
             timeout=self.agent.limits.command_seconds,
             stdin=stdin.encode("utf-8", "surrogatepass"),
         )
+        return _masked(output)
 
     def rank(self, sandbox: Sandbox) -> float:
         """What the `choose` tool thinks of a sample: the number on its last line, lowest when there is none."""
@@ -347,6 +351,12 @@ def replay(
         raise
     summary = f"{again} actions were done again"
     return sandbox, f"{summary}; {'; '.join(other)}" if other else f"{summary}, and all ended as they had"
+
+
+def _masked(output: Output) -> Output:
+    """What a command printed becomes what is seen, told and stored: without keys."""
+    text = redact(output.text)
+    return output if text == output.text else output.model_copy(update={"text": text})
 
 
 def _nobody(messages: list[Message], call: Call, **params: Any) -> Reply:

@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Set
 from functools import lru_cache
+from itertools import zip_longest
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -32,6 +33,7 @@ from recreate.agents.template import OWN_NAMES, parse_template, render_text
 from recreate.api.errors import BadInput
 from recreate.api.ports import SandboxBackend
 from recreate.api.types import Record
+from recreate.storage.redact import redact
 
 MAX_PROMPT = 24_000
 """Characters of system.md and workflow.md together, rendered with this scaffold's lessons and a short task."""
@@ -58,6 +60,7 @@ def check(
     for name in REQUIRED:
         if name not in scaffold.files:
             found.append(Problem(file=name, line=1, message="is missing: every scaffold has one"))
+    found += _keys(scaffold)
     for path in scaffold.files:
         if wrong := path_fault(path):
             found.append(Problem(file=path, line=1, message=wrong))
@@ -87,6 +90,14 @@ def refuse(scaffold: Scaffold, backend: SandboxBackend | None = None) -> None:
             fix="recreate scaffold check shows all faults of a scaffold",
             code="bad-scaffold",
         )
+
+
+def _keys(scaffold: Scaffold) -> Iterator[Problem]:
+    """An agent's folder is read by others, and copied into every run."""
+    for file, text in scaffold.files.items():
+        if (plain := redact(text)) != text:
+            line = next(n for n, (a, b) in enumerate(zip_longest(text.split("\n"), plain.split("\n")), 1) if a != b)
+            yield Problem(file=file, line=line, message="holds what looks like a key: leave it out")
 
 
 def _named(scaffold: Scaffold, agent: Agent) -> Iterator[Problem]:

@@ -21,6 +21,7 @@ from recreate.lessons.context import PolicyContext
 from recreate.lessons.store import OURS, LessonStore
 from recreate.runs.attempts import attempt_task, read_experience
 from recreate.runs.session import Session
+from recreate.storage.redact import redacted
 
 PROMOTED = 3
 """Patterns copied into the agent in one round at most: a candidate with many changes tells little about each."""
@@ -102,6 +103,12 @@ class Learning:
         after = dict(before)
         shown = [_carrying(e, [x.id for x in agent.lessons if x.id in before]) for e in experiences]
         changes = self._made(after, ask, rerun, len(shown)).observe(shown)
+        for id, lesson in after.items():
+            if (
+                before.get(id) != lesson
+                and (plain := redacted(texts := {"title": lesson.title, "body": lesson.body})) is not texts
+            ):
+                after[id] = lesson.model_copy(update=plain)
         changed = [id for id, lesson in after.items() if before.get(id) != lesson]
         self.session.journal.add(
             "memory",

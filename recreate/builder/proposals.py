@@ -22,6 +22,7 @@ from recreate.api.types import Call, Edit, Experience, Message, Reply, Revision,
 from recreate.optimizers.context import OptimizerContext
 from recreate.runs.attempts import Score, attempt_task, attempted, read_experience, run_attempts
 from recreate.runs.session import Session
+from recreate.storage.redact import redacted
 
 
 class Proposals:
@@ -242,9 +243,11 @@ CLOSED = ("limits", "model", "samples", "protect")
 
 
 def proposed(edit: Edit) -> Edit:
-    """An edit as an optimizer may propose it: from experience, whatever it says of itself. Who else makes edits (a
-    person in a review, the loop that takes a lesson out, the writing of a seed) is known by where they are made."""
-    return edit if edit.origin == "experience" else edit.model_copy(update={"origin": "experience"})
+    """An edit as an optimizer may propose it: without keys, and from experience, whatever it says of itself. Who else
+    makes edits (a person in a review, the loop that takes a lesson out, the writing of a seed) is known by where they
+    are made."""
+    texts = redacted({"old": edit.old, "new": edit.new, "reason": edit.reason})
+    return edit.model_copy(update={**texts, "origin": "experience"})
 
 
 def closed(before: Scaffold, after: Scaffold) -> list[str]:

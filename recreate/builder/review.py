@@ -16,6 +16,7 @@ from recreate.agents.scaffold import UNCOUNTED, Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.types import Edit, Review, Revision
 from recreate.runs.session import Session
+from recreate.storage.redact import redact
 
 Reviewer = Callable[[Revision, Scaffold, Scaffold], Review | None]
 """(the revision, its parent, the candidate) -> a decision; None leaves the candidate waiting and ends the session."""
@@ -70,7 +71,7 @@ class Desk:
             before = said
         if edited:
             self.lay(edited, revision.parent)
-        answer = {"decision": said.decision, "reason": said.reason, "edited": edited.digest if edited else ""}
+        answer = {"decision": said.decision, "reason": redact(said.reason), "edited": edited.digest if edited else ""}
         self.session.journal.add("review", offer=number, revision=revision.id, **answer)
         return answer
 

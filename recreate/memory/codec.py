@@ -1,4 +1,4 @@
-"""What an experience is on disk: one sealed line, keys masked, and files of the texts that are too large for it.
+"""What an experience is on disk: one sealed line, and files of the texts that are too large for it.
 
     memory/DOMAIN/experiences/RUN.jsonl   the lines
     memory/DOMAIN/blobs/ab/REST           a large text as UTF-8; `abREST` is the SHA-256 of the file, in hex
@@ -14,24 +14,23 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
 from recreate.api.errors import BadInput
-from recreate.api.types import SCHEMA, Experience, digest
+from recreate.api.types import SCHEMA, Experience, Grade, Step, Trace, digest
 from recreate.storage.files import make, write
 from recreate.storage.log import encode, now, seal
-from recreate.storage.redact import redact, redact_fields
+from recreate.storage.redact import redacted
+
+Kept = TypeVar("Kept", bound=BaseModel)
 
 LARGE = 64 * 1024
 """Bytes of UTF-8 that a text in a line may have."""
 
 HEAD, TAIL = 4_000, 20_000
 """Characters of a large text that stay in the line. An error is looked for in the last 20,000 of a text."""
-
-IDENTITY = ("id", "schema", "domain", "task", "group", "split", "digest", "run")
-"""What redaction leaves alone: a masked id would be another experience."""
 
 _SHA = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -56,24 +55,41 @@ def file_of(folder: Path, domain: str, run: str, kind: str = "experiences") -> P
 
 
 def sealed(e: Experience) -> tuple[bytes, dict[str, bytes]]:
-    """The line to be written, keys masked, and the texts that are too large for it by SHA-256."""
+    """The line to be written, and the texts that are too large for it by SHA-256."""
     when = now()
     if any(map(is_large, _texts(e))):
         record, refs, large = _take_out(e.model_dump(mode="json"))
-        line = {"experience": masked(record), "blobs": [ref._asdict() for ref in refs], "when": when}
+        line = {"experience": record, "blobs": [ref._asdict() for ref in refs], "when": when}
         return seal(line), large
-    text = encode({"experience": e, "schema": SCHEMA, "when": when})
-    if redact(text) == text:
-        return seal(text), {}
-    return seal({"experience": masked(e.model_dump(mode="json")), "when": when}), {}
+    return seal(encode({"experience": e, "schema": SCHEMA, "when": when})), {}
 
 
-def masked(record: Mapping[str, Any]) -> dict[str, Any]:
-    """An experience's fields without keys in its texts; what says which one it is stays."""
-    plain: dict[str, Any] = redact_fields(record, keep=IDENTITY)
-    for name in ("attempt", "task", "scaffold", "model", "ending"):
-        plain["trace"][name] = record["trace"][name]
-    return plain
+_NAMES: Mapping[type, frozenset[str]] = {
+    Experience: frozenset({"id", "domain", "task", "group", "split", "digest", "run"}),
+    Trace: frozenset({"attempt", "task", "scaffold", "model", "ending", "limit"}),
+    Step: frozenset({"kind", "offered"}),
+}
+"""Fields that say which one it is, and stay: a masked id would be another experience."""
+
+
+def masked(record: Kept) -> Kept:
+    """An experience without keys in its texts: what was asked, seen, said, done, handed in, and said of it.
+
+    Itself when there is nothing to mask.
+    """
+    names = _NAMES.get(type(record), frozenset())
+    fields = {name: value for name, value in record if name not in names}
+    changed = {name: new for name, value in fields.items() if (new := _masked(value)) is not value}
+    return type(record).model_validate({**dict(record), **changed}) if changed else record
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, Experience | Trace | Step | Grade):
+        return masked(value)
+    if isinstance(value, tuple) and value and isinstance(value[0], Step):
+        steps = tuple(map(masked, value))
+        return value if all(a is b for a, b in zip(steps, value, strict=True)) else steps
+    return redacted(value)
 
 
 def _texts(e: Experience) -> Iterator[str]:
@@ -110,10 +126,10 @@ def is_large(text: str) -> bool:
 
 
 def _take_out(record: Mapping[str, Any]) -> tuple[dict[str, Any], list[Ref], dict[str, bytes]]:
-    """(the record with its large texts cut, their references, the texts by SHA-256); keys are masked first."""
+    """(the record with its large texts cut, their references, the texts by SHA-256)."""
     refs: list[Ref] = []
     texts: dict[str, bytes] = {}
-    seen: dict[str, tuple[str, str]] = {}  # an observation is the output before it: mask and hash it once
+    seen: dict[str, tuple[str, str]] = {}  # an observation is the output before it: hash it once
 
     def walk(value: Any, at: tuple[str | int, ...]) -> Any:
         if isinstance(value, dict):
@@ -123,17 +139,16 @@ def _take_out(record: Mapping[str, Any]) -> tuple[dict[str, Any], list[Ref], dic
         if not isinstance(value, str) or not is_large(value):
             return value
         if value not in seen:
-            plain = redact(value)
-            data = _encoded(plain)
+            data = _encoded(value)
             sha = hashlib.sha256(data).hexdigest()
             texts[sha] = data
             between = f"\n[... {len(data):,} bytes in all, SHA-256 {sha}: `recreate traces show` has them ...]\n"
-            seen[value] = (sha, plain[:HEAD] + between + plain[-TAIL:])
+            seen[value] = (sha, value[:HEAD] + between + value[-TAIL:])
         sha, short = seen[value]
         refs.append(Ref(at, sha, len(texts[sha])))
         return short
 
-    return {k: v if k in IDENTITY else walk(v, (k,)) for k, v in record.items()}, refs, texts
+    return {k: walk(v, (k,)) for k, v in record.items()}, refs, texts
 
 
 def refs(record: Mapping[str, Any]) -> list[Ref]:

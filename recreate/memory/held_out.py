@@ -45,7 +45,7 @@ class HeldOut:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "held_out.jsonl"
-        self._log = Log(self.path, mask=False, durable=True, fix="")
+        self._log = Log(self.path, durable=True, fix="")
         self._read = Registered()
 
     def add(self, entries: Iterable[Held]) -> None:

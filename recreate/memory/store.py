@@ -28,7 +28,7 @@ from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import Embedder, Hit
 from recreate.api.types import Experience, Lesson, Task, digest
 from recreate.memory import documents
-from recreate.memory.codec import Blobs, file_of, sealed
+from recreate.memory.codec import Blobs, file_of, masked, sealed
 from recreate.memory.documents import Document, Sources, experience_hit, occurrences, scan
 from recreate.memory.embedders import default_embedder, named
 from recreate.memory.embedders.cached import checked
@@ -95,7 +95,7 @@ class ExperienceStore:
         if not experiences:
             return
         self.held_out.add(Held(e.group, e.task, e.split, e.domain) for e in experiences)
-        new = [(e.id, file_of(self.folder, e.domain, e.run), *sealed(e)) for e in experiences]
+        new = [(e.id, file_of(self.folder, e.domain, e.run), *sealed(masked(e))) for e in experiences]
         paths = {path for _, path, _, _ in new}
         for path in paths:
             if not path.exists():
@@ -109,7 +109,7 @@ class ExperienceStore:
                     self.blobs.put(path.parent.parent.name, large)
                     by_file.setdefault(path, []).append(line)
             for path, lines in by_file.items():
-                with Log(path, mask=False, fix="") as log:
+                with Log(path, fix="") as log:
                     log.append(*lines)
                 self._left[path] = _stamp(path)
             self._added.update(id for id, *_ in new)

@@ -43,7 +43,7 @@ class Ungraded:
             by_file.setdefault(file_of(self.folder, e.domain, e.run, "waiting"), []).append(e)
         for path, new in by_file.items():
             make(path.parent, ignored=True)
-            with locked(path.parent), Log(path, mask=False, fix="") as log:
+            with locked(path.parent), Log(path, fix="") as log:
                 log.append(*({"experience": e.model_dump(mode="json")} for e in new))
 
     def ids(self, domain: str = "*") -> set[str]:

@@ -20,6 +20,7 @@ from recreate.storage import files
 from recreate.storage.log import Log, encode
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.storage.redact import redact
+from recreate.memory.codec import masked
 from recreate.agents.scaffold import Scaffold
 from recreate.api.ports import Versioned
 from recreate.api.types import Call, Experience, Grade, Step, Task, Usage
@@ -140,7 +141,7 @@ def attempt_task(
         remember(session, experience, folder, in_memory=in_memory)
         return _score(experience, task, repeat)
     assert fault is not None
-    record = {"attempt": key, "task": task.id, "repeat": repeat, "phase": phase, "fault": fault.message}
+    record = {"attempt": key, "task": task.id, "repeat": repeat, "phase": phase, "fault": redact(fault.message)}
     session.journal.add("aside", **record)
     session.say("aside", record)
     outage.excluded(fault)
@@ -201,7 +202,7 @@ def attempt_and_grade(
             fix="grade returns Grade(score=0..1, passed=..., evidence=...): docs/ports/domain.md",
             code="misfit",
         )
-    return Experience(
+    experience = Experience(
         id=call.attempt,
         domain=session.domain.name,
         task=task.id,
@@ -213,6 +214,7 @@ def attempt_and_grade(
         grade=grade,
         run=call.run,
     )
+    return masked(experience)  # what was handed in is graded as it is, and from here on is masked
 
 
 def copy_in(session: Session, experience: Experience) -> None:
@@ -264,7 +266,7 @@ def _write(experience: Experience, folder: Path) -> None:
     """experience.json, without the steps, which have a file of their own."""
     record = experience.model_dump(mode="json", exclude={"trace": {"steps"}})
     record["trace"]["steps"] = []
-    files.write(folder / "experience.json", redact(encode(record)), fix=files.RESUME)
+    files.write(folder / "experience.json", encode(record), fix=files.RESUME)
 
 
 def read_score(folder: Path, task: Task, repeat: int) -> Score | None:

@@ -12,7 +12,7 @@ import math
 import random
 import threading
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from recreate.api.errors import BadInput, Fault, Interrupted, Transient
@@ -22,6 +22,7 @@ from recreate.runs.budget import Ledger
 from recreate.models.chat import content
 from recreate.api.ports import Model, Overriding, Price
 from recreate.api.types import Call, Message, Reply, ToolCall, Usage
+from recreate.storage.redact import redact
 
 MAX_TOKENS = 1024
 """What a reply may cost when nobody says otherwise: a bound is needed to reserve."""
@@ -102,7 +103,7 @@ class Calls:
             try:
                 reply = model.reply(messages, call, **params)
                 if isinstance(reply, Reply):
-                    reply = _paid(reply, price, *bound)
+                    reply = _paid(masked(reply, params), price, *bound)
                     return reply.model_copy(update={"retries": tried}) if tried else reply
             except Transient as e:
                 self.ledger.drop(call, unspent=e.unspent)
@@ -164,6 +165,30 @@ def _calls_within(calls: Sequence[ToolCall], most: int) -> tuple[ToolCall, ...]:
             break
         kept.append(call)
     return tuple(kept)
+
+
+def masked(reply: Reply, params: Mapping[str, Any]) -> Reply:
+    """The reply without keys: what is acted on, and what the journal gives back after a kill.
+
+    params: what was asked for. A password that is a word of it (a tool's name, a choice) does not spoil the answer.
+    """
+    texts = (reply.text, *(call.arguments for call in reply.tool_calls))
+    if all(redact(text) is text for text in texts):
+        return reply
+    spare = set(_asked_for([params.get("json_schema"), params.get("tools")]))
+    calls = [call.model_copy(update={"arguments": redact(call.arguments, spare)}) for call in reply.tool_calls]
+    return reply.model_copy(update={"text": redact(reply.text, spare), "tool_calls": tuple(calls)})
+
+
+def _asked_for(schema: Any) -> Iterator[str]:
+    """The words of a JSON schema: names of fields and tools, and what may be chosen."""
+    if isinstance(schema, Mapping):
+        yield from schema
+        for key, value in schema.items():
+            yield from value if key == "enum" else [value] if key == "name" else _asked_for(value)
+    elif isinstance(schema, list | tuple):
+        for each in schema:
+            yield from _asked_for(each)
 
 
 def tokens_bound(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> int:

@@ -27,6 +27,7 @@ from recreate.api.registry import fit, fit_tasks, spelled
 from recreate.api.ports import Domain, Embedder, Hit, Memory, MemoryPolicy, Model, Optimizer, Price, SandboxBackend
 from recreate.runs.settings import FREE, OWN, Settings
 from recreate.api.types import Call, Message, Reply, Split, Task, digest
+from recreate.storage.redact import redact, redacted
 
 Say = Callable[[str, dict[str, Any]], None]
 """Where progress goes: (event, facts). The CLI shows it; a library user may ignore it."""
@@ -127,7 +128,8 @@ class Session:
             hits: Sequence[Hit] = self.memory.recall(query, k, filters, "optimizer")
             return hits
         found = self.own_memory.recall(query, k, filters, "optimizer")
-        return [h for h in found if not h.experience or self.memory.get(h.experience, "optimizer") is not None]
+        seen = [h for h in found if not h.experience or self.memory.get(h.experience, "optimizer") is not None]
+        return [h.model_copy(update={"text": redact(h.text)}) for h in seen]
 
     def patience(self) -> dict[str, float]:
         """The timeout to ask with; each kind of model has its own when none is set."""
@@ -250,6 +252,7 @@ def open_session(
             fix=f"recreate resume {paths.short(folder)}, or give another folder with --out",
             code="run-exists",
         )
+    _refuse_keys(settings)
     domain = open_domain(settings, workspace) if parts.domain is None else fit("domain", parts.domain)
     fit_tasks(domain)
     backend = open_backend(settings, parts.backend)
@@ -279,7 +282,7 @@ def open_session(
         journal.open()
         _same_parts(journal, domain=domain.name, model=model.name)
         file.write_text(settings_.dump(settings), "utf-8")
-        ledger = Ledger(Log(folder / "ledger.jsonl", mask=False), budget)  # ids and numbers: there is nothing to mask
+        ledger = Ledger(Log(folder / "ledger.jsonl"), budget)
         undo.pop_all()
     run = run_id(settings)
     session = Session(
@@ -308,6 +311,17 @@ def open_session(
     )
     journal.add("start", run=run, pid=os.getpid(), model=model.name, sandbox=backend.name, domain=domain.name)
     return session
+
+
+def _refuse_keys(settings: Settings) -> None:
+    """What is set is written into settings.toml: a key must not be among it."""
+    for address, value in settings_.flat(settings.model_dump(exclude={"out"})).items():
+        if redacted(value) is not value:
+            raise BadInput(
+                f"{address} holds what looks like a key: it would be written into settings.toml",
+                fix="leave it out, and put it into the environment, where the part reads it",
+                code="key-in-setting",
+            )
 
 
 def _same_parts(journal: Journal, **parts: str) -> None:

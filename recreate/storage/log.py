@@ -27,7 +27,6 @@ from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.types import SCHEMA
 from recreate.storage.files import RESUME, fault
-from recreate.storage.redact import redact
 
 
 def encode(value: Any) -> str:
@@ -44,13 +43,10 @@ def _fields(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-def seal(record: Mapping[str, Any] | str, *, mask: bool = False) -> bytes:
-    """One line: the record with `schema` and `sum` added. A text is a record that is JSON already, schema and all.
-
-    mask: hide keys wherever they stand. Without it, the record has none any more.
-    """
+def seal(record: Mapping[str, Any] | str) -> bytes:
+    """One line: the record with `schema` and `sum` added. A text is a record that is JSON already, schema and all."""
     text = record if isinstance(record, str) else encode({**record, "schema": SCHEMA})
-    data = (redact(text) if mask else text).encode("utf-8", "surrogatepass")
+    data = text.encode("utf-8", "surrogatepass")
     return data[:-1] + b',"sum":"%08x"}\n' % zlib.crc32(data)
 
 
@@ -88,14 +84,13 @@ class Log:
     opening it anew for what it appends, under a lock that they share: `with locked(folder), Log(path) as log`; or
     several keep it open, and each appends while it has `taken` the file.
 
-    mask: hide keys in what is appended. durable: on the disk when `append` returns, whatever happens to the
+    durable: on the disk when `append` returns, whatever happens to the
     machine; without it a line survives a kill of the process, not a power cut (an fsync takes 10 ms, and all
     attempts would wait for it in turn). fix: what a Fault advises; "" for what it advises of any folder of a workspace.
     """
 
-    def __init__(self, path: Path, *, mask: bool = True, durable: bool = False, fix: str = RESUME) -> None:
+    def __init__(self, path: Path, *, durable: bool = False, fix: str = RESUME) -> None:
         self.path = path
-        self.mask = mask
         self.durable = durable
         self.fix = fix
         self._lock = threading.Lock()
@@ -107,7 +102,7 @@ class Log:
 
         All or none: nothing half-written stays. Raises Fault when the disk does not take it.
         """
-        data = b"".join([each if isinstance(each, bytes) else seal(each, mask=self.mask) for each in records])
+        data = b"".join([each if isinstance(each, bytes) else seal(each) for each in records])
         with self._lock:
             try:
                 fd, left = self._open() if self._fd is None else self._fd, data

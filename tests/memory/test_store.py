@@ -307,7 +307,7 @@ def test_a_key_that_is_an_ordinary_word_does_not_break_a_record(
     memory.add([experience("a", split="validation", prompt="say validation")])
     kept = memory.get("a")
     assert kept is not None
-    assert (kept.split, kept.trace.model, kept.prompt) == ("validation", "scripted:m", "say [redacted:A_KEY]")
+    assert (kept.split, kept.trace.model, kept.prompt) == ("validation", "scripted:m", "say validation")
 
 
 def test_search_finds_every_word_in_any_case_and_script_however_long_the_text(tmp_path: Path) -> None:

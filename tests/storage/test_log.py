@@ -61,7 +61,7 @@ def test_a_damaged_line_in_the_middle_is_skipped_and_counted(tmp_path: Path) -> 
 def test_several_writers_take_turns_and_cut_what_a_killed_one_left(tmp_path: Path) -> None:
     path = tmp_path / "shared.jsonl"
     for n in range(3):
-        with locked(tmp_path), Log(path, mask=False) as log:
+        with locked(tmp_path), Log(path) as log:
             at = log.append({"n": n, "what": "first"}, seal({"n": n, "what": "second"}))
         line = log.at(at)
         assert line is not None

@@ -171,8 +171,8 @@ def experience(
         split = known.split if known and known.split != "train" else overlap.closed(found.task, found.group)
         if split and found.split == "train":
             why = known.why if known else "its group is held out in this workspace"
-            return _masked(found.model_copy(update={"split": split})), (found.task, why)
-        return _masked(found), None
+            return masked(found.model_copy(update={"split": split})), (found.task, why)
+        return masked(found), None
     known = overlap.known(found)
     asked = _asked(found.prompt)
     if known and known.task:
@@ -220,13 +220,7 @@ def experience(
         ),
         foreign={**about, **({"system": found.system} if found.system else {}), **found.rest},
     )
-    return _masked(made), (task, why) if split != "train" and split != config.split else None
-
-
-def _masked(e: Experience) -> Experience:
-    record = e.model_dump(mode="json")
-    plain = masked(record)
-    return e if plain == record else Experience.model_validate(plain)
+    return masked(made), (task, why) if split != "train" and split != config.split else None
 
 
 def _formats(name: str) -> dict[str, Format]:

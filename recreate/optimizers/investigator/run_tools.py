@@ -17,6 +17,7 @@ from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.investigator.conversation import Tool, Wrong, one_of, text
 from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.read_tools import Reader, outcome
+from recreate.storage.redact import redact
 
 SECONDS = 60.0
 
@@ -125,7 +126,7 @@ def tell_output(output: Output) -> str:
     """What a command printed and how it ended; nothing in it differs from run to run by itself."""
     ended = f"stopped after {SECONDS:g} s" if output.timed_out else f"exit status {output.status}"
     limit = f", limit reached: {output.limit}" if output.limit and not output.timed_out else ""
-    return f"{output.text.rstrip()}\n[{ended}{limit}]".lstrip("\n")
+    return f"{redact(output.text).rstrip()}\n[{ended}{limit}]".lstrip("\n")
 
 
 class Rehearsal:

@@ -119,7 +119,7 @@ def converse(
         ending, why = talk.run()
         found: dict[str, Any] = {"ending": ending, "why": why}
     except Fault as e:
-        found = {"ending": "fault", "why": e.message}
+        found = {"ending": "fault", "why": redact(e.message)}
     if found["ending"] == "finished":
         found |= {**result, "edits": tuple(draft.edits)}
     done = blank.model_copy(update={**found, "actions": dict(talk.actions), "kinds": talk.kinds, "usage": talk.usage})
@@ -132,7 +132,7 @@ def save_study(folder: Path | None, study: Study) -> None:
     """Write a study down beside its steps."""
     if folder is None:
         return
-    files.write(folder / study.id / "study.json", redact(encode(study.model_dump(mode="json"))), fix=files.RESUME)
+    files.write(folder / study.id / "study.json", encode(study.model_dump(mode="json")), fix=files.RESUME)
 
 
 def kept(context: OptimizerContext, thread: str) -> Study | None:
