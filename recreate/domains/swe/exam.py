@@ -6,13 +6,15 @@ right of each. It is kept outside of every sandbox.
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from recreate.api.types import Record
 from recreate.domains.swe import sources
-from recreate.domains.swe.test_run import TestResults
+from recreate.domains.swe.observer import LOOSE
+from recreate.domains.swe.test_run import Seen, TestResults
 from recreate.domains.swe.withheld import Claim, rewrite
 
 MOST_OTHERS = 6
@@ -25,12 +27,15 @@ _LOUD = frozenset({"failed", "error", "repeated"})
 class Exam(Record):
     """files: path -> text of the tests with claims. tests: function -> how many tests it makes. claims: what is right.
 
-    bare: FAIL_TO_PASS functions of which nothing could be asked.
+    telling, weak, bare: FAIL_TO_PASS functions that claim more than a likely guess, that claim less, and that can be
+    asked nothing.
     """
 
     files: Mapping[str, str] = {}
     tests: Mapping[str, int] = {}
     claims: tuple[Claim, ...] = ()
+    telling: tuple[str, ...] = ()
+    weak: tuple[str, ...] = ()
     bare: tuple[str, ...] = ()
     seconds: float = 0.0
 
@@ -50,24 +55,22 @@ class Exam(Record):
         return f"there is no claim {min(unknown)}" if unknown else ""
 
 
+Run = Callable[[Mapping[str, str], Sequence[str]], TestResults]
+
+
 def make(
-    texts: Mapping[str, str],
-    fail_to_pass: Sequence[str],
-    baseline: Sequence[str],
-    run: Callable[[Mapping[str, str], Sequence[str]], TestResults],
-    allowed: float,
+    texts: Mapping[str, str], fail_to_pass: Sequence[str], baseline: Sequence[str], run: Run, allowed: float
 ) -> Exam:
     """The exam of a task. texts: path -> text of the test files that hold FAIL_TO_PASS. run: run some test files, with
     texts over the graded ones, on the gold. allowed: seconds that tests of PASS_TO_PASS may take in it."""
     wanted = list(dict.fromkeys(map(sources.function_of, fail_to_pass)))
-    known = _Asked(texts, [f for f in dict.fromkeys(map(sources.function_of, baseline)) if _file(f) in texts])
-    reference = run(*known.written(known=True))
-    expected: dict[int, list[str | None]] = defaultdict(list)
-    for number, _, found in reference.seen:
-        expected[number].append(found[0] if found else None)
-    sound = set(known.tests) & _passed(reference).keys()
-    told = {c.test for c in known.claims if expected.get(c.number)}
-    others = [f for f in sound & told if f not in wanted]
+    every = _Asked(texts, [f for f in dict.fromkeys(map(sources.function_of, baseline)) if _file(f) in texts])
+    if not every.claims:
+        return Exam(bare=tuple(wanted))
+    reference = run(*every.written(known=True))
+    sound = every.tests.keys() & _passed(reference).keys()
+    told = {seen.claim for seen in reference.seen}
+    others = [f for f in sorted(sound) if f not in wanted and any(c.number in told for c in every.claims_of(f))]
     secrets.SystemRandom().shuffle(others)
     took: dict[str, float] = defaultdict(float)
     for test, seconds in reference.took.items():
@@ -77,137 +80,159 @@ def make(
         if len(drawn) < MOST_OTHERS and took[f] <= allowed:
             allowed -= took[f]
             drawn.append(f)
-    return _settled(texts, [f for f in wanted if f in sound], drawn, wanted, run)
+    asked = _Asked(texts, sorted({f for f in (*wanted, *drawn) if f in sound}))
+    asked.learn(run(*asked.written(known=True)))
+    made = _settled(asked, run) or Exam()
+    telling = {f for f in made.tests if any(c.telling for c in asked.claims_of(f, made.claims))}
+    weak = {f for f in made.tests if f not in telling and asked.claims_of(f, made.claims)}
+    kinds = {"telling": telling, "weak": weak, "bare": set(wanted) - telling - weak}
+    return made.model_copy(update={name: tuple(f for f in wanted if f in kind) for name, kind in kinds.items()})
 
 
-def _settled(
-    texts: Mapping[str, str],
-    wanted: Sequence[str],
-    drawn: Sequence[str],
-    every: Sequence[str],
-    run: Callable[[Mapping[str, str], Sequence[str]], TestResults],
-) -> Exam:
-    """Leave out what the gold does not give the same twice, until it gives the rest twice."""
-    order = sorted({*wanted, *drawn})
-    asked = _Asked({p: t for p, t in texts.items() if any(_file(f) == p for f in order)}, order)
-    if not asked.claims:
-        return Exam(bare=tuple(every))
-    expected: dict[int, list[str | None]] = defaultdict(list)
-    for number, _, found in run(*asked.written(known=True)).seen:
-        expected[number].append(found[0] if found else None)
+def _settled(asked: _Asked, run: Run) -> Exam | None:
+    """Ask less until the gold gives twice what is right."""
     tried: dict[str, int] = defaultdict(int)
-    steady: Mapping[str, int] | None = None
+    steady: Exam | None = None
     for _ in range(_ROUNDS):
-        asked.off |= {c.number for c in asked.claims if not expected.get(c.number) or None in expected[c.number]}
         files, tests = asked.written()
-        claims = tuple(
-            c.model_copy(update={"expected": tuple(filter(None, expected[c.number]))})
-            for c in asked.claims
-            if c.number not in asked.off
-        )
-        by_test = {c.test for c in claims}
+        claims = asked.known()
+        by_test = {f for f in asked.tests if asked.claims_of(f, claims)}
+        if not by_test:
+            return None
         result = run(files, tests)
         failing = {sources.function_of(t) for t, outcome in result.outcomes.items() if outcome in _LOUD}
         counts, seen = _passed(result), _seen(result)
         failed = {f for f in by_test if f in failing or not counts.get(f)}
-        wrong = {c.number for c in claims if c.test not in failed and not c.right(seen.get(c.number, []))}
-        exam = Exam(
-            files=files,
-            tests={f: counts[f] for f in asked.tests if f in by_test - failed},
-            claims=claims,
-            bare=tuple(f for f in every if f not in by_test),
-            seconds=round(result.seconds, 2),
-        )
+        excused = {c.number for f in failed for c in asked.claims_of(f, claims)}
+        wrong = {c.number for c in claims if c.number not in excused and not c.right(seen.get(c.number, []))}
         if not failed and not wrong and not result.doubt:
-            if exam.tests == steady:
+            exam = Exam(
+                files=files, tests={f: counts[f] for f in sorted(by_test)}, claims=claims, seconds=result.seconds
+            )
+            if steady is not None and exam.tests == steady.tests:
                 return exam
-            steady = exam.tests
+            steady = exam
             continue
         steady = None
-        asked.off |= wrong
+        asked.weaken(wrong)
         for f in failed or (by_test if result.doubt else set()):
             tried[f] += 1
             asked.ease(f, tried[f])
-    return Exam(bare=tuple(every))
+    return None
 
 
 class _Asked:
     """Test functions whose claims are asked, over several files; claims are numbered through all of them."""
 
-    def __init__(self, texts: Mapping[str, str], functions: Iterable[str]) -> None:
-        self.texts = texts
-        self.functions = list(functions)
+    def __init__(self, texts: Mapping[str, str], functions: Sequence[str]) -> None:
+        self.functions = functions
+        self.texts = {p: t for p, t in sorted(texts.items()) if any(_file(f) == p for f in functions)}
         self.off: set[int] = set()
+        self.plainly: set[int] = set()
         self.whole: set[str] = set()
         self.claims: list[Claim] = []
-        self.tests: list[str] = []
-        self._rewritten(known=True)
-
-    def _rewritten(self, *, known: bool) -> dict[str, str]:
-        written, first = {}, 0
-        claims: list[Claim] = []
-        self.tests = []
-        for file, text in sorted(self.texts.items()):
-            own = [tuple(f.split("::")[1:]) for f in self.functions if _file(f) == file]
-            try:
-                every = rewrite(text, file, own, first=first, known=True)
-                made = rewrite(
-                    text, file, own, first=first, known=known, off=frozenset(self.off), whole=frozenset(self.whole)
-                )
-            except (SyntaxError, ValueError, RecursionError):
-                continue
-            written[file] = made.text
-            claims += every.claims
-            first += len(every.claims)
-            self.tests += ["::".join((file, *path)) for path in made.tests]
-        self.claims = claims
-        return written
+        self.tests: dict[str, set[str]] = {}
+        self._expected: dict[int, list[Seen]] = {}
+        self.written(known=True)
 
     def written(self, *, known: bool = False) -> tuple[dict[str, str], list[str]]:
         """path -> text, and the files to run."""
-        made = self._rewritten(known=known)
-        return made, sorted(made)
+        written: dict[str, str] = {}
+        self.claims, self.tests, first = [], {}, 0
+        for file, text in self.texts.items():
+            own = [tuple(f.split("::")[1:]) for f in self.functions if _file(f) == file]
+            plainly, off, whole = frozenset(self.plainly), frozenset(self.off), frozenset(self.whole)
+            try:
+                made = rewrite(text, file, own, first=first, known=known, plainly=plainly, off=off, whole=whole)
+            except (SyntaxError, ValueError, RecursionError):
+                continue
+            written[file] = made.text
+            self.claims += made.claims
+            self.tests |= made.tests
+            first = made.next
+        return written, sorted(written)
+
+    def claims_of(self, function: str, claims: Iterable[Claim] | None = None) -> list[Claim]:
+        """Those that are made when a test runs."""
+        return [c for c in (self.claims if claims is None else claims) if c.test in self.tests.get(function, ())]
+
+    def learn(self, reference: TestResults) -> None:
+        """What is right of each claim, by a run of the gold with all of it known; what has no form is asked plainly."""
+        self._expected = _seen(reference)
+        loose = {n for n, seen in self._expected.items() if any(s.known and LOOSE in s.known for s in seen)}
+        formless = {n for n, seen in self._expected.items() if any(s.known is None for s in seen)}
+        unsure = {
+            c.number
+            for c in self.claims
+            if c.kind != "truth" and (c.number in formless or (c.number in loose and not c.last))
+        }
+        self.off |= {c.number for c in self.claims if c.number not in self._expected}
+        self.weaken(unsure)
+        firm = {f: any(c.telling and not c.last for c in self.claims_of(f, self.known())) for f in self.tests}
+        self.weaken(
+            {c.number for f, enough in firm.items() if enough for c in self.claims_of(f) if c.last} - self.plainly
+        )
+
+    def known(self) -> tuple[Claim, ...]:
+        """The claims as they are asked now, with what is right."""
+        found = []
+        for claim in self.claims:
+            seen = self._expected.get(claim.number, [])
+            right = [_right(claim, s) for s in seen]
+            if claim.number not in self.off and right and None not in right:
+                found.append(claim.model_copy(update={"expected": tuple(r for r in right if r is not None)}))
+        return tuple(found)
+
+    def weaken(self, claims: set[int]) -> None:
+        """Ask only whether these are true; of those of which no more was asked, nothing."""
+        exceptions = {c.number for c in self.claims if c.kind == "raises"}
+        self.off |= claims & (self.plainly | exceptions | {c.number for c in self.claims if c.kind == "truth"})
+        self.plainly |= claims - self.off
 
     def ease(self, function: str, times: int) -> None:
-        """Ask less of a test that the gold does not pass: the second time only what is true or not, then nothing."""
+        """Ask less of a test that the gold does not pass."""
+        own = self.claims_of(function)
         if times == 1:
-            self.whole.add(function)
-        own = [c for c in self.claims if c.test == function]
-        if times == 2:
-            self.off |= {c.number for c in own if c.kind == "value"}
-        if times >= 3:
+            self.whole |= self.tests[function]
+        elif times == 2:
+            self.plainly |= {c.number for c in own if c.kind != "raises"}
+        else:
             self.off |= {c.number for c in own}
+
+
+def _right(claim: Claim, reference: Seen) -> str | None:
+    if claim.kind == "truth":
+        return repr(claim.truth)
+    if claim.kind == "raises" and reference.known and reference.saw:
+        longest = 2 * len(json.loads(reference.saw)[1]) + 100
+        return json.dumps([*json.loads(reference.known), longest])
+    return reference.known
 
 
 def _file(function: str) -> str:
     return function.partition("::")[0]
 
 
-def _counts(tests: Iterable[str]) -> dict[str, int]:
+def _passed(run: TestResults) -> dict[str, int]:
+    """test function -> how many of its tests passed."""
     found: dict[str, int] = defaultdict(int)
-    for test in set(tests):
+    for test in run.passed():
         found[sources.function_of(test)] += 1
     return found
 
 
-def _passed(run: TestResults) -> dict[str, int]:
-    """test function -> how many of its tests passed."""
-    return _counts(run.passed())
-
-
-def _seen(run: TestResults) -> dict[int, list[str | None]]:
-    found: dict[int, list[str | None]] = defaultdict(list)
-    for claim, saw, _ in run.seen:
-        found[claim].append(saw)
+def _seen(run: TestResults) -> dict[int, list[Seen]]:
+    found: dict[int, list[Seen]] = defaultdict(list)
+    for seen in run.seen:
+        found[seen.claim].append(seen)
     return found
 
 
-def _short(found: Sequence[str | None], claim: Claim) -> str:
+def _short(found: Sequence[Seen], claim: Claim) -> str:
     if len(found) != len(claim.expected):
         return f"{len(found)} things where {len(claim.expected)} are to be seen"
-    saw = next((s for s, e in zip(found, claim.expected, strict=True) if not Claim.right(_one(claim, e), [s])), None)
-    return "what cannot be compared" if saw is None else saw[:200]
-
-
-def _one(claim: Claim, expected: str) -> Claim:
-    return claim.model_copy(update={"expected": (expected,)})
+    for seen, expected in zip(found, claim.expected, strict=True):
+        if not claim.model_copy(update={"expected": (expected,)}).right([seen]):
+            what = repr(seen.truth) if claim.kind == "truth" else seen.saw
+            return "what cannot be compared" if what is None else what[:200]
+    return "nothing wrong"

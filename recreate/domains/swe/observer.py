@@ -1,12 +1,12 @@
 """What a test sees of the tested code, told in a form that goes by equality. Runs inside the sandbox.
 
-Never imported by recreate's own process while it grades: its text stands before that of pytest_runner.py. It holds no
+Nothing in it runs outside of one while recreate grades: its text stands before that of pytest_runner.py. It holds no
 expected value and is believed in nothing but what it was told: the process that reads its records knows what is right.
 
-    _withheld(n)     stands where a test's expected value stood: equal to whatever it is compared with, which is told
-    _stated(n, x)    stands for `x` in `assert x` and for `not x` in `assert not x`: tells which it is, and is true
+    _seen(n, x)      stands in an assertion for what it asserts of `x`: tells the form of x and whether x is true
     _raised(n)       stands for `pytest.raises(E)`: takes any exception, and tells its classes and its text
-With the expected value as a further argument (only on sources that are known to be right) they tell it too.
+What is asserted (equal to what, true or not, which exception) is not here; with it as a further argument (only on
+sources that are known to be right) it is told too.
 """
 
 import builtins
@@ -28,13 +28,17 @@ from typing import Any
 _LONG = 4000
 """A longer form is told by its digest."""
 
+LOOSE = "\0"
+"""Stands in a form before the words of an object that is equal to none but such as its own class says."""
+
 
 class Opaque(Exception):
     """A value about which nothing can be said but that it is itself."""
 
 
 def form(value: Any, depth: int = 60) -> str:
-    """A text that is the same for equal values: 1, 1.0 and True, a dict in any order, a subclass of str.
+    """A text that is the same for equal values: 1, 1.0 and True, a dict in any order, a subclass of str. LOOSE is in it
+    when it goes by what an object says of itself.
 
     Raises Opaque for what has no such text.
     """
@@ -55,7 +59,7 @@ def form(value: Any, depth: int = 60) -> str:
     if isinstance(value, bytes | bytearray | memoryview):
         return repr(bytes(value))
     if isinstance(value, tuple):
-        return f"({', '.join(form(v, below) for v in tuple.__iter__(value))},)"
+        return f"({', '.join(form(v, below) for v in tuple.__iter__(value))},)" if tuple.__len__(value) else "()"
     if isinstance(value, list | UserList):
         return f"[{', '.join(form(v, below) for v in value)}]"
     if isinstance(value, deque):
@@ -64,7 +68,7 @@ def form(value: Any, depth: int = 60) -> str:
         pairs = sorted(f"{form(k, below)}: {form(v, below)}" for k, v in value.items())
         return f"{{{', '.join(pairs)}}}"
     if isinstance(value, collections.abc.Set):
-        return f"set({', '.join(sorted(form(v, below) for v in value))})"
+        return f"{{{', '.join(sorted(form(v, below) for v in value))}}}" if len(value) else "set()"
     if isinstance(value, range):
         return f"range[{', '.join(map(str, value)) if len(value) < 3 else (value[0], value[-1], len(value))}]"
     if isinstance(value, datetime.datetime):
@@ -84,6 +88,8 @@ def form(value: Any, depth: int = 60) -> str:
     if dataclasses.is_dataclass(value) and kind.__dataclass_params__.eq:
         held = (form(getattr(value, f.name), below) for f in dataclasses.fields(value) if f.compare)
         return f"<{kind.__module__}.{kind.__qualname__}>({', '.join(held)})"
+    if getattr(kind, "__repr__", None) is not object.__repr__ and " at 0x" not in (text := repr(value)):
+        return f"{LOOSE}{kind.__module__}.{kind.__qualname__} {text!r}"
     raise Opaque
 
 
@@ -112,13 +118,12 @@ def told(value: Any) -> str | None:
     """The form of any object, a long one as a digest; None for one that has none."""
     try:
         text = form(value)
-    except BaseException as e:  # the tested code's own methods may raise anything
-        if isinstance(e, KeyboardInterrupt):
-            raise
+    except BaseException:  # the tested code's own methods may raise anything
         return None
     if len(text) <= _LONG:
         return text
-    return f"{text[:60]}... {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    loose = LOOSE if LOOSE in text else ""
+    return f"{loose}{text[:60]}... {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 def _classes(value: Any) -> list[str]:
@@ -128,28 +133,14 @@ def _classes(value: Any) -> list[str]:
 
 
 def observe(tell: Any) -> None:
-    """Give every module the three names of this file's head. tell: called with a dict for each observation."""
+    """Give every module the two names of this file's head. tell: called with a dict for each observation."""
 
-    class Withheld:
-        __slots__ = ("known", "number")
-        __hash__ = None  # type: ignore[assignment]
-
-        def __init__(self, number: int, *known: Any) -> None:
-            self.number, self.known = number, known
-
-        def __eq__(self, other: object) -> bool:
-            tell({"kind": "seen", "claim": self.number, "saw": told(other), "known": [told(k) for k in self.known]})
-            return True
-
-        def __ne__(self, other: object) -> bool:
-            return not self == other
-
-        def __repr__(self) -> str:
-            return "..."
-
-    def stated(number: int, value: Any) -> bool:
-        found = repr(bool(value))
-        tell({"kind": "seen", "claim": number, "saw": found, "known": [found]})
+    def seen(number: int, value: Any, *known: Any) -> bool:
+        try:
+            truth = bool(value)
+        except Exception:
+            truth = None
+        tell({"kind": "seen", "claim": number, "saw": told(value), "truth": truth, "known": told(*known or (value,))})
         return True
 
     class Raised:
@@ -157,7 +148,7 @@ def observe(tell: Any) -> None:
 
         def __init__(self, number: int, *known: Any) -> None:
             self.number = number
-            self.known = [json.dumps([_classes(known[0]), known[1]])] if known else []
+            self.known = json.dumps([_classes(known[0]), known[1]]) if known else None
 
         def __enter__(self) -> "Raised":
             return self
@@ -165,9 +156,9 @@ def observe(tell: Any) -> None:
         def __exit__(self, kind: Any, value: Any, trace: Any) -> bool:
             self.type, self.value, self.exception, self.tb = kind, value, value, trace
             saw = None
-            if kind is not None and issubclass(kind, Exception):
-                saw = json.dumps([[c.__qualname__ for c in kind.__mro__], str(value)[:2000]])
-            tell({"kind": "seen", "claim": self.number, "saw": saw, "known": self.known})
+            if kind is not None:
+                saw = json.dumps([[c.__qualname__ for c in kind.__mro__], str(value)[:1000]])
+            tell({"kind": "seen", "claim": self.number, "saw": saw, "truth": saw is not None, "known": self.known})
             return saw is not None
 
         @property
@@ -181,5 +172,5 @@ def observe(tell: Any) -> None:
         def exconly(self, tryshort: bool = False) -> str:
             return f"{self.type.__name__}: {self.value}"
 
-    for name, meaning in (("_withheld", Withheld), ("_stated", stated), ("_raised", Raised)):
+    for name, meaning in (("_seen", seen), ("_raised", Raised)):
         setattr(builtins, name, meaning)

@@ -22,6 +22,10 @@ _MOST = 64 * 1024 * 1024
 """Bytes of records that are read of one run: the tested code can write as many as the sandbox's disk holds."""
 
 
+_LINE = 200_000
+"""Bytes of one record, but for the lines that a traced run tells."""
+
+
 class ProjectTests(Record):
     """Which tests there are and how they find the sources. Paths are relative to the sources' top folder.
 
@@ -35,12 +39,13 @@ class ProjectTests(Record):
 
 
 class Seen(NamedTuple):
-    """One observation: the claim's number, the form of what was seen (None: it has none), and of what was expected
-    where that was left in."""
+    """One observation: the claim's number, the form of what was seen (None: it has none), whether it is true, and the
+    form of what was expected where that was left in."""
 
     claim: int
     saw: str | None
-    known: tuple[str | None, ...]
+    truth: bool | None
+    known: str | None = None
 
 
 class TestResults(Record):
@@ -167,22 +172,24 @@ def run(
             code="runner",
         )
     output = output.model_copy(update={"text": output.text.replace(ready, "", 1)})
-    return _judged(data[:_MOST], output, timeout)
+    return _judged(data[:_MOST], output, timeout, trace)
 
 
 class _Strange(Exception):
     """A record that the runner does not write."""
 
 
-def _judged(data: bytes, output: Output, timeout: float) -> TestResults:
+def _judged(data: bytes, output: Output, timeout: float, traced: bool) -> TestResults:
     """What the records say. Whoever wrote them: nothing in them may do more than make the results not count."""
-    found = _Records()
+    found = _Records(traced)
     doubt = ""
     try:
         for line in data.split(b"\n"):
+            if len(line) > _LINE and not traced:
+                raise _Strange
             if line:
                 found.add(json.loads(line))
-    except (_Strange, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (_Strange, ValueError, TypeError, KeyError, AttributeError, RecursionError, ArithmeticError, MemoryError):
         doubt = "the record of results holds what the runner does not write"
     if output.timed_out:
         doubt = f"the tests were stopped after {timeout:.0f} s"
@@ -202,7 +209,8 @@ def _judged(data: bytes, output: Output, timeout: float) -> TestResults:
 
 
 class _Records:
-    def __init__(self) -> None:
+    def __init__(self, traced: bool) -> None:
+        self.traced = traced
         self.phases: dict[str, list[tuple[str, str]]] = {}
         self.messages: dict[str, str] = {}
         self.expected: set[str] = set()
@@ -221,15 +229,16 @@ class _Records:
         if kind == "test":
             self._test(_text(entry["id"]), entry)
         elif kind == "seen":
-            known = tuple(v if v is None else _text(v) for v in entry["known"])
-            saw = entry["saw"] if entry["saw"] is None else _text(entry["saw"])
-            self.seen.append(Seen(int(entry["claim"]), saw, known))
+            claim, truth = entry["claim"], entry["truth"]
+            if type(claim) is not int or type(truth) not in (bool, type(None)):
+                raise _Strange
+            self.seen.append(Seen(claim, _maybe(entry["saw"]), truth, _maybe(entry["known"])))
         elif kind == "collected":
             self._begun = True
         elif kind == "uncollected":
             self.uncollected.append(_text(entry["id"]))
             self.messages.setdefault(entry["id"], _text(entry["message"]))
-        elif kind == "trace":
+        elif kind == "trace" and self.traced:
             self.lines = {f: {t: tuple(map(int, n)) for t, n in tests.items()} for f, tests in entry["lines"].items()}
         elif kind == "end":
             self.whole = self._begun
@@ -250,9 +259,14 @@ class _Records:
 
 
 def _text(value: object) -> str:
+    """A text that can be stored: half of a surrogate pair cannot."""
     if not isinstance(value, str):
         raise _Strange
-    return value
+    return value.encode("utf-8", "replace").decode("utf-8")
+
+
+def _maybe(value: object) -> str | None:
+    return None if value is None else _text(value)
 
 
 def _outcome(phases: list[tuple[str, str]], expected: bool) -> str:

@@ -10,55 +10,132 @@ from __future__ import annotations
 import ast
 import builtins
 import json
+import operator
 import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from fractions import Fraction
+from typing import Any, Literal
 
 from recreate.api.types import Record
+from recreate.domains.swe.test_run import Seen
 
-Kind = Literal["value", "truth", "raises"]
+Kind = Literal["value", "truth", "relation", "raises"]
 Path = tuple[str, ...]
 """Where a function stands in a module: (class..., name)."""
+
+_LONGEST = 5000
+"""Characters of a form; observer.py tells no longer one."""
 
 
 class Claim(Record):
     """One thing that a test says of the code. `expected` has an entry for each time it is said, in order.
 
-    value   the form (observer.py) of the expected value
-    truth   "True" or "False"
-    raises  JSON [[names of classes, one of which it is], a regular expression for its text or null]
+    value     the form (observer.py) of the expected value
+    truth     "True" or "False"
+    relation  the form of the value that what is seen is compared with, by `operator`; `turned`: that value on the left
+    raises    JSON [[names of classes, one of which it is], a regular expression for its text or null, the longest text]
+    last      the test says less: what the gold gave is asked for since nothing better can be
+    truth     of a truth: what it is when the assertion holds
     """
 
     number: int
     test: str
     kind: Kind
+    operator: str = ""
+    turned: bool = False
+    last: bool = False
+    truth: bool = True
     expected: tuple[str, ...] = ()
 
-    def right(self, seen: Sequence[str | None]) -> bool:
+    def right(self, seen: Sequence[Seen]) -> bool:
         """Whether these observations, in order, are what the test expects."""
         return len(seen) == len(self.expected) and all(map(self._same, self.expected, seen))
 
-    def _same(self, expected: str, saw: str | None) -> bool:
-        if saw is None or self.kind != "raises":
+    def _same(self, expected: str, seen: Seen) -> bool:
+        saw = seen.saw
+        if self.kind == "truth":
+            return repr(seen.truth) == expected
+        if saw is None:
+            return self.kind == "relation" and self.operator in ("!=", "is not")
+        if len(saw) > _LONGEST:
+            return False
+        if self.kind == "value":
             return saw == expected
         try:
-            names, text = json.loads(saw)
-            wanted, pattern = json.loads(expected)
-            return bool(set(wanted) & set(names)) and (pattern is None or re.search(pattern, text) is not None)
-        except (ValueError, TypeError, RecursionError):
+            if self.kind == "raises":
+                return _is_raised(expected, saw)
+            if self.operator == "isinstance":
+                return _is_one(saw, expected)
+            sides = (_value(expected), _value(saw)) if self.turned else (_value(saw), _value(expected))
+            return bool(_OPERATORS[self.operator](*sides))
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, ArithmeticError):
             return False
+
+    @property
+    def telling(self) -> bool:
+        """Whether what is expected is more than a likely guess: neither true, false, none, empty nor nearly 0."""
+        if self.kind == "raises":
+            return any(len(json.loads(e)[1] or "") >= _SENTENCE for e in self.expected)
+        some = self.kind == "value" or (self.operator == "in" and not self.turned)
+        return some and any(e not in _GUESSED for e in self.expected)
+
+
+_SENTENCE = 12
+"""Characters of a regular expression that is no likely guess."""
+_GUESSED = frozenset({"None", "True", "False", "-1", "0", "1", "2", "''", "b''", "[]", "()", "{}", "set()"})
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "!=": operator.ne,
+    "is": operator.eq,
+    "is not": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "in": lambda a, b: a in b,
+    "not in": lambda a, b: a not in b,
+}
+
+
+def _is_one(a: str, b: str) -> bool:
+    """Whether the form of a tuple of classes has that of a class, or one of those of a tuple of them."""
+    return any(name in re.findall(_CLASS, a) for name in re.findall(_CLASS, b))
+
+
+_CLASS = r"<class [\w.<>]+>"
+
+
+def _value(form: str) -> Any:
+    if match := re.fullmatch(r"(-?\w+)/(\w+)", form):
+        return Fraction(int(match[1], 0), int(match[2], 0))
+    return ast.literal_eval(form)
+
+
+def _is_raised(expected: str, saw: str) -> bool:
+    names, text = json.loads(saw)
+    wanted, pattern, longest = json.loads(expected)
+    known = [name for name in names if isinstance(getattr(builtins, name, None), type)]
+    # A class can have every exception among its bases: an honest one has those of one exception.
+    single = any(known == [c.__name__ for c in getattr(builtins, name).__mro__] for name in known[:1])
+    found = bool(set(wanted) & set(names)) and single and len(names) <= len(known) + 4
+    return found and (pattern is None or (len(text) <= longest and re.search(pattern, text) is not None))
 
 
 @dataclass
 class Rewritten:
-    """A test file with claims in place of assertions. `tests` are the functions it still has of those asked for."""
+    """A test file with claims in place of assertions.
+
+    tests  the functions it has of those asked for, each with the functions whose claims are made when it runs: its own
+           and those of functions of the file that it calls
+    next   the first number that is free
+    """
 
     text: str
     claims: list[Claim] = field(default_factory=list)
-    tests: list[Path] = field(default_factory=list)
+    tests: dict[str, set[str]] = field(default_factory=dict)
+    next: int = 0
 
 
 def rewrite(
@@ -68,6 +145,7 @@ def rewrite(
     *,
     first: int = 0,
     known: bool = False,
+    plainly: frozenset[int] = frozenset(),
     off: frozenset[int] = frozenset(),
     whole: frozenset[str] = frozenset(),
 ) -> Rewritten:
@@ -75,24 +153,31 @@ def rewrite(
 
     first  number of the first claim; the same text and tests give the same numbers whatever the other arguments
     known  leave the expected values in, to be told too: for sources that are known to be right
-    off    claims that stay as they are       whole   tests of which nothing is cut out but what is withheld itself
+    plainly  claims of which only is told whether they are true        off  claims that stay as they are
+    whole  tests of which nothing is cut out but what is withheld itself
     Raises SyntaxError, ValueError, RecursionError for a text that is not Python.
     """
     module = _Module(text)
     made = Rewritten("")
     wanted = {path: node for path in tests if (node := module.function(path)) is not None}
-    made.tests = list(wanted)
     number = first
     chosen: dict[int, str] = {}
+    reached: dict[Path, Function] = {}
     for path, node in wanted.items():
-        if id(node) in chosen:
-            continue
-        test = "::".join((file, *path))
-        chosen[id(node)] = test
-        writer = _Writer(_Purity(node, module), test, number, known, off)
+        own = module.with_helpers(path, node)
+        reached |= {p: n for p, n in own.items() if id(n) not in map(id, reached.values())}
+        made.tests["::".join((file, *path))] = {
+            "::".join((file, *next(p for p, n in reached.items() if n is other))) for other in own.values()
+        }
+    for path, node in reached.items():
+        test = chosen[id(node)] = "::".join((file, *path))
+        writer = _Writer(_Purity(node, module), test, number, known, plainly, off)
         node.body = writer.block(node.body)
+        if not writer.claims and path in wanted:
+            node.body = writer.results(node.body)
         made.claims += writer.claims
         number = writer.number
+    made.next = number
     if not known:
         module.drop_others(chosen)
         module.cut({node for node in chosen if chosen[node] not in whole})
@@ -124,6 +209,7 @@ class _Module:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 self._import(node)
         self.loads = _loads(self.tree)
+        self.reads = {id(n): _loads(n) for n in ast.walk(self.tree) if isinstance(n, Function)}
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         for alias in node.names:
@@ -153,6 +239,26 @@ class _Module:
                     return inherited
         return None
 
+    def with_helpers(self, path: Path, node: Function) -> dict[Path, Function]:
+        """A test and the functions of the file that it calls, by name or on `self`."""
+        found: dict[Path, Function] = {}
+        todo = [(path, node)]
+        while todo:
+            path, node = todo.pop(0)
+            if path in found:
+                continue
+            found[path] = node
+            for call in (n for n in ast.walk(node) if isinstance(n, ast.Call)):
+                place: Path = ()
+                if isinstance(call.func, ast.Name):
+                    place = (call.func.id,)
+                elif isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
+                    place = (*path[:-1], call.func.attr) if call.func.value.id == "self" else ()
+                helper = self.function(place) if place else None
+                if helper is not None:
+                    todo.append((place, helper))
+        return found
+
     def drop_others(self, chosen: Iterable[int]) -> None:
         """Take out test functions that are not asked for, unless something names them."""
         kept = set(chosen)
@@ -176,12 +282,29 @@ class _Module:
             for node in ast.walk(self.tree):
                 if isinstance(node, Function) and id(node) in functions:
                     _Cutting(node, self).all()
+            self._blank_arguments(functions)
             loads = _loads(self.tree)
             dead = {name for name in self.values if name in self.loads and name not in loads}
             for node in self.tree.body:
                 _blank_bindings(node, dead)
             if ast.dump(self.tree) == before:
                 return
+
+    def _blank_arguments(self, functions: set[int]) -> None:
+        """Hand None to a function of the file for a parameter that it reads no more."""
+        inside = (n for f in ast.walk(self.tree) if id(f) in functions for n in ast.walk(f))
+        for node in [n for n in inside if isinstance(n, Function) and not n.name.startswith("test")]:
+            names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+            loads, before = _loads(node), self.reads[id(node)]
+            method = int(names[:1] == ["self"])
+            dead = {at - method for at, name in enumerate(names) if name in before and name not in loads}
+            for call in (n for n in ast.walk(self.tree) if isinstance(n, ast.Call) and dead):
+                plain = isinstance(call.func, ast.Name) and call.func.id == node.name and not method
+                on_self = isinstance(call.func, ast.Attribute) and call.func.attr == node.name and method
+                if (plain or on_self) and not any(isinstance(a, ast.Starred) for a in call.args):
+                    for at, argument in enumerate(call.args):
+                        if at in dead and _plain(argument):
+                            call.args[at] = ast.Constant(None)
 
 
 class _Purity:
@@ -218,7 +341,11 @@ class _Purity:
             else:
                 known = isinstance(node.func, ast.Attribute) and self.pure(node.func)
             return known and all(map(self.pure, node.args)) and all(self.pure(k.value) for k in node.keywords)
-        if isinstance(node, ast.Lambda | ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr):
+        if isinstance(node, ast.Lambda):
+            own = {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
+            names = {n.id for n in ast.walk(node.body) if isinstance(n, ast.Name)} - own
+            return all(name in _PURE or self._name(name) for name in names)
+        if isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr):
             return False
         return all(self.pure(child) for child in ast.iter_child_nodes(node))
 
@@ -240,7 +367,25 @@ class _Purity:
         finally:
             self._asked.discard(name)
         # What is handed to the tested code may be changed by it, unless it cannot be changed.
-        return good and (name not in self.handed or all(value is not None and _fixed(value) for value, _ in found))
+        return good and (name not in self.handed or all(self._fixed(value) for value, _ in found))
+
+    def _fixed(self, node: ast.AST | None) -> bool:
+        """Whether a value, and what it holds, cannot be changed; of a list, each of its elements."""
+        if isinstance(node, ast.List | ast.Tuple | ast.Set):
+            return all(not isinstance(e, ast.List | ast.Set) and self._fixed(e) for e in node.elts)
+        if isinstance(node, ast.BinOp):
+            texts = isinstance(node.op, ast.Add | ast.Mod) and any(map(_text, (node.left, node.right)))
+            return texts or (self._fixed(node.left) and self._fixed(node.right))
+        if isinstance(node, ast.UnaryOp):
+            return self._fixed(node.operand)
+        if isinstance(node, ast.Name) and node.id not in self._asked:
+            found = self.bound.get(node.id) or [(v, True) for v in self.module.values.get(node.id, [])]
+            self._asked.add(node.id)
+            try:
+                return bool(found) and all(self._fixed(value) for value, _ in found)
+            finally:
+                self._asked.discard(node.id)
+        return isinstance(node, ast.Constant | ast.JoinedStr)
 
 
 def _bound(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
@@ -300,17 +445,8 @@ def _handed(node: ast.AST) -> set[str]:
     return found
 
 
-def _fixed(node: ast.AST) -> bool:
-    """Whether a value, and what it holds, cannot be changed; of a list, each of its elements."""
-    if isinstance(node, ast.List | ast.Tuple | ast.Set):
-        return all(
-            isinstance(e, ast.Constant) or (isinstance(e, ast.Tuple | ast.UnaryOp) and _fixed(e)) for e in node.elts
-        )
-    if isinstance(node, ast.BinOp):
-        return _fixed(node.left) and _fixed(node.right)
-    if isinstance(node, ast.UnaryOp):
-        return _fixed(node.operand)
-    return isinstance(node, ast.Constant | ast.JoinedStr)
+def _text(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def _parametrized(node: Function) -> dict[str, ast.expr]:
@@ -358,8 +494,17 @@ _RAISES = frozenset({"raises", "assertRaises", "assertRaisesRegex", "assertRaise
 class _Writer:
     """Rewrites one function's statements. A claim that is `off` takes a number and stays as it is."""
 
-    def __init__(self, scope: _Purity, test: str, number: int, known: bool, off: frozenset[int]) -> None:
-        self.scope, self.test, self.number, self.known, self.off = scope, test, number, known, off
+    def __init__(
+        self, scope: _Purity, test: str, number: int, known: bool, plainly: frozenset[int], off: frozenset[int]
+    ) -> None:
+        self.scope, self.test, self.number, self.known, self.plainly, self.off = (
+            scope,
+            test,
+            number,
+            known,
+            plainly,
+            off,
+        )
         self.claims: list[Claim] = []
 
     def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
@@ -413,11 +558,11 @@ class _Writer:
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
             return [new for part in test.values for new in self.claim(part)]
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
-            op, left, right = test.ops[0], test.left, test.comparators[0]
-            single = isinstance(op, ast.Is) and any(_singleton(side) for side in (left, right))
-            pure = [self.scope.pure(side) for side in (left, right)]
-            if (isinstance(op, ast.Eq) or single) and pure[0] != pure[1]:
-                return [self._value(test, left, right, pure[0])]
+            return [self._compared(test, test.left, test.ops[0], test.comparators[0])]
+        if isinstance(test, ast.Call) and _called(test) == "isinstance" and len(test.args) == 2:
+            kind = ast.Call(func=ast.Name("type", ast.Load()), args=[test.args[0]], keywords=[])
+            shown = ast.Attribute(value=kind, attr="__mro__", ctx=ast.Load())
+            return [self._told(test, shown, test.args[1], kind="relation", operator="isinstance")]
         if _all_of(test) is not None and isinstance(test, ast.Call):
             inner = _all_of(test)
             assert inner is not None
@@ -429,33 +574,45 @@ class _Writer:
             return [test]
         return [self._truth(test)]
 
-    def _value(self, test: ast.expr, left: ast.expr, right: ast.expr, first: bool) -> ast.expr:
-        hole = self._hole("_withheld", "value", left if first else right)
-        if hole is None:
-            return test
-        return ast.Compare(left=hole if first else left, ops=[ast.Eq()], comparators=[right if first else hole])
+    def _compared(self, test: ast.Compare, left: ast.expr, op: ast.cmpop, right: ast.expr) -> ast.expr:
+        """One side is told, the other withheld."""
+        pure = [self.scope.pure(side) for side in (left, right)]
+        turned = pure[0] if pure[0] != pure[1] else _looks_expected(left)
+        name = _NAMES.get(type(op), "")
+        equal = name == "==" or (name == "is" and (pure[0] == pure[1] or any(map(_singleton, (left, right)))))
+        if pure[0] and pure[1]:
+            return self._truth(test)
+        if not pure[0] and not pure[1]:
+            if not equal or any(_called(n) in ("hash", "id") for n in ast.walk(test) if isinstance(n, ast.Call)):
+                return self._truth(test)
+            return self._told(test, right if turned else left, left if turned else right, kind="value", last=True)
+        shown, hidden = (right, left) if turned else (left, right)
+        if equal:
+            return self._told(test, shown, hidden, kind="value")
+        return self._told(test, shown, hidden, kind="relation", operator=name, turned=turned)
 
     def _truth(self, test: ast.expr) -> ast.expr:
-        what = test
-        while isinstance(what, ast.UnaryOp) and isinstance(what.op, ast.Not):
-            what = what.operand
-        if isinstance(what, ast.Compare) and len(what.ops) == 1:
-            turned: dict[type, Callable[[], ast.cmpop]] = {ast.NotEq: ast.Eq, ast.NotIn: ast.In, ast.IsNot: ast.Is}
-            if (plain := turned.get(type(what.ops[0]))) is not None:
-                what = ast.Compare(left=what.left, ops=[plain()], comparators=what.comparators)
-        hole = self._hole("_stated", "truth", None)
-        if hole is None:
-            return test
-        hole.args.append(what)
-        return hole
+        shown, truth = _positive(test)
+        return self._told(test, shown, None, kind="truth", truth=truth)
 
-    def _hole(self, name: str, kind: Kind, expected: ast.expr | None) -> ast.Call | None:
+    def _told(self, test: ast.expr, shown: ast.expr, hidden: ast.expr | None, **about: Any) -> ast.expr:
+        """`_seen(number, shown)`, with what is hidden when it is to be known; `test` itself when the claim is off."""
         number, self.number = self.number, self.number + 1
         if number in self.off:
-            return None
-        self.claims.append(Claim(number=number, test=self.test, kind=kind))
-        known = [expected] if self.known and expected is not None else []
-        return ast.Call(func=ast.Name(name, ast.Load()), args=[ast.Constant(number), *known], keywords=[])
+            return test
+        if number in self.plainly:
+            shown, truth = _positive(test)
+            hidden, about = None, {"kind": "truth", "truth": truth}
+        self.claims.append(Claim(number=number, test=self.test, **about))
+        known = [hidden] if self.known and hidden is not None else []
+        return ast.Call(func=ast.Name("_seen", ast.Load()), args=[ast.Constant(number), shown, *known], keywords=[])
+
+    def results(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """For a test that asserts nothing: what the calls give whose results it drops."""
+        for node in body:
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and not self.scope.pure(node.value):
+                node.value = self._told(node.value, node.value, None, kind="value", last=True)
+        return body
 
     def _raises(self, call: ast.Call, most: int) -> bool:
         """Whether a call is `pytest.raises(E)` or of its kind, all of whose arguments are understood."""
@@ -465,15 +622,45 @@ class _Writer:
         return name in _RAISES and len(call.args) == count and known
 
     def _raised(self, call: ast.Call) -> ast.Call:
-        number = self.number
-        hole = self._hole("_raised", "raises", call.args[0])
-        if hole is None:
-            assert number in self.off
+        number, self.number = self.number, self.number + 1
+        if number in self.off:
             return call
+        self.claims.append(Claim(number=number, test=self.test, kind="raises"))
+        known: list[ast.expr] = []
         if self.known:
             pattern = next((k.value for k in call.keywords if k.arg == "match"), None)
-            hole.args.append(pattern or (call.args[1] if len(call.args) == 2 else ast.Constant(None)))
-        return hole
+            known = [call.args[0], pattern or (call.args[1] if len(call.args) == 2 else ast.Constant(None))]
+        return ast.Call(func=ast.Name("_raised", ast.Load()), args=[ast.Constant(number), *known], keywords=[])
+
+
+_NAMES: dict[type, str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Is: "is",
+    ast.IsNot: "is not",
+    ast.In: "in",
+    ast.NotIn: "not in",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+_TURNED: dict[type, Callable[[], ast.cmpop]] = {ast.NotEq: ast.Eq, ast.NotIn: ast.In, ast.IsNot: ast.Is}
+
+
+def _positive(test: ast.expr) -> tuple[ast.expr, bool]:
+    """The test without any `not`, and whether it is true when the test is: what is told must not say what is right."""
+    truth = True
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, truth = test.operand, not truth
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _TURNED:
+        turned = _TURNED[type(test.ops[0])]()
+        return ast.Compare(left=test.left, ops=[turned], comparators=test.comparators), not truth
+    return test, truth
+
+
+def _looks_expected(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id.lower().startswith(("exp", "want", "correct", "desired"))
 
 
 def _called(call: ast.Call) -> str:
