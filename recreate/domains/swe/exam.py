@@ -64,29 +64,37 @@ def make(
     """The exam of a task. texts: path -> text of the test files that hold FAIL_TO_PASS. run: run some test files, with
     texts over the graded ones, on the gold. allowed: seconds that tests of PASS_TO_PASS may take in it."""
     wanted = list(dict.fromkeys(map(sources.function_of, fail_to_pass)))
-    every = _Asked(texts, [f for f in dict.fromkeys(map(sources.function_of, baseline)) if _file(f) in texts])
-    if not every.claims:
-        return Exam(bare=tuple(wanted))
-    reference = run(*every.written(known=True))
-    sound = every.tests.keys() & _passed(reference).keys()
-    told = {seen.claim for seen in reference.seen}
-    others = [f for f in sorted(sound) if f not in wanted and any(c.number in told for c in every.claims_of(f))]
-    secrets.SystemRandom().shuffle(others)
-    took: dict[str, float] = defaultdict(float)
-    for test, seconds in reference.took.items():
-        took[sources.function_of(test)] += seconds
-    drawn: list[str] = []
-    for f in others:
-        if len(drawn) < MOST_OTHERS and took[f] <= allowed:
-            allowed -= took[f]
-            drawn.append(f)
-    asked = _Asked(texts, sorted({f for f in (*wanted, *drawn) if f in sound}))
-    asked.learn(run(*asked.written(known=True)))
+    others = [f for f in dict.fromkeys(map(sources.function_of, baseline)) if _file(f) in texts and f not in wanted]
+    drawn = secrets.SystemRandom().sample(others, min(MOST_OTHERS, len(others)))
+    while True:
+        asked = _Asked(texts, sorted({*wanted, *drawn}))
+        if not asked.claims:
+            return Exam(bare=tuple(wanted))
+        reference = run(*asked.written(known=True))
+        slow = _too_much(reference, drawn, allowed)
+        if not slow:
+            break
+        drawn = [f for f in drawn if f not in slow]
+    asked.learn(reference, wanted)
     made = _settled(asked, run) or Exam()
     telling = {f for f in made.tests if any(c.telling for c in asked.claims_of(f, made.claims))}
     weak = {f for f in made.tests if f not in telling and asked.claims_of(f, made.claims)}
     kinds = {"telling": telling, "weak": weak, "bare": set(wanted) - telling - weak}
     return made.model_copy(update={name: tuple(f for f in wanted if f in kind) for name, kind in kinds.items()})
+
+
+def _too_much(run: TestResults, tests: Sequence[str], allowed: float) -> set[str]:
+    """The tests at the end that take what all before them left none of the allowed seconds for."""
+    took: dict[str, float] = defaultdict(float)
+    for test, seconds in run.took.items():
+        took[sources.function_of(test)] += seconds
+    over = set()
+    for test in tests:
+        allowed -= took[test]
+        if allowed < 0:
+            over.add(test)
+            allowed += took[test]
+    return over
 
 
 def _settled(asked: _Asked, run: Run) -> Exam | None:
@@ -156,8 +164,12 @@ class _Asked:
         """Those that are made when a test runs."""
         return [c for c in (self.claims if claims is None else claims) if c.test in self.tests.get(function, ())]
 
-    def learn(self, reference: TestResults) -> None:
-        """What is right of each claim, by a run of the gold with all of it known; what has no form is asked plainly."""
+    def learn(self, reference: TestResults, wanted: Sequence[str]) -> None:
+        """What is right of each claim, by a run of the gold with all of it known.
+
+        What has no form is asked plainly; so is what the gold only happens to give (`Claim.last`), but in tests of
+        `wanted` that would tell nothing without it.
+        """
         self._expected = _seen(reference)
         loose = {n for n, seen in self._expected.items() if any(s.known and LOOSE in s.known for s in seen)}
         formless = {n for n, seen in self._expected.items() if any(s.known is None for s in seen)}
@@ -168,10 +180,13 @@ class _Asked:
         }
         self.off |= {c.number for c in self.claims if c.number not in self._expected}
         self.weaken(unsure)
-        firm = {f: any(c.telling and not c.last for c in self.claims_of(f, self.known())) for f in self.tests}
-        self.weaken(
-            {c.number for f, enough in firm.items() if enough for c in self.claims_of(f) if c.last} - self.plainly
-        )
+        need = {
+            f
+            for f in wanted
+            if f in self.tests and not any(c.telling and not c.last for c in self.claims_of(f, self.known()))
+        }
+        needed = {c.number for f in need for c in self.claims_of(f)}
+        self.weaken({c.number for c in self.claims if c.last and c.number not in needed} - self.plainly)
 
     def known(self) -> tuple[Claim, ...]:
         """The claims as they are asked now, with what is right."""

@@ -178,8 +178,8 @@ def rewrite(
         made.claims += writer.claims
         number = writer.number
     made.next = number
+    module.drop_others(chosen)
     if not known:
-        module.drop_others(chosen)
         module.cut({node for node in chosen if chosen[node] not in whole})
     made.text = ast.unparse(ast.fix_missing_locations(module.tree)) + "\n"
     return made
