@@ -40,7 +40,7 @@ PRICE = Price(tokens_in=1.0, tokens_out=1.0)
 
 def work(url: str, run: str, folder: Path, number: int) -> None:
     """One process: ask until the budget is used."""
-    ledger = Ledger(Log(folder / "ledger.jsonl", mask=False), Budget(tokens=TOKENS))
+    ledger = Ledger(Log(folder / "ledger.jsonl"), Budget(tokens=TOKENS))
     journal = Journal(folder / str(number))
     journal.open()
     model = OpenAI(f"{url}#m", price=PRICE, timeout=5)

@@ -35,6 +35,7 @@ from recreate.runs.reader import BuildResult, Run, default_seed, find_agent
 from recreate.runs.session import Parts, Say, Session, load_run, open_session, run_folder, silent
 from recreate.runs.settings import Settings
 from recreate.viewer import html, markdown
+from recreate.viewer.text import visible
 
 CREATE = "create"
 """As `scaffold`: the optimizer writes the seed."""
@@ -194,8 +195,8 @@ def deliver(where: Path, folder: Path, domain: str, built: BuildResult) -> Outco
         if stays := not untouched(target, seen):
             place = f"{paths.short(folder)}:{agent.digest}"
         else:
-            kept = publish(agent, folder, target, markdown.readme(agent, seen, built))
-    (folder / "report.md").write_text(markdown.report(seen, built), "utf-8")
+            kept = publish(agent, folder, target, visible(markdown.readme(agent, seen, built)))
+    (folder / "report.md").write_text(visible(markdown.report(seen, built)), "utf-8")
     html.write(seen, built)
     return Outcome(
         run=folder,

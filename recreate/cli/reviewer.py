@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.api.types import Review, Revision
-from recreate.cli.terminal import painted, say
-from recreate.viewer.text import visible
+from recreate.cli.terminal import painted, prompt, say
 
 if TYPE_CHECKING:
     from recreate.agents.scaffold import Scaffold
@@ -103,7 +102,7 @@ class Terminal:
             try:
                 if self.stopped():
                     raise KeyboardInterrupt
-                print(text, file=sys.stderr, end="", flush=True)
+                prompt(text)
                 line = sys.stdin.readline()
             except KeyboardInterrupt:
                 say()
@@ -183,8 +182,7 @@ def describe(revision: Revision, parent: Scaffold, child: Scaffold, folder: Path
             if experience and cited.step < len(experience.trace.steps):
                 lines += ["    " + row for row in tell_step(experience.trace.steps[cited.step], STEP_CHARS).split("\n")]
     colours = {"+": "32", "-": "31", "@": "36"}
-    lines = visible("\n".join(lines)).split("\n")
-    for row in ["", *visible(diff(parent, child).rstrip("\n")).split("\n")]:
+    for row in ["", *diff(parent, child).rstrip("\n").split("\n")]:
         code = colours.get(row[:1])
         lines.append(painted(row, code, stream) if code else row)
     return "\n".join(lines)

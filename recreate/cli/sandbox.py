@@ -11,7 +11,7 @@ import typer
 from recreate.api.errors import BadInput, CheckFailed
 from recreate.api.paths import shipped, workspace
 from recreate.cli.options import Json, open_backend
-from recreate.cli.terminal import answer, emit, say
+from recreate.cli.terminal import answer, emit, pass_on, say
 
 
 def execute(
@@ -37,8 +37,7 @@ def execute(
     if as_json:
         emit({**output.model_dump(mode="json"), "rung": chosen.name})
     else:
-        sys.stdout.write(output.text.encode("utf-8", "replace").decode())
-        sys.stdout.flush()
+        pass_on(output.text)
     ended = f"; ended by the limit on {output.limit}" if output.limit else ""
     cut = f"; {output.cut} bytes of output were cut" if output.cut else ""
     say(f"sandbox: {chosen.name}, exit code {output.status}, {output.seconds:.2f} s{ended}{cut}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,7 +94,7 @@ def diff(
     text = scaffolds.diff(before, after)
     if not as_json:
         if text:
-            sys.stdout.write(text)
+            put(text.rstrip("\n"))
         else:
             say("the files are the same")
         return

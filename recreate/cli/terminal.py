@@ -1,9 +1,14 @@
-"""Where words go: results to stdout, everything else to stderr; and how a long command and a long text are shown."""
+"""Where words go: results to stdout, everything else to stderr; and how a long command and a long text are shown.
+
+All of it goes through `_printable`: keys are masked, and a control character, which could move the cursor, hide what
+stands there or change its order, is spelled out. A colour of ours (`painted`) is the one thing that passes.
+"""
 
 from __future__ import annotations
 
-import json
 import os
+import re
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -12,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from recreate.api.config import SCHEMA
 from recreate.api.errors import RecreateError
 from recreate.api.paths import short
-from recreate.storage.redact import redact
-from recreate.viewer.text import cut, visible
+from recreate.storage.redact import redact, redacted
+from recreate.viewer.text import cut, json_text, visible
 
 if TYPE_CHECKING:
     from recreate.runs.budget import Ledger
@@ -26,12 +31,17 @@ FOLD = 1200
 
 def emit(record: Mapping[str, Any]) -> None:
     """One JSON object on stdout, with its schema."""
-    print(_printable(json.dumps({"schema": SCHEMA, **record}, ensure_ascii=False, default=str)), flush=True)
+    print(json_text(redacted({"schema": SCHEMA, **record})), flush=True)
 
 
 def say(text: str = "") -> None:
     """Prose for a person, on stderr."""
     print(_printable(text), file=sys.stderr, flush=True)
+
+
+def prompt(text: str) -> None:
+    """What a person is asked, on stderr; the answer is typed behind it."""
+    print(_printable(text), file=sys.stderr, end="", flush=True)
 
 
 def show(*lines: str) -> None:
@@ -59,9 +69,21 @@ def answers(as_json: bool, rows: Iterable[tuple[Mapping[str, Any], str]], nothin
     return count
 
 
+def pass_on(text: str) -> None:
+    """What a program printed, on stdout: as it is into a file or a pipe, made visible on a terminal."""
+    sys.stdout.write(visible(text) if sys.stdout.isatty() else text.encode("utf-8", "replace").decode())
+    sys.stdout.flush()
+
+
 def _printable(text: str) -> str:
-    """Keys masked, and a lone surrogate (a program's broken output) escaped as JSON escapes it: no stream takes it."""
-    return redact(text).encode("utf-8", "backslashreplace").decode()
+    """Keys masked and nothing hidden; colours of ours become what a terminal understands."""
+    parts = _COLOUR.split(redact(text))
+    return "".join(f"\033[{part}m" if n % 2 else visible(part) for n, part in enumerate(parts))
+
+
+_MARK = f"\ufdd0{secrets.token_hex(8)}:"
+_COLOUR = re.compile(rf"{_MARK}([0-9;]+)\ufdd1")
+"""A colour within a text until it is printed. Nobody else can write one: the mark is this process's own."""
 
 
 def fail(error: RecreateError, as_json: bool) -> int:
@@ -80,7 +102,7 @@ def fail(error: RecreateError, as_json: bool) -> int:
 
 def painted(text: str, code: str, stream: TextIO) -> str:
     """In a colour (an ANSI code) where the stream is a terminal."""
-    return f"\033[{code}m{text}\033[0m" if stream.isatty() and not os.environ.get("NO_COLOR") else text
+    return f"{_MARK}{code}\ufdd1{text}{_MARK}0\ufdd1" if stream.isatty() and not os.environ.get("NO_COLOR") else text
 
 
 def red(text: str) -> str:
@@ -96,7 +118,7 @@ def head(text: str, wrong: str = "") -> str:
 
 def fold(text: str, full: bool, limit: int = FOLD) -> str:
     """Head and tail of a long text, and how much was left out between; control characters are spelled out."""
-    text = visible(text.rstrip())
+    text = visible(text.rstrip())  # before it is cut: what is spelled out is longer
     short = cut(text, limit, len(text) + 1)
     if full or not short.left_out:
         return text
@@ -112,7 +134,7 @@ def counter(what: str) -> Callable[[int, int], None] | None:
         return None
 
     def tell(done: int, total: int) -> None:
-        sys.stderr.write(f"\r{what} {done:,}/{total:,}" + "\n" * (done >= total))
+        sys.stderr.write(f"\r{_printable(what)} {done:,}/{total:,}" + "\n" * (done >= total))
         sys.stderr.flush()
 
     return tell
@@ -142,7 +164,7 @@ class Progress:
         of = f" of {total / 1e6:,.0f} MB ({done / total:.0%})" if total else " MB"
         text = f"{self.name}: {done / 1e6:,.0f}{of}{speed}"
         if self.live:
-            sys.stderr.write(f"\r{text:<76}")
+            sys.stderr.write(f"\r{_printable(text):<76}")
             sys.stderr.flush()
             self.open = True
         else:
@@ -182,9 +204,9 @@ class Screen:
 
     def line(self, text: str) -> None:
         if self.live:
-            self.console.print(visible(text), soft_wrap=True)
+            self.console.print(_printable(text), soft_wrap=True)
         else:
-            say(visible(text))
+            say(text)
 
     def left(self) -> str:
         """What was spent, and of what cap."""

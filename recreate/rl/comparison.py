@@ -40,6 +40,7 @@ from recreate.runs.reader import Run, default_seed, find_run
 from recreate.runs.session import Parts, Session, default_optimizer, open_backend, open_domain, open_models
 from recreate.runs.settings import Models, Settings
 from recreate.viewer import markdown
+from recreate.viewer.text import visible
 
 Opened = Callable[..., AbstractContextManager[Session]]
 """opened(settings, workspace, folder, resume=, parts=, go_on=): a session, its models ready; closed in the end."""
@@ -347,7 +348,7 @@ class _Bench:
                 session.journal.add("arm", **{k: v for k, v in row.items() if k != "scores"})
             openings = test_openings(session)
         text = _report(suite, rows, openings)
-        (self.folder / "report.md").write_text(text, "utf-8")
+        (self.folder / "report.md").write_text(visible(text), "utf-8")
         return Table(self.folder, tuple(rows), text, openings)
 
     def _compared(self, rows: Sequence[dict[str, Any]], made: Sequence[ArmResult]) -> None:

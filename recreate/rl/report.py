@@ -9,6 +9,7 @@ from typing import Any
 from recreate.agents.scaffold import Scaffold
 from recreate.api.paths import short
 from recreate.rl.recipe import Recipe
+from recreate.viewer.text import visible
 
 COLUMNS = {
     "reward": "mean reward",
@@ -63,7 +64,8 @@ def write_report(
     if curve:
         file.with_name("curve.svg").write_text(plot(curve), "utf-8")
         rows += ["", "![The same as curves](curve.svg)"]
-    file.write_text("\n".join(head + rows + table + noticed + (ambiguous if most else [])) + "\n", "utf-8")
+    text = "\n".join(head + rows + table + noticed + (ambiguous if most else [])) + "\n"
+    file.write_text(visible(text), "utf-8")
 
 
 def plot(curve: Sequence[Mapping[str, Any]], width: int = 640, height: int = 90) -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from recreate.api.types import Step
 
 _HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ufdd0-\ufdef\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 """What moves a cursor, turns the direction of writing, has no width, or is half a character."""
 
@@ -24,9 +26,15 @@ def visible(text: str) -> str:
     return _HIDDEN.sub(_mark, text.replace("\r\n", "\n"))
 
 
+def json_text(value: Any) -> str:
+    """A value as JSON in which nothing is hidden either: what `visible` would spell out is escaped as JSON does."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return _HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
 def _mark(found: re.Match[str]) -> str:
     code = ord(found[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def wrong(step: Step) -> str:
