@@ -9,18 +9,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from recreate.agents.lesson import lesson_file
 from recreate.agents.retrieval import LessonRetrieval, exactly, frozen, support
 from recreate.agents.scaffold import Scaffold
-from recreate.api.errors import Missing, OutOfBudget
+from recreate.api.errors import BadInput, Missing, OutOfBudget
+from recreate.api.paths import short
 from recreate.api.ports import MemoryPolicy
 from recreate.api.types import Call, Edit, Evidence, Experience, Lesson, Message, Reply, Revision, Task, digest
 from recreate.lessons.context import PolicyContext
 from recreate.lessons.store import OURS, LessonStore
-from recreate.runs.attempts import attempt_task, read_experience
+from recreate.runs.attempts import attempt_task, ended, fresh
 from recreate.runs.session import Session
+from recreate.storage import files
 from recreate.storage.redact import redacted
 
 PROMOTED = 3
@@ -54,12 +57,10 @@ class Learning:
                 lessons = {id: x for id, x in self._read().items() if self._offered(x)}
                 text = json.dumps([x.model_dump(mode="json") for x in lessons.values()], ensure_ascii=False)
                 name = digest(text)
-                folder.mkdir(exist_ok=True)
-                (folder / f"{name}.json").write_text(text, "utf-8")
+                files.write(folder / f"{name}.json", text, fix=files.RESUME)
                 self.session.journal.add("snapshot", round=round, file=f"{name}.json", lessons=len(lessons))
             else:
-                stored = json.loads((folder / known["file"]).read_text("utf-8"))
-                lessons = {x["id"]: Lesson.model_validate(x) for x in stored}
+                lessons = _stored(folder / known["file"])
             policy = self._made(dict(lessons), _nobody, _nothing)
             self._offers[round] = frozen(self.policy, policy.offer, lessons)
         return self._offers[round]
@@ -83,6 +84,7 @@ class Learning:
         if known is not None:
             before, after = ({x["id"]: Lesson.model_validate(x) for x in known[k]} for k in ("before", "after"))
             self.store.write(before, after)
+            self.session.memory.add([e for id in known.get("reruns", ()) if (e := ended(self.session, id)) is not None])
             return
         key = digest(["memory", self.policy, round, agent.digest, [e.id for e in experiences]])
         threads, made = {key}, dict[str, Experience]()
@@ -117,6 +119,7 @@ class Learning:
             changes=[c.model_dump(mode="json") for c in changes],
             before=[before[id].model_dump(mode="json") for id in changed if id in before],
             after=[after[id].model_dump(mode="json") for id in changed],
+            reruns=list(made),
         )
         self.store.write(before, after)
         # Only now: until the lessons are on disk a search must find what it found before.
@@ -204,14 +207,15 @@ class Learning:
         task = self._train.get(experience.task)
         if task is None or {x.id for x in lessons} & {x.id for x in agent.lessons}:
             return None, None  # without the lesson that it carries it would be another agent
+        told = exactly(lessons)
         try:
-            self.session.ledger.afford(1 + self.judging)
+            if new := fresh(self.session, agent, [task], [1 + repeat], told):
+                self.session.ledger.afford(new + self.judging)
         except OutOfBudget:
             return None, None
-        told = exactly(lessons)
         score = attempt_task(self.session, agent, task, 1 + repeat, "rerun", in_memory=False, offers=told)
         self.session.say("rerun", {"task": task.id, "lessons": [x.id for x in lessons], "score": score.score})
-        return score.score, read_experience(self.session.folder / "attempts" / score.attempt)
+        return score.score, ended(self.session, score.attempt)
 
     def _nearest(self, experience: Experience) -> Experience | None:
         """For a failure the nearest success, for a success the last failure at the same task."""
@@ -229,6 +233,21 @@ class Learning:
         except Missing:
             return []
         return [e for h in hits if (e := self._train_experience(h.experience)) is not None]
+
+
+def _stored(file: Path) -> dict[str, Lesson]:
+    """What a round offered, by id; the file's name is the digest of its text. Raises BadInput (damaged)."""
+    try:
+        text = file.read_text("utf-8")
+        if digest(text) == file.stem:
+            return {x["id"]: Lesson.model_validate(x) for x in json.loads(text)}
+    except (FileNotFoundError, UnicodeDecodeError):
+        pass
+    raise BadInput(
+        f"{short(file)} is not as it was written: what its round offered is not known",
+        fix="put it back from a copy, or build again with another --out; what was attempted is in memory",
+        code="damaged",
+    )
 
 
 def _carrying(experience: Experience, ids: Sequence[str]) -> Experience:

@@ -8,8 +8,9 @@
     review    with --review: what would be kept waits for a person             (langgraph's interrupt)
     decide    keep it, drop it, or judge what the person made of it and offer that -> review
 
-The graph is langgraph's, its state is small (digests and ids) and checkpointed in SQLite after every node; what
-costs money is in the journal besides, so that a node which was killed half-way pays for nothing twice.
+The graph is langgraph's, its state is small (digests and ids) and checkpointed in SQLite before the next node begins;
+what costs money is in the journal besides, so that a node which was killed half-way pays for nothing twice, and a
+checkpoint that is lost or does not agree with the journal is made again from it.
 `build` never opens the test split.
 """
 
@@ -18,8 +19,10 @@ from __future__ import annotations
 import inspect
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypedDict, get_args
 
 from recreate.agents import scaffold as scaffolds
@@ -28,7 +31,7 @@ from recreate.agents.leakage import leaks
 from recreate.agents.lint import problems, refuse
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
-from recreate.api.errors import BadInput, OutOfBudget
+from recreate.api.errors import BadInput, Fault, OutOfBudget
 from recreate.api.ports import Describable, Population
 from recreate.api.types import Edit, Experience, Revision, Split, Task, Verdict, digest
 from recreate.builder import proposals
@@ -37,10 +40,11 @@ from recreate.builder.proposals import Proposals
 from recreate.builder.review import Desk, Reviewer, human_edits
 from recreate.memory.importers.overlap import Overlap
 from recreate.optimizers.investigator.create import create as write_seed
-from recreate.runs.attempts import Score, copy_in, read_experience, run_attempts
+from recreate.runs.attempts import Score, copy_in, ended, fresh, run_attempts
 from recreate.runs.gate import MIN_TASKS, alone, judge, unjudged
 from recreate.runs.reader import BuildResult
 from recreate.runs.session import Session
+from recreate.storage import files
 
 
 class BuildState(TypedDict, total=False):
@@ -140,9 +144,6 @@ class _Build:
         self.learning.offers()  # before anybody learns: what validation is offered
 
     def run(self) -> BuildResult:
-        import sqlite3
-
-        from langgraph.checkpoint.sqlite import SqliteSaver
         from langgraph.graph import END, START, StateGraph
         from langgraph.types import Command
 
@@ -157,33 +158,29 @@ class _Build:
             graph.add_conditional_edges(
                 node.__name__, self.again, {"review": "review", "settle": "settle", "attempt": "attempt", "end": END}
             )
-        connection = sqlite3.connect(self.session.folder / "checkpoint.sqlite", check_same_thread=False)
+        config: Any = {
+            "configurable": {"thread_id": "build"},
+            "recursion_limit": 1000 * (1 + self.session.settings.rounds),
+        }
         status, waiting = "done", None
-        try:
-            compiled = graph.compile(checkpointer=SqliteSaver(connection))
-            config: Any = {
-                "configurable": {"thread_id": "build"},
-                "recursion_limit": 1000 * (1 + self.session.settings.rounds),
-            }
-            earlier = compiled.get_state(config)
-            start: Any = None if earlier.next else {"round": 0, "scaffold": self.seed.digest}
+        with checkpoints(self.session.folder / "checkpoint.sqlite", graph, config, self.agrees, self.note) as compiled:
+            earlier: BuildState = compiled.get_state(config).values
+            start: Any = None if earlier else {"round": 0, "scaffold": self.seed.digest}
             self.session.say("build", {"train": len(self.train), "validation": len(self.validation)})
             if self.session.settings.rounds == 0:
                 self.scores(self.seed)
-            elif not (earlier.values and not earlier.next):
+            elif not earlier or self.again(earlier) != "end":
                 try:
-                    state = compiled.invoke(start, config)
+                    state = compiled.invoke(start, config, durability="sync")
                     while asked := state.get("__interrupt__"):
                         answer = self.desk.answer(asked[0].value["offer"], self.reviewer)
                         if answer is None:
                             status, waiting = "review", self.desk.offered(asked[0].value["offer"])
                             break
-                        state = compiled.invoke(Command(resume=answer), config)
+                        state = compiled.invoke(Command(resume=answer), config, durability="sync")
                 except OutOfBudget as e:
                     status = "budget"
                     self.session.say("budget", {"text": e.message})
-        finally:
-            connection.close()
         best = self.best()
         return BuildResult(
             status=status,
@@ -214,6 +211,7 @@ class _Build:
         )
         known = next((r for r in self.session.journal.records("proposal") if r["attempt"] == key), None)
         if known is not None:
+            self.proposed(known, current, self.proposals("", current, experiences))
             return {"edits": known["edits"], "others": known.get("others", [])}
         self.learning.observe(state["round"], current, experiences)
         self.session.say(
@@ -232,20 +230,33 @@ class _Build:
                 code="misfit",
             )
         proposed = [[proposals.proposed(e) for e in edits] for edits in proposed]
-        usable = [e for edits in proposed for e in edits if not batch.validate(current, [e])]
-        self.learning.born(usable, batch.batch | batch.attempted)
         promoted = self.learning.promotions(current, self.revisions)
         first, *others = [[e.model_dump(mode="json") for e in (*edits, *promoted)] for edits in proposed]
-        made = list(batch.attempted.values())
-        self.session.memory.add(made)
-        if made and self.session.own_memory is not None:
-            self.session.own_memory.add(made)
-        self.session.journal.add(
-            "proposal", attempt=key, round=state["round"], edits=first, **({"others": others} if others else {})
-        )
+        record: dict[str, Any] = {
+            "attempt": key,
+            "round": state["round"],
+            "edits": first,
+            "made": list(batch.attempted),
+        }
+        record |= {"others": others} if others else {}
+        self.session.journal.add("proposal", **record)
+        self.proposed(record, current, batch)
         for thread in [key, *(digest([key, e.id]) for e in experiences), digest([key, "distil"])]:
             self.session.journal.forget(thread)
         return {"edits": first, "others": others}
+
+    def proposed(self, record: Mapping[str, Any], current: Scaffold, batch: Proposals) -> None:
+        """What follows from a proposal once it is in the journal. Doing it again changes nothing.
+
+        Until then its attempts and lessons stay out of memory: a proposal that is made again must find what it found.
+        """
+        made = [e for id in record.get("made", ()) if (e := self.experience(id)) is not None]
+        batch.attempted.update({e.id: e for e in made})
+        edits = [Edit.model_validate(e) for edits in (record["edits"], *record.get("others", ())) for e in edits]
+        self.learning.born([e for e in edits if not batch.validate(current, [e])], batch.batch | batch.attempted)
+        self.session.memory.add(made)
+        if made and self.session.own_memory is not None:
+            self.session.own_memory.add(made)
 
     def settle(self, state: BuildState) -> BuildState:
         current = self.scaffold(state["scaffold"])
@@ -259,7 +270,9 @@ class _Build:
         if not made:
             reason = "; ".join(faults) or "the optimizer proposed no edit"
             self.session.say("nothing", {"reason": reason})
-            self.session.journal.add("nothing", round=state["round"], reason=reason)
+            told = {"round": state["round"], "reason": reason, "left": len(others)}
+            if not any(told.items() <= r.items() for r in self.session.journal.records("nothing")):
+                self.session.journal.add("nothing", **told)
             return after
         tried = next((r for r in self.revisions if r.id == child.digest), None)
         if tried is not None:
@@ -270,7 +283,7 @@ class _Build:
         if wrong:
             verdict = unjudged("not-better", "the check failed: " + "; ".join(wrong))
         else:
-            self.session.ledger.afford(self.judging)
+            self.afford(child)
             self.session.say("candidate", {"edits": made})
             verdict = self.compare(current, child)
         revision = Revision(
@@ -305,7 +318,7 @@ class _Build:
                 return {"candidate": ""}
         current, child = self.scaffold(offered.parent), self.scaffold(offered.id)
         edited = self.scaffold(answer["edited"])
-        self.session.ledger.afford(self.judging)
+        self.afford(edited)
         edits = human_edits(current, offered, child, edited, answer["reason"] or "edited by a person")
         self.session.say("candidate", {"edits": edits})
         verdict = self.compare(current, edited)
@@ -338,14 +351,18 @@ class _Build:
         self.session.say("revision", {"revision": revision})
 
     def offer(self, state: BuildState, revision: Revision) -> BuildState:
-        number = state.get("offer", 0) + 1
-        self.desk.offer(number, revision, self.scaffold(revision.id))
+        number = self.desk.offer(state.get("offer", 0), revision, self.scaffold(revision.id))
         return {"candidate": revision.id, "offer": number}
 
     @property
     def judging(self) -> int:
         """How many attempts it takes to judge a candidate."""
         return len(self.validation) * self.session.settings.repeats
+
+    def afford(self, child: Scaffold) -> None:
+        """Raises OutOfBudget when the attempts that judging a candidate still takes are not left."""
+        repeats = range(self.session.settings.repeats)
+        self.session.ledger.afford(fresh(self.session, child, self.validation, repeats, self.learning.offers()))
 
     def proposals(
         self, key: str, current: Scaffold, experiences: Sequence[Experience], retrieval: LessonRetrieval | None = None
@@ -426,9 +443,76 @@ class _Build:
 
     def experience(self, id: str) -> Experience | None:
         """One of the batch; None for what was held out since it was attempted."""
-        found = read_experience(self.session.folder / "attempts" / id)
+        found = ended(self.session, id)
         held = self.session.memory.held_out.read()
         return found if found is not None and not held.split(found.task, found.group) else None
+
+    def agrees(self, state: BuildState) -> bool:
+        """Whether a checkpoint says nothing that the journal does not."""
+        journal = self.session.journal
+        made = list(journal.records("proposal"))
+        edits = [e for r in made for e in (r["edits"], *r.get("others", ()))]
+        offers = {r["offer"]: r["revision"]["id"] for r in journal.records("candidate")}
+        return (
+            state["round"] <= len({r["round"] for r in made})
+            and state["scaffold"] in {self.seed.digest, *(r.id for r in self.revisions if r.kept)}
+            and all(e in edits for e in (state.get("edits") or [], *state.get("others", ())) if e)
+            and set(state.get("experiences", ())) <= journal.ended
+            and (not state.get("candidate") or offers.get(state["offer"]) == state["candidate"])
+        )
+
+    def note(self, text: str) -> None:
+        self.session.say("note", {"text": text})
+
+
+@contextmanager
+def checkpoints(
+    file: Path, graph: Any, config: Any, agrees: Callable[[BuildState], bool], note: Callable[[str], None]
+) -> Iterator[Any]:
+    """The graph with its checkpoints in a file; a damaged one is begun anew. Raises Fault when the disk is full."""
+    import sqlite3
+
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    def opened() -> tuple[sqlite3.Connection, Any]:
+        connection = sqlite3.connect(file, check_same_thread=False)
+        return connection, graph.compile(checkpointer=SqliteSaver(connection))
+
+    def sound() -> bool:
+        if connection.execute("pragma integrity_check").fetchone() != ("ok",):
+            return False
+        values = compiled.get_state(config).values
+        return not values or agrees(values)
+
+    connection, compiled = opened()
+    try:
+        with disk_of(file):
+            try:
+                good = sound()
+            except sqlite3.OperationalError:
+                raise
+            except Exception:  # whatever a decoder makes of wrong bytes
+                good = False
+            if not good:
+                note(f"{file.name} is damaged: the build goes on from what its journal says")
+                connection.close()
+                for name in (file.name, f"{file.name}-wal", f"{file.name}-shm", f"{file.name}-journal"):
+                    file.with_name(name).unlink(missing_ok=True)
+                connection, compiled = opened()
+            yield compiled
+    finally:
+        connection.close()
+
+
+@contextmanager
+def disk_of(file: Path) -> Iterator[None]:
+    """What SQLite says of a full disk, as the Fault that other files raise."""
+    import sqlite3
+
+    try:
+        yield
+    except sqlite3.OperationalError as e:
+        raise Fault(f"cannot write {file}: {e}", fix=files.RESUME, code="disk") from e
 
 
 def _by_task(scores: Sequence[Score]) -> dict[tuple[str, int], float | None]:

@@ -20,7 +20,7 @@ from recreate.api.errors import BadInput, Missing, OutOfBudget
 from recreate.api.ports import Hit, Sandbox, ToolCalling
 from recreate.api.types import Call, Edit, Experience, Message, Reply, Revision, Task, digest
 from recreate.optimizers.context import OptimizerContext
-from recreate.runs.attempts import Score, attempt_task, attempted, read_experience, run_attempts
+from recreate.runs.attempts import Score, attempt_task, ended, fresh, run_attempts
 from recreate.runs.session import Session
 from recreate.storage.redact import redacted
 
@@ -200,7 +200,8 @@ class Proposals:
         """
         task = self.task_of(experience)
         try:
-            self.session.ledger.afford(1 + self.judging)
+            if new := fresh(self.session, child, [task], offers=self.retrieval):
+                self.session.ledger.afford(new + self.judging)
         except OutOfBudget:
             return None
         score = attempt_task(self.session, child, task, 0, "rehearse", in_memory=False, offers=self.retrieval)
@@ -218,14 +219,14 @@ class Proposals:
                 code="no-train-task",
             )
         chosen = [self.train[id] for id in dict.fromkeys(tasks)]
-        if fresh := [t for t in chosen if not attempted(self.session, child, [t], 1, self.retrieval)]:
-            self.session.ledger.afford(len(fresh) + self.judging)
+        if new := fresh(self.session, child, chosen, offers=self.retrieval):
+            self.session.ledger.afford(new + self.judging)
         scores = run_attempts(self.session, child, chosen, phase="select", in_memory=False, offers=self.retrieval)
         return [e for score in scores if (e := self.take(score)) is not None]
 
     def take(self, score: Score) -> Experience | None:
         """The experience of an attempt made for this proposal; None when the attempt was excluded."""
-        made = read_experience(self.session.folder / "attempts" / score.attempt)
+        made = ended(self.session, score.attempt)
         if made is not None and made.id not in self.batch:
             self.attempted[made.id] = made
         return made

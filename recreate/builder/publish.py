@@ -14,6 +14,7 @@ from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.runs.journal import Journal
 from recreate.runs.reader import Run
+from recreate.storage import files
 from recreate.viewer.markdown import chosen, readme
 
 
@@ -28,6 +29,15 @@ class Kept:
     saved: bool
 
 
+WRITING = ".recreate-writing"
+"""In an agent's folder while its files are replaced: the digest of what will stand there."""
+
+
+def _writing(target: Path) -> str:
+    file = target / WRITING
+    return file.read_text("utf-8", "replace").strip() if file.is_file() else ""
+
+
 def standing(target: Path) -> str:
     """The digest of the agent that stands in a folder, '' for none. Raises BadInput when it cannot be read."""
     if not target.is_dir() or not any(not p.name.startswith(".") for p in target.iterdir()):
@@ -37,6 +47,8 @@ def standing(target: Path) -> str:
 
 def untouched(target: Path, run: Run) -> bool:
     """Whether a build may put its result there: what stands there is what stood there when it began, or its own."""
+    if _writing(target) in {r.id for r in run.revisions() if r.kept}:
+        return True  # it was killed while it put it there
     try:
         now = standing(target)
     except BadInput:
@@ -52,13 +64,16 @@ def publish(agent: Scaffold, folder: Path, target: Path, text: str = "") -> Kept
     text: its README.md; else one is written with the score that it was measured at in that run.
     Raises BadInput when what stands there cannot be read, or has to be saved and a process works on the run.
     """
-    before = standing(target)
+    before = standing(target) if _writing(target) != agent.digest else agent.digest
     saved = before not in ("", agent.digest) and _save(scaffolds.load(target, parse=False), folder)
     agent = agent.model_copy(update={"name": target.name})
     if not text:
         run = Run(folder)
         text = readme(agent, run, chosen(agent, run))
+    if before:  # its files are replaced one by one
+        files.write(target / WRITING, agent.digest)
     scaffolds.save(agent.model_copy(update={"files": {**agent.files, "README.md": text}}), target)
+    (target / WRITING).unlink(missing_ok=True)
     return Kept(folder, target, agent.digest, before, saved)
 
 

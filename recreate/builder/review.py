@@ -29,11 +29,19 @@ class Desk:
         self.session = session
         self.history = history
 
-    def offer(self, number: int, revision: Revision, child: Scaffold) -> None:
-        """Lay a judged candidate before the person. Offering it again under the same number changes nothing."""
+    def offer(self, last: int, revision: Revision, child: Scaffold) -> int:
+        """Lay a judged candidate before the person, and return the number of the offer. last: the one before it.
+
+        Doing it again changes nothing, also when nobody remembers how many offers there were.
+        """
         self.lay(child, revision.parent)
-        if all(r["offer"] != number for r in self.session.journal.records("candidate")):
-            self.session.journal.add("candidate", offer=number, revision=revision.model_dump(mode="json"))
+        made: dict[int, str] = {r["offer"]: r["revision"]["id"] for r in self.session.journal.records("candidate")}
+        known = [number for number, id in made.items() if number > last and id == revision.id]
+        if known:
+            return min(known)
+        number = max(made, default=0) + 1
+        self.session.journal.add("candidate", offer=number, revision=revision.model_dump(mode="json"))
+        return number
 
     def lay(self, child: Scaffold, parent: str) -> None:
         self.history.commit(child, parent, False, "Offered for review", side="review")

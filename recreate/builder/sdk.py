@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recreate.agents import scaffold as scaffolds
+from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault, Interrupted
@@ -30,7 +31,7 @@ from recreate.builder.publish import Kept, publish, standing, untouched
 from recreate.builder.review import Reviewer
 from recreate.memory.held_out import HeldOut
 from recreate.runs import settings as settings_
-from recreate.runs.attempts import attempt_task, read_experience
+from recreate.runs.attempts import attempt_task, ended
 from recreate.runs.reader import BuildResult, Run, default_seed, find_agent
 from recreate.runs.session import Parts, Say, Session, load_run, open_session, run_folder, silent
 from recreate.runs.settings import Settings
@@ -173,6 +174,12 @@ def improve(
     session: Session, where: Path, scaffold: str | Path | Scaffold = "", *, review: Reviewer | None = None
 ) -> BuildResult:
     """The loop in an opened session, from its seed; the run folder remembers which one that was."""
+    if session.journal.runs - {session.run}:
+        raise BadInput(
+            f"{paths.short(session.folder)} was begun with other settings than its settings.toml has now",
+            fix="put them back, or give another folder with --out",
+            code="another-run",
+        )
     session = replace(session, settings=fitted(session.settings, session.domain, session.memory.held_out))
     seed = _seed(session, where, scaffold)
     refuse_if_too_small(session.settings, seed, session.price, session.optimizer_price)
@@ -225,7 +232,7 @@ def attempt_one(session: Session, agent: Scaffold, task: str) -> Experience:
     if split == "test":
         opening(session, agent, [wanted], 1, offers)
     score = attempt_task(session, agent, wanted, 0, split, offers=offers)
-    experience = read_experience(session.folder / "attempts" / score.attempt)
+    experience = ended(session, score.attempt)
     if experience is None:
         raise Fault(score.fault, fix="mend that and run it again", code="set-aside")
     return experience
@@ -268,12 +275,23 @@ def _seed(session: Session, where: Path, scaffold: str | Path | Scaffold) -> Sca
             chosen = find_scaffold(wanted, where)
         else:
             chosen = default_seed(session.domain.name, where, session.model_name)
-        scaffolds.save(chosen, folder)
         stood = standing(where / "scaffolds" / session.domain.name)
-        session.journal.add("seed", name=chosen.name, scaffold=chosen.digest, stood=stood)
-    seed = scaffolds.load(folder)
-    named = next(session.journal.records("seed"), {"name": seed.name})
-    return seed.model_copy(update={"name": named["name"]})
+        record = {"name": chosen.name, "scaffold": chosen.digest}
+        if not any(record.items() <= r.items() for r in session.journal.records("seed")):  # killed right after it
+            session.journal.add("seed", **record, stood=stood)
+        scaffolds.save(chosen, folder)
+    begun = next(session.journal.records("seed"), None)
+    if begun is None:
+        return scaffolds.load(folder)
+    try:
+        seed: Scaffold | None = scaffolds.load(folder)
+    except BadInput:
+        seed = None
+    if seed is None or seed.digest != begun["scaffold"]:
+        seed = History(session.folder / "scaffold.git").read(begun["scaffold"])
+        session.say("note", {"text": f"{paths.short(folder)} was changed since the build began; it is put back"})
+        scaffolds.save(seed, folder)
+    return seed.model_copy(update={"name": begun["name"]})
 
 
 def models_of(session: Session) -> list[Model]:
@@ -343,7 +361,9 @@ def _started(
     resume = (folder / "settings.toml").exists()
     if resume:
         _refuse_another(folder, loaded)
-    session = open_session(loaded, where, folder, say=say, resume=resume, parts=parts)
+    session = open_session(
+        loaded, where, folder, say=say, resume=resume, parts=parts, command="" if prefix else "build"
+    )
     try:
         with stopping(session, f"the same call with out={str(folder)!r} goes on"):
             for each in models_of(session):

@@ -156,10 +156,14 @@ def unknown(message: str, name: str, known: Sequence[str], code: str, cutoff: fl
 
 
 def open_run(name: str) -> Run:
-    """The run of this workspace that a word means. Raises BadInput."""
+    """The run of this workspace that a word means; what cannot be read of it is said. Raises BadInput."""
+    from recreate.cli.terminal import say
     from recreate.runs.reader import Run, find_run
 
-    return Run(find_run(name, workspace()))
+    run = Run(find_run(name, workspace()))
+    if text := run.passed_over():
+        say(text)
+    return run
 
 
 def open_backend(name: str) -> Any:

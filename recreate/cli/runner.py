@@ -29,7 +29,7 @@ def build(
     from recreate.cli.reviewer import at_terminal, how
     from recreate.viewer import html, markdown
 
-    with opened(settings, where, folder, resume=again) as session:
+    with opened(settings, where, folder, resume=again, command="build") as session:
         built = sdk.improve(session, where, review=at_terminal(session, review))
         domain = session.domain.name
     made = sdk.deliver(where, folder, domain, built)
@@ -70,18 +70,25 @@ def say_back(kept: Kept) -> None:
 
 @contextmanager
 def opened(
-    settings: Settings, where: Path, folder: Path, *, resume: bool = False, parts: Parts | None = None, go_on: str = ""
+    settings: Settings,
+    where: Path,
+    folder: Path,
+    *,
+    resume: bool = False,
+    parts: Parts | None = None,
+    command: str = "",
+    go_on: str = "",
 ) -> Iterator[Session]:
     """A session with its screen; Ctrl-C and SIGTERM stop it cleanly, a second Ctrl-C at once.
 
-    go_on: what to type to go on; default: `recreate resume` of the folder.
+    command: what was asked for; go_on: what to type to go on; default: `recreate resume` of the folder.
     """
     from recreate.builder.sdk import models_of, stopping
     from recreate.runs.session import open_session
 
     screen = Screen()
     go_on = go_on or f"recreate resume {here(folder)}"
-    session = open_session(settings, where, folder, say=screen, resume=resume, parts=parts)
+    session = open_session(settings, where, folder, say=screen, resume=resume, parts=parts, command=command)
     screen.ledger = session.ledger
     try:
         for model in models_of(session):
@@ -126,10 +133,12 @@ def ready(model: Model) -> None:
 
 def go_on(folder: Path, where: Path, as_json: bool, review: Reviewer | None = None, **change: Any) -> None:
     """Go on with a build, some of its settings changed. review: who is asked first about what waits."""
-    from recreate.runs.session import load_run
+    from recreate.runs.reader import Run
 
-    settings = load_run(folder)
-    if not (folder / "seed").is_dir():
+    run = Run(folder)
+    settings = run.settings
+    begun = any(r.get("command") == "build" for r in run.records("start"))
+    if not begun and not (folder / "seed").is_dir():
         raise BadInput(
             f"{here(folder)} is not a build",
             fix=f"run, bench and tune go on when they are given the same folder: --out {here(folder)}",

@@ -109,9 +109,7 @@ def diff(
 
 
 def _run(folder: Path) -> Run:
-    from recreate.runs.reader import Run
-
-    return Run(folder)
+    return open_run(str(folder))
 
 
 def _fate(revision: Revision) -> str:

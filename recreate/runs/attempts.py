@@ -1,7 +1,8 @@
 """Many attempts at once, each graded, remembered and never paid twice.
 
-An attempt that has ended in this run folder is read back from it. An infrastructure failure is tried again, and then the
-attempt is excluded: it is reported and counts for nobody. What is kept in memory is one small `Score` per attempt.
+An attempt that has ended in this run folder is read back from it; what a kill or a damaged file took of it comes back
+from memory, and into the journal. An infrastructure failure is tried again, and then the attempt is excluded: it is
+reported and counts for nobody. What is kept in memory is one small `Score` per attempt.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import Any
 
 from recreate.agents.attempt import attempt, attempt_key
 from recreate.api.errors import BadInput, Fault, Interrupted
+from recreate.api.paths import short
 from recreate.storage import files
-from recreate.storage.log import Log, encode
+from recreate.storage.log import Log, encode, seal, unseal
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.storage.redact import redact
 from recreate.memory.codec import masked
@@ -28,6 +30,9 @@ from recreate.runs.session import Session
 
 TRIES = 3
 """How often an attempt that a fault of ours ended is started again."""
+
+STEPS = "step_count"
+"""In experience.json: how many lines steps.jsonl has. Not a field of the Experience."""
 
 IN_A_ROW = 3
 """So many attempts excluded one after the other, with none between that ended, is an outage: the run stops."""
@@ -119,10 +124,12 @@ def attempt_task(
     told = _told(scaffold, offers)
     key = key_of(session, scaffold, task, repeat, offers)
     folder = session.folder / "attempts" / key
-    known = read_score(folder, task, repeat)
+    known = ended(session, key, steps=False)
     if known is not None:
+        if key not in session.journal.ended:  # killed between its file and its line
+            note_end(session, read_experience(folder) or known, in_memory=in_memory)
         session.journal.forget(key)
-        return known
+        return _score(known, task, repeat, reused=True)
     session.ledger.begin(key)
     outage = outage or _Outage()
     call = Call(run=session.run, attempt=key, step=0, role="agent", phase=phase, task=task.id, repeat=repeat)
@@ -175,6 +182,18 @@ def attempted(
     return all((session.folder / "attempts" / key / "experience.json").exists() for key in keys)
 
 
+def fresh(
+    session: Session,
+    scaffold: Scaffold,
+    tasks: Sequence[Task],
+    repeats: Sequence[int] = (0,),
+    offers: LessonRetrieval | None = None,
+) -> int:
+    """How many of these attempts the budget has not counted yet: a session before a kill may have begun some."""
+    keys = (key_of(session, scaffold, task, repeat, offers) for task in tasks for repeat in repeats)
+    return sum(not session.ledger.has_begun(key) for key in keys)
+
+
 def attempt_and_grade(
     session: Session, scaffold: Scaffold, task: Task, call: Call, folder: Path, offers: LessonRetrieval | None = None
 ) -> Experience:
@@ -219,18 +238,9 @@ def attempt_and_grade(
 
 def copy_in(session: Session, experience: Experience) -> None:
     """Put an experience of memory into the run folder, steps and all, so that the run can be read without memory."""
-    folder = session.folder / "attempts" / experience.id
-    if (folder / "experience.json").exists():
+    if experience.id in session.journal.ended:
         return
-    path = folder / "steps.jsonl"
-    path.unlink(missing_ok=True)
-    lines = Log(path)
-    try:
-        for step in experience.trace.steps:
-            lines.append(step.model_dump(mode="json", by_alias=True, exclude={"schema_"}))
-    finally:
-        lines.close()
-    _write(experience, folder)
+    _write_whole(experience, session.folder / "attempts" / experience.id)
     session.journal.add(
         "brought",
         attempt=experience.id,
@@ -241,8 +251,13 @@ def copy_in(session: Session, experience: Experience) -> None:
 
 
 def remember(session: Session, experience: Experience, folder: Path, *, in_memory: bool = True) -> None:
-    """Write the graded attempt: to its folder, to memory, and last to the journal, which makes it final."""
+    """Write the graded attempt: to its folder, which makes it final, to memory, and to the journal."""
     _write(experience, folder)
+    note_end(session, experience, in_memory=in_memory)
+
+
+def note_end(session: Session, experience: Experience, *, in_memory: bool = True) -> None:
+    """An attempt that is final in its folder, to memory and to the journal. Doing it again changes nothing there."""
     if in_memory:
         session.memory.add([experience])
         if session.own_memory is not None and experience.split == "train":
@@ -263,16 +278,41 @@ def remember(session: Session, experience: Experience, folder: Path, *, in_memor
 
 
 def _write(experience: Experience, folder: Path) -> None:
-    """experience.json, without the steps, which have a file of their own."""
+    """experience.json: sealed, and without the steps, which have a file of their own; how many there are it knows."""
     record = experience.model_dump(mode="json", exclude={"trace": {"steps"}})
     record["trace"]["steps"] = []
-    files.write(folder / "experience.json", encode(record), fix=files.RESUME)
+    record[STEPS] = len(experience.trace.steps)
+    files.write(folder / "experience.json", seal(encode(record)), fix=files.RESUME)
 
 
-def read_score(folder: Path, task: Task, repeat: int) -> Score | None:
-    """The score of an attempt that ended earlier in this run folder."""
-    experience = read_experience(folder, steps=False)
-    return None if experience is None else _score(experience, task, repeat, reused=True)
+def _write_whole(experience: Experience, folder: Path) -> None:
+    path = folder / "steps.jsonl"
+    path.unlink(missing_ok=True)
+    with Log(path) as lines:
+        for step in experience.trace.steps:
+            lines.append(step.model_dump(mode="json", by_alias=True, exclude={"schema_"}))
+    _write(experience, folder)
+
+
+def ended(session: Session, id: str, *, steps: bool = True) -> Experience | None:
+    """An attempt that ended in this run, or None. What is lost or damaged in its folder is put back from memory.
+
+    Raises BadInput (damaged) when memory does not have it.
+    """
+    folder = session.folder / "attempts" / id
+    try:
+        found, why = read_experience(folder, steps=steps), "gone"
+    except BadInput as e:
+        if (whole := session.memory.get(id)) is None:
+            raise
+        found, why = None, e.message
+    else:
+        whole = session.memory.get(id) if found is None and id in session.journal.ended else None
+    if whole is None:
+        return found
+    session.say("note", {"text": f"attempt {id} is put back from memory: {why}"})
+    _write_whole(whole, folder)
+    return Experience.model_validate(whole)
 
 
 def _score(experience: Experience, task: Task, repeat: int, *, reused: bool = False) -> Score:
@@ -289,14 +329,33 @@ def _score(experience: Experience, task: Task, repeat: int, *, reused: bool = Fa
 
 
 def read_experience(folder: Path, *, steps: bool = True) -> Experience | None:
-    """An attempt's folder as an Experience, or None when the attempt has not ended."""
-    file = folder / "experience.json"
-    if not file.exists():
+    """An attempt's folder as an Experience, or None when the attempt has not ended.
+
+    Raises BadInput (damaged) when its files are not as they were written.
+    """
+    try:
+        raw = (folder / "experience.json").read_bytes()
+    except FileNotFoundError:
         return None
-    record = json.loads(file.read_text("utf-8", errors="surrogatepass"))
-    if steps:
-        record["trace"]["steps"] = list(read_steps(folder))
-    return Experience.model_validate(record)
+    try:
+        # before there was a checksum it was plain JSON
+        record = unseal(raw) if b'"sum":"' in raw[-24:] else json.loads(raw.decode("utf-8", "surrogatepass"))
+        if record is None:
+            raise ValueError("experience.json is not as it was written")
+        count = record.pop(STEPS, None)
+        if steps:
+            record["trace"]["steps"] = found = list(read_steps(folder))
+            if count not in (None, len(found)) or Log(folder / "steps.jsonl").damaged():
+                raise ValueError("steps.jsonl is not as it was written")
+        return Experience.model_validate(record)
+    except (ValueError, TypeError, KeyError) as e:
+        run = short(folder.parents[1])
+        raise BadInput(
+            f"{short(folder)} is damaged: {str(e).splitlines()[0]}",
+            fix=f"recreate resume {run} puts it back from memory; what memory has not is attempted, and paid for, again "
+            f"after rm -r {short(folder)}",
+            code="damaged",
+        ) from None
 
 
 def read_steps(folder: Path) -> Iterator[Step]:

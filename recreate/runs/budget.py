@@ -329,6 +329,10 @@ class Ledger:
                 )
             self._write("attempt", attempt=attempt)
 
+    def has_begun(self, attempt: str) -> bool:
+        """Whether an attempt is counted already, in this session or an earlier one."""
+        return attempt in self._spend.begun
+
     def afford(self, attempts: int) -> None:
         """Do not start what cannot be brought to its end within the cap on attempts. Raises OutOfBudget."""
         cap = self.budget.attempts

@@ -8,12 +8,37 @@ from pathlib import Path
 from typing import Any
 
 from recreate.api.errors import BadInput
+from recreate.api.paths import short
+from recreate.api.types import Change, Lesson, Revision
 from recreate.storage.files import lock
-from recreate.storage.log import Log
+from recreate.storage.log import Fields, Log, fits
+
+_OF_ATTEMPT = {"attempt": str, "task": str, "split": str, "passed": bool}
+FIELDS: Fields = {
+    "start": {"run": str},
+    "seed": {"name": str, "scaffold": str},
+    "reply": {"call": str, "check": str, "reply": dict},
+    "experience": {**_OF_ATTEMPT, "repeat": int, "scaffold": str, "score": int | float, "ending": str},
+    "brought": _OF_ATTEMPT,
+    "aside": {"attempt": str, "task": str, "repeat": int, "phase": str, "fault": str},
+    "snapshot": {"round": int, "file": str},
+    "memory": {"round": int, "policy": str, "changes": [Change], "before": [Lesson], "after": [Lesson]},
+    "proposal": {"attempt": str, "round": int, "edits": list},
+    "nothing": {"round": int, "reason": str},
+    "revision": {"revision": Revision},
+    "candidate": {"offer": int, "revision": Revision},
+    "review": {"offer": int, "decision": str, "reason": str, "edited": str},
+    "end": {"status": str},
+    "note": {"text": str},
+}
+"""What records of these kinds are read for. One without it is passed over like one whose checksum is wrong."""
 
 
 class Journal:
     """A run's journal: replies that need not be paid for again, and the events of the run.
+
+    ended    the attempts whose end is written down; runs: the ids under which replies were paid for
+    started  whether a session was ever begun; damaged: lines that are passed over
 
     Kinds of record: `start` (a session began), `seed`, `reply` (call, check, reply), `experience` (an attempt ended and
     was graded), `aside` (it was excluded for an infrastructure failure), `proposal`, `nothing`, `revision`,
@@ -27,6 +52,10 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.log = Log(folder / "journal.jsonl")
+        self.ended: set[str] = set()
+        self.runs: set[str] = set()
+        self.started = False
+        self.damaged = 0
         self._replies: dict[str, dict[str, int]] = {}
         self._lock_file: int | None = None
 
@@ -47,11 +76,22 @@ class Journal:
         os.ftruncate(self._lock_file, 0)
         os.pwrite(self._lock_file, str(os.getpid()).encode(), 0)
         for line in self.log.lines():
-            record = line.record or {}
-            if record.get("kind") == "reply":
-                self._remember(record["call"], line.offset)
-            elif record.get("kind") in ("experience", "proposal"):
+            if line.record is None or not fits(line.record, FIELDS):
+                self.damaged += 1
+            elif line.record["kind"] == "reply":
+                self._remember(line.record["call"], line.offset)
+            else:
+                self._take(line.record)
+
+    def _take(self, record: Mapping[str, Any]) -> None:
+        match record["kind"]:
+            case "start":
+                self.started = True
+            case "proposal":
                 self.forget(record["attempt"])
+            case "experience" | "brought":
+                self.forget(record["attempt"])
+                self.ended.add(record["attempt"])
 
     def forget(self, attempt: str) -> None:
         """An attempt (or a proposal) is complete: its replies will not be asked for again."""
@@ -59,7 +99,7 @@ class Journal:
 
     def reply(self, call: str, check: str) -> dict[str, Any] | None:
         """The journalled reply to this very request, or None. `check` guards against a changed request."""
-        offset = self._replies.get(call.split("/")[1], {}).get(call)
+        offset = self._replies.get(_attempt(call), {}).get(call)
         line = self.log.at(offset) if offset is not None else None
         if line is None or line.record is None or line.record["check"] != check:
             return None
@@ -71,19 +111,37 @@ class Journal:
         self._remember(call, self.log.append({"kind": "reply", "call": call, "check": check, "reply": reply}))
 
     def _remember(self, call: str, offset: int) -> None:
-        self._replies.setdefault(call.split("/")[1], {})[call] = offset
+        self.runs.add(call.partition("/")[0])
+        self._replies.setdefault(_attempt(call), {})[call] = offset
 
     def add(self, kind: str, **fields: Any) -> None:
-        self.log.append({"kind": kind, **fields})
+        record = {"kind": kind, **fields}
+        self.log.append(record)
+        self._take(record)
 
     def records(self, *kinds: str) -> Iterator[dict[str, Any]]:
         """The records of some kinds (all when none is named), in order."""
-        for record in self.log.read():
-            if not kinds or record["kind"] in kinds:
-                yield record
+        return records(self.log, *kinds)
 
     def close(self) -> None:
         self.log.close()
         if self._lock_file is not None:
             os.close(self._lock_file)
             self._lock_file = None
+
+
+def records(log: Log, *kinds: str) -> Iterator[dict[str, Any]]:
+    """The records of some kinds (all when none is named) of a journal that nobody need have opened, in order."""
+    return (r for r in log.read(FIELDS) if not kinds or r["kind"] in kinds)
+
+
+def passed_over(path: Path, damaged: int) -> str:
+    """What is to be said of so many damaged lines; '' for none."""
+    if not damaged:
+        return ""
+    lines = f"{damaged} damaged line{'s' * (damaged > 1)} of {short(path)}"
+    return f"{lines} passed over; recreate resume makes again what they told, from the other files or by asking again"
+
+
+def _attempt(call: str) -> str:
+    return call.split("/", 2)[1] if "/" in call else ""

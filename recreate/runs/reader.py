@@ -19,6 +19,7 @@ from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold, load
 from recreate.api.paths import shipped, short
 from recreate.runs.budget import Spend
+from recreate.runs.journal import FIELDS, passed_over, records
 from recreate.runs.settings import Settings
 from recreate.api.types import Experience, Revision, Study, Verdict
 from recreate.runs.session import load_run
@@ -46,7 +47,11 @@ class Run:
 
     def records(self, *kinds: str) -> Iterator[dict[str, Any]]:
         """Journal records of some kinds, in order."""
-        return (r for r in self._journal.read() if not kinds or r["kind"] in kinds)
+        return records(self._journal, *kinds)
+
+    def passed_over(self) -> str:
+        """What is to be said of damaged lines of the journal; '' for none."""
+        return passed_over(self._journal.path, self._journal.damaged(FIELDS))
 
     def revisions(self) -> list[Revision]:
         return [Revision.model_validate(r["revision"]) for r in self.records("revision")]
@@ -65,7 +70,7 @@ class Run:
         if not (self.folder / "seed" / "agent.toml").is_file():
             return None
         seed = load(self.folder / "seed")
-        return seed.model_copy(update={"name": next(self.records("seed"), {}).get("name", seed.name)})
+        return seed.model_copy(update={"name": next(self.records("seed"), {"name": seed.name})["name"]})
 
     def waiting(self) -> Revision | None:
         """The candidate that waits for a person's word, if any."""

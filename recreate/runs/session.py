@@ -19,10 +19,11 @@ from recreate.api import paths
 from recreate.runs import settings as settings_
 from recreate.runs.calls import Calls
 from recreate.api.errors import BadInput, Fault
-from recreate.runs.journal import Journal
+from recreate.runs.journal import Journal, passed_over
 from recreate.storage.log import Log
 from recreate.runs.budget import Budget, Ledger
 from recreate.api import registry
+from recreate.storage import files
 from recreate.api.registry import fit, fit_tasks, spelled
 from recreate.api.ports import Domain, Embedder, Hit, Memory, MemoryPolicy, Model, Optimizer, Price, SandboxBackend
 from recreate.runs.settings import FREE, OWN, Settings
@@ -235,11 +236,13 @@ def open_session(
     say: Say = silent,
     resume: bool = False,
     parts: Parts | None = None,
+    command: str = "",
 ) -> Session:
     """Find every part that is not given, see that each fits its port, take the run folder, and be ready to spend.
 
+    command: what was asked for, such as `build`; the journal remembers it.
     Raises BadInput for a part that is unknown or does not fit, a missing key or price, a folder in use or already
-    holding another run.
+    holding another run, or one whose journal is gone.
     """
     from recreate.memory.store import ExperienceStore
 
@@ -281,10 +284,14 @@ def open_session(
         undo.callback(journal.close)
         journal.open()
         _same_parts(journal, domain=domain.name, model=model.name)
-        file.write_text(settings_.dump(settings), "utf-8")
+        _refuse_emptied(journal)
+        run = run_id(settings)
+        journal.add(
+            "start", run=run, pid=os.getpid(), model=model.name, sandbox=backend.name, domain=domain.name, command=command
+        )
+        files.write(file, settings_.dump(settings), fix=files.RESUME)  # from now on this is a run to be resumed
         ledger = Ledger(Log(folder / "ledger.jsonl"), budget)
         undo.pop_all()
-    run = run_id(settings)
     session = Session(
         settings=settings,
         workspace=workspace,
@@ -309,7 +316,8 @@ def open_session(
         own_memory=own_memory,
         given=parts,
     )
-    journal.add("start", run=run, pid=os.getpid(), model=model.name, sandbox=backend.name, domain=domain.name)
+    if text := passed_over(journal.log.path, journal.damaged):
+        say("note", {"text": text})
     return session
 
 
@@ -336,11 +344,35 @@ def _same_parts(journal: Journal, **parts: str) -> None:
             )
 
 
+def _refuse_emptied(journal: Journal) -> None:
+    """A run that has attempts or spent something, and no journal, is none that begins."""
+    if journal.started or not any(map(_holds, (journal.folder / "attempts", journal.folder / "ledger.jsonl"))):
+        return
+    raise BadInput(
+        f"{paths.short(journal.log.path)} does not say how this run began, and there are attempts: it was emptied or lost",
+        fix="put it back from a copy, or give another folder with --out; what was attempted is still in memory, and in "
+        f"{paths.short(journal.folder / 'attempts')}",
+        code="damaged",
+    )
+
+
+def _holds(path: Path) -> bool:
+    return any(path.iterdir()) if path.is_dir() else path.is_file() and path.stat().st_size > 0
+
+
 def load_run(folder: Path) -> Settings:
-    """The settings of an existing run folder."""
+    """The settings of an existing run folder. Raises BadInput: `no-run`, or `damaged` for one that cannot be read."""
     import tomllib
 
     file = folder / "settings.toml"
     if not file.is_file():
         raise BadInput(f"{folder} is not a run folder", fix="runs lie under runs/; `ls runs` shows them", code="no-run")
-    return Settings.model_validate(tomllib.loads(file.read_text("utf-8")))
+    try:
+        return Settings.model_validate(tomllib.loads(file.read_text("utf-8")))
+    except (ValueError, RecursionError) as e:  # not UTF-8, not TOML, not settings
+        said = " ".join(str(e).split("\n")[:3])
+        raise BadInput(
+            f"{paths.short(file)} cannot be read: {said}",
+            fix=f"mend it; or delete it, and give the command that began the run again with --out {paths.short(folder)}",
+            code="damaged",
+        ) from None

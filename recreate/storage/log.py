@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
 from recreate.api import paths
@@ -66,6 +66,28 @@ def unseal(line: bytes) -> dict[str, Any] | None:
             code="newer-schema",
         )
     return record
+
+
+Fields = Mapping[str, Mapping[str, Any]]
+"""By kind of record the fields it must have: a type, or a Record that it must make, or [that] for a list of such."""
+
+
+def fits(record: Mapping[str, Any], fields: Fields) -> bool:
+    """Whether a record has a kind, and what that kind must have; one that `fields` does not name may have anything."""
+    kind = record.get("kind")
+    return isinstance(kind, str) and all(_is(record.get(k), wanted) for k, wanted in fields.get(kind, {}).items())
+
+
+def _is(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, list):
+        return isinstance(value, list) and all(_is(each, wanted[0]) for each in value)
+    if not (isinstance(wanted, type) and issubclass(wanted, BaseModel)):
+        return isinstance(value, wanted)
+    try:
+        wanted.model_validate(value)
+    except ValidationError:
+        return False
+    return True
 
 
 class Line(NamedTuple):
@@ -168,11 +190,16 @@ class Log:
         except OSError as e:
             raise fault(self.path.parent, e) from e
 
-    def read(self) -> Iterator[dict[str, Any]]:
-        """All undamaged records, streaming."""
+    def read(self, fields: Fields | None = None) -> Iterator[dict[str, Any]]:
+        """All undamaged records, streaming. fields: one that lacks what it must have is damaged as well."""
         for line in self.lines():
-            if line.record is not None:
+            if line.record is not None and (fields is None or fits(line.record, fields)):
                 yield line.record
+
+    def damaged(self, fields: Fields | None = None) -> int:
+        """How many lines `read` passes over."""
+        lines = (line.record for line in self.lines())
+        return sum(record is None or not (fields is None or fits(record, fields)) for record in lines)
 
     def at(self, offset: int) -> Line | None:
         """The line that starts at a byte offset; None when the file does not reach there any more."""

@@ -24,6 +24,7 @@ from recreate.cli import run as cli
 from recreate.runs import settings
 from recreate.runs.reader import Run
 from recreate.runs.session import open_session
+from recreate.storage.log import Log
 from recreate.viewer import markdown
 from tests.stub import Stub
 from tests.toy import LESSON, script, write_script
@@ -157,6 +158,25 @@ def test_a_fault_of_ours_is_set_aside_and_reported_not_the_agents_failure(go: Go
     assert {row["task"] for row in aside} == {"toy:validation:3"}
     assert built.verdict.tasks == 7
     assert "toy:validation:3" in markdown.report(run, built)
+
+
+def test_an_attempt_is_begun_three_times_before_it_is_excluded(go: Go) -> None:
+    often = {"role": "agent", "task": "toy:validation:3", "step": 0, "fault": "503", "text": "```bash\ntrue\n```"}
+    _, run = go([{**often, "fault_times": 2}, *script()], rounds=1)
+    assert list(run.records("aside")) == []
+    _, run = go([{**often, "fault_times": 3}, *script()], name="b", rounds=1)
+    assert [row["task"] for row in run.records("aside")] == ["toy:validation:3"]
+
+
+def test_the_minutes_of_earlier_sessions_count_when_a_build_goes_on(go: Go) -> None:
+    built, run = go(budget=("19attempts",))
+    Log(run.folder / "ledger.jsonl").append({"kind": "session", "seconds": 31 * 60.0})
+    spent = list(run.records("reply"))
+    built, run = go(budget=("100attempts", "30min"))
+    assert built.status == "budget"
+    assert list(run.records("reply")) == spent
+    built, _ = go(budget=("100attempts", "40min"))
+    assert built.status == "done"
 
 
 def test_an_outage_stops_the_run_and_loses_nothing(go: Go) -> None:

@@ -1,0 +1,152 @@
+"""A build of a second that touches all that a long one does: every round the agent learns one mark more."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from recreate.api.ports import Price, Sandbox, SandboxBackend
+from recreate.api.types import Call, Grade, Message, Output, Reply, Split, Task, Trace
+from recreate.models.scripted import Scripted
+
+MARKS = "!?."
+SIZES: dict[Split, int] = {"train": 3, "validation": 5, "test": 1}
+PAID = "paid.txt"
+"""In the current folder: a line for each reply that the model gave."""
+
+_write = os.write
+"""As it was before anybody counted."""
+
+FLAGS = [
+    "--domain", "tests.crash.toy:Marks", "--model", "tests.crash.toy:Paid", "--sandbox", "tests.crash.toy:InMemory",
+    "--optimizer", "reflect", "--memory.policy", "recreate", "--memory.embedder", "hashed", "--scaffold", "seed",
+    "--rounds", "3", "--train", "3", "--validation", "5", "--json",
+]  # fmt: skip
+
+
+class Marks:
+    """Write the word with its marks to answer.txt."""
+
+    name = "marks"
+
+    def tasks(self, split: Split | None = None) -> Sequence[Task]:
+        return [
+            Task(
+                id=f"marks:{s}:{n}",
+                domain="marks",
+                prompt=f"Write the word number {n} of the {s} list to answer.txt.",
+                split=s,
+                group=f"{s}-{n}",
+                facts={"word": f"w{n}"},
+            )
+            for s, size in SIZES.items()
+            if split in (None, s)
+            for n in range(size)
+        ]
+
+    def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
+        return backend.open()
+
+    def collect(self, task: Task, sandbox: Sandbox) -> str:
+        return sandbox.read("answer.txt").decode()
+
+    def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
+        word, right = task.facts["word"], sum(mark in trace.answer for mark in MARKS)
+        passed = right == len(MARKS) and trace.answer.startswith(word)
+        return Grade(score=right / len(MARKS), passed=passed, evidence="right" if passed else "a mark is missing")
+
+
+class InMemory:
+    """A sandbox of one command, `printf %s TEXT > FILE`: nothing of it is on the disk."""
+
+    name = "memory"
+
+    def probe(self) -> str:
+        return ""
+
+    def open(self, **_: Any) -> Sandbox:
+        return _Folder()
+
+
+class _Folder:
+    backend = "memory"
+
+    def __init__(self) -> None:
+        self.files = {"answer.txt": b""}
+
+    def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
+        found = re.search(r"printf %s '(.*)' > (\S+)", str(command))
+        if found:
+            self.files[found[2]] = found[1].encode()
+        return Output(text="", status=0 if found else 127)
+
+    def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        self.files[path] = data
+
+    def read(self, path: str) -> bytes:
+        return self.files[path]
+
+    def close(self) -> None:
+        pass
+
+
+class Paid:
+    """Answers as the lessons in its prompt say, and notes each reply in the file `paid.txt` of the current folder."""
+
+    name = "tests.crash.toy:Paid"
+    price = Price(tokens_in=1.0, tokens_out=1.0)
+
+    def __init__(self, **_: Any) -> None:
+        self.model = Scripted.of(script())
+        self.paid = Path(PAID).resolve()
+
+    def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
+        from tests.crash.boundaries import at_boundary
+
+        reply = self.model.reply(messages, call, **params)
+        at_boundary("before the model is asked")
+        line = {"call": call.id, "role": call.role, "tokens": reply.tokens_in + reply.tokens_out}
+        handle = os.open(self.paid, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        _write(handle, json.dumps(line).encode() + b"\n")
+        os.close(handle)
+        at_boundary("after the model answered")
+        return reply
+
+    def close(self) -> None:
+        pass
+
+
+def lesson(mark: int) -> str:
+    return f"Every answer carries mark number {mark}."
+
+
+def script() -> list[dict[str, Any]]:
+    """What an agent says that knows so many lessons, an optimizer that finds the next, and a policy that learns."""
+    rows: list[dict[str, Any]] = []
+    for split, size in SIZES.items():
+        for n in range(size):
+            for known in (3, 2, 1, 0):
+                text = f"```bash\nprintf %s 'w{n}{MARKS[:known]}' > answer.txt\n```"
+                row = {"role": "agent", "task": f"marks:{split}:{n}", "step": 0, "text": text}
+                rows.append({**row, **({"contains": lesson(known - 1)} if known else {})})
+    rows.append({"role": "agent", "text": "```bash\nsubmit\n```"})
+    learned = {"happened": "a mark was missing", "title": "Marks", "body": "Look at the marks of $1.", "when": "always"}
+    rows.append(
+        {"role": "optimizer", "contains": "happened", "find": r"word number (\d+)", "text": json.dumps(learned)}
+    )
+    for known in (2, 1, 0):
+        edit = {
+            "file": "new lesson",
+            "line": 0,
+            "title": f"Mark {known}",
+            "text": lesson(known),
+            "reason": f"mark {known}",
+        }
+        study = {"why": "w", "cause": "knowledge", "edits": [{**edit, "experience": "$1", "step": 0}]}
+        row = {"role": "optimizer", "find": r"experience ([0-9a-f]{16}): FAILED", "text": json.dumps(study)}
+        rows.append({**row, **({"contains": lesson(known - 1)} if known else {})})
+    return rows

@@ -1,0 +1,229 @@
+"""One build, stopped on its way and gone on with: is it the build that nobody stopped?"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections import Counter as Counts
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import typer
+
+from recreate.agents.history import History
+from recreate.agents.scaffold import load
+from recreate.api import registry
+from recreate.api.paths import shipped
+from recreate.cli import run as command
+from recreate.runs.budget import Budget, Spend
+from recreate.storage.log import Log
+from tests.crash.boundaries import Counter, count
+from tests.crash.toy import FLAGS, PAID
+
+RUN = "runs/x"
+CAP = Budget(attempts=23, tokens=900_000)
+"""Just the attempts that the build takes, and about the tokens that it is thought to take at most."""
+
+_CLOCK = {"when", "seconds", "sum", "pid", "latency"}
+"""Fields that no two runs share."""
+
+
+def warm(folder: Path) -> None:
+    """Import and compile all that a build takes, in this process: those that are forked from it are then quick."""
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    registry.entry_points = functools.cache(registry.entry_points)
+    compiled, compile_ = dict[Any, Any](), jinja2.Environment.compile
+
+    def once(self: jinja2.Environment, source: Any, *rest: Any, **options: Any) -> Any:
+        key = (str(source), type(self), self.undefined, self.autoescape)
+        if key not in compiled:
+            compiled[key] = compile_(self, source, *rest, **options)
+        return compiled[key]
+
+    jinja2.Environment.compile = once  # type: ignore[method-assign]
+    before = Path.cwd()
+    os.chdir(fresh(folder))
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            command(asked(folder))
+    finally:
+        os.chdir(before)
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread():
+            thread.join()  # what is forked from this process must not find a lock taken
+
+
+def uninterrupted(folder: Path) -> dict[str, Any]:
+    """What a build leaves that nobody stops."""
+    if ended(begin(fresh(folder))):
+        raise AssertionError(_said(folder))
+    return state(folder)
+
+
+def fresh(folder: Path) -> Path:
+    """An empty workspace in place of whatever lies there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "recreate.toml").write_text("")
+    shutil.copytree(shipped("scaffolds") / "seed", folder / "scaffolds" / "marks")  # an agent to be replaced
+    return folder
+
+
+def asked(folder: Path) -> list[str]:
+    """What a user types next: to go on where there is a run, else the same again."""
+    if (folder / RUN / "settings.toml").exists():
+        return ["resume", RUN, "--json"]
+    return ["build", *FLAGS, *(f"--budget={text}" for text in CAP.texts()), "--out", RUN]
+
+
+def begin(folder: Path, counter: Counter | None = None, jobs: int = 1) -> int:
+    """A process of its own at work there; its id. What it prints lies in out.json and err.txt."""
+    arguments = [*asked(folder), "--jobs", str(jobs)]
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.chdir(folder)
+        for fd, name in ((1, "out.json"), (2, "err.txt")):
+            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), fd)
+        if counter is not None:
+            count(counter)
+        code = command(arguments)
+        sys.stdout.flush()
+        if counter is not None and not counter.at:
+            os.write(1, json.dumps(counter.seen).encode() + b"\n")
+    except BaseException:
+        traceback.print_exc()
+        code = 99
+    os._exit(code)
+
+
+def ended(pid: int) -> int:
+    """The exit code; -9 of a killed one."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def boundaries(folder: Path, *, full: bool = False) -> list[str]:
+    """The names of all that an uninterrupted build passes."""
+    ended(begin(fresh(folder), Counter(full=full)))
+    found: list[str] = json.loads((folder / "out.json").read_text().splitlines()[-1])
+    return found
+
+
+def stopped_at(folder: Path, at: int, whole: Mapping[str, Any], *, full: bool = False) -> list[str]:
+    """What is wrong with a build that was stopped at a boundary; [] for nothing."""
+    code = ended(begin(fresh(folder), Counter(at=at, full=full)))
+    faults = []
+    if full and code:
+        error = _record(folder).get("error", {})
+        if code != 1 or error.get("code") not in ("disk", "disk-full", "git-failed") or not error.get("fix"):
+            faults.append(f"a full disk was not said to be one: exit {code}, {error or _said(folder)}")
+    return faults + gone_on(folder, whole, stops=1)
+
+
+def stopped_when(folder: Path, seconds: Sequence[float], whole: Mapping[str, Any]) -> list[str]:
+    """The same of one that was killed after so many seconds, and each time again while it went on."""
+    fresh(folder)
+    for wait in seconds:
+        pid = begin(folder, jobs=2)
+        time.sleep(wait)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        ended(pid)
+    return gone_on(folder, whole, stops=2 * len(seconds))
+
+
+def gone_on(folder: Path, whole: Mapping[str, Any], stops: int) -> list[str]:
+    """Bring a stopped build to its end. stops: how many calls may have been in flight when it was stopped."""
+    code = ended(begin(folder))
+    if code:
+        return [f"{' '.join(asked(folder)[:2])} ended with {code}: {_record(folder).get('error') or _said(folder)}"]
+    now = state(folder)
+    faults = [_difference(name, whole[name], now[name]) for name in whole if now[name] != whole[name]]
+    paid = [json.loads(line) for line in (folder / PAID).read_text().splitlines()]
+    again = sum(Counts(row["call"] for row in paid).values()) - len({row["call"] for row in paid})
+    if again > stops:
+        faults.append(f"{again} calls were paid again, {stops} were in flight")
+    spent, tokens = Spend.of(Log(folder / RUN / "ledger.jsonl").read()), sum(row["tokens"] for row in paid)
+    if not tokens <= spent.tokens <= (CAP.tokens or 0):
+        faults.append(f"{tokens} tokens were paid, the ledger says {spent.tokens}, the cap is {CAP.tokens}")
+    return faults
+
+
+def state(folder: Path) -> dict[str, Any]:
+    """All that a build leaves, but for times and what was spent."""
+    run, record = folder / RUN, _record(folder)
+    journal = [_timeless(r) for r in Log(run / "journal.jsonl").read()]
+    memory = [_timeless(r) for file in sorted(folder.glob("memory/*/experiences/*")) for r in Log(file).read()]
+    once = ("experience", "proposal", "memory", "revision", "nothing", "snapshot", "reply", "seed")
+    return {
+        "result": {k: record.get(k) for k in ("status", "validation", "revisions", "set_aside", "waiting")},
+        "agent": load(folder / "scaffolds" / "marks").digest,
+        "lineage": sorted((c.digest, c.parent, c.branch) for c in History(run / "scaffold.git").log()),
+        "journal": {kind: _sorted(r for r in journal if r["kind"] == kind) for kind in once},
+        "attempts": {
+            file.parent.name: [_timeless(r) for name in ("experience.json", "steps.jsonl") for r in _lines(file, name)]
+            for file in sorted(run.glob("attempts/*/experience.json"))
+        },
+        "memory": _sorted(memory),
+        "lessons": {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.glob("memory/*/*/*.md"))},
+        "held out": _sorted(Log(folder / "memory" / "held_out.jsonl").read()),
+        "attempts counted": Spend.of(Log(run / "ledger.jsonl").read()).attempts,
+        "reports": [(run / name).stat().st_size > 100 for name in ("report.md", "report.html")],
+    }  # fmt: skip
+
+
+def _lines(file: Path, name: str) -> Iterator[dict[str, Any]]:
+    return Log(file.with_name(name)).read()
+
+
+def moments(number: int, most: float, seed: int) -> list[list[float]]:
+    """So many lists of one to three moments, in seconds."""
+    chance = random.Random(seed)
+    return [[chance.uniform(0, most) for _ in range(chance.choice((1, 1, 1, 2, 3)))] for _ in range(number)]
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _timeless(v) for k, v in value.items() if k not in _CLOCK}
+    return [_timeless(v) for v in value] if isinstance(value, list) else value
+
+
+def _sorted(records: Any) -> list[str]:
+    return sorted(json.dumps(record, sort_keys=True) for record in records)
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads((folder / "out.json").read_text().splitlines()[0])
+    except (ValueError, IndexError):
+        return {}
+    return found
+
+
+def _said(folder: Path) -> str:
+    return (folder / "err.txt").read_text()[-600:]
+
+
+def _difference(name: str, whole: Any, now: Any) -> str:
+    if isinstance(whole, dict):
+        keys = [k for k in {**whole, **now} if whole.get(k) != now.get(k)]
+        return "; ".join(_difference(f"{name} {k}", whole.get(k), now.get(k)) for k in keys)
+    if isinstance(whole, list) and isinstance(now, list):
+        before, after = Counts(map(str, whole)), Counts(map(str, now))
+        lost, more = before - after, after - before
+        found = [x[:120] for x in [*lost, *more][:2]]
+        return f"{name}: {sum(lost.values())} lost, {sum(more.values())} too many: {found}"
+    return f"{name}: {str(now)[:150]} in place of {str(whole)[:150]}"
