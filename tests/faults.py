@@ -1,6 +1,6 @@
 """An endpoint that deals faults, and a run of many attempts beside it.
 
-    python -m tests.faults --attempts 1000 --faults 10000 --seed 0
+    python -m tests.faults --attempts 1000 --faults 10500 --seed 0
 
 Each attempt's right grade is known beforehand. Said at the end: attempts lost, grades that are wrong, calls over their
 deadline, and whether the ledger covers what the endpoint worked on. Exits 1 when one of them is not as it must be.
@@ -426,7 +426,7 @@ def answering(behaviour: str) -> Iterator[Dealer]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--attempts", type=int, default=1000)
-    parser.add_argument("--faults", type=int, default=10_000)
+    parser.add_argument("--faults", type=int, default=10_500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--serve", action="store_true")
     parser.add_argument("--share", type=float, default=0.5)

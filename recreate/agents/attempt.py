@@ -14,8 +14,7 @@ because nothing hidden is in the sandbox.
 
 from __future__ import annotations
 
-import json
-import re
+import math
 import sys
 import time
 import zlib
@@ -25,13 +24,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from recreate.agents.retrieval import LastSeen, LessonRetrieval, support
-from recreate.agents.scaffold import Scaffold
+from recreate.agents.scaffold import Scaffold, Template
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import cut_middle
 from recreate.api.errors import BadInput
 from recreate.api.ports import Domain, Sandbox, SandboxBackend
 from recreate.api.types import Call, Ending, Message, Output, Reply, Step, Task, Trace, TurnTokens, Usage, digest
-from recreate.storage.log import Log
+from recreate.storage.log import Log, decode
 from recreate.storage.redact import redact
 
 BIN = ".recreate/bin"
@@ -43,7 +42,7 @@ QUERY_CHARS = 1500
 LEFT_OUT = "\n[... {} characters left out here; print less, or a part at a time ...]\n"
 
 COMMAND_SCHEMA = object_of(thought={"type": "string"}, command={"type": "string"})
-_FENCE = re.compile(r"^```(?:bash|sh|shell)[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+_BASH = ("```bash", "```sh", "```shell")
 
 
 class AskAgent(Protocol):
@@ -135,18 +134,28 @@ class _Attempt:
         try:
             furnish(sandbox, self.scaffold)
             shown = {**self.shown, "before": {n: self.before(sandbox, n, number) for n in self.agent.before}}
-            messages: list[Message] = [
-                {"role": "system", "content": self.scaffold.render("system", **shown)},
-                {"role": "user", "content": self.scaffold.render("workflow", **shown)},
-            ]
-            so_far = _Offered()
-            seen = "\n".join([self.prompt, *(text[-QUERY_CHARS:] for text in shown["before"].values())])
-            messages[1]["content"] += self.offered("start", seen, so_far)
-            ending, limit = self.turns(sandbox, messages, number, so_far)
+            try:
+                ending, limit = self.talk(sandbox, shown, number)
+            except BadInput as e:
+                if e.code != "bad-template":
+                    raise
+                # the agent's own fault, which no check could foresee: what it had done until then is graded
+                self.note(sample=number, kind="malformed", action="", output=e.message)
+                ending, limit = "error", "template"
             return sandbox, ending, limit
         except BaseException:
             sandbox.close()
             raise
+
+    def talk(self, sandbox: Sandbox, shown: dict[str, Any], number: int) -> tuple[Ending, str]:
+        messages: list[Message] = [
+            {"role": "system", "content": self.scaffold.render("system", **shown)},
+            {"role": "user", "content": self.scaffold.render("workflow", **shown)},
+        ]
+        so_far = _Offered()
+        seen = "\n".join([self.prompt, *(text[-QUERY_CHARS:] for text in shown["before"].values())])
+        messages[1]["content"] += self.offered("start", seen, so_far)
+        return self.turns(sandbox, messages, number, so_far)
 
     def before(self, sandbox: Sandbox, name: str, number: int) -> str:
         output = _masked(sandbox.run([f"/work/{BIN}/{name}"], timeout=self.agent.limits.command_seconds))
@@ -192,7 +201,7 @@ class _Attempt:
                 if e.code != "context-length":
                     raise
                 return "limit", "context"
-            usage = Usage.of(reply)
+            usage = Usage.of(reply, call)
             self.usage = self.usage + usage
             seen = messages[-1]["content"]
             fresh, so_far.fresh = so_far.fresh, ()
@@ -208,10 +217,12 @@ class _Attempt:
             if not wrong:
                 output = self.act(sandbox, action)
                 if output.status == 2 and self.agent.action.startswith("tool:"):
-                    wrong = output.text.strip() or "the reply could not be read"
+                    wrong = cut_middle(output.text.strip(), limits.observation_chars, LEFT_OUT, dropped=output.cut)
+                    wrong = wrong or "the reply could not be read"
             if wrong:
-                answer = self.scaffold.render("format", error=wrong, steps_left=left, **self.shown)
                 fields: dict[str, Any] = {"kind": "malformed", "action": "", "output": wrong}
+                template: Template = "format"
+                told: dict[str, Any] = {"error": wrong}
             else:
                 assert output is not None
                 text = cut_middle(output.text, limits.observation_chars, LEFT_OUT, dropped=output.cut)
@@ -222,11 +233,15 @@ class _Attempt:
                     "timed_out": output.timed_out,
                     "cut": output.cut,
                 }
-                answer = self.scaffold.render("observation", output=shown, step=turn, steps_left=left, **self.shown)
                 fields = {"action": action, "output": text, "status": output.status, "seconds": output.seconds}
-                last, why = last.after(text)
-                answer += self.offered(why, text[-QUERY_CHARS:], so_far)
-            self.note(sample=number, **record, **fields)
+                template, told = "observation", {"output": shown, "step": turn}
+            try:
+                answer = self.scaffold.render(template, **told, steps_left=left, **self.shown)
+                if not wrong:
+                    last, why = last.after(text)
+                    answer += self.offered(why, text[-QUERY_CHARS:], so_far)
+            finally:  # it was paid and done, whatever becomes of its answer
+                self.note(sample=number, **record, **fields)
             if not wrong and self.agent.done and self.tool(sandbox, self.agent.done).status == 0:
                 return "submitted", ""
             messages.append({"role": "assistant", "content": reply.text})
@@ -252,9 +267,10 @@ class _Attempt:
         """What the `choose` tool thinks of a sample: the number on its last line, lowest when there is none."""
         lines = self.tool(sandbox, self.agent.choose).text.strip().splitlines()
         try:
-            return float(lines[-1])
+            rank = float(lines[-1])
         except (IndexError, ValueError):
             return float("-inf")
+        return rank if math.isfinite(rank) else float("-inf")
 
 
 def attempt(
@@ -388,18 +404,34 @@ def parse(action: str, reply: Reply) -> tuple[str, str]:
         return (text, "") if text.strip() else ("", "the reply was empty")
     if action == "json":
         try:
-            command = json.loads(text).get("command")
+            command = decode(text).get("command")
         except (ValueError, AttributeError):
             command = None
         if not isinstance(command, str) or not command.strip():
             return "", 'the reply must be one JSON object with a "command"'
         return command.strip(), ""
-    blocks = _FENCE.findall(text)
+    blocks = bash_blocks(text)
     if len(blocks) != 1:
         short = " (it was cut off at the token limit)" if reply.finish == "length" else ""
         return "", f"the reply must hold exactly one ```bash block; found {len(blocks)}{short}"
     command = blocks[0].strip()
     return (command, "") if command else ("", "the ```bash block was empty")
+
+
+def bash_blocks(text: str) -> list[str]:
+    """What stands between each line ```bash (sh, shell) and the next line ```; a block without an end is none."""
+    blocks: list[str] = []
+    opened: list[str] | None = None
+    for line in text.split("\n"):
+        mark = line.rstrip(" \t")
+        if opened is None:
+            opened = [] if mark in _BASH else None
+        elif mark == "```":
+            blocks.append("".join(opened))
+            opened = None
+        else:
+            opened.append(line + "\n")
+    return blocks
 
 
 def executable(text: str) -> bytes:

@@ -28,6 +28,7 @@ RUN = 8
 """Words in a row that make a quotation."""
 MAX_REASONS = 10
 
+_LONG = re.compile(r"[\w./:-]{400,}")
 _TEST = re.compile(r"[\w./-]+\.py::[\w:]+")
 _PATH = re.compile(r"(?:[\w.-]+/)*[\w-]+\.py\b|(?:[\w.-]+/)+[\w-]+\.\w{1,5}\b")
 _DOTTED = re.compile(r"\b[A-Za-z_]\w+(?:\.[A-Za-z_]\w+)+")
@@ -142,6 +143,7 @@ def _strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 def _identifiers(text: str) -> set[str]:
     """All that reads as a name of something in code, but for Python's own."""
+    text = _LONG.sub(_pieces, text)  # the patterns below look at a run as often as it is long
     found = set(_TEST.findall(text))
     for path in _PATH.findall(text):
         if PurePosixPath(path).name not in _FILES:
@@ -154,6 +156,11 @@ def _identifiers(text: str) -> set[str]:
         if (_SNAKE.fullmatch(word) or _CAMEL.fullmatch(word)) and not _pythons(word):
             found.add(word)
     return found
+
+
+def _pieces(run: re.Match[str]) -> str:
+    """A run without a space in overlapping pieces: a name of up to 200 characters is whole in one of them."""
+    return " ".join(run[0][at : at + 400] for at in range(0, len(run[0]), 200))
 
 
 def _parts(text: str) -> set[str]:

@@ -8,7 +8,6 @@ loops are counted, so a template from a stranger or a model costs at most a mome
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +20,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from recreate.api.errors import BadInput
+from recreate.storage.log import decode
 
 MAX_TEXT = 1_000_000
 """Characters a template may make."""
@@ -223,7 +223,7 @@ def render_text(file: str, source: str, variables: Mapping[str, Any]) -> str:
         LookupError,
         TypeError,
         ValueError,
-        RecursionError,
+        RuntimeError,
         AttributeError,
     ) as e:
         message = getattr(e, "message", None) or str(e) or type(e).__name__
@@ -251,12 +251,13 @@ def filled(folder: Path, name: str, variables: Mapping[str, Any]) -> str:
 
 def read_object(text: str) -> dict[str, Any] | None:
     """The JSON object in a reply: the whole of it, a fenced block, or the outermost braces; else None."""
-    fenced = re.findall(r"```(?:json)?\s*\n(.*?)```", text, re.DOTALL)
+    blocks = (part.partition("\n") for part in text.split("```")[1:])
+    fenced = [body for language, _, body in blocks if language.strip() in ("json", "")]
     start, end = text.find("{"), text.rfind("}")
     for candidate in (text, *fenced, text[start : end + 1] if 0 <= start < end else ""):
         try:
-            found = json.loads(candidate, strict=False)
-        except (ValueError, RecursionError):
+            found = decode(candidate, strict=False)
+        except ValueError:
             continue
         if isinstance(found, dict):
             return found

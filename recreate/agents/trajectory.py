@@ -10,13 +10,13 @@ All of it is pure, and made of plain searches: an attempt of hundreds of steps a
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 
 from recreate.api.types import Edit, Experience, Record, Step, Trace
+from recreate.storage.log import decode
 
 # --------------------------------------------------------------------------------------- what a text mentions
 
@@ -103,7 +103,7 @@ def tools(action: str) -> list[str]:
 
 def _of_json(action: str) -> list[str]:
     try:
-        found = json.loads(action)
+        found = decode(action)
     except ValueError:
         return []
     named = [found[key] for key in ("name", "tool") if isinstance(found.get(key), str)]

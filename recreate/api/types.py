@@ -282,8 +282,8 @@ class Step(Record):
 class Trace(Record):
     """A whole attempt, ungraded. `answer` is what was handed in; `fault` is set when ours, not the agent's.
 
-    ending: submitted | limit | error; limit names the one reached: steps, tokens, usd, seconds, context. chosen is the
-    sample that was handed in.
+    ending: submitted | limit | error; limit names the one reached: steps, tokens, usd, seconds, context; or `template`,
+    when a template of the agent could not be filled in (`error`). chosen is the sample that was handed in.
     """
 
     attempt: str

@@ -394,6 +394,12 @@ class _Build:
             return unjudged("undecided", "the budget ended before validation did")
         if before.digest == after.digest:
             return alone(_by_task(a), "nothing was kept: before and after are the same agent")
+        if failed := [s for s in b if s.limit == "template"]:
+            first = ended(self.session, failed[0].attempt)
+            assert first is not None
+            at = first.trace.steps[-1].output.partition(": ")[0]  # where, and not what it met: these tasks are held out
+            words = f"the check failed: {at} cannot be filled in at run time: it ended {len(failed)} attempts"
+            return unjudged("not-better", words)
         return judge(_by_task(a), _by_task(b), alpha=self.session.settings.gate.alpha, seed=self.session.settings.seed)
 
     def batch(self, round: int) -> list[Task]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import socket
 import ssl
@@ -25,6 +24,7 @@ from recreate.api.types import Call, Message, Reply, digest
 from recreate.models import chat
 from recreate.models.http import MAX_ANSWER, Answer, Connections, Lost, TooLarge, Transcript, to_bytes
 from recreate.models.pricing import price_of
+from recreate.storage.log import decode
 
 TIMEOUT_SECONDS = 300.0
 _SENT_ON = ("temperature", "top_p", "max_tokens", "seed", "stop", "logprobs", "top_logprobs", "return_token_ids")
@@ -267,10 +267,7 @@ def _parse(raw: bytes) -> Any:
     try:
         return from_json(raw)
     except ValueError:  # half of a surrogate pair, which a model may well cut off at its last token
-        try:
-            return json.loads(raw)
-        except RecursionError:
-            raise ValueError("it is nested too deeply") from None
+        return decode(raw)
 
 
 def _clean(address: str) -> str:

@@ -40,7 +40,8 @@ IN_A_ROW = 3
 
 @dataclass(frozen=True)
 class Score:
-    """How one attempt ended. score is None when it was excluded for an infrastructure failure, which `fault` names."""
+    """How one attempt ended; ending and limit as in Trace. score is None when it was excluded for an infrastructure
+    failure, which `fault` names."""
 
     attempt: str
     task: str
@@ -48,6 +49,7 @@ class Score:
     score: float | None
     passed: bool = False
     ending: str = ""
+    limit: str = ""
     usage: Usage = field(default_factory=Usage)
     reused: bool = False
     fault: str = ""
@@ -323,6 +325,7 @@ def _score(experience: Experience, task: Task, repeat: int, *, reused: bool = Fa
         score=experience.grade.score,
         passed=experience.grade.passed,
         ending=experience.trace.ending,
+        limit=experience.trace.limit,
         usage=experience.trace.usage,
         reused=reused,
     )

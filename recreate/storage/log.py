@@ -28,6 +28,9 @@ from recreate.api.errors import BadInput
 from recreate.api.types import SCHEMA
 from recreate.storage.files import RESUME, fault
 
+DEEPEST = 100
+"""Levels of JSON that somebody else wrote."""
+
 
 def encode(value: Any) -> str:
     """Compact JSON, not escaped beyond need."""
@@ -35,6 +38,23 @@ def encode(value: Any) -> str:
         return to_json(value, inf_nan_mode="constants").decode()
     except PydanticSerializationError:  # a lone surrogate, from a program's broken output
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_fields)
+
+
+def decode(text: str | bytes, *, strict: bool = True) -> Any:
+    """The value of JSON that somebody else wrote. strict: no line ends and other control characters in a string.
+
+    Raises ValueError for what is none, and for what is nested deeper than DEEPEST: who walks it afterwards would fail.
+    """
+    try:
+        found = json.loads(text, strict=strict)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    level = [found]
+    for _ in range(DEEPEST):
+        level = [v for x in level if isinstance(x, dict | list) for v in (x.values() if isinstance(x, dict) else x)]
+        if not level:
+            return found
+    raise ValueError("it is nested too deeply")
 
 
 def _fields(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from pydantic import ValidationError
 
 from recreate.api.types import Edit, Experience, Revision, Step, Study
 from recreate.runs.attempts import read_experience, read_steps
+from recreate.storage.log import decode
 from recreate.viewer.text import Cut, cut, wrong
 
 ROOM = 1_200_000
@@ -240,8 +240,8 @@ def _study(folder: Path, number: int, study: Study, room: Room) -> ShownStudy:
 def _thought(reply: str) -> str:
     """What a reply says besides the action, which is shown anyway: of a JSON action, its thought."""
     try:
-        found = json.loads(reply)
-    except (ValueError, RecursionError):
+        found = decode(reply)
+    except ValueError:
         return reply
     if isinstance(found, dict) and "tool" in found and isinstance(found.get("thought", ""), str):
         return str(found.get("thought", ""))

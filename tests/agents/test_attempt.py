@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +102,100 @@ def test_a_long_output_is_cut_in_the_middle_and_says_so() -> None:
 
 def test_cutting_says_how_much_is_missing() -> None:
     assert "[... 80 characters left out" in cut_middle("x" * 100, 20, LEFT_OUT)
+
+
+DEEP = "[" * 150_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DEEP,
+        '{"command": ' + DEEP,
+        '{"a": ' * 5000 + "1" + "}" * 5000,
+        "9" * 10_000,
+        '{"command": 1e999}',
+        "null",
+        "[1]",
+    ],
+)
+def test_whatever_stands_in_place_of_a_json_action_costs_one_step(text: str) -> None:
+    rows = [{"step": 0, "text": text}, {"text": '{"thought": "", "command": "submit"}'}]
+    trace = go(agent('action = "json"'), rows)
+    assert ([s.kind for s in trace.steps], trace.ending) == (["malformed", "action"], "submitted")
+
+
+def test_a_template_that_fails_on_what_really_happens_ends_the_attempt_and_no_more(tmp_path: Path) -> None:
+    scaffold = agent(observation_md="{{ output.text.split('=')[1] }}")
+    trace = go(scaffold, [bash("echo yes > answer.txt; echo a=1", step=0), bash("echo none")], tmp_path)
+    assert (trace.ending, trace.limit, trace.answer) == ("error", "template", "yes")
+    assert [s.kind for s in trace.steps] == ["action", "action", "malformed"]
+    assert trace.steps[0].output == "a=1\n"
+    assert "observation.md:1: " in trace.steps[-1].output
+    assert trace.usage.calls == 2  # the step whose answer could not be shown was paid, and stands there
+    assert trace.steps[1].usage.calls == 1
+    assert list(read_steps(tmp_path)) == list(trace.steps)
+
+
+def test_a_first_prompt_that_cannot_be_filled_in_ends_the_attempt_before_a_call() -> None:
+    look = '#!/usr/bin/env python3\n"""Looks."""\nprint("nothing")\n'
+    scaffold = agent('before = ["look"]', workflow_md="{{ before.look.split('=')[1] }}", tools__look_py=look)
+    trace = go(scaffold, [])
+    assert (trace.ending, trace.limit, trace.usage.calls) == ("error", "template", 0)
+
+
+@pytest.mark.parametrize("status", [0, 2])
+def test_a_tool_that_prints_a_megabyte_is_told_in_as_much_as_an_observation_may_have(status: int) -> None:
+    loud = f'#!/usr/bin/env python3\n"""Is loud."""\nimport sys\nprint("x" * 1_200_000)\nsys.exit({status})\n'
+    scaffold = agent('action = "tool:loud"\n[limits]\nsteps = 2', tools__loud_py=loud)
+    trace = go(scaffold, [{"text": "go"}])
+    assert (trace.ending, trace.limit) == ("limit", "steps")
+    assert all(len(s.output) < 9000 for s in trace.steps)
+
+
+def test_a_rank_that_is_no_number_is_the_lowest() -> None:
+    rank = (
+        '#!/usr/bin/env python3\n"""Ranks."""\nprint({"a": "nan", "b": "1", "c": "inf"}[open("answer.txt").read()])\n'
+    )
+    scaffold = agent('choose = "rank"\nsamples = 3', tools__rank_py=rank)
+    rows = [bash(f"printf {word} > answer.txt", sample=n, lacks="printf") for n, word in enumerate("abc")]
+    trace = go(scaffold, [*rows, bash("submit")])
+    assert trace.answer == "b"
+
+
+def test_the_work_on_a_text_grows_with_its_length_whatever_a_model_wrote() -> None:
+    """What looks again at every place of these texts would take hours."""
+    command = [sys.executable, "-c", HOSTILE]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "read\n"), ended.stderr
+
+
+HOSTILE = r"""
+from recreate.agents import leakage, lesson, trajectory
+from recreate.agents.attempt import parse
+from recreate.agents.template import read_object
+from recreate.api.errors import BadInput
+from recreate.api.types import Reply
+from recreate.memory.importers.mini_swe_agent import ChatMessage, _acted
+from recreate.memory.index import tokenizer
+from recreate.viewer import text as viewed
+
+readers = [
+    lambda t: parse("bash", Reply(text=t)), lambda t: parse("json", Reply(text=t)), read_object,
+    trajectory.error_type, lambda t: list(trajectory.errors(t)), trajectory.tools, trajectory.files,
+    trajectory.without_heredocs, trajectory.summary_of_tests, lambda t: lesson.read_lesson("a", t),
+    tokenizer.words, viewed.visible, lambda t: _acted(ChatMessage("assistant", t), {}),
+]
+for piece in ("```bash\n", "```\n", "```json\n{", "[", "a", "a.", "<<a\n", "E  aError", "+++\n", "\n", "'", "aB"):
+    for read in readers:
+        try:
+            read("+++\n" + piece * (150_000 // len(piece)))
+        except BadInput:
+            pass
+for piece in ("a", "_", "a/"):
+    leakage._identifiers(piece * (20_000 // len(piece)))
+print("read")
+"""
 
 
 def test_a_command_that_hangs_is_an_observation_not_a_fault() -> None:

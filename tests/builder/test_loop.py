@@ -212,6 +212,21 @@ def test_a_proposal_that_breaks_a_template_costs_no_attempt(go: Go) -> None:
     assert len(list(run.records("experience"))) == 8 + 8
 
 
+def test_a_template_that_fails_at_run_time_costs_its_candidate_and_the_build_goes_on(go: Go) -> None:
+    """The check renders it with outputs of its own; what a command really prints is another."""
+    rows = script()
+    study = json.loads(rows[-1]["text"])
+    template = "{% if 'Write the word' in task.prompt %}{{ output.text.split('=')[1] }}{% endif %}{{ output.text }}"
+    study["edits"] = [{**study["edits"][0], "file": "observation.md", "line": -1, "text": template}]
+    rows[-1]["text"] = json.dumps(study)
+    built, run = go(rows)
+    assert built.status == "done"
+    assert [(r.kept, r.verdict.verdict) for r in built.revisions] == [(False, "not-better")]
+    assert "observation.md:1 cannot be filled in" in built.revisions[0].verdict.reason
+    assert built.scaffold == built.seed
+    assert run.excluded() == []
+
+
 def test_a_leaking_proposal_is_sent_back_and_then_thrown_away(go: Go) -> None:
     """A promise: edits are scanned for copied task text and ids."""
     rows = script()

@@ -14,9 +14,8 @@ from recreate.api.types import Ending, Usage
 from recreate.memory.importers.format import Foreign, amount, count, list_of, nothing_handed_in, object_of, without
 from recreate.memory.importers.messages import ChatMessage, read_message, steps_of
 
-_FENCED = re.compile(r"```(?:bash|sh|mswea_bash_command)\s*\n(.*?)\n?```", re.DOTALL)
-_RETURNED = re.compile(r"<returncode>(-?\d+)</returncode>")
-_OUTPUT = re.compile(r"<output>\n?(.*?)\n?</output>", re.DOTALL)
+_LANGUAGES = ("bash", "sh", "mswea_bash_command")
+_RETURNED = re.compile(r"<returncode>(-?\d{1,9})</returncode>")
 _TASK = re.compile(r"\{\{\s*task\s*\}\}")
 LIMITS = {"LimitsExceeded": "steps", "TimeExceeded": "seconds", "RepeatedFormatError": "format"}
 
@@ -109,7 +108,8 @@ def _response(raw: Mapping[str, Any]) -> ChatMessage | None:
 def _acted(message: ChatMessage, extra: Mapping[str, Any]) -> None:
     commands = [str(object_of(a).get("command", "")) for a in list_of(extra.get("actions"))]
     if not commands and not message.calls:
-        commands = _FENCED.findall(message.text)
+        blocks = (block.partition("\n") for block in message.text.split("```")[1:-1:2])
+        commands = [body.removesuffix("\n") for language, _, body in blocks if language.rstrip() in _LANGUAGES]
     message.action = "\n".join(commands)
     used = object_of(object_of(extra.get("response")).get("usage"))
     message.usage = Usage(
@@ -128,13 +128,14 @@ def _answered(message: ChatMessage, extra: Mapping[str, Any], actor: ChatMessage
     if extra.get("interrupt_type") == "FormatError" or silent:
         actor.malformed, actor.output = True, message.text
         return
-    returned, shown = _RETURNED.search(message.text), _OUTPUT.search(message.text)
+    returned = _RETURNED.search(message.text)
+    shown, printed, _ = message.text.partition("<output>")[2].partition("</output>")
     status = extra.get("returncode")
     if not isinstance(status, int):
         status = int(returned[1]) if returned else None
     output = extra.get("raw_output")
     if not isinstance(output, str):
-        output = shown[1] if shown else message.text
+        output = shown.removeprefix("\n").removesuffix("\n") if printed else message.text
     if error := extra.get("exception_info"):
         output = f"{output}\n{error}".lstrip()
     if message.role == "tool":

@@ -27,7 +27,7 @@ from recreate.api.errors import BadInput
 from recreate.api.ports import Ask
 from recreate.api.types import Message, Reply, Step, ToolCall, Usage
 from recreate.optimizers import StudySettings
-from recreate.storage.log import Log
+from recreate.storage.log import Log, decode
 
 REPLY_TOKENS = 4096
 ANSWER_CHARS = 24_000
@@ -304,6 +304,6 @@ def _call(call: ToolCall) -> dict[str, Any]:
 def _arguments(text: str) -> Any:
     """The arguments of a native call; None when they are no JSON."""
     try:
-        return json.loads(text or "{}", strict=False)
+        return decode(text or "{}", strict=False)
     except ValueError:
         return None
