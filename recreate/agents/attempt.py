@@ -393,6 +393,7 @@ def in_tokens(reply: Reply, past: tuple[int, ...] = ()) -> dict[str, TurnTokens]
             tokenizer=reply.tokenizer_digest or "",
             mix_ids=reply.mix_ids,
             mix=reply.mix,
+            cut=reply.finish == "length",
         )
     }
 

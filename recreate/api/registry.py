@@ -86,6 +86,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "clip-reward": "recreate.rl.parts.rewards:ClipReward",
         "overlong": "recreate.rl.parts.rewards:Overlong",
         "dynamic-sampling": "recreate.rl.parts.rewards:DynamicSampling",
+        "mask-truncated": "recreate.rl.parts.rewards:MaskTruncated",
         "successes": "recreate.rl.parts.rewards:Successes",
         "grpo": "recreate.rl.parts.advantages:GRPO",
         "dr-grpo": "recreate.rl.parts.advantages:DrGRPO",

@@ -227,7 +227,8 @@ class Reply(Record):
 class TurnTokens(Record):
     """One turn in tokens: what training needs of it. The model read `past` ids of the turn before (all of its prompt
     and reply, or none) and then `prompt`; reply: all it wrote, its end mark too; logprobs (natural) one per token of
-    the reply, as the server that wrote it told them; mix_ids and mix as in Reply."""
+    the reply, as the server that wrote it told them; mix_ids and mix as in Reply; cut: the reply ended at the most
+    tokens that it might have."""
 
     past: int = 0
     prompt: tuple[int, ...]
@@ -236,6 +237,7 @@ class TurnTokens(Record):
     tokenizer: str
     mix_ids: tuple[tuple[int, ...], ...] = ()
     mix: tuple[tuple[float, ...], ...] = ()
+    cut: bool = Field(default=False, exclude_if=not_)
 
 
 class Output(Record):

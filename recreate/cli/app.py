@@ -54,6 +54,7 @@ GROUPS = {
     "sandbox": "Run a command the way agents' commands are run.",
     "scaffold": "Look an agent's folder over.",
     "models": "Models that run on this machine.",
+    "recipes": "How a model is trained.",
     "memory": "Ask the workspace's memory.",
     "patterns": "What experience taught, and your word on it.",
 }
@@ -75,6 +76,8 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "list": workspace.list_,
     "judge": bench.judge,
     "tune": train.tune,
+    "recipes list": train.list_recipes,
+    "recipes show": train.show_recipe,
     "serve": train.serve,
     "grade": tasks.grade,
     "traces list": traces.list_,

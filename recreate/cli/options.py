@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -85,8 +85,11 @@ RUN = (
 )  # fmt: skip
 
 
-def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the flags of some addresses (all of them when none is named).
+def with_settings(
+    *names: str, words: Mapping[str, str] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the flags of some addresses (all of them when none is named). words: what they mean to this
+    command where that is not what HELP says.
 
     The command is called with `settings: Settings` and `where: Path` (the workspace) in their place; one that has a
     parameter `typed` also with the addresses that were typed.
@@ -96,7 +99,7 @@ def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(command, eval_str=True)
         own = [p for p in signature.parameters.values() if p.name not in ("settings", "where", "typed")]
-        flags = [_flag(address) for address in chosen]
+        flags = [_flag(address, (words or {}).get(address, HELP[address])) for address in chosen]
 
         @wraps(command)
         def called(**values: Any) -> Any:
@@ -113,14 +116,14 @@ def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
     return decorate
 
 
-def _flag(address: str) -> inspect.Parameter:
+def _flag(address: str, words: str) -> inspect.Parameter:
     default = addresses().get(address, {})
     names = list(dict.fromkeys([SHORT.get(address, "--" + address), "--" + address, "--" + address.replace("_", "-")]))
     if isinstance(default, tuple | dict):
         kind: Any = list[str] | None
     else:
         kind = type(default) | None
-    words = HELP[address] + (f" [default: {default}]" if default not in ("", (), {}) else "")
+    words += f" [default: {default}]" if default not in ("", (), {}) else ""
     return inspect.Parameter(
         _parameter(address),
         inspect.Parameter.KEYWORD_ONLY,

@@ -1,9 +1,10 @@
-"""tune and serve: a model fine-tuned on a domain's train tasks, and answering."""
+"""tune, recipes and serve: a model fine-tuned on a domain's train tasks, how, and answering."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,17 +12,40 @@ from recreate.api.errors import BadInput, Fault
 from recreate.api.paths import short as here
 from recreate.cli.options import Json, one_of, with_settings
 from recreate.cli.runner import folder_of, measured, stopped_by_budget
-from recreate.cli.terminal import answer, say
+from recreate.cli.terminal import answer, answers, say
 from recreate.runs.settings import Settings
 
-FLAGS = ("domain", "model", "scaffold", "seed", "jobs", "out", "sandbox", "budget", "from_experience", "vllm_python")
+if TYPE_CHECKING:
+    from recreate.rl.recipe import Recipe
+
+FLAGS = {
+    "domain": "Whose train tasks are attempted: a built-in, installed or `module:Class` domain.",
+    "model": "What is trained: a folder that transformers reads, or a name on the Hub; no server's, no .gguf.",
+    "scaffold": "Whose attempts are trained on, unchanged: a folder or a name; default: the domain's own, else a seed.",
+    "seed": "Fixes the order of tasks, what is drawn and an adapter's first weights.",
+    "jobs": "Attempts at once; with --rollouts here the model answers one at a time, and the rest of them overlaps.",
+    "out": "The run folder; one that is there goes on; default: runs/tune-DOMAIN-DATE.",
+    "sandbox": "",
+    "budget": "A hard cap: 200attempts, 2Mtokens, 30min; repeatable, the first reached stops; the step under way is "
+    "given up.",
+    "from_experience": "Train also on what memory holds of the train tasks in this model's tokens: beside new "
+    "attempts, with [a2r] as the epochs before the first.",
+    "vllm_python": "With --rollouts vllm: the environment vLLM is in, its folder or its Python; default: this one.",
+}
+"""What tune takes of the settings, and what it means here; '': what it means everywhere."""
 
 
-@with_settings(*FLAGS)
+@with_settings(*FLAGS, words={address: words for address, words in FLAGS.items() if words})
 def tune(
     settings: Settings,
     where: Path,
-    how: Annotated[str, typer.Option("--recipe", help="A shipped recipe's name, or a TOML file.")] = "grpo",
+    how: Annotated[
+        str, typer.Option("--recipe", help="A name of `recreate recipes list`, or a TOML file's path.")
+    ] = "grpo",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PART.KEY=VALUE", help="In place of what the recipe says; repeatable."),
+    ] = None,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Training steps in all.")] = 50,
     micro: Annotated[int, typer.Option("--micro-batch", min=1, help="Sequences in one pass.")] = 4,
     max_kl: Annotated[float, typer.Option("--max-kl", min=0, help="Stop above this KL to the start; 0: never.")] = 0.0,
@@ -42,7 +66,7 @@ def tune(
 ) -> None:
     """Fine-tune a model on a domain's train tasks, by attempts of a scaffold. With --out RUN of before it goes on.
 
-    Example: recreate tune --recipe gapo --domain swe --scaffold seed --model ./SmolLM2-135M --steps 50
+    Example: recreate tune --recipe grpo --domain swe --scaffold seed-swe-small --model ./model --set train.lr=3e-5
     """
     # "trl" is what "here" was called while TRL's trainer was in it
     if one_of("trainer", trainer, ("here", "verl", "trl")) == "verl":
@@ -52,7 +76,7 @@ def tune(
                 fix="leave them out; its journal is the folder tensorboard/ of the run",
                 code="not-with-verl",
             )
-        _for_verl(settings, where, how, steps, micro, save_every, as_json)
+        _for_verl(settings, where, how, changes or (), steps, micro, save_every, as_json)
         return
     from recreate.models.server import vllm_python
     from recreate.models.transformers import trainable
@@ -66,7 +90,7 @@ def tune(
         )
     if rollouts == "vllm":
         vllm_python(settings.vllm_python)
-    read = recipe.load(how)
+    read = recipe.load(how, changes or ())
     recipe.installed()
     settings = settings.model_copy(update={"model": trainable(settings.model)})
     folder, scaffold = _start(settings, where)
@@ -107,7 +131,14 @@ def _start(settings: Settings, where: Path) -> tuple[Path, Any]:
 
 
 def _for_verl(
-    settings: Settings, where: Path, how: str, steps: int, micro: int, save_every: int, as_json: bool
+    settings: Settings,
+    where: Path,
+    how: str,
+    changes: Sequence[str],
+    steps: int,
+    micro: int,
+    save_every: int,
+    as_json: bool,
 ) -> None:
     from recreate.models.transformers import trainable
     from recreate.rl.verl import job
@@ -121,12 +152,66 @@ def _for_verl(
     named = trainable(settings.model).removeprefix("transformers:")
     settings = settings.model_copy(update={"model": named})
     folder, scaffold = _start(settings, where)
-    made = job.write(folder, where, settings, scaffold, how, steps=steps, micro_batch=micro, save_every=save_every)
+    sizes = {"steps": steps, "micro_batch": micro, "save_every": save_every}
+    made = job.write(folder, where, settings, scaffold, how, changes=changes, **sizes)
     record: dict[str, Any] = {"run": str(made.folder), "command": made.command, "notes": list(made.notes)}
     record |= {"tasks": made.tasks, "validation": made.validation, "status": "written"}
     for note in [] if as_json else made.notes:
         say(note)
     answer(as_json, record, f"written, not started: {made.tasks} train tasks. On the cluster: {made.command}")
+
+
+def list_recipes(as_json: Json = False) -> None:
+    """The recipes that a model can be trained by: what each does, where it comes from, what a step takes.
+
+    Example: recreate recipes list
+    """
+    from recreate.rl import recipe
+
+    answers(as_json, ((_recipe(how), _line(how)) for how in map(recipe.load, recipe.names())))
+
+
+def show_recipe(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of `recreate recipes list`, or a TOML file.")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PART.KEY=VALUE", help="In place of what the recipe says; repeatable."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """One recipe: what fills its slots, every value, and what a step takes.
+
+    Example: recreate recipes show gapo --set train.prompts=8
+    """
+    from recreate.rl import recipe
+
+    how = recipe.load(name, changes or ())
+    answer(as_json, {**_recipe(how), "recipe": how.model_dump(mode="json")}, *_lines(how))
+
+
+def _recipe(how: Recipe) -> dict[str, Any]:
+    record = {"name": how.name, "method": how.about, "source": how.source, "slots": how.slots, "cost": how.cost}
+    return {**record, "pass_fail": how.warnings(True)}
+
+
+def _line(how: Recipe) -> str:
+    cost = how.cost
+    sizes = f"{cost['attempts']} attempts a step, {cost['rows_of_an_optimizer_step']} rows an optimiser step"
+    return f"{how.name:<18} {how.about}\n{'':<18} {sizes}, rate {cost['learning_rate']:g} ({cost['trains']})"
+
+
+def _lines(how: Recipe) -> Iterator[str]:
+    from recreate.rl.recipe import SLOTS, text_of
+
+    yield f"{how.name}: {how.about}"
+    yield f"source: {how.source}"
+    yield ""
+    yield from (f"{slot:<18} {how.slots.get(slot, '-'):<18} {words}" for slot, words in SLOTS.items())
+    yield ""
+    yield from (f"{key.replace('_', ' '):<26} {value}" for key, value in how.cost.items())
+    yield from (f"where {text}" for text in how.warnings(True))
+    yield ""
+    yield text_of(how).partition("\n\n")[2].rstrip()
 
 
 @with_settings("vllm_python", "jobs", "models.threads")

@@ -33,6 +33,7 @@ from recreate.models.server import vllm_python
 from recreate.models.transformers import Transformers
 from recreate.rl import recipe
 from recreate.rl import suite as suites
+from recreate.rl.rollout import refuse_if_too_long
 from recreate.rl.suite import Arm, Suite
 from recreate.runs.budget import Budget
 from recreate.runs.gate import judge
@@ -171,7 +172,6 @@ class _Bench:
                 self._refuse_tune(arm)
         settings = sdk.fitted(suite.settings, self.domain, held)
         model, price, other, other_price, _ = open_models(settings)
-        model.close()
         other.close()
         for arm in suite.arms:
             if arm.run:
@@ -180,6 +180,18 @@ class _Bench:
                 self._refuse_build(arm, settings, default_optimizer(other), price, other_price)
         if any(arm.recipe for arm in suite.arms):
             recipe.installed()
+        for arm in suite.arms:
+            if arm.recipe and isinstance(model, Transformers):
+                self._refuse_context(arm, model)
+        model.close()
+
+    def _refuse_context(self, arm: Arm, model: Transformers) -> None:
+        model.prepare()
+        tasks, how = self.domain.tasks("train"), recipe.load(arm.recipe)
+        try:
+            refuse_if_too_long(self.seed, tasks, how, window=model.context, encode=model.encode)
+        except BadInput as e:
+            raise BadInput(f"arms.{arm.name}: {e.message}", fix=e.fix, code=e.code) from None
 
     def _refuse_tune(self, arm: Arm) -> None:
         try:

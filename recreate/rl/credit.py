@@ -3,6 +3,7 @@ known of a step before its update: the columns of the curve."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
@@ -27,13 +28,14 @@ def samples(method: Method, groups: Sequence[Sequence[Rollout]]) -> tuple[list[S
         return [], 0.0
     ids = grouped([r.task for r in flat])
     rewards = torch.tensor([r.reward for r in flat])
-    lengths = torch.tensor([r.tokens for r in flat])
-    keep = method.keep(Rows(rewards, ids, torch.ones(len(flat), 1, dtype=torch.bool)))
+    lengths, cut = torch.tensor([r.tokens for r in flat]), torch.tensor([bool(r.cut) for r in flat])
+    shaped = method.shaped(rewards, lengths, cut)
+    keep = method.keep(Rows(rewards, ids, torch.ones(len(flat), 1, dtype=torch.bool), cut=cut))
     advantage = method.recipe.does("advantage")
     if advantage is not None and advantage.rows_per_turn:
-        per_row = _by_step(method, flat, method.shaped(rewards, lengths))
+        per_row = _by_step(method, flat, shaped)
     else:
-        made = _compare(method, rewards, lengths, [r.task for r in flat])
+        made = _compare(method, shaped, [r.task for r in flat])
         per_row = [[made[n]] * len(r.rows) for n, r in enumerate(flat)]
     found = []
     for n, r in enumerate(flat):
@@ -50,23 +52,23 @@ def compare_again(method: Method, fresh: Sequence[Sample], old: Sequence[Sample]
     for s in [*(s for s in fresh if s.task in tasks), *old]:
         attempts.setdefault((s.group, s.attempt), []).append(s)
     flat = list(attempts.values())
-    made = _compare(
-        method,
+    shaped = method.shaped(
         torch.tensor([rows[0].reward for rows in flat]),
         torch.tensor([sum(int(s.mask.sum()) for s in rows) for rows in flat]),
-        [rows[0].task for rows in flat],
+        torch.tensor([rows[0].cut for rows in flat]),
     )
+    made = _compare(method, shaped, [rows[0].task for rows in flat])
     for rows, worth in zip(flat, made, strict=True):
         for s in rows:
             s.advantages = _laid(s.mask, len(s.mix), *worth)
 
 
-def _compare(method: Method, rewards: torch.Tensor, lengths: torch.Tensor, tasks: Sequence[str]) -> list[Worth]:
+def _compare(method: Method, shaped: torch.Tensor, tasks: Sequence[str]) -> list[Worth]:
     """Each attempt's. Statistics are over attempts: one that fell into several rows counts once."""
     rollout = method.recipe.does("rollout")
     steps = 0 if rollout is None else rollout.latent_steps
     mask = torch.ones(len(tasks), steps + 1, dtype=torch.bool)
-    made = method.advantages(Rows(method.shaped(rewards, lengths), grouped(tasks), mask))
+    made = method.advantages(Rows(shaped, grouped(tasks), mask))
     return [(float(row[0]), float(row[-1])) for row in made]
 
 
@@ -103,6 +105,7 @@ def _sample(row: Row, rollout: Rollout, latent: float, taken: float) -> Sample:
         sampled=torch.tensor(row.sampled),
         old=torch.tensor(row.sampled) if rollout.past else None,
         replayed=rollout.past,
+        cut=bool(row.cut),
     )
     if steps:
         sample.mix_ids, sample.mix = torch.tensor(row.mix_ids), torch.tensor(row.mix)
@@ -119,8 +122,9 @@ def _laid(mask: torch.Tensor, steps: int, latent: float, taken: float) -> torch.
 def facts(groups: Sequence[Sequence[Rollout]], attempted: Sequence[Rollout], fresh: Sequence[Sample]) -> dict[str, Any]:
     """Of the step's groups, the attempts of now among them, and their measured rows.
 
-    reward, passed, limit, equal (zero-variance groups: all rewards the same) are means in 0..1; length in tokens an
-    attempt; entropy, kl (k3, to the reference) and sampler_gap (the mean |difference| of the trainer's log-probs and
+    reward, passed, limit, cut (off: see `Row.cut`), equal (zero-variance groups: all rewards the same) and idle (rows
+    whose advantage is 0) are means in 0..1; limits: how many attempts ended at which; length in tokens an attempt;
+    entropy, kl (k3, to the reference) and sampler_gap (the mean |difference| of the trainer's log-probs and
     the ones of the rollout) in nats a token.
     """
     return {
@@ -128,8 +132,13 @@ def facts(groups: Sequence[Sequence[Rollout]], attempted: Sequence[Rollout], fre
         "passed": _mean([float(r.experience.grade.passed) for r in attempted]),
         "length": _mean([r.tokens for r in attempted]),
         "limit": _mean([float(r.experience.trace.ending == "limit") for r in attempted]),
+        "limits": dict(
+            sorted(Counter(r.experience.trace.limit for r in attempted if r.experience.trace.limit).items())
+        ),
+        "cut": _mean([float(bool(r.cut)) for r in attempted]),
         "attempts": len(attempted),
         "equal": _mean([float(reward_range(g) <= 1e-6) for g in groups], none=1.0),
+        "idle": _mean([float(not s.advantages.any()) for s in fresh]),
         "rows": len(fresh),
         "tokens": sum(int(s.mask.sum()) for s in fresh),
         "entropy": _token_mean(fresh, lambda s: s.entropy),

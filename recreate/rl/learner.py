@@ -18,6 +18,9 @@ from recreate.rl.parts.lepo import mixture_embeds
 from recreate.rl.recipe import Tokens
 from recreate.rl.samples import Padded, Sample, column, padded
 
+SKIPPED = 10
+"""So many updates in a row that were no numbers end the run."""
+
 
 class ForwardPass(NamedTuple):
     """Of one pass over padded samples, (B,T); mixture: sum_k z_k log pi_k where a latent step is, else None."""
@@ -28,11 +31,13 @@ class ForwardPass(NamedTuple):
 
 @dataclass
 class MiniBatch:
-    """One optimiser step: its samples (none: no update), SimPO's pairs among them, and afterwards its loss."""
+    """One optimiser step: its samples (none: no update), SimPO's pairs among them, and afterwards its loss. skipped: it
+    was not made, since its loss or gradient is no number."""
 
     samples: Sequence[Sample] = ()
     pairs: Sequence[tuple[int, int]] = ()
     loss: float = 0.0
+    skipped: bool = False
     watch: dict[str, float] = field(default_factory=dict)
 
 
@@ -59,7 +64,7 @@ class Learner:
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         train = method.recipe.train
         self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=train.learning_rate, weight_decay=train.weight_decay, foreach=False
+            self.parameters, lr=train.rate, weight_decay=train.weight_decay, foreach=False
         )
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
             self.optimizer, lambda n: min(1.0, (n + 1) / (train.warmup_steps + 1))
@@ -71,6 +76,7 @@ class Learner:
                 module.enable_input_require_grads()
             module.gradient_checkpointing_enable()
         self._chunked: bool | None = None
+        self._skipped = 0
 
     @property
     def device(self) -> torch.device:
@@ -150,13 +156,32 @@ class Learner:
 
     def update(self, batch: MiniBatch) -> None:
         """One optimiser step, which fills in the mini-batch's `loss` and `watch`. Without samples only the schedule
-        moves. Raises Fault, with the parameters as they were."""
+        moves; so it does where loss or gradient is no number, which is said. Raises Fault (`loss-not-finite`) when that
+        was so SKIPPED times in a row. The parameters are then as they were."""
+        norm = 0.0
         if batch.samples:
             batch.loss, batch.watch = self.gradient(batch.samples, pairs=batch.pairs)
-        self.accelerator.clip_grad_norm_(self.parameters, self.method.recipe.train.max_grad_norm)
-        self.optimizer.step()
+            norm = float(self.accelerator.clip_grad_norm_(self.parameters, self.method.recipe.train.max_grad_norm))
+        if math.isfinite(batch.loss) and math.isfinite(norm):
+            self.optimizer.step()
+            self._skipped = 0 if batch.samples else self._skipped
+        else:
+            batch.skipped = True
+            self._skip(batch.loss, norm)
         self.schedule.step()
         self.forget()
+
+    def _skip(self, loss: float, norm: float) -> None:
+        self._skipped += 1
+        what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
+        if self._skipped >= SKIPPED:
+            self.forget()
+            raise Fault(
+                f"{what}, for the {SKIPPED}th time in a row: no update was made from any of them",
+                fix="lower [train] learning_rate (--set train.lr=...); the checkpoint before it is whole",
+                code="loss-not-finite",
+            )
+        self.say(f"{what}, so this update is skipped")
 
     def gradient(
         self, samples: Sequence[Sample], *, pairs: Sequence[tuple[int, int]] = ()
@@ -169,19 +194,10 @@ class Learner:
         self.module.train()
         while True:
             try:
-                loss, watch = self._gradient(samples, pairs)
-                break
+                return self._gradient(samples, pairs)
             except torch.OutOfMemoryError:
                 self.forget()
                 self._smaller()
-        if not math.isfinite(loss):
-            self.forget()
-            raise Fault(
-                f"the loss is {loss}, so no update was made from it",
-                fix="lower [train] learning_rate; the checkpoint before it is whole",
-                code="loss-not-finite",
-            )
-        return loss, watch
 
     def forget(self) -> None:
         """Drop the gradient."""

@@ -31,10 +31,12 @@ class Method:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
 
-    def shaped(self, rewards: Tensor, lengths: Tensor) -> Tensor:
-        """(B,) rewards and response lengths -> (B,) rewards. The filter and the replay see the unshaped ones."""
+    def shaped(self, rewards: Tensor, lengths: Tensor, cut: Tensor | None = None) -> Tensor:
+        """(B,) rewards, response lengths and which were cut off (None: none) -> (B,) rewards. The filter and the
+        replay see the unshaped ones."""
         part = self.recipe.does("reward")
-        return rewards if part is None else part(rewards, lengths)
+        none = torch.zeros_like(rewards, dtype=torch.bool)
+        return rewards if part is None else part(rewards, lengths, none if cut is None else cut)
 
     def keep(self, rows: Rows) -> Tensor:
         """(B,) bool: which rows reach the update, by their unshaped rewards. Rows of a group with a NaN never do
@@ -43,7 +45,9 @@ class Method:
         scored = rows.rewards.isfinite()
         if advantage is None or not advantage.scores_rows:
             scored = ~rows.groups.any(~scored)[rows.groups.index]
-        return scored if part is None else part(rows, scored)
+        kept = scored if part is None else part(rows, scored)
+        whole = self.recipe.does("truncation")
+        return kept if whole is None or rows.cut is None else kept & whole(rows.cut)
 
     def advantages(self, rows: Rows) -> Tensor:
         """(B,T): 0 outside the mask, and for every group whose rewards are equal or not all finite.

@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError
 
 from recreate.api import registry
 from recreate.api.errors import BadInput
+from recreate.runs.settings import toml
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,6 +41,7 @@ P = TypeVar("P", bound="RecipePart")
 
 SLOTS: dict[str, str] = {
     "reward": "what is done to rewards before they are compared",
+    "truncation": "what becomes of attempts that were cut off",
     "filter": "which rows reach the update",
     "advantage": "how good a row is beside its group",
     "replay": "which stored rollouts are trained on again",
@@ -58,7 +60,8 @@ SLOTS: dict[str, str] = {
 class RecipePart(BaseModel):
     """One table of a recipe: its fields are the knobs. A call does what the first of its slots asks:
 
-    reward        (rewards (B,), lengths (B,) in tokens) -> rewards (B,)
+    reward        (rewards (B,), lengths (B,) in tokens, cut (B,) bool: cut off) -> rewards (B,)
+    truncation    (cut (B,) bool) -> (B,) bool, what reaches the update
     filter        (rows, scored (B,) bool: rows with a usable reward) -> (B,) bool, what reaches the update
     advantage     (rows) -> (B,)
     replay        (seed) -> recreate.rl.parts.a2r.AmbiguityReplay, which also gives the importance weights
@@ -83,6 +86,8 @@ class RecipePart(BaseModel):
     """Of a filter: verl's own does the same."""
     verl_note: ClassVar[str] = ""
     """What is otherwise with verl than on one machine."""
+    short: ClassVar[Mapping[str, str]] = {}
+    """Second names of its keys."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} does nothing when it is called")
@@ -118,6 +123,10 @@ class RecipePart(BaseModel):
 
     def refuse(self, recipe: Recipe, rollouts: str) -> None:
         """Raise BadInput for what cannot be had, before a run begins. rollouts: here, vllm or transformers."""
+
+    def warnings(self, recipe: Recipe, pass_fail: bool) -> Iterable[str]:
+        """What to know before anything is spent. pass_fail: the domain's rewards are 0 and 1 only."""
+        return ()
 
     def more(self, groups: Sequence[Sequence[float]], prompts: int, batches: int) -> bool:
         """Of a filter: whether more tasks should be attempted in this step. groups: their rewards; batches: so far."""
@@ -156,7 +165,7 @@ class Rows:
 
     trajectories, anchors and step_rewards (B,) are for advantages with a row a turn: whose step a row is (rows in time
     order), the observation it answered, and what the step earned; without step_rewards the episode's reward falls on
-    its last step.
+    its last step. cut (B,) bool: its attempt was cut off; None: none was.
     """
 
     rewards: Tensor
@@ -165,6 +174,7 @@ class Rows:
     trajectories: Groups | None = None
     anchors: Sequence[Any] | None = None
     step_rewards: Tensor | None = None
+    cut: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -213,11 +223,22 @@ class Loss(NamedTuple):
     watch: dict[str, Tensor]
 
 
+class Rates(BaseModel):
+    """A learning rate for each way to train: of all weights, and of a LoRA adapter."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    full: float = Field(gt=0)
+    lora: float = Field(gt=0)
+
+
 class Train(RecipePart):
     """What is not the method's: sizes of a step, sampling, the optimiser. Lengths in tokens.
 
-    updates: passes over a batch of rollouts; mini_batches: optimiser steps in each.
+    updates: passes over a batch of rollouts; mini_batches: optimiser steps in each. learning_rate: one, or one for each
+    way to train, {full = 1e-6, lora = 1e-4}, of which lora_rank takes its own (0: all weights).
     """
+
+    short = {"lr": "learning_rate"}
 
     group_size: int = Field(default=8, ge=1)
     prompts: int = Field(default=8, ge=1)
@@ -228,12 +249,24 @@ class Train(RecipePart):
     top_k: int = Field(default=0, ge=0)
     updates: int = Field(default=1, ge=1)
     mini_batches: int = Field(default=1, ge=1)
-    learning_rate: float = Field(default=1e-6, gt=0)
+    learning_rate: Annotated[float, Field(gt=0)] | Rates = Rates(full=1e-6, lora=1e-4)
     weight_decay: float = Field(default=0.0, ge=0)
     warmup_steps: int = Field(default=0, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
     lora_rank: int = Field(default=16, ge=0)
     lora_alpha: int = Field(default=32, ge=1)
+
+    @property
+    def rate(self) -> float:
+        """The optimiser's learning rate."""
+        if isinstance(self.learning_rate, Rates):
+            return self.learning_rate.lora if self.lora_rank else self.learning_rate.full
+        return self.learning_rate
+
+    @property
+    def attempts(self) -> int:
+        """How many a step makes, where there are tasks enough."""
+        return self.prompts * self.group_size
 
 
 class Recipe(BaseModel):
@@ -267,6 +300,32 @@ class Recipe(BaseModel):
     def rows_per_turn(self) -> bool:
         """Whether each turn of an attempt has to be a row of its own."""
         return any(part.rows_per_turn for part in self.parts.values())
+
+    @property
+    def slots(self) -> dict[str, str]:
+        """Each slot that something is done in, and the name of the part that fills it."""
+        return {slot: name for slot in SLOTS if (name := self.name_of(slot))}
+
+    @property
+    def cost(self) -> dict[str, Any]:
+        """What a training step takes, where there are tasks enough and every attempt is one row."""
+        train, filters, replay = self.train, self.does("filter"), self.part("replay")
+        again = 1 + float(getattr(replay, "share", 0.0))
+        batches = getattr(filters, "max_batches", 1)
+        most = {"attempts_at_most": train.attempts * batches} if batches > 1 else {}
+        return {
+            "attempts": train.attempts,
+            **most,
+            "optimizer_steps": train.updates * train.mini_batches,
+            "rows_of_an_optimizer_step": round(again * train.attempts / train.mini_batches),
+            "tokens_of_a_reply": train.max_response,
+            "trains": f"LoRA of rank {train.lora_rank}" if train.lora_rank else "all weights, in float32",
+            "learning_rate": train.rate,
+        }
+
+    def warnings(self, pass_fail: bool) -> list[str]:
+        """What to know before anything is spent. pass_fail: the domain's rewards are 0 and 1 only."""
+        return [text for part in self.parts.values() for text in part.warnings(self, pass_fail)]
 
     def refuse(self, rollouts: str) -> None:
         """Raise BadInput for what cannot be had, before anything is spent: `recipe-does-not-fit`, `not-yet`,
@@ -322,11 +381,14 @@ def names() -> list[str]:
     return sorted(file.stem for file in FOLDER.glob("*.toml"))
 
 
-def load(name_or_path: str | Path) -> Recipe:
-    """A shipped recipe by its name, or a file (its name ends in .toml, or holds a /). Raises BadInput."""
+def load(name_or_path: str | Path, changes: Sequence[str] = ()) -> Recipe:
+    """A shipped recipe by its name, or a file (its name ends in .toml, or holds a /). Raises BadInput.
+
+    changes: `PART.KEY=VALUE` each, the value as TOML writes it, in place of what stands there.
+    """
     file = file_of(name_or_path)
     try:
-        return read(file.read_text("utf-8"), name=file.stem, where=file.name)
+        return read(file.read_text("utf-8"), name=file.stem, where=file.name, changes=changes)
     except (OSError, UnicodeDecodeError) as e:
         raise BadInput(f"{file} cannot be read: {e}", fix="give a TOML file in UTF-8", code="bad-recipe") from None
 
@@ -349,8 +411,9 @@ def file_of(name_or_path: str | Path) -> Path:
     return FOLDER / f"{text}.toml"
 
 
-def read(text: str, *, name: str, where: str = "") -> Recipe:
-    """The recipe that a TOML text is. Raises BadInput that says where, with the nearest known name."""
+def read(text: str, *, name: str, where: str = "", changes: Sequence[str] = ()) -> Recipe:
+    """The recipe that a TOML text is, with `changes` as `load` takes them. Raises BadInput that says where, with the
+    nearest known name."""
     where = where or name
     try:
         table = tomllib.loads(text)
@@ -363,6 +426,8 @@ def read(text: str, *, name: str, where: str = "") -> Recipe:
             raise BadInput(f"{where}: {key!r} is missing", fix=f'begin the file with {key} = "..."', code="bad-recipe")
     tables = {key: value for key, value in table.items() if isinstance(value, Mapping)}
     _known(where, [key for key in tables if ":" not in key], ("train", *registry.names(KIND)), "there is no part")
+    for change in changes:
+        _set(tables, change)
     parts = {key: _part(where, key, _kind(key), values) for key, values in tables.items() if key != "train"}
     _one_a_slot(where, parts)
     recipe = Recipe(
@@ -378,8 +443,41 @@ def read(text: str, *, name: str, where: str = "") -> Recipe:
     return recipe
 
 
+def text_of(how: Recipe) -> str:
+    """The recipe as TOML, which `read` takes."""
+    lines = [f"about = {toml(how.about)}", f"source = {toml(how.source)}"]
+    for name, part in {"train": how.train, **how.parts}.items():
+        lines.append(f"\n[{name if ':' not in name else toml(name)}]")
+        for key, value in part.model_dump().items():
+            pairs = [f"{k} = {toml(v)}" for k, v in value.items()] if isinstance(value, dict) else []
+            lines.append(f"{key} = {'{' + ', '.join(pairs) + '}' if pairs else toml(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _set(tables: dict[str, Any], change: str) -> None:
+    """Put `PART.KEY=VALUE` into the tables of a recipe."""
+    address, equals, text = change.partition("=")
+    name, dot, key = address.strip().rpartition(".")
+    if not (equals and dot and name and key and text.strip()):
+        raise BadInput(
+            f"--set {change!r} is not PART.KEY=VALUE",
+            fix="for example --set train.lr=1e-4; recreate recipes show NAME has the keys",
+            code="bad-recipe",
+        )
+    if ":" not in name:
+        _known("--set", [name], ("train", *registry.names(KIND)), "there is no part")
+    kind = Train if name == "train" else _kind(name)
+    key = kind.short.get(key, key)
+    _known(f"--set: [{name}]", [key], (*kind.model_fields, *kind.short), "there is no key")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a word without quotes, as one types it
+    tables[name] = {k: v for k, v in tables.get(name, {}).items() if kind.short.get(k, k) != key} | {key: value}
+
+
 def near(key: str, known: Iterable[str]) -> str:
-    found = difflib.get_close_matches(key, list(known), 1)
+    found = difflib.get_close_matches(key, list(known), 1, 0.5)
     return f"did you mean {found[0]!r}? " if found else ""
 
 
@@ -391,9 +489,17 @@ def _known(where: str, keys: Iterable[str], known: tuple[str, ...], what: str) -
 
 
 def _part(where: str, key: str, kind: type[P], values: Mapping[str, Any]) -> P:
-    _known(f"{where}: [{key}]", values, tuple(kind.model_fields), "there is no key")
+    _known(f"{where}: [{key}]", values, (*kind.model_fields, *kind.short), "there is no key")
+    full = {kind.short.get(k, k): v for k, v in values.items()}
+    if len(full) < len(values):
+        twice = next(k for k in values if kind.short.get(k, k) in values and k in kind.short)
+        raise BadInput(
+            f"{where}: [{key}] has both {twice!r} and {kind.short[twice]!r}, which are one key",
+            fix=f"leave {twice!r} out",
+            code="bad-recipe",
+        )
     try:
-        return kind.model_validate(values, strict=True)  # TOML has types: "8" is no number
+        return kind.model_validate(full, strict=True)  # TOML has types: "8" is no number
     except ValidationError as e:
         first = e.errors()[0]
         at = ".".join(str(p) for p in first["loc"] if isinstance(p, str)).partition(".")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,11 @@ def write_report(
         + f" | {r['equal']:.0%} | {r['rows']} | {r['replayed']} |"
         for r in curve
     ]
+    ended: Counter[str] = Counter()
+    for r in curve:
+        ended.update(r.get("limits", {}))
+    named = ", ".join(f"{name} {n}" for name, n in ended.most_common())
+    table += ["", f"Attempts that ended at a limit: {named}." if ended else "No attempt ended at a limit."]
     noticed = ["", "## What was noticed", "", *(f"- {n}" for n in notes)] if notes else []
     most = sorted(((p, t) for t, p in chances.items() if p > 0), key=lambda x: (-x[0], x[1]))[:20]
     ambiguous = ["", "## Ambiguous tasks", "", "| task | how likely it is replayed first |", "|---|---|"]

@@ -5,12 +5,15 @@ Who answers them: the model under training in this process (`sample_as`), or a s
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from recreate.agents.config import AgentLimits
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Domain, Model
@@ -57,6 +60,11 @@ class Rollout:
         return self.experience.grade.score
 
     @property
+    def cut(self) -> str:
+        """What cut it off: see `Row.cut`."""
+        return self.rows[-1].cut if self.rows else ""
+
+    @property
     def tokens(self) -> int:
         """How many tokens the policy chose in it."""
         return sum(row.tokens for row in self.rows)
@@ -87,17 +95,99 @@ def roll_out(
     return list(groups.values())
 
 
-def recalled(session: Session, tokenizer: str, *, each_turn: bool, most: int) -> dict[str, list[Rollout]]:
-    """What memory holds of the train tasks in this tokenizer's tokens, by task: at most `most` of each, the newest."""
-    found: dict[str, list[Rollout]] = {}
+def recalled(session: Session, tokenizer: str, *, each_turn: bool) -> dict[str, list[list[Rollout]]]:
+    """What memory holds of the train tasks in this tokenizer's tokens: each task's groups, oldest first. A group is
+    what one model attempted in one run: of `tune`, whose model's name tells the step, an epoch."""
+    found: dict[str, dict[tuple[str, str], list[Rollout]]] = {}
     for e in session.memory.experiences(domain=session.domain.name, split="train", reader="optimizer"):
         tokens = [s.tokens for s in e.trace.steps if s.tokens is not None]
         if e.run == session.run or e.trace.fault or not tokens or any(t.tokenizer != tokenizer for t in tokens):
             continue
         rows = rows_of(e, each_turn=each_turn)
         if rows and not any(row.mix for row in rows):
-            found[e.task] = [*found.get(e.task, ()), Rollout(e, tuple(rows), past=True)][-most:]
-    return found
+            whose = (e.run, e.trace.model)
+            found.setdefault(e.task, {}).setdefault(whose, []).append(Rollout(e, tuple(rows), past=True))
+    return {task: list(groups.values()) for task, groups in found.items()}
+
+
+def pass_fail(session: Session) -> bool:
+    """Whether the domain's rewards are 0 and 1 only: it says so (`pass_fail = True`), or the train experience that
+    memory holds of it, eight attempts at least, says so."""
+    told = getattr(session.domain, "pass_fail", None)
+    if isinstance(told, bool):
+        return told
+    known = session.memory.experiences(domain=session.domain.name, split="train", reader="optimizer")
+    scores = [e.grade.score for e in islice(known, 64)]
+    return len(scores) >= 8 and set(scores) <= {0.0, 1.0}
+
+
+def longest_context(limits: AgentLimits, prompt: int, reply: int, shown: int) -> int:
+    """The tokens that an attempt's last turn may have to hold, by the scaffold's limits: its first prompt, and a reply
+    and what it was shown for every turn that `steps` and `tokens` allow."""
+    used, context, most = 0, prompt, prompt
+    for _ in range(limits.steps):
+        if used >= limits.tokens:
+            break
+        most = context + reply
+        used, context = used + most, most + shown
+    return most
+
+
+def refuse_if_too_long(
+    scaffold: Scaffold,
+    tasks: Sequence[Task],
+    how: Recipe,
+    *,
+    window: int = 0,
+    encode: Callable[[Sequence[Message]], Sequence[int]] | None = None,
+) -> None:
+    """Raise BadInput (`context-too-small`) where attempts within the scaffold's limits would not fit into the context
+    that the recipe leaves them: they would end after a turn or two, and that would be trained on.
+
+    window: the tokens that the model reads, 0: not known. encode: its chat template; without one a token is taken to be
+    four characters.
+    """
+    train, agent = how.train, scaffold.agent
+    context = train.max_prompt + train.max_response
+    context = min(context, window) if window else context
+    task = max(tasks, key=lambda t: len(t.prompt))
+    given = {"task": {"prompt": task.prompt}, "before": dict.fromkeys(agent.before, "")}
+    first: list[Message] = [
+        {"role": "system", "content": scaffold.render("system", **given)},
+        {"role": "user", "content": scaffold.render("workflow", **given)},
+    ]
+    text = "".join(m["content"] for m in first)
+    prompt, each = len(text) // 4, 0.25
+    if encode:
+        prompt = len(encode(first))
+        # tokens a character: of the text alone, without the marks of the template
+        each = (len(encode([*first[:-1], {"role": "user", "content": first[-1]["content"] + text}])) - prompt) / max(
+            1, len(text)
+        )
+    reply = min(train.max_response, agent.model.max_tokens)
+
+    def needed(limits: AgentLimits) -> int:
+        shown = math.ceil(limits.observation_chars * each)
+        return longest_context(limits, prompt + len(agent.before) * shown, reply, shown)
+
+    need = needed(agent.limits)
+    if need <= context:
+        return
+    turns = next((n for n in range(agent.limits.steps, 0, -1) if needed(_with(agent.limits, n)) <= context), 0)
+    fixes = [f"--set train.max_prompt={need - train.max_response}"] if not window or need <= window else []
+    fixes += [f"[limits] steps = {turns} in the scaffold's agent.toml"] if turns else []
+    fixes += ["shorter observations there (observation_chars), or shorter replies (max_tokens)"]
+    raise BadInput(
+        f"{scaffold.name} may take {agent.limits.steps} turns and show {agent.limits.observation_chars} characters "
+        f"after each, about {need} tokens with replies of {reply}; the context has {context}"
+        + (f" ({window} is all that the model reads)" if context == window else ""),
+        fix="; or ".join(fixes),
+        code="context-too-small",
+    )
+
+
+def _with(limits: AgentLimits, steps: int) -> AgentLimits:
+    return limits.model_copy(update={"steps": steps})
 
 
 def sample_as(model: Model, how: Recipe) -> None:

@@ -23,7 +23,11 @@ class Row:
     """A prompt and what followed, in token ids. mask: true where the policy chose the token (an observation's tokens
     are false). sampled: log-probs as the server gave them, 0 under the mask. anchor: the observation that the row's
     first reply answered. turn counts the attempt's replies from 0. mix_ids and mix: the row's latent steps, which
-    stand at its start. cut: the attempt ended at a limit."""
+    stand at its start.
+
+    cut: what cut the attempt off: `tokens`, `usd`, `seconds` or `context` of its limits, or `reply`, when its last
+    reply reached the most tokens. '' for one that ended by itself, or whose turns were used up: its last was whole.
+    """
 
     attempt: str
     task: str
@@ -54,6 +58,9 @@ def rows_of(experience: Experience, *, tokenizer: str = "", each_turn: bool = Fa
     before: tuple[int, ...] = ()
     trace = experience.trace
     turns = [s for s in trace.steps if s.sample == trace.chosen and s.kind != "before"]
+    cut = trace.limit if trace.limit != "steps" else ""
+    if not cut and turns and turns[-1].tokens is not None and turns[-1].tokens.cut:
+        cut = "reply"
     for turn, step in enumerate(turns):
         tokens = step.tokens
         if tokens is None or not tokens.reply:
@@ -83,7 +90,7 @@ def rows_of(experience: Experience, *, tokenizer: str = "", each_turn: bool = Fa
                     sampled=tokens.logprobs,
                     mix_ids=tokens.mix_ids,
                     mix=tokens.mix,
-                    cut=trace.limit,
+                    cut=cut,
                 )
             )
         else:
@@ -103,7 +110,8 @@ class Sample:
 
     group: whom it is compared with; a replayed one's is `task@epoch`. old, entropy, square: of the policy that acted,
     by the trainer's own pass; a replayed row's `old` is the one recorded when it was fresh. ref: the reference's
-    log-probs. weight: A2R's. mix_ids, mix (n,K): the latent steps at its start. sampled: the server's log-probs.
+    log-probs. weight: A2R's. cut: its attempt was cut off. mix_ids, mix (n,K): the latent steps at its start. sampled:
+    the server's log-probs.
     """
 
     task: str
@@ -121,6 +129,7 @@ class Sample:
     ref: Tensor | None = None
     weight: float = 1.0
     replayed: bool = False
+    cut: bool = False
     mix_ids: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.long))
     mix: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
 
@@ -183,7 +192,10 @@ def to_store(samples: Sequence[Sample], task: str, epoch: int) -> Rollouts:
         return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
 
     order = {name: n for n, name in enumerate(dict.fromkeys(s.attempt for s in samples))}
-    extra = {"attempt": torch.tensor([order[s.attempt] for s in samples])}
+    extra = {
+        "attempt": torch.tensor([order[s.attempt] for s in samples]),
+        "cut": torch.tensor([s.cut for s in samples]),
+    }
     if any(len(s.mix) for s in samples):
         k = max(s.mix.shape[-1] for s in samples)
         n = max(len(s.mix) for s in samples)
@@ -222,6 +234,7 @@ def from_store(rollouts: Rollouts) -> list[Sample]:
             attempt=str(int(rollouts.extra["attempt"][n]) if "attempt" in rollouts.extra else n),
             old=rollouts.behaviour[n, :t],
             replayed=True,
+            cut=bool(rollouts.extra["cut"][n]) if "cut" in rollouts.extra else False,
         )
         if "mix" in rollouts.extra:
             steps = int((rollouts.extra["mix_ids"][n, :, 0] != NOTHING).sum())

@@ -33,7 +33,16 @@ from recreate.rl.method import Method
 from recreate.rl.parts.groups import grouped
 from recreate.rl.recipe import Recipe, RecipePart
 from recreate.rl.report import write_report
-from recreate.rl.rollout import Rollout, Served, recalled, roll_out, sample_as, train_tasks
+from recreate.rl.rollout import (
+    Rollout,
+    Served,
+    pass_fail,
+    recalled,
+    refuse_if_too_long,
+    roll_out,
+    sample_as,
+    train_tasks,
+)
 from recreate.rl.samples import Sample, from_store, to_store
 from recreate.runs.session import Session
 
@@ -103,10 +112,12 @@ class Tune:
         self.method = Method(how)
         self.tasks = train_tasks(session.domain, session.memory)
         self.step, self.position, self.flat = 0, 0, 0
+        self.ending: set[str] = set()
         self.notes = [r["text"] for r in session.journal.records("note")]
-        self._same_run()
-        checkpoint.seeded(plan.seed)
         module, self.tokenizer = model.load()
+        refuse_if_too_long(scaffold, self.tasks, how, window=model.context, encode=model.encode)
+        new = self._same_run()
+        checkpoint.seeded(plan.seed)
         sample_as(model, how)
         module, reference = _adapted(module, how)
         self.identity = checkpoint.identity(module, model.tokenizer_digest)
@@ -129,7 +140,7 @@ class Tune:
         self.each_turn = how.rows_per_turn
         self.past: dict[str, list[Rollout]] = {}
         if session.settings.from_experience:
-            self.past = recalled(session, model.tokenizer_digest, each_turn=self.each_turn, most=how.train.group_size)
+            self._recall(recalled(session, model.tokenizer_digest, each_turn=self.each_turn))
         self.curve: dict[int, dict[str, Any]] = {r["step"]: r for r in session.journal.records("update")}
         self.status, self.why = "done", ""
         self.place = session.folder / "checkpoints"
@@ -138,6 +149,9 @@ class Tune:
             state = checkpoint.load(self.saved, self.learner, self.identity, self.replay)
             self.step, self.position, self.flat = state["step"], state["position"], state["flat"]
         self.curve = {n: r for n, r in self.curve.items() if n < self.step}
+        if new:
+            for text in how.warnings(pass_fail(session)):
+                self.note(text)
 
     def run(self) -> None:
         """Take the training steps that are left, `updates` x `mini_batches` optimiser steps each."""
@@ -175,6 +189,20 @@ class Tune:
         self.notes.append(text)
         self.session.journal.add("note", text=text)
         self.session.say("note", {"text": text})
+
+    def _recall(self, known: dict[str, list[list[Rollout]]]) -> None:
+        """Earlier experience: where the recipe replays, its groups are the epochs before the first, and the newest of
+        each task can be drawn; otherwise the newest attempts join the task's group."""
+        if self.replay is None:
+            size = self.how.train.group_size
+            self.past = {task: [r for group in groups for r in group][-size:] for task, groups in known.items()}
+            return
+        for task, groups in known.items():
+            for epoch, group in enumerate(groups, -len(groups)):
+                self.replay.record(task, [r.reward for r in group], epoch)
+            kept, _ = credit.samples(self.method, groups[-1:])
+            if kept:
+                self.replay.store(to_store(kept, task, -1))
 
     # one training step
 
@@ -216,9 +244,12 @@ class Tune:
                         self.replay.store(to_store(by_task[group[0].task], group[0].task, epoch))
         known = credit.facts(groups, [r for g in attempted for r in g], fresh)
         known |= {"kept": kept_share, "replayed": len(old), "rollout_seconds": rollout_seconds}
+        if self._in_pairs() is not None:
+            known.pop("idle")
         known |= {"recalled": len(past)} if past else {}
         known |= {"row_weight": fmean(s.weight for s in old)} if old else {}
         self._watch_flat(known["equal"], known["reward"])
+        self._watch_limits(known["limits"], known["attempts"])
         return fresh + past + old, known
 
     def _attempts(self, again: Sequence[str]) -> tuple[list[list[Rollout]], list[int]]:
@@ -268,8 +299,8 @@ class Tune:
         """`mini_batches` parts of about one size, in an order that seed and step fix; empty ones where rows lack."""
         count = self.how.train.mini_batches
         shuffle = random.Random(f"tune/{self.plan.seed}/{self.step}/{update}").shuffle
-        loss = self.how.does("policy loss")
-        if loss is not None and loss.in_pairs:
+        loss = self._in_pairs()
+        if loss is not None:
             pairs = self._pairs(samples, loss)
             shuffle(pairs)
             for n in range(count):
@@ -282,6 +313,10 @@ class Tune:
         shuffle(rows)
         for n in range(count):
             yield MiniBatch(rows[n::count])
+
+    def _in_pairs(self) -> RecipePart | None:
+        loss = self.how.does("policy loss")
+        return loss if loss is not None and loss.in_pairs else None
 
     def _pairs(self, samples: Sequence[Sample], loss: RecipePart) -> list[tuple[int, int]]:
         """Each task's attempts that the loss compares; of one that fell into several rows, its last."""
@@ -303,11 +338,20 @@ class Tune:
                 + ", give partial credit, raise [train] group_size or temperature"
             )
 
+    def _watch_limits(self, limits: dict[str, int], attempts: int) -> None:
+        """Say once which limits end most attempts, but for the turns, which many agents use up."""
+        ended = {name: n for name, n in limits.items() if name != "steps" and 2 * n > attempts}
+        for name, n in ended.items():
+            if name not in self.ending:
+                self.ending.add(name)
+                self.note(f"{n} of {attempts} attempts ended at the limit of their {name}, not by themselves")
+
     def _finish(self, known: dict[str, Any], done: Sequence[MiniBatch], seconds: float) -> None:
-        made = [m for m in done if m.samples]
+        made = [m for m in done if m.samples and not m.skipped]
         clip = fmean(m.watch.get("clip", 0.0) for m in made) if made else 0.0
         loss = fmean(m.loss for m in made) if made else 0.0
         record = {"step": self.step, **known, "clip": clip, "loss": loss, "updates": len(made), "seconds": seconds}
+        record |= {"skipped": n} if (n := sum(m.skipped for m in done)) else {}
         record |= {
             k: fmean(m.watch[k] for m in made) for k in ("token_weight", "step_kl") if made and k in made[0].watch
         }
@@ -389,8 +433,8 @@ class Tune:
         whose = [self.plan.seed, drawn] if self.step == 0 else [self.plan.seed, self.how.model_dump(mode="json")]
         return f"transformers:{self.model.source}@{digest(whose, 8)}.{self.step}"
 
-    def _same_run(self) -> None:
-        """A folder goes on with the recipe, scaffold and seed that it was begun with."""
+    def _same_run(self) -> bool:
+        """A folder goes on with the recipe, scaffold and seed that it was begun with. True for a new one."""
         now = {
             "recipe": digest(self.how.model_dump(mode="json")),
             "scaffold": self.scaffold.digest,
@@ -400,7 +444,7 @@ class Tune:
         first = next(self.session.journal.records("tune"), None)
         if first is None:
             self.session.journal.add("tune", name=self.how.name, **now)
-            return
+            return True
         for key, value in now.items():
             if first[key] != value:
                 raise BadInput(
@@ -408,6 +452,7 @@ class Tune:
                     fix=f"go on with the {key} it was begun with, or give another folder with --out",
                     code="another-model" if key == "base" else "another-run",
                 )
+        return False
 
 
 def _adapted(module: Any, how: Recipe) -> tuple[Any, Any]:
@@ -420,6 +465,8 @@ def _adapted(module: Any, how: Recipe) -> tuple[Any, Any]:
             code="not-trainable",
         )
     if train.lora_rank == 0:
+        # a step of 1e-6 is lost in bfloat16's 8 bits; an adapter's weights are float32 in any case
+        module = module.float()
         reference = copy.deepcopy(module).eval()
         for p in reference.parameters():
             p.requires_grad_(False)

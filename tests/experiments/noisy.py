@@ -81,7 +81,7 @@ class Noisy(Tune):
         flat = [task for task in tasks for _ in range(size)]
         generator = torch.Generator().manual_seed(1000 * self.plan.seed + step)
         luck = random.Random(f"grader/{self.plan.seed}/{step}")
-        said = answers(module, words, [t.prompt for t in flat], generator)
+        said = answers(module, words, [t.prompt for t in flat], generator, self.how.does("rollout"))
         self.true.append(fmean(score(t.prompt, s.text) for t, s in zip(flat, said, strict=True)))
         groups: list[list[Rollout]] = [[] for _ in tasks]
         for n, (task, one) in enumerate(zip(flat, said, strict=True)):
@@ -97,6 +97,9 @@ class Noisy(Tune):
                 response=tuple(one.tokens),
                 mask=(True,) * len(one.tokens),
                 sampled=tuple(one.log_probs),
+                mix_ids=tuple(map(tuple, one.mix_ids)),
+                mix=tuple(map(tuple, one.mix)),
+                cut="reply" if one.cut else "",
             )
             attempted = Experience(
                 id=name,
@@ -116,7 +119,8 @@ class Noisy(Tune):
         """The true score on the tasks that are not trained on, four answers each."""
         module, words = self.model.load()
         asked = [t.prompt for t in self.others for _ in range(4)]
-        said = answers(module, words, asked, torch.Generator().manual_seed(7 + self.step))
+        generator = torch.Generator().manual_seed(7 + self.step)
+        said = answers(module, words, asked, generator, self.how.does("rollout"))
         self.held_out[self.step] = fmean(score(a, s.text) for a, s in zip(asked, said, strict=True))
 
 

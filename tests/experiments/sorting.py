@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Grade, Split, Task, Trace
+from recreate.rl.parts.lepo import LEPO, LatentStep, latent_step, warp
 
 LETTERS = "abcdefghij"
 LENGTH = 6
@@ -131,28 +133,48 @@ def pretrained(folder: Path, seed: int, *, until: float = 0.5) -> float:
     return reached
 
 
+@dataclass(frozen=True)
 class Said:
-    """An answer: its text, tokens (the end among them) and their log-probs."""
+    """An answer: its text, tokens (the end among them) and their log-probs; cut: it had no end. mix_ids and mix: its
+    latent steps."""
 
-    def __init__(self, text: str, tokens: list[int], log_probs: list[float]) -> None:
-        self.text, self.tokens, self.log_probs = text, tokens, log_probs
+    text: str
+    tokens: list[int]
+    log_probs: list[float]
+    cut: bool
+    mix_ids: list[list[int]]
+    mix: list[list[float]]
 
 
 @torch.no_grad()
-def answers(module: Any, words: Any, asked: Sequence[str], generator: torch.Generator) -> list[Said]:
-    """One answer to each, all at once, at temperature 1: every prompt has the same length."""
+def answers(
+    module: Any, words: Any, asked: Sequence[str], generator: torch.Generator, latent: LEPO | None = None
+) -> list[Said]:
+    """One answer to each, all at once, at temperature 1: every prompt has the same length. latent: its first steps are
+    mixtures as that part draws them."""
     module.eval()
-    given: Tensor = torch.tensor([words.encode(f"{a}=") for a in asked])
-    cache, taken, told = None, list[Tensor](), list[Tensor]()
-    for _ in range(LONGEST):
-        out = module(input_ids=given, past_key_values=cache, use_cache=True)
-        cache, logp = out.past_key_values, out.logits[:, -1].float().log_softmax(-1)
-        given = torch.multinomial(logp.exp(), 1, generator=generator)
-        taken.append(given[:, 0])
-        told.append(logp.gather(-1, given)[:, 0])
+    table = module.get_input_embeddings().weight
+    given: dict[str, Tensor] = {"input_ids": torch.tensor([words.encode(f"{a}=") for a in asked])}
+    cache, taken, told, mixed = None, list[Tensor](), list[Tensor](), list[LatentStep]()
+    for step in range(LONGEST):
+        out = module(**given, past_key_values=cache, use_cache=True)
+        cache, logits = out.past_key_values, out.logits[:, -1].float()
+        if latent is not None and step < latent.steps:
+            how = {"noise": latent.noise, "strength": latent.strength, "kept": latent.top_k, "generator": generator}
+            mixed.append(latent_step(warp(logits, top_k=latent.top_k, top_p=latent.top_p), table, **how))
+            ids, given = mixed[-1].token_ids.unsqueeze(1), {"inputs_embeds": mixed[-1].embeds.unsqueeze(1)}
+        else:
+            ids = torch.multinomial(logits.softmax(-1), 1, generator=generator)
+            given = {"input_ids": ids}
+        taken.append(ids[:, 0])
+        told.append(logits.log_softmax(-1).gather(-1, ids)[:, 0])
     found = []
-    for tokens, log_probs in zip(torch.stack(taken, 1).tolist(), torch.stack(told, 1).tolist(), strict=True):
-        n = tokens.index(words.eos_token_id) + 1 if words.eos_token_id in tokens else LONGEST
+    for row, (tokens, log_probs) in enumerate(
+        zip(torch.stack(taken, 1).tolist(), torch.stack(told, 1).tolist(), strict=True)
+    ):
+        ended = words.eos_token_id in tokens
+        n = tokens.index(words.eos_token_id) + 1 if ended else LONGEST
         text = "".join(words.convert_ids_to_tokens([t for t in tokens[:n] if t != words.eos_token_id]))
-        found.append(Said(text, tokens[:n], log_probs[:n]))
+        mix = [(m.mix_ids[row].tolist(), m.mix[row].tolist()) for m in mixed[:n]]
+        found.append(Said(text, tokens[:n], log_probs[:n], not ended, [i for i, _ in mix], [z for _, z in mix]))
     return found

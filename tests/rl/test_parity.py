@@ -29,6 +29,23 @@ def test_every_golden_file_is_reproduced(capsys: pytest.CaptureFixture[str]) -> 
         assert row["excluded"] == sum(row["excluded_because"].values())
 
 
+@pytest.mark.parametrize("empty", [[], [[], []]])
+def test_a_rollout_without_latent_steps_is_compared_as_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], empty: list[Any]
+) -> None:
+    """JSON keeps no shape of nothing: for two rows it is [] or [[], []]."""
+    data = json.loads((GOLDEN / "lepo.json").read_text())
+    case = data["rollout_cases"][0]
+    case["inputs"]["generation"]["latent_length"] = 0
+    case["checks"] = {"n_new": 8, "latent_topk_prob_mass": empty}
+    (tmp_path / "lepo.json").write_text(json.dumps({**data, "rollout_cases": [case]}))
+    code, rows = run(capsys, tmp_path)
+    assert (code, rows[0]["mismatched"]) == (0, [])
+    case["checks"]["latent_topk_prob_mass"] = [[1.0], [1.0]]  # something where there is nothing is no agreement
+    (tmp_path / "lepo.json").write_text(json.dumps({**data, "rollout_cases": [case]}))
+    assert run(capsys, tmp_path)[0] == 1
+
+
 def _nudged(value: Any) -> Any:
     if isinstance(value, list) and value:
         return [_nudged(value[0]), *value[1:]]

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from recreate.agents.config import AgentLimits
 from recreate.api import paths
 from recreate.api.errors import BadInput
+from recreate.api.types import Task
+from recreate.builder.sdk import find_scaffold
 from recreate.cli import run as cli
 from recreate.rl import recipe
+from recreate.rl.rollout import longest_context, refuse_if_too_long
 
 HEAD = 'about = "a"\nsource = "b"\n'
 PROMISED = {
@@ -116,6 +121,130 @@ def test_a_file_of_ones_own_is_a_recipe(tmp_path: Path) -> None:
     assert (mine.name, mine.name_of("advantage"), mine.name_of("token weight")) == ("mine", "rloo", "steer")
     with pytest.raises(BadInput, match="'source' is missing"):
         recipe.read('about = "a"\n', name="x")
+
+
+@pytest.mark.parametrize("name", sorted(PROMISED))
+def test_a_shipped_recipe_has_a_rate_for_each_way_to_train_and_batches_that_carry_a_gradient(name: str) -> None:
+    """Papers train all weights; their rate moves an adapter by nothing."""
+    lora, full = recipe.load(name), recipe.load(name, ("train.lora_rank=0",))
+    assert lora.train.lora_rank == 16
+    assert 1e-5 <= lora.train.rate <= 5e-4
+    assert full.train.rate <= lora.train.rate / 10
+    assert lora.cost["rows_of_an_optimizer_step"] >= 32
+    assert lora.train.prompts // lora.train.mini_batches >= 4
+
+
+def test_a_recipe_that_names_no_rate_has_one_by_how_it_trains() -> None:
+    assert read("").train.rate == 1e-4
+    assert read("[train]\nlora_rank = 0\n").train.rate == 1e-6
+    assert read("[train]\nlearning_rate = 3e-5\nlora_rank = 0\n").train.rate == 3e-5
+
+
+def test_a_value_can_be_set_without_a_file_of_ones_own() -> None:
+    how = recipe.load(
+        "grpo", ("train.lr=1e-5", "kl.weight=0.1", "a2r.temperature=median", 'grpo.unscored="row"', "kl.straight=true")
+    )
+    assert how.train.rate == 1e-5
+    assert how.part("penalty").model_dump() == {"weight": 0.1, "kind": "k3", "straight": True}  # type: ignore[union-attr]
+    assert how.part("replay").temperature == "median"  # type: ignore[union-attr]
+    assert how.part("advantage").unscored == "row"  # type: ignore[union-attr]
+    assert recipe.load("grpo", ("train.learning_rate={full = 1e-6, lora = 2e-4}",)).train.rate == 2e-4
+    assert recipe.load("grpo").train.rate == 1e-4  # what is shipped stays
+    assert recipe.read(recipe.text_of(how), name="grpo") == how
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "fix"),
+    [
+        ("train.lt=1e-4", "there is no key 'lt'", "did you mean 'lr'?"),
+        ("train.groupsize=4", "there is no key 'groupsize'", "'group_size'"),
+        ("trian.lr=1e-4", "there is no part 'trian'", "'train'"),
+        ("clip.hihg=0.3", "[clip]: there is no key 'hihg'", "'high'"),
+        ("train.lr=fast", "[train] learning_rate", "default"),
+        ("train.lr=-1.0", "[train] learning_rate", "default"),
+        ("gapo.fraction=0.5", "both fill the slot 'advantage'", "keep one"),
+        ("lr=1e-4", "not PART.KEY=VALUE", "--set train.lr=1e-4"),
+        ("train.lr", "not PART.KEY=VALUE", "--set train.lr=1e-4"),
+        ("train.lr=", "not PART.KEY=VALUE", "--set train.lr=1e-4"),
+    ],
+)
+def test_a_value_that_cannot_be_set_names_what_is_near(change: str, said: str, fix: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        recipe.load("grpo", (change,))
+    assert said in caught.value.message
+    assert fix in caught.value.fix
+    with pytest.raises(BadInput, match="both 'lr' and 'learning_rate'"):
+        read("[train]\nlr = 1e-4\nlearning_rate = 1e-4\n")
+
+
+def test_recipes_are_listed_and_shown(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def call(*words: str) -> tuple[int, str]:
+        code = cli(["recipes", *words])
+        return code, capsys.readouterr().out
+
+    code, text = call("list", "--json")
+    rows = [json.loads(line) for line in text.splitlines()]
+    assert code == 0
+    assert {row["name"] for row in rows} == PROMISED
+    assert all({"method", "source", "slots", "cost"} <= row.keys() for row in rows)
+    assert all(row["slots"].keys() <= recipe.SLOTS.keys() for row in rows)
+    assert "16 x 8" in next(row["source"] for row in rows if row["name"] == "gigpo")
+    assert call("list")[1].count("attempts a step") == len(PROMISED)
+    _, text = call("show", "gapo", "--set", "train.prompts=8", "--set", "train.lora_rank=0", "--json")
+    shown = json.loads(text)
+    assert shown["slots"]["advantage"] == "gapo"
+    assert shown["cost"]["attempts"] == 64
+    assert shown["cost"]["learning_rate"] == 1e-6
+    assert shown["recipe"]["train"]["prompts"] == 8
+    assert "64%" in shown["pass_fail"][0]
+    _, text = call("show", "gapo")
+    assert "where rewards are 0 and 1 only" in text
+    assert recipe.read(HEAD + text[text.index("[train]") :], name="gapo").parts == recipe.load("gapo").parts
+    code = cli(["recipes", "show", "gappo", "--json"])
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (code, error["code"]) == (2, "unknown-recipe")
+    assert "'gapo'" in error["fix"]
+
+
+def test_help_of_tune_speaks_of_what_tune_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli(["tune", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for words in ("a folder that transformers reads", "recreate recipes list", "PART.KEY=VALUE", "given up"):
+        assert words in text
+    for words in ("litellm:", "scripted:", "usd", "`create`", "build studies"):
+        assert words not in text
+    with pytest.raises(BadInput, match="no part"):
+        recipe.load("grpo", ("kll.weight=1.0",))
+
+
+@pytest.mark.parametrize(
+    ("steps", "tokens", "needs"),
+    [(1, 1000, 60), (3, 1000, 240), (100, 1000, 420), (100, 1, 60), (2, 10**6, 150)],
+)
+def test_the_context_that_a_scaffolds_limits_ask_for(steps: int, tokens: int, needs: int) -> None:
+    """A prompt of 50, replies of 10 and 80 shown after each: 60, 150, 240, ... until the attempt's tokens are used."""
+    limits = AgentLimits(steps=steps, tokens=tokens)
+    assert longest_context(limits, 50, 10, 80) == needs
+
+
+def test_limits_that_the_context_cannot_hold_are_refused_with_what_would_fit() -> None:
+    seed = find_scaffold("seed", Path())
+    task = Task(id="d:s:1", domain="d", prompt="x" * 4000, split="train", group="g")
+    how = recipe.load("grpo")
+    with pytest.raises(BadInput) as caught:
+        refuse_if_too_long(seed, [task], how)
+    assert caught.value.code == "context-too-small"
+    assert "30 turns" in caught.value.message
+    need = int(re.search(r"train.max_prompt=(\d+)", caught.value.fix)[1])  # type: ignore[index]
+    refuse_if_too_long(seed, [task], recipe.load("grpo", (f"train.max_prompt={need}",)))
+    with pytest.raises(BadInput):
+        refuse_if_too_long(seed, [task], recipe.load("grpo", (f"train.max_prompt={need - 1}",)))
+    with pytest.raises(BadInput) as caught:  # the model itself reads no more
+        refuse_if_too_long(seed, [task], recipe.load("grpo", (f"train.max_prompt={need}",)), window=8192)
+    assert "8192 is all that the model reads" in caught.value.message
+    assert "max_prompt" not in caught.value.fix
+    turns = int(re.search(r"steps = (\d+)", caught.value.fix)[1])  # type: ignore[index]
+    assert 1 <= turns < 5
 
 
 def test_tune_without_its_extra_says_what_to_install(

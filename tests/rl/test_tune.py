@@ -191,6 +191,42 @@ def test_nothing_is_learned_from_wrong_data(tune: Tune, workspace: Path, tmp_pat
     assert refused("grqo") == "unknown-recipe"
 
 
+def test_an_agent_whose_limits_the_context_cannot_hold_is_refused_before_anything_is_spent(
+    tune: Tune, workspace: Path
+) -> None:
+    tiny.agent(workspace / "agent3", steps=3)
+    file = workspace / "agent3" / "agent.toml"
+    file.write_text(file.read_text().replace("observation_chars = 100", "observation_chars = 900"))
+    flags = ("--scaffold", str(workspace / "agent3"))
+    code, said = tune("grpo", *flags)
+    assert (code, said["error"]["code"]) == (2, "context-too-small")
+    assert "steps = 1" in said["error"]["fix"]
+    assert not list((workspace / "run").glob("attempts/*"))
+    kinds = [json.loads(line)["kind"] for line in (workspace / "run" / "journal.jsonl").read_text().splitlines()]
+    assert "experience" not in kinds
+    file.write_text(file.read_text().replace("steps = 3", "steps = 1"))
+    assert tune("grpo", *flags, "--set", "train.lr=2e-3", steps=1)[0] == 0  # the refused run began nothing
+    assert tune("grpo", *flags, "--set", "train.lr=1e-3")[1]["error"]["code"] == "another-run"
+
+
+def test_the_journal_names_the_limits_that_ended_attempts(tune: Tune, workspace: Path) -> None:
+    assert tune("grpo", turns=2, steps=1)[0] == 0
+    lines = (workspace / "run" / "journal.jsonl").read_text().splitlines()
+    (update,) = [r for r in map(json.loads, lines) if r["kind"] == "update"]
+    assert update["limits"] == {"steps": 6}
+    assert "steps 6" in (workspace / "run" / "report.md").read_text()
+
+
+def test_gapo_for_a_grader_that_says_yes_or_no_is_warned_of_before_the_first_attempt(
+    tune: Tune, workspace: Path
+) -> None:
+    assert tune("gapo", domain="PassFail", steps=1)[0] == 0
+    records = [json.loads(line) for line in (workspace / "run" / "journal.jsonl").read_text().splitlines()]
+    kinds = [r["kind"] for r in records]
+    first = next(n for n, r in enumerate(records) if "rewards are 0 and 1 only" in r.get("text", ""))
+    assert first < kinds.index("experience")
+
+
 def test_a_checkpoint_of_another_model_is_refused(tune: Tune, tmp_path: Path) -> None:
     own = tiny.model(tmp_path / "own")
     assert tune(steps=1, model=own)[0] == 0

@@ -72,6 +72,16 @@ class Lossy(Letters):
         return super().grade(task, trace, backend)
 
 
+class PassFail(Letters):
+    """The same, all or nothing."""
+
+    pass_fail = True
+
+    def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
+        good = super().grade(task, trace, backend).score > 0.3
+        return Grade(score=float(good), passed=good)
+
+
 class Flat(Letters):
     """The same, with one score for everybody."""
 
@@ -117,7 +127,8 @@ def agent(folder: Path, *, steps: int = 2) -> Path:
     """Its whole reply is added to answer.txt by a tool; it has `steps` turns."""
     (folder / "tools").mkdir(parents=True)
     (folder / "agent.toml").write_text(
-        f'description = "Writes."\naction = "tool:put"\n[limits]\nsteps = {steps}\n[model]\nmax_tokens = 8\n'
+        f'description = "Writes."\naction = "tool:put"\n[limits]\nsteps = {steps}\nobservation_chars = 100\n'
+        "[model]\nmax_tokens = 8\n"
     )
     (folder / "system.md").write_text("Go.")
     (folder / "workflow.md").write_text("{{ task.prompt }}")
@@ -151,7 +162,7 @@ def optimizer(file: Path, how: str = ".lower()") -> str:
     return f"scripted:{file}"
 
 
-SMALL = {"group_size": 3, "prompts": 2, "max_response": 6, "max_prompt": 256, "mini_batches": 2, "warmup_steps": 0}
+SMALL = {"group_size": 3, "prompts": 2, "max_response": 6, "max_prompt": 512, "mini_batches": 2, "warmup_steps": 0}
 
 
 def small(name: str, folder: Path, **more: object) -> Path:

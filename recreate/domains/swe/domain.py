@@ -43,6 +43,7 @@ class Swe:
     """
 
     name = "swe"
+    pass_fail = True
 
     def __init__(
         self,

@@ -38,6 +38,16 @@ class GAPO(GroupAdvantage):
                 "set centre = true under [lepo], or take [grpo]",
             )
 
+    def warnings(self, recipe: Recipe, pass_fail: bool) -> Iterator[str]:
+        n = recipe.train.group_size
+        if pass_fail and n > 1:
+            half, tenth = (idle_on_pass_fail(n, self.fraction, p) for p in (0.5, 0.1))
+            yield (
+                f"rewards are 0 and 1 only: in groups of {n} the greater part is [gapo]'s centre and gets no gradient, "
+                f"{half:.0%} of the rows where half of the attempts pass, {tenth:.0%} where a tenth does; [grpo] has "
+                "one for each row of a group that varies"
+            )
+
     def __call__(self, rows: Rows) -> Tensor:
         return gapo(rows.rewards, rows.groups, **self.model_dump())
 
@@ -93,6 +103,17 @@ def gapo(
         return out
 
     return scored(core, rewards, groups, unscored)
+
+
+def idle_on_pass_fail(n: int, fraction: float, chance: float) -> float:
+    """The share of rows with an advantage of 0 in groups of n whose rewards are 1 with that chance and else 0."""
+    k = covered(n, fraction)
+
+    def idle(ones: int) -> int:
+        # the interval holds k equal rewards, of zeros where there are so many: its median is one of them
+        return n - ones if n - ones >= k else ones
+
+    return sum(math.comb(n, m) * chance**m * (1 - chance) ** (n - m) * idle(m) for m in range(n + 1)) / n
 
 
 def covered(n: int, fraction: float) -> int:

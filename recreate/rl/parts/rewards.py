@@ -1,4 +1,5 @@
-"""What is done to rewards before groups are compared, and which rows reach the update."""
+"""What is done to rewards before groups are compared, and which rows reach the update. `cut` (B,) bool, everywhere:
+attempts that were cut off, by their tokens, their context, the clock, their price or in mid-reply."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pydantic import Field, model_validator
 
 from recreate.api.errors import BadInput
 from recreate.rl import lazy_torch as torch
-from recreate.rl.recipe import Recipe, RecipePart, Rows
+from recreate.rl.recipe import ONE_MACHINE, Recipe, RecipePart, Rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,14 +25,15 @@ class ClipReward(RecipePart):
     low: float = -1.0
     high: float = 1.0
 
-    def __call__(self, rewards: Tensor, lengths: Tensor) -> Tensor:
+    def __call__(self, rewards: Tensor, lengths: Tensor, cut: Tensor) -> Tensor:
         return rewards.clamp(self.low, self.high)
 
 
 class Overlong(RecipePart):
-    """max_length and buffer in tokens; factor is the penalty at max_length."""
+    """max_length and buffer in tokens; factor is the penalty at max_length, and of an attempt that was cut off."""
 
     slots = ("reward",)
+    verl_note = "an answer loses by its length alone: verl does not tell which attempts were cut off"
     max_length: int = Field(gt=0)
     buffer: int = Field(gt=0)
     factor: float = Field(default=1.0, ge=0)
@@ -49,8 +51,22 @@ class Overlong(RecipePart):
                 "no answer can be that long: set both to the same",
             )
 
-    def __call__(self, rewards: Tensor, lengths: Tensor) -> Tensor:
-        return overlong(rewards, lengths, max_length=self.max_length, buffer=self.buffer, factor=self.factor)
+    def __call__(self, rewards: Tensor, lengths: Tensor, cut: Tensor) -> Tensor:
+        at_least = torch.where(cut, lengths.clamp(min=self.max_length), lengths)
+        return overlong(rewards, at_least, max_length=self.max_length, buffer=self.buffer, factor=self.factor)
+
+
+class MaskTruncated(RecipePart):
+    """Attempts that were cut off reach no update; in their group's statistics they stay. DAPO's overlong filtering
+    (arXiv 2503.14476, section 3.4), TRL's mask_truncated_completions."""
+
+    slots = ("truncation",)
+
+    def __call__(self, cut: Tensor) -> Tensor:
+        return ~cut
+
+    def on_verl(self, recipe: Recipe) -> Iterator[tuple[str, str]]:
+        yield "[mask-truncated] needs to know which attempts were cut off, which verl does not tell", ONE_MACHINE
 
 
 class DynamicSampling(RecipePart):
@@ -90,14 +106,15 @@ class Successes(RecipePart):
 def overlong(rewards: Tensor, lengths: Tensor, *, max_length: int, buffer: int, factor: float = 1.0) -> Tensor:
     """rewards less a penalty that grows over the last `buffer` tokens before max_length: (B,), (B,) -> (B,).
 
-    reward + min(-(length - (max_length - buffer)) / buffer * factor, 0). DAPO, arXiv 2503.14476, equation 13, and
-    verl's reward manager. The paper: max_length 20480, buffer 4096. With buffer = max_length every row is penalised,
-    as in GAPO's run_dapo.py; a recipe refuses that.
+    reward + min(-(length - (max_length - buffer)) / buffer * factor, 0), and no less than reward - factor: several
+    turns can be longer than one answer. DAPO, arXiv 2503.14476, equation 13, and verl's reward manager. The paper:
+    max_length 20480, buffer 4096. With buffer = max_length every row is penalised, as in GAPO's run_dapo.py; a recipe
+    refuses that.
     """
     if buffer <= 0:
         raise BadInput(f"overlong: a buffer of {buffer} tokens", fix="give a buffer above 0, or leave [overlong] out")
     over = -(lengths.double() - (max_length - buffer)) / buffer * factor
-    return (rewards.double() + torch.clamp(over, max=0.0)).to(rewards.dtype)
+    return (rewards.double() + over.clamp(-factor, 0.0)).to(rewards.dtype)
 
 
 def dynamic_sampling(metric: Tensor, groups: Groups, *, tolerance: float = 1e-6) -> Tensor:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -28,7 +27,7 @@ from recreate.api.errors import BadInput
 from recreate.api.registry import need
 from recreate.api.types import Task
 from recreate.rl import recipe
-from recreate.rl.rollout import train_tasks
+from recreate.rl.rollout import refuse_if_too_long, train_tasks
 from recreate.rl.verl.translate import PLUGIN, RECIPE, TRAINER, VERSION, Cluster, agent_loop, config, notes
 from recreate.runs import settings as settings_
 from recreate.runs.settings import Settings
@@ -55,16 +54,18 @@ def write(
     steps: int,
     micro_batch: int = 4,
     save_every: int = 5,
+    changes: Sequence[str] = (),
 ) -> Job:
-    """Write the folder. named: the recipe, shipped or a file. settings.model: a folder, or a name on the Hub.
+    """Write the folder. named: the recipe, shipped or a file, with changes as `recipe.load` takes them. settings.model:
+    a folder, or a name on the Hub.
 
-    Raises BadInput for a folder that holds a run already, a recipe that verl cannot train, a scaffold with faults, a
-    domain without train tasks.
+    Raises BadInput for a folder that holds a run already, a recipe that verl cannot train, a scaffold with faults or
+    with limits that the context cannot hold, a domain without train tasks.
     """
     from recreate.memory.store import ExperienceStore
     from recreate.runs.session import open_backend, open_domain
 
-    how, file = recipe.load(named), recipe.file_of(named)
+    how = recipe.load(named, changes)
     if (folder / "settings.toml").exists():
         raise BadInput(
             f"{folder} already holds a run",
@@ -78,6 +79,7 @@ def write(
         tasks = train_tasks(domain, memory)
     finally:
         memory.close()
+    refuse_if_too_long(scaffold, tasks, how)
     validation = list(domain.tasks("validation"))
     place = Cluster(
         folder=folder,
@@ -98,7 +100,7 @@ def write(
     if validation:
         _write(folder / "validation.jsonl", _lines(domain.name, validation))
     (folder / "recipe").mkdir(exist_ok=True)
-    shutil.copyfile(file, folder / "recipe" / f"{how.name}.toml")
+    _write(folder / "recipe" / f"{how.name}.toml", recipe.text_of(how))
     scaffolds.save(scaffold, folder / "scaffold")
     _write(folder / "run.sh", _script(folder, how.name))
     (folder / "run.sh").chmod(0o755)

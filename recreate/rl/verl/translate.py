@@ -106,7 +106,7 @@ def config(how: Recipe, place: Cluster) -> dict[str, Any]:
         "entropy_coeff": 0,
         "use_kl_loss": False,
         "optim": {
-            "lr": train.learning_rate,
+            "lr": train.rate,
             "weight_decay": train.weight_decay,
             "lr_warmup_steps": train.warmup_steps,
         },
