@@ -59,7 +59,7 @@ def bench(
     Example: recreate bench --scaffold seed --scaffold swe --domain swe --split test
 
     Example: recreate bench --arms seed,scaffold,weights,both --recipe grpo --domain swe --model ./SmolLM2-135M
-    --budget 200attempts
+    --budget 4000attempts
     """
     how = {"recipe": recipe or None, "steps": steps, "build_share": build_share}
     how = {key: value for key, value in how.items() if value is not None}

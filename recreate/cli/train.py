@@ -26,7 +26,7 @@ FLAGS = {
     "jobs": "Attempts at once; with --rollouts here the model answers one at a time, and the rest of them overlaps.",
     "out": "The run folder; one that is there goes on; default: runs/tune-DOMAIN-DATE.",
     "sandbox": "",
-    "budget": "A hard cap: 200attempts, 2Mtokens, 30min; repeatable, the first reached stops; the step under way is "
+    "budget": "A hard cap: 4000attempts, 2Mtokens, 30min; repeatable, the first reached stops; the step under way is "
     "given up.",
     "from_experience": "Train also on what memory holds of the train tasks in this model's tokens: beside new "
     "attempts, with [a2r] as the epochs before the first.",

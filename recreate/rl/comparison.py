@@ -315,14 +315,17 @@ class _Bench:
     def _tune(self, place: Path, arm: Arm, scaffold: Scaffold, budget: Budget) -> Stage:
         if 0 in budget.caps.values():
             return Stage("tune", None, "budget", "nothing was left to tune with", NOTHING, scaffold.digest)
-        folder = place / "tune"
+        folder, how = place / "tune", recipe.load(arm.recipe)
+        step = how.attempts(len(self.domain.tasks("train")))
+        if budget.attempts is not None and budget.attempts < step and not folder.exists():
+            return Stage("tune", None, "budget", "less than a training step was left", NOTHING, scaffold.digest)
         if not _ended(folder, budget):
             from recreate.rl.trainer import TrainConfig, tune
 
             plan = TrainConfig(arm.steps, self.suite.settings.seed, arm.micro_batch, rollouts=arm.rollouts)
             with self._open(self._alone(budget), place, folder) as session:
                 session.say("note", {"text": f"tuning {place.name} under {budget}"})
-                tune(session, scaffold, recipe.load(arm.recipe), plan)
+                tune(session, scaffold, how, plan)
         return _tuned(folder, arm.steps)
 
     def _open(self, settings: Settings, workspace: Path, folder: Path) -> AbstractContextManager[Session]:

@@ -263,11 +263,6 @@ class Train(RecipePart):
             return self.learning_rate.lora if self.lora_rank else self.learning_rate.full
         return self.learning_rate
 
-    @property
-    def attempts(self) -> int:
-        """How many a step makes, where there are tasks enough."""
-        return self.prompts * self.group_size
-
 
 class Recipe(BaseModel):
     """A named set of parts, and how to train with them. source: the paper and code that the values come from."""
@@ -306,18 +301,23 @@ class Recipe(BaseModel):
         """Each slot that something is done in, and the name of the part that fills it."""
         return {slot: name for slot in SLOTS if (name := self.name_of(slot))}
 
+    def attempts(self, tasks: int | None = None) -> int:
+        """How many a training step makes: of so many tasks, or where there are enough."""
+        prompts = self.train.prompts if tasks is None else min(tasks, self.train.prompts)
+        return prompts * self.train.group_size
+
     @property
     def cost(self) -> dict[str, Any]:
         """What a training step takes, where there are tasks enough and every attempt is one row."""
         train, filters, replay = self.train, self.does("filter"), self.part("replay")
         again = 1 + float(getattr(replay, "share", 0.0))
         batches = getattr(filters, "max_batches", 1)
-        most = {"attempts_at_most": train.attempts * batches} if batches > 1 else {}
+        most = {"attempts_at_most": self.attempts() * batches} if batches > 1 else {}
         return {
-            "attempts": train.attempts,
+            "attempts": self.attempts(),
             **most,
             "optimizer_steps": train.updates * train.mini_batches,
-            "rows_of_an_optimizer_step": round(again * train.attempts / train.mini_batches),
+            "rows_of_an_optimizer_step": round(again * self.attempts() / train.mini_batches),
             "tokens_of_a_reply": train.max_response,
             "trains": f"LoRA of rank {train.lora_rank}" if train.lora_rank else "all weights, in float32",
             "learning_rate": train.rate,

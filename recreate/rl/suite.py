@@ -4,7 +4,7 @@
     model = "./SmolLM2-135M-Instruct"
     split = "test"
     repeats = 2
-    budget = ["200attempts"]
+    budget = ["4000attempts"]
 
     [models]
     optimizer = "litellm:openai/gpt-5-mini"
@@ -185,7 +185,7 @@ def of(settings: Settings, split: str, tasks: Any, arms: Iterable[Arm]) -> Suite
         settings = settings.model_copy(update={"model": trainable(settings.model)})
     if not settings.budget and any(arm.made for arm in chosen):
         raise BadInput(
-            "no budget is stated, so the arms cannot be compared", fix="--budget 200attempts", code="no-budget"
+            "no budget is stated, so the arms cannot be compared", fix="--budget 4000attempts", code="no-budget"
         )
     Budget.parse(settings.budget)
     try:

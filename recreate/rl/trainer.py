@@ -44,6 +44,7 @@ from recreate.rl.rollout import (
     train_tasks,
 )
 from recreate.rl.samples import Sample, from_store, to_store
+from recreate.runs.budget import Budget
 from recreate.runs.session import Session
 
 FLAT = 3
@@ -116,6 +117,7 @@ class Tune:
         self.notes = [r["text"] for r in session.journal.records("note")]
         module, self.tokenizer = model.load()
         refuse_if_too_long(scaffold, self.tasks, how, window=model.context, encode=model.encode)
+        self._refuse_small_budget()
         new = self._same_run()
         checkpoint.seeded(plan.seed)
         sample_as(model, how)
@@ -432,6 +434,17 @@ class Tune:
         drawn = [train.temperature, train.top_p, train.top_k, train.max_response, part and part.model_dump()]
         whose = [self.plan.seed, drawn] if self.step == 0 else [self.plan.seed, self.how.model_dump(mode="json")]
         return f"transformers:{self.model.source}@{digest(whose, 8)}.{self.step}"
+
+    def _refuse_small_budget(self) -> None:
+        """Raise BadInput (`budget-too-small`) for one that pays for no training step: nothing would be learned."""
+        cap, step = Budget.parse(self.session.settings.budget).attempts, self.how.attempts(len(self.tasks))
+        if cap is not None and cap < step:
+            raise BadInput(
+                f"a training step of {self.how.name} makes {step} attempts, and the budget has {cap}",
+                fix=f"--budget {step * self.plan.steps}attempts pays for {self.plan.steps} steps; or smaller steps, "
+                "--set train.prompts=... or train.group_size=...",
+                code="budget-too-small",
+            )
 
     def _same_run(self) -> bool:
         """A folder goes on with the recipe, scaffold and seed that it was begun with. True for a new one."""

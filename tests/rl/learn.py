@@ -1,6 +1,6 @@
 """Does each shipped recipe learn, as it is shipped? A table over seeds, on a tiny model. See docs/rl.md.
 
-    python -m tests.rl.learn FOLDER [--recipes grpo gapo ...] [--seeds 3] [--steps 40]
+    python -m tests.rl.learn FOLDER [--recipes grpo gapo ...] [--seeds 3] [--steps 40] [--set train.lr=1e-6]
     python -m tests.rl.learn FOLDER --report
 
 Tiny: a Qwen2 of 2 layers, width 64 (83,000 weights), which the seed has half taught to sort six letters of ten; 64
@@ -35,7 +35,7 @@ T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8:
 """Student's t at 97.5 %, by degrees of freedom."""
 
 
-def run(where: Path, name: str, seed: int, steps: int) -> dict[str, Any]:
+def run(where: Path, name: str, seed: int, steps: int, changes: Sequence[str]) -> dict[str, Any]:
     """One run of a shipped recipe, from the seed's model; what is kept of it."""
     base = where / "models" / str(seed)
     if not (base / "config.json").is_file():
@@ -46,14 +46,16 @@ def run(where: Path, name: str, seed: int, steps: int) -> dict[str, Any]:
     folder = where / "runs" / f"{name}-{seed}-{time.time_ns()}"
     session = open_session(settings, where, folder, parts=Parts(domain=Sorting(seed)))
     try:
-        work = Noisy(session, scaffold, recipe.load(name), TrainConfig(steps, seed, 256, save_every=10**6), 0.0)
+        work = Noisy(
+            session, scaffold, recipe.load(name, changes), TrainConfig(steps, seed, 256, save_every=10**6), 0.0
+        )
         work.run()
         work.measure()
     finally:
         session.close()
     curve = [work.curve[n] for n in sorted(work.curve)]
     return {
-        "recipe": name,
+        "recipe": " ".join([name, *changes]),
         "seed": seed,
         "steps": steps,
         "seconds": time.monotonic() - begun,
@@ -100,6 +102,7 @@ def main() -> int:
     parser.add_argument("--recipes", nargs="+", choices=recipe.names(), default=recipe.names())
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--set", nargs="+", default=[], help="as of recreate tune: then it is not the shipped recipe")
     parser.add_argument("--report", action="store_true", help="only the table of what is there")
     args = parser.parse_args()
     where: Path = args.folder.resolve()
@@ -111,18 +114,19 @@ def main() -> int:
     of = {(r["recipe"], r["seed"], r["steps"]) for r in done}
     for seed in range(args.seeds) if not args.report else ():
         for name in args.recipes:
-            if (name, seed, args.steps) in of:
+            if (" ".join([name, *args.set]), seed, args.steps) in of:
                 continue
-            made = run(where, name, seed, args.steps)
+            made = run(where, name, seed, args.steps, args.set)
             with file.open("a") as out:
                 out.write(json.dumps(made) + "\n")
             done.append(made)
             print(
-                f"{name:16} seed {seed}  reward {fmean(made['reward'][:5]):.3f} -> {fmean(made['reward'][-5:]):.3f}  "
+                f"{made['recipe']:16} seed {seed}  reward {fmean(made['reward'][:5]):.3f} -> {fmean(made['reward'][-5:]):.3f}  "
                 f"{made['seconds']:.0f} s",
                 flush=True,
             )
-    print(report([r for r in done if r["steps"] == args.steps and r["recipe"] in args.recipes]))
+    asked = {" ".join([name, *args.set]) for name in args.recipes}
+    print(report([r for r in done if r["steps"] == args.steps and r["recipe"] in asked]))
     return 0
 
 

@@ -209,11 +209,23 @@ def test_an_agent_whose_limits_the_context_cannot_hold_is_refused_before_anythin
     assert tune("grpo", *flags, "--set", "train.lr=1e-3")[1]["error"]["code"] == "another-run"
 
 
-def test_the_journal_names_the_limits_that_ended_attempts(tune: Tune, workspace: Path) -> None:
+def test_a_budget_that_pays_for_no_training_step_is_refused_before_anything_is_spent(tune: Tune) -> None:
+    code, said = tune("grpo", "--budget", "5attempts")
+    assert (code, said["error"]["code"]) == (2, "budget-too-small")
+    assert "12attempts" in said["error"]["fix"]
+    code, made = tune("grpo", "--budget", "6attempts")
+    assert (code, made["status"], len(made["curve"])) == (3, "budget", 1)
+
+
+def test_the_journal_names_the_limits_that_ended_attempts_and_counts_turns_that_were_cut(
+    tune: Tune, workspace: Path
+) -> None:
     assert tune("grpo", turns=2, steps=1)[0] == 0
     lines = (workspace / "run" / "journal.jsonl").read_text().splitlines()
     (update,) = [r for r in map(json.loads, lines) if r["kind"] == "update"]
     assert update["limits"] == {"steps": 6}
+    assert update["length"] > 8  # of at most 12: most replies had no end
+    assert update["cut"] > 0.5
     assert "steps 6" in (workspace / "run" / "report.md").read_text()
 
 
