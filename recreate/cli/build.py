@@ -114,6 +114,7 @@ def run(
         "run": str(folder),
         "experience": experience.id,
         "ending": trace.ending,
+        "limit": trace.limit,
         "score": grade.score,
         "passed": grade.passed,
         "steps": len(trace.steps),
@@ -124,7 +125,7 @@ def run(
     answer(
         as_json,
         record,
-        f"{outcome} ({grade.score:g}), {trace.ending} after {len(trace.steps)} steps"
+        f"{outcome} ({grade.score:g}), {f'{trace.ending} {trace.limit}'.strip()} after {len(trace.steps)} steps"
         + "".join(f"; opening {n} of the test split" for n in opened.values()),
         f"recreate traces show {experience.id} shows what it did",
     )

@@ -240,7 +240,7 @@ class Screen:
                     mark = "passed" if score.passed else "failed"
                     self.line(
                         f"  {self.phase} {self.done}/{self.total}  {mark}  {score.task} "
-                        f"({score.ending}, {score.usage.calls} calls)   {self.left()}"
+                        f"({f'{score.ending} {score.limit}'.strip()}, {score.usage.calls} calls)   {self.left()}"
                     )
             case "aside":
                 self.line(f"  {EXCLUDED}: {facts['task']}: {facts['fault']}")

@@ -120,9 +120,9 @@ def main() -> int:
             with file.open("a") as out:
                 out.write(json.dumps(made) + "\n")
             done.append(made)
+            before, after = fmean(made["reward"][:5]), fmean(made["reward"][-5:])
             print(
-                f"{made['recipe']:16} seed {seed}  reward {fmean(made['reward'][:5]):.3f} -> {fmean(made['reward'][-5:]):.3f}  "
-                f"{made['seconds']:.0f} s",
+                f"{made['recipe']:16} seed {seed}  reward {before:.3f} -> {after:.3f}  {made['seconds']:.0f} s",
                 flush=True,
             )
     asked = {" ".join([name, *args.set]) for name in args.recipes}
