@@ -69,6 +69,14 @@ def test_an_edit_is_promoted_only_when_paired_reruns_show_it_helps(go: Go) -> No
     assert built.verdict.verdict == "undecided"
 
 
+def test_a_gain_that_chance_may_have_made_is_not_kept(go: Go) -> None:
+    still = {f"toy:validation:{n}" for n in range(2, 8)}
+    built, _ = go([r for r in script() if not (r.get("contains") and r.get("task") in still)], rounds=1)
+    (revision,) = built.revisions
+    assert (revision.verdict.diff, revision.verdict.verdict, revision.kept) == (0.25, "undecided", False)
+    assert built.scaffold.digest == built.seed.digest
+
+
 def test_the_best_version_is_the_result_not_the_last(go: Go) -> None:
     """A promise: after a kept revision a worse one is tried and dropped."""
     rows = script()

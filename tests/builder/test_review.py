@@ -163,6 +163,16 @@ def test_an_edit_that_does_not_help_is_dropped_and_the_candidate_offered_again(g
     assert [x.body for x in built.scaffold.lessons] == [LESSON]
 
 
+def test_an_edit_whose_gain_may_be_chance_is_dropped_and_the_candidate_offered_again(go: Go) -> None:
+    still = {f"toy:validation:{n}" for n in range(2, 8)}
+    person = Person(reworded, ACCEPT)
+    built, _ = go(person, [r for r in rows() if not (r.get("contains") == OTHER and r.get("task") in still)])
+    dropped, kept = built.revisions
+    assert (dropped.kept, dropped.verdict.verdict) == (False, "undecided")
+    assert (dropped.verdict.diff or 0) > 0
+    assert [revision.id for revision, _, _ in person.seen] == [kept.id, kept.id]
+
+
 def test_a_files_edits_by_the_optimizer_keep_their_evidence_when_a_person_edits_another(go: Go) -> None:
     built, _ = go(Person(edited("system.md", SEED.files["system.md"] + "\nBe brief.\n"), ACCEPT))
     ours, theirs = built.revisions[1].edits

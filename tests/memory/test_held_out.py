@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from recreate.api.errors import BadInput
+from recreate.memory.held_out import Held, HeldOut
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience, task
 
@@ -131,3 +132,57 @@ def test_a_damaged_registry_stops_recall_and_a_torn_end_does_not(memory: Experie
     with pytest.raises(BadInput, match="damaged") as e:
         memory.recall("x")
     assert str(registry) in e.value.fix
+
+
+def test_what_was_test_stays_test_and_what_was_validation_may_become_it(tmp_path: Path) -> None:
+    registry = HeldOut(tmp_path)
+    registry.add([Held("tested", "a", "test", "toy"), Held("checked", "b", "validation", "toy")])
+    registry.add([Held("tested", "a", "validation", "toy"), Held("free", "c", "train", "toy")])
+    for known in (registry, HeldOut(tmp_path)):
+        assert known.read().groups == {"tested": "test", "checked": "validation"}
+        assert known.read().tasks == {"a": "test", "b": "validation"}
+    registry.add([Held("checked", "b", "test", "toy")])
+    written = registry.path.read_bytes()
+    registry.add([Held("checked", "b", "test", "toy"), Held("tested", "a", "test", "toy"), Held("", "", "test", "toy")])
+    registry.add([])
+    assert registry.path.read_bytes() == written
+    assert HeldOut(tmp_path).read().groups == {"tested": "test", "checked": "test"}
+
+
+def test_a_task_belongs_to_the_strictest_split_that_anything_says_of_it(tmp_path: Path) -> None:
+    registry = HeldOut(tmp_path)
+    registry.add([Held("tested", "a", "test", "toy"), Held("checked", "b", "validation", "toy")])
+    said = {
+        (id, group, split): registry.split_of(task(id, split, group=group))
+        for id, group in (("a", "new"), ("x", "tested"), ("b", "new"), ("x", "checked"), ("b", "tested"), ("x", "new"))
+        for split in ("train", "validation", "test")
+    }
+    assert {what for what, split in said.items() if split == "train"} == {("x", "new", "train")}
+    assert {what for what, split in said.items() if split == "validation"} == {
+        *((id, group, split) for id, group in (("b", "new"), ("x", "checked")) for split in ("train", "validation")),
+        ("x", "new", "validation"),
+    }
+
+
+def test_tasks_that_are_held_out_as_another_split_are_told_apart(tmp_path: Path) -> None:
+    registry = HeldOut(tmp_path)
+    registry.add([Held("checked", "b", "validation", "toy")])
+    every = [task("a", "train", group="free"), task("b", "train", group="x"), task("c", "train", group="checked")]
+
+    class Few:
+        name = "few"
+
+        def tasks(self, split: str) -> list[object]:
+            return [t for t in every if t.split == split]
+
+    usable, closed = registry.usable(Few(), "train")  # type: ignore[arg-type]
+    assert [t.id for t in usable] == ["a"]
+    assert [t.id for t in closed] == ["b", "c"]
+
+
+def test_a_registry_takes_over_what_another_holds(tmp_path: Path) -> None:
+    mine, other = HeldOut(tmp_path / "mine"), HeldOut(tmp_path / "other")
+    other.add([Held("tested", "a", "test", "toy"), Held("", "b", "validation", "toy")])
+    (tmp_path / "mine").mkdir(exist_ok=True)
+    mine.take(other)
+    assert mine.read()[1:] == other.read()[1:] == ({"tested": "test"}, {"a": "test", "b": "validation"})

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recreate.api.errors import BadInput
-from recreate.runs.gate import detectable_gain, interval, judge, judge_files, read_scores
+from recreate.runs.gate import alone, detectable_gain, interval, judge, judge_files, read_scores
 
 settings.register_profile("steady", deadline=None, database=None)
 settings.load_profile("steady")
@@ -67,6 +67,22 @@ def test_a_clear_loss_is_not_better() -> None:
 def test_no_difference_is_not_better_with_an_interval_of_nothing() -> None:
     same = judge(scores(0, 1, 0, 1, 1, 0), scores(0, 1, 0, 1, 1, 0))
     assert (same.verdict, same.diff, same.lo, same.hi, same.p) == ("not-better", 0, 0, 0, 1)
+
+
+def test_an_interval_that_just_reaches_0_is_undecided_on_either_side() -> None:
+    won = judge(scores(0, 0, 0, 0, 0), scores(1, 1, 1, 1, 0))
+    assert (won.verdict, won.lo, won.better) == ("undecided", 0.0, False)
+    lost = judge(scores(1, 1, 1, 1, 0), scores(0, 0, 0, 0, 0))
+    assert (lost.verdict, lost.hi, lost.better) == ("undecided", 0.0, False)
+
+
+def test_the_score_of_one_agent_is_no_change_and_leaves_out_what_was_excluded() -> None:
+    found = alone({("a", 0): 1.0, ("a", 1): 0.5, ("b", 0): 0.0, ("b", 1): None}, "nothing was kept")
+    assert (found.before, found.after, found.diff, found.lo, found.hi) == (0.5, 0.5, 0.0, 0.0, 0.0)
+    assert (found.tasks, found.repeats, found.dropped) == (2, 2, 1)
+    assert (found.verdict, found.reason) == ("undecided", "nothing was kept")
+    nothing = alone({("a", 0): None}, "nothing was kept")
+    assert (nothing.before, nothing.tasks, nothing.dropped) == (None, 0, 1)
 
 
 def test_one_win_of_twenty_is_undecided() -> None:
@@ -173,6 +189,15 @@ def test_drawn_flips_agree_with_counted_ones_and_are_the_same_each_time() -> Non
     assert drawn == judge(scores(*[0] * 40), scores(*off_grid))
     assert drawn.p == pytest.approx(counted.p, abs=0.02)
     assert drawn.lo == pytest.approx(counted.lo, abs=0.02)
+
+
+def test_files_are_judged_as_their_scores_are_with_the_same_draws(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    before, after = (scores(*(rng.random() for _ in range(40))) for _ in "ab")
+    for name, side in (("a", before), ("b", after)):
+        lines = (json.dumps({"task": t, "repeat": r, "score": score}) for (t, r), score in side.items())
+        (tmp_path / name).write_text("\n".join(lines))
+    assert judge_files(tmp_path / "a", tmp_path / "b") == judge(before, after)
 
 
 def test_p_of_drawn_flips_is_never_nothing() -> None:
