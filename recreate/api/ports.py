@@ -144,7 +144,8 @@ class Sandbox(Protocol):
         ...
 
     def read(self, path: str) -> bytes:
-        """The file's bytes. Raises FileNotFoundError, or BadInput when a link or `..` leads outside."""
+        """The file's bytes. Raises FileNotFoundError when no file is there: a link, a folder or a pipe is none. Raises
+        BadInput for a path that cannot be one, as with `..`."""
         ...
 
     def close(self) -> None:

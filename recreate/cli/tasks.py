@@ -18,7 +18,7 @@ from recreate.cli.options import Json, SandboxName, open_backend, split_of
 from recreate.cli.terminal import answer, answers, say
 
 if TYPE_CHECKING:
-    from recreate.api.ports import Domain, SandboxBackend
+    from recreate.api.ports import Domain, Sandbox, SandboxBackend
     from recreate.api.types import Task
 
 Done = TypeVar("Done")
@@ -323,35 +323,54 @@ def _collected(part: Domain, task: Task, folder: Path, backend: SandboxBackend) 
     sandbox = part.prepare(task, backend)
     try:
         for path, data, mode in _files(folder):
-            sandbox.write(path, data, mode)
+            try:
+                _replace(sandbox, path, data, mode)
+            except BadInput as e:
+                say(f"passed over: {e.message}")
         return str(part.collect(task, sandbox))
     finally:
         sandbox.close()
 
 
+def _replace(sandbox: Sandbox, path: str, data: bytes, mode: int) -> None:
+    """Write a file, also where a folder is, or below what is a file. Raises BadInput for a path that cannot be."""
+    try:
+        sandbox.write(path, data, mode)
+    except BadInput:
+        parts = path.split("/")
+        above = ["/".join(parts[:n]) for n in range(1, len(parts))]
+        sandbox.run(["rm", "-f", "--", *above])  # which takes no folder
+        sandbox.run(["rm", "-rf", "--", path])
+        sandbox.write(path, data, mode)
+
+
 def _files(folder: Path) -> Iterable[tuple[str, bytes, int]]:
-    """(path, bytes, mode) of the plain files of a folder; links are passed over, and never followed."""
-    for top, folders, names in os.walk(folder, followlinks=False):
-        folders[:] = sorted(n for n in folders if n not in (".git", "__pycache__") and not (Path(top) / n).is_symlink())
-        for name in sorted(names):
-            path = Path(top) / name
+    """(path, bytes, mode) of the plain files of a folder. Links are never followed; they and what cannot be read are
+    passed over, so that whoever made the folder cannot stop its grading."""
+    waiting = [folder]
+    while waiting:
+        top = waiting.pop()
+        try:
+            entries = sorted(os.scandir(top), key=lambda entry: entry.name)
+        except OSError as e:
+            say(f"passed over, {e.strerror}: {top}")
+            continue
+        for entry in entries:
+            path = top / entry.name
+            if entry.is_dir(follow_symlinks=False):
+                waiting += [path] if entry.name not in (".git", "__pycache__") else []
+                continue
             try:
                 handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             except OSError as e:
-                if path.is_symlink():
-                    say(f"passed over, it is a link: {path}")
-                    continue
-                raise BadInput(
-                    f"{path}: {e.strerror}", fix="make it readable or take it away", code="no-folder"
-                ) from None
+                say(f"passed over, {'it is a link' if entry.is_symlink() else e.strerror}: {path}")
+                continue
             with os.fdopen(handle, "rb") as file:
                 kind = os.fstat(handle)
                 if not stat.S_ISREG(kind.st_mode):
                     say(f"passed over, it is no plain file: {path}")
-                    continue
-                if kind.st_size > LARGEST:
-                    raise BadInput(
-                        f"{path} has {kind.st_size:,} bytes", fix="leave it out of the folder", code="no-folder"
-                    )
-                executable = 0o755 if kind.st_mode & 0o100 else 0o644
-                yield path.relative_to(folder).as_posix(), file.read(), executable
+                elif kind.st_size > LARGEST:
+                    say(f"passed over, it has {kind.st_size:,} bytes: {path}")
+                else:
+                    executable = 0o755 if kind.st_mode & 0o100 else 0o644
+                    yield path.relative_to(folder).as_posix(), file.read(LARGEST), executable

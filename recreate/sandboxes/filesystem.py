@@ -29,6 +29,10 @@ _lock = threading.Lock()
 _session: tuple[int, Path, int] | None = None
 
 
+class NotAFile(BadInput, FileNotFoundError):
+    """What is to be read is a link, a folder, a pipe, or lies below a file: no file of that name is there."""
+
+
 def fresh() -> Path:
     """A new empty folder, mode 0700, in this process's session folder. Raises Fault when it cannot be made."""
     global _session
@@ -199,8 +203,16 @@ def _halves(path: str) -> bool:
 
 
 def read(root: Path, path: str) -> bytes:
-    """The bytes of a regular file under `root`. Raises FileNotFoundError, or BadInput for a link or no file."""
+    """The bytes of a regular file under `root`. Raises FileNotFoundError (NotAFile for a link or what is no file),
+    BadInput for a path that leads outside."""
     *folders, name = parts(path)
+    try:
+        return _read(root, folders, name, path)
+    except BadInput as e:
+        raise NotAFile(e.message, fix=e.fix, code=e.code) from None
+
+
+def _read(root: Path, folders: list[str], name: str, path: str) -> bytes:
     with ours(f"read {path} from a sandbox"), _folder(root, folders, path) as parent:
         handle = _path_only(name, parent, path)
         try:

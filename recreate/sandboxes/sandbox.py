@@ -188,7 +188,7 @@ class FolderSandbox:
         filesystem.write(self.work, path, data, mode, self.owner)
 
     def read(self, path: str) -> bytes:
-        """The file's bytes. Raises FileNotFoundError, or BadInput for a link or what is no regular file."""
+        """The file's bytes. Raises FileNotFoundError, also for a link or what is no regular file; BadInput for `..`."""
         self._mend()
         return filesystem.read(self.work, path)
 

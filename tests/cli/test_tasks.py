@@ -205,6 +205,36 @@ def test_a_folders_links_are_never_followed(
     assert "answer.txt" in capsys.readouterr().err
 
 
+def test_whatever_lies_in_a_folder_is_graded(ask: Ask, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = workspace / "solution"
+    (folder / "answer.txt" / "below").mkdir(parents=True)
+    deep = folder
+    for _ in range(300):
+        deep = deep / "d"
+    deep.mkdir(parents=True)
+    (deep / "x").write_text("x")
+    with (folder / "huge").open("wb") as huge:
+        huge.truncate(30_000_000)
+    code, (row,) = ask("grade", TOY, "toy:train:3", "--dir", "solution")
+    assert (code, row["score"]) == (0, 0.0)
+    assert run(["grade", TOY, "toy:train:3", "--dir", "solution"]) == 0
+    assert "passed over, it has 30,000,000 bytes" in capsys.readouterr().err
+
+
+def test_a_folder_put_over_the_tasks_replaces_what_is_no_file_there(tmp_path: Path) -> None:
+    from recreate.cli.tasks import _replace
+    from recreate.sandboxes import choose
+
+    sandbox = choose().open()
+    try:
+        sandbox.run("mkdir -p a/b; echo x > file; ln -s /etc link")
+        for path in ("a", "file/below/it", "link/passwd"):
+            _replace(sandbox, path, b"mine", 0o644)
+            assert sandbox.read(path) == b"mine"
+    finally:
+        sandbox.close()
+
+
 @pytest.mark.parametrize(
     "flags",
     [[], ["--answer", "x", "--patch", "f"], ["--patch", "gone"], ["--dir", "gone"], ["--patch", "bytes"]],

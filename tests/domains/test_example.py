@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 import recreate
+from recreate.api.types import Trace
 from recreate.cli import run as cli
+from recreate.sandboxes import choose
 from tests.examples.domain import Filters
 from tests.perf import house
 
@@ -46,6 +48,20 @@ def test_its_tasks_hold(workspace: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert cli(["tasks", "check", NAME, "--split", "test", "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(row["gold"], row["untouched"]) for row in rows] == [(1.0, 0.0)] * 8
+
+
+def test_a_folder_in_the_place_of_the_answer_is_no_answer() -> None:
+    domain, backend = Filters(), choose()
+    task = domain.tasks()[0]
+    for script in ("mkdir filter.sh", "ln -s /etc/passwd filter.sh", "mkfifo filter.sh"):
+        sandbox = domain.prepare(task, backend)
+        try:
+            sandbox.run(script)
+            answer = domain.collect(task, sandbox)
+        finally:
+            sandbox.close()
+        trace = Trace(attempt="a", task=task.id, scaffold="", model="", answer=answer)
+        assert domain.grade(task, trace, backend).evidence == "There is no filter.sh."
 
 
 def test_it_is_built_with_by_its_class(workspace: Path) -> None:

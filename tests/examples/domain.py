@@ -64,7 +64,7 @@ class Filters:
         return backend.open()
 
     def collect(self, task: Task, sandbox: Sandbox) -> str:
-        """The script's text."""
+        """The script's text; what is no file, as a folder of that name, is no answer."""
         try:
             return sandbox.read("filter.sh").decode("utf-8", "replace")
         except FileNotFoundError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from recreate.api import paths
@@ -17,13 +17,16 @@ from recreate.domains.python_env import environment
 from recreate.domains.swe import exam, patch, sources, test_run
 from recreate.domains.swe.case import Case, case_of, tasks_of
 from recreate.domains.swe.grader import meaning, version
+from recreate.sandboxes.rootfs import interpreter_mounts
 from recreate.storage.files import once
 
 if TYPE_CHECKING:
     from recreate.domains.swe.generate import MadeTasks
 
-_FILES, _BYTES = 200, 1_000_000
-"""How many changed files, and how large a one, an answer may hold."""
+_FILES, _BYTES, _TOTAL = 200, 1_000_000, 5_000_000
+"""How many changed files, how large a one, and how much in all an answer may hold."""
+_LEFT = "# left out: "
+"""How a line of an answer begins that says what is not in it, and why."""
 
 
 class Baseline(Record):
@@ -74,32 +77,41 @@ class Swe:
 
     def collect(self, task: Task, sandbox: Sandbox) -> str:
         """The unified diff of what is changed in the sandbox, by content alone: what git says in there is not asked."""
-        given = self._case(task).given()
+        case = self._case(task)
+        given, mounted = case.given(), interpreter_mounts(self._environment(case))
         before: dict[str, str] = {}
         after: dict[str, str] = {}
-        left: list[str] = []
-        names = self._changed(given, sandbox)
-        for name in names[:_FILES]:
+        names, left = self._changed(given, sandbox, list(mounted))
+        held = 0
+        for name in names:
             try:
-                after[name] = _text(sandbox.read(name))
+                text = _text(sandbox.read(name))
             except FileNotFoundError:
-                pass  # the agent deleted it
+                pass  # deleted, or something else than a file now
             except (BadInput, ValueError):
-                left.append(name)
+                left.append(f"{name!r}: not a text file of at most {_BYTES} bytes")
                 continue
+            else:
+                held += len(text)
+                if held > _TOTAL:
+                    left.append(f"{name!r}: the answer has {_TOTAL} characters already")
+                    continue
+                after[name] = text
             if (given / name).is_file():
                 before |= sources.texts(given, [name])
-        notes = [f"# left out, not a text file of at most {_BYTES} bytes: {name!r}\n" for name in left]
-        if names[_FILES:]:
-            notes.append(f"# left out, beyond the first {_FILES} changed files: {len(names) - _FILES} more\n")
-        diff = patch.make(before, after)
-        return "".join(notes) + diff if diff else ""
+        return "".join(f"{_LEFT}{why}\n" for why in left) + patch.make(before, after)
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         """Run the project's tests on the answer. 1.0 when all that should pass do, else 0.0; nothing between."""
+        left, answer = _left_out(trace.answer)
+        grade = self._graded(task, answer, backend)
+        head, end, rest = grade.evidence.partition("\n")
+        return grade.model_copy(update={"evidence": "\n".join([head, *left]) + end + rest}) if left else grade
+
+    def _graded(self, task: Task, answer: str, backend: SandboxBackend) -> Grade:
         case = self._case(task)
         try:
-            files, dropped = _applied(trace.answer, case)
+            files, dropped = _applied(answer, case)
         except patch.BadPatch as e:
             return Grade(score=0.0, passed=False, evidence=f"The answer does not apply: {e}.")
         if not files:
@@ -219,18 +231,27 @@ class Swe:
     def _environment(self, case: Case) -> Path:
         return self._env if self._env is not None else environment(case.requires, self._say)
 
-    def _changed(self, given: Path, sandbox: Sandbox) -> list[str]:
-        """Paths in the sandbox that differ from `given`, by-products left out. Only names are believed."""
-        order = json.dumps({"manifest": sources.manifest(given), "skipped": sorted(sources.SKIPPED)})
+    def _changed(self, given: Path, sandbox: Sandbox, mounted: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Paths in the sandbox that differ from `given`, by-products left out, and what cannot be handed in, with why.
+        Only names are believed, and whatever the agent made of its folder is no fault of ours."""
+        limits = {"longest": patch.LONGEST, "largest": _BYTES, "mounted": list(mounted)}
+        order = {"manifest": sources.manifest(given), "skipped": sorted(sources.SKIPPED), **limits}
+        line = json.dumps(order).encode() + b"\n"
         # -I: the sandbox's PYTHONPATH leads to what the agent wrote.
-        output = sandbox.run(["python3", "-I", "-B", "-c", _CHANGED], timeout=60, stdin=order.encode() + b"\n")
-        if output.timed_out:
-            return []  # a tree too large to look through is the agent's doing, and no answer
+        output = sandbox.run(["python3", "-I", "-B", "-c", _CHANGED], timeout=60, stdin=line)
         try:
-            names = json.loads(output.text.strip().rpartition("\n")[2])
-        except ValueError:
-            raise Fault(f"the changed files could not be listed: {output.text[-500:]}", code="collect") from None
-        return sorted(str(n) for n in names if not sources.skipped(str(n)))
+            found = json.loads(output.text.strip().rpartition("\n")[2])
+            changed, others, more = found["changed"], found["left"], found["more"]
+        except (ValueError, KeyError, TypeError):
+            if not (output.limit or output.timed_out or output.text.startswith(_BEGAN)):
+                why = f"the changed files could not be listed: {output.text[-500:]}"
+                raise Fault(why, code="collect") from None
+            return [], [f"everything: it cannot be looked through (limit: {output.limit or 'none'})"]
+        names = [name for name in changed if not sources.skipped(name)]
+        left = [f"{name!r}: {reason}" for name, reason in others]
+        if over := len(names[_FILES:]) + more:
+            left.append(f"{over} more, beyond the first {_FILES} changed files")
+        return sorted(names[:_FILES]), left
 
     def _run(
         self,
@@ -246,28 +267,66 @@ class Swe:
         return test_run.run(*where, timeout=timeout, files=files, observe=tests is not None)
 
 
+_BEGAN = "looking"
 _CHANGED = """
 import hashlib, json, os, sys
 order = json.loads(sys.stdin.readline())
-known, skipped, found = order["manifest"], set(order["skipped"]), []
-for folder, folders, names in os.walk("."):
-    folders[:] = [f for f in folders if f not in skipped and not os.path.islink(os.path.join(folder, f))]
-    for name in names:
-        path = os.path.join(folder, name)
-        short = os.path.relpath(path, ".")
-        if os.path.islink(path) or not os.path.isfile(path):
-            continue
-        was = known.pop(short, None)
+print("looking", flush=True)
+known, skipped, found, left, stack = dict(order["manifest"]), set(order["skipped"]), [], [], [""]
+while stack:
+    folder = stack.pop()
+    for again in (True, False):
         try:
-            with open(path, "rb") as f:
-                same = was is not None and hashlib.sha256(f.read()).hexdigest() == was
-        except OSError:
-            same = False
-        if not same:
-            found.append(short)
-found += [path for path in known if not os.path.lexists(path)]
+            entries = sorted(os.scandir(folder or "."), key=lambda e: e.name)
+            break
+        except OSError as e:
+            entries = []
+            try:
+                os.chmod(folder or ".", 0o700)
+            except OSError:
+                again = False
+            if not again:
+                left.append([folder, "a folder that cannot be listed"])
+                break
+    for entry in entries:
+        path = folder + "/" + entry.name if folder else entry.name
+        try:
+            fits = len(path.encode()) <= order["longest"]
+        except UnicodeEncodeError:
+            fits = False
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if is_folder and (entry.name in skipped or os.path.abspath(path) in order["mounted"]):
+            continue
+        if not fits:
+            left.append([path[:120], "its path is too long, or not UTF-8"])
+        elif is_folder:
+            stack.append(path)
+            if path in known:
+                left.append([path, "a folder is in its place"])
+        elif not entry.is_file(follow_symlinks=False):
+            left.append([path, "a link, or no file"])
+        else:
+            was = known.pop(path, None)
+            try:
+                if entry.stat(follow_symlinks=False).st_size > order["largest"]:
+                    left.append([path, "larger than %d bytes" % order["largest"]])
+                    continue
+                with open(path, "rb") as f:
+                    same = was is not None and hashlib.sha256(f.read()).hexdigest() == was
+            except OSError:
+                same = False
+            if not same:
+                found.append(path)
+found = sorted([*found, *known], key=lambda path: (path not in order["manifest"], path))
+names, room = [], 300000
+for path in found:
+    room -= len(json.dumps(path))
+    if room < 0:
+        break
+    names.append(path)
+many = [["", "%d more" % (len(left) - 50)]] if left[50:] else []
 print()
-print(json.dumps(sorted(found)[:1000]))
+print(json.dumps({"changed": names, "left": left[:50] + many, "more": len(found) - len(names)}))
 """
 
 
@@ -286,15 +345,37 @@ def _applied(answer: str, case: Case) -> tuple[dict[str, str | None], list[str]]
         dropped += wrong
         if not wrong:
             kept.append(change)
+    if len(kept) > _FILES:
+        raise patch.BadPatch(f"it changes {len(kept)} files, more than {_FILES}")
     base = case.graded()
     touched = {p for change in kept for p in change.paths if (base / p).is_file()}
     before = sources.texts(base, touched)
     if touched - before.keys():
         raise patch.BadPatch(f"{min(touched - before.keys())} is not a text file")
     files = patch.apply(kept, before)
+    _check_places(files, base)
     if not answer.strip() or kept or dropped:
         return {p: text for p, text in files.items() if text != before.get(p)}, dropped
     raise patch.BadPatch("it holds no change in the form of a unified diff")
+
+
+def _check_places(files: Mapping[str, str | None], base: Path) -> None:
+    """Raises patch.BadPatch where a file would be in the place of a folder, or below another file."""
+    made = {path for path, text in files.items() if text is not None}
+    for path in sorted(made):
+        if (base / path).is_dir():
+            raise patch.BadPatch(f"{path} would be a file and is a folder")
+        above = next((a for p in PurePosixPath(path).parents if (a := str(p)) in made or (base / a).is_file()), None)
+        if above is not None:
+            raise patch.BadPatch(f"{path} would lie below {above}, which is a file")
+
+
+def _left_out(answer: str) -> tuple[list[str], str]:
+    """What an answer says was not handed in with it, and the answer without that."""
+    lines = answer.splitlines(keepends=True)
+    count = next((n for n, line in enumerate(lines) if not line.startswith(_LEFT)), len(lines))
+    said = [f"Left out when it was handed in: {line[len(_LEFT) :].strip()[:600]}" for line in lines[:count][:60]]
+    return said, "".join(lines[count:])
 
 
 def _graded(

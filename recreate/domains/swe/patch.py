@@ -12,8 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-_HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_HUNK = re.compile(r"^@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", '"': '"', "\\": "\\", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+
+LONGEST = 500
+"""Bytes that a path may have: the kernel takes 255 for each of its names."""
+_LARGEST = 16_000_000
+"""Characters that a diff may have."""
+_FINE = 25_000_000
+"""Two versions of a file with more pairs of lines than that are not compared line by line."""
 
 
 class BadPatch(Exception):
@@ -56,7 +63,7 @@ def _file(path: str, old: str | None, new: str | None) -> str:
     elif new is None:
         head += "deleted file mode 100644\n"
     body = ""
-    for line in difflib.unified_diff(_lines(old or ""), _lines(new or ""), "", ""):
+    for line in _compared(_lines(old or ""), _lines(new or "")):
         if line.startswith(("--- ", "+++ ")) and not body and line[4:].strip() == "":
             continue
         body += line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
@@ -71,6 +78,14 @@ def _lines(text: str) -> list[str]:
     return [line + "\n" for line in text.split("\n")[:-1]] + ([tail] if (tail := text.split("\n")[-1]) else [])
 
 
+def _compared(old: list[str], new: list[str]) -> Iterable[str]:
+    """The hunks that turn `old` into `new`; one of everything when finer ones would take for ever."""
+    if len(old) * len(new) <= _FINE:
+        return difflib.unified_diff(old, new, "", "")
+    head = f"@@ -{min(1, len(old))},{len(old)} +{min(1, len(new))},{len(new)} @@\n"
+    return [head, *(f"-{line}" for line in old), *(f"+{line}" for line in new)]
+
+
 def _quoted(path: str, end: str = "\t") -> str:
     """A path as git writes it: with an `end` when it holds a blank, in quotes when it holds worse."""
     if not re.search(r'[\x00-\x1f"\\]', path):
@@ -83,6 +98,10 @@ def _quoted(path: str, end: str = "\t") -> str:
 
 def read(text: str) -> list[FileChange]:
     """The changes of a unified diff, git's or plain; text around it is skipped. Raises BadPatch."""
+    if len(text) > _LARGEST:
+        raise BadPatch(f"it has {len(text)} characters, more than {_LARGEST}")
+    if not _encodable(text):
+        raise BadPatch("it holds halves of characters, which no file can")
     changes: list[FileChange] = []
     lines = text.split("\n")
     at = 0
@@ -106,8 +125,20 @@ def read(text: str) -> list[FileChange]:
         for path in change.paths:
             parts = PurePosixPath(path).parts
             if not parts or path.startswith("/") or ".." in parts or "\0" in path or ".git" in parts:
-                raise BadPatch(f"{path!r} is not a path inside the sources")
+                raise BadPatch(f"{path[:200]!r} is not a path inside the sources")
+            if "/".join(parts) != path:  # one file has one name, for whoever asks what kind of file it is
+                raise BadPatch(f"{path[:200]!r} is not how that path is written")
+            if len(path.encode()) > LONGEST or any(len(part.encode()) > 255 for part in parts):
+                raise BadPatch(f"{path[:200]!r}... is too long for a path")
     return [c for c in changes if c.hunks or c.old != c.new]
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _git_header(lines: list[str], at: int, changes: list[FileChange]) -> int:
@@ -243,9 +274,22 @@ def _replaced(lines: list[str], hunk: Hunk, what: str) -> list[str]:
     size = len(hunk.old)
     place = hunk.start - 1 if size else hunk.start
     if lines[place : place + size] != hunk.old or place > len(lines) or place < 0:
-        places = [i for i in range(len(lines) - size + 1) if lines[i : i + size] == hunk.old] if size else []
+        places = _found(lines, hunk.old)
         if len(places) != 1:
-            found = "is not in the file" if not places else f"is in the file {len(places)} times"
+            found = "is not in the file" if not places else "is in the file more than once"
             raise BadPatch(f"{what} does not apply: what it replaces {found}")
         place = places[0]
     return lines[:place] + hunk.new + lines[place + size :]
+
+
+def _found(lines: list[str], part: list[str]) -> list[int]:
+    """The first two places where `part` stands in `lines`. Searched as text: line by line it would be quadratic."""
+    text, wanted = "\n" + "".join(lines), "\n" + "".join(part)
+    places: list[int] = []
+    at = text.find(wanted) if part else -1
+    while at >= 0 and len(places) < 2:
+        end = at + len(wanted)
+        if wanted.endswith("\n") or end == len(text):
+            places.append(text.count("\n", 0, at))
+        at = text.find(wanted, at + 1)
+    return places
