@@ -110,13 +110,13 @@ def recalled(session: Session, tokenizer: str, *, each_turn: bool) -> dict[str, 
     return {task: list(groups.values()) for task, groups in found.items()}
 
 
-def pass_fail(session: Session) -> bool:
+def pass_fail(domain: Domain, memory: Any) -> bool:
     """Whether the domain's rewards are 0 and 1 only: it says so (`pass_fail = True`), or the train experience that
-    memory holds of it, eight attempts at least, says so."""
-    told = getattr(session.domain, "pass_fail", None)
+    memory holds of it, eight attempts at least, says so. memory: the workspace's."""
+    told = getattr(domain, "pass_fail", None)
     if isinstance(told, bool):
         return told
-    known = session.memory.experiences(domain=session.domain.name, split="train", reader="optimizer")
+    known = memory.experiences(domain=domain.name, split="train", reader="optimizer")
     scores = [e.grade.score for e in islice(known, 64)]
     return len(scores) >= 8 and set(scores) <= {0.0, 1.0}
 

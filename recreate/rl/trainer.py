@@ -152,7 +152,7 @@ class Tune:
             self.step, self.position, self.flat = state["step"], state["position"], state["flat"]
         self.curve = {n: r for n, r in self.curve.items() if n < self.step}
         if new:
-            for text in how.warnings(pass_fail(session)):
+            for text in how.warnings(pass_fail(session.domain, session.memory)):
                 self.note(text)
 
     def run(self) -> None:

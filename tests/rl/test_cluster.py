@@ -147,6 +147,24 @@ def test_flags_of_one_machine_are_refused(workspace: Path, capsys: pytest.Captur
     assert not (workspace / "run").exists()
 
 
+def test_a_job_is_written_with_what_was_set_and_warns_as_one_machine_does(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--domain", "tests.rl.tiny:PassFail", "--set", "train.lr=2e-5", "--set", "kl.weight=0.5")
+    code, told = made(workspace, "gapo", *flags, capsys=capsys)
+    assert code == 0, told
+    assert any("rewards are 0 and 1 only" in note for note in told["notes"])
+    yaml = (workspace / "run" / "verl.yaml").read_text()
+    assert "lr: 2.0e-05" in yaml
+    assert "kl_loss_coef: 0.5" in yaml
+    assert recipe.load(workspace / "run" / "recipe" / "gapo-small.toml").train.rate == 2e-5
+    file = workspace / "agent" / "agent.toml"
+    file.write_text(file.read_text().replace("observation_chars = 100", "observation_chars = 8000"))
+    code, said = made(workspace, "gapo", "--out", "other", capsys=capsys)
+    assert (code, said["error"]["code"]) == (2, "context-too-small")
+    assert not (workspace / "other").exists()
+
+
 def test_a_steps_tasks_are_cut_evenly() -> None:
     sized = recipe.load("gapo", ("train.mini_batches=16", "train.prompts=12"))
     assert sizes(sized, 100) == (12, 12)

@@ -445,13 +445,19 @@ def test_gapo_on_pass_fail_rewards_is_said_before_the_first_attempt(train: Train
     assert not any("rewards are 0 and 1" in text for text in work.notes)  # not known of this domain
     assert work.curve[0]["idle"] == 0.75
 
-    class PassFail(tiny.Letters):
-        pass_fail = True
+    assert not trainer.pass_fail(tiny.Letters(), work.session.memory)
+    assert trainer.pass_fail(tiny.PassFail(), work.session.memory)
 
-    assert trainer.pass_fail(replace_domain(work, PassFail()))
+    class Remembered:
+        def __init__(self, *scores: float) -> None:
+            self.known = [rollout("t", str(n), score).experience for n, score in enumerate(scores)]
+
+        def experiences(self, **where: str) -> list[Experience]:
+            assert where["split"] == "train"
+            return self.known
+
+    assert trainer.pass_fail(tiny.Letters(), Remembered(*[0.0, 1.0] * 4))
+    assert not trainer.pass_fail(tiny.Letters(), Remembered(*[0.0, 1.0] * 4, 0.5))
+    assert not trainer.pass_fail(tiny.Letters(), Remembered(0.0, 1.0))  # too few to say
     assert [w for w in recipe.load("gapo").warnings(True) if "64%" in w and "90%" in w]
     assert recipe.load("gapo").warnings(False) == recipe.load("grpo").warnings(True) == []
-
-
-def replace_domain(work: MadeUp, domain: Any) -> Any:
-    return replace(work.session, domain=domain)

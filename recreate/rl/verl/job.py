@@ -27,7 +27,7 @@ from recreate.api.errors import BadInput
 from recreate.api.registry import need
 from recreate.api.types import Task
 from recreate.rl import recipe
-from recreate.rl.rollout import refuse_if_too_long, train_tasks
+from recreate.rl.rollout import pass_fail, refuse_if_too_long, train_tasks
 from recreate.rl.verl.translate import PLUGIN, RECIPE, TRAINER, VERSION, Cluster, agent_loop, config, notes
 from recreate.runs import settings as settings_
 from recreate.runs.settings import Settings
@@ -77,6 +77,7 @@ def write(
     memory = ExperienceStore(workspace, "hashed")
     try:
         tasks = train_tasks(domain, memory)
+        warned = how.warnings(pass_fail(domain, memory))
     finally:
         memory.close()
     refuse_if_too_long(scaffold, tasks, how)
@@ -105,7 +106,9 @@ def write(
     _write(folder / "run.sh", _script(folder, how.name))
     (folder / "run.sh").chmod(0o755)
     _write(folder / "settings.toml", settings_.dump(settings.model_copy(update={"out": str(folder)})))
-    return Job(folder, f"bash {paths.short(folder / 'run.sh')}", tuple(notes(how, place)), len(tasks), len(validation))
+    return Job(
+        folder, f"bash {paths.short(folder / 'run.sh')}", (*warned, *notes(how, place)), len(tasks), len(validation)
+    )
 
 
 def _yaml(value: Any) -> str:
