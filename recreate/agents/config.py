@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import posixpath
 import re
-import tomllib
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
+from recreate.api.config import read_toml
 from recreate.api.types import SCHEMA, Record
 
 
@@ -96,8 +96,8 @@ class Agent(Record):
 def read_agent(text: str) -> tuple[Agent | None, list[tuple[int, str]]]:
     """agent.toml and what is wrong with it as (line, message); the agent is None when anything is."""
     try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
+        raw = read_toml(text)
+    except ValueError as e:
         at = re.search(r"at line (\d+)", str(e))
         return None, [(int(at[1]) if at else max(1, text.count("\n") + 1), f"not TOML: {e}")]
     faults = _unknown(raw, Agent, text, ())

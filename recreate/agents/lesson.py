@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
+from recreate.api.config import read_toml
 from recreate.api.errors import BadInput
 from recreate.api.types import SCHEMA, Lesson, digest
 
@@ -122,9 +122,9 @@ def _headed(name: str, text: str) -> Lesson:
     if mark:
         rest, evidence = before, evidence.rpartition("-->")[0]
     try:
-        facts = tomllib.loads(header)
-        facts |= tomllib.loads(evidence) if mark else {}
-    except tomllib.TOMLDecodeError as e:
+        facts = read_toml(header)
+        facts |= read_toml(evidence) if mark else {}
+    except ValueError as e:
         raise _broken(f"its header or its evidence is not TOML: {e}") from None
     lines = rest.strip("\n").split("\n")
     title = name.replace("-", " ")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -16,3 +17,37 @@ class Config(BaseModel):
     """Settings of one part: frozen, and a name that it does not know is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+MAX_DEPTH = 64
+"""Tables within tables that a file may have."""
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """A TOML text as a table. Raises ValueError for what cannot be read, whatever is wrong with it."""
+    import tomllib
+
+    try:
+        table = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    level: list[Any] = [table]
+    for _ in range(MAX_DEPTH):
+        level = [each for value in level for each in _inside(value)]
+    if level:
+        raise ValueError(f"it is nested too deeply: more than {MAX_DEPTH} levels")
+    return table
+
+
+def read_json(text: str | bytes) -> Any:
+    """A JSON text's value. Raises ValueError for what cannot be read, whatever is wrong with it."""
+    import json
+
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

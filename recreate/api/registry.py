@@ -16,12 +16,13 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any, TypeVar, get_args
 
 from recreate.api import paths
-from recreate.api.errors import BadInput, Missing
+from recreate.api.errors import BadInput, Missing, RecreateError
 from recreate.api.ports import Domain, Embedder, Memory, MemoryPolicy, Model, Optimizer, Price, Sandbox, SandboxBackend
 from recreate.api.types import Split, Task
 
@@ -211,7 +212,7 @@ def open(kind: str, name: str, *arguments: Any, **options: Any) -> Any:
     try:
         signature = inspect.signature(part)
     except (TypeError, ValueError):
-        return fit(kind, part(*arguments))
+        return fit(kind, _made(kind, name, part, *arguments))
     if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
         options = {key: value for key, value in options.items() if key in signature.parameters}
     try:
@@ -222,7 +223,28 @@ def open(kind: str, name: str, *arguments: Any, **options: Any) -> Any:
             fix="give its constructor defaults, or run the script that made it (with out= it goes on)",
             code="cannot-be-made",
         ) from None
-    return fit(kind, part(*arguments, **options))
+    return fit(kind, _made(kind, name, part, *arguments, **options))
+
+
+def _made(kind: str, name: str, part: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """What a part makes of itself. A stranger's that fails, or ends the process, is the user's to mend."""
+    with _theirs(part, f"the {kind} {name} cannot be made", "cannot-be-made"):
+        return part(*arguments, **options)
+
+
+@contextmanager
+def _theirs(part: Any, what: str, code: str) -> Iterator[None]:
+    """Turn what a stranger's part raises into BadInput; our own errors pass."""
+    try:
+        yield
+    except (RecreateError, KeyboardInterrupt):
+        raise
+    except BaseException as e:
+        module = getattr(part if isinstance(part, type) or inspect.isroutine(part) else type(part), "__module__", "")
+        if str(module).partition(".")[0] == "recreate":
+            raise
+        said = f"{type(e).__name__}: {e}".partition("\n")[0]
+        raise BadInput(f"{what}: {said}", fix=f"mend {spelled(part)}", code=code) from e
 
 
 def factory(kind: str, part: Any) -> Callable[[Any], Any]:
@@ -347,7 +369,9 @@ def fit_tasks(domain: Domain) -> None:
     ids: set[str] = set()
     groups: dict[str, str] = {}
     for split in get_args(Split):
-        for task in domain.tasks(split):
+        with _theirs(domain, f"domain {domain.name} does not tell its tasks", "bad-tasks"):
+            found = list(domain.tasks(split))
+        for task in found:
             if not isinstance(task, Task):
                 raise _bad(domain, f"tasks({split!r}) holds {type(task).__name__}, not Task")
             if task.split != split:
@@ -386,13 +410,15 @@ def need(module: str) -> Any:
         if module.partition(".")[0] == "recreate":
             raise
         raise _broken(module, e) from e
-    except Exception as e:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as e:  # a module may also call sys.exit
         if module.partition(".")[0] == "recreate":
             raise  # one of ours: a crash
         raise _broken(module, e) from e
 
 
-def _broken(module: str, error: Exception) -> BadInput:
+def _broken(module: str, error: BaseException) -> BadInput:
     """A stranger's module that fails to import: the user's to mend."""
     said = f"{type(error).__name__}: {error}".partition("\n")[0]
     return BadInput(

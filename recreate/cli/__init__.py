@@ -7,6 +7,7 @@ fault, 2 bad input, 3 stopped by the budget, 4 a check failed, 130 interrupted.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -52,13 +53,11 @@ def run(arguments: list[str]) -> int:
         return fail(BadInput(e.format_message(), code="usage"), as_json)
     except (KeyboardInterrupt, typer.Abort):
         return fail(Interrupted("interrupted"), as_json)
-    except (BrokenPipeError, SystemExit) as e:
-        if isinstance(e, SystemExit) and not isinstance(e.__context__, BrokenPipeError):
-            raise  # click leaves by SystemExit(1) when the pipe breaks
-        _hush()
-        return 0
-    except Exception as e:
-        return fail(_ours(e), as_json)
+    except BaseException as e:
+        if isinstance(e, BrokenPipeError) or isinstance(e.__context__, BrokenPipeError):
+            _hush()  # click leaves by SystemExit(1) when the pipe breaks
+            return 0
+        return fail(_ours(e), as_json)  # also of a part that calls sys.exit
 
 
 def _hush() -> None:
@@ -69,16 +68,21 @@ def _hush() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _ours(error: Exception) -> RecreateError:
+def _ours(error: BaseException) -> RecreateError:
     """A mistake of ours as one line: the traceback goes to a file, a full disk is said to be one."""
     import traceback
 
-    from recreate.api.errors import Fault
+    from recreate.api.errors import BadInput, Fault
     from recreate.api.paths import home
     from recreate.api.types import digest
     from recreate.storage.files import is_full
     from recreate.storage.redact import redact
 
+    if isinstance(error, SystemExit):
+        text = f"a part of this command ended the process: sys.exit({error.code!r})"
+        return BadInput(text, fix="mend the domain, model or optimizer of yours that calls sys.exit", code="misfit")
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return BadInput("a name is too long for the disk", fix="give a shorter one", code="bad-name")
     if isinstance(error, OSError) and is_full(error):
         place = f" ({error.filename})" if error.filename else ""
         return Fault(f"the disk is full{place}", fix="free some space, then the same again", code="disk")

@@ -29,7 +29,7 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="A lesson's id, or the beg
 
 def recall(
     query: Annotated[list[str], typer.Argument(metavar="QUERY...", help="What to look for, in words.")],
-    k: Annotated[int, typer.Option("-k", help="How many.", min=1)] = 8,
+    k: Annotated[int, typer.Option("-k", help="How many.", min=1, max=100_000)] = 8,
     where: Annotated[
         list[str] | None, typer.Option("--where", metavar="KEY=VALUE", help="Only those; repeatable.")
     ] = None,

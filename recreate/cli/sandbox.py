@@ -26,8 +26,12 @@ def execute(
 
     Example: recreate sandbox exec --timeout 5 -- python3 -c 'print(6 * 7)'
     """
-    if timeout <= 0:
-        raise BadInput(f"a timeout of {timeout:g} seconds", fix="give more than 0, such as --timeout 60", code="usage")
+    if not 0 < timeout <= 1e6:  # nan is neither
+        raise BadInput(
+            f"a timeout of {timeout:g} seconds",
+            fix="give more than 0, at most a million, such as --timeout 60",
+            code="usage",
+        )
     chosen = open_backend(backend)
     sandbox = chosen.open(source=folder)
     try:

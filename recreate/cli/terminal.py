@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 EXCLUDED = "excluded (infrastructure failure)"
 """How an attempt is called that says nothing of its agent."""
+LONG = 1000
+"""Characters of an error's message: what was typed may be of any length."""
 FOLD = 1200
 """Characters of one text that `show` commands print; --full prints all."""
 
@@ -88,10 +90,13 @@ _COLOUR = re.compile(rf"{_MARK}([0-9;]+)\ufdd1")
 
 def fail(error: RecreateError, as_json: bool) -> int:
     """Report an error in the form asked for and return its exit code."""
+    message = (
+        error.message if len(error.message) <= LONG else f"{error.message[: LONG - 200]} [...] {error.message[-180:]}"
+    )
     if as_json:
-        emit(error.record())
+        emit({"error": {**error.record()["error"], "message": message}})
     name = "stopped" if error.exit_code in (3, 130) else "error"
-    say(f"{painted(name + ':', '1;31', sys.stderr)} {error.message}")
+    say(f"{painted(name + ':', '1;31', sys.stderr)} {message}")
     if error.fix:
         say(f"  fix: {error.fix}")
     return error.exit_code

@@ -59,7 +59,7 @@ def search(
     split: OfSplit = "",
     passed: Passed = None,
     task: OfTask = "",
-    k: Annotated[int, typer.Option("-k", help="At most so many places.", min=1)] = 20,
+    k: Annotated[int, typer.Option("-k", help="At most so many places.", min=1, max=100_000)] = 20,
     as_json: Json = False,
 ) -> None:
     """Find attempts by the words in them. `recreate memory recall` finds them by meaning.

@@ -9,13 +9,13 @@ cannot be taken for a failure. Graded, it moves into memory under the same id; i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from recreate.api.config import read_json
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Domain, SandboxBackend
 from recreate.api.types import Experience, Grade, Task
@@ -100,10 +100,10 @@ def outcomes(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as e:
         raise BadInput(f"{path} cannot be read: {e}", fix="name a JSON file", code="no-file") from None
     try:
-        raw: Any = json.loads(text)
+        raw: Any = read_json(text)
     except ValueError:
         try:
-            raw = [json.loads(line) for line in text.splitlines() if line.strip()]
+            raw = [read_json(line) for line in text.splitlines() if line.strip()]
         except ValueError as e:
             raise BadInput(f"{path} is neither JSON nor JSON lines: {e}", fix="docs/imports.md shows both") from None
     if isinstance(raw, Mapping):

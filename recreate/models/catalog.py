@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from recreate.api import paths
+from recreate.api.config import read_toml
 from recreate.api.errors import BadInput, Fault, RecreateError
 from recreate.storage.download import Progress, download, file_sha256, shown
 from recreate.storage.files import exclusive, home_disk
@@ -333,10 +333,10 @@ def _read() -> dict[str, Any]:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = read_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise _unusable(path, error.strerror or "it cannot be read") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise _unusable(path, str(error)) from None
     models = found.setdefault("models", {})
     if not isinstance(models, dict) or not all(isinstance(facts, dict) for facts in models.values()):

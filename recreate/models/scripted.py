@@ -22,7 +22,6 @@ order decides, not how specific a line is, so put the special ones first and a g
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 import time
@@ -30,6 +29,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from recreate.api.config import read_json
 from recreate.api.errors import BadInput, Transient
 from recreate.api.ports import Price
 from recreate.api.types import Call, Message, Reply
@@ -81,7 +81,7 @@ class Scripted:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = read_json(line)
             except ValueError as e:
                 raise _broken(path.name, number, f"not JSON ({e})") from None
             rows.append(row)

@@ -15,8 +15,8 @@ class StudySettings(Config):
     rehearsals: attempts at train tasks that one study may make with its edits.
     """
 
-    steps: int = Field(default=40, ge=2)
-    tokens: int = Field(default=1_000_000, ge=1)
-    usd: float = Field(default=2.0, gt=0)
-    rehearsals: int = Field(default=2, ge=0)
+    steps: int = Field(default=40, ge=2, le=100_000)
+    tokens: int = Field(default=1_000_000, ge=1, le=10**12)
+    usd: float = Field(default=2.0, gt=0, le=1e6)
+    rehearsals: int = Field(default=2, ge=0, le=100_000)
     tools: Literal["auto", "native", "json"] = "auto"

@@ -15,7 +15,6 @@ A recipe names it `["package.module:Median"]`, or by its entry point's name in t
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError
 
 from recreate.api import registry
+from recreate.api.config import read_toml
 from recreate.api.errors import BadInput
 from recreate.runs.settings import toml
 
@@ -416,8 +416,8 @@ def read(text: str, *, name: str, where: str = "", changes: Sequence[str] = ()) 
     nearest known name."""
     where = where or name
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
+        table = read_toml(text)
+    except ValueError as e:
         raise BadInput(f"{where}: {e}", fix="mend the line that it names", code="bad-recipe") from None
     facts = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
     _known(where, facts, ("about", "source"), "there is no key")
@@ -470,8 +470,8 @@ def _set(tables: dict[str, Any], change: str) -> None:
     key = kind.short.get(key, key)
     _known(f"--set: [{name}]", [key], (*kind.model_fields, *kind.short), "there is no key")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        value = read_toml(f"value = {text}")["value"]
+    except ValueError:
         value = text.strip()  # a word without quotes, as one types it
     tables[name] = {k: v for k, v in tables.get(name, {}).items() if kind.short.get(k, k) != key} | {key: value}
 

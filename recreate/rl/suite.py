@@ -28,14 +28,13 @@ is always there. `budget` is the cap of making each arm; measuring is not in it.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError
 
-from recreate.api.config import Config, Split
+from recreate.api.config import Config, Split, read_toml
 from recreate.api.errors import BadInput
 from recreate.models.transformers import trainable
 from recreate.rl import recipe as recipes
@@ -228,10 +227,10 @@ def joined(earlier: Suite, now: Suite) -> Suite:
 def _parsed(file: Path) -> tuple[dict[str, Any], dict[str, Any], list[Arm]]:
     """(settings as they stand there, `split` and `tasks`, the arms). Raises BadInput."""
     try:
-        table = tomllib.loads(file.read_text("utf-8"))
+        table = read_toml(file.read_text("utf-8"))
     except OSError as e:
         raise BadInput(f"{file}: {e.strerror}", fix="name a suite: docs/arms.md has one", code="no-suite") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+    except ValueError as e:
         raise BadInput(f"{file} cannot be read: {e}", fix="mend the line that it names", code="bad-suite") from None
     arms, own = table.pop("arms", {}), {k: table.pop(k, None) for k in ("split", "tasks")}
     known = addresses()

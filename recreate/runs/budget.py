@@ -25,6 +25,7 @@ from recreate.storage.log import Log
 from recreate.api.types import Call, Record, Usage
 
 UNITS = {"usd": "usd", "min": "minutes", "attempts": "attempts", "tokens": "tokens"}
+MOST = 1e15
 _SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 
 
@@ -52,6 +53,8 @@ class Budget(Record):
             name, value = UNITS[unit], float(match[1]) * _SCALE[match[2]]
             if value <= 0:
                 raise BadInput(f"a budget of {text} pays for nothing", fix="give a number above 0", code="bad-budget")
+            if value > MOST:
+                raise BadInput("that budget is no cap: nothing costs so much", fix="leave it out", code="bad-budget")
             caps[name] = min(value, caps.get(name, value))
         return cls(
             usd=caps.get("usd"),

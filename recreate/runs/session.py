@@ -158,10 +158,37 @@ def run_id(settings: Settings) -> str:
 def run_folder(workspace: Path, settings: Settings) -> Path:
     """--out, else runs/<domain>-<when>; a second run within the same second gets a number."""
     if settings.out:
-        return Path(settings.out).expanduser().resolve()
+        return _possible(settings.out, workspace)
     name = f"{settings.domain.replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
     names = (name, *(f"{name}-{n}" for n in range(2, 10_000)))
     return next(folder for n in names if not (folder := workspace / "runs" / n).exists())
+
+
+def _possible(out: str, workspace: Path) -> Path:
+    """The folder that --out names. Raises BadInput (`bad-out`) when no run could be kept there."""
+
+    def bad(why: str) -> BadInput:
+        shown = out if len(out) <= 80 else out[:77] + "..."
+        return BadInput(f"{shown!r} cannot be a run folder: {why}", fix="give a plain path: --out runs/mine", code="bad-out")
+
+    if not out.strip() or not out.isprintable():
+        raise bad("its name is empty, or has characters that cannot be seen")
+    try:
+        folder = Path(out).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as e:
+        raise bad(str(e)) from None
+    if len(os.fsencode(folder)) > 3500 or any(len(os.fsencode(part)) > 255 for part in folder.parts):
+        raise bad("its name is too long for a disk")
+    if workspace.resolve().is_relative_to(folder):
+        raise bad("the workspace itself lies there")
+    for place in (folder, *folder.parents):
+        if place.exists():
+            if not place.is_dir():
+                raise bad(f"{paths.short(place)} is a file")
+            if not os.access(place, os.W_OK | os.X_OK):
+                raise bad(f"{paths.short(place)} cannot be written")
+            break
+    return folder
 
 
 def open_models(settings: Settings, parts: Parts | None = None) -> tuple[Model, Price, Model, Price, str]:
@@ -282,6 +309,10 @@ def open_session(
         own_memory = open_memory(settings, workspace, parts.memory, domain.name, memory)
         journal = Journal(folder)
         undo.callback(journal.close)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileNotFoundError, NotADirectoryError, FileExistsError) as e:  # /proc, /dev and the like
+            raise BadInput(f"{folder} cannot be made: {e.strerror}", fix="give another --out", code="bad-out") from None
         journal.open()
         _same_parts(journal, domain=domain.name, model=model.name)
         _refuse_emptied(journal)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -18,11 +17,15 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from recreate.api.errors import BadInput
-from recreate.api.config import Config
+from recreate.api.config import Config, read_toml
 from recreate.optimizers import StudySettings
 
 OWN = "optimizer_settings"
 """The table of what an optimizer has of its own: `[optimizer_settings] key = 1` is `--optimizer_settings key=1`."""
+
+MOST = 100_000
+"""No count in a run is larger: what would not end in a year is a slip of the keyboard."""
+MOST_SECONDS = 30 * 24 * 3600.0
 
 _OTHER_VARIABLES = {"RECREATE_HOME", "RECREATE_MODEL_CATALOG"}
 
@@ -32,8 +35,8 @@ class Models(Config):
 
     optimizer: str = ""
     optimizer_price: str = ""
-    threads: int = Field(default=0, ge=0)
-    timeout: float = Field(default=0.0, ge=0)
+    threads: int = Field(default=0, ge=0, le=1024)
+    timeout: float = Field(default=0.0, ge=0, le=MOST_SECONDS)
     retries: int = Field(default=3, ge=0, le=10)
 
 
@@ -74,13 +77,13 @@ class Settings(Config):
     sandbox: str = ""
     price: str = ""
     budget: tuple[str, ...] = ()
-    rounds: int = Field(default=1, ge=0)
-    train: int = Field(default=8, ge=1)
-    validation: int = Field(default=20, ge=1)
-    repeats: int = Field(default=1, ge=1)
-    batch: int = Field(default=0, ge=0)
+    rounds: int = Field(default=1, ge=0, le=MOST)
+    train: int = Field(default=8, ge=1, le=MOST)
+    validation: int = Field(default=20, ge=1, le=MOST)
+    repeats: int = Field(default=1, ge=1, le=MOST)
+    batch: int = Field(default=0, ge=0, le=MOST)
     jobs: int = Field(default=2, ge=1, le=256)
-    seed: int = 0
+    seed: int = Field(default=0, ge=-(2**63), lt=2**63)
     out: str = ""
     vllm_python: str = ""
     models: Models = Models()
@@ -121,8 +124,8 @@ def load(workspace: Path, flags: Mapping[str, Any] | None = None, environ: Mappi
     file = workspace / "recreate.toml"
     if file.is_file():
         try:
-            table = tomllib.loads(file.read_text("utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+            table = read_toml(file.read_text("utf-8"))
+        except ValueError as e:
             raise BadInput(f"{file} cannot be read: {e}", fix="mend the line that it names") from None
         for address, value in flat(table).items():
             _put(values, address, value, f"{file.name}")

@@ -7,8 +7,6 @@ injected.jsonl   lines of kind `source` (a release or a repository, and how its 
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +14,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from recreate.api import paths
+from recreate.api.config import read_json, read_toml
 from recreate.api.errors import BadInput
 from recreate.api.types import Record, Split
 from recreate.domains.swe.test_run import ProjectTests
@@ -128,8 +127,8 @@ def recipes(data: Path | None) -> list[Path]:
 def bugs(file: Path) -> list[Bug]:
     """The [[bug]] tables of a real.toml. Raises BadInput that names the line or the table."""
     try:
-        tables = tomllib.loads(_text(file)).get("bug", [])
-    except tomllib.TOMLDecodeError as e:
+        tables = read_toml(_text(file)).get("bug", [])
+    except ValueError as e:
         raise _broken(file, str(e)) from None
     if not isinstance(tables, list) or not tables:
         raise _broken(file, "it has no [[bug]] table")
@@ -150,7 +149,7 @@ def injected(file: Path) -> tuple[dict[str, Origin], list[Injected]]:
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
+            value = read_json(line)
             kind = value.get("kind") if isinstance(value, dict) else None
             if kind == "source":
                 origin = Origin.model_validate(value)
@@ -162,10 +161,10 @@ def injected(file: Path) -> tuple[dict[str, Origin], list[Injected]]:
                 tasks.append(task)
             else:
                 raise _broken(file, 'a line is {"kind": "source", ...} or {"kind": "task", ...}', number)
-        except json.JSONDecodeError as e:
-            raise _broken(file, f"not JSON: {e.msg}", number) from None
         except ValidationError as e:
             raise _broken(file, _first(e), number) from None
+        except ValueError as e:
+            raise _broken(file, f"not JSON: {e}", number) from None
     if not tasks:
         raise _broken(file, "it has no task")
     return sources, tasks
