@@ -18,6 +18,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 Body = dict[str, Any]
@@ -36,6 +37,7 @@ class Stub:
     delay   seconds before each answer
     faults  what happens to the first requests, one each; None is a normal answer
     fault   a function of the request's body that names a fault (or None); asked when `faults` is used up
+    hold    from this request on (the first is 1) answers wait for `release`: a process is then where a test wants it
     hang_up close the connection after each answer, without announcing it
     """
 
@@ -47,6 +49,7 @@ class Stub:
         faults: Iterable[Fault | None] = (),
         fault: Callable[[Body], Fault | None] | None = None,
         models: Iterable[str] = ("stub",),
+        hold: int = 0,
         hang_up: bool = False,
         keep: bool = True,
         port: int = 0,
@@ -54,6 +57,8 @@ class Stub:
         self.reply, self.delay, self.fault, self.hang_up, self.keep = reply, delay, fault, hang_up, keep
         self.faults = list(faults)
         self.models = list(models)
+        self.hold = hold
+        self.held: list[Callable[[], None]] = []
         self.calls: list[str] = []
         """The x-recreate-call header of every request for an answer, in order of arrival."""
         self.bodies: list[Body] = []
@@ -94,6 +99,17 @@ class Stub:
 
         self._loop.call_soon_threadsafe(close)
         done.wait(10)
+
+    def release(self, delay: float = 0.0) -> None:
+        """Answer what was held; what is asked from now on is answered after `delay` seconds."""
+        self.hold, self.delay = 0, delay
+
+        def answer() -> None:
+            held, self.held = self.held, []
+            for send in held:
+                send()
+
+        self._loop.call_soon_threadsafe(answer)
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serve on this thread until the loop is stopped."""
@@ -187,7 +203,9 @@ class _Wire(asyncio.Protocol):
             del self.buffer[: self.need]
             self.need = -1
             answer, then = self.stub._answer(self.head, payload)
-            if self.stub.delay and self.head.startswith(b"POST"):
+            if self.stub.hold and self.head.startswith(b"POST") and self.stub.count >= self.stub.hold:
+                self.stub.held.append(partial(self.send, answer, then))
+            elif self.stub.delay and self.head.startswith(b"POST"):
                 asyncio.get_running_loop().call_later(self.stub.delay, self.send, answer, then)
             else:
                 self.send(answer, then)

@@ -188,7 +188,7 @@ def _git() -> dict[str, Any]:
     if path is None:
         return _check("git", False, "not installed", fix, needed=True)
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as e:
         return _check("git", False, f"{path} does not run: {e}", fix, needed=True)
     return _check("git", done.returncode == 0, done.stdout.strip() or done.stderr.strip(), fix, needed=True)

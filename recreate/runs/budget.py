@@ -15,14 +15,17 @@ import re
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import ValidationError
+
 from recreate.api.errors import BadInput, Fault, OutOfBudget
-from recreate.storage.log import Log
-from recreate.api.types import Call, Record, Usage
+from recreate.storage.log import Fields, Log, fits
+from recreate.api.types import Call, Record, Reply, Usage
 
 UNITS = {"usd": "usd", "min": "minutes", "attempts": "attempts", "tokens": "tokens"}
 MOST = 1e15
@@ -107,6 +110,15 @@ NOTE_SECONDS = 5.0
 LOST = "lost in flight"
 """The role of what was reserved and never settled."""
 
+LINES: Fields = {
+    "reserve": {"call": str, "usd": int | float, "tokens": int},
+    "settle": {"call": str, "role": str, "usage": dict},
+    "release": {"call": str},
+    "lost": {"call": str},
+    "attempt": {"attempt": str},
+}
+"""What lines of these kinds are read for. One without it is passed over like one whose checksum is wrong."""
+
 Held = tuple[int, str]
 """A reservation: the session that made it (0 before sessions were numbered), and its call."""
 
@@ -167,7 +179,7 @@ class Spend:
 
     def take_all(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Lines of other sessions: what they hold is charged until they settle it, for they may have been killed."""
-        for line in lines:
+        for line in (line for line in lines if fits(line, LINES)):
             self.take(line)
             if line["kind"] == "reserve":
                 self.others[_held(line)] = self.held[_held(line)]
@@ -176,7 +188,7 @@ class Spend:
     def take(self, line: Mapping[str, Any]) -> None:
         """One line more."""
         session = line.get("session", 0)
-        if "seconds" in line:
+        if isinstance(line.get("seconds"), int | float):
             # sessions that had no number wrote only one such line each, at their end
             self._seconds[session] = line["seconds"] + (0 if session else self._seconds.get(0, 0.0))
         match line["kind"]:
@@ -209,7 +221,7 @@ class Spend:
         """Plain sums, since every call of a run is added here while the lock is held."""
         for sums in (self._sums[ALL], self._sums.setdefault(role, {})):
             for name, value in usage.items():
-                if name in _ADDED:
+                if name in _ADDED and isinstance(value, int | float):
                     sums[name] = sums.get(name, 0) + sign * value
 
     def _lose(self, which: Held) -> None:
@@ -227,6 +239,38 @@ class Spend:
 
 def _held(line: Mapping[str, Any]) -> Held:
     return line.get("session", 0), line["call"]
+
+
+def unwritten(ledger: Iterable[Mapping[str, Any]], journal: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The lines that a ledger lacks for the replies and attempts that its run's journal has.
+
+    A killed process may owe the last ones; a ledger that was damaged or lost, all. What was lost in flight with it, and
+    how long the sessions were, nobody knows then.
+    """
+    settled, reserved, begun = Counter[str](), dict[str, int](), set[str]()
+    for line in (line for line in ledger if fits(line, LINES)):
+        match line["kind"]:
+            case "reserve":
+                reserved[line["call"]] = line.get("session", 0)
+            case "settle":
+                settled[line["call"]] += 1
+            case "attempt":
+                begun.add(line["attempt"])
+    found = []
+    for record in journal:
+        if record["kind"] in ("experience", "aside") and record["attempt"] not in begun:
+            begun.add(record["attempt"])
+            found.append({"kind": "attempt", "session": 0, "attempt": record["attempt"]})
+        elif record["kind"] == "reply":
+            settled[call := record["call"]] -= 1
+            if settled[call] < 0:
+                try:
+                    usage = Usage.of(Reply.model_validate(record["reply"])).model_dump(include={*_ADDED})
+                except ValidationError:
+                    continue
+                line = {"kind": "settle", "session": reserved.get(call, 0), "call": call}
+                found.append({**line, "role": record.get("role", "agent"), "phase": "", "usage": usage})
+    return found
 
 
 def _row(usage: Usage) -> dict[str, Any]:
@@ -331,6 +375,16 @@ class Ledger:
                     fix="recreate resume RUN --budget with a larger cap goes on where this stopped",
                 )
             self._write("attempt", attempt=attempt)
+
+    def put_back(self, journal: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
+        """Write what the ledger lacks of its run's journal: how many calls, how many attempts."""
+        with self._lock, self._taken():
+            lines = unwritten(self._lines.read(), journal)
+            if lines:
+                self._lines.append(*lines)
+                self._spend.take_all(lines)
+        attempts = sum(line["kind"] == "attempt" for line in lines)
+        return len(lines) - attempts, attempts
 
     def has_begun(self, attempt: str) -> bool:
         """Whether an attempt is counted already, in this session or an earlier one."""

@@ -69,12 +69,12 @@ class Calls:
         check = request_check(messages, params)
         known = self.journal.reply(call.id, check)
         if known is not None:
-            return Reply.model_validate(known)
+            return known
         params.setdefault("max_tokens", MAX_TOKENS)
         bound = tokens_bound(messages, params.get("tools") or ()), int(params["max_tokens"])
         reply = self._try(model, price, messages, call, params, bound)
         try:
-            self.journal.keep(call.id, check, reply.model_dump(exclude_defaults=True))
+            self.journal.keep(call.id, check, reply.model_dump(exclude_defaults=True), call.role)
         except BaseException:
             self.ledger.drop(call, unspent=False)
             raise

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from recreate.api.errors import BadInput
 from recreate.api.paths import short
-from recreate.api.types import Change, Lesson, Revision
+from recreate.api.types import Change, Lesson, Reply, Revision
 from recreate.storage.files import lock
 from recreate.storage.log import Fields, Log, fits
 
@@ -97,18 +99,18 @@ class Journal:
         """An attempt (or a proposal) is complete: its replies will not be asked for again."""
         self._replies.pop(attempt, None)
 
-    def reply(self, call: str, check: str) -> dict[str, Any] | None:
+    def reply(self, call: str, check: str) -> Reply | None:
         """The journalled reply to this very request, or None. `check` guards against a changed request."""
         offset = self._replies.get(_attempt(call), {}).get(call)
         line = self.log.at(offset) if offset is not None else None
         if line is None or line.record is None or line.record["check"] != check:
             return None
-        found: dict[str, Any] = line.record["reply"]
-        return found
+        return _reply(line.record)
 
-    def keep(self, call: str, check: str, reply: Mapping[str, Any]) -> None:
-        """Journal a reply. From here on it is paid for."""
-        self._remember(call, self.log.append({"kind": "reply", "call": call, "check": check, "reply": reply}))
+    def keep(self, call: str, check: str, reply: Mapping[str, Any], role: str = "agent") -> None:
+        """Journal a reply to who plays a role. From here on it is paid for."""
+        record = {"kind": "reply", "call": call, "role": role, "check": check, "reply": reply}
+        self._remember(call, self.log.append(record))
 
     def _remember(self, call: str, offset: int) -> None:
         self.runs.add(call.partition("/")[0])
@@ -133,6 +135,14 @@ class Journal:
 def records(log: Log, *kinds: str) -> Iterator[dict[str, Any]]:
     """The records of some kinds (all when none is named) of a journal that nobody need have opened, in order."""
     return (r for r in log.read(FIELDS) if not kinds or r["kind"] in kinds)
+
+
+def _reply(record: Mapping[str, Any]) -> Reply | None:
+    """The reply of a `reply` record; None for what is none."""
+    try:
+        return Reply.model_validate(record["reply"])
+    except ValidationError:
+        return None
 
 
 def passed_over(path: Path, damaged: int) -> str:

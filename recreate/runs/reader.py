@@ -18,7 +18,7 @@ from recreate.runs.gate import alone, judge
 from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold, load
 from recreate.api.paths import shipped, short
-from recreate.runs.budget import Spend
+from recreate.runs.budget import Spend, unwritten
 from recreate.runs.journal import FIELDS, passed_over, records
 from recreate.runs.settings import Settings
 from recreate.api.types import Experience, Revision, Study, Verdict
@@ -107,7 +107,10 @@ class Run:
 
     def spend(self) -> Spend:
         """What stands in the ledger, as the cap counts it; while a process works, calls in flight are taken for lost."""
-        return Spend.of(Log(self.folder / "ledger.jsonl").read())
+        ledger = Log(self.folder / "ledger.jsonl")
+        spend = Spend.of(ledger.read())
+        spend.take_all(unwritten(ledger.read(), self.records("reply", "experience", "aside")))
+        return spend
 
     def experience(self, id: str) -> Experience:
         """An attempt of this run by id or unique beginning of it. Raises BadInput."""

@@ -322,6 +322,7 @@ def open_session(
         )
         files.write(file, settings_.dump(settings), fix=files.RESUME)  # from now on this is a run to be resumed
         ledger = Ledger(Log(folder / "ledger.jsonl"), budget)
+        calls, attempts = ledger.put_back(journal.records("reply", "experience", "aside"))
         undo.pop_all()
     session = Session(
         settings=settings,
@@ -349,6 +350,9 @@ def open_session(
     )
     if text := passed_over(journal.log.path, journal.damaged):
         say("note", {"text": text})
+    if attempts or calls > settings.jobs:  # fewer calls are what a kill leaves
+        told = f"ledger.jsonl was damaged or lost: {calls} calls and {attempts} attempts are counted again from the journal"
+        say("note", {"text": f"{told}; how long earlier sessions ran may not be known any more"})
     return session
 
 

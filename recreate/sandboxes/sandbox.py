@@ -376,7 +376,7 @@ def tried(backend: Enclosure, how: str) -> str:
         return "root may not change identity here and no cgroup counts processes: nothing would stop a fork bomb"
     try:
         with FolderSandbox(backend, drop=how == "drop", source=None, mounts=None, env=None, limits=None) as sandbox:
-            output = sandbox.run(["cat", "/proc/self/status", "/proc/net/dev"], timeout=20)
+            output = sandbox.run(["cat", "/proc/self/status", "/proc/net/dev"], timeout=60)
     except Fault as e:
         return e.message
     closed = ("CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2")

@@ -321,6 +321,17 @@ def test_stopped_by_the_budget_is_exit_3_and_resumes(workspace: Path, capsys: py
 # --------------------------------------------------------------------------------------------------- killed
 
 
+PATIENCE = 300
+"""Seconds for what takes a few: a test that is slow is no failure."""
+
+
+def until_held(stub: Stub, process: subprocess.Popen[Any]) -> None:
+    """Wait until the endpoint keeps a process waiting for an answer."""
+    while not stub.held:
+        assert process.poll() is None
+        time.sleep(0.005)
+
+
 def start(workspace: Path, *arguments: str) -> subprocess.Popen[bytes]:
     root = Path(__file__).parents[2]
     env = {**os.environ, "PYTHONPATH": str(root)}
@@ -362,18 +373,18 @@ def test_a_killed_build_ends_as_the_uninterrupted_one_and_pays_no_journalled_cal
     workspace: Path, at: int
 ) -> None:
     """A promise: no resume there; a crash loses the results."""
-    with Stub(toy_reply(script()), delay=0.005) as stub:
+    with Stub(toy_reply(script())) as stub:
         whole = start(workspace, *build_flags(stub.url, "runs/whole"))
-        expected = json.loads(whole.communicate(timeout=60)[0])
+        expected = json.loads(whole.communicate(timeout=PATIENCE)[0])
         total = len(stub.calls)
+        stub.hold = total + at
         killed = start(workspace, *build_flags(stub.url, "runs/killed"))
-        while len(stub.calls) < total + at:
-            assert killed.poll() is None
-            time.sleep(0.002)
+        until_held(stub, killed)
         killed.send_signal(signal.SIGKILL)
         killed.communicate()
+        stub.release()
         resumed = start(workspace, "resume", "runs/killed", "--json")
-        out, err = resumed.communicate(timeout=60)
+        out, err = resumed.communicate(timeout=PATIENCE)
         assert resumed.returncode == 0, err.decode()
         record = json.loads(out)
         assert record["scaffold"]["digest"] == expected["scaffold"]["digest"]
@@ -387,16 +398,17 @@ def test_a_killed_build_ends_as_the_uninterrupted_one_and_pays_no_journalled_cal
 
 
 def test_ctrl_c_stops_cleanly_and_prints_the_resume_command(workspace: Path) -> None:
-    with Stub(toy_reply(script()), delay=0.02) as stub:
+    with Stub(toy_reply(script()), hold=10) as stub:
         running = start(workspace, *build_flags(stub.url, "runs/x"))
-        while len(stub.calls) < 10:
-            assert running.poll() is None
-            time.sleep(0.005)
+        until_held(stub, running)
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=30)
+        assert running.stderr is not None
+        assert any(b"the calls in flight are waited for" in line for line in running.stderr)
+        stub.release()
+        out, err = running.communicate(timeout=PATIENCE)
         assert running.returncode == 130
         assert "recreate resume runs/x" in err.decode()
         assert json.loads(out)["error"]["code"] == "interrupted"
         resumed = start(workspace, "resume", "runs/x", "--json")
-        assert json.loads(resumed.communicate(timeout=60)[0])["validation"]["verdict"] == "better"
+        assert json.loads(resumed.communicate(timeout=PATIENCE)[0])["validation"]["verdict"] == "better"
         assert max(Counter(stub.calls).values()) == 1

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from recreate.models.scripted import Scripted
 from recreate.optimizers.reflect import Reflect
 from recreate.runs.reader import Run
 from recreate.sandboxes import choose
-from tests.builder.test_loop import toy_reply
+from tests.builder.test_loop import PATIENCE, toy_reply, until_held
 from tests.stub import Stub
 from tests.toy import LESSON, Toy, script, write_script
 
@@ -488,17 +487,19 @@ except recreate.Interrupted as e:
 """
     (workspace / "mine.py").write_text(script_text)
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with Stub(toy_reply(script()), delay=0.02) as stub:
+    with Stub(toy_reply(script()), hold=10) as stub:
         command = [sys.executable, "mine.py", f"openai:{stub.url}#toy"]
         running = subprocess.Popen(command, cwd=workspace, env=env, stdout=subprocess.PIPE, text=True)
-        while len(stub.calls) < 10:
-            assert running.poll() is None
-            time.sleep(0.005)
+        until_held(stub, running)
         running.send_signal(signal.SIGINT)
-        out = running.communicate(timeout=60)[0]
+        stub.release(delay=0.5)  # nothing tells when it has heard; it has most of a minute to
+        out = running.communicate(timeout=PATIENCE)[0]
         assert running.returncode == 130
         assert "all that ended is on disk" in out
         assert f"out='{workspace / 'runs/x'}'" in out
-        again = subprocess.run(command, cwd=workspace, env=env, capture_output=True, text=True, timeout=120, check=True)
+        stub.release()
+        again = subprocess.run(
+            command, cwd=workspace, env=env, capture_output=True, text=True, timeout=PATIENCE, check=True
+        )
         assert again.stdout == "better\n"
         assert max(Counter(stub.calls).values()) == 1

@@ -64,6 +64,10 @@ def _kinds(root: Path, args: Any) -> Iterator[tuple[str, int, list[tuple[str, li
             chosen = _chosen(names, number)
             stop = lambda at, full=full: trial.stopped_at(here, at, whole, full=full)  # noqa: E731
             yield kind, *_tried(chosen, stop, lambda at, names=names: f"{at} ({names[at - 1]})")
+    if args.tmpfs:
+        used = sum(file.stat().st_blocks for file in here.rglob("*")) // 2
+        sizes = [100 + used * part // args.tmpfs for part in range(args.tmpfs)]
+        yield "tmpfs", *_tried(sizes, lambda kb: trial.stopped_on(root / "small", kb, whole), lambda kb: f"{kb} kB")
     if args.random:
         moments = trial.moments(args.random, long, args.seed)
         yield "random", *_tried(moments, lambda m: trial.stopped_when(here, m, whole), str)

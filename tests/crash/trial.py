@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -75,7 +76,7 @@ def uninterrupted(folder: Path) -> dict[str, Any]:
 def fresh(folder: Path) -> Path:
     """An empty workspace in place of whatever lies there."""
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "recreate.toml").write_text("")
     shutil.copytree(shipped("scaffolds") / "seed", folder / "scaffolds" / "marks")  # an agent to be replaced
     return folder
@@ -88,8 +89,8 @@ def asked(folder: Path) -> list[str]:
     return ["build", *FLAGS, *(f"--budget={text}" for text in CAP.texts()), "--out", RUN]
 
 
-def begin(folder: Path, counter: Counter | None = None, jobs: int = 1) -> int:
-    """A process of its own at work there; its id. What it prints lies in out.json and err.txt."""
+def begin(folder: Path, counter: Counter | None = None, jobs: int = 1, printed: Path | None = None) -> int:
+    """The id of a process of its own at work there. What it prints lies in out.json and err.txt, or in `printed`."""
     arguments = [*asked(folder), "--jobs", str(jobs)]
     pid = os.fork()
     if pid:
@@ -97,7 +98,7 @@ def begin(folder: Path, counter: Counter | None = None, jobs: int = 1) -> int:
     try:
         os.chdir(folder)
         for fd, name in ((1, "out.json"), (2, "err.txt")):
-            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), fd)
+            os.dup2(os.open((printed or folder) / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), fd)
         if counter is not None:
             count(counter)
         code = command(arguments)
@@ -125,12 +126,27 @@ def boundaries(folder: Path, *, full: bool = False) -> list[str]:
 def stopped_at(folder: Path, at: int, whole: Mapping[str, Any], *, full: bool = False) -> list[str]:
     """What is wrong with a build that was stopped at a boundary; [] for nothing."""
     code = ended(begin(fresh(folder), Counter(at=at, full=full)))
-    faults = []
-    if full and code:
-        error = _record(folder).get("error", {})
-        if code != 1 or error.get("code") not in ("disk", "disk-full", "git-failed") or not error.get("fix"):
-            faults.append(f"a full disk was not said to be one: exit {code}, {error or _said(folder)}")
-    return faults + gone_on(folder, whole, stops=1)
+    return (_said_full(folder, code) if full else []) + gone_on(folder, whole, stops=1)
+
+
+def stopped_on(folder: Path, kilobytes: int, whole: Mapping[str, Any]) -> list[str]:
+    """The same of one on a file system of its own that had so little room, and got more. Only root can mount it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", folder], check=True)
+    try:
+        code = ended(begin(fresh(folder), printed=folder.parent))
+        faults = _said_full(folder.parent, code)
+        subprocess.run(["mount", "-o", "remount,size=64m", folder], check=True)
+        return faults + gone_on(folder, whole, stops=1)
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def _said_full(folder: Path, code: int) -> list[str]:
+    error = _record(folder).get("error", {})
+    if not code or (code == 1 and error.get("code") in ("disk", "disk-full", "git-failed") and error.get("fix")):
+        return []
+    return [f"a full disk was not said to be one: exit {code}, {error or _said(folder)}"]
 
 
 def stopped_when(folder: Path, seconds: Sequence[float], whole: Mapping[str, Any]) -> list[str]:

@@ -262,3 +262,43 @@ def test_how_many_lines_were_passed_over_is_said(here: Path, capsys: pytest.Capt
     for words in (["log", RUN], ["show", RUN], ["resume", RUN]):
         assert cli(words) == 0
         assert "1 damaged line" in capsys.readouterr().err
+
+
+# ----------------------------------------------------------------------------------------------------- the ledger
+
+
+def some(file: Path) -> None:
+    """Every second line is damaged."""
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(line.replace(b'"call"', b'"cell"') if n % 2 else line for n, line in enumerate(lines)))
+
+
+def other_fields(file: Path) -> None:
+    """A right checksum on lines that say nothing."""
+    kinds = [r["kind"] for r in Log(file).read()]
+    file.write_bytes(b"".join(seal({"kind": kind, "seconds": "long", "usage": 3}) for kind in kinds))
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda f: f.write_bytes(b""), half, some, other_fields])
+def test_a_damaged_ledger_forgets_no_call_and_no_attempt(
+    here: Path, type_in: Type, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], object]
+) -> None:
+    before = type_in("show", RUN)[1]["spend"]
+    damage(here / RUN / "ledger.jsonl")
+    seen = type_in("show", RUN)[1]["spend"]
+    assert {k: seen[k] for k in ("calls", "usd", "tokens_in", "by_role")} == {k: before[k] for k in seen if k in ("calls", "usd", "tokens_in", "by_role")}  # fmt: skip
+    code = cli(["resume", RUN, "--json"])
+    out, err = capsys.readouterr()
+    spent = json.loads(out.splitlines()[-1])["spend"]
+    assert (code, spent["calls"], spent["by_role"]) == (0, before["calls"], before["by_role"])
+    assert "counted again from the journal" in err
+    attempts_of = [r["attempt"] for r in Log(here / RUN / "ledger.jsonl").read() if r["kind"] == "attempt" and "attempt" in r]
+    assert len(attempts_of) == len(set(attempts_of)) == 23
+
+
+def test_a_call_whose_reply_was_kept_and_not_settled_is_charged_what_it_took(here: Path, type_in: Type) -> None:
+    """What a kill between the two lines leaves: the reservation is not lost in flight, for the reply is there."""
+    before = type_in("show", RUN)[1]["spend"]
+    last = [r["call"] for r in Log(here / RUN / "ledger.jsonl").read() if r["kind"] == "settle"][-1]
+    change(here, lambda r: None if r["kind"] == "settle" and r["call"] == last else r, "ledger.jsonl")
+    assert type_in("resume", RUN)[1]["spend"]["by_role"] == before["by_role"]

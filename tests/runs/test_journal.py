@@ -10,6 +10,7 @@ import pytest
 
 from recreate.api import paths
 from recreate.api.errors import BadInput
+from recreate.api.types import Reply
 from recreate.runs.journal import Journal, passed_over
 
 
@@ -54,9 +55,9 @@ def test_a_reply_that_was_paid_for_is_given_again_to_the_same_request_alone(tmp_
     first.keep("run/b/0", "check", {"text": "three"})
     first.close()
     for journal in (first, opened(tmp_path)):
-        assert journal.reply("run/a/0", "check") == {"text": "one"}
-        assert journal.reply("run/a/1", "check") == {"text": "two"}
-        assert journal.reply("run/b/0", "check") == {"text": "three"}
+        assert journal.reply("run/a/0", "check") == Reply(text="one")
+        assert journal.reply("run/a/1", "check") == Reply(text="two")
+        assert journal.reply("run/b/0", "check") == Reply(text="three")
         assert journal.reply("run/a/0", "another request") is None
         assert journal.reply("run/a/2", "check") is None
         assert journal.reply("run/c/0", "check") is None
