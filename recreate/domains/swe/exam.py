@@ -172,7 +172,7 @@ class _Asked:
         """
         self._expected = _seen(reference)
         loose = {n for n, seen in self._expected.items() if any(s.known and LOOSE in s.known for s in seen)}
-        formless = {n for n, seen in self._expected.items() if any(s.known is None for s in seen)}
+        formless = {n for n, seen in self._expected.items() if all(s.known is None for s in seen)}
         unsure = {
             c.number
             for c in self.claims
@@ -193,9 +193,8 @@ class _Asked:
         found = []
         for claim in self.claims:
             seen = self._expected.get(claim.number, [])
-            right = [_right(claim, s) for s in seen]
-            if claim.number not in self.off and right and None not in right:
-                found.append(claim.model_copy(update={"expected": tuple(r for r in right if r is not None)}))
+            if claim.number not in self.off and seen:
+                found.append(claim.model_copy(update={"expected": tuple(_right(claim, s) for s in seen)}))
         return tuple(found)
 
     def weaken(self, claims: set[int]) -> None:
@@ -215,13 +214,13 @@ class _Asked:
             self.off |= {c.number for c in own}
 
 
-def _right(claim: Claim, reference: Seen) -> str | None:
+def _right(claim: Claim, reference: Seen) -> str:
     if claim.kind == "truth":
         return repr(claim.truth)
     if claim.kind == "raises" and reference.known and reference.saw:
         longest = 2 * len(json.loads(reference.saw)[1]) + 100
         return json.dumps([*json.loads(reference.known), longest])
-    return reference.known
+    return reference.known or ""
 
 
 def _file(function: str) -> str:

@@ -31,7 +31,8 @@ _LONGEST = 5000
 
 
 class Claim(Record):
-    """One thing that a test says of the code. `expected` has an entry for each time it is said, in order.
+    """One thing that a test says of the code. `expected` has an entry for each time it is said, in order, '' where what
+    is right has no form: there anything is.
 
     value     the form (observer.py) of the expected value
     truth     "True" or "False"
@@ -56,6 +57,8 @@ class Claim(Record):
 
     def _same(self, expected: str, seen: Seen) -> bool:
         saw = seen.saw
+        if not expected:
+            return True
         if self.kind == "truth":
             return repr(seen.truth) == expected
         if saw is None:
@@ -78,9 +81,9 @@ class Claim(Record):
     def telling(self) -> bool:
         """Whether what is expected is more than a likely guess: neither true, false, none, empty nor nearly 0."""
         if self.kind == "raises":
-            return any(len(json.loads(e)[1] or "") >= _SENTENCE for e in self.expected)
+            return any(e and len(json.loads(e)[1] or "") >= _SENTENCE for e in self.expected)
         some = self.kind == "value" or (self.operator == "in" and not self.turned)
-        return some and any(e not in _GUESSED for e in self.expected)
+        return some and any(e and e not in _GUESSED for e in self.expected)
 
 
 _SENTENCE = 12
