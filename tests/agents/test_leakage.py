@@ -122,6 +122,8 @@ def test_the_verdict_is_the_same_where_python_has_no_docstrings_and_no_pydoc() -
 def test_eight_words_in_a_row_of_a_prompt_are_a_quotation_and_seven_are_not() -> None:
     (reason,) = said("Note: a weekday that is LONGER than\nten characters is read wrongly.")
     assert "copies" in reason
+    (reason,) = said("Note: a weekday that is longer than ten characters.")
+    assert "copies" in reason
     assert said("Note: weekday that is longer than ten characters.") == []
 
 

@@ -82,6 +82,26 @@ def test_what_an_attempt_may_cost_is_no_optimizers_to_change(workspace: Path) ->
     assert made.scaffold.files["agent.toml"] == TOML
 
 
+def test_an_edit_that_names_what_an_agent_handed_in_is_refused(workspace: Path) -> None:
+    file = workspace / "answers.jsonl"
+    write_script(file)
+    file.write_text(file.read_text().replace("'w0'", "'zebra_stripe_count'").replace("'w1'", "'zebra_stripe_count'"))
+    wants = Wants(lambda cited: [Edit(path="system.md", new="\nTry zebra_stripe_count.\n", evidence=(cited,))])
+    made = recreate.build(Toy(), model=f"scripted:{file}", optimizer=wants.__call__, **FLAGS)
+    assert made.revisions == ()
+    ((reason,),) = wants.told
+    assert "zebra_stripe_count" in reason
+
+
+def test_a_tool_that_does_not_start_costs_no_attempt(workspace: Path) -> None:
+    tool = '"""Look."""\n\nimport no_such_package\n'
+    _, made, _ = proposing(workspace, lambda cited: [Edit(path="tools/look.py", new=tool, evidence=(cited,))])
+    (revision,) = made.revisions
+    assert (revision.kept, revision.verdict.verdict, revision.verdict.tasks) == (False, "not-better", 0)
+    assert "tools/look.py:3: does not start" in revision.verdict.reason
+    assert {r["scaffold"] for r in Run(made.run).records("experience")} == {revision.parent}
+
+
 def test_the_rest_of_agent_toml_may_be_changed_and_the_readme_may_not(workspace: Path) -> None:
     wants, made, _ = proposing(
         workspace,

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from recreate.api.types import Split, Task
+import recreate
+from recreate.api.types import Edit, Split, Task
 from recreate.cli import run as cli
 from recreate.runs.reader import Run
+from tests.builder.test_acceptance import FLAGS, Wants
 from tests.toy import LESSON, Toy, write_script
 
 
@@ -79,12 +81,14 @@ def test_without_graded_experience_it_says_what_to_type(
     assert "traces import" in error["fix"]
 
 
-def test_an_edit_that_names_an_imported_task_is_refused(workspace: Path, tmp_path: Path) -> None:
+def test_an_edit_that_quotes_or_names_an_imported_task_is_refused(workspace: Path, tmp_path: Path) -> None:
     assert cli(["traces", "import", failures(tmp_path / "c.jsonl", 1), "--domain", "tests.toy:Toy"]) == 0
-    model = tmp_path / "s.jsonl"
-    write_script(model)
-    model.write_text(model.read_text().replace(LESSON, "Note the colour of flower 0 in answer.txt, and a mark."))
-    flags = ["--domain", "tests.toy:Toy", "--model", f"scripted:{model}", "--from-experience"]
-    flags += ["--memory.embedder", "hashed", "--out", str(workspace / "runs" / "a")]
-    assert cli(["build", *flags]) == 0
-    assert Run(workspace / "runs" / "a").revisions() == []
+    texts = ("\nNote the colour of flower 0 in answer.txt.\n", "\nDo as in flower-0.\n", "\nBe brief.\n")
+    wants = Wants(lambda cited: [Edit(path="system.md", new=text, evidence=(cited,)) for text in texts])
+    model = write_script(workspace / "script.jsonl")
+    made = recreate.build(Toy(), model=model, optimizer=wants.__call__, from_experience=True, **FLAGS)
+    quotes, names, fine = ["; ".join(told) for told in wants.told]
+    assert "copies the text of a task" in quotes
+    assert "flower-0" in names
+    assert fine == ""
+    assert [e.new for r in made.revisions for e in r.edits] == ["\nBe brief.\n"]

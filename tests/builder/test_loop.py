@@ -158,6 +158,18 @@ def test_the_budget_stops_a_build_that_goes_on_when_there_is_more(go: Go) -> Non
     assert len(calls) == len(set(calls))
 
 
+def test_a_proposal_that_was_made_is_not_made_again_when_its_checkpoint_is_lost(go: Go, workspace: Path) -> None:
+    built, run = go(rounds=1, budget=("19attempts",))
+    assert (built.status, len(list(run.records("proposal")))) == ("budget", 1)
+    asked = run.spend().by_role["optimizer"].calls
+    for left in (workspace / "runs" / "a").glob("checkpoint.sqlite*"):
+        left.unlink()
+    built, run = go(rounds=1, budget=("100attempts",))
+    assert [r.kept for r in built.revisions] == [True]
+    assert len(list(run.records("proposal"))) == 1
+    assert run.spend().by_role["optimizer"].calls == asked > 0
+
+
 def test_a_fault_of_ours_is_set_aside_and_reported_not_the_agents_failure(go: Go) -> None:
     """A promise: a task is recorded as failed there when the infrastructure fails."""
     down = {"role": "agent", "task": "toy:validation:3", "fault": "503"}

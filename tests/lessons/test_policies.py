@@ -337,6 +337,14 @@ def test_what_nobody_used_is_forgotten() -> None:
     assert materials.lessons["p"].status == "forgotten"
 
 
+@pytest.mark.parametrize("word", [{"status": "vetoed"}, {"status": "merged"}, {"frozen": True}])
+def test_what_a_person_vetoed_or_froze_is_not_forgotten_however_long_nobody_used_it(word: dict[str, Any]) -> None:
+    kept = pattern(seen=10, **word)
+    materials = held(Says(title={}), lessons={"p": kept}, observed=10 + FORGET)
+    assert kinds(Ladder(materials).observe([attempted("ok", passed=True)])) == []
+    assert materials.lessons["p"] == kept
+
+
 def test_patterns_over_the_budget_are_shed_the_weakest_first() -> None:
     weak = pattern("weak", gains=pattern().gains[:4])
     kept = pattern("kept", gains=pattern().gains[:4], frozen=True)

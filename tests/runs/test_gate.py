@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import random
+import statistics
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recreate.api.errors import BadInput
-from recreate.runs.gate import alone, detectable_gain, interval, judge, judge_files, read_scores
+from recreate.runs.gate import alone, detectable_gain, interval, judge, judge_files, read_scores, student_quantile
 
 settings.register_profile("steady", deadline=None, database=None)
 settings.load_profile("steady")
@@ -274,6 +276,14 @@ def test_the_interval_of_a_mean_holds_the_true_mean_nine_times_in_ten(tasks: int
     assert 0.86 <= held / 500 <= 0.96
 
 
+def test_scores_outside_0_and_1_have_students_interval() -> None:
+    values = (-0.5, 0.0, 0.25, 0.75, 1.0, 0.5)
+    mean, lo, hi = interval(scores(*values))
+    half = student_quantile(6, 0.10) * statistics.stdev(values) / math.sqrt(6)
+    assert (mean, lo, hi) == pytest.approx((1 / 3, 1 / 3 - half, 1 / 3 + half))
+    assert half == pytest.approx(2.015 * statistics.stdev(values) / math.sqrt(6), rel=0.01)
+
+
 @given(sides())
 def test_the_interval_of_a_mean_holds_it_and_stays_within_0_and_1(pair: tuple[Scores, Scores]) -> None:
     if all(score is None for score in pair[0].values()):
@@ -311,7 +321,7 @@ def test_two_files_of_scores_are_judged(tmp_path: Path) -> None:
         ("{", r":2: "),
         ("[1]", "not a JSON object"),
         ('{"task": "a", "repeat": 0}', "no 'score'"),
-        ('{"task": "t", "repeat": 0, "score": 1}', "there before"),
+        ('{"task": "t", "repeat": 0, "score": 1}', "task 't', repeat 0 was there before"),
         ('{"task": "a", "repeat": -1, "score": 1}', "'repeat'"),
         ('{"task": "a", "repeat": true, "score": 1}', "'repeat'"),
         ('{"task": 3, "repeat": 0, "score": 1}', "'task'"),
