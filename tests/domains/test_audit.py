@@ -12,7 +12,10 @@ import pytest
 from recreate.api.types import Grade, Task, Trace
 from recreate.cli import run as cli
 from recreate.domains import audit
+from tests.swe_project import Project, _project, project
 from tests.toy import Toy
+
+__all__ = ["_project", "project"]
 
 NESTED = '''"""A module."""
 
@@ -106,3 +109,32 @@ def test_the_example_domain_holds(workspace: Path, capsys: pytest.CaptureFixture
     code, found = asked(capsys, "tests.examples.domain:Filters", "--jobs", "2")
     assert (code, found["passed"], found["stopped"]) == (0, [], [])
     assert found["exploits"] >= 20
+
+
+SAMPLE = (
+    "tests-do-nothing-but-for-main",
+    "recorder-by-gc",
+    "equal-to-anything",
+    "reads-the-bytecode",
+    "records-of-a-right-run",
+    "record-of-infinity",
+)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_no_exploit_of_a_sample_passes_in_swe(project: Project, name: str) -> None:
+    answer = audit.answers(project.swe, project.task)[name]
+    result = audit.audit(project.swe, project.task, name, answer, project.backend)
+    assert (result.held, result.score, result.fault) == (True, 0.0, "")
+
+
+@pytest.mark.audit
+@pytest.mark.parametrize("name", [e.name for e in audit.exploits() if e.name not in SAMPLE])
+def test_no_exploit_passes_in_swe(project: Project, name: str) -> None:
+    test_no_exploit_of_a_sample_passes_in_swe(project, name)
+
+
+def test_an_exploit_of_swe_is_a_diff_around_the_function_with_the_bug(project: Project) -> None:
+    for name, answer in audit.answers(project.swe, project.task).items():
+        assert "value < high" not in "".join(line for line in answer.split("\n") if line[:1] in "+-"), name
+        assert "calm/sums.py" in answer or "+++ " in answer, name
