@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from recreate.agents import scaffold as scaffolds
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import SandboxBackend
-from recreate.api.types import Experience, Grade, Review, Split, Step, Task, Trace
+from recreate.api.types import Edit, Evidence, Experience, Grade, Review, Split, Step, Task, Trace
 from recreate.builder import sdk
 from recreate.cli import run as cli
 from recreate.memory.importers.importer import ImportConfig, import_traces
@@ -127,6 +127,26 @@ def test_no_byte_that_a_build_leaves_holds_a_key(go: Callable[..., sdk.Outcome],
     assert "[redacted]" in step.output
     assert "[redacted]" in step.observation
     assert [r["fault"] for r in run.excluded()] == ["the grader's key is [redacted]"]
+
+
+class Proposes:
+    """An optimizer of somebody else, which asks no model: its words come in with its edits."""
+
+    def propose(self, scaffold: Any, experiences: Sequence[Experience]) -> list[Edit]:
+        cited = (Evidence(experience=experiences[0].id, step=0),)
+        about = {"reason": KEYS["reason"], "evidence": cited}
+        return [
+            Edit(path="system.md", new=f"{LESSON} {KEYS['edit']}\n", **about),
+            Edit(path="a.md", old=KEYS["edit"], **about),
+        ]
+
+
+def test_no_byte_holds_a_key_that_an_optimizer_of_another_proposes(
+    go: Callable[..., sdk.Outcome], workspace: Path
+) -> None:
+    made = go("a", optimizer=Proposes())
+    assert f"{LESSON} [redacted]" in made.scaffold.files["system.md"]
+    assert leaked(workspace) == []
 
 
 def test_nothing_that_is_printed_of_it_holds_a_key(
