@@ -7,6 +7,7 @@ reported and counts for nobody. What is kept in memory is one small `Score` per 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from recreate.agents.attempt import attempt, attempt_key
 from recreate.api.errors import BadInput, Fault, Interrupted
@@ -348,7 +351,7 @@ def read_experience(folder: Path, *, steps: bool = True) -> Experience | None:
         count = record.pop(STEPS, None)
         if steps:
             record["trace"]["steps"] = found = list(read_steps(folder))
-            if count not in (None, len(found)) or Log(folder / "steps.jsonl").damaged():
+            if len(found) != (sum(1 for _ in Log(folder / "steps.jsonl").lines()) if count is None else count):
                 raise ValueError("steps.jsonl is not as it was written")
         return Experience.model_validate(record)
     except (ValueError, TypeError, KeyError) as e:
@@ -362,9 +365,10 @@ def read_experience(folder: Path, *, steps: bool = True) -> Experience | None:
 
 
 def read_steps(folder: Path) -> Iterator[Step]:
-    """The steps that happened, also of an attempt that is still running or was killed."""
+    """The steps that happened, also of an attempt that is still running or was killed; damaged ones are passed over."""
     for record in Log(folder / "steps.jsonl").read():
-        yield Step.model_validate(record)
+        with contextlib.suppress(ValidationError):
+            yield Step.model_validate(record)
 
 
 class _Outage:

@@ -180,6 +180,19 @@ def test_a_damaged_attempt_that_memory_does_not_have_is_refused_with_what_to_typ
     ends_the_same(here, type_in, calls=2)
 
 
+def test_a_step_with_other_fields_is_passed_over_in_a_study_and_damages_an_attempt(here: Path, type_in: Type) -> None:
+    lines = seal({"step": 0, "action": "look"}) + seal({"step": "?", "action": 3})
+    study = here / RUN / "studies" / "a1" / "steps.jsonl"
+    study.parent.mkdir(parents=True)
+    study.write_bytes(lines)
+    code, told = type_in("studies", "show", "a1", "--run", RUN)
+    assert (code, [step["action"] for step in told["steps"]]) == (0, ["look"])
+    folder = next(p for p in attempts(here, split="train"))
+    (folder / "steps.jsonl").write_bytes(lines)
+    code, told = type_in("traces", "show", folder.name, "--run", RUN)
+    assert (code, told["error"]["code"]) == (2, "damaged")
+
+
 # ------------------------------------------------------------------------------------------- settings and the seed
 
 
