@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from recreate.api.errors import Fault
 from recreate.storage.files import locked
-from recreate.storage.log import Log, iso, seal, unix, unseal
+from recreate.storage.log import Log, decode, encode, iso, seal, unix, unseal
 
 plain = st.dictionaries(st.text(max_size=8).filter(lambda k: k not in ("schema", "sum")), st.text() | st.integers())
 
@@ -124,3 +125,38 @@ def test_a_moment_is_read_strictly(value: Any, seconds: float | None) -> None:
     if isinstance(value, str) and "T" in value:
         assert seconds is not None
         assert iso(seconds) == value
+
+
+def test_what_a_broken_program_printed_can_be_kept() -> None:
+    assert json.loads(encode({"text": "a\ud800b"})) == {"text": "a\ud800b"}
+
+
+def test_json_of_others_is_read_a_hundred_levels_deep_and_no_deeper() -> None:
+    assert decode("[" * 99 + "]" * 99)
+    with pytest.raises(ValueError, match="deeply"):
+        decode("[" * 101 + "]" * 101)
+
+
+def test_damaged_lines_and_those_that_lack_a_field_are_counted(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log.jsonl")
+    for text in ("one", 2, "three"):
+        log.append({"kind": "note", "text": text})
+    log.close()
+    log.path.write_bytes(log.path.read_bytes().replace(b"three", b"thrEe"))
+    assert log.damaged() == 1
+    assert log.damaged({"note": {"text": str}}) == 2
+    assert [r["text"] for r in log.read({"note": {"text": str}})] == ["one"]
+
+
+def test_a_torn_end_is_cut_off_however_long_it_is(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log.jsonl")
+    log.append({"kind": "note", "text": "x" * 100_000})
+    log.append({"kind": "note", "text": "kept"})
+    log.close()
+    whole = log.path.read_bytes()
+    for torn in (1, 65_535, 65_536, 65_537, 200_000):
+        log.path.write_bytes(whole + b"y" * torn)
+        again = Log(log.path)
+        again.append({"kind": "note", "text": "after"})
+        again.close()
+        assert [r["text"][-5:] for r in again.read()] == ["xxxxx", "kept", "after"]
