@@ -77,6 +77,20 @@ def test_a_gain_that_chance_may_have_made_is_not_kept(go: Go) -> None:
     assert built.scaffold.digest == built.seed.digest
 
 
+def test_a_tool_that_does_not_start_costs_its_candidate_and_no_attempt(go: Go) -> None:
+    """Only a sandbox shows it: the text is Python, and says what it is for."""
+    rows = script()
+    study = json.loads(rows[-1]["text"])
+    code = '"""Ends an answer as it must."""\nimport a_package_that_is_nowhere\n'
+    study["edits"] = [{**study["edits"][0], "file": "new tool", "title": "Mark", "text": code}]
+    rows[-1]["text"] = json.dumps(study)
+    built, run = go(rows, rounds=1)
+    (revision,) = built.revisions
+    assert (revision.kept, revision.verdict.verdict, revision.verdict.tasks) == (False, "not-better", 0)
+    assert "the check failed: tools/mark.py" in revision.verdict.reason
+    assert {r["scaffold"] for r in run.records("experience")} == {built.seed.digest}
+
+
 def test_the_best_version_is_the_result_not_the_last(go: Go) -> None:
     """A promise: after a kept revision a worse one is tried and dropped."""
     rows = script()
