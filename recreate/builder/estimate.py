@@ -1,8 +1,11 @@
 """What a build will take, said before anything is spent; pure.
 
-Counts are exact upper bounds (a round may propose nothing and then judges nothing). Tokens, dollars and minutes
-are estimates: from this workspace's own attempts with the same domain and model when there are any, else from
-the scaffold's limits. `source` says which.
+Attempts are the most that a build without a memory policy makes of one candidate a round (a round may propose nothing
+and then judges nothing); a policy's re-runs, a population's further candidates and what a person edits come on top, as
+far as the budget has them to spare. Calls, tokens, dollars and minutes are estimates: of attempts from this workspace's
+own with the same domain and model when there are any, else from the scaffold's limits (`source` says which); of
+proposals the most that `reflect` asks, and what studies of a strong model were seen to take. Nothing is taken off for
+prompts that the endpoint reads from its cache.
 """
 
 from __future__ import annotations
@@ -13,12 +16,14 @@ from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.ports import Price
 from recreate.api.types import Record, Usage
+from recreate.optimizers.reflect import MOST_CALLS
 from recreate.runs.budget import Budget
 from recreate.runs.gate import detectable_gain
 from recreate.runs.settings import Settings
 
-STUDY_TURNS = 15
-"""Turns of one study of the optimizer `recreate`, and of its distilling, as seen with strong models."""
+STUDY_CALLS, STUDY_IN, STUDY_OUT = 8, 38_000, 2_800
+"""Calls of one study of the optimizer `recreate`, and of its distilling, and the tokens of each: docs/tour.md's build
+made nine of them in 69 calls, 2.65 million tokens in and 0.19 million out."""
 
 
 class Estimate(Record):
@@ -63,7 +68,8 @@ def typical(scaffold: Scaffold, past: Sequence[Usage]) -> tuple[Usage, str]:
 
 
 class Proposal(Record):
-    """What one proposal takes: calls of the optimizer, tokens of one call, attempts at train tasks.
+    """What one proposal takes at most (`reflect`, `best-of-n`) or usually: calls of the optimizer, tokens of one call,
+    attempts at train tasks.
 
     rehearsals: attempts that are only made when the budget has them to spare.
     """
@@ -77,15 +83,16 @@ class Proposal(Record):
 
 def proposal(settings: Settings) -> Proposal:
     """The proposal of an optimizer; one that is not ours is taken for the agentic one, the dearest."""
-    reflect = Proposal(calls=4, tokens_in=5000, tokens_out=600)  # up to three clusters and one that distils
+    reflect = Proposal(calls=MOST_CALLS, tokens_in=5000, tokens_out=600)
     if settings.optimizer == "reflect":
         return reflect
     if settings.optimizer == "best-of-n":
         n = settings.best_of
-        return reflect.model_copy(update={"calls": 4 * n, "attempts": n * settings.batch_size})
+        return reflect.model_copy(update={"calls": MOST_CALLS * n, "attempts": n * settings.batch_size})
     studies = settings.batch_size + 1
     rehearsals = settings.study.rehearsals * studies if settings.optimizer == "recreate" else 0
-    return Proposal(calls=STUDY_TURNS * studies, tokens_in=12_000, tokens_out=300, rehearsals=rehearsals)
+    calls = min(STUDY_CALLS, settings.study.steps) * studies
+    return Proposal(calls=calls, tokens_in=STUDY_IN, tokens_out=STUDY_OUT, rehearsals=rehearsals)
 
 
 def plan(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
+from recreate.api.errors import BadInput
 from recreate.api.types import Record, Split, Task, Usage, digest
 from recreate.builder.learning import Learning
 from recreate.runs.attempts import key_of, run_attempts
-from recreate.runs.gate import interval
+from recreate.runs.gate import interval, judge
+from recreate.runs.reader import Run
 from recreate.runs.session import Session
 from recreate.storage.files import locked
 from recreate.storage.log import Log
@@ -80,9 +84,83 @@ def measure(session: Session, scaffold: Scaffold, split: Split, most: int = 0) -
     )
 
 
+def measured_in(run: Run, workspace: Path) -> list[BenchResult]:
+    """What a run measured, read back: of a build its result on validation, else each agent on each split.
+
+    Raises BadInput when there is nothing.
+    """
+    seed, kept = run.seed(), [r.id for r in run.revisions() if r.kept]
+    result = (kept[-1:] or [seed.digest])[0] if seed is not None else ""
+    first = next(run.records("start"), {})
+    found: dict[tuple[str, str], dict[tuple[str, int], Mapping[str, Any]]] = {}
+    for record in run.records("experience"):
+        if not result or (record["scaffold"], record["split"]) == (result, "validation"):
+            cell = found.setdefault((record["scaffold"], record["split"]), {})
+            cell[record["task"], record["repeat"]] = record
+    if not found:
+        raise BadInput(f"{run.folder} measured nothing", fix="name a run of bench or of build", code="no-scores")
+    excluded = run.excluded()
+    cells = []
+    for (digest_, split), rows in found.items():
+        scores = {place: row["score"] for place, row in rows.items()}
+        mean, lo, hi = interval(scores)
+        usage = sum((_usage(run, row["attempt"]) for row in rows.values()), Usage())
+        domain = str(first.get("domain", run.settings.domain))
+        cells.append(
+            BenchResult(
+                scaffold=seed.name if seed is not None and digest_ == seed.digest else digest_,
+                digest=digest_,
+                model=str(first.get("model", run.settings.model)),
+                domain=domain,
+                split=split,
+                n=len({task for task, _ in scores}),
+                repeats=len({repeat for _, repeat in scores}),
+                mean=mean,
+                lo=lo,
+                hi=hi,
+                usd=round(usage.usd, 6),
+                tokens=usage.tokens_in + usage.tokens_out,
+                set_aside=sum(row["phase"] == split for row in excluded) if not result and len(found) == 1 else 0,
+                test_openings=sum(r.get("domain") == domain for r in openings_of(workspace).read()),
+                scores=tuple(
+                    {"task": task, "repeat": repeat, "score": row["score"], "experience": row["attempt"]}
+                    for (task, repeat), row in sorted(rows.items())
+                ),
+            )
+        )
+    return cells
+
+
+def compared(before: Sequence[BenchResult], after: Sequence[BenchResult]) -> list[dict[str, Any]]:
+    """The gate's verdict on each agent of `after` against each of `before`, over the tasks of one split that both were
+    measured on; a pair without such tasks is left out."""
+    verdicts = []
+    for a in before:
+        for b in after:
+            old, new = ({(s["task"], s["repeat"]): s["score"] for s in cell.scores} for cell in (a, b))
+            both = old.keys() & new.keys()
+            if (a.domain, a.split) != (b.domain, b.split) or not both:
+                continue
+            verdict = judge({k: old[k] for k in sorted(both)}, {k: new[k] for k in sorted(both)})
+            place = {"split": a.split, "before_agent": a.scaffold, "after_agent": b.scaffold}
+            verdicts.append({**place, **verdict.model_dump(mode="json", exclude={"schema_"})})
+    return verdicts
+
+
+def _usage(run: Run, attempt: str) -> Usage:
+    with contextlib.suppress(BadInput):
+        return run.experience(attempt).trace.usage
+    return Usage()
+
+
+def openings_of(workspace: Path) -> Log:
+    """A workspace's list of test openings."""
+    return Log(workspace / "runs" / "test_openings.jsonl", durable=True)
+
+
 def openings_file(session: Session) -> Log:
-    """The workspace's list of test openings."""
-    return Log(session.workspace / "runs" / "test_openings.jsonl", durable=True)
+    """The list of the session's workspace."""
+    return openings_of(session.workspace)
 
 
 def test_openings(session: Session) -> int:

@@ -74,6 +74,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "init": workspace.init,
     "doctor": workspace.doctor,
     "list": workspace.list_,
+    "compare": bench.compare,
     "judge": bench.judge,
     "tune": train.tune,
     "recipes list": train.list_recipes,

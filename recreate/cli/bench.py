@@ -1,16 +1,17 @@
-"""bench, judge: agents measured on a split, what was made of one of them, and the gate by itself on two files."""
+"""bench, compare, judge: agents measured on a split, what was made of one of them; runs, or two files, side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
-from recreate.api.errors import BadInput
+from recreate.api.errors import BadInput, CheckFailed
 from recreate.api.paths import short as here
-from recreate.cli.options import BUILD, RUN, Json, split_of, with_settings
+from recreate.api.paths import workspace
+from recreate.cli.options import BUILD, RUN, Json, one_of, split_of, with_settings
 from recreate.cli.runner import folder_of, measured, opened
 from recreate.cli.terminal import EXCLUDED, answer, say
 from recreate.runs.settings import Settings
@@ -145,14 +146,20 @@ def judge(
     after: Annotated[Path, typer.Argument(metavar="B.jsonl", help="Scores after it, on the same tasks.")],
     alpha: Annotated[float, typer.Option("--alpha", help="1 - the interval's level.")] = 0.10,
     seed: Annotated[int, typer.Option("--seed", help="Of the random sign flips, where they are not counted.")] = 0,
+    fail_unless: Annotated[
+        str, typer.Option("--fail-unless", help="better, undecided or not-better: exit 4 on any other verdict.")
+    ] = "",
     as_json: Json = False,
-) -> None:
+) -> int:
     """Say whether B is better than A. Lines are {"task": "t1", "repeat": 0, "score": 0.5}; null: no score.
 
-    Example: recreate judge before.jsonl after.jsonl
+    Example: recreate judge before.jsonl after.jsonl --fail-unless better
     """
+    from recreate.api.types import Decision
     from recreate.runs.gate import judge_files
 
+    if fail_unless:
+        one_of("fail-unless", fail_unless, get_args(Decision))
     verdict = judge_files(before, after, alpha=alpha, seed=seed)
     answer(
         as_json,
@@ -162,3 +169,39 @@ def judge(
         + (f"; {verdict.reason}" if verdict.reason else "")
         + (f"; {verdict.dropped} pairs dropped" if verdict.dropped else ""),
     )
+    return CheckFailed.exit_code if fail_unless and verdict.verdict != fail_unless else 0
+
+
+def compare(
+    before: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder or name, `last` for the newest.")],
+    after: Annotated[str, typer.Argument(metavar="RUN", help="The run that is compared with it.")],
+    as_json: Json = False,
+) -> None:
+    """Put what two runs measured side by side, and judge it where the tasks are the same. Nothing is spent.
+
+    Of a build that is its result, on validation; of a bench every agent, on each split.
+
+    Example: recreate compare runs/swe-20261120-183000 last
+    """
+    from recreate.builder.measure import compared, measured_in
+    from recreate.runs.reader import Run, find_run
+
+    where = workspace()
+    sides = [measured_in(Run(find_run(name, where)), where) for name in (before, after)]
+    cells = [cell for side in sides for cell in side]
+    verdicts = compared(*sides)
+    openings = max((cell.test_openings for cell in cells), default=0)
+    record = {
+        "runs": [str(find_run(name, where)) for name in (before, after)],
+        "cells": [cell.row() for cell in cells],
+        "differences": verdicts,
+        "test_openings": openings,
+    }
+    lines = [
+        f"{v['before_agent']} -> {v['after_agent']} on {v['split']}: {v['verdict']}, difference {v['diff']:+.3f} "
+        f"[{v['lo']:+.3f}, {v['hi']:+.3f}], p = {v['p']:.3f}, {v['tasks']} tasks x {v['repeats']}"
+        for v in verdicts
+        if v["diff"] is not None and v["p"] is not None
+    ]
+    lines = lines or ["no task was scored in both: their means are of different tasks, and say nothing of each other"]
+    answer(as_json, record, *(_line(cell.row()) for cell in cells), *lines)

@@ -81,8 +81,8 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     answer(
         as_json,
         made.model_dump(mode="json"),
-        f"{made.attempts} attempts of {seed.name} with {model.name}, about {made.calls} calls, {made.tokens:,} tokens, "
-        f"${made.usd:.2f}, {made.minutes:g} minutes with {settings.jobs} at once",
+        f"at most {made.attempts} attempts of {seed.name} with {model.name}, about {made.calls} calls, "
+        f"{made.tokens:,} tokens, ${made.usd:.2f}, {made.minutes:g} minutes with {settings.jobs} at once",
         f"  ({made.source})",
         f"{made.proposals} of {settings.rounds} proposals are paid for by the budget",
         f"on {settings.validation} validation tasks x {settings.repeats} the gate keeps a true gain of "

@@ -22,6 +22,8 @@ NEW = {"new lesson": "memory/a-new-lesson.md", "new tool": "tools/a_new_tool.py"
 """What a proposal may add, and a path that stands for all such files."""
 NO_PLACE = "an edit without a file that exists, a line in it, or a text"
 MAX_CLUSTERS = 3
+MOST_CALLS = 2 * MAX_CLUSTERS + 1
+"""Of one proposal: a study of each cluster, once more for what was sent back, and one call that distils."""
 MAX_EDITS = 2
 SHOWN = 2
 """Failures told per cluster; with more, a small context overflows and a small model loses the thread."""

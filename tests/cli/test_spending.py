@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from recreate.cli import run as cli
+from recreate.optimizers.reflect import MOST_CALLS
 from tests.toy import write_script
 
 TOY = ["--domain", "tests.toy:Toy"]
@@ -45,7 +46,50 @@ def test_a_plan_learns_from_attempts_made_here(
     assert cli(["build", *TOY, *model, "--rounds", "0", "--scaffold", "seed"]) == 0
     plan = printed(capsys, "plan", "--scaffold", "seed", *TOY, *model)
     assert "mean of 8 attempts" in plan["source"]
-    assert plan["calls"] == plan["attempts"] * 2 + 4
+    assert plan["calls"] == plan["attempts"] * 2 + MOST_CALLS
+
+
+def test_a_plan_of_the_investigator_is_that_of_the_build_which_was_measured(
+    workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """docs/tour.md: eight studies and a distilling, 69 calls, which at $5 and $25 a million tokens are $18."""
+    other = write_script(workspace / "other.jsonl")
+    flags = ["--optimizer", "recreate", "--models.optimizer", other, "--models.optimizer_price", "5,25"]
+    plan = printed(capsys, "plan", *TOY, *model, *flags, "--rounds", "1", "--batch", "8", "--price", "0,0")
+    assert plan["usd"] == pytest.approx(18, rel=0.1)
+
+
+def test_two_runs_are_put_side_by_side_and_judged_on_the_tasks_they_share(
+    workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    built = printed(capsys, "build", *TOY, *model, "--out", "runs/b", "--rounds", "1", "--scaffold", "seed")
+    assert cli(["bench", *TOY, *model, "--scaffold", "seed", "--out", "runs/v", "--split", "validation"]) == 0
+    found = printed(capsys, "compare", "runs/v", "runs/b")
+    before, after = found["cells"]
+    assert (before["n"], before["repeats"], before["mean"], before["usd"]) == (8, 1, 0.0, 0.0)
+    assert (after["digest"], after["mean"]) == (built["scaffold"]["digest"], 1.0)
+    assert {"scaffold", "model", "domain", "lo", "hi"} <= before.keys()
+    (difference,) = found["differences"]
+    assert (difference["verdict"], difference["diff"], difference["tasks"]) == ("better", 1.0, 8)
+    assert found["test_openings"] == 0
+    # other tasks: two means, and nothing that may be said of their difference
+    assert cli(["bench", *TOY, *model, "--scaffold", "seed", "--out", "runs/t", "--split", "test"]) == 0
+    other = printed(capsys, "compare", "runs/v", "runs/t")
+    assert (len(other["cells"]), other["differences"], other["test_openings"]) == (2, [], 1)
+    assert printed(capsys, "compare", "runs/v", "runs/none", code=2)["error"]["code"] == "no-run"
+
+
+def test_a_script_is_told_by_the_exit_code_what_was_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def scores(name: str, each: float) -> str:
+        rows = ({"task": f"t{n}", "repeat": 0, "score": each} for n in range(8))
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return str(tmp_path / name)
+
+    worse, better = scores("a", 0.0), scores("b", 1.0)
+    assert printed(capsys, "judge", worse, better, "--fail-unless", "better")["verdict"] == "better"
+    assert printed(capsys, "judge", better, worse, "--fail-unless", "better", code=4)["verdict"] == "not-better"
+    assert printed(capsys, "judge", better, worse)["verdict"] == "not-better"
+    assert printed(capsys, "judge", better, worse, "--fail-unless", "fine", code=2)["error"]["code"] == "usage"
 
 
 def test_one_agent_attempts_one_task(workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]) -> None:

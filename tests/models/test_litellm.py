@@ -102,3 +102,34 @@ def test_a_hosted_model_calls_tools(monkeypatch: pytest.MonkeyPatch, capfd: pyte
         LiteLLM("petals/x", api_base="http://127.0.0.1:1").reply(HELLO, CALL, tools=TOOLS)
     assert "--study.tools json" in dropped.value.fix
     assert capfd.readouterr().out == ""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_asked_again_is_marked_for_the_cache_and_priced_as_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    usage = {
+        "input_tokens": 100,
+        "output_tokens": 10,
+        "cache_read_input_tokens": 4000,
+        "cache_creation_input_tokens": 500,
+    }
+    answer = {
+        "id": "m", "type": "message", "role": "assistant", "model": "claude-opus-4-5", "stop_reason": "end_turn",
+        "stop_sequence": None, "content": [{"type": "text", "text": "hello"}], "usage": usage,
+    }  # fmt: skip
+    system: Message = {"role": "system", "content": "Be short."}
+    talk: list[Message] = [system, *HELLO, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "more"}]
+    with Stub(lambda body: answer) as stub:
+        model = LiteLLM("anthropic/claude-opus-4-5", api_base=stub.url)
+        reply = model.reply(talk, CALL, max_tokens=50)
+        model.reply([system, *HELLO], CALL, max_tokens=50)
+        LiteLLM("anthropic/claude-opus-4-5", api_base=stub.url, price=Price(tokens_in=1.0)).reply(talk, CALL)
+    assert (reply.text, reply.tokens_in, reply.tokens_cached, reply.tokens_cache_written) == ("hello", 4600, 4000, 500)
+    assert reply.usd == pytest.approx((100 * 5 + 4000 * 0.5 + 500 * 6.25 + 10 * 25) / 1e6)
+
+    def marked(body: Any) -> list[str]:
+        parts = [*body["system"], *(part for m in body["messages"] for part in m["content"])]
+        return [part["text"] for part in parts if isinstance(part, dict) and "cache_control" in part]
+
+    # a conversation is marked at its end too; where the price of a mark is not known, nothing is
+    assert [marked(body) for body in stub.bodies] == [["Be short.", "more"], ["Be short."], []]

@@ -17,7 +17,7 @@ from recreate.agents.trajectory import clusters, signature, tell, uncited
 from recreate.api.paths import shipped
 from recreate.api.types import Edit, Evidence, Experience, Grade, Reply, Step, Trace
 from recreate.optimizers.context import OptimizerContext
-from recreate.optimizers.reflect import Idea, Reflect, editable, merge, to_edit
+from recreate.optimizers.reflect import MOST_CALLS, Idea, Reflect, editable, merge, to_edit
 
 SEED = scaffolds.load(shipped("scaffolds") / "seed")
 
@@ -70,6 +70,25 @@ def test_failures_are_studied_and_the_edit_cites_what_it_was_shown() -> None:
         "e1",
         "e2",
     ]
+
+
+def test_no_proposal_asks_more_than_a_plan_says() -> None:
+    """The dearest batch: as many clusters as are looked at, each sent back once, and ideas to distil."""
+    failures = [experience(n, evidence=f"{error}: no") for n, error in enumerate(("KeyError", "OSError", "TypeError"))]
+    advice = [
+        json.dumps({"why": "w", "advice": f"Look {n} times.", "experience": f"e{n}", "step": 0}) for n in range(3)
+    ]
+    asked: list[Any] = []
+
+    def ask(messages: Any, **params: Any) -> Reply:
+        asked.append(messages)
+        told = "".join(str(m["content"]) for m in messages)
+        shown = next((n for n in range(3) if f"experience e{n}" in told), 0)
+        return Reply(text="no object" if len(asked) % 2 else advice[shown])
+
+    made = OptimizerContext(ask=ask, recall=lambda q, k, f: [], get=lambda id: None, validate=lambda s, e: [])
+    Reflect(made).propose(SEED, failures)
+    assert len(asked) == MOST_CALLS
 
 
 def test_nothing_failed_nothing_is_asked() -> None:
