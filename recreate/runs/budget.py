@@ -103,8 +103,9 @@ class Budget(Record):
 
 
 ALL = ""
-_ADDED = ("calls", "tokens_in", "tokens_out", "usd", "seconds", "tokens_cached", "tokens_cache_written")
+_ALWAYS = ("calls", "tokens_in", "tokens_out", "usd", "seconds")
 _SELDOM = ("tokens_cached", "tokens_cache_written")
+_ADDED = frozenset([*_ALWAYS, *_SELDOM])
 NOTE_SECONDS = 5.0
 """So often the time is written down when nothing else is: what a kill may take off the minutes of a session."""
 LOST = "lost in flight"
@@ -300,7 +301,8 @@ class Ledger:
         self._noted = 0.0
         self._closed = threading.Event()
         self._read = 0
-        with self._taken():
+        self._file = _Taken(self)
+        with self._file:
             self.session = self._spend.sessions + 1
             self._write("open")
         threading.Thread(target=_note_time, args=(weakref.ref(self), self._closed), name="ledger", daemon=True).start()
@@ -335,7 +337,7 @@ class Ledger:
                 self._change.wait(1.0)
 
     def _reserved(self, call: Call, tokens: int, usd: float) -> bool:
-        with self._taken():
+        with self._file:
             self._refuse_time()
             short = self._short(tokens, usd)
             if short:
@@ -354,7 +356,8 @@ class Ledger:
 
         doubtful: the endpoint told counts that cannot be.
         """
-        paid = {name: value for name in _ADDED if (value := getattr(usage, name)) or name not in _SELDOM}
+        paid = {name: getattr(usage, name) for name in _ALWAYS}
+        paid |= {name: value for name in _SELDOM if (value := getattr(usage, name))}
         told = {"doubtful": True} if doubtful else {}
         self._end("settle", call, role=call.role, phase=call.phase, usage=paid, **told)
 
@@ -364,7 +367,7 @@ class Ledger:
 
     def begin(self, attempt: str) -> None:
         """Count one attempt against the cap (once, also over resumes). Raises OutOfBudget."""
-        with self._lock, self._taken():
+        with self._lock, self._file:
             self._refuse_time()
             if attempt in self._spend.begun:
                 return
@@ -412,7 +415,7 @@ class Ledger:
 
     def note_time(self) -> None:
         """Write down how long this session has run, so that a kill cannot take it back."""
-        with self._lock, self._taken():
+        with self._lock, self._file:
             if not self._closed.is_set():
                 self._write("clock")
 
@@ -423,7 +426,7 @@ class Ledger:
                 return
             self._closed.set()
             try:
-                with self._taken():
+                with self._file:
                     self._write("session")
             finally:
                 self._lines.close()
@@ -431,17 +434,10 @@ class Ledger:
     def _end(self, kind: str, call: Call, **fields: Any) -> None:
         with self._lock:
             try:
-                with self._taken():
+                with self._file:
                     self._write(kind, call=call.id, **fields)
             finally:
                 self._change.notify_all()
-
-    @contextmanager
-    def _taken(self) -> Iterator[None]:
-        with self._lines.taken(self._read) as others:
-            self._spend.take_all(others)
-            self._read = self._lines.end
-            yield
 
     def _seconds(self) -> float:
         return (time.monotonic() if self._paused is None else self._paused) - self._started
@@ -469,6 +465,28 @@ class Ledger:
         self._read = self._lines.end
         self._spend.take(line)
         self._noted = line["seconds"]
+
+
+class _Taken:
+    """While the block runs, the file is this ledger's, and all that others wrote is in its figures."""
+
+    __slots__ = ("ledger",)
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = weakref.proxy(ledger)  # or a ledger that nobody has would note its time for ever
+
+    def __enter__(self) -> None:
+        ledger = self.ledger
+        if records := ledger._lines.take(ledger._read):
+            try:
+                ledger._spend.take_all(records)
+            except BaseException:
+                ledger._lines.let_go()
+                raise
+        ledger._read = ledger._lines.end
+
+    def __exit__(self, *_: object) -> None:
+        self.ledger._lines.let_go()
 
 
 def _note_time(ledger: weakref.ref[Ledger], closed: threading.Event) -> None:

@@ -14,8 +14,7 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -163,25 +162,27 @@ class Log:
             at, self._end = self._end, self._end + len(data)
             return at
 
-    @contextmanager
-    def taken(self, start: int) -> Iterator[Iterable[dict[str, Any]]]:
-        """Hold the file against the other processes that take it; gives its records from byte `start` on. `end` is then
-        the file's own end, and stays so while this Log appends."""
-        with self._lock:
-            try:
-                fd = self._open(mend=False) if self._fd is None else self._fd
-                fcntl.flock(fd, fcntl.LOCK_EX)
-            except OSError as e:
-                raise fault(self.path, e, self.fix) from e
+    def take(self, start: int) -> Sequence[dict[str, Any]]:
+        """Hold the file against the other processes that take it, until `let_go`; its records from byte `start` on.
+
+        `end` is then the file's own end, and stays so while this Log appends. Raises Fault.
+        """
         try:
+            with self._lock:
+                fd = self._open(mend=False) if self._fd is None else self._fd
+            fcntl.flock(fd, fcntl.LOCK_EX)
             self._end = os.fstat(fd).st_size
-            if self._end != start:
-                self._end = _mended(fd)
-                yield [line.record for line in self.lines(start) if line.record is not None]
-            else:
-                yield ()
-        finally:
-            fcntl.flock(fd, fcntl.LOCK_UN)
+            if self._end == start:
+                return ()
+            self._end = _mended(fd)
+            return [line.record for line in self.lines(start) if line.record is not None]
+        except OSError as e:
+            raise fault(self.path, e, self.fix) from e
+
+    def let_go(self) -> None:
+        """Give the file free. Safe to call when it was not taken."""
+        if self._fd is not None:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     @property
     def end(self) -> int:

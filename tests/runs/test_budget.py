@@ -155,6 +155,15 @@ def test_what_each_killed_session_had_in_flight_stays_charged_when_the_call_is_p
         ledger.reserve(call(1), 100, 0.25)
 
 
+def test_a_call_that_is_reserved_again_without_a_word_of_the_first_time_is_charged_for_both(tmp_path: Path) -> None:
+    ledger = Ledger(Log(tmp_path / "l.jsonl"), Budget())
+    for _ in range(2):
+        ledger.reserve(call(0), 100, 0.25)
+    ledger.settle(call(0), Usage(calls=1, tokens_in=10, usd=0.125))
+    for spent in (ledger.spent, Spend.of(Log(tmp_path / "l.jsonl").read()).total):
+        assert (spent.usd, spent.tokens_in, spent.calls) == (0.375, 110, 2)
+
+
 def test_two_processes_hold_one_cap_and_what_one_settles_is_free_for_the_other(tmp_path: Path) -> None:
     one, two = (Ledger(Log(tmp_path / "l.jsonl"), Budget(tokens=1000)) for _ in range(2))
     one.reserve(call(0), 800, 0.0)
