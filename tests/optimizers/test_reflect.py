@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,6 +90,9 @@ def test_no_proposal_asks_more_than_a_plan_says() -> None:
     made = OptimizerContext(ask=ask, recall=lambda q, k, f: [], get=lambda id: None, validate=lambda s, e: [])
     Reflect(made).propose(SEED, failures)
     assert len(asked) == MOST_CALLS
+    page = (Path(__file__).parents[2] / "docs" / "optimizers.md").read_text()
+    assert f"| up to {MOST_CALLS} |" in page
+    assert f"| up to n x {MOST_CALLS}," in page
 
 
 def test_nothing_failed_nothing_is_asked() -> None:
