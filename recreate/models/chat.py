@@ -72,7 +72,9 @@ def completion(
     more: dict[str, Any] = {"doubtful": True} if doubtful else {}
     if not doubtful and not ("tokens_in" in counts and "tokens_out" in counts):
         more["estimated"] = True
-    counts = {"tokens_in": estimate(messages), "tokens_out": estimate_reply(text, calls), **counts}
+    counts.setdefault("tokens_out", estimate_reply(text, calls))
+    if "tokens_in" not in counts:  # all of a long transcript is looked at
+        counts["tokens_in"] = estimate(messages)
     more |= counts
     if choice.get("logprobs") and choice["logprobs"].get("content"):
         more["logprobs"] = tuple(float(t["logprob"]) for t in choice["logprobs"]["content"])
