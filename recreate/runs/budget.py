@@ -381,7 +381,7 @@ class Ledger:
 
     def put_back(self, journal: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
         """Write what the ledger lacks of its run's journal: how many calls, how many attempts."""
-        with self._lock, self._taken():
+        with self._lock, self._file:
             lines = unwritten(self._lines.read(), journal)
             if lines:
                 self._lines.append(*lines)
