@@ -385,6 +385,7 @@ class Ledger:
             lines = unwritten(self._lines.read(), journal)
             if lines:
                 self._lines.append(*lines)
+                self._read = self._lines.end
                 self._spend.take_all(lines)
         attempts = sum(line["kind"] == "attempt" for line in lines)
         return len(lines) - attempts, attempts
