@@ -438,3 +438,13 @@ def test_one_cap_holds_over_four_processes_that_are_killed() -> None:
     result = json.loads(ended.stdout)
     assert (result["kills"], result["over_cap"], result["free_of_charge"], result["failed"]) == (3, 0, 0, 0)
     assert 0 < result["worked"] <= result["charged"]
+
+
+def test_what_is_put_back_of_a_lost_ledger_is_counted_once(desk: Calls, tmp_path: Path) -> None:
+    desk.ask(Telling(), Price(tokens_in=1.0), [{"role": "user", "content": "x"}], call(0))
+    (tmp_path / "ledger.jsonl").unlink()
+    ledger = Ledger(Log(tmp_path / "ledger.jsonl"), Budget())
+    ledger.put_back(desk.journal.records("reply", "experience", "aside"))
+    ledger.begin("b")  # reads what others wrote since
+    spent = Spend.of(Log(tmp_path / "ledger.jsonl").read()).total
+    assert (ledger.spent, spent.calls) == (spent, 1)
