@@ -66,7 +66,9 @@ class Reruns:
         self.with_, self.without = with_, without
         self.made: list[tuple[tuple[str, ...], str, int]] = []
 
-    def __call__(self, lessons: Sequence[Lesson], experience: Experience, repeat: int = 0) -> float | None:
+    def __call__(
+        self, lessons: Sequence[Lesson], experience: Experience, repeat: int = 0, without: Sequence[Lesson] = ()
+    ) -> float | None:
         self.made.append((tuple(x.id for x in lessons), experience.task, repeat))
         return self.with_ if lessons else self.without
 

@@ -6,7 +6,7 @@ docs/ports/.
 
 What a part may offer besides is a small Protocol of its own, listed under the port it adds to and asked for by
 `isinstance`: Preparable, ToolCalling, Overriding (a Model); Versioned, Describable, Validatable, GradesUntouched,
-Auditable, TaskGenerator (a Domain). An attribute or method of that name suffices.
+Hiding, Auditable, TaskGenerator (a Domain). An attribute or method of that name suffices.
 """
 
 from __future__ import annotations
@@ -232,6 +232,17 @@ class Auditable(Protocol):
     def exploits(self, task: Task) -> Mapping[str, str]:
         """name -> an answer, in the form `collect` returns, that leaves the task unsolved and tries to be scored all
         the same. `recreate.domains.audit` has lists to take: `python` for code, `texts` for text."""
+        ...
+
+
+@runtime_checkable
+class Hiding(Protocol):
+    """A domain that says what no agent is shown of a task: no edit, tool or lesson may carry it. Without it `gold` is
+    asked."""
+
+    def hidden(self, task: Task) -> Sequence[str]:
+        """Right answers, hidden tests, as text. Asked once for every task of every split; what it raises leaves the
+        task's answers out, and is said."""
         ...
 
 

@@ -43,6 +43,7 @@ class Learning:
         self.on = self.policy != "none"
         self.store = LessonStore(session.memory.folder, session.domain.name, self.policy)
         self._offers: dict[int, LessonRetrieval] = {}
+        self._scanned: dict[str, list[str]] = {}
 
     # what is offered
 
@@ -54,7 +55,7 @@ class Learning:
             folder = self.session.folder / "memory"
             known = next((r for r in self.session.journal.records("snapshot") if r["round"] == round), None)
             if known is None:
-                lessons = {id: x for id, x in self._read().items() if self._offered(x)}
+                lessons = {id: x for id, x in self._read().items() if self._offered(x) and not self._leaks(x)}
                 text = json.dumps([x.model_dump(mode="json") for x in lessons.values()], ensure_ascii=False)
                 name = digest(text)
                 files.write(folder / f"{name}.json", text, fix=files.RESUME)
@@ -73,6 +74,15 @@ class Learning:
 
     def _offered(self, lesson: Lesson) -> bool:
         return lesson.status == "active" or (self.policy != OURS and lesson.status == "candidate")
+
+    def _leaks(self, lesson: Lesson) -> bool:
+        """Whether a lesson names what belongs to one task; it is said, once a text."""
+        text = f"{lesson.title}\n{lesson.body}"
+        if text not in self._scanned:
+            self._scanned[text] = self.session.scanner.says(text)
+            for why in self._scanned[text][:1]:
+                self.session.say("note", {"text": f"the lesson {lesson.id} is not used: it {why}"})
+        return bool(self._scanned[text])
 
     # what is learned
 
@@ -96,8 +106,10 @@ class Learning:
             call = Call(run=self.session.run, attempt=address, step=step, role="optimizer", phase="observe")
             return self.session.ask_optimizer(list(messages), call, seed=int(digest([address, step], 7), 16), **params)
 
-        def rerun(lessons: Sequence[Lesson], experience: Experience, repeat: int = 0) -> float | None:
-            score, again = self._rerun(agent, lessons, experience, repeat)
+        def rerun(
+            lessons: Sequence[Lesson], experience: Experience, repeat: int = 0, without: Sequence[Lesson] = ()
+        ) -> float | None:
+            score, again = self._rerun(_lacking(agent, without), lessons, experience, repeat)
             made.update({again.id: again} if again is not None else {})
             return score
 
@@ -105,6 +117,8 @@ class Learning:
         after = dict(before)
         shown = [_carrying(e, [x.id for x in agent.lessons if x.id in before]) for e in experiences]
         changes = self._made(after, ask, rerun, len(shown)).observe(shown)
+        dropped = self._drop_leaks(before, after)
+        changes = [change for change in changes if change.lesson not in dropped]
         for id, lesson in after.items():
             if (
                 before.get(id) != lesson
@@ -128,6 +142,18 @@ class Learning:
             self.session.journal.forget(thread)
         for change in changes:
             self.session.say("learned", {"change": change})
+
+    def _drop_leaks(self, before: Mapping[str, Lesson], after: dict[str, Lesson]) -> set[str]:
+        """Take new or changed texts that name a task out of `after`; what had joined one is on its own again."""
+        texts = {id: (x.title, x.body) for id, x in before.items()}
+        dropped = {id for id, x in after.items() if texts.get(id) != (x.title, x.body) and self._leaks(x)}
+        for id in dropped:
+            after.pop(id)
+            after.update({id: before[id]} if id in before else {})
+        for id, lesson in after.items():
+            if lesson.merged_into in dropped and lesson.merged_into not in before:
+                after[id] = lesson.model_copy(update={"status": "candidate", "merged_into": ""})
+        return dropped
 
     def born(self, edits: Sequence[Edit], experiences: Mapping[str, Experience]) -> None:
         """Lessons that the optimizer wrote into the agent are the workspace's as well, kept by the gate or not.
@@ -166,6 +192,23 @@ class Learning:
                 edits.append(Edit(path=path, new=text, reason=reason, evidence=evidence))
         return edits[:PROMOTED]
 
+    def removals(self, agent: Scaffold, tried: Sequence[Revision]) -> list[Edit]:
+        """Edits that take out of the agent what stopped helping since it came in, or what a person vetoed; none that
+        was dropped."""
+        if not self.on or self.policy != OURS:
+            return []
+        known = self._read()
+        told = {(edit.path, edit.old) for r in tried for edit in r.edits if edit.origin == "prune"}
+        edits = []
+        for id in (x.id for x in agent.lessons):
+            path, lesson = f"memory/{id}.md", known.get(id)
+            if lesson is None or lesson.status not in ("quarantined", "vetoed") or agent.agent.protects(path):
+                continue
+            why = "a person vetoed it" if lesson.status == "vetoed" else f"it stopped helping: {support(lesson)}"
+            if (path, agent.files[path]) not in told:
+                edits.append(Edit(path=path, old=agent.files[path], reason=why, origin="prune"))
+        return edits
+
     # its parts
 
     def _read(self) -> dict[str, Lesson]:
@@ -203,7 +246,10 @@ class Learning:
     def _rerun(
         self, agent: Scaffold, lessons: Sequence[Lesson], experience: Experience, repeat: int
     ) -> tuple[float | None, Experience | None]:
-        """Never the attempt that was observed: it was chosen for how it ended, and any other would look better."""
+        """Never the attempt that was observed: it was chosen for how it ended, and any other would look better. No
+        lesson is tried that names a task: what it says would stand in the attempt, for optimizers to read."""
+        if any(self._leaks(x) for x in lessons):
+            return None, None
         task = self._train.get(experience.task)
         if task is None or {x.id for x in lessons} & {x.id for x in agent.lessons}:
             return None, None  # without the lesson that it carries it would be another agent
@@ -247,6 +293,14 @@ def _stored(file: Path) -> dict[str, Lesson]:
         f"{short(file)} is not as it was written: what its round offered is not known",
         fix="put it back from a copy, or build again with another --out; what was attempted is in memory",
         code="damaged",
+    )
+
+
+def _lacking(agent: Scaffold, lessons: Sequence[Lesson]) -> Scaffold:
+    """The agent without the files of these lessons; itself when it carries none of them."""
+    paths = {f"memory/{x.id}.md" for x in lessons} & agent.files.keys()
+    return (
+        agent.model_copy(update={"files": {p: t for p, t in agent.files.items() if p not in paths}}) if paths else agent
     )
 
 

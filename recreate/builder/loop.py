@@ -27,7 +27,6 @@ from typing import Any, TypedDict, get_args
 
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.history import History, describe
-from recreate.agents.leakage import leaks
 from recreate.agents.lint import problems, refuse
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
@@ -107,7 +106,7 @@ def create(session: Session, start: Scaffold) -> Scaffold:
     tasks = work.train[:2]
     key = digest(["create", start.digest, [t.id for t in tasks]])
     context = replace(
-        work.proposals(key, start, []).context(), validate=lambda scaffold, edits: _unfit(scaffold, edits, tasks)
+        work.proposals(key, start, []).context(), validate=lambda scaffold, edits: _unfit(session, scaffold, edits)
     )
     domain = session.domain
     description = (domain.description if isinstance(domain, Describable) else "") or inspect.getdoc(type(domain)) or ""
@@ -117,13 +116,13 @@ def create(session: Session, start: Scaffold) -> Scaffold:
     return seed.model_copy(update={"name": f"created-{domain.name}"})
 
 
-def _unfit(scaffold: Scaffold, edits: Sequence[Edit], tasks: Sequence[Task]) -> list[str]:
+def _unfit(session: Session, scaffold: Scaffold, edits: Sequence[Edit]) -> list[str]:
     """What is wrong with edits that come from no experience."""
     try:
         child = scaffolds.apply(scaffold, edits)
     except BadEdit as e:
         return [e.message]
-    return proposals.closed(scaffold, child) or problems(child) or leaks(edits, scaffold, tasks)
+    return proposals.closed(scaffold, child) or problems(child) or session.scanner.leaks(edits, scaffold)
 
 
 class _Build:
@@ -231,7 +230,8 @@ class _Build:
             )
         proposed = [[proposals.proposed(e) for e in edits] for edits in proposed]
         promoted = self.learning.promotions(current, self.revisions)
-        first, *others = [[e.model_dump(mode="json") for e in (*edits, *promoted)] for edits in proposed]
+        candidates = [[*edits, *promoted] for edits in proposed] + [self.learning.removals(current, self.revisions)]
+        first, *others = [[e.model_dump(mode="json") for e in edits] for edits in candidates if edits] or [[]]
         record: dict[str, Any] = {
             "attempt": key,
             "round": state["round"],

@@ -11,7 +11,6 @@ from typing import Any
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.attempt import furnish, replay
 from recreate.agents.config import read_agent
-from recreate.agents.leakage import leaks
 from recreate.agents.lint import problems
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
@@ -154,12 +153,9 @@ class Proposals:
             if tried is not None:
                 why = f"a person {tried.review}" if tried.review else "did not help"
                 return [f"{edit.path}: exactly this was tried before and {why}; propose something else"]
-        seen = {e.task for e in experiences.values()}
-        tasks = [self.train[id] for id in sorted(seen & self.train.keys())]
-        tasks += [_as_task(e) for e in experiences.values() if e.task not in self.train]
         # what was handed in names the places of one task; whole traces are left out, since what the environment says
         # (a command, a format) is just what there is to learn
-        return leaks(edits, scaffold, tasks, [e.trace.answer for e in experiences.values()])
+        return self.session.scanner.leaks(edits, scaffold, [e.trace.answer for e in experiences.values()])
 
     def apply(self, current: Scaffold, edits: Sequence[Edit]) -> tuple[Scaffold, list[Edit], list[str]]:
         """(the child, the edits it is made of, what was wrong with the others)."""
@@ -261,8 +257,3 @@ def closed(before: Scaffold, after: Scaffold) -> list[str]:
     if changed:
         wrong.append(f"agent.toml: {', '.join(changed)}: what an attempt may cost and touch is a person's to decide")
     return wrong
-
-
-def _as_task(e: Experience) -> Task:
-    """What is known of a task that the domain does not have: that an edit must not name it either."""
-    return Task(id=e.task, domain=e.domain, prompt=e.prompt, split=e.split, group=e.group)

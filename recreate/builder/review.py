@@ -103,6 +103,10 @@ class Desk:
             return ["these are the files of the parent: reject the candidate instead"]
         if any(r["revision"]["id"] == edited.digest for r in self.session.journal.records("revision")):
             return [f"these very files were judged before, as revision {edited.digest}"]
+        written = {p: text for p, text in edited.files.items() if child.files.get(p) != text and p not in UNCOUNTED}
+        edits = [Edit(path=p, old=child.files.get(p, ""), new=text) for p, text in written.items()]
+        if named := self.session.scanner.leaks(edits, child):
+            return named
         return faults_of(edited) or [f"{f.file}:{f.line}: {f.message}" for f in check(edited, self.session.backend)]
 
 

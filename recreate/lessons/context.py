@@ -23,10 +23,14 @@ STRING = {"type": "string"}
 class Rerun(Protocol):
     """The score (0..1) of another attempt at an experience's task while exactly these lessons are offered.
 
-    None: it cannot be paid for, or the infrastructure failed. The same lessons, task and repeat are attempted once.
+    without: lessons that the agent goes without if it carries them itself: both re-runs of a test name the lesson that
+    is tested. None: it cannot be paid for, the infrastructure failed, the agent carries one of `lessons` and is to keep
+    it, or one of them names a task. The same lessons, task and repeat are attempted once.
     """
 
-    def __call__(self, lessons: Sequence[Lesson], experience: Experience, repeat: int = 0) -> float | None: ...
+    def __call__(
+        self, lessons: Sequence[Lesson], experience: Experience, repeat: int = 0, without: Sequence[Lesson] = ()
+    ) -> float | None: ...
 
 
 @dataclass(frozen=True)

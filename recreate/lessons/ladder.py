@@ -176,8 +176,8 @@ class Ladder(AskingPolicy):
             place = places[n % len(places)]
             repeat = repeats.get(place.task, 0)
             repeats[place.task] = repeat + 1
-            having = self.context.rerun([lesson], place, repeat)
-            lacking = self.context.rerun([], place, repeat) if having is not None else None
+            having = self.context.rerun([lesson], place, repeat, [lesson])
+            lacking = self.context.rerun([], place, repeat, [lesson]) if having is not None else None
             if having is None or lacking is None:
                 return lesson, False
             gain = Gain(

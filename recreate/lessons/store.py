@@ -63,7 +63,8 @@ class LessonStore:
     def write(self, before: Mapping[str, Lesson], after: Mapping[str, Lesson]) -> list[Path]:
         """Put what `after` changed against `before` on disk, and return the files written.
 
-        A file that changed since `before` was read keeps a person's words and standing, and gets the counts of both.
+        A file that changed since `before` was read keeps a person's words and standing, and gets the counts of both; so
+        does one that a person froze or vetoed, whoever writes.
         Nothing is deleted: a lesson that climbs moves to the folder of its scope. Raises Fault on a full disk.
         """
         changed = {id: lesson for id, lesson in after.items() if before.get(id) != lesson}
@@ -78,8 +79,10 @@ class LessonStore:
                 if old is not None and now is None:
                     continue  # a person broke it, and mends it
                 target = self.path(lesson)
-                text = headed(lesson if now in (None, before.get(id)) else united(before.get(id), now, lesson))
-                write(target, text)
+                if now is not None and (now != before.get(id) or now.frozen or now.status == "vetoed"):
+                    lesson = united(before.get(id), now, lesson)
+                    target = self.path(lesson)
+                write(target, headed(lesson))
                 written.append(target)
                 if old is not None and old != target:
                     old.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from pydantic import BaseModel
 
 from recreate.api import paths
 from recreate.runs import settings as settings_
+from recreate.agents.leakage import Scanner
 from recreate.runs.calls import Calls
 from recreate.api.errors import BadInput, Fault
 from recreate.runs.journal import Journal, passed_over
@@ -25,7 +27,19 @@ from recreate.runs.budget import Budget, Ledger
 from recreate.api import registry
 from recreate.storage import files
 from recreate.api.registry import fit, fit_tasks, spelled
-from recreate.api.ports import Domain, Embedder, Hit, Memory, MemoryPolicy, Model, Optimizer, Price, SandboxBackend
+from recreate.api.ports import (
+    Domain,
+    Embedder,
+    Hiding,
+    Hit,
+    Memory,
+    MemoryPolicy,
+    Model,
+    Optimizer,
+    Price,
+    SandboxBackend,
+    Validatable,
+)
 from recreate.runs.settings import FREE, OWN, Settings
 from recreate.api.types import Call, Message, Reply, Split, Task, digest
 from recreate.storage.redact import redact, redacted
@@ -108,6 +122,30 @@ class Session:
             self.say("note", {"text": f"{text} holds their groups out as validation or test: {some}"})
         return list(tasks)
 
+    @cached_property
+    def scanner(self) -> Scanner:
+        """What no edit or lesson may carry: all that tasks say, of every split, their answers and hidden tests too, and
+        what memory holds of tasks that were imported. Read once; what is not known of answers is said."""
+        tasks = {t.id: t for t in self.domain.tasks()}
+        hidden, unknown = dict[str, list[str]](), list[str]()
+        for task in tasks.values():
+            try:
+                hidden[task.id] = _hidden(self.domain, task)
+            except Exception as e:  # a stranger's domain: an answer that cannot be had must not stop a build
+                unknown.append(f"{task.id}: {str(e).splitlines()[0] if str(e) else type(e).__name__}")
+                if isinstance(e, Fault):
+                    break  # the next one would fail as well, and take as long
+        if unknown or len(hidden) < len(tasks):
+            text = f"the answers of {len(tasks) - len(hidden)} of {len(tasks)} tasks are not known here ({unknown[0]}): "
+            self.say("note", {"text": text + "edits are scanned for what these tasks say themselves"})
+        for row in self.memory.facts({"domain": self.domain.name}, "human"):
+            if row["task"] not in tasks and (found := self.memory.get(row["id"])) is not None:
+                tasks[found.task] = Task(
+                    id=found.task, domain=found.domain, prompt=found.prompt, split=found.split, group=found.group
+                )
+                hidden[found.task] = [found.trace.answer] * found.grade.passed
+        return Scanner(list(tasks.values()), hidden)
+
     def ask(self, messages: list[Message], call: Call, **params: Any) -> Reply:
         """The agent's model."""
         return self.calls.ask(self.model, self.price, messages, call, **self.patience(), **params)
@@ -148,6 +186,12 @@ class Session:
                 self.ledger.close()
             except Fault:
                 self.say("note", {"text": "how long this session ran could not be written down: the disk is full"})
+
+
+def _hidden(domain: Domain, task: Task) -> list[str]:
+    if isinstance(domain, Hiding):
+        return list(domain.hidden(task))
+    return [domain.gold(task)] if isinstance(domain, Validatable) else []
 
 
 def run_id(settings: Settings) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recreate.agents.leakage import leaks
+from recreate.agents.leakage import Scanner
 from recreate.agents.scaffold import Scaffold, lesson_file, load
 from recreate.api.paths import shipped
 from recreate.api.types import Edit, Task
@@ -53,6 +54,10 @@ TASKS = [
         facts={"package": "parse", "function": "wrap", "file": "parse/dates.py"},
     ),
 ]
+
+
+def leaks(edits: Sequence[Edit], parent: Scaffold, tasks: Sequence[Task], texts: Sequence[str] = ()) -> list[str]:
+    return Scanner(tasks).leaks(edits, parent, texts)
 
 
 def said(text: str, path: str = "system.md", texts: tuple[str, ...] = ()) -> list[str]:
@@ -127,6 +132,15 @@ def test_eight_words_in_a_row_of_a_prompt_are_a_quotation_and_seven_are_not() ->
     assert said("Note: weekday that is longer than ten characters.") == []
 
 
+def test_a_quotation_is_eight_words_not_nine_and_not_seven() -> None:
+    words = ["a", "weekday", "that", "is", "longer", "than", "ten", "characters", "is", "read"]
+    for at in range(len(words) - 7):
+        (reason,) = said(" ".join(words[at : at + 8]))
+        assert "copies the text of a task" in reason
+    for at in range(len(words) - 6):
+        assert said(" ".join(words[at : at + 7])) == []
+
+
 def test_hidden_text_is_not_copied_either() -> None:
     gold = "-    if depth > 0 and token is last or not stack and value in ends\n+    my_hidden_fix()\n"
     assert said("Write: if depth > 0 and token is last or not stack", texts=(gold,))
@@ -183,3 +197,84 @@ def test_without_tasks_nothing_leaks_and_any_text_is_read(text: str) -> None:
     edits = [Edit(path=path, new=text, origin="human") for path in ("system.md", "tools/a.py")]
     assert leaks(edits, PARENT, []) == []
     assert leaks(edits, PARENT, TASKS) == leaks(edits, PARENT, TASKS)
+
+
+# ------------------------------------------------------------------------------------ every task of every split
+
+HELD = [
+    Task(
+        id="swe:semver-3.0.2:bump-9",
+        domain="swe",
+        prompt="This is the Python package semver, version 3.0.2. A pre-release with leading zeros sorts before the "
+        "release that follows it when the minor number was raised by hand." + HOW,
+        split="test",
+        group="semver.version",
+        facts={"function": "bump_prerelease", "file": "semver/version.py", "answer": "Zanzibar"},
+    ),
+    Task(id="swe:q:short-1", domain="swe", prompt="Which river drains Xochimilco?", split="validation", group="q.1"),
+]
+HIDDEN = {
+    "swe:semver-3.0.2:bump-9": [
+        "def test_zero_padding():\n    assert bump('1.0.0-rc.007', keep=True) == '1.0.0-rc.008'\n"
+    ],
+    "swe:parse-1.20.1:dates-2": ["answer = re.compile(long_weekday_names) if strict else fall_back_to_digits(x)"],
+}
+SCANNER = Scanner([*TASKS, *HELD], HIDDEN)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "As in swe:semver-3.0.2:bump-9, be careful.",
+        "As in SWE:Semver-3.0.2:Bump-9, be careful.",
+        "As in bump-9.",
+        "Mind: a pre-release with leading zeros sorts before the release.",
+        "A **pre-release** with _leading_ zeros,\nsorts *before* the release",
+        "A pre\u200b-release with lead\u00ading zeros sorts before the release.",
+        "Ａ pre-release with leading zeros sorts before the release",
+        "Look into bump_prerelease.",
+        "The answer is Zanzibar.",
+        "Which river drains Xochimilco? Look it up.",
+        "Try assert bump('1.0.0-rc.007', keep=True) == '1.0.0-rc.008'.",
+        "Write test_zero_padding first.",
+    ],
+)
+def test_what_a_held_out_task_says_or_hides_is_found_and_nothing_else_of_it_is_told(text: str) -> None:
+    found = SCANNER.leaks([Edit(path="memory/a.md", new=text, origin="human")], PARENT)
+    assert found
+    told = " ".join(found).replace("a held-out task", "").casefold()
+    for secret in ("swe:semver-3.0.2:bump-9", "swe:q:short-1", "semver.version", "raised by hand", "zanzibar", "q.1"):
+        assert secret not in told or secret in text.casefold()
+
+
+def test_a_quotation_put_together_by_several_edits_is_found() -> None:
+    first = Edit(path="memory/a.md", new="A pre-release with leading", origin="human")
+    second = Edit(path="memory/a.md", new=" zeros sorts before the release", origin="human")
+    assert SCANNER.leaks([first], PARENT) == []
+    assert any("copies" in why for why in SCANNER.leaks([first, second], PARENT))
+    begun = PARENT.model_copy(update={"files": {**PARENT.files, "memory/a.md": first.new}})
+    assert any("copies" in why for why in SCANNER.leaks([second], begun))
+    gap = PARENT.model_copy(update={"files": {**PARENT.files, "memory/a.md": first.new + " XX" + second.new}})
+    assert any("copies" in why for why in SCANNER.leaks([Edit(path="memory/a.md", old=" XX", origin="prune")], gap))
+
+
+def test_wording_that_only_held_out_tasks_share_is_theirs_and_wording_of_train_tasks_is_the_domains() -> None:
+    more = [t.model_copy(update={"id": f"{t.id}x", "group": f"{t.group}x"}) for t in HELD]
+    scanner = Scanner([*TASKS, *HELD, *more])
+    assert scanner.says("a pre-release with leading zeros sorts before the release")
+    assert scanner.says("find the cause in the package and mend it there so that every test passes") == []
+
+
+def test_what_is_usual_is_not_taken_for_an_answer() -> None:
+    plain = "Split the task into steps; keep the error_message, and write the result with a number and a name."
+    assert SCANNER.says(plain) == []
+    tool = '"""Shows tokens."""\n\ndef show(tokens):\n    tokens.pop(0)\n    return tokens\n'
+    hidden = {HELD[0].id: ["tokens.pop(0)"]}
+    edit = Edit(path="tools/show.py", new=tool, origin="human")
+    assert Scanner(HELD, hidden).leaks([edit], PARENT) == []
+
+
+def test_deleting_a_file_says_nothing() -> None:
+    there = PARENT.model_copy(update={"files": {**PARENT.files, "memory/bump-prerelease.md": "bump_prerelease"}})
+    edit = Edit(path="memory/bump-prerelease.md", old="bump_prerelease", origin="prune")
+    assert SCANNER.leaks([edit], there) == []

@@ -169,6 +169,30 @@ def test_what_is_held_out_while_a_build_runs_supports_no_edit(
     assert "there is no train experience" in nothing["reason"]
 
 
+class Racing:
+    """It holds a task out, as another process might, and then attempts it."""
+
+    folder = Path()
+
+    def __init__(self, context: OptimizerContext) -> None:
+        self.context = context
+
+    def propose(self, scaffold: Any, experiences: Sequence[Experience]) -> list[Edit]:
+        wanted = next(id for id in self.context.tasks if id not in {e.task for e in experiences})
+        hold(self.folder, int(wanted.rpartition(":")[2]))
+        self.context.evaluate(scaffold, [wanted])
+        return []
+
+
+def test_a_task_that_is_held_out_while_a_build_runs_is_attempted_no_more(
+    workspace: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Racing, "folder", workspace)
+    with pytest.raises(BadInput, match="is held out in") as e:
+        recreate.build(Toy(), model=model, optimizer=Racing, **{**FLAGS, "batch": 4})
+    assert e.value.code == "held-out"
+
+
 def test_no_lesson_is_born_of_what_is_held_out(workspace: Path, model: str) -> None:
     hold(workspace, *range(1, 8))
     recreate.build(Toy(), model=model, policy="recreate", **FLAGS)

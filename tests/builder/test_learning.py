@@ -191,6 +191,64 @@ def test_what_the_agent_carries_itself_is_not_tested_by_offering_it_and_counts_a
     assert [g.diff for g in stored(workspace)["mark"].gains] == [1.0] * 4, "none of the second round"
 
 
+def test_what_the_agent_carries_is_tested_by_going_without_it(
+    go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built, _ = go(rounds=1)
+    assert [x.id for x in built.scaffold.lessons] == ["mark"]
+    found: list[tuple[float | None, ...]] = []
+
+    def observe(self: Tells, experiences: Sequence[Experience]) -> Sequence[Change]:
+        mark, e, again = self.materials.lessons["mark"], experiences[0], self.materials.rerun
+        found.append((again([mark], e, 7, [mark]), again([], e, 7, [mark]), again([], e, 8), again([mark], e, 8)))
+        return []
+
+    monkeypatch.setattr(Tells, "observe", observe)
+    go("b", rounds=1, seed=built.scaffold)
+    assert found == [(1.0, 0.0, 1.0, None)]
+
+
+BAD = "# Louder\n\nLeave the mark out.\n"
+
+
+def carrying(**files: str) -> Scaffold:
+    return Scaffold(name="seed", files={**SEED.files, "memory/good.md": f"# How answers end\n\n{LESSON}\n", **files})
+
+
+def put(workspace: Path, status: str, id: str = "bad") -> None:
+    lesson = Lesson(id=id, title="Louder", body="Leave the mark out.", scope="domain", status=status)  # type: ignore[arg-type]
+    LessonStore(workspace / "memory", "toy").write({}, {id: lesson})
+
+
+@pytest.mark.parametrize("status", ["quarantined", "vetoed"])
+def test_a_lesson_that_stopped_helping_is_taken_out_of_the_agent_through_the_gate(
+    go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    monkeypatch.setattr(Tells, "observe", lambda self, experiences: [])
+    rows = [{**r, "lacks": "Leave the mark out."} if r.get("contains") == LESSON else r for r in script()]
+    put(workspace, status)
+    rows = [r for r in rows if r["role"] != "optimizer"] + [{"role": "optimizer", "text": "{}"}]
+    built, _ = go(seed=carrying(**{"memory/bad.md": BAD}), rows=rows, rounds=1)
+    (revision,) = built.revisions
+    assert [(e.path, e.old, e.new, e.origin, e.evidence) for e in revision.edits] == [
+        ("memory/bad.md", BAD, "", "prune", ())
+    ]
+    assert revision.kept
+    assert (built.verdict.before, built.verdict.after) == (0.0, 1.0)
+    assert [x.id for x in built.scaffold.lessons] == ["good"]
+
+
+def test_a_removal_that_changes_nothing_is_judged_once_and_dropped(
+    go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tells, "observe", lambda self, experiences: [])
+    put(workspace, "quarantined")
+    put(workspace, "active", "good")
+    built, _ = go(seed=carrying(**{"memory/bad.md": BAD}), rounds=2)
+    assert [(r.kept, r.edits[0].path) for r in built.revisions] == [(False, "memory/bad.md")]
+    assert {x.id for x in built.scaffold.lessons} == {"bad", "good"}
+
+
 def test_a_round_resumed_is_offered_what_it_began_with_whatever_another_build_learned(go: Go, workspace: Path) -> None:
     _, run = go(rounds=1, seed=ASKS)
     first = next(run.records("snapshot"))

@@ -14,7 +14,7 @@ from recreate.api.errors import BadInput, OutOfBudget
 from recreate.api.registry import find, names
 from recreate.api.types import Change, Experience, Gain, Lesson
 from recreate.lessons.context import PROMPTS, echoes
-from recreate.lessons.ladder import FORGET, PAIRS, PATTERNS, Ladder
+from recreate.lessons.ladder import FORGET, LEAST, PATTERNS, Ladder
 from recreate.lessons.mistakes import Mistakes
 from recreate.lessons.playbook import Playbook
 from recreate.lessons.promotion import split
@@ -241,8 +241,19 @@ def test_three_groups_and_a_gain_in_re_runs_make_a_domain_pattern() -> None:
     (active,) = [x for x in materials.lessons.values() if x.status == "active"]
     assert (active.scope, active.domains) == ("domain", ("code",))
     assert {g.group for g in active.gains} == set(active.groups)
-    assert len(reruns.made) < PAIRS  # it stopped when it was decided
+    assert len(reruns.made) == 2 * LEAST, "as soon as it was decided, and not before so many"
+    assert LEAST >= 12
     assert list(policy.offer("a test fails", 500)) == [active]
+
+
+@pytest.mark.parametrize("policy", [Ladder, Playbook, Mistakes])
+@pytest.mark.parametrize("held_by", [{"status": "vetoed"}, {"frozen": True}])
+def test_code_changes_nothing_of_what_a_person_vetoed_or_froze(policy: Any, held_by: dict[str, Any]) -> None:
+    lesson = pattern(**held_by)
+    materials = held(everything(), lessons={"p": lesson}, observed=FORGET + 100)
+    for n in range(3):
+        policy(materials).observe([attempted(f"o{n}", offered=["p"]), attempted(f"s{n}", passed=True, offered=["p"])])
+    assert materials.lessons["p"] == lesson
 
 
 def test_two_groups_are_not_enough_whatever_they_gain() -> None:

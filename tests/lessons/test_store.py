@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -119,6 +120,16 @@ def test_a_veto_and_a_freeze_given_while_a_build_runs_hold(store: LessonStore) -
     store.write(before, {i: x.model_copy(update={"status": "active", "body": "Other."}) for i, x in before.items()})
     after = store.read()
     assert (after["a"].status, after["b"].status, after["b"].body) == ("vetoed", "candidate", "Read the test.")
+
+
+@pytest.mark.parametrize("held_by", [{"status": "vetoed"}, {"frozen": True}])
+def test_no_policy_overrules_a_person_of_whom_it_knew(store: LessonStore, held_by: dict[str, Any]) -> None:
+    store.write({}, {"a": lesson("a")})
+    store.change("a", **held_by)
+    before = store.read()
+    store.write(before, {"a": before["a"].model_copy(update={"status": "active", "frozen": False, "body": "Other."})})
+    after = store.read()["a"]
+    assert (after.status, after.frozen, after.body) == (before["a"].status, before["a"].frozen, "Read the test.")
 
 
 @given(LESSONS, LESSONS, LESSONS)

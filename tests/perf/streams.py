@@ -176,7 +176,9 @@ class World:
         one, two = self.prompts[task]
         return f"Task {task} in situation {WORDS[one]} and {WORDS[two]}"
 
-    def rerun(self, lessons: Sequence[Lesson], experience: Experience, repeat: int = 0) -> float | None:
+    def rerun(
+        self, lessons: Sequence[Lesson], experience: Experience, repeat: int = 0, without: Sequence[Lesson] = ()
+    ) -> float | None:
         key = digest([sorted(x.id for x in lessons), experience.task, repeat, self.turned and bool(lessons)])
         if key not in self.paid:
             if self.spent >= BUDGET:

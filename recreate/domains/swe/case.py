@@ -51,6 +51,10 @@ class Case(Protocol):
         """path -> text of the files that mend it, None for one that goes."""
         ...
 
+    def hidden(self) -> list[str]:
+        """What the agent is not shown: the lines that mend it, and those of tests that it does not see."""
+        ...
+
     def seen(self) -> ProjectTests:
         """The suite as far as the agent has it."""
         ...
@@ -128,6 +132,13 @@ class RealCase:
         )
         changed = [p for p in {**before, **after} if before.get(p) != after.get(p)]
         return {p: after[p].decode("utf-8") if p in after else None for p in sorted(changed)}
+
+    def hidden(self) -> list[str]:
+        before, after = self._before(), self._after()
+        tests = {p: (after / p).read_text("utf-8", errors="replace") for p in sources.files(after) if self._tests(p)}
+        changed = {**{p: text or "" for p, text in self.gold().items()}, **tests}
+        given = {p: (before / p).read_text("utf-8", errors="replace") for p in changed if (before / p).is_file()}
+        return [_changed(given.get(p, ""), text) for p, text in changed.items()]
 
     def place(self) -> tuple[str, str]:
         """The first function that the mend changes, else the first of a file that it changes."""
@@ -208,11 +219,7 @@ class InjectedCase:
         def build(fresh: Path) -> None:
             sources.copy(self.pristine(), fresh)
             (fresh / self.bug.file).write_text(self._mutated(), encoding="utf-8", newline="")
-            hidden = {sources.function_of(t) for t in self.fail_to_pass} - {
-                sources.function_of(t) for t in self.bug.public
-            }
-            for file in files_of(hidden):
-                functions = [h.split("::")[1:] for h in hidden if h.startswith(file + "::")]
+            for file, functions in self._hides().items():
                 left, missing = sources.cut_tests((fresh / file).read_bytes().decode("utf-8"), functions)
                 if missing:
                     raise BadInput(
@@ -224,6 +231,19 @@ class InjectedCase:
             _publish(fresh, list(self.bug.public), self.suite)
 
         return _tree([self.key, self._identity()], "given", build)
+
+    def _hides(self) -> dict[str, list[list[str]]]:
+        """file -> the test functions in it that the agent is not shown, each a name path."""
+        hidden = {sources.function_of(t) for t in self.fail_to_pass} - {sources.function_of(t) for t in self.bug.public}
+        return {file: [h.split("::")[1:] for h in hidden if h.startswith(file + "::")] for file in files_of(hidden)}
+
+    def hidden(self) -> list[str]:
+        gold = self.gold()[self.bug.file] or ""
+        found = [_changed(self._mutated(), gold)]
+        for file, functions in self._hides().items():
+            whole = (self.pristine() / file).read_bytes().decode("utf-8")
+            found.append(_changed(sources.cut_tests(whole, functions)[0], whole))
+        return found
 
     def graded(self) -> Path:
         def build(fresh: Path) -> None:
@@ -237,6 +257,12 @@ class InjectedCase:
 
     def _identity(self) -> list[object]:
         return [self.bug.file, self.bug.mutant, self.fail_to_pass, self.bug.public]
+
+
+def _changed(before: str, after: str) -> str:
+    """The lines that differ, those that go and those that come."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+    return "\n".join(line[1:] for line in lines if not line.startswith(("---", "+++", "@@")))
 
 
 def case_of(task: Task, say: Say) -> Case:

@@ -138,6 +138,10 @@ class Swe:
         before = sources.texts(case.graded(), [p for p in gold if (case.graded() / p).is_file()])
         return patch.make(before, {p: text for p, text in gold.items() if text is not None})
 
+    def hidden(self, task: Task) -> list[str]:
+        """The lines that mend the task, and those of the tests that the agent is not shown."""
+        return self._case(task).hidden()
+
     def untouched(self, task: Task, backend: SandboxBackend) -> Grade:
         """What the tests say of the sources with the bug. score: the share of FAIL_TO_PASS that passes; it should
         be 0, and is passed only when nothing is left to mend."""
