@@ -30,7 +30,7 @@ def test_a_diff_that_is_made_can_be_applied(before: dict[str, str], after: dict[
 def test_a_hunk_that_moved_is_found_and_one_that_is_ambiguous_is_not() -> None:
     diff = "--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n x\n-y\n+z\n"
     assert patch.apply(patch.read(diff), {"f": "1\n2\nx\ny\n"}) == {"f": "1\n2\nx\nz\n"}
-    with pytest.raises(patch.BadPatch, match="2 times"):
+    with pytest.raises(patch.BadPatch, match="more than once"):
         patch.apply(patch.read(diff), {"f": "1\nx\ny\nx\ny\n"})
 
 
@@ -43,6 +43,83 @@ def test_a_rename_is_followed() -> None:
 def test_prose_around_a_diff_is_skipped() -> None:
     diff = "Here it is:\n```diff\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n```\nDone.\n"
     assert patch.apply(patch.read(diff), {"f": "x\n"}) == {"f": "y\n"}
+
+
+HEAD = "--- a/f\n+++ b/f\n"
+
+
+@pytest.mark.parametrize(
+    ("diff", "says"),
+    [
+        ("@@ -1 +1 @@\n-x\n+y\n", "line 1: a hunk before any file name"),
+        (HEAD + "@@ -1,2 +1 @@\n-x\n+y\n", "1 old and 1 new lines: it is cut"),
+        (HEAD + "@@ -1 +1,2 @@\n-x\n+y\n", "1 old and 1 new lines: it is cut"),
+        (HEAD + "@@ -1,2 +1,2 @@\n x\n-y\n", "2 old and 1 new lines: it is cut"),
+        (HEAD + "@@ -1 +1 @@\n-z\n+y\n", "hunk 1 of f does not apply: what it replaces is not in the file"),
+        (HEAD + "@@ -1 +1 @@\n-x\n+y\n@@ -2 +2 @@\n-q\n+r\n", "hunk 2 of f does not apply"),
+        (HEAD + "@@ -9,0 +9 @@\n+y\n", "hunk 1 of f does not apply"),
+        ("--- a/g\n+++ b/g\n@@ -1 +1 @@\n-x\n+y\n", "g is not among the sources"),
+        ("--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+y\n", "f exists already"),
+        ("diff --git a/f b/f\nGIT binary patch\n", "binary files are not taken"),
+        ("diff --git a/f b/f\nBinary files a/f and b/f differ\n", "binary files are not taken"),
+        ("diff --git a/g b/g\nnew file mode 120000\n", "links are not taken"),
+        ("diff --git a/f b/f\nold mode 100644\nnew mode 120000\n", "links are not taken"),
+        ("--- a/f\n+++ b//etc/f\n@@ -1 +1 @@\n-x\n+y\n", "is not a path inside the sources"),
+        ("--- a/f\n+++ b/../f\n@@ -1 +1 @@\n-x\n+y\n", "is not a path inside the sources"),
+        ("--- a/f\n+++ b/.git/f\n@@ -1 +1 @@\n-x\n+y\n", "is not a path inside the sources"),
+        ("--- a/f\n+++ b/a//f\n@@ -1 +1 @@\n-x\n+y\n", "is not how that path is written"),
+        (f"--- a/f\n+++ b/{'n' * 256}\n@@ -1 +1 @@\n-x\n+y\n", "is too long for a path"),
+        (f"--- a/f\n+++ b/{'/'.join(['nnnn'] * 100)}/nn\n@@ -1 +1 @@\n-x\n+y\n", "is too long for a path"),
+        (HEAD + "@@ -1 +1 @@\n-x\n+\ud800\n", "halves of characters"),
+        ("x" * 16_000_001, "more than 16000000"),
+    ],
+)
+def test_what_is_no_diff_of_the_sources_says_why(diff: str, says: str) -> None:
+    with pytest.raises(patch.BadPatch) as e:
+        patch.apply(patch.read(diff), {"f": "x\n"})
+    assert says in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("diff", "tree"),
+    [
+        ("--- f\n+++ f\n@@ -1 +1 @@\n-x\n+y\n", {"f": "y\n"}),
+        ("--- a/f\t2026-11-21\n+++ b/f\t2026-11-22\n@@ -1 +1 @@\n-x\n+y\n", {"f": "y\n"}),
+        ('--- "a/f"\n+++ "b/f"\n@@ -1 +1 @@ def x():\n-x\n+y\n', {"f": "y\n"}),
+        ('--- "a/\\146"\n+++ "b/\\146"\n@@ -1 +1 @@\n-x\n+y\n', {"f": "y\n"}),
+        (HEAD + "@@ -1 +1 @@\n-x\n+y\n\\ No newline at end of file\n", {"f": "y"}),
+        (HEAD + "@@ -1 +1,2 @@\n x\n+y\n\\ No newline at end of file\n", {"f": "x\ny"}),
+        (HEAD + "@@ -1 +1,3 @@\n x\n+\n+y\n", {"f": "x\n\ny\n"}),
+        (HEAD + "@@ -0,0 +1 @@\n+y\n", {"f": "y\nx\n"}),
+        (HEAD + "@@ -1,0 +2 @@\n+y\n", {"f": "x\ny\n"}),
+        (HEAD + "@@ -1,0 +2 @@\n+y\n" + HEAD + "@@ -1 +1 @@\n-x\n+z\n", {"f": "z\ny\n"}),
+        (HEAD + "@@ -0,0 +1,2 @@\n+a\n+b\n@@ -1 +3 @@\n-x\n+y\n", {"f": "a\nb\ny\n"}),
+        ("--- a/f\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", {"f": None}),
+        ("--- /dev/null\n+++ b/g\n@@ -0,0 +1 @@\n+y\n", {"g": "y\n"}),
+        ("diff --git a/g b/g\nnew file mode 100644\n", {"g": ""}),
+        ("diff --git a/f b/f\ndeleted file mode 100644\n", {"f": None}),
+        ("diff --git a/f b/f\nold mode 100644\nnew mode 100755\n", {}),
+        ("diff --git a/f b/g\nrename from f\nrename to g\n", {"f": None, "g": "x\n"}),
+        (f"--- /dev/null\n+++ b/{'n' * 255}\n@@ -0,0 +1 @@\n+y\n", {"n" * 255: "y\n"}),
+        ("no diff at all\n--- a\n", {}),
+    ],
+)
+def test_diffs_in_every_form_that_git_and_diff_write_are_read(diff: str, tree: dict[str, str | None]) -> None:
+    assert patch.apply(patch.read(diff), {"f": "x\n"}) == tree
+
+
+def test_a_line_without_an_end_is_only_found_at_the_end_of_a_file() -> None:
+    diff = HEAD + "@@ -1 +1 @@\n-x\n\\ No newline at end of file\n+y\n"
+    assert patch.apply(patch.read(diff), {"f": "a\nx"}) == {"f": "a\ny\n"}
+    with pytest.raises(patch.BadPatch, match="not in the file"):
+        patch.apply(patch.read(diff), {"f": "a\nxx\n"})
+
+
+def test_two_large_versions_of_a_file_are_one_hunk_of_everything() -> None:
+    before, after = ({"f": "".join(f"{n}{side}\n" for n in range(5001))} for side in "ab")
+    diff = patch.make(before, after)
+    assert diff.splitlines()[1:4] == ["--- a/f", "+++ b/f", "@@ -1,5001 +1,5001 @@"]
+    assert patch.apply(patch.read(diff), before) == after
 
 
 # --- mutants ----------------------------------------------------------------------------------------------

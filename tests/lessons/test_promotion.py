@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,6 +66,21 @@ def test_the_bounds_lie_around_the_mean_and_agree_with_the_finding(diffs: list[f
         assert (lo > 0) == (finding(gains(diffs), 0) == "helps")
 
 
+@pytest.mark.parametrize("diffs", [[1.0] * 5, [1.0] * 12 + [0.0] * 6, [1.0] * 9 + [-1.0] * 9, [0.5] * 20, [0.0] * 8])
+def test_the_lower_bound_is_where_bets_of_ten_sizes_made_five_of_one_on_average(diffs: list[float]) -> None:
+    lo = bound(gains(diffs), 0)[1]
+    made = [math.prod(1 + stake * (d - lo) / (1 + lo) for d in diffs) for stake in (n / 100 for n in range(5, 100, 10))]
+    assert sum(made) / 10 == pytest.approx(5, rel=1e-3)
+
+
+def test_a_test_without_a_re_run_is_open_and_a_lesson_is_given_up_only_at_95_percent() -> None:
+    assert finding([], 0) == "open"
+    assert bound([], 0) == (0.0, -1.0, 1.0)
+    found = {n: finding(gains([-1.0] * n), 0) for n in range(1, 9)}
+    assert [n for n, said in found.items() if said == "useless"] == [5, 6, 7, 8]
+    assert finding(gains([0.0] * 12), 0) == "open"
+
+
 def test_a_useless_lesson_is_rarely_found_to_help_however_often_one_looks() -> None:
     draw = random.Random(7)
     wrong = 0
@@ -115,6 +132,9 @@ def test_attempts_that_go_worse_raise_a_doubt_and_steady_ones_do_not() -> None:
     steady = [1.0, 1.0, 0.0, 1.0] * 4
     assert not doubted(candidate([], status="active", trials=scores(steady)))
     assert "score" in doubted(candidate([], status="active", trials=scores([*steady, 0, 0, 0])))
+    assert "score" in doubted(candidate([], status="active", trials=scores([*steady, 0, 0])))
+    assert not doubted(candidate([], status="active", trials=scores([*steady, 0])))
+    assert not doubted(candidate([], status="active", trials=scores([0, 0, 0, *[1.0] * 8])))
     due = candidate([], status="active", trials=scores([1.0] * 20))
     assert "20 attempts" in doubted(due)
     later = [t.model_copy(update={"round": 2}) for t in due.trials]
@@ -146,3 +166,6 @@ def test_what_does_not_fit_the_budget_is_the_weakest() -> None:
     assert [x.id for x in over([strong, weak], 5, 3)] == ["weak"]
     held = weak.model_copy(update={"frozen": True})
     assert [x.id for x in over([strong, held], 1, 1000)] == ["strong"]
+    often = candidate([1.0] * 15 + [-1.0] * 3, status="active").model_copy(update={"id": "often"})
+    once = candidate([1.0] * 2, status="active").model_copy(update={"id": "once"})
+    assert [x.id for x in over([once, often], 1, 1000)] == ["once"]

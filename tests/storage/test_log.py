@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recreate.api.errors import Fault
+from recreate.api.types import Trial
 from recreate.storage.files import locked
-from recreate.storage.log import Log, decode, encode, iso, seal, unix, unseal
+from recreate.storage.log import Log, decode, encode, fits, iso, seal, unix, unseal
 
 plain = st.dictionaries(st.text(max_size=8).filter(lambda k: k not in ("schema", "sum")), st.text() | st.integers())
 
@@ -115,6 +116,8 @@ def test_what_must_not_be_lost_is_on_the_disk_when_append_returns(
         ("2026-11-21T19:12:21Z", 1795288341.0),
         ("2026-11-21", 1795219200.0),
         (1795288341.9, 1795288341.0),
+        (99_999_999_999, 99_999_999_999.0),
+        (100_000_000_000, None),
         (1795288341900, None),
         ("yesterday", None),
         (True, None),
@@ -148,6 +151,16 @@ def test_damaged_lines_and_those_that_lack_a_field_are_counted(tmp_path: Path) -
     assert [r["text"] for r in log.read({"note": {"text": str}})] == ["one"]
 
 
+def test_a_field_that_must_make_a_record_is_looked_into_and_so_is_each_of_a_list() -> None:
+    trial = {"experience": "e", "score": 0.5}
+    wanted = {"note": {"one": Trial, "many": [Trial]}}
+    assert fits({"kind": "note", "one": trial, "many": [trial, trial]}, wanted)
+    assert fits({"kind": "note", "one": trial, "many": []}, wanted)
+    assert fits({"kind": "other"}, wanted)
+    for wrong in ({"one": {"score": 0.5}}, {"many": [trial, {}]}, {"many": trial}, {"one": None}, {"kind": None}):
+        assert not fits({"kind": "note", "one": trial, "many": [trial], **wrong}, wanted)
+
+
 def test_a_torn_end_is_cut_off_however_long_it_is(tmp_path: Path) -> None:
     log = Log(tmp_path / "log.jsonl")
     log.append({"kind": "note", "text": "x" * 100_000})
@@ -160,3 +173,19 @@ def test_a_torn_end_is_cut_off_however_long_it_is(tmp_path: Path) -> None:
         again.append({"kind": "note", "text": "after"})
         again.close()
         assert [r["text"][-5:] for r in again.read()] == ["xxxxx", "kept", "after"]
+
+
+def test_a_line_says_where_it_is_and_what_its_checksum_is(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log.jsonl")
+    for text in ("one", "two"):
+        log.append({"kind": "note", "text": text})
+    log.close()
+    data = log.path.read_bytes()
+    half = len(data) // 2
+    first, second = log.lines()
+    assert [(line.offset, line.length) for line in (first, second)] == [(0, half), (half, half)]
+    for line, raw in ((first, data[:half]), (second, data[half:])):
+        assert raw.endswith(f',"sum":"{line.sum}"}}\n'.encode())
+    assert len(first.sum) == len(second.sum) == 8
+    assert log.at(half) == second
+    assert list(log.lines(half)) == [second]
