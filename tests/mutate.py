@@ -41,14 +41,15 @@ GOAL = 0.9
 SAID = ".said"
 MODULES = {
     "recreate/runs/gate.py": ("tests/runs/test_gate.py",),
-    "recreate/runs/budget.py": ("tests/runs/test_budget.py", "tests/runs/test_damaged.py"),
+    "recreate/runs/budget.py": ("tests/runs/test_budget.py",),
     "recreate/runs/journal.py": ("tests/runs/test_journal.py", "tests/runs/test_damaged.py"),
     "recreate/storage/log.py": ("tests/storage/test_log.py", "tests/runs/test_journal.py"),
     "recreate/agents/leakage.py": ("tests/agents/test_leakage.py",),
     "recreate/memory/held_out.py": ("tests/memory/test_held_out.py",),
     "recreate/memory/filters.py": ("tests/memory/test_filters.py",),
     "recreate/lessons/promotion.py": ("tests/lessons/test_promotion.py",),
-    "recreate/domains/swe/exam.py": ("tests/domains/test_swe_withheld.py", "tests/domains/test_swe_tricks.py"),
+    "recreate/domains/swe/exam.py": ("tests/domains/test_swe_exam.py", "tests/domains/test_swe_withheld.py"),
+    "recreate/domains/swe/withheld.py": ("tests/domains/test_swe_withheld.py", "tests/domains/test_swe_exam.py"),
     "recreate/domains/swe/patch.py": ("tests/domains/test_swe_text.py",),
     "recreate/sandboxes/sandbox.py": ("tests/sandboxes/test_sandbox.py", "tests/sandboxes/test_breakout.py"),
     "recreate/sandboxes/bwrap.py": ("tests/sandboxes/test_sandbox.py", "tests/sandboxes/test_breakout.py"),

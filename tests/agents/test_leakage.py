@@ -278,3 +278,21 @@ def test_deleting_a_file_says_nothing() -> None:
     there = PARENT.model_copy(update={"files": {**PARENT.files, "memory/bump-prerelease.md": "bump_prerelease"}})
     edit = Edit(path="memory/bump-prerelease.md", old="bump_prerelease", origin="prune")
     assert SCANNER.leaks([edit], there) == []
+
+
+def test_a_find_names_its_task_when_that_is_a_train_task_whoever_else_says_it() -> None:
+    learned = Task(
+        id="swe:semver-3.0.2:bump-8", domain="swe", prompt="", split="train", group="semver.bump",
+        facts={"function": "bump_prerelease"},
+    )  # fmt: skip
+    (why,) = Scanner([*HELD, learned]).says("Look into bump_prerelease.")
+    assert why.startswith("names 'bump_prerelease', which belongs to swe:semver-3.0.2:bump-8:")
+    (named,) = SCANNER.says("As learned from split-7: be careful.")
+    assert named == "names the task swe:sqlparse-0.4.3:split-7: say what holds for any task"
+    (held,) = SCANNER.says("As learned from bump-9: be careful.")
+    assert held == "names 'bump-9', a held-out task: say what holds for any task"
+
+
+@pytest.mark.parametrize("before", [0, 150, 190, 199, 200, 300, 1000])
+def test_a_name_in_a_long_run_without_a_space_is_found(before: int) -> None:
+    assert SCANNER.says("." * before + "_change_splitlevel" + ".b" * 300)

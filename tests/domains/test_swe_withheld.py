@@ -54,7 +54,9 @@ def blind(text: str, *tests: str, **how: Any) -> str:
         ("for x, y in zip([1, 2], ['right', 'fine']):\n        assert f(x) == y", "zip([1, 2], [None, None])"),
         ("with pytest.raises(ValueError, match='right'):\n        f(1)", "with _raised(0):\n        f(1)"),
         ("pytest.raises(ValueError, f, 1)", "with _raised(0):\n        f(1)"),
+        ("pytest.raises(ValueError, f)", "with _raised(0):\n        f()"),
         ("self.assertEqual(f(1), 'right')", "assert _seen(0, f(1))"),
+        ("self.assertIsInstance(f(1), dict)", "assert _seen(0, type(f(1)).__mro__)"),
         ("self.assertIsNone(f(1))", "assert _seen(0, f(1))"),
         ("self.assertFalse(f(1))", "assert _seen(0, f(1))"),
         ("self.assertIn('right', f(1))", "assert _seen(0, f(1))"),
@@ -82,6 +84,32 @@ def test_a_column_of_parameters_that_is_only_compared_goes_with_its_names() -> N
     )
     assert "[(1, None), pytest.param(2, None)]" in text
     assert not any(word in text for word in ("right", "fine", "ids"))
+
+
+def test_parameters_named_in_a_list_are_as_those_in_a_text_and_others_stay_as_they_are() -> None:
+    text = blind(
+        """
+        import pytest
+        from p import f
+        NAMES = "x, y"
+
+        @pytest.mark.parametrize(NAMES, [(1, 2)])
+        @pytest.mark.parametrize("z")
+        @pytest.mark.parametrize(["v", "w"], [(1, "right")])
+        def test_a(v, w, x, y, z):
+            assert f(v) == w
+        """
+    )
+    assert "parametrize(NAMES, [(1, 2)])" in text
+    assert "parametrize('z')" in text
+    assert "parametrize(['v', 'w'], [(1, None)])" in text
+
+
+def test_a_table_that_has_a_name_loses_its_column_when_nothing_else_reads_it() -> None:
+    test = "def test_a():\n    for x, y in TABLE:\n        assert f(x) == y\n"
+    table = "from p import f\nTABLE = [(1, 'right'), (2, 'fine')]\n\n"
+    assert "TABLE = [(1, None), (2, None)]" in blind(table + test)
+    assert "TABLE = [(1, 'right'), (2, 'fine')]" in blind(f"{table}{test}    assert f(TABLE)\n")
 
 
 def test_what_a_helper_is_handed_to_compare_with_goes_too() -> None:

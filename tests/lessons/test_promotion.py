@@ -11,7 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recreate.api.types import Gain, Lesson, Trial
-from recreate.lessons.promotion import bound, doubted, earned, finding, joined, lost, measured_more, over, split, tried
+from recreate.lessons.promotion import (
+    bound,
+    doubted,
+    earned,
+    finding,
+    joined,
+    lost,
+    measured_more,
+    over,
+    ripe,
+    split,
+    tried,
+)
 
 DIFFS = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0]), max_size=30)
 ORDER = ["useless", "open", "helps"]
@@ -169,3 +181,35 @@ def test_what_does_not_fit_the_budget_is_the_weakest() -> None:
     often = candidate([1.0] * 15 + [-1.0] * 3, status="active").model_copy(update={"id": "often"})
     once = candidate([1.0] * 2, status="active").model_copy(update={"id": "once"})
     assert [x.id for x in over([once, often], 1, 1000)] == ["once"]
+
+
+@pytest.mark.parametrize(
+    ("more", "wanted"),
+    [
+        ({"supports": ()}, True),
+        ({"supports": ("a", "b", "c"), "tested": 1}, True),
+        ({"supports": ("a", "b", "c"), "tested": 2}, False),
+        ({"supports": ("a", "b", "c", "d"), "tested": 2}, True),
+        ({"supports": ("a", "b", "c", "d"), "tested": 2, "status": "quarantined"}, True),
+        ({"supports": ("a",), "status": "active"}, False),
+        ({"supports": ("a",), "status": "vetoed"}, False),
+        ({"supports": ("a",), "frozen": True}, False),
+        ({"supports": ("a", "b", "c"), "groups": 2}, False),
+    ],
+)
+def test_a_further_test_wants_twice_the_supports_of_the_last(more: dict[str, object], wanted: bool) -> None:
+    assert ripe(candidate([], **more)) is wanted
+
+
+def test_a_pattern_keeps_its_own_group_alone_when_its_only_member_leaves() -> None:
+    def born(id: str) -> Lesson:
+        return Lesson(id=id, title=id, body=id, born_of=(f"e-{id}",), supports=(f"e-{id}",), groups=(f"g-{id}",))
+
+    lessons = {"a": born("a"), "b": born("b"), "c": born("c")}
+    assert split(lessons, "a", "b") == split(lessons, "a", "none") == {}
+    together = lessons | joined(lessons, "a", "b")
+    assert together["a"].groups == ("g-a", "g-b")
+    assert together | split(together, "a", "b") == lessons
+    frozen = together | {"a": together["a"].model_copy(update={"frozen": True})}
+    assert split(frozen, "a", "b") == {"b": lessons["b"]}
+    assert joined(frozen, "a", "c").keys() == {"c"}

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from recreate.api.errors import BadInput
+from recreate.api.errors import BadInput, Fault
+from recreate.memory import held_out
 from recreate.memory.held_out import Held, HeldOut
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience, task
@@ -141,6 +142,9 @@ def test_what_was_test_stays_test_and_what_was_validation_may_become_it(tmp_path
     for known in (registry, HeldOut(tmp_path)):
         assert known.read().groups == {"tested": "test", "checked": "validation"}
         assert known.read().tasks == {"a": "test", "b": "validation"}
+    known_before = registry.path.read_bytes()
+    registry.add([Held("tested", "a", "validation", "toy"), Held("checked", "b", "validation", "toy")])
+    assert registry.path.read_bytes() == known_before
     registry.add([Held("checked", "b", "test", "toy")])
     written = registry.path.read_bytes()
     registry.add([Held("checked", "b", "test", "toy"), Held("tested", "a", "test", "toy"), Held("", "", "test", "toy")])
@@ -186,3 +190,38 @@ def test_a_registry_takes_over_what_another_holds(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir(exist_ok=True)
     mine.take(other)
     assert mine.read()[1:] == other.read()[1:] == ({"tested": "test"}, {"a": "test", "b": "validation"})
+
+
+def test_what_is_registered_already_waits_for_no_other_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = HeldOut(tmp_path)
+    registry.add([Held("tested", "a", "test", "toy")])
+
+    def locked(folder: Path) -> None:
+        raise AssertionError("the lock was asked for")
+
+    monkeypatch.setattr(held_out, "locked", locked)
+    registry.add([Held("tested", "a", "test", "toy"), Held("free", "c", "train", "toy")])
+    with pytest.raises(AssertionError, match="asked for"):
+        registry.add([Held("other", "b", "test", "toy")])
+
+
+def test_a_registry_that_cannot_be_looked_at_is_a_fault_and_not_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "memory").write_text("no folder")
+    with pytest.raises(Fault):
+        HeldOut(tmp_path / "memory").read()
+    assert HeldOut(tmp_path / "nothing").read() == ("", {}, {})
+
+
+def test_a_domain_without_usable_tasks_says_whether_they_are_held_out(tmp_path: Path) -> None:
+    class One:
+        name = "one"
+
+        def tasks(self, split: str) -> list[object]:
+            return [task("a", "train", group="free")] if split == "train" else []
+
+    registry = HeldOut(tmp_path)
+    none = registry.refuse_empty(One(), "test")  # type: ignore[arg-type]
+    assert (none.code, "has no test tasks" in none.message) == ("no-tasks", True)
+    registry.add([Held("free", "z", "test", "toy")])
+    closed = registry.refuse_empty(One(), "train")  # type: ignore[arg-type]
+    assert (closed.code, "all 1 train tasks of one are held out" in closed.message) == ("held-out", True)

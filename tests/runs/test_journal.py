@@ -25,12 +25,14 @@ def test_a_newer_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:
 
 
 def test_a_run_folder_has_one_owner(tmp_path: Path) -> None:
-    first = Journal(tmp_path)
+    folder = tmp_path / "made" / "by" / "it"
+    first = Journal(folder)
     first.open()
-    with pytest.raises(BadInput, match="in use"):
-        Journal(tmp_path).open()
+    with pytest.raises(BadInput, match=f"in use by process {os.getpid()}\n") as e:
+        Journal(folder).open()
+    assert e.value.code == "run-in-use"
     first.close()
-    Journal(tmp_path).open()
+    Journal(folder).open()
 
 
 def test_replies_of_finished_attempts_are_not_kept_in_memory(tmp_path: Path) -> None:

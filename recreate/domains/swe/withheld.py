@@ -547,7 +547,7 @@ class _Writer:
         elif name in ("assertIsInstance", "assertNotIsInstance") and len(arguments) in (2, 3):
             test = ast.Call(func=ast.Name("isinstance", ast.Load()), args=arguments[:2], keywords=[])
             test = ast.UnaryOp(ast.Not(), test) if name == "assertNotIsInstance" else test
-        elif name in _RAISES and not self._raises(call, 1) and len(arguments) >= (3 if "Regex" in name else 2):
+        elif name in _RAISES and len(arguments) >= (3 if "Regex" in name else 2):
             count = 2 if "Regex" in name else 1
             does = ast.Call(func=arguments[count], args=arguments[count + 1 :], keywords=call.keywords)
             outer = ast.Call(func=call.func, args=arguments[:count], keywords=[])

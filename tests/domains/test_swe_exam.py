@@ -1,0 +1,157 @@
+"""The exam of a task is made with its gold: what can be asked, what is right of it, and what is left out."""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from recreate.domains.swe import exam, test_run
+from recreate.domains.swe.exam import Exam
+from recreate.domains.swe.observer import observe
+from recreate.domains.swe.test_run import Seen
+
+TEXT = """
+def test_sum():
+    assert f(1) == 3
+
+def test_sign():
+    assert f(-9)
+
+def test_nothing():
+    pass
+
+def test_refused():
+    with pytest.raises(ValueError, match="no"):
+        f("x")
+
+def test_other():
+    assert f(2) == 4
+"""
+WANTED = ["t.py::test_sum", "t.py::test_sign", "t.py::test_nothing", "t.py::test_refused"]
+BASE = ["t.py::test_other"]
+
+
+def gold(value: Any) -> int:
+    if isinstance(value, str):
+        raise ValueError("no number")
+    return int(value) + 2
+
+
+class Runs:
+    """Runs what it is given in this process, with some `f`. took: seconds of each test."""
+
+    def __init__(self, f: Callable[[Any], Any] = gold, took: Mapping[str, float] | None = None) -> None:
+        self.f, self.took = f, took or {}
+        self.texts: list[str] = []
+
+    def __call__(self, files: Mapping[str, str], tests: Sequence[str]) -> test_run.TestResults:
+        told: list[Seen] = []
+        observe(lambda record: told.append(Seen(*(record[k] for k in ("claim", "saw", "truth", "known")))))
+        outcomes = {}
+        for file in tests:
+            self.texts.append(files[file])
+            names: dict[str, Any] = {"f": self.f, "pytest": pytest}
+            exec(files[file], names)
+            for name in [name for name in names if name.startswith("test_")]:
+                try:
+                    names[name]()
+                    outcomes[f"{file}::{name}"] = "passed"
+                except AssertionError:
+                    outcomes[f"{file}::{name}"] = "failed"
+        return test_run.TestResults(outcomes=outcomes, seen=tuple(told), took=self.took, seconds=0.5)
+
+
+@pytest.fixture(autouse=True)
+def _names(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_seen", "_raised"):
+        monkeypatch.setattr(builtins, name, None, raising=False)
+
+
+def made(runs: Runs, text: str = TEXT, wanted: Sequence[str] = WANTED, allowed: float = 9.0) -> Exam:
+    base = [f"t.py::{line[4:-3]}" for line in text.splitlines() if line.startswith("def ")]
+    return exam.make({"t.py": text}, wanted, [b for b in base if b not in wanted], runs, allowed)
+
+
+def test_each_test_is_asked_what_it_can_be_and_gold_gives_it() -> None:
+    asked = made(runs := Runs())
+    assert (asked.telling, asked.weak, asked.bare) == (
+        ("t.py::test_sum",),
+        ("t.py::test_sign", "t.py::test_refused"),
+        ("t.py::test_nothing",),
+    )
+    assert asked.tests == dict.fromkeys(
+        ("t.py::test_sum", "t.py::test_sign", "t.py::test_refused", "t.py::test_other"), 1
+    )
+    assert asked.seconds == 0.5
+    assert "== 3" not in asked.files["t.py"]
+    assert asked.wrong(runs(asked.files, ["t.py"])) == ""
+    assert len(runs.texts) == 4  # all known, twice what is asked, and the line above
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda x: gold(x) + (x == 1), "test_sum, its expected values withheld, saw 4"),
+        (lambda x: gold(x) + (x == 2), "test_other, its expected values withheld, saw 5"),
+        (lambda x: gold(x) * (x != -9), "test_sign, its expected values withheld, saw False"),
+        (
+            lambda x: 7 if x == "x" else gold(x),
+            "test_refused, its expected values withheld, saw what cannot be compared",
+        ),
+    ],
+)
+def test_other_code_than_gold_is_told_what_it_gave(wrong: Callable[[Any], Any], says: str) -> None:
+    asked = made(Runs())
+    found = asked.wrong(Runs(wrong)(asked.files, ["t.py"]))
+    assert says in found
+
+
+def test_what_gold_gives_another_way_each_time_is_asked_no_more() -> None:
+    turns = itertools.count()
+
+    def drifts(x: Any) -> Any:
+        return next(turns) if x == 1 else gold(x)
+
+    text = TEXT.replace("f(1) == 3", "f(1) == f(1) + 1 - 1")
+    asked = made(Runs(drifts), text, [*WANTED, *BASE])
+    assert "t.py::test_sum" in asked.bare
+    assert asked.telling == ("t.py::test_other",)
+    assert asked.wrong(Runs(drifts)(asked.files, ["t.py"])) == ""
+
+
+def test_a_test_that_gold_does_not_pass_is_left_out_and_the_rest_is_asked() -> None:
+    text = TEXT.replace("    assert f(1) == 3", "    assert f(1) == 3\n    raise AssertionError")
+    asked = made(Runs(), text, [*WANTED, *BASE])
+    assert "t.py::test_sum" not in asked.tests
+    assert asked.bare == ("t.py::test_sum", "t.py::test_nothing")
+    assert asked.telling == ("t.py::test_other",)
+
+
+def test_tests_that_passed_before_are_asked_as_far_as_the_seconds_go_and_six_at_most() -> None:
+    text = TEXT + "".join(f"\ndef test_more{n}():\n    assert f({n}) == {n + 2}\n" for n in range(9))
+    assert len(made(Runs(), text).tests) == 3 + 6
+    slow = {f"t.py::test_more{n}": 4.0 for n in range(9)} | {"t.py::test_other": 4.0, "t.py::test_sum": 99.0}
+    assert len(made(Runs(took=slow), text).tests) == 3 + 2
+    assert len(made(Runs(took=slow), text, allowed=8.0).tests) == 3 + 2
+    assert len(made(Runs(took=slow), text, allowed=7.9).tests) == 3 + 1
+
+
+def test_a_task_of_which_nothing_can_be_asked_says_so_without_a_run() -> None:
+    nothing = "def test_nothing():\n    pass\n"
+    runs = Runs()
+    for text in (nothing, "def test_nothing(:\n"):
+        assert made(runs, text, ["t.py::test_nothing"]) == Exam(bare=("t.py::test_nothing",))
+    assert runs.texts == []
+
+
+def test_the_parameters_of_a_test_count_one_by_one() -> None:
+    runs = Runs()
+    asked = exam.make({"t.py": TEXT}, ["t.py::test_sum[1]", "t.py::test_sum[2]"], BASE, runs, 9.0)
+    assert asked.telling == ("t.py::test_sum",)
+    assert set(asked.tests) == {"t.py::test_sum", "t.py::test_other"}
+    twice = test_run.TestResults(outcomes={f"t.py::test_sum[{n}]": "passed" for n in (1, 2)}, seen=())
+    assert asked.wrong(twice) == "t.py::test_other does not pass with its expected values withheld"
