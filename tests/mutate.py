@@ -52,8 +52,8 @@ MODULES = {
     "recreate/domains/swe/withheld.py": ("tests/domains/test_swe_withheld.py", "tests/domains/test_swe_exam.py"),
     "recreate/domains/swe/patch.py": ("tests/domains/test_swe_text.py",),
     "recreate/sandboxes/sandbox.py": ("tests/sandboxes/test_sandbox.py", "tests/sandboxes/test_breakout.py"),
-    "recreate/sandboxes/bwrap.py": ("tests/sandboxes/test_sandbox.py", "tests/sandboxes/test_breakout.py"),
-    "recreate/sandboxes/unshare.py": ("tests/sandboxes/test_sandbox.py", "tests/sandboxes/test_breakout.py"),
+    "recreate/sandboxes/bwrap.py": ("tests/sandboxes/test_walls.py", "tests/sandboxes/test_sandbox.py"),
+    "recreate/sandboxes/unshare.py": ("tests/sandboxes/test_walls.py", "tests/sandboxes/test_sandbox.py"),
     "recreate/sandboxes/seccomp.py": ("tests/sandboxes/test_breakout.py",),
     "recreate/sandboxes/limits.py": ("tests/sandboxes/test_breakout.py", "tests/sandboxes/test_sandbox.py"),
 }

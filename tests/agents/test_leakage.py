@@ -296,3 +296,32 @@ def test_a_find_names_its_task_when_that_is_a_train_task_whoever_else_says_it() 
 @pytest.mark.parametrize("before", [0, 150, 190, 199, 200, 300, 1000])
 def test_a_name_in_a_long_run_without_a_space_is_found(before: int) -> None:
     assert SCANNER.says("." * before + "_change_splitlevel" + ".b" * 300)
+
+
+@pytest.mark.parametrize(("groups", "by", "common"), [(9, 8, False), (9, 9, True), (10, 4, False), (10, 5, True)])
+def test_what_half_of_ten_groups_say_is_the_domains_wording_and_of_fewer_what_all_say(
+    groups: int, by: int, common: bool
+) -> None:
+    tasks = [
+        Task(id=f"d:s:{n}", domain="d", split="train", group=f"g{n}", prompt="Call run_checks." if n < by else "")
+        for n in range(groups)
+    ]
+    assert (Scanner(tasks).says("Mind run_checks") == []) is common
+
+
+def test_the_agent_may_say_again_what_it_says_already_to_its_last_word() -> None:
+    quotation = "a weekday that is longer than ten characters"
+    parent = Scaffold(name="seed", files={"system.md": f"Mind {quotation}"})
+    edit = Edit(path="memory/a.md", new=f"Again, {quotation} was often met.", origin="human")
+    assert SCANNER.leaks([edit], Scaffold(name="seed", files={"system.md": "Mind."}))
+    assert SCANNER.leaks([edit], parent) == []
+
+
+def test_tasks_of_an_id_without_a_source_are_of_one_package() -> None:
+    tasks = [
+        Task(id=f"quiz:{n}", domain="quiz", split="train", group="g", prompt="", facts={"function": "bump_prerelease"})
+        for n in (1, 2)
+    ]
+    assert Scanner(tasks).says("Look into bump_prerelease.")
+    sources = [t.model_copy(update={"id": t.id.replace(":", ":s") + ":x"}) for t in tasks]
+    assert Scanner(sources).says("Look into bump_prerelease.") == []

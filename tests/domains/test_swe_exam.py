@@ -155,3 +155,49 @@ def test_the_parameters_of_a_test_count_one_by_one() -> None:
     assert set(asked.tests) == {"t.py::test_sum", "t.py::test_other"}
     twice = test_run.TestResults(outcomes={f"t.py::test_sum[{n}]": "passed" for n in (1, 2)}, seen=())
     assert asked.wrong(twice) == "t.py::test_other does not pass with its expected values withheld"
+
+
+def test_what_is_equal_in_a_run_but_another_in_the_next_is_asked_as_a_truth() -> None:
+    runs = Runs()
+    runs.f = lambda x: len(runs.texts) if x == 1 else gold(x)
+    asked = made(runs, TEXT.replace("f(1) == 3", "f(1) == f(1)"))
+    assert asked.weak == ("t.py::test_sum", "t.py::test_sign", "t.py::test_refused")
+    assert ", f(1) == f(1))" in asked.files["t.py"]
+
+
+def test_a_test_that_needs_both_sides_worked_out_is_asked_whether_they_are_equal() -> None:
+    worked: list[int] = []
+
+    def counts(x: Any) -> Any:
+        if x == "count":
+            found = len(worked)
+            worked.clear()
+            return found
+        worked.append(0) if x in (1, 3) else None
+        return gold(x)
+
+    text = TEXT.replace("f(1) == 3", "f(1) == f(3) - 2\n    if f('count') < 2:\n        raise AssertionError")
+    asked = made(Runs(counts), text)
+    assert "t.py::test_sum" in asked.weak
+    assert ", f(1) == f(3) - 2)" in asked.files["t.py"]
+
+
+def test_a_message_may_be_twice_as_long_as_golds_and_a_hundred_characters() -> None:
+    asked = made(Runs())
+
+    def refuses(more: int) -> Callable[[Any], Any]:
+        def f(x: Any) -> int:
+            if x == "x":
+                raise ValueError("no number" + "x" * more)
+            return gold(x)
+
+        return f
+
+    assert asked.wrong(Runs(refuses(109))(asked.files, ["t.py"])) == ""
+    assert "test_refused" in asked.wrong(Runs(refuses(110))(asked.files, ["t.py"]))
+
+
+def test_no_more_than_two_hundred_characters_are_quoted_of_what_was_seen() -> None:
+    asked = made(Runs())
+    said = asked.wrong(Runs(lambda x: "y" * 900 if x == 1 else gold(x))(asked.files, ["t.py"]))
+    assert said == "t.py::test_sum, its expected values withheld, saw '" + "y" * 199

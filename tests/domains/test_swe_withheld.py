@@ -303,6 +303,26 @@ def test_an_exception_has_the_bases_of_one_exception() -> None:
         assert not said.right(saw(wrong)), wrong
 
 
+@pytest.mark.parametrize(
+    ("said", "telling"),
+    [
+        (claim("value", "3"), True),
+        (claim("value", "1"), False),
+        (claim("value", "1", "3"), True),
+        (claim("value", ""), False),
+        (claim("truth", "True"), False),
+        (claim("relation", "3", operator=">"), False),
+        (claim("relation", "[1, 2]", operator="in"), True),
+        (claim("relation", "[1, 2]", operator="in", turned=True), False),
+        (claim("raises", '[["ValueError"], "twelve chars", 200]'), True),
+        (claim("raises", '[["ValueError"], "eleven char", 200]'), False),
+        (claim("raises", '[["ValueError"], null, 200]'), False),
+    ],
+)
+def test_a_claim_tells_more_than_a_guess(said: Claim, telling: bool) -> None:
+    assert said.telling is telling
+
+
 def test_a_run_is_right_when_all_is_told_and_nothing_else() -> None:
     asked = exam.Exam(tests={"t::a": 1}, claims=(claim("value", "3"),))
     right = test_run.TestResults(outcomes={"t::a": "passed"}, seen=tuple(saw("3")))

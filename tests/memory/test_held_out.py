@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -225,3 +226,10 @@ def test_a_domain_without_usable_tasks_says_whether_they_are_held_out(tmp_path: 
     registry.add([Held("free", "z", "test", "toy")])
     closed = registry.refuse_empty(One(), "train")  # type: ignore[arg-type]
     assert (closed.code, "all 1 train tasks of one are held out" in closed.message) == ("held-out", True)
+
+
+def test_what_is_held_out_is_on_the_disk_when_it_is_registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    HeldOut(tmp_path).add([Held("tested", "a", "test", "toy")])
+    assert len(synced) == 1

@@ -18,7 +18,7 @@ from recreate.api.ports import Price
 from recreate.api.types import Call, Message, Reply, ToolCall, Usage
 from recreate.models.scripted import Scripted
 from recreate.runs import budget, settings
-from recreate.runs.budget import Budget, Ledger, Spend
+from recreate.runs.budget import Budget, Ledger, Spend, unwritten
 from recreate.runs.calls import Calls, request_check, tokens_bound
 from recreate.runs.journal import Journal
 from recreate.runs.reader import Run
@@ -32,7 +32,8 @@ def call(step: int, role: str = "agent") -> Call:
 @pytest.mark.parametrize(
     ("text", "name", "value"),
     [("5usd", "usd", 5.0), ("$0.5usd", "usd", 0.5), ("30min", "minutes", 30.0), ("200attempts", "attempts", 200),
-     ("2Mtokens", "tokens", 2_000_000), ("1.5ktokens", "tokens", 1500)],
+     ("2Mtokens", "tokens", 2_000_000), ("1.5ktokens", "tokens", 1500),
+     ("1attempt", "attempts", 1), ("1000000Gtokens", "tokens", 10**15)],
 )  # fmt: skip
 def test_budgets_are_written_as_a_number_and_a_unit(text: str, name: str, value: float) -> None:
     assert getattr(Budget.parse([text]), name) == value
@@ -43,6 +44,11 @@ def test_a_budget_that_cannot_be_read_says_how_to_write_one(text: str) -> None:
     with pytest.raises(BadInput) as e:
         Budget.parse([text])
     assert "5usd" in e.value.fix or "above 0" in e.value.fix
+
+
+def test_a_cap_that_nothing_can_reach_is_refused() -> None:
+    with pytest.raises(BadInput, match="no cap"):
+        Budget.parse(["1000000000000001tokens"])
 
 
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 400)), max_size=30), st.integers(100, 2000))
@@ -304,6 +310,39 @@ def test_attempts_are_counted_once_over_resumes(tmp_path: Path) -> None:
     again.begin("b")
     with pytest.raises(OutOfBudget):
         again.begin("c")
+
+
+def test_what_is_started_fits_into_the_attempts_that_are_left(tmp_path: Path) -> None:
+    ledger = Ledger(Log(tmp_path / "l.jsonl"), Budget(attempts=3))
+    ledger.begin("a")
+    ledger.afford(2)
+    with pytest.raises(OutOfBudget, match="2 attempts are left; judging this candidate takes 3"):
+        ledger.afford(3)
+    Ledger(Log(tmp_path / "l.jsonl"), Budget()).afford(1000)
+
+
+def test_a_report_tells_millionths_of_a_dollar(tmp_path: Path) -> None:
+    ledger = Ledger(Log(tmp_path / "l.jsonl"), Budget())
+    ledger.reserve(call(0), 100, 1.0)
+    ledger.settle(call(0), Usage(calls=1, tokens_in=7, tokens_out=5, usd=0.0001234))
+    ledger.close()
+    report = Spend.of(Log(tmp_path / "l.jsonl").read()).record()
+    row = {"usd": 0.000123, "tokens_in": 7, "tokens_out": 5, "calls": 1}
+    assert {k: report[k] for k in row} == report["by_role"]["agent"] == row
+
+
+def test_a_reply_that_the_ledger_lacks_is_put_back_into_the_session_that_reserved_it() -> None:
+    reserves = [{"kind": "reserve", "call": name, "usd": 0.0, "tokens": 9} for name in ("old", "numbered")]
+    reserves[1]["session"] = 3
+    reply = Reply(text="x", model="m", tokens_in=5, tokens_out=2).model_dump(mode="json")
+    journal = [{"kind": "reply", "call": name, "reply": reply} for name in ("old", "numbered", "unknown")]
+    lines = unwritten(reserves, journal)
+    assert [(line["call"], line["session"], line["usage"]["tokens_in"]) for line in lines] == [
+        ("old", 0, 5),
+        ("numbered", 3, 5),
+        ("unknown", 0, 5),
+    ]
+    assert unwritten([*reserves, *lines], journal) == []
 
 
 @given(st.text())

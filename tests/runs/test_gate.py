@@ -182,6 +182,13 @@ def test_p_is_the_share_of_sign_flips_as_far_out(differences: list[float]) -> No
     assert v.p == pytest.approx(sum(f >= seen for f in flips) / len(flips))
 
 
+def test_p_of_uneven_differences_is_the_share_of_flips_to_the_last_one() -> None:
+    won = judge(scores(*[0] * 6), scores(*(math.sqrt(n) / 3 for n in range(2, 8))))
+    assert (won.verdict, won.p) == ("better", 2 / 2**6)
+    lost = judge(scores(*(math.sqrt(n) / 3 for n in range(2, 8))), scores(*[0] * 6))
+    assert (lost.verdict, lost.p) == ("not-better", 2 / 2**6)
+
+
 def test_drawn_flips_agree_with_counted_ones_and_are_the_same_each_time() -> None:
     rng = random.Random(3)
     on_grid = [rng.choice([0.0, 0.5, 1.0]) - rng.choice([0.0, 0.25, 0.5]) for _ in range(40)]
