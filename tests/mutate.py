@@ -54,7 +54,7 @@ MODULES = {
     "recreate/sandboxes/sandbox.py": ("tests/sandboxes/test_sandbox.py", "tests/sandboxes/test_breakout.py"),
     "recreate/sandboxes/bwrap.py": ("tests/sandboxes/test_walls.py", "tests/sandboxes/test_sandbox.py"),
     "recreate/sandboxes/unshare.py": ("tests/sandboxes/test_walls.py", "tests/sandboxes/test_sandbox.py"),
-    "recreate/sandboxes/seccomp.py": ("tests/sandboxes/test_breakout.py",),
+    "recreate/sandboxes/seccomp.py": ("tests/sandboxes/test_seccomp.py", "tests/sandboxes/test_sandbox.py"),
     "recreate/sandboxes/limits.py": ("tests/sandboxes/test_breakout.py", "tests/sandboxes/test_sandbox.py"),
 }
 """Module -> the tests that are run for it, in this order until one fails: the quickest first."""

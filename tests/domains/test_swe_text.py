@@ -60,6 +60,7 @@ HEAD = "--- a/f\n+++ b/f\n"
         (HEAD + "@@ -9,0 +9 @@\n+y\n", "hunk 1 of f does not apply"),
         ("--- a/g\n+++ b/g\n@@ -1 +1 @@\n-x\n+y\n", "g is not among the sources"),
         ("--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+y\n", "f exists already"),
+        ('--- "a/g\\"\n+++ "b/g\\"\n@@ -1 +1 @@\n-x\n+y\n', "g\\ is not among the sources"),
         ("diff --git a/f b/f\nGIT binary patch\n", "binary files are not taken"),
         ("diff --git a/f b/f\nBinary files a/f and b/f differ\n", "binary files are not taken"),
         ("diff --git a/g b/g\nnew file mode 120000\n", "links are not taken"),
