@@ -321,6 +321,25 @@ def test_what_is_started_fits_into_the_attempts_that_are_left(tmp_path: Path) ->
     Ledger(Log(tmp_path / "l.jsonl"), Budget()).afford(1000)
 
 
+def test_what_is_left_of_caps_and_which_are_passed() -> None:
+    caps = Budget(usd=5.0, attempts=9, tokens=100)
+    spent = {"usd": 1.5, "minutes": 7.0, "attempts": 9, "tokens": 130}
+    assert caps.less(spent) == Budget(usd=3.5, attempts=0, tokens=0)
+    assert caps.passed(spent) == ("tokens",)
+    assert caps.passed({"usd": 5.1, "minutes": 7.0, "attempts": 10, "tokens": 100}) == ("usd", "attempts")
+    assert caps.share(0.5) == Budget(usd=2.5, attempts=4, tokens=50)
+    assert caps.texts() == ("5usd", "9attempts", "100tokens")
+    assert Budget.parse(caps.texts()) == caps
+
+
+def test_a_process_that_forgets_its_ledger_ends(tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from recreate.storage.log import Log\n"
+    code += "from recreate.runs.budget import Budget, Ledger\nkept = Ledger(Log(Path(sys.argv[1])), Budget())\n"
+    code += "kept.begin('a')\n"
+    subprocess.run([sys.executable, "-c", code, tmp_path / "l.jsonl"], check=True, timeout=60)
+    assert Ledger(Log(tmp_path / "l.jsonl"), Budget()).has_begun("a")
+
+
 def test_a_report_tells_millionths_of_a_dollar(tmp_path: Path) -> None:
     ledger = Ledger(Log(tmp_path / "l.jsonl"), Budget())
     ledger.reserve(call(0), 100, 1.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recreate.api.registry import find
-from recreate.sandboxes import bwrap, unshare
+from recreate.sandboxes import bwrap, seccomp
 from recreate.sandboxes.bwrap import Bwrap
 from recreate.sandboxes.process import LAUNCH
 from recreate.sandboxes.sandbox import FolderSandbox, Walled
@@ -37,6 +37,24 @@ def test_a_backend_is_missing_exactly_when_a_program_of_it_is(backend: Walled, m
     monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
     assert PROGRAMS[backend.name][-1] in backend.missing()
     bwrap._bwrap.cache_clear()
+
+
+def test_the_systems_bwrap_goes_before_one_that_only_the_user_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    for known, wanted in (
+        ({None: "/own/bwrap", LAUNCH["PATH"]: "/usr/bin/bwrap"}, "/usr/bin/bwrap"),
+        ({None: "/own/bwrap"}, "/own/bwrap"),
+        ({}, ""),
+    ):
+        bwrap._bwrap.cache_clear()
+        monkeypatch.setattr(shutil, "which", lambda name, path=None, known=known: known.get(path))
+        assert bwrap._bwrap() == wanted
+    bwrap._bwrap.cache_clear()
+
+
+@pytest.mark.skipif(not here("bwrap"), reason="bwrap is not installed")
+def test_bwrap_is_asked_what_it_can_do() -> None:
+    bwrap._features.cache_clear()
+    assert {"--ro-bind", "--seccomp", "--unshare-user"} <= bwrap._features()
 
 
 @pytest.mark.skipif(not here("bwrap"), reason="bwrap is not installed")
@@ -102,9 +120,9 @@ def test_unshare_is_told_of_every_wall(tmp_path: Path) -> None:
         dropped = words(backend, made)
         assert "--map-root-user" not in dropped
         assert dropped[dropped.index(top) + 1] == ""
-        assert backend.filter(made) != unshare.seccomp.program(mounting=True, namespaces=True)
+        assert backend.filter(made) != seccomp.program(mounting=True, namespaces=True)
         made.owner = None
-        assert backend.filter(made) == unshare.seccomp.program(mounting=True, namespaces=True)
+        assert backend.filter(made) == seccomp.program(mounting=True, namespaces=True)
     finally:
         made.owner = None
         made.close()
