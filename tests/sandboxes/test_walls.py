@@ -94,7 +94,8 @@ def test_bwrap_is_told_of_every_wall(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.skipif(not here("unshare"), reason="util-linux is not installed")
 def test_unshare_is_told_of_every_wall(tmp_path: Path) -> None:
     backend = Unshare()
-    made = FolderSandbox(backend, drop=False, source=None, mounts={"/opt/a b": tmp_path}, env=None, limits=None)
+    mounts = {"/opt/a b": tmp_path, "/var/lib/data": tmp_path}
+    made = FolderSandbox(backend, drop=False, source=None, mounts=mounts, env=None, limits=None)
     try:
         said = words(backend, made)
         line = " ".join(said)
@@ -112,6 +113,8 @@ def test_unshare_is_told_of_every_wall(tmp_path: Path) -> None:
         assert rows[f"{top}/etc"] == (str(made.root / "etc"), "bind,ro,nosuid,nodev")
         assert rows[f"{top}/work"] == (str(made.root / "work"), "bind,nosuid,nodev")
         assert rows[f"{top}/opt/a\\040b"] == (str(tmp_path), "bind,ro,nosuid,nodev")
+        assert rows[f"{top}/var/lib/data"] == (str(tmp_path), "bind,ro,nosuid,nodev")
+        assert (made.root / "top" / "var" / "tmp").is_symlink()
         assert rows[f"{top}/proc"] == ("proc", "nosuid,nodev,noexec")
         assert rows[f"{top}/proc/sys"] == (f"{top}/proc/sys", "bind,ro,nosuid,nodev,noexec")
         assert rows[f"{top}/dev/null"] == ("/dev/null", "bind,nosuid")
