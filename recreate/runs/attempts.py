@@ -19,17 +19,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from recreate.agents.attempt import attempt, attempt_key
+from recreate.agents.retrieval import LessonRetrieval
+from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, Fault, Interrupted
 from recreate.api.paths import short
-from recreate.storage import files
-from recreate.storage.log import Log, encode, seal, unseal
-from recreate.agents.retrieval import LessonRetrieval
-from recreate.storage.redact import redact
-from recreate.memory.codec import masked
-from recreate.agents.scaffold import Scaffold
 from recreate.api.ports import Versioned
 from recreate.api.types import Call, Experience, Grade, Step, Task, Usage
+from recreate.memory.codec import masked
 from recreate.runs.session import Session
+from recreate.storage import files
+from recreate.storage.log import Log, encode, seal, unseal
+from recreate.storage.redact import redact
 
 TRIES = 3
 """How often an attempt that a fault of ours ended is started again."""
@@ -358,7 +358,7 @@ def read_experience(folder: Path, *, steps: bool = True) -> Experience | None:
         run = short(folder.parents[1])
         raise BadInput(
             f"{short(folder)} is damaged: {str(e).splitlines()[0]}",
-            fix=f"recreate resume {run} puts it back from memory; what memory has not is attempted, and paid for, again "
+            fix=f"recreate resume {run} puts it back from memory; what memory has not is attempted, and paid, again "
             f"after rm -r {short(folder)}",
             code="damaged",
         ) from None

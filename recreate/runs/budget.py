@@ -24,8 +24,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from recreate.api.errors import BadInput, Fault, OutOfBudget
-from recreate.storage.log import Fields, Log, fits
 from recreate.api.types import Call, Record, Reply, Usage
+from recreate.storage.log import Fields, Log, fits
 
 UNITS = {"usd": "usd", "min": "minutes", "attempts": "attempts", "tokens": "tokens"}
 MOST = 1e15

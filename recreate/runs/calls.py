@@ -12,16 +12,16 @@ import math
 import random
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from recreate.api.errors import BadInput, Fault, Interrupted, Transient
-from recreate.runs.journal import Journal
-from recreate.storage.log import encode
-from recreate.runs.budget import Ledger
-from recreate.models.chat import content
 from recreate.api.ports import Model, Overriding, Price
 from recreate.api.types import Call, Message, Reply, ToolCall, Usage
+from recreate.models.chat import content
+from recreate.runs.budget import Ledger
+from recreate.runs.journal import Journal
+from recreate.storage.log import encode
 from recreate.storage.redact import redact
 
 MAX_TOKENS = 1024
@@ -59,8 +59,8 @@ class Calls:
     def ask(self, model: Model, price: Price, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
         """One reply to `messages`, paid at most once.
 
-        Raises OutOfBudget before the call or one of its tries, Refused when the endpoint will not, Fault after `retries`
-        transient failures, Interrupted when the run is being stopped.
+        Raises OutOfBudget before the call or one of its tries, Refused when the endpoint will not, Fault after
+        `retries` transient failures, Interrupted when the run is being stopped.
         """
         if self.stop.is_set():
             raise Interrupted("stopped")

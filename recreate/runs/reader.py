@@ -1,4 +1,4 @@
-"""Reading a run folder, and finding runs and agents by name. Nothing here takes a run's lock: it works while one builds."""
+"""Reading a run folder, and finding runs and agents by name. Nothing here takes a run's lock: a build goes on."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from recreate.api.errors import BadInput
-from recreate.runs.attempts import read_experience
-from recreate.storage.log import Log
-from recreate.runs.gate import alone, judge
 from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold, load
+from recreate.api.errors import BadInput
 from recreate.api.paths import shipped, short
-from recreate.runs.budget import Spend, unwritten
-from recreate.runs.journal import FIELDS, passed_over, records
-from recreate.runs.settings import Settings
 from recreate.api.types import Experience, Revision, Study, Verdict
+from recreate.runs.attempts import read_experience
+from recreate.runs.budget import Spend, unwritten
+from recreate.runs.gate import alone, judge
+from recreate.runs.journal import FIELDS, passed_over, records
 from recreate.runs.session import load_run
+from recreate.runs.settings import Settings
+from recreate.storage.log import Log
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Run:
         return found
 
     def spend(self) -> Spend:
-        """What stands in the ledger, as the cap counts it; while a process works, calls in flight are taken for lost."""
+        """What stands in the ledger, as the cap counts it; while a process works, calls in flight count as lost."""
         ledger = Log(self.folder / "ledger.jsonl")
         spend = Spend.of(ledger.read())
         spend.take_all(unwritten(ledger.read(), self.records("reply", "experience", "aside")))

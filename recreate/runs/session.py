@@ -12,21 +12,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel
 
-from recreate.api import paths
-from recreate.runs import settings as settings_
 from recreate.agents.leakage import Scanner
-from recreate.runs.calls import Calls
+from recreate.api import paths, registry
 from recreate.api.errors import BadInput, Fault
-from recreate.runs.journal import Journal, passed_over
-from recreate.storage.log import Log
-from recreate.runs.budget import Budget, Ledger
-from recreate.api import registry
-from recreate.storage import files
-from recreate.api.registry import fit, fit_tasks, spelled
 from recreate.api.ports import (
     Domain,
     Embedder,
@@ -40,8 +32,15 @@ from recreate.api.ports import (
     SandboxBackend,
     Validatable,
 )
-from recreate.runs.settings import FREE, OWN, Settings
+from recreate.api.registry import fit, fit_tasks, spelled
 from recreate.api.types import Call, Message, Reply, Split, Task, digest
+from recreate.runs import settings as settings_
+from recreate.runs.budget import Budget, Ledger
+from recreate.runs.calls import Calls
+from recreate.runs.journal import Journal, passed_over
+from recreate.runs.settings import FREE, OWN, Settings
+from recreate.storage import files
+from recreate.storage.log import Log
 from recreate.storage.redact import redact, redacted
 
 Say = Callable[[str, dict[str, Any]], None]
@@ -118,7 +117,9 @@ class Session:
             raise held.refuse_empty(self.domain, split)
         if left:
             some = ", ".join(t.id for t in left[:3]) + (", ..." if left[3:] else "")
-            text = f"{len(left)} of {len(tasks) + len(left)} {split} tasks are left out, since {paths.short(held.path)} "
+            text = (
+                f"{len(left)} of {len(tasks) + len(left)} {split} tasks are left out, since {paths.short(held.path)} "
+            )
             self.say("note", {"text": f"{text} holds their groups out as validation or test: {some}"})
         return list(tasks)
 
@@ -136,7 +137,9 @@ class Session:
                 if isinstance(e, Fault):
                     break  # the next one would fail as well, and take as long
         if unknown or len(hidden) < len(tasks):
-            text = f"the answers of {len(tasks) - len(hidden)} of {len(tasks)} tasks are not known here ({unknown[0]}): "
+            text = (
+                f"the answers of {len(tasks) - len(hidden)} of {len(tasks)} tasks are not known here ({unknown[0]}): "
+            )
             self.say("note", {"text": text + "edits are scanned for what these tasks say themselves"})
         for row in self.memory.facts({"domain": self.domain.name}, "human"):
             if row["task"] not in tasks and (found := self.memory.get(row["id"])) is not None:
@@ -213,7 +216,9 @@ def _possible(out: str, workspace: Path) -> Path:
 
     def bad(why: str) -> BadInput:
         shown = out if len(out) <= 80 else out[:77] + "..."
-        return BadInput(f"{shown!r} cannot be a run folder: {why}", fix="give a plain path: --out runs/mine", code="bad-out")
+        return BadInput(
+            f"{shown!r} cannot be a run folder: {why}", fix="give a plain path: --out runs/mine", code="bad-out"
+        )
 
     if not out.strip() or not out.isprintable():
         raise bad("its name is empty, or has characters that cannot be seen")
@@ -337,7 +342,9 @@ def open_session(
     embedder = settings.memory.embedder or None if parts.embedder is None else fit("embedder", parts.embedder)
     budget = Budget.parse(settings.budget)
     with ExitStack() as undo:
-        memory = ExperienceStore(workspace, embedder, lambda done, total: say("indexing", {"done": done, "total": total}))
+        memory = ExperienceStore(
+            workspace, embedder, lambda done, total: say("indexing", {"done": done, "total": total})
+        )
         undo.callback(memory.close)
         model, price, optimizer_model, optimizer_price, note = open_models(settings, parts)
         for each, theirs in ((model, parts.model), (optimizer_model, parts.optimizer_model)):
@@ -362,7 +369,13 @@ def open_session(
         _refuse_emptied(journal)
         run = run_id(settings)
         journal.add(
-            "start", run=run, pid=os.getpid(), model=model.name, sandbox=backend.name, domain=domain.name, command=command
+            "start",
+            run=run,
+            pid=os.getpid(),
+            model=model.name,
+            sandbox=backend.name,
+            domain=domain.name,
+            command=command,
         )
         files.write(file, settings_.dump(settings), fix=files.RESUME)  # from now on this is a run to be resumed
         ledger = Ledger(Log(folder / "ledger.jsonl"), budget)
@@ -395,7 +408,8 @@ def open_session(
     if text := passed_over(journal.log.path, journal.damaged):
         say("note", {"text": text})
     if attempts or calls > settings.jobs:  # fewer calls are what a kill leaves
-        told = f"ledger.jsonl was damaged or lost: {calls} calls and {attempts} attempts are counted again from the journal"
+        many = f"{calls} calls and {attempts} attempts"
+        told = f"ledger.jsonl was damaged or lost: {many} are counted again from the journal"
         say("note", {"text": f"{told}; how long earlier sessions ran may not be known any more"})
     return session
 
@@ -428,7 +442,8 @@ def _refuse_emptied(journal: Journal) -> None:
     if journal.started or not any(map(_holds, (journal.folder / "attempts", journal.folder / "ledger.jsonl"))):
         return
     raise BadInput(
-        f"{paths.short(journal.log.path)} does not say how this run began, and there are attempts: it was emptied or lost",
+        f"{paths.short(journal.log.path)} does not say how this run began, and there are attempts: it was emptied or"
+        " lost",
         fix="put it back from a copy, or give another folder with --out; what was attempted is still in memory, and in "
         f"{paths.short(journal.folder / 'attempts')}",
         code="damaged",
@@ -452,6 +467,6 @@ def load_run(folder: Path) -> Settings:
         said = " ".join(str(e).split("\n")[:3])
         raise BadInput(
             f"{paths.short(file)} cannot be read: {said}",
-            fix=f"mend it; or delete it, and give the command that began the run again with --out {paths.short(folder)}",
+            fix=f"mend it; or delete it, and give the command that began the run again: --out {paths.short(folder)}",
             code="damaged",
         ) from None

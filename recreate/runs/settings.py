@@ -1,8 +1,8 @@
 """One address space: `[models] optimizer` in recreate.toml is `--models.optimizer` is RECREATE_MODELS__OPTIMIZER.
 
 Later wins: the defaults here, recreate.toml, the environment, flags. An unknown address is an error that names
-the nearest known one. By hand, since importing pydantic-settings takes half as long again as pydantic itself, which every
-command would wait for, and its errors name neither the place of a wrong value nor the nearest address.
+the nearest known one. By hand, since importing pydantic-settings takes half as long again as pydantic itself, which
+every command would wait for, and its errors name neither the place of a wrong value nor the nearest address.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from recreate.api.errors import BadInput
 from recreate.api.config import Config, read_toml
+from recreate.api.errors import BadInput
 from recreate.optimizers import StudySettings
 
 OWN = "optimizer_settings"

@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import quote, unquote, urlsplit
@@ -259,10 +259,26 @@ def redact(text: str, spare: Collection[str] = ()) -> str:
     address spells it. spare: values that stay, since we asked for these very words. What is masked already stays as it
     is: redact(redact(x)) == redact(x).
     """
-    masked = _redact(text, spare)
+    if spare or len(text) > _LONG:
+        return _redact(text, _known(), spare)
+    masked = _remembered(text, _known())
+    return text if masked == text else masked  # itself: callers tell by identity whether anything was masked
+
+
+_LONG = 4096
+
+
+@lru_cache(maxsize=2048)
+def _remembered(text: str, known: _Known) -> str:
+    """Most texts come through several doors: a step's as it is made, again with its attempt, and into memory."""
+    return _redact(text, known, ())
+
+
+def _redact(text: str, known: _Known, spare: Collection[str]) -> str:
+    masked = _without_keys(text, known, spare)
     if masked == text and "\\u00" in text:  # JSON may spell any letter so, and is read later
         plain = _ESCAPED.sub(_letter, text)
-        if plain != text and (masked := _redact(plain, spare)) == plain:
+        if plain != text and (masked := _without_keys(plain, known, spare)) == plain:
             return text
     return masked
 
@@ -272,8 +288,7 @@ def _letter(match: re.Match[str]) -> str:
     return letter if letter not in '"\\' else match[0]
 
 
-def _redact(text: str, spare: Collection[str]) -> str:
-    known = _known()
+def _without_keys(text: str, known: _Known, spare: Collection[str]) -> str:
     if known.pattern is not None and any(map(text.__contains__, known.names)):
 
         def mask(match: re.Match[str]) -> str:
@@ -339,7 +354,7 @@ def redacted(value: Any) -> Any:
 # this process's own
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Known:
     """names: value -> the variable that has it. pattern: finds them, and masks, which stay."""
 

@@ -149,7 +149,7 @@ def test_optimizer_commands_run_without_keys_and_no_key_is_written_down(
             "run",
             {"command": "env; cat /proc/1/environ | tr '\\0' '\\n'; echo sk-verysecretverysecretverysecret"},
         )
-        assert "OPENAI" not in said
+        assert "OPENAI_API_KEY=" not in said  # what was echoed is masked by its name
         yield "steps", {"first": 0}
         yield lesson("Use sk-verysecretverysecretverysecret as the key.")
         yield "finish", {**DONE, "summary": "sk-verysecretverysecretverysecret"}
