@@ -77,7 +77,12 @@ def _tried(
     each: Sequence[Any], trial: Callable[[Any], list[str]], name: Callable[[Any], str]
 ) -> tuple[int, list[tuple[str, list[str]]], float]:
     begun = time.monotonic()
-    faults = [(name(one), wrong) for one in each if (wrong := trial(one))]
+    faults = []
+    for number, one in enumerate(each, 1):
+        if wrong := trial(one):
+            faults.append((name(one), wrong))
+        if number % 25 == 0:
+            print(f"{number}/{len(each)}, {len(faults)} wrong", file=sys.stderr, flush=True)
     return len(each), faults, time.monotonic() - begun
 
 
