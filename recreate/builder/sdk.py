@@ -138,8 +138,9 @@ def run(
     Raises BadInput for an unknown task, Fault when the attempt was lost to the infrastructure three times, OutOfBudget.
     """
     named = {"domain": domain, "model": model, "sandbox": sandbox}
-    with _started(named, workspace, say, settings, prefix="run") as (session, where):
-        return attempt_one(session, find_scaffold(scaffold, where), task if isinstance(task, str) else task.id)
+    id = task if isinstance(task, str) else task.id
+    with _started(named, workspace, say, settings, prefix="run", scaffold=scaffold, task=id) as (session, where):
+        return attempt_one(session, find_scaffold(scaffold, where), id)
 
 
 def bench(
@@ -223,12 +224,10 @@ def deliver(where: Path, folder: Path, domain: str, built: BuildResult) -> Outco
 
 def attempt_one(session: Session, agent: Scaffold, task: str) -> Experience:
     """One graded attempt in an opened session."""
-    tasks = {t.id: t for t in session.domain.tasks()}
-    if task not in tasks:
-        raise unknown_task(task, list(tasks))
+    known = task_of(session, task)
     session.memory.hold_out(())
-    split = session.memory.held_out.split_of(tasks[task])
-    wanted, offers = tasks[task].model_copy(update={"split": split}), Learning(session).offers()
+    split = session.memory.held_out.split_of(known)
+    wanted, offers = known.model_copy(update={"split": split}), Learning(session).offers()
     if split == "test":
         opening(session, agent, [wanted], 1, offers)
     score = attempt_task(session, agent, wanted, 0, split, offers=offers)
@@ -236,6 +235,20 @@ def attempt_one(session: Session, agent: Scaffold, task: str) -> Experience:
     if experience is None:
         raise Fault(score.fault, fix="mend that and run it again", code="set-aside")
     return experience
+
+
+def task_of(session: Session, id: str) -> Task:
+    """Raises BadInput when it is not there."""
+    tasks = {t.id: t for t in session.domain.tasks()}
+    if id not in tasks:
+        raise unknown_task(id, list(tasks))
+    return tasks[id]
+
+
+def check_scaffold(folder: Path, where: Path, scaffold: str | Path | Scaffold) -> None:
+    """Raise BadInput for one that is not there, before a run folder is made or a model fetched."""
+    if scaffold and scaffold != CREATE and not (folder / "seed").is_dir():
+        find_scaffold(scaffold, where)
 
 
 def fitted(settings: Settings, domain: Domain, held: HeldOut) -> Settings:
@@ -338,8 +351,13 @@ def _started(
     say: Say,
     settings: Mapping[str, Any],
     prefix: str = "",
+    scaffold: str | Path | Scaffold = "",
+    task: str = "",
 ) -> Iterator[tuple[Session, Path]]:
-    """A session of the parts named, by their settings' addresses, and the workspace; closed in the end."""
+    """A session of the parts named, by their settings' addresses, and the workspace; closed in the end.
+
+    scaffold, task: what must be there, besides what the settings name.
+    """
     where = Path(workspace).expanduser().resolve() if workspace else paths.workspace()
     given = {key: part for key, part in named.items() if not isinstance(part, str | Path | Scaffold)}
     flags = {key: _spelling(part) for key, part in named.items() if key in given or str(part)}
@@ -358,6 +376,7 @@ def _started(
         memory=given.get("memory.recall"),
         policy=given.get("memory.policy"),
     )
+    check_scaffold(folder, where, scaffold or loaded.scaffold)
     resume = (folder / "settings.toml").exists()
     if resume:
         _refuse_another(folder, loaded)
@@ -366,6 +385,8 @@ def _started(
     )
     try:
         with stopping(session, f"the same call with out={str(folder)!r} goes on"):
+            if task:
+                task_of(session, task)
             for each in models_of(session):
                 ready(each)
             yield session, where

@@ -106,7 +106,7 @@ def run(
     from recreate.builder.sdk import attempt_one, find_scaffold
 
     folder = runner.folder_of(settings, where, "run")
-    with runner.opened(settings, where, folder) as session:
+    with runner.opened(settings, where, folder, scaffold=scaffold, task=task) as session:
         experience = attempt_one(session, find_scaffold(scaffold, where), task)
         opened = {"test_openings": test_openings(session)} if experience.split == "test" else {}
     trace, grade = experience.trace, experience.grade

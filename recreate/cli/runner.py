@@ -78,19 +78,25 @@ def opened(
     parts: Parts | None = None,
     command: str = "",
     go_on: str = "",
+    scaffold: str = "",
+    task: str = "",
 ) -> Iterator[Session]:
     """A session with its screen; Ctrl-C and SIGTERM stop it cleanly, a second Ctrl-C at once.
 
-    command: what was asked for; go_on: what to type to go on; default: `recreate resume` of the folder.
+    command: what was asked for; go_on: what to type to go on; default: `recreate resume` of the folder. scaffold,
+    task: what must be there, besides what the settings name.
     """
-    from recreate.builder.sdk import models_of, stopping
+    from recreate.builder.sdk import check_scaffold, models_of, stopping, task_of
     from recreate.runs.session import open_session
 
+    check_scaffold(folder, where, scaffold or settings.scaffold)
     screen = Screen()
     go_on = go_on or f"recreate resume {here(folder)}"
     session = open_session(settings, where, folder, say=screen, resume=resume, parts=parts, command=command)
     screen.ledger = session.ledger
     try:
+        if task:
+            task_of(session, task)
         for model in models_of(session):
             ready(model)
     except BaseException:

@@ -245,3 +245,17 @@ def test_one_answer_that_can_be_read_is_needed(ask: Ask, workspace: Path, flags:
     code, (error,) = ask("grade", TOY, "toy:train:3", *flags)
     assert code == 2
     assert error["error"]["fix"]
+
+
+def test_a_scaffold_or_task_that_is_not_there_is_said_before_a_model_is_fetched(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from recreate.cli import runner
+
+    monkeypatch.setattr(runner, "ready", lambda model: pytest.fail("the model was fetched first"))
+    for words in (
+        ["run", "nosuch", "swe:x"],
+        ["run", "seed", "nosuch", "--domain", "tests.toy:Toy"],
+        ["build", "--domain", "tests.toy:Toy", "--scaffold", "nosuch"],
+    ):
+        assert ask(*words)[0] == 2

@@ -90,7 +90,7 @@ def test_what_is_handed_in_is_the_difference_of_files_whatever_git_says(project:
     assert "+x = 1\r\n+y = 2\n\\ No newline at end of file\n" in diff
     assert "deleted file mode 100644\n--- a/README.md" in diff
     assert "b/calm/empty.py\nnew file mode 100644\n" in diff
-    assert "left out, not a text file" in diff
+    assert "# left out: 'calm/blob.bin': not a text file" in diff
     assert "passwd" not in diff
     assert "__pycache__" not in diff
     trace = Trace(attempt="a", task=project.task.id, scaffold="s", model="m", answer=diff)
