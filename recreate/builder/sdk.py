@@ -376,7 +376,7 @@ def _started(
         memory=given.get("memory.recall"),
         policy=given.get("memory.policy"),
     )
-    check_scaffold(folder, where, scaffold or loaded.scaffold)
+    check_scaffold(folder, where, scaffold or named.get("scaffold") or loaded.scaffold)
     resume = (folder / "settings.toml").exists()
     if resume:
         _refuse_another(folder, loaded)
