@@ -28,6 +28,36 @@ def blind(text: str, *tests: str, **how: Any) -> str:
 # --- what the tested code's process is shown --------------------------------------------------------------
 
 
+def test_a_table_that_is_bound_twice_or_in_two_tests_is_cut_each_time() -> None:
+    text = blind(
+        """
+        def test_a():
+            rows = [(1, "right")]
+            for x, y in rows:
+                assert f(x) == y
+            rows = [(2, "fine")]
+            for x, y in rows:
+                assert g(x) == y
+
+        def test_b():
+            rows = [(3, "good")]
+            for x, y in rows:
+                assert f(x) == y
+
+        def test_c():
+            rows = [(4, "kept")]
+            for x, y in rows:
+                assert f(x) == y
+            for x, y in rows:
+                f(y)
+        """,
+        "test_a",
+        "test_b",
+        "test_c",
+    )
+    assert [word in text for word in ("right", "fine", "good", "kept")] == [False, False, False, True]
+
+
 @pytest.mark.parametrize(
     ("said", "shown"),
     [

@@ -729,10 +729,22 @@ class _Cutting:
         elif isinstance(rows, ast.Call) and _called(rows) == "zip" and at is not None and len(rows.args) == width:
             self._blank(rows.args[at], None, 1)
         elif isinstance(rows, ast.Name):
-            bindings = [v for n in ast.walk(self.node) for name, v in _bound(n) if name == rows.id]
-            bindings = bindings or self.module.values.get(rows.id, [])
-            if len(bindings) == 1 and bindings[0] is not None and _loads(self.module.tree)[rows.id] == 1:
-                self._blank(bindings[0], at, width)
+            own = [v for n in ast.walk(self.node) for name, v in _bound(n) if name == rows.id]
+            bindings, scope = (own, self.node) if own else (self.module.values.get(rows.id, []), self.module.tree)
+            # It may be bound anew for a second loop: then no loop reads the column.
+            readers = [n for n in ast.walk(self.node) if self._passes_over(n, rows.id, at, width)]
+            if all(v is not None for v in bindings) and _loads(scope)[rows.id] == (len(readers) or 1):
+                for value in bindings:
+                    if value is not None:
+                        self._blank(value, at, width)
+
+    def _passes_over(self, loop: ast.AST, rows: str, at: int | None, width: int) -> bool:
+        """Whether a loop over `rows` does not read their column `at` of `width`."""
+        if not (isinstance(loop, ast.For | ast.comprehension) and isinstance(loop.iter, ast.Name)):
+            return False
+        names = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
+        name = names[at or 0] if len(names) == width and (at is None) != isinstance(loop.target, ast.Tuple) else None
+        return loop.iter.id == rows and isinstance(name, ast.Name) and name.id not in _loads(self.node)
 
 
 def _blank_bindings(node: ast.AST, dead: set[str]) -> None:
