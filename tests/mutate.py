@@ -49,7 +49,11 @@ MODULES = {
     "recreate/memory/filters.py": ("tests/memory/test_filters.py",),
     "recreate/lessons/promotion.py": ("tests/lessons/test_promotion.py",),
     "recreate/domains/swe/exam.py": ("tests/domains/test_swe_exam.py", "tests/domains/test_swe_withheld.py"),
-    "recreate/domains/swe/withheld.py": ("tests/domains/test_swe_withheld.py", "tests/domains/test_swe_exam.py"),
+    "recreate/domains/swe/withheld.py": (
+        "tests/domains/test_swe_rewrite.py",
+        "tests/domains/test_swe_withheld.py",
+        "tests/domains/test_swe_exam.py",
+    ),
     "recreate/domains/swe/patch.py": ("tests/domains/test_swe_text.py",),
     "recreate/sandboxes/sandbox.py": ("tests/sandboxes/test_sandbox.py", "tests/sandboxes/test_breakout.py"),
     "recreate/sandboxes/bwrap.py": ("tests/sandboxes/test_walls.py", "tests/sandboxes/test_sandbox.py"),

@@ -8,6 +8,7 @@ import shutil
 import sys
 import venv
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -195,10 +196,12 @@ def recipe(repo: Path, path: str) -> str:
     """By hand: `value > high` becomes `value < high` in clamp; one of the two tests that notice is hidden."""
     from recreate.domains.swe import sources
     from recreate.domains.swe.case import content
-    from recreate.domains.swe.mutation import mutate
+    from recreate.domains.swe.facts import Part
+    from recreate.domains.swe.hard_mutation import mutated as buggy
 
     _, commit, digest = sources.snapshot(repo)
-    mutated = mutate(SUMS, "clamp", "compare", 1)
+    part = Part(file="calm/sums.py", function="clamp", operator="compare", occurrence=1)
+    mutated = (buggy({part.file: SUMS}, [part]) or {})[part.file]
     assert mutated == SUMS.replace("value > high", "value < high")
     about = {"name": "calm-1", "package": "calm", "path": path, "commit": commit, "digest": digest}
     failing = [f"tests/test_sums.py::{t}" for t in ("ClampTest::test_parts", "test_high_is_high")]
@@ -223,7 +226,11 @@ def recipe(repo: Path, path: str) -> str:
 def _environment(folder: Path) -> Path:
     """A Python with copies of pytest and coverage: no plugin of the developer's own environment loads in it."""
     venv.create(folder, with_pip=False, symlinks=True)
-    packages = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    install(folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages")
+    return folder
+
+
+def install(packages: Path) -> None:
     for name in ("pytest", "py", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "coverage"):
         found = importlib.util.find_spec(name)
         assert found is not None, f"the tests of swe need {name}"
@@ -232,4 +239,5 @@ def _environment(folder: Path) -> Path:
             shutil.copy(found.origin, packages)
             continue
         shutil.copytree(Path(found.origin).parent, packages / name)
-    return folder
+    told = metadata.distribution("pluggy").locate_file(f"pluggy-{metadata.version('pluggy')}.dist-info")
+    shutil.copytree(str(told), packages / Path(str(told)).name)  # which pytest shows

@@ -2,47 +2,95 @@
 
 How the agent acts is its scaffold's (agent.toml, `action`):
 
-    bash        the one ```bash block of the reply is run; `submit` alone hands the work in
+    bash        the one ```bash block of the reply is run; `submit` alone hands the work in. With `native`, and a
+                model that takes tools, the same two are tools, and a reply may call `bash` several times
     json        the reply is {"command": ...}, held to that schema where the endpoint can
     tool:NAME   the whole reply goes to the scaffold's tools/NAME on standard input; exit status 2 says it was
                 malformed and the output says how
 
 Tools lie in the sandbox as /work/.recreate/bin/NAME and are on PATH. `before` tools run ahead of the first turn,
 `done` after every action (exit 0: handed in), `choose` ranks the samples; none of them sees anything hidden,
-because nothing hidden is in the sandbox.
+because nothing hidden is in the sandbox. What tools may know of the attempt lies in /work/.recreate/attempt.json.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import sys
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from recreate.agents.retrieval import LastSeen, LessonRetrieval, support
-from recreate.agents.scaffold import Scaffold, Template
+from recreate.agents.scaffold import Scaffold
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import cut_middle
-from recreate.api.errors import BadInput
+from recreate.api.errors import BadInput, Fault, Refused
 from recreate.api.ports import Domain, Sandbox, SandboxBackend
-from recreate.api.types import Call, Ending, Message, Output, Reply, Step, Task, Trace, TurnTokens, Usage, digest
+from recreate.api.types import (
+    Call,
+    Ending,
+    Message,
+    Output,
+    Reply,
+    Step,
+    Task,
+    ToolCall,
+    Trace,
+    TurnTokens,
+    Usage,
+    digest,
+)
 from recreate.storage.log import Log, decode
 from recreate.storage.redact import redact
 
 BIN = ".recreate/bin"
 """Where a scaffold's tools lie, relative to /work. A domain leaves `.recreate/` out of what is handed in."""
 
+ABOUT = ".recreate/attempt.json"
+"""Read by tools: `prompt`, the task's words, and `sample`, which try of the attempt this is, from 0."""
+
 SUBMIT = "submit"
 QUERY_CHARS = 1500
 """Characters of a result's end that memory is asked with."""
 LEFT_OUT = "\n[... {} characters left out here; print less, or a part at a time ...]\n"
+KEPT = ".recreate/output"
+"""Where an output lies whole of which a part was left out."""
+KEPT_OUT = "\n[... {} characters left out here; the output is kept: see the rest by sed -n '%d,%dp' /work/%s ...]\n"
+CUT_OFF = 3
+"""So many replies in a row that were cut off before they held a command end the attempt: each is billed whole."""
+CUT_CHARS = 1000
+"""What is sent again of such a reply."""
 
 COMMAND_SCHEMA = object_of(thought={"type": "string"}, command={"type": "string"})
-_BASH = ("```bash", "```sh", "```shell")
+_ALONE = "nothing was handed in: submit counts when it stands alone, so see what the other commands print, then submit"
+_NESTED = (
+    "it is not clear where the ```bash block ends, since lines of ``` stand in it: open it with four backticks, "
+    "````bash, and close it with ````"
+)
+
+
+def _tool(name: str, words: str, **properties: Any) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {"name": name, "description": words, "parameters": object_of(**properties)},
+    }
+
+
+NATIVE_TOOLS = (
+    _tool(
+        "bash",
+        "Run a command in a fresh shell in /work. Returns what it prints, and its exit status.",
+        command={"type": "string", "description": "What bash is to run; several lines are fine."},
+    ),
+    _tool(SUBMIT, "Hand the work in when it is done. Call it alone: it ends the task."),
+)
 
 
 class AskAgent(Protocol):
@@ -89,6 +137,48 @@ def tokens(text: str) -> int:
     return -(-len(text) // 4)
 
 
+@dataclass(frozen=True)
+class _Action:
+    """One thing that a reply asks for: a command, or what is wrong with it. call: the id of the tool call, '' for a
+    reply in text."""
+
+    command: str
+    wrong: str = ""
+    call: str = ""
+
+
+@dataclass
+class _Done:
+    """What came of the actions of one reply. answers: one to each, as it is sent."""
+
+    answers: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    status: int | None = None
+    seconds: float = 0.0
+
+    def add(self, command: str, text: str, output: Output) -> None:
+        self.commands.append(command)
+        self.texts.append(text)
+        self.status = self.status or output.status
+        self.seconds += output.seconds
+
+    def fields(self, actions: Sequence[_Action], called: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The fields of the step. Of several calls all commands and outputs stand in it, with the first bad status."""
+        found: dict[str, Any] = {"action": "\n".join(self.commands)}
+        if self.commands:
+            found |= {"output": "\n".join(self.texts), "status": self.status, "seconds": self.seconds}
+        else:
+            found |= {"kind": "malformed", "output": "\n".join(self.wrong)}
+        if called:
+            told = zip(actions, self.answers, strict=False)  # there are fewer when a template could not be filled in
+            one = len(called) == 1  # its answer is what the next step saw
+            answered = [{"id": action.call, **({} if one else {"text": text})} for action, text in told]
+            found["foreign"] = {"tool_calls": list(called), "answered": answered}
+        return found
+
+
 @dataclass
 class _Attempt:
     scaffold: Scaffold
@@ -100,6 +190,7 @@ class _Attempt:
     lines: Log | None
     on_step: Callable[[Step], None] | None
     offers: LessonRetrieval | None = None
+    native: bool = False
     steps: list[Step] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
 
@@ -107,17 +198,24 @@ class _Attempt:
         agent = self.scaffold.agent
         self.agent = agent
         self.limits = _Limits(agent.limits.tokens, agent.limits.usd, time.monotonic() + agent.limits.seconds)
-        self.params: dict[str, Any] = {
-            k: v for k in ("temperature", "top_p", "max_tokens") if (v := getattr(agent.model, k)) is not None
-        }
-        if agent.action == "json":
-            self.params["json_schema"] = COMMAND_SCHEMA
+        self.native = self.native and agent.native
         self.address = self.call.model_dump(exclude={"step", "sample"})
         self.prompt = redact(self.task.prompt)
-        self.shown = {"task": {"prompt": self.prompt}}
         self.when: tuple[str, ...] = ()
         if self.offers is not None and self.offers.lessons:
             self.when = ("start",) if self.offers.forced else agent.memory.when if agent.memory.tokens else ()
+
+    @cached_property
+    def params(self) -> dict[str, Any]:
+        """What every call asks for, but for `tools`."""
+        model = self.agent.model
+        asked = {k: v for k in ("temperature", "top_p", "max_tokens") if (v := getattr(model, k)) is not None}
+        return asked | ({"json_schema": COMMAND_SCHEMA} if self.agent.action == "json" else {})
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """What every template may use."""
+        return {"task": {"prompt": self.prompt}, "native": self.native}
 
     def note(self, offered: tuple[str, ...] = (), **fields: Any) -> None:
         fields |= {"offered": offered} if offered else {}
@@ -132,10 +230,10 @@ class _Attempt:
         """One independent try in a fresh sandbox; the caller closes the sandbox."""
         sandbox = self.domain.prepare(self.task, self.backend)
         try:
-            furnish(sandbox, self.scaffold)
-            shown = {**self.shown, "before": {n: self.before(sandbox, n, number) for n in self.agent.before}}
+            furnish(sandbox, self.scaffold, self.prompt, number)
+            before = {n: self.before(sandbox, n, number) for n in self.agent.before}
             try:
-                ending, limit = self.talk(sandbox, shown, number)
+                ending, limit = self.talk(sandbox, before, number)
             except BadInput as e:
                 if e.code != "bad-template":
                     raise
@@ -147,15 +245,22 @@ class _Attempt:
             sandbox.close()
             raise
 
-    def talk(self, sandbox: Sandbox, shown: dict[str, Any], number: int) -> tuple[Ending, str]:
+    def talk(self, sandbox: Sandbox, before: dict[str, str], number: int) -> tuple[Ending, str]:
+        shown = {**self.shown, "before": before}
         messages: list[Message] = [
             {"role": "system", "content": self.scaffold.render("system", **shown)},
             {"role": "user", "content": self.scaffold.render("workflow", **shown)},
         ]
         so_far = _Offered()
-        seen = "\n".join([self.prompt, *(text[-QUERY_CHARS:] for text in shown["before"].values())])
+        seen = "\n".join([self.prompt, *(text[-QUERY_CHARS:] for text in before.values())])
         messages[1]["content"] += self.offered("start", seen, so_far)
-        return self.turns(sandbox, messages, number, so_far)
+        try:
+            return self.turns(sandbox, messages, number, so_far)
+        except Refused as e:
+            if e.code != "no-tools" or not self.native or len(messages) > 2:
+                raise
+            self.native = False  # the endpoint has just said so
+            return self.talk(sandbox, before, number)
 
     def before(self, sandbox: Sandbox, name: str, number: int) -> str:
         output = _masked(sandbox.run([f"/work/{BIN}/{name}"], timeout=self.agent.limits.command_seconds))
@@ -188,6 +293,7 @@ class _Attempt:
         limits = self.agent.limits
         last = LastSeen()
         past: tuple[int, ...] = ()
+        seen, cut_off = messages[-1]["content"], 0
         for turn in range(limits.steps):
             reached = self.limits.reached(self.usage)
             if reached:
@@ -195,65 +301,100 @@ class _Attempt:
             step = len(self.steps)
             call = Call(**self.address, step=step, sample=number)
             seed = zlib.crc32(f"{call.attempt}/{step}".encode()) >> 1
+            tools = {"tools": NATIVE_TOOLS} if self.native else {}
             try:
-                reply = self.ask(messages, call, seed=seed, **self.params)
+                reply = self.ask(messages, call, seed=seed, **self.params, **tools)
             except BadInput as e:
                 if e.code != "context-length":
                     raise
                 return "limit", "context"
             usage = Usage.of(reply, call)
             self.usage = self.usage + usage
-            seen = messages[-1]["content"]
             fresh, so_far.fresh = so_far.fresh, ()
-            left = limits.steps - turn - 1
-            action, wrong = parse(self.agent.action, reply)
-            output: Output | None = None
+            actions = asked_for(self.agent.action, reply, native=self.native)
+            called = [c.model_dump(exclude={"schema_"}) for c in reply.tool_calls if actions[0].call]
             record: dict[str, Any] = {"observation": seen, "reply": reply.text, "usage": usage, "offered": fresh}
             record |= in_tokens(reply, past)
             past = (*(reply.prompt_ids or ()), *(reply.token_ids or ()))
-            if action == SUBMIT and not wrong:
+            if len(actions) == 1 and actions[0].command == SUBMIT:
+                record |= {"foreign": {"tool_calls": called}} if called else {}
                 self.note(sample=number, action=SUBMIT, **record)
                 return "submitted", ""
-            if not wrong:
-                output = self.act(sandbox, action)
-                if output.status == 2 and self.agent.action.startswith("tool:"):
-                    wrong = cut_middle(output.text.strip(), limits.observation_chars, LEFT_OUT, dropped=output.cut)
-                    wrong = wrong or "the reply could not be read"
-            if wrong:
-                fields: dict[str, Any] = {"kind": "malformed", "action": "", "output": wrong}
-                template: Template = "format"
-                told: dict[str, Any] = {"error": wrong}
-            else:
-                assert output is not None
-                text = cut_middle(output.text, limits.observation_chars, LEFT_OUT, dropped=output.cut)
-                shown = {
-                    "text": text,
-                    "status": output.status,
-                    "seconds": output.seconds,
-                    "timed_out": output.timed_out,
-                    "cut": output.cut,
-                }
-                fields = {"action": action, "output": text, "status": output.status, "seconds": output.seconds}
-                template, told = "observation", {"output": shown, "step": turn}
+            done = _Done()
             try:
-                answer = self.scaffold.render(template, **told, steps_left=left, **self.shown)
-                if not wrong:
-                    last, why = last.after(text)
-                    answer += self.offered(why, text[-QUERY_CHARS:], so_far)
-            finally:  # it was paid and done, whatever becomes of its answer
-                self.note(sample=number, **record, **fields)
-            if not wrong and self.agent.done and self.tool(sandbox, self.agent.done).status == 0:
+                self.answer(sandbox, actions, done, turn)
+                if done.commands:
+                    last, why = last.after("\n".join(done.texts))
+                    done.answers[-1] += self.offered(why, done.texts[-1][-QUERY_CHARS:], so_far)
+            except BadInput:  # it was paid and done, whatever becomes of its answer
+                self.note(sample=number, **record, **done.fields(actions, called))
+                raise
+            self.note(sample=number, **record, **done.fields(actions, called))
+            if done.commands and self.agent.done and self.tool(sandbox, self.agent.done).status == 0:
                 return "submitted", ""
-            messages.append({"role": "assistant", "content": reply.text})
-            messages.append({"role": "user", "content": answer})
+            cut_off = cut_off + 1 if reply.finish == "length" and not done.commands else 0
+            if cut_off == CUT_OFF:
+                return "limit", "reply"
+            messages += _exchange(reply, actions, done.answers, cut=bool(cut_off))
+            seen = "\n".join(done.answers)
         return "limit", "steps"
 
-    def act(self, sandbox: Sandbox, action: str) -> Output:
-        kind = self.agent.action
+    def answer(self, sandbox: Sandbox, actions: Sequence[_Action], done: _Done, turn: int) -> None:
+        """Do what a reply asks for, one after the other, and fill in what is answered."""
+        left = self.agent.limits.steps - turn - 1
+        for n, action in enumerate(actions):
+            wrong = action.wrong or (_ALONE if action.command == SUBMIT else "")
+            if n and not wrong and time.monotonic() >= self.limits.ends:
+                wrong = "it was not run: the time is over"
+            if not wrong:
+                output, text = self.act(sandbox, action.command, _name(len(self.steps), n))
+                if output.status == 2 and self.agent.action.startswith("tool:"):
+                    wrong = text.strip() or "the reply could not be read"
+                else:
+                    shown = {**output.model_dump(include={"status", "seconds", "timed_out", "cut"}), "text": text}
+                    done.add(action.command, text, output)
+                    told = {"output": shown, "step": turn}
+                    done.answers.append(self.scaffold.render("observation", **told, steps_left=left, **self.shown))
+                    continue
+            done.wrong.append(wrong)
+            done.answers.append(self.scaffold.render("format", error=wrong, steps_left=left, **self.shown))
+
+    def act(self, sandbox: Sandbox, action: str, name: str) -> tuple[Output, str]:
+        """(what came of an action, its text as it is shown). name: of the file that keeps what is left out of that."""
+        kind, limit = self.agent.action, self.agent.limits.observation_chars
         if kind.startswith("tool:"):
-            return self.tool(sandbox, kind.removeprefix("tool:"), action)
-        line = f'export PATH="/work/{BIN}:$PATH"\n{action}'
-        return _masked(sandbox.run(line, timeout=self.agent.limits.command_seconds))
+            output = self.tool(sandbox, kind.removeprefix("tool:"), action)
+            return output, cut_middle(output.text, limit, LEFT_OUT, dropped=output.cut)
+        line = f'export PATH="/work/{BIN}:$PATH"\n'
+        if SUBMIT not in self.scaffold.tools:
+            line += f"{SUBMIT}() {{ echo '{_ALONE}' >&2; return 1; }}\n"
+        output = _masked(sandbox.run(line + action, timeout=self.agent.limits.command_seconds))
+        return output, self.kept(sandbox, output, f"{KEPT}/{name}.txt")
+
+    def again(self, sandbox: Sandbox, step: Step) -> int | None:
+        """Do a step's actions once more, each by itself as it was: its status."""
+        calls = [ToolCall.model_validate(c) for c in step.foreign.get("tool_calls", ())]
+        ours = bool(calls) and all(call.name in ("bash", SUBMIT) for call in calls)
+        actions = [_called(call) for call in calls] if ours else [_Action(step.action)]
+        done = _Done()
+        for n, action in enumerate(actions):
+            if not action.wrong and action.command != SUBMIT:
+                output, text = self.act(sandbox, action.command, _name(step.step, n))
+                done.add(action.command, text, output)
+        return done.status
+
+    def kept(self, sandbox: Sandbox, output: Output, file: str) -> str:
+        """Head and tail of an output, the whole in a file of the sandbox when that is not all."""
+        text, limit, mark = output.text, self.agent.limits.observation_chars, LEFT_OUT
+        if len(text) > limit:
+            try:
+                sandbox.write(file, text.encode("utf-8", "replace"))
+            except (BadInput, Fault):
+                pass  # the agent put something else there, or filled its disk: then it sees what it sees
+            else:
+                line = text.count("\n", 0, limit // 2) + 1
+                mark = KEPT_OUT % (line, line + 100, file)
+        return cut_middle(text, limit, mark, dropped=output.cut)
 
     def tool(self, sandbox: Sandbox, name: str, stdin: str = "") -> Output:
         output = sandbox.run(
@@ -285,19 +426,20 @@ def attempt(
     folder: Path | None = None,
     on_step: Callable[[Step], None] | None = None,
     offers: LessonRetrieval | None = None,
+    native: bool = False,
 ) -> Trace:
     """Let the agent work on the task. Returns the trace with what was handed in.
 
     `call` carries run, attempt, role, phase, task and repeat; its step is counted here. With `folder`, every
-    step is in folder/steps.jsonl as soon as it happened. What the agent does wrong is data in the trace; what
-    is raised is ours: OutOfBudget, Refused, Fault, Interrupted.
+    step is in folder/steps.jsonl as soon as it happened. native: the model takes tools. What the agent does wrong is
+    data in the trace; what is raised is ours: OutOfBudget, Refused, Fault, Interrupted.
     """
     lines = None
     if folder is not None:
         path = folder / "steps.jsonl"
         path.unlink(missing_ok=True)
         lines = Log(path)
-    work = _Attempt(scaffold, task, domain, backend, ask, call, lines, on_step, offers)
+    work = _Attempt(scaffold, task, domain, backend, ask, call, lines, on_step, offers, native)
     agent = scaffold.agent
     best: tuple[float, int, str, Ending, str] | None = None
     try:
@@ -333,10 +475,12 @@ def attempt(
     )
 
 
-def furnish(sandbox: Sandbox, scaffold: Scaffold) -> None:
-    """Put the scaffold's tools where its agent finds them."""
+def furnish(sandbox: Sandbox, scaffold: Scaffold, prompt: str = "", sample: int = 0) -> None:
+    """Put the scaffold's tools where its agent finds them; with a prompt, also what tools may know of the attempt."""
     for name, path in scaffold.tools.items():
         sandbox.write(f"{BIN}/{name}", executable(scaffold.files[path]), 0o755)
+    if scaffold.tools and prompt:
+        sandbox.write(ABOUT, json.dumps({"prompt": prompt, "sample": sample}).encode())
 
 
 def replay(
@@ -351,17 +495,17 @@ def replay(
     sandbox = domain.prepare(task, backend)
     again, other = 0, []
     try:
-        furnish(sandbox, scaffold)
+        furnish(sandbox, scaffold, work.prompt, trace.chosen)
         for step in trace.steps:
             if step.sample != trace.chosen or step.kind == "malformed" or step.action in ("", SUBMIT):
                 continue
             if work.limits.reached(Usage()):
                 other.append(f"there was no time for step {step.step} and what followed")
                 break
-            output = work.tool(sandbox, step.action) if step.kind == "before" else work.act(sandbox, step.action)
+            status = work.tool(sandbox, step.action).status if step.kind == "before" else work.again(sandbox, step)
             again += 1
-            if output.status != step.status:
-                other.append(f"step {step.step} ended with status {output.status}, it had been {step.status}")
+            if status != step.status:
+                other.append(f"step {step.step} ended with status {status}, it had been {step.status}")
     except BaseException:
         sandbox.close()
         raise
@@ -398,41 +542,153 @@ def in_tokens(reply: Reply, past: tuple[int, ...] = ()) -> dict[str, TurnTokens]
     }
 
 
+def asked_for(kind: str, reply: Reply, *, native: bool = False) -> list[_Action]:
+    """What a reply asks for: its tool calls, else what its text says; never none."""
+    if native and reply.tool_calls:
+        return [_called(call, cut=reply.finish == "length") for call in reply.tool_calls]
+    command, wrong = parse(kind, reply)
+    if wrong and native:
+        wrong = "the reply calls no tool" + _cut_words(reply) if "```" not in reply.text else wrong
+    return [_Action(command, wrong)]
+
+
+def _name(step: int, n: int) -> str:
+    """Of the file that keeps the output of the nth command of a step."""
+    return f"{step}-{n}" if n else f"{step}"
+
+
+def _called(call: ToolCall, *, cut: bool = False) -> _Action:
+    if call.name == SUBMIT:
+        return _Action(SUBMIT, call=call.id)
+    if call.name != "bash":
+        return _Action("", f"there is no tool {call.name[:60]!r}; there are: bash, submit", call.id)
+    try:
+        command = decode(call.arguments or "{}", strict=False).get("command")
+    except (ValueError, AttributeError):
+        command = None
+    if isinstance(command, str) and command.strip():
+        return _Action(command.strip(), call=call.id)
+    short = "; the reply was cut off at the token limit" if cut else ""
+    return _Action("", f'the arguments of bash must be one JSON object with a "command"{short}', call.id)
+
+
+def _exchange(reply: Reply, actions: Sequence[_Action], answers: Sequence[str], *, cut: bool) -> list[Message]:
+    """A turn as it is sent again. cut: the reply was cut off and held nothing to do: little of it is sent again."""
+    calls = [
+        {
+            "id": call.id,
+            "type": "function",
+            # providers read the arguments, and refuse a transcript in which they are no JSON
+            "function": {"name": call.name, "arguments": "{}" if action.wrong else call.arguments},
+        }
+        for call, action in zip(reply.tool_calls, actions, strict=False)
+        if action.call
+    ]
+    if cut or not calls:
+        text = cut_middle(reply.text, CUT_CHARS, "\n[... {} characters left out here ...]\n") if cut else reply.text
+        said: Message = {"role": "assistant", "content": text if text.strip() else "(nothing was said)"}
+        return [said, {"role": "user", "content": "\n".join(answers)}]
+    told = zip(actions, answers, strict=True)
+    return [
+        {"role": "assistant", "content": reply.text, "tool_calls": calls},
+        *[Message(role="tool", content=answer, tool_call_id=action.call) for action, answer in told],
+    ]
+
+
+def _cut_words(reply: Reply) -> str:
+    return f": it was cut off at its limit of {reply.tokens_out} tokens" if reply.finish == "length" else ""
+
+
 def parse(action: str, reply: Reply) -> tuple[str, str]:
     """(what to do, '') or ('', what is wrong with the reply)."""
     text = reply.text
     if action.startswith("tool:"):
-        return (text, "") if text.strip() else ("", "the reply was empty")
+        return (text, "") if text.strip() else ("", "the reply was empty" + _cut_words(reply))
     if action == "json":
         try:
             command = decode(text).get("command")
         except (ValueError, AttributeError):
             command = None
         if not isinstance(command, str) or not command.strip():
-            return "", 'the reply must be one JSON object with a "command"'
+            return "", 'the reply must be one JSON object with a "command"' + _cut_words(reply)
         return command.strip(), ""
-    blocks = bash_blocks(text)
+    blocks, wrong = bash_blocks(text)
+    if wrong:
+        return "", wrong
     if len(blocks) != 1:
-        short = " (it was cut off at the token limit)" if reply.finish == "length" else ""
-        return "", f"the reply must hold exactly one ```bash block; found {len(blocks)}{short}"
+        return "", f"the reply must hold exactly one ```bash block; found {len(blocks)}{_cut_words(reply)}"
     command = blocks[0].strip()
     return (command, "") if command else ("", "the ```bash block was empty")
 
 
-def bash_blocks(text: str) -> list[str]:
-    """What stands between each line ```bash (sh, shell) and the next line ```; a block without an end is none."""
+_OPENS = re.compile(r"(`{3,})(?:bash|sh|shell)[ \t]*$")
+_FENCE = re.compile(r"(`{3,})([^`]*)$")
+_HEREDOC = r"""<<<|<<-?[ \t]*(?:'([^'\n]+)'|"([^"\n]+)"|\\?([A-Za-z_]\w*))"""
+_SHELL = {
+    "": re.compile(rf"""\\.|\$'|['"]|{_HEREDOC}|(?:(?<=[\s;|&(])|^)\#.*"""),
+    '"': re.compile(rf'\\.|"|{_HEREDOC}'),
+    "'": re.compile("'"),
+    "$'": re.compile(r"\\.|'"),
+}
+"""By the quote that is open: what changes how a shell reads on."""
+
+
+def bash_blocks(text: str) -> tuple[list[str], str]:
+    """(what stands in each block of ```bash, sh or shell, what is wrong); a block without an end is none.
+
+    A block ends at the first line of as many backticks as opened it, or more, that no heredoc of its command holds.
+    Where a quote is open at that line, or another block begins before it, nobody can tell: that is said, for half a
+    command must not be run.
+    """
+    lines = text.split("\n")
+    final = {line.lstrip("\t"): n for n, line in enumerate(lines)}
+    bare = [n for n, line in enumerate(lines) if line.startswith("```") and not line.rstrip(" \t").strip("`")]
     blocks: list[str] = []
-    opened: list[str] | None = None
-    for line in text.split("\n"):
-        mark = line.rstrip(" \t")
-        if opened is None:
-            opened = [] if mark in _BASH else None
-        elif mark == "```":
-            blocks.append("".join(opened))
-            opened = None
-        else:
-            opened.append(line + "\n")
-    return blocks
+    at = 0
+    while at < len(lines):
+        opened = _OPENS.match(lines[at])
+        at += 1
+        if not opened:
+            continue
+        end, wrong = _end(lines, at, len(opened[1]), final, bare[-1] if bare else -1)
+        if wrong:
+            return [], wrong
+        if end < 0:
+            break
+        blocks.append("".join(line + "\n" for line in lines[at:end]))
+        at = end + 1
+    return blocks, ""
+
+
+def _end(lines: Sequence[str], start: int, ticks: int, final: dict[str, int], last: int) -> tuple[int, str]:
+    """(the line that closes a block, -1 for none; what is wrong). final: where each line occurs for the last time;
+    last: the last line of backticks alone."""
+    waits: list[str] = []  # the ends of heredocs that are open
+    quote, inner = "", False
+    for n in range(start, len(lines)):
+        line = lines[n]
+        fence = _FENCE.match(line)
+        if waits:
+            if line.lstrip("\t") == waits[0]:
+                waits.pop(0)
+                inner = False
+            elif fence:
+                if fence[2].strip() and inner:
+                    return -1, _NESTED  # what looked like the text of a heredoc is another block of the reply
+                inner = not inner
+            continue
+        if fence and len(fence[1]) >= ticks:
+            if fence[2].strip() or (quote and n < last):
+                return -1, _NESTED
+            return n, ""
+        at = 0
+        while found := _SHELL[quote].search(line, at):
+            at, token = found.end(), found[0]
+            if token in ("'", '"', "$'"):
+                quote = "" if quote else token
+            elif found.lastindex and final.get(word := found[found.lastindex], -1) > n:
+                waits.append(word)
+    return -1, ""
 
 
 def executable(text: str) -> bytes:

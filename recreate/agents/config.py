@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import json
 import posixpath
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from recreate.api.config import read_toml
+from recreate.api.errors import BadInput
 from recreate.api.types import SCHEMA, Record
 
 
@@ -49,6 +51,8 @@ class Agent(Record):
 
     action   `bash` (one command a turn), `json` ({"command": ...}), or `tool:NAME`: the reply is given to
              tools/NAME on its standard input
+    native   with `bash`: where the model takes tools, commands are calls of the tool `bash`, several a turn if it
+             likes; elsewhere it is asked for the block. `{{ native }}` tells prompts which of the two it is
     before   tools run before the first turn; their output is `{{ before.NAME }}`
     done     a tool run after each action; exit 0 means that the work is handed in
     samples  independent tries at a task; `choose` names the tool whose last line is a number, the highest wins
@@ -59,6 +63,7 @@ class Agent(Record):
     domain: str = ""
     description: str = ""
     action: str = "bash"
+    native: bool = False
     before: tuple[str, ...] = ()
     done: str = ""
     samples: int = Field(default=1, ge=1, le=100)
@@ -74,6 +79,12 @@ class Agent(Record):
         if value in ("bash", "json") or re.fullmatch(r"tool:[\w.-]+", value):
             return value
         raise ValueError(f"{value!r} is none of bash, json, tool:NAME")
+
+    @model_validator(mode="after")
+    def _callable(self) -> Agent:
+        if self.native and self.action != "bash":
+            raise ValueError(f"native is for action bash, and this is {self.action}")
+        return self
 
     def protects(self, path: str) -> bool:
         """Whether no edit may touch (make, change, delete) the file. A pattern that names a folder means all in it."""
@@ -91,6 +102,39 @@ class Agent(Record):
         if self.action.startswith("tool:"):
             named[self.action.removeprefix("tool:")] = "action"
         return named
+
+
+def with_limits(text: str, limits: Mapping[str, float]) -> str:
+    """agent.toml with other limits; `max_tokens` is the model's. A 0 leaves what is there.
+
+    Raises BadInput (`bad-agent`) where they are not written one a line under [limits] and [model].
+    """
+    wanted = {key: value for key, value in limits.items() if value}
+    for key, value in wanted.items():
+        text = _with_key(text, "model" if key == "max_tokens" else "limits", key, json.dumps(value))
+    agent, faults = read_agent(text)
+    if agent is not None and any(
+        getattr(agent.model if key == "max_tokens" else agent.limits, key) != value for key, value in wanted.items()
+    ):
+        faults = [(1, f"its limits are not written one a line: {', '.join(wanted)} cannot be changed by a flag")]
+    if faults:
+        raise BadInput(f"agent.toml:{faults[0][0]}: {faults[0][1]}", fix="correct that line", code="bad-agent")
+    return text
+
+
+def _with_key(text: str, table: str, key: str, value: str) -> str:
+    lines, inside, at = text.split("\n"), False, -1
+    for number, line in enumerate(lines):
+        if head := re.match(r"\s*\[\s*([\w.-]+)\s*\]", line):
+            inside = head[1] == table
+            at = number if inside else at
+        elif inside and re.match(rf"\s*{key}\s*=", line):
+            lines[number] = f"{key} = {value}"
+            return "\n".join(lines)
+    if at < 0:
+        return text.rstrip("\n") + f"\n\n[{table}]\n{key} = {value}\n"
+    lines.insert(at + 1, f"{key} = {value}")
+    return "\n".join(lines)
 
 
 def read_agent(text: str) -> tuple[Agent | None, list[tuple[int, str]]]:

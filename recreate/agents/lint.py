@@ -188,6 +188,7 @@ def _strange(file: str, tree: nodes.Template, undeclared: Set[str], example: Map
 def _cases(scaffold: Scaffold, template: Template, example: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """What to render with: an example with nothing empty, other outputs, and last the scaffold's own."""
     yield example
+    yield {**example, "native": False}
     if "output" in example:
         for change in ({"status": 0, "text": ""}, {"status": 124, "timed_out": True, "cut": 1000}):
             yield {**example, "steps_left": 0, "output": {**example["output"], **change}}

@@ -35,7 +35,7 @@ from recreate.agents.config import Agent as Agent
 from recreate.agents.config import AgentLimits as AgentLimits
 from recreate.agents.config import AgentMemory as AgentMemory
 from recreate.agents.config import AgentModel as AgentModel
-from recreate.agents.config import read_agent
+from recreate.agents.config import read_agent, with_limits
 from recreate.agents.lesson import lesson_file as lesson_file
 from recreate.agents.lesson import read_lesson as read_lesson
 from recreate.agents.template import render_text as render_text
@@ -62,13 +62,14 @@ DEFAULTS = {
 """What is used when a scaffold has no observation.md, format.md or offer.md."""
 
 VARIABLES: dict[str, tuple[str, ...]] = {
-    "system": ("task", "tools", "lessons", "before", "limits"),
-    "workflow": ("task", "tools", "lessons", "before", "limits"),
-    "observation": ("output", "step", "steps_left", "task", "tools", "lessons", "limits"),
-    "format": ("error", "steps_left", "task", "tools", "lessons", "limits"),
-    "offer": ("offered", "why", "task", "tools", "lessons", "limits"),
+    "system": ("task", "native", "tools", "lessons", "before", "limits"),
+    "workflow": ("task", "native", "tools", "lessons", "before", "limits"),
+    "observation": ("output", "step", "steps_left", "task", "native", "tools", "lessons", "limits"),
+    "format": ("error", "steps_left", "task", "native", "tools", "lessons", "limits"),
+    "offer": ("offered", "why", "task", "native", "tools", "lessons", "limits"),
 }
-"""What each template may use. tools, lessons and limits come from the scaffold itself."""
+"""What each template may use. tools, lessons and limits come from the scaffold itself; native: whether commands are
+called as a tool of the endpoint's."""
 
 
 class BadEdit(BadInput):
@@ -145,7 +146,16 @@ class Scaffold(Record):
             "tools": [{"name": n, "help": self.help(n), "path": p} for n, p in self.tools.items()],
             "lessons": [{"id": x.id, "title": x.title, "body": x.body} for x in self.lessons],
             "limits": self.agent.limits.model_dump(by_alias=False),
+            "native": False,
         }
+
+    def limited(self, limits: Mapping[str, float]) -> Scaffold:
+        """The same agent with other limits in its agent.toml, where any is not 0: `with_limits`."""
+        if not any(limits.values()):
+            return self
+        return Scaffold(
+            name=self.name, files={**self.files, "agent.toml": with_limits(self.files["agent.toml"], limits)}
+        )
 
     def render(self, template: Template, **variables: Any) -> str:
         """The text of a template. `variables` as VARIABLES says; `task` and `output` may be records.
@@ -157,7 +167,7 @@ class Scaffold(Record):
             raise TypeError(f"{template}.md has no variable {', '.join(strange)}; it has {', '.join(known)}")
         given = {**self.own}
         for key, value in variables.items():
-            given[key] = value if type(value) in (int, str) else _plain(key, value)
+            given[key] = value if type(value) in (int, str, bool) else _plain(key, value)
         return render_text(f"{template}.md", self.source(template), given)
 
 
@@ -165,6 +175,7 @@ def variables_example(template: Template, before: Sequence[str] = ()) -> dict[st
     """Values of every variable a template may use, none of them empty: what `check` renders with."""
     values: dict[str, Any] = {
         "task": {"prompt": "Mend the failing test."},
+        "native": True,
         "tools": [{"name": "find_tests", "help": "Lists the tests.", "path": "tools/find_tests.py"}],
         "lessons": [{"id": "read-first", "title": "Read first", "body": "Read the failing test first."}],
         "before": {name: f"what {name} printed" for name in before},

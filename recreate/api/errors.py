@@ -15,6 +15,9 @@ A bad attempt is not here: a wrong answer, a malformed reply and a limit reached
 
 from __future__ import annotations
 
+UNSOUND = "unsound-task"
+"""The code of a Fault that is one task's own: it cannot be attempted or graded here, however often, and others can."""
+
 
 class RecreateError(Exception):
     """Shown to the user as one line and a fix, never as a traceback."""

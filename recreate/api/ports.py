@@ -5,8 +5,9 @@ or `module:Class`, and compared with its port before anything is spent. Each por
 docs/ports/.
 
 What a part may offer besides is a small Protocol of its own, listed under the port it adds to and asked for by
-`isinstance`: Preparable, ToolCalling, Overriding (a Model); Versioned, Describable, Validatable, GradesUntouched,
-Hiding, Auditable, TaskGenerator (a Domain). An attribute or method of that name suffices.
+`isinstance`: OpensImages (a SandboxBackend); Preparable, ToolCalling, Overriding (a Model); Versioned, Describable,
+Validatable, GradesUntouched, Hiding, Refusing, Weighing, Auditable, TaskGenerator, Kinds, Rated (a Domain). An
+attribute or method of that name suffices.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from recreate.api.types import (
     Lesson,
     Message,
     Output,
+    PassRate,
     Record,
     Reply,
     Split,
     Task,
+    TaskSet,
     Trace,
 )
 
@@ -155,7 +158,7 @@ class Sandbox(Protocol):
 
 @runtime_checkable
 class SandboxBackend(Protocol):
-    """A way to make sandboxes: bwrap, unshare, none. `open` is called from several threads at once."""
+    """A way to make sandboxes: bwrap, unshare, docker ... `open` is called from several threads at once."""
 
     name: str
 
@@ -175,6 +178,19 @@ class SandboxBackend(Protocol):
         paths inside to host paths, read-only; `env` is added to a minimal environment (PATH, HOME, LANG).
 
         Raises BadInput for a mount that cannot be, Fault when none can be made."""
+        ...
+
+
+@runtime_checkable
+class OpensImages(Protocol):
+    """A backend whose sandboxes can be containers of a named image: docker, podman."""
+
+    def image(self, name: str, folder: str = "", say: Callable[[str], None] | None = None) -> SandboxBackend:
+        """The backend whose sandboxes are containers of the image `name`, pulled if it is not here; `say` is told.
+
+        `folder`: the image's folder that is worked on, such as /testbed: without a `source`, /work is a copy of it as
+        the image has it; commands start in it, and what is in /work is seen there too. Raises Fault, with the code
+        `image`, for one that cannot be pulled or has no such folder: the task's doing, not an outage."""
         ...
 
 
@@ -226,6 +242,24 @@ class GradesUntouched(Protocol):
 
 
 @runtime_checkable
+class Refusing(Protocol):
+    """A domain that leaves out what it was given and cannot use here: `tasks check` lists it."""
+
+    def refused(self) -> Sequence[tuple[str, str]]:
+        """(what it is called, why it is no task here), in a stable order."""
+        ...
+
+
+@runtime_checkable
+class Weighing(Protocol):
+    """A domain that knows what a task takes on the disk: `tasks check` tells it."""
+
+    def bytes(self, task: Task) -> int:
+        """Bytes of what is kept for this task alone; it is made when it is not there yet."""
+        ...
+
+
+@runtime_checkable
 class Auditable(Protocol):
     """A domain that attacks its own grader: `tasks audit` needs this."""
 
@@ -243,6 +277,39 @@ class Hiding(Protocol):
     def hidden(self, task: Task) -> Sequence[str]:
         """Right answers, hidden tests, as text. Asked once for every task of every split; what it raises leaves the
         task's answers out, and is said."""
+        ...
+
+
+@runtime_checkable
+class Demanding(Protocol):
+    """A domain of whose tasks some need what not every machine has: a run leaves those out, and says so."""
+
+    def lacking(self, task: Task) -> str:
+        """'' when the task can be attempted and graded on this machine, else what is not here and what to type to get
+        it. Asked often and of every task: it looks, and prepares nothing."""
+        ...
+
+
+@runtime_checkable
+class Kinds(Protocol):
+    """A domain with several kinds of task: what `--kind` chooses from."""
+
+    def kind(self, task: Task) -> str:
+        """The task's kind, in one word: real, injected."""
+        ...
+
+
+@runtime_checkable
+class Rated(Protocol):
+    """A domain that knows how hard its tasks were: what `--difficulty` chooses by. One without it is asked for in the
+    workspace's benchmarks/NAME/pass_rates.jsonl and sets.toml."""
+
+    def pass_rates(self, task: Task) -> Sequence[PassRate]:
+        """What was measured of this task as it is now: a record for each agent and model."""
+        ...
+
+    def task_sets(self) -> Mapping[str, TaskSet]:
+        """Tasks chosen once, by name."""
         ...
 
 

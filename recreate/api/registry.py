@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from recreate.api import paths
@@ -54,6 +55,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "bwrap": "recreate.sandboxes.bwrap:Bwrap",
         "unshare": "recreate.sandboxes.unshare:Unshare",
         "none": "recreate.sandboxes.none:NoSandbox",
+        "docker": "recreate.sandboxes.docker:Docker",
+        "podman": "recreate.sandboxes.docker:Podman",
     },
     "domain": {"swe": "recreate.domains.swe:Swe"},
     "optimizer": {
@@ -132,8 +135,12 @@ EXTRAS = {
     "safetensors": "rl",
     "yaml": "verl",
     "zstandard": "memory",
+    "datasets": "hub",
 }
 """Which extra brings a module: a missing one is answered with the command that installs it."""
+
+_HUB = re.compile(r"(hub:)?[\w.-]+/[\w.-]+(?<!\.jsonl)(?<!\.json)(?<!\.toml)(?<!\.parquet)(:\w+)?")
+"""A data set's name on the hub, and one of its splits."""
 
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """What a domain may be called: its name is a folder's."""
@@ -224,6 +231,28 @@ def open(kind: str, name: str, *arguments: Any, **options: Any) -> Any:
             code="cannot-be-made",
         ) from None
     return fit(kind, _made(kind, name, part, *arguments, **options))
+
+
+def open_domain(name: str, workspace: Path, data: str = "", repos: str = "", prompt: str = "") -> Domain:
+    """The domain called `name`, given what it takes of: the workspace, a file or folder of tasks (or a data set's name
+    on the hub, OWNER/NAME), a folder of clones, how its tasks are told. Raises BadInput as `open`, and for what is not
+    there or not taken."""
+    folders = {
+        "data": Path(data).expanduser() if data else None,
+        "repos": Path(repos).expanduser() if repos else None,
+    }
+    if (place := folders["data"]) is not None and not place.exists() and not _HUB.fullmatch(data):
+        raise BadInput(f"there is no {data}", fix="name a file or folder of tasks", code="no-tasks-file")
+    if (place := folders["repos"]) is not None and not place.is_dir():
+        raise BadInput(f"{repos} is not a folder", fix="name a folder of repositories", code="no-repos")
+    given: dict[str, Path | str | None] = {**folders, "prompt": prompt or None}
+    takes = inspect.signature(find("domain", name)).parameters
+    for flag, value in given.items():
+        if value is not None and flag not in takes:
+            raise BadInput(f"the domain {name} takes no --{flag}", fix="leave it out", code="usage")
+    offered = {key: value for key, value in given.items() if value is not None}
+    domain: Domain = open("domain", name, workspace=workspace, **offered)
+    return domain
 
 
 def _made(kind: str, name: str, part: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

@@ -113,6 +113,33 @@ class Task(Record):
         return digest([self.id, self.prompt, self.facts])
 
 
+class PassRate(Record):
+    """How often a task was passed, as measured: `passed` of `attempts`.
+
+    task, digest: the task and what it was when it was attempted; scaffold, agent: the agent's name and digest; each:
+    attempt -> whether it passed, so that what is added twice counts once.
+    """
+
+    task: str
+    digest: str
+    scaffold: str
+    agent: str = ""
+    model: str
+    attempts: int
+    passed: int
+    each: Mapping[str, bool] = {}
+
+
+class TaskSet(Record):
+    """Tasks chosen once under a name: by their ids, or by the pass rate of one agent and model. about: for people."""
+
+    tasks: tuple[str, ...] = ()
+    scaffold: str = ""
+    model: str = ""
+    difficulty: str = ""
+    about: str = ""
+
+
 class Call(Record):
     """Who asks a model, and for what: the address under which the reply is journalled.
 
@@ -263,7 +290,9 @@ class Step(Record):
     kind: `action` (the reply was acted on), `malformed` (the scaffold's format message was the answer),
     `before` (a tool of the scaffold ran before the first turn; no model was asked).
     tokens: the same turn in token ids, where the model tells them.
-    foreign: of an imported step, what has no place among our fields.
+    foreign: of an imported step, what has no place among our fields. Of one that called tools in the endpoint's own
+    way `tool_calls` (id, name, arguments) and `answered` (id, and text where there were several): its commands and
+    their outputs stand one after the other in action and output, status is the first that is not 0.
     """
 
     step: int
@@ -284,8 +313,9 @@ class Step(Record):
 class Trace(Record):
     """A whole attempt, ungraded. `answer` is what was handed in; `fault` is set when ours, not the agent's.
 
-    ending: submitted | limit | error; limit names the one reached: steps, tokens, usd, seconds, context; or `template`,
-    when a template of the agent could not be filled in (`error`). chosen is the sample that was handed in.
+    ending: submitted | limit | error; limit names the one reached: steps, tokens, usd, seconds, context, reply (three
+    in a row were cut off before they held a command); or `template`, when a template of the agent could not be filled
+    in (`error`). chosen is the sample that was handed in.
     """
 
     attempt: str
@@ -436,11 +466,27 @@ class Edit(Record):
     evidence: tuple[Evidence, ...] = ()
 
 
+class Saving(Record):
+    """What a task costs with the parent and with the candidate, in `unit` (usd or tokens): means over the paired tasks,
+    their difference and its interval. cheaper: the interval is below 0, by enough to be worth a change.
+
+    usd are at the full price of every token: what an endpoint had cached depends on who came first.
+    """
+
+    unit: str
+    before: float
+    after: float
+    diff: float
+    lo: float
+    hi: float
+    cheaper: bool
+
+
 class Verdict(Record):
     """Paired scores on the same tasks and repeats: mean difference, its 90 % interval, sign-flip p.
 
     before, after, diff, lo and hi are in units of the score (0..1), None when nothing could be paired; tasks counts
-    pairs, dropped those lost because an attempt was excluded.
+    pairs, dropped those lost because an attempt was excluded. saving: what it costs, where it is not worse and cheaper.
     """
 
     before: float | None
@@ -454,6 +500,7 @@ class Verdict(Record):
     verdict: Decision
     reason: str = ""
     dropped: int = 0
+    saving: Saving | None = Field(default=None, exclude_if=not_)
 
     @property
     def better(self) -> bool:

@@ -2,15 +2,19 @@
 
 Attempts are the most that a build without a memory policy makes of one candidate a round (a round may propose nothing
 and then judges nothing); a policy's re-runs, a population's further candidates and what a person edits come on top, as
-far as the budget has them to spare. Calls, tokens, dollars and minutes are estimates: of attempts from this workspace's
-own with the same domain and model when there are any, else from the scaffold's limits (`source` says which); of
-proposals the most that `reflect` asks, and what studies of a strong model were seen to take. Nothing is taken off for
-prompts that the endpoint reads from its cache.
+far as the budget has them to spare. Calls, tokens, dollars and minutes are estimates, from `low` to `high`; the plan's
+own figures are the high ones, which a budget should cover. Attempts are taken from this workspace's own with the same
+agent and model when there are any, else guessed from the scaffold's limits; studies from this workspace's own with the
+same optimizer's model, else from what studies of strong models were seen to take. `assumes` says which, and what is
+taken to be read from the endpoint's cache: whatever was said before in a conversation, where that has a price of its
+own, at the low end; nothing at the high one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import quantiles
+from typing import NamedTuple
 
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
@@ -21,15 +25,32 @@ from recreate.runs.budget import Budget
 from recreate.runs.gate import detectable_gain
 from recreate.runs.settings import Settings
 
-STUDY_CALLS, STUDY_IN, STUDY_OUT = 8, 38_000, 2_800
-"""Calls of one study of the optimizer `recreate`, and of its distilling, and the tokens of each: docs/tour.md's build
-made nine of them in 69 calls, 2.65 million tokens in and 0.19 million out."""
+STUDY_CALLS, STUDY_IN, STUDY_OUT = (8, 50), 38_000, 2_800
+"""Calls that one study of the optimizer `recreate`, or its distilling, takes, and the tokens of each call: the build of
+docs/tour.md made nine in 69 calls, 2.65 million tokens in and 0.19 million out; others took up to 50 turns a study."""
+
+TURNS = (4, 15)
+"""Turns of an attempt that nobody has measured here."""
+
+ASSUMED_RATE = 0.3
+"""The seed's validation score where nothing was measured."""
+
+
+class Amounts(Record):
+    """One end of the estimate: of the whole build."""
+
+    calls: int
+    tokens: int
+    usd: float
+    minutes: float
 
 
 class Estimate(Record):
-    """attempts, calls, usd, minutes: of the whole build. proposals: how many the budget pays for.
+    """attempts, calls, tokens, usd, minutes: of the whole build, at the high end. proposals: how many the budget pays
+    for, at that end.
 
-    detectable_gain: the smallest true gain in the validation score that the gate would keep 8 times in 10.
+    detectable_gain: the smallest true gain in the validation score that the gate would keep 8 times in 10, from a score
+    of base_rate. assumes: where the figures come from, in words.
     """
 
     attempts: int
@@ -40,59 +61,114 @@ class Estimate(Record):
     proposals: int
     detectable_gain: float
     source: str
+    low: Amounts
+    high: Amounts
+    base_rate: float
+    assumes: tuple[str, ...]
 
 
-def typical(scaffold: Scaffold, past: Sequence[Usage]) -> tuple[Usage, str]:
-    """One attempt's usage, and where the figure comes from."""
+class Span(NamedTuple):
+    """What one of something takes, at least and at most, and where the figures come from."""
+
+    low: Usage
+    high: Usage
+    source: str
+
+
+def typical(scaffold: Scaffold, past: Sequence[Usage], price: Price) -> Span:
+    """One attempt."""
     if past:
         total = sum(past, Usage())
         n = len(past)
-        return (
-            Usage(
-                calls=round(total.calls / n) or 1,
-                tokens_in=total.tokens_in // n,
-                tokens_out=total.tokens_out // n,
-                seconds=total.seconds / n,
-            ),
-            f"the mean of {n} attempts made here before",
+        mean = Usage(
+            calls=round(total.calls / n) or 1,
+            tokens_in=total.tokens_in // n,
+            tokens_out=total.tokens_out // n,
+            seconds=total.seconds / n,
+            tokens_cached=total.tokens_cached // n,
+            tokens_cache_written=total.tokens_cache_written // n,
         )
+        return Span(mean, mean, f"the mean of {n} attempts made here before")
     agent = scaffold.agent
-    turns = min(agent.limits.steps, 10)
-    calls = turns * agent.samples
-    # a transcript grows with every turn: on average half of it is sent again
-    tokens_in = min(agent.limits.tokens, calls * (2500 + 700 * turns // 2))
-    tokens_out = calls * min(agent.model.max_tokens, 500)
-    return Usage(calls=calls, tokens_in=tokens_in, tokens_out=tokens_out, seconds=calls * 12.0), (
-        "a guess from the scaffold's limits: no attempts were made here before"
-    )
+
+    def guess(turns: int, cached: bool) -> Usage:
+        turns = min(turns, agent.limits.steps)
+        calls = turns * agent.samples
+        # a transcript grows with every turn: on average half of it is sent again
+        tokens_in = min(agent.limits.tokens, calls * (2500 + 700 * turns // 2))
+        tokens_out = calls * min(agent.model.max_tokens, 500)
+        used = Usage(calls=calls, tokens_in=tokens_in, tokens_out=tokens_out, seconds=calls * 12.0)
+        return _cached(used, turns, price) if cached else used
+
+    few, many = guess(TURNS[0], True), guess(TURNS[1], False)
+    return Span(few, many, "a guess from the scaffold's limits: no attempts were made here before")
 
 
 class Proposal(Record):
-    """What one proposal takes at most (`reflect`, `best-of-n`) or usually: calls of the optimizer, tokens of one call,
-    attempts at train tasks.
+    """What one proposal takes besides studies' own calls: calls of `reflect` at most, attempts at train tasks, studies.
 
     rehearsals: attempts that are only made when the budget has them to spare.
     """
 
-    calls: int
-    tokens_in: int
-    tokens_out: int
+    calls: int = 0
+    studies: int = 0
     attempts: int = 0
     rehearsals: int = 0
 
 
 def proposal(settings: Settings) -> Proposal:
     """The proposal of an optimizer; one that is not ours is taken for the agentic one, the dearest."""
-    reflect = Proposal(calls=MOST_CALLS, tokens_in=5000, tokens_out=600)
     if settings.optimizer == "reflect":
-        return reflect
+        return Proposal(calls=MOST_CALLS)
     if settings.optimizer == "best-of-n":
         n = settings.best_of
-        return reflect.model_copy(update={"calls": MOST_CALLS * n, "attempts": n * settings.batch_size})
+        return Proposal(calls=MOST_CALLS * n, attempts=n * settings.batch_size)
     studies = settings.batch_size + 1
     rehearsals = settings.study.rehearsals * studies if settings.optimizer == "recreate" else 0
-    calls = min(STUDY_CALLS, settings.study.steps) * studies
-    return Proposal(calls=calls, tokens_in=STUDY_IN, tokens_out=STUDY_OUT, rehearsals=rehearsals)
+    return Proposal(studies=studies, rehearsals=rehearsals)
+
+
+def study(settings: Settings, price: Price, past: Sequence[Usage] = ()) -> Span:
+    """One study, within what `--study.*` lets it use. past: what each took that was made here before."""
+    if past:
+        names = ("calls", "tokens_in", "tokens_out", "tokens_cached", "tokens_cache_written")
+        ends = {name: _quartiles(past, name) for name in names}
+        low, high = (
+            Usage.model_validate({name: round(values[end]) for name, values in ends.items()}) for end in (0, 1)
+        )
+        return Span(low, high, f"the middle half of {len(past)} studies made here before")
+
+    def of(calls: int, cached: bool) -> Usage:
+        each = Usage(calls=1, tokens_in=STUDY_IN, tokens_out=STUDY_OUT)
+        most = min(calls, settings.study.steps, max(1, settings.study.tokens // (STUDY_IN + STUDY_OUT)))
+        used = Usage(calls=most, tokens_in=most * each.tokens_in, tokens_out=most * each.tokens_out)
+        return _cached(used, most, price) if cached else used
+
+    few, many = of(STUDY_CALLS[0], True), of(STUDY_CALLS[1], False)
+    turns = f"{few.calls} to {many.calls} calls" if few.calls != many.calls else f"{few.calls} calls"
+    return Span(few, many, f"{turns} of {STUDY_IN:,} tokens, as elsewhere: no studies were made here before")
+
+
+def _cached(used: Usage, turns: int, price: Price) -> Usage:
+    """The same with what a conversation repeats read from the cache: its prompts grow evenly, turn by turn, so that of
+    1 + 2 + ... + n parts n are new."""
+    if price.cached is None or turns < 2:
+        return used
+    new = round(used.tokens_in * 2 / (turns + 1))
+    written = new if price.cache_written is not None else 0
+    return used.model_copy(update={"tokens_cached": used.tokens_in - new, "tokens_cache_written": written})
+
+
+def _quartiles(past: Sequence[Usage], name: str) -> tuple[float, float]:
+    values = [float(getattr(usage, name)) for usage in past]
+    if len(values) == 1:
+        return values[0], values[0]
+    low, _, high = quantiles(values, n=4, method="inclusive")
+    return low, high
+
+
+def _usd(used: Usage, price: Price) -> float:
+    return price.usd(used.tokens_in, used.tokens_out, used.tokens_cached, used.tokens_cache_written)
 
 
 def plan(
@@ -101,54 +177,73 @@ def plan(
     price: Price,
     optimizer_price: Price,
     past: Sequence[Usage] = (),
-    base_rate: float = 0.3,
+    studies: Sequence[Usage] = (),
+    base_rate: float | None = None,
+    base_source: str = "",
 ) -> Estimate:
-    """The plan of a build. `base_rate`: the validation score to expect before any edit."""
-    each, source = typical(scaffold, past)
+    """The plan of a build. past, studies: what attempts and studies took here. base_rate: the validation score to
+    expect before any edit, measured as `base_source` says; None: assumed."""
+    attempt, inquiry = typical(scaffold, past, price), study(settings, optimizer_price, studies)
     one = proposal(settings)
     budget = Budget.parse(settings.budget)
+    reflect = Usage(calls=1, tokens_in=5000, tokens_out=600)
 
-    def cost(rounds: int, rehearsals: int = 0) -> tuple[int, int, int, float, float]:
+    def count(rounds: int, rehearsals: int = 0) -> int:
         judged = settings.validation * settings.repeats
         attempts = judged * (1 + rounds) + (settings.batch_size + one.attempts + rehearsals) * rounds
         if settings.from_experience and rounds:
             attempts -= settings.batch_size  # the first round makes none
-        studies = one.calls * rounds
-        calls = attempts * each.calls + studies
-        t_in, t_out = one.tokens_in, one.tokens_out
-        tokens = attempts * (each.tokens_in + each.tokens_out) + studies * (t_in + t_out)
-        usd = attempts * price.usd(each.tokens_in, each.tokens_out) + studies * optimizer_price.usd(t_in, t_out)
-        seconds = (attempts * each.seconds) / settings.jobs + studies * (each.seconds / max(1, each.calls)) * 2
-        return attempts, calls, tokens, usd, seconds / 60
+        return attempts
+
+    def cost(rounds: int, high: bool, rehearsals: int = 0) -> Amounts:
+        each, look = (attempt.high, inquiry.high) if high else (attempt.low, inquiry.low)
+        attempts, looks, calls = count(rounds, rehearsals), one.studies * rounds, one.calls * rounds
+        looked = min(_usd(look, optimizer_price), settings.study.usd)
+        usd = attempts * _usd(each, price) + looks * looked + calls * _usd(reflect, optimizer_price)
+        asked = looks * look.calls + calls
+        tokens = attempts * _tokens(each) + looks * _tokens(look) + calls * _tokens(reflect)
+        seconds = (attempts * each.seconds) / settings.jobs + asked * (each.seconds / max(1, each.calls)) * 2
+        whole = attempts * each.calls + asked
+        return Amounts(calls=whole, tokens=tokens, usd=round(usd, 4), minutes=round(seconds / 60, 1))
 
     def fits(rounds: int) -> bool:
-        attempts, _, tokens, usd, minutes = cost(rounds)
+        most = cost(rounds, high=True)
         return (
-            (budget.attempts is None or attempts <= budget.attempts)
-            and (budget.tokens is None or tokens <= budget.tokens)
-            and (budget.usd is None or usd <= budget.usd)
-            and (budget.minutes is None or minutes <= budget.minutes)
+            (budget.attempts is None or count(rounds) <= budget.attempts)
+            and (budget.tokens is None or most.tokens <= budget.tokens)
+            and (budget.usd is None or most.usd <= budget.usd)
+            and (budget.minutes is None or most.minutes <= budget.minutes)
         )
 
-    proposals = max((r for r in range(settings.rounds + 1) if fits(r)), default=0)
-    attempts, calls, tokens, usd, minutes = cost(settings.rounds, one.rehearsals)
+    rate = ASSUMED_RATE if base_rate is None else base_rate
+    assumes = [f"attempts: {attempt.source}"]
+    assumes += [f"studies: {inquiry.source}"] if one.studies else []
+    if any(p.cached is not None for p in (price, optimizer_price)) and not (past and (studies or not one.studies)):
+        assumes.append("at the low end a conversation's earlier turns are read from the cache, at the high end none")
+    assumes.append(f"the seed's score: {base_source}" if base_source else f"the seed's score: {rate:g}, assumed")
+    low, high = (cost(settings.rounds, end, one.rehearsals * end) for end in (False, True))
     return Estimate(
-        attempts=attempts,
-        calls=calls,
-        tokens=tokens,
-        usd=round(usd, 4),
-        minutes=round(minutes, 1),
-        proposals=proposals,
-        detectable_gain=round(detectable_gain(settings.validation, settings.repeats, base_rate), 3),
-        source=source,
+        attempts=count(settings.rounds, one.rehearsals),
+        **high.model_dump(exclude={"schema_"}),
+        proposals=max((r for r in range(settings.rounds + 1) if fits(r)), default=0),
+        detectable_gain=round(detectable_gain(settings.validation, settings.repeats, rate), 3),
+        source=attempt.source,
+        low=low,
+        high=high,
+        base_rate=round(rate, 3),
+        assumes=tuple(assumes),
     )
+
+
+def _tokens(used: Usage) -> int:
+    return used.tokens_in + used.tokens_out
 
 
 def refuse_if_too_small(settings: Settings, scaffold: Scaffold, price: Price, optimizer_price: Price) -> None:
     """Raises BadInput when the budget cannot pay for one proposal, judged; `fix` has the number it takes.
 
-    Attempts are counted exactly. Tokens and dollars are taken from the guess, which is why a cap is refused only
-    below half of it.
+    Attempts are counted exactly. Tokens and dollars are taken from the low end of the guess, and a cap is refused only
+    below half of that.
     """
     budget = Budget.parse(settings.budget)
     if settings.rounds == 0:
@@ -160,10 +255,10 @@ def refuse_if_too_small(settings: Settings, scaffold: Scaffold, price: Price, op
     wanted = []
     if budget.attempts is not None and budget.attempts < attempts:
         wanted.append(f"--budget {attempts}attempts")
-    if budget.usd is not None and budget.usd < one.usd / 2:
-        wanted.append(f"--budget {one.usd:.2f}usd")
-    if budget.tokens is not None and budget.tokens < one.tokens / 2:
-        wanted.append(f"--budget {one.tokens}tokens")
+    if budget.usd is not None and budget.usd < one.low.usd / 2:
+        wanted.append(f"--budget {one.high.usd:.2f}usd")
+    if budget.tokens is not None and budget.tokens < one.low.tokens / 2:
+        wanted.append(f"--budget {one.high.tokens}tokens")
     if wanted:
         raise BadInput(
             f"a budget of {budget} does not pay for one proposal, judged on {settings.validation} validation tasks",

@@ -1,6 +1,7 @@
 """`build`: attempt -> propose -> settle -> again, until the rounds or the budget are used.
 
-    attempt   a train batch with the current agent; every attempt becomes an experience
+    attempt   validation of the current agent (where no outcome could be kept in place of the seed, the build ends
+              here, status `ceiling`), then a train batch with it; every attempt becomes an experience
               (with --from-experience the first batch is what memory holds already)
     propose   the optimizer reads the batch and proposes edits           (none: next round)
     settle    apply -> check -> leak scan -> paired re-runs on validation -> judge -> keep or drop -> history
@@ -31,16 +32,17 @@ from recreate.agents.lint import problems, refuse
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.errors import BadInput, Fault, OutOfBudget
-from recreate.api.ports import Describable, Population
+from recreate.api.ports import Describable, Population, Price
 from recreate.api.types import Edit, Experience, Revision, Split, Task, Verdict, digest
 from recreate.builder import proposals
 from recreate.builder.learning import Learning
 from recreate.builder.proposals import Proposals
 from recreate.builder.review import Desk, Reviewer, human_edits
+from recreate.builder.selection import tasks_of, too_few
 from recreate.memory.importers.overlap import Overlap
 from recreate.optimizers.investigator.create import create as write_seed
 from recreate.runs.attempts import Score, copy_in, ended, fresh, run_attempts
-from recreate.runs.gate import MIN_TASKS, alone, judge, unjudged
+from recreate.runs.gate import MIN_TASKS, alone, ceiling, interval, judge, not_worse, saved, saving, unjudged
 from recreate.runs.reader import BuildResult
 from recreate.runs.session import Session
 from recreate.storage import files
@@ -69,24 +71,20 @@ class BuildState(TypedDict, total=False):
 def choose_tasks(session: Session) -> tuple[list[Task], list[Task]]:
     """(train, validation): the first N of each split in an order that the seed fixes.
 
-    What the workspace holds out as another split is left out first, and said. Raises BadInput when there are too few
-    validation tasks for the gate to decide anything, or no train tasks to learn from; with `from_experience` none are
-    needed.
+    What the workspace holds out as another split is left out first, and said, then what is not selected. Raises
+    BadInput when there are too few validation tasks for the gate to decide anything, or no train tasks to learn from;
+    with `from_experience` none are needed.
     """
 
     def pick(split: Split, most: int, *, needed: bool) -> list[Task]:
-        tasks = session.tasks(split, needed=needed)
+        tasks = tasks_of(session, split, needed=needed)
         random.Random(f"{session.settings.seed}/{split}").shuffle(tasks)
         return tasks[:most]
 
     train = pick("train", session.settings.train, needed=not session.settings.from_experience)
     validation = pick("validation", session.settings.validation, needed=False)
     if len(validation) < MIN_TASKS:
-        raise BadInput(
-            f"{len(validation)} validation tasks are too few: the gate decides from {MIN_TASKS} on",
-            fix="raise --validation, or add tasks with recreate tasks make",
-            code="too-few-tasks",
-        )
+        raise too_few(len(validation), session)
     return train, validation
 
 
@@ -125,6 +123,10 @@ def _unfit(session: Session, scaffold: Scaffold, edits: Sequence[Edit]) -> list[
     return proposals.closed(scaffold, child) or problems(child) or session.scanner.leaks(edits, scaffold)
 
 
+class _NoRoom(Exception):
+    """No candidate could be kept in place of the seed: why."""
+
+
 class _Build:
     def __init__(self, session: Session, seed: Scaffold, reviewer: Reviewer | None) -> None:
         self.session = session
@@ -161,7 +163,7 @@ class _Build:
             "configurable": {"thread_id": "build"},
             "recursion_limit": 1000 * (1 + self.session.settings.rounds),
         }
-        status, waiting = "done", None
+        status, waiting, top = "done", None, ""
         with checkpoints(self.session.folder / "checkpoint.sqlite", graph, config, self.agrees, self.note) as compiled:
             earlier: BuildState = compiled.get_state(config).values
             start: Any = None if earlier else {"round": 0, "scaffold": self.seed.digest}
@@ -180,12 +182,16 @@ class _Build:
                 except OutOfBudget as e:
                     status = "budget"
                     self.session.say("budget", {"text": e.message})
+                except _NoRoom as e:
+                    status, top = "ceiling", str(e)
+                    self.session.say("ceiling", {"text": top})
         best = self.best()
+        verdict = self.compare(self.seed, best)
         return BuildResult(
             status=status,
             seed=self.seed,
             scaffold=best,
-            verdict=self.compare(self.seed, best),
+            verdict=verdict.model_copy(update={"reason": top}) if top else verdict,
             revisions=tuple(self.revisions),
             waiting=waiting,
         )
@@ -194,7 +200,8 @@ class _Build:
 
     def attempt(self, state: BuildState) -> BuildState:
         current = self.scaffold(state["scaffold"])
-        self.scores(current)
+        if (top := self.top(current)) and self.session.policy_name == "none":
+            raise _NoRoom(top)
         self.session.say("round", {"round": state["round"] + 1, "rounds": self.session.settings.rounds})
         if self.session.settings.from_experience and (state["round"] == 0 or not self.train):
             return {"experiences": self.remembered(state["round"])}
@@ -213,6 +220,9 @@ class _Build:
             self.proposed(known, current, self.proposals("", current, experiences))
             return {"edits": known["edits"], "others": known.get("others", [])}
         self.learning.observe(state["round"], current, experiences)
+        if self.top(current):  # the policy has learned; what would be proposed could not be kept
+            self.session.journal.add("proposal", attempt=key, round=state["round"], edits=[])
+            return {"edits": [], "others": []}
         self.session.say(
             "propose", {"experiences": len(experiences), "failures": sum(not e.grade.passed for e in experiences)}
         )
@@ -268,7 +278,7 @@ class _Build:
         batch = self.proposals("", current, list(experiences.values()))
         child, made, faults = batch.apply(current, edits)
         if not made:
-            reason = "; ".join(faults) or "the optimizer proposed no edit"
+            reason = "; ".join(faults) or self.top(current) or "the optimizer proposed no edit"
             self.session.say("nothing", {"reason": reason})
             told = {"round": state["round"], "reason": reason, "left": len(others)}
             if not any(told.items() <= r.items() for r in self.session.journal.records("nothing")):
@@ -285,17 +295,18 @@ class _Build:
         else:
             self.afford(child)
             self.session.say("candidate", {"edits": made})
-            verdict = self.compare(current, child)
+            verdict = self.judged(current, child)
+        won = self.wins(verdict)
         revision = Revision(
             id=child.digest,
             parent=current.digest,
             round=state["round"],
             edits=tuple(made),
             verdict=verdict,
-            kept=verdict.better and not self.session.settings.review,
+            kept=won and not self.session.settings.review,
             faults=tuple([*faults, *wrong]),
         )
-        if verdict.better and not revision.kept:
+        if won and not revision.kept:
             return {**after, **self.offer(state, revision)}
         self.record(revision)
         return {**over, "scaffold": child.digest} if revision.kept else after
@@ -321,10 +332,10 @@ class _Build:
         self.afford(edited)
         edits = human_edits(current, offered, child, edited, answer["reason"] or "edited by a person")
         self.session.say("candidate", {"edits": edits})
-        verdict = self.compare(current, edited)
+        verdict = self.judged(current, edited)
         changes = {"id": edited.digest, "edits": tuple(edits), "verdict": verdict, "faults": ()}
         made = offered.model_copy(update=changes)
-        if verdict.better:
+        if self.wins(verdict):
             self.record(
                 offered.model_copy(update={"review": f"rejected: a person's edit of it, {made.id}, replaced it"})
             )
@@ -393,14 +404,60 @@ class _Build:
                 raise
             return unjudged("undecided", "the budget ended before validation did")
         if before.digest == after.digest:
-            return alone(_by_task(a), "nothing was kept: before and after are the same agent")
+            return alone(_by_task(a), "nothing was kept: before and after are the same agent", **self.rule)
         if failed := [s for s in b if s.limit == "template"]:
             first = ended(self.session, failed[0].attempt)
             assert first is not None
             at = first.trace.steps[-1].output.partition(": ")[0]  # where, and not what it met: these tasks are held out
             words = f"the check failed: {at} cannot be filled in at run time: it ended {len(failed)} attempts"
             return unjudged("not-better", words)
-        return judge(_by_task(a), _by_task(b), alpha=self.session.settings.gate.alpha, seed=self.session.settings.seed)
+        return judge(_by_task(a), _by_task(b), **self.rule)
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        """What the gate decides by, besides the scores."""
+        return {"alpha": self.session.settings.gate.alpha, "seed": self.session.settings.seed}
+
+    def top(self, current: Scaffold) -> str:
+        """Why nothing could be kept in place of the seed, '' when something could, or `current` is another agent."""
+        gate, before = self.session.settings.gate, _by_task(self.scores(current))
+        if current.digest != self.seed.digest:
+            return ""
+        text = ceiling(before, **self.rule)
+        if not text or not gate.cheaper:
+            return text
+        best = not_worse(before, dict.fromkeys(before, 1.0), margin=gate.margin, alpha=gate.alpha)
+        return f"{text}; nor could one be kept as cheaper: {best}" if best else ""
+
+    def judged(self, current: Scaffold, child: Scaffold) -> Verdict:
+        """The gate on a candidate; what is not better may be cheaper and not worse, which the reason then says.
+
+        Not worse than the best agent so far, which need not be the one that it came from: or each that is kept as
+        cheaper could lose a little, and all of them together a lot.
+        """
+        gate, verdict = self.session.settings.gate, self.compare(current, child)
+        if verdict.better or verdict.diff is None:
+            return verdict
+        price, after = self.session.price, self.scores(child)
+        unit = "usd" if price.tokens_in or price.tokens_out else "tokens"
+        found = saving(*(_costs(side, price) for side in (self.scores(current), after)), unit=unit, **self.rule)
+        if found is None or not found.cheaper:
+            return verdict
+        so_far = [self.seed, *(self.scaffold(r.id) for r in self.revisions if r.kept)]
+        best = max((_by_task(self.scores(each)) for each in so_far), key=lambda scores: interval(scores)[0])
+        why = not_worse(best, _by_task(after), margin=gate.margin, alpha=gate.alpha)
+        if why and not gate.cheaper:
+            return verdict
+        reason = f"cheaper: {saved(found)}, and a fall of its score by {gate.margin:g} or more is ruled out"
+        if why:
+            reason = f"{verdict.reason}; it is cheaper ({saved(found)}), but {why}"
+        elif not gate.cheaper:
+            reason = f"{verdict.reason}; {reason}: --keep-cheaper would keep it"
+        return verdict.model_copy(update={"reason": reason, "saving": None if why else found})
+
+    def wins(self, verdict: Verdict) -> bool:
+        """Whether a candidate is kept: better, or cheaper where that was asked for."""
+        return verdict.better or (self.session.settings.gate.cheaper and verdict.saving is not None)
 
     def batch(self, round: int) -> list[Task]:
         size = min(self.session.settings.batch_size, len(self.train))
@@ -523,3 +580,13 @@ def disk_of(file: Path) -> Iterator[None]:
 
 def _by_task(scores: Sequence[Score]) -> dict[tuple[str, int], float | None]:
     return {(s.task, s.repeat): s.score for s in scores}
+
+
+def _costs(scores: Sequence[Score], price: Price) -> dict[tuple[str, int], float | None]:
+    """What each attempt took: usd at the full price of its tokens, which no cache takes part of, or tokens."""
+    found: dict[tuple[str, int], float | None] = {}
+    for s in scores:
+        tokens = s.usage.tokens_in, s.usage.tokens_out
+        cost = price.usd(*tokens) or float(sum(tokens))
+        found[s.task, s.repeat] = None if s.score is None else cost
+    return found

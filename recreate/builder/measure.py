@@ -13,6 +13,7 @@ from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.types import Record, Split, Task, Usage, digest
 from recreate.builder.learning import Learning
+from recreate.builder.selection import tasks_of
 from recreate.runs.attempts import key_of, run_attempts
 from recreate.runs.gate import interval, judge
 from recreate.runs.reader import Run
@@ -54,12 +55,15 @@ def measure(session: Session, scaffold: Scaffold, split: Split, most: int = 0) -
 
     On the test split it is an opening, written down and counted.
     """
-    tasks = session.tasks(split)
+    tasks = tasks_of(session, split)
     if most and most < len(tasks):
         random.Random(f"{session.settings.seed}/{split}").shuffle(tasks)
         tasks = tasks[:most]
     offers = Learning(session).offers()
     repeats = session.settings.repeats
+    who = {"name": scaffold.name, "scaffold": scaffold.digest}
+    if not any(who.items() <= r.items() for r in session.journal.records("agent")):
+        session.journal.add("agent", **who)
     openings = opening(session, scaffold, tasks, repeats, offers) if split == "test" else test_openings(session)
     scores = run_attempts(session, scaffold, tasks, repeats=repeats, phase=split, offers=offers)
     held = {(s.task, s.repeat): s for s in scores if s.score is not None}

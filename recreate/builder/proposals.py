@@ -178,7 +178,7 @@ class Proposals:
             other = "; its agent's files are not in this run, so those of the present one were used"
         if not done:
             sandbox = self.session.domain.prepare(task, self.session.backend)
-            furnish(sandbox, scaffold)
+            furnish(sandbox, scaffold, task.prompt)
             return sandbox, "as the agent found it" + other
         sandbox, how = replay(scaffold, task, experience.trace, self.session.domain, self.session.backend)
         return sandbox, how + other

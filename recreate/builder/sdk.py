@@ -29,7 +29,7 @@ from recreate.builder.loop import create
 from recreate.builder.measure import BenchResult, measure, opening
 from recreate.builder.publish import Kept, publish, standing, untouched
 from recreate.builder.review import Reviewer
-from recreate.memory.held_out import HeldOut
+from recreate.builder.selection import CREATE, fitted, selected, unknown_task
 from recreate.runs import settings as settings_
 from recreate.runs.attempts import attempt_task, ended
 from recreate.runs.reader import BuildResult, Run, default_seed, find_agent
@@ -38,9 +38,6 @@ from recreate.runs.settings import Settings
 from recreate.viewer import html, markdown
 from recreate.viewer.text import visible
 
-CREATE = "create"
-"""As `scaffold`: the optimizer writes the seed."""
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -48,7 +45,7 @@ class Outcome:
 
     run        the run folder: reports, lineage, every attempt
     path       the agent's folder, scaffolds/DOMAIN; it is written when something was kept, or when there was none
-    status     done | budget | review
+    status     done | budget | review | ceiling: the seed leaves no room for an outcome that the gate could keep
     scaffold   the best version, which is `seed` when nothing was kept
     verdict    how `scaffold` and `seed` compare on validation: scores 0..1, `.better`
     revisions  what was judged, kept and dropped alike, in order
@@ -140,7 +137,7 @@ def run(
     named = {"domain": domain, "model": model, "sandbox": sandbox}
     id = task if isinstance(task, str) else task.id
     with _started(named, workspace, say, settings, prefix="run", scaffold=scaffold, task=id) as (session, where):
-        return attempt_one(session, find_scaffold(scaffold, where), id)
+        return attempt_one(session, starting(session.settings, where, scaffold), id)
 
 
 def bench(
@@ -148,7 +145,7 @@ def bench(
     domain: str | Domain = "swe",
     *,
     split: Split = "validation",
-    tasks: int = 0,
+    tasks: int | Sequence[str] = 0,
     model: str | Model = "",
     sandbox: str | SandboxBackend = "",
     workspace: str | Path | None = None,
@@ -157,15 +154,19 @@ def bench(
 ) -> list[BenchResult]:
     """Measure scaffolds on a split, a result each, in their order: what `recreate bench` does.
 
-    tasks: at most so many, 0 for all. repeats=3 attempts each task three times. The rest as for `build`.
+    tasks: at most so many, 0 for all; or their ids. repeats=3 attempts each task three times. The rest as for `build`.
     split="test" opens the test tasks, which is written down in the workspace and counted.
     Raises BadInput, Fault, Refused, OutOfBudget; with `out` the next call goes on.
     """
     several = [scaffold] if isinstance(scaffold, str | Path | Scaffold) else list(scaffold)
     named = {"domain": domain, "model": model, "sandbox": sandbox}
+    most = tasks if isinstance(tasks, int) else 0
+    settings = settings if isinstance(tasks, int) else {"tasks": tuple(tasks), **settings}
+    if {"difficulty", "select__difficulty"} & settings.keys() and isinstance(several[0], str | Path):
+        settings = {"scaffold": str(several[0]), **settings}  # whose pass rates it goes by
     with _started(named, workspace, say, settings, prefix="bench-{domain}") as (session, where):
-        agents = [find_scaffold(each, where) for each in several]
-        return [measure(session, agent, split, tasks) for agent in agents]
+        agents = [starting(session.settings, where, each) for each in several]
+        return [measure(session, agent, split, most) for agent in agents]
 
 
 # ------------------------------------------------------------------------------- the parts that commands share
@@ -181,7 +182,8 @@ def improve(
             fix="put them back, or give another folder with --out",
             code="another-run",
         )
-    session = replace(session, settings=fitted(session.settings, session.domain, session.memory.held_out))
+    fit = fitted(session.settings, session.domain, session.memory.held_out, selected(session))
+    session = replace(session, settings=fit)
     seed = _seed(session, where, scaffold)
     refuse_if_too_small(session.settings, seed, session.price, session.optimizer_price)
     session.say("seed", {"scaffold": seed, "session": session})
@@ -251,27 +253,6 @@ def check_scaffold(folder: Path, where: Path, scaffold: str | Path | Scaffold) -
         find_scaffold(scaffold, where)
 
 
-def fitted(settings: Settings, domain: Domain, held: HeldOut) -> Settings:
-    """The settings with no more tasks than may be used of the domain; what is in memory is not limited by them."""
-    train, validation = (len(held.usable(domain, split)[0]) for split in ("train", "validation"))
-    train = settings.train if settings.from_experience else min(settings.train, train)
-    return settings.model_copy(
-        update={"train": max(1, train), "validation": max(1, min(settings.validation, validation))}
-    )
-
-
-def unknown_task(task: str, known: list[str]) -> BadInput:
-    """The error for a task id that is not there."""
-    import difflib
-
-    near = difflib.get_close_matches(task, known, 1, 0.3)
-    return BadInput(
-        f"there is no task {task!r}",
-        fix=f"did you mean {near[0]}?" if near else "recreate tasks list shows them",
-        code="unknown-task",
-    )
-
-
 def ready(model: Model, progress: Any = None, say: Callable[[str], None] = lambda text: None) -> None:
     """Let a model that must be fetched or started do so now, and not inside its first call."""
     if isinstance(model, Preparable):
@@ -283,11 +264,9 @@ def _seed(session: Session, where: Path, scaffold: str | Path | Scaffold) -> Sca
     if not folder.is_dir():
         wanted = scaffold or session.settings.scaffold
         if wanted == CREATE:
-            chosen = create(session, find_scaffold("seed", where))
-        elif wanted:
-            chosen = find_scaffold(wanted, where)
+            chosen = create(session, starting(session.settings, where, "seed"))
         else:
-            chosen = default_seed(session.domain.name, where, session.model_name)
+            chosen = starting(session.settings, where, wanted, session.domain.name, session.model_name)
         stood = standing(where / "scaffolds" / session.domain.name)
         record = {"name": chosen.name, "scaffold": chosen.digest}
         if not any(record.items() <= r.items() for r in session.journal.records("seed")):  # killed right after it
@@ -413,6 +392,15 @@ def _refuse_another(folder: Path, loaded: Settings) -> None:
             fix="give the settings it was begun with, or another out=",
             code="another-run",
         )
+
+
+def starting(
+    settings: Settings, where: Path, named: str | Path | Scaffold, domain: str = "", model: str = ""
+) -> Scaffold:
+    """The agent to start from, with the limits that the settings give in place of its own. '' names the domain's own,
+    else a seed for the model."""
+    found = find_scaffold(named, where) if named else default_seed(domain, where, model)
+    return found.limited(settings.limits.model_dump())
 
 
 def find_scaffold(named: str | Path | Scaffold, where: Path) -> Scaffold:

@@ -16,6 +16,7 @@ from recreate.cli.runner import folder_of, measured, opened
 from recreate.cli.terminal import EXCLUDED, answer, say
 from recreate.runs.settings import Settings
 
+TASKS = {"select.tasks": "At most so many tasks, 0 for all; or which: ids, comma-separated, or @FILE; repeatable."}
 FLAGS = tuple(dict.fromkeys(f for f in (*RUN, *BUILD) if f not in ("scaffold", "review", "from_experience")))
 
 MAKES = (
@@ -25,7 +26,7 @@ MAKES = (
 """Flags of making an agent: they say nothing where agents are only measured."""
 
 
-@with_settings(*FLAGS)
+@with_settings(*FLAGS, words=TASKS)
 def bench(
     settings: Settings,
     where: Path,
@@ -37,7 +38,6 @@ def bench(
         list[str] | None, typer.Option("--scaffold", help="A scaffold's folder or name; repeatable without arms.")
     ] = None,
     split: Annotated[str, typer.Option("--split", help="train, validation (default) or test.")] = "",
-    tasks: Annotated[int | None, typer.Option("--tasks", min=0, help="At most so many tasks; 0: all.")] = None,
     arms: Annotated[
         str, typer.Option("--arms", help="seed,scaffold,weights,both: make these under --budget, and compare.")
     ] = "",
@@ -62,6 +62,9 @@ def bench(
     Example: recreate bench --arms seed,scaffold,weights,both --recipe grpo --domain swe --model ./SmolLM2-135M
     --budget 4000attempts
     """
+    settings, count = _counted(settings)
+    if count is not None:
+        typed = {address: value for address, value in typed.items() if address != "select.tasks"}
     how = {"recipe": recipe or None, "steps": steps, "build_share": build_share}
     how = {key: value for key, value in how.items() if value is not None}
     if how and (suite is not None or not arms):
@@ -72,7 +75,7 @@ def bench(
         if scaffold and len(scaffold) > 1:
             raise BadInput("all arms begin with one scaffold", fix="name one --scaffold", code="usage")
         flags = {**typed, **({"scaffold": scaffold[0]} if scaffold else {})}
-        _arms(where, flags, suite, arms, how, split, tasks, as_json)
+        _arms(where, flags, suite, arms, how, split, count, as_json)
         return
     if not scaffold:
         raise BadInput("nothing to measure is named", fix="--scaffold NAME, --arms or a SUITE.toml", code="usage")
@@ -83,13 +86,15 @@ def bench(
             code="usage",
         )
     from recreate.builder.measure import measure, test_openings
-    from recreate.builder.sdk import find_scaffold
+    from recreate.builder.sdk import starting
 
     wanted = split_of(split or "validation")
     folder = folder_of(settings, where, f"bench-{settings.domain}")
-    agents = [find_scaffold(name, where) for name in scaffold]
+    agents = [starting(settings, where, name) for name in scaffold]
+    if settings.select.difficulty:  # goes by the pass rates of the first
+        settings = settings.model_copy(update={"scaffold": scaffold[0]})
     with measured(settings, where, folder) as session:
-        cells = [measure(session, agent, wanted, tasks or 0).row() for agent in agents]
+        cells = [measure(session, agent, wanted, count or 0).row() for agent in agents]
         openings = test_openings(session)
     answer(
         as_json,
@@ -97,6 +102,15 @@ def bench(
         *map(_line, cells),
         f"scores: {here(folder)}; this domain's test split was opened {openings} times here",
     )
+
+
+def _counted(settings: Settings) -> tuple[Settings, int | None]:
+    """(the settings, how many tasks at most) where --tasks says a number and not which; None where it does not."""
+    match settings.select.tasks:
+        case (text,) if text.isdecimal():
+            rest = settings.select.model_copy(update={"tasks": ()})
+            return settings.model_copy(update={"select": rest}), int(text)
+    return settings, None
 
 
 def _line(cell: Mapping[str, Any]) -> str:

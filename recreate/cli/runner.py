@@ -49,6 +49,8 @@ def build(
     if made.waiting:
         say(f"{made.waiting.id} waits for your review: recreate review {here(folder)} shows it")
         say(how(folder))
+    if made.status == "ceiling":
+        say(markdown.HARDER)
     if made.status == "budget":
         stopped_by_budget(f"recreate resume {here(folder)}")
 

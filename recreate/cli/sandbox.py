@@ -10,16 +10,21 @@ import typer
 
 from recreate.api.errors import BadInput, CheckFailed
 from recreate.api.paths import shipped, workspace
+from recreate.api.ports import OpensImages, SandboxBackend
 from recreate.cli.options import Json, open_backend
 from recreate.cli.terminal import answer, emit, pass_on, say
 
 
 def execute(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run, after `--`.")],
-    backend: Annotated[str, typer.Option("--rung", help="bwrap, unshare or none; default: the best here.")] = "",
+    backend: Annotated[
+        str, typer.Option("--rung", help="bwrap, unshare, docker, podman or none; default: the best here.")
+    ] = "",
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds of wall time.")] = 60.0,
     folder: Annotated[Path | None, typer.Option("--dir", help="A folder whose copy becomes /work.")] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="Give the command our standard input.")] = False,
+    image: Annotated[str, typer.Option("--image", help="An image to run it in, with --rung docker or podman.")] = "",
+    inside: Annotated[str, typer.Option("--image-dir", help="The image's folder that is worked on.")] = "",
     as_json: Json = False,
 ) -> int:
     """Run a command in a fresh sandbox: no network, no host environment, limits. Its exit code is ours.
@@ -33,6 +38,8 @@ def execute(
             code="usage",
         )
     chosen = open_backend(backend)
+    if image or inside:
+        chosen = _of_image(chosen, image, inside)
     sandbox = chosen.open(source=folder)
     try:
         output = sandbox.run(command, timeout=timeout, stdin=sys.stdin.buffer.read() if stdin else None)
@@ -46,6 +53,16 @@ def execute(
     cut = f"; {output.cut} bytes of output were cut" if output.cut else ""
     say(f"sandbox: {chosen.name}, exit code {output.status}, {output.seconds:.2f} s{ended}{cut}")
     return int(output.status)
+
+
+def _of_image(chosen: SandboxBackend, image: str, inside: str) -> SandboxBackend:
+    if not image:
+        raise BadInput("--image-dir without --image", fix="name the image too: --image NAME", code="usage")
+    if not isinstance(chosen, OpensImages):
+        raise BadInput(
+            f"the sandbox {chosen.name} opens no images", fix="add --rung docker or podman", code="no-images"
+        )
+    return chosen.image(image, inside, say)
 
 
 def check(

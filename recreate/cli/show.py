@@ -117,7 +117,8 @@ def _fate(revision: Revision) -> str:
 
 
 def _status(run: Run) -> str:
-    """done | budget | review as the build ended, else running or stopped; `ended` for a bench, which has no end."""
+    """done | budget | review | ceiling as the build ended, else running or stopped; `ended` for a bench: it has no
+    end."""
     from recreate.storage.files import is_locked
 
     if is_locked(run.folder / "lock"):
@@ -139,12 +140,12 @@ def _attempts(run: Run) -> dict[str, dict[str, int]]:
 
 
 def _show_run(run: Run, as_json: bool) -> None:
-    from recreate.viewer.markdown import revision_record, verdict_text
+    from recreate.viewer.markdown import HARDER, revision_record, verdict_text
 
     status, revisions, settings = _status(run), run.revisions(), run.settings
     seed = run.seed()
     final = next((r.id for r in reversed(revisions) if r.kept), seed.digest if seed else "")
-    verdict = run.validation(seed.digest, final) if seed and final != seed.digest else None
+    verdict = run.validation(seed.digest, final) if seed and (final != seed.digest or status == "ceiling") else None
     spend, excluded, attempts = run.spend(), run.excluded(), _attempts(run)
     start: dict[str, Any] = next(iter(run.records("start")), {})
     if as_json:
@@ -185,6 +186,8 @@ def _show_run(run: Run, as_json: bool) -> None:
     for row in excluded:
         place = f"{row['task']} (repeat {row['repeat']}, {row['phase']})"
         put(f"{EXCLUDED}: {place}: {row['fault']}")
+    if status == "ceiling":
+        say(HARDER)
     if status in ("stopped", "budget"):
         say(f"recreate resume {here(run.folder)} goes on")
     if run.waiting():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import stat
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -13,12 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from recreate.api.errors import BadInput, CheckFailed
+from recreate.api.paths import short as here
 from recreate.api.paths import workspace
-from recreate.cli.options import Json, SandboxName, open_backend, split_of
-from recreate.cli.terminal import answer, answers, say
+from recreate.cli.options import HELP, SELECT, Json, SandboxName, open_backend, open_run, split_of, with_settings
+from recreate.cli.terminal import answer, answers, bar, say
+from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:
-    from recreate.api.ports import Domain, Sandbox, SandboxBackend
+    from recreate.api.ports import Domain, Rated, Sandbox, SandboxBackend
     from recreate.api.types import Task
 
 Done = TypeVar("Done")
@@ -28,69 +32,158 @@ LARGEST = 20_000_000
 """Bytes of one file that `grade --dir` puts into the sandbox."""
 
 DomainName = Annotated[str, typer.Argument(metavar="DOMAIN", help="A built-in, installed or module:Class domain.")]
-Data = Annotated[Path | None, typer.Option("--data", help="A file or folder of tasks in place of the domain's own.")]
+Data = Annotated[str, typer.Option("--data", help=HELP["data"])]
+Prompt = Annotated[str, typer.Option("--prompt", help=HELP["prompt"])]
+Repos = Annotated[str, typer.Option("--repos", help=HELP["repos"])]
+RATER = {
+    "scaffold": "With --difficulty: the agent whose pass rates count; default: the domain's seed.",
+    "model": "With --difficulty: the model whose pass rates count.",
+}
 SplitOption = Annotated[str, typer.Option("--split", help="train, validation or test only.")]
 
 
-def list_(domain: DomainName, split: SplitOption = "", data: Data = None, as_json: Json = False) -> None:
-    """List the tasks of a domain: id, split, and the group that is never split.
+@with_settings(*SELECT, "scaffold", "model", words=RATER)
+def list_(
+    settings: Settings,
+    where: Path,
+    domain: DomainName,
+    split: SplitOption = "",
+    data: Data = "",
+    repos: Repos = "",
+    prompt: Prompt = "",
+    as_json: Json = False,
+) -> None:
+    """List the tasks of a domain: id, split, the group that is never split, and how often it was passed.
 
-    Example: recreate tasks list swe --split train
+    Example: recreate tasks list swe --split train --kind real
     """
-    tasks = _of_split(open_domain(domain, data), split)
-    rows = (({**_row(task), "prompt": task.prompt}, _line(task)) for task in tasks)
+    from recreate.builder.selection import rates_of
+
+    part = open_domain(domain, data, repos, prompt)
+    tasks, rated = _selected(part, split, settings, where), rates_of(part, where)
+    rows = (({**_row(task), "prompt": task.prompt, **_rates(task, rated)}, _line(task, rated)) for task in tasks)
     answers(as_json, rows, f"{domain} has no {split} tasks".replace("  ", " "))
 
 
+@with_settings(*SELECT, "scaffold", "model", words=RATER)
 def check(
+    settings: Settings,
+    where: Path,
     domain: DomainName,
-    data: Data = None,
-    repos: Annotated[
-        Path | None, typer.Option("--repos", help="A folder of repositories, for domains that work on clones.")
-    ] = None,
+    data: Data = "",
+    repos: Repos = "",
+    prompt: Prompt = "",
     task: Annotated[list[str] | None, typer.Option("--task", help="Only this one; repeatable.")] = None,
     split: SplitOption = "",
+    shuffled: Annotated[
+        int, typer.Option("--shuffled", help="So many tasks are also handed another one's gold answer.", min=0)
+    ] = 10,
     jobs: Annotated[int, typer.Option("--jobs", help="Tasks at once.", min=1, max=64)] = 1,
     sandbox: SandboxName = "",
     as_json: Json = False,
 ) -> int:
-    """Validate each task: its gold answer passes, the untouched state fails. Exits 4 when one does not hold.
+    """Validate each task: its gold answer passes; the untouched state, an empty answer and another task's gold fail.
+    Exits 4 when one does not hold.
 
-    Example: recreate tasks check swe --split validation
+    Example: recreate tasks check swe --split validation --jobs 2
     """
-    from recreate.domains.validate import validate
+    from recreate.api.ports import Refusing
+    from recreate.domains.validate import exchanged, validate
 
-    part = open_domain(domain, data, repos)
-    tasks = _of_split(part, split)
+    part = open_domain(domain, data, repos, prompt)
+    tasks = _selected(part, split, settings, where)
     if task:
         tasks = [_one(tasks, id) for id in dict.fromkeys(task)]
-    if not tasks:
+    refused = part.refused() if isinstance(part, Refusing) and not task and not split else ()
+    if not tasks and not refused:
         raise BadInput(
             f"{domain} has no {split} tasks to check".replace("  ", " "),
             fix=f"recreate tasks list {domain} shows what there is",
             code="no-tasks",
         )
     backend = open_backend(sandbox)
+    swapped = exchanged(tasks, shuffled)
     wrong = done = 0
-    for proof in _each(tasks, lambda t: validate(part, t, backend), jobs):
-        done += 1
-        wrong += not proof.ok
-        text = f"{'ok   ' if proof.ok else 'WRONG'}  {proof.task}  {proof.seconds:.1f} s"
-        why = "" if proof.ok else "\n" + proof.reason.strip()
-        answer(as_json, proof.model_dump(mode="json"), text + why.replace("\n", "\n       "))
-        if as_json and sys.stderr.isatty():
-            say(f"{done}/{len(tasks)} checked, {wrong} wrong")
-    say(f"{done - wrong} of {done} tasks hold")
-    return CheckFailed.exit_code if wrong else 0
+    seconds = disk = 0.0
+    whys: Counter[str] = Counter(_kind(why) for _, why in refused)
+    for name, why in refused:
+        unusable = {**dict.fromkeys(("group", "split", "digest", "gold", "untouched")), "ok": False, "reason": why}
+        answer(as_json, {"task": name, **unusable, "seconds": 0.0}, f"NONE   {name}\n       {why}")
+    with bar("checking", len(tasks)) as tell:
+        for proof in _each(tasks, lambda t: validate(part, t, backend, swapped.get(t.id)), jobs):
+            done += 1
+            wrong += not proof.ok
+            whys[_kind(proof.reason)] += not proof.ok
+            disk += proof.disk_mb or 0
+            seconds += proof.seconds
+            on_disk = f"  {proof.disk_mb:.0f} MB" if proof.disk_mb is not None else ""
+            text = f"{'ok   ' if proof.ok else 'WRONG'}  {proof.task}  {proof.seconds:.1f} s{on_disk}"
+            why = "" if proof.ok else "\n" + proof.reason.strip()
+            answer(as_json, proof.model_dump(mode="json"), text + why.replace("\n", "\n       "))
+            tell(f", {wrong} wrong" * bool(wrong))
+    say(f"{done - wrong} of {done + len(refused)} tasks hold")
+    for why, count in whys.most_common():
+        if count:
+            say(f"{count:>5}  {why}")
+    if done:
+        say(
+            f"{seconds / done:.1f} s a task"
+            + (f", {disk / done:.0f} MB on the disk, {disk:.0f} in all" if disk else "")
+        )
+    return CheckFailed.exit_code if wrong or refused else 0
+
+
+def rate(
+    domain: DomainName,
+    run: Annotated[list[str], typer.Option("--from", metavar="RUN", help="A run with finished attempts; repeatable.")],
+    data: Data = "",
+    repos: Repos = "",
+    prompt: Prompt = "",
+    name: Annotated[str, typer.Option("--model", help="Write the rates under this name of the model.")] = "",
+    file: Annotated[Path | None, typer.Option("--out", help="The file to write; default: the workspace's.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write down how often tasks were passed, from the attempts of runs: what --difficulty goes by.
+
+    Example: recreate tasks rate swe --from last
+    """
+    from recreate.builder.past import rates_in
+    from recreate.domains import rates
+
+    part, beside = open_domain(domain, data, repos, prompt), Path(data)
+    folder = workspace() / "benchmarks" / part.name
+    if data and beside.exists():
+        folder = beside if beside.is_dir() else beside.parent
+    place = file or folder / rates.RATES
+    found = [each for one in run for each in rates_in(open_run(one), part, name)]
+    if not found:
+        raise BadInput(
+            f"{' and '.join(run)} holds no graded attempt at a task of {domain} as it is now",
+            fix=f"recreate bench --domain {domain} --scaffold NAME --repeats 3 makes some",
+            code="no-attempts",
+        )
+    tasks, new = rates.add(place, found)
+    rows = [each.model_dump(mode="json", exclude={"each"}) for each in found]
+    answer(
+        as_json,
+        {"file": str(place), "tasks": tasks, "new": new, "rates": rows},
+        *(f"{r.passed}/{r.attempts}  {r.task}  ({r.scaffold} with {r.model})" for r in found),
+        f"{new} attempts are new; {here(place)} has rates of {tasks} tasks",
+    )
 
 
 def audit(
     domain: DomainName,
-    data: Data = None,
+    data: Data = "",
+    repos: Repos = "",
+    prompt: Prompt = "",
     split: SplitOption = "",
     tasks: Annotated[int, typer.Option("--tasks", help="How many, of as many groups as there are.", min=1)] = 1,
     task: Annotated[list[str] | None, typer.Option("--task", help="Only this one; repeatable.")] = None,
     exploit: Annotated[list[str] | None, typer.Option("--exploit", help="Only this one; repeatable.")] = None,
+    each: Annotated[
+        int, typer.Option("--each", help="So many at a task, dealt round; default: all at every task.", min=0)
+    ] = 0,
     jobs: Annotated[int, typer.Option("--jobs", help="Exploits at once.", min=1, max=64)] = 1,
     sandbox: SandboxName = "",
     as_json: Json = False,
@@ -98,10 +191,12 @@ def audit(
     """Attack the domain's grader with answers that leave a task unsolved. Exits 4 when one passes, or stops it.
 
     Example: recreate tasks audit swe --tasks 2
+
+    Example: recreate tasks audit swe --tasks 100 --each 2 --jobs 2
     """
     from recreate.domains import audit as audit_
 
-    part = open_domain(domain, data)
+    part = open_domain(domain, data, repos, prompt)
     known = _of_split(part, split)
     chosen = [_one(known, id) for id in dict.fromkeys(task)] if task else _spread(known, tasks)
     if not chosen:
@@ -110,21 +205,29 @@ def audit(
             fix=f"recreate tasks list {domain} shows what there is",
             code="no-tasks",
         )
-    pairs = [(one, name, text) for one in chosen for name, text in audit_.answers(part, one).items()]
-    names = list(dict.fromkeys(name for _, name, _ in pairs))
+    pairs: list[tuple[Task, str, str]] = []
+    names: list[str] = []
+    for number, one in enumerate(chosen):
+        own = audit_.answers(part, one)
+        names += own
+        wanted = [name for name in own if not exploit or name in exploit]
+        pairs += [(one, name, own[name]) for name in audit_.dealt(wanted, number, each)]
     if unknown := [name for name in exploit or () if name not in names]:
         raise BadInput(
-            f"{domain} has no exploit {unknown[0]}", fix=f"one of: {', '.join(names)}", code="unknown-exploit"
+            f"{domain} has no exploit {unknown[0]}",
+            fix=f"one of: {', '.join(dict.fromkeys(names))}",
+            code="unknown-exploit",
         )
-    pairs = [pair for pair in pairs if not exploit or pair[1] in exploit]
     backend = open_backend(sandbox)
     done: list[audit_.AuditResult] = []
-    for outcome in _each(pairs, lambda pair: audit_.audit(part, *pair, backend), jobs):
-        done.append(outcome)
-        word = "held  " if outcome.held else "STOPS " if outcome.fault else "PASSES"
-        say(f"{len(done)}/{len(pairs)}  {word}  {outcome.exploit}  {outcome.task}  {outcome.seconds:.1f} s")
-        if outcome.fault:
-            say(f"        {outcome.fault.strip().splitlines()[0]}")
+    with bar("attacking", len(pairs)) as tell:
+        for outcome in _each(pairs, lambda pair: audit_.audit(part, *pair, backend), jobs):
+            done.append(outcome)
+            word = "held  " if outcome.held else "STOPS " if outcome.fault else "PASSES"
+            say(f"{len(done)}/{len(pairs)}  {word}  {outcome.exploit}  {outcome.task}  {outcome.seconds:.1f} s")
+            if outcome.fault:
+                say(f"        {outcome.fault.strip().splitlines()[0]}")
+            tell("")
     passed = [o for o in done if not o.held and not o.fault]
     stopped = [o for o in done if o.fault]
     answer(
@@ -155,16 +258,45 @@ def make(
         str, typer.Option("--split", help="Of all of them; default: train and validation by module.")
     ] = "",
     requires: Annotated[list[str] | None, typer.Option("--requires", help="What the tests need; repeatable.")] = None,
+    python: Annotated[str, typer.Option("--python", help="The Python they run on, like 3.9; default: this one.")] = "",
+    pytest: Annotated[str, typer.Option("--pytest", help="The version of pytest, like 7.4.4.")] = "",
+    index_before: Annotated[
+        str, typer.Option("--index-before", metavar="DATE", help="Install what the index had before that day.")
+    ] = "",
+    env: Annotated[
+        list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable of the tests; repeatable.")
+    ] = None,
     tests: Annotated[list[str] | None, typer.Option("--tests", help="Where the tests are; repeatable.")] = None,
     python_path: Annotated[list[str] | None, typer.Option("--python-path", help="Put on sys.path; repeatable.")] = None,
     module: Annotated[list[str] | None, typer.Option("--module", help="Only bugs in this file; repeatable.")] = None,
+    hard: Annotated[
+        bool, typer.Option("--hard", help="Bugs of several statements, whose failure shows elsewhere.")
+    ] = False,
+    undo: Annotated[
+        list[str] | None,
+        typer.Option("--undo", metavar="OLD..NEW", help="Hard: a hunk between two earlier releases; repeatable."),
+    ] = None,
+    releases: Annotated[
+        list[str] | None,
+        typer.Option("--releases", metavar="NAME==A..B", help="Real bugs that B mends; or a file of them; repeatable."),
+    ] = None,
+    history: Annotated[bool, typer.Option("--history", help="Real bugs that commits of --repo mend.")] = False,
+    since: Annotated[str, typer.Option("--since", metavar="DATE", help="Of --history: no older commits.")] = "",
+    model: Annotated[str, typer.Option("--model", help="Writes the texts of real bugs.")] = "",
     data: Annotated[Path | None, typer.Option("--data", help="The file to write; default: the workspace's.")] = None,
     sandbox: SandboxName = "",
     as_json: Json = False,
 ) -> None:
-    """Make new tasks: bugs injected into a package or a repository, kept when a few of its own tests notice.
+    """Make new tasks: bugs injected into a package or a repository, kept when a few of its own tests notice; or real
+    ones, that a later release or a commit mends, one behaviour a task.
 
     Example: recreate tasks make swe --package parse==1.20.2 --n 5
+
+    Example: recreate tasks make swe --package sqlparse==0.5.3 --hard --undo 0.4.3..0.4.4
+
+    Example: recreate tasks make swe --releases click==8.3.2..8.3.3
+
+    Example: recreate tasks make swe --repo . --history --since 2026-01-01
     """
     from recreate.api.ports import TaskGenerator
     from recreate.api.registry import find
@@ -178,12 +310,28 @@ def make(
             code="no-maker",
         )
     name, pinned, version = package.partition("==")
-    if bool(package) == bool(repo) or (package and not (name.strip() and pinned and version.strip())):
+    several = sum(map(bool, (package, repo, releases))) != 1
+    if several or (package and not (name.strip() and pinned and version.strip())):
         raise BadInput(
-            f"--package {package!r} is not NAME==VERSION" if package and not repo else "name one source of tasks",
-            fix="--package NAME==VERSION, or --repo PATH",
+            "name one source of tasks" if several else f"--package {package!r} is not NAME==VERSION",
+            fix="--package NAME==VERSION, --repo PATH or --releases NAME==A..B",
             code="no-source",
         )
+    if (history or since) and not repo:
+        raise BadInput("--history is that of a repository", fix="--repo PATH --history", code="usage")
+    if unset := [pair for pair in env or () if not pair.partition("=")[1]]:
+        raise BadInput(f"--env {unset[0]!r} sets nothing", fix="--env NAME=VALUE", code="usage")
+    variables = {name: value for name, _, value in (pair.partition("=") for pair in env or ())}
+    asked: dict[str, Any] = {"python": python, "pytest": pytest, "index_before": index_before, "variables": variables}
+    asked |= {"hard": hard, "undo": [_pair(each) for each in undo or ()]}
+    asked |= {"releases": list(releases or ()), "history": history or bool(since), "since": since}
+    asked |= {"ask": _ask(model) if model else None}
+    runs_in = {name: value for name, value in asked.items() if value}
+    takes = inspect.signature(generator.make).parameters
+    every = any(p.kind is p.VAR_KEYWORD for p in takes.values())
+    if unknown := [name for name in runs_in if not every and name not in takes]:
+        flag = {"variables": "env", "ask": "model"}.get(unknown[0], unknown[0]).replace("_", "-")
+        raise BadInput(f"the domain {domain} takes no --{flag}", fix="leave it out", code="usage")
     result = generator.make(
         package=name.strip() or None,
         version=version.strip() or None,
@@ -198,6 +346,7 @@ def make(
         file=data,
         backend=open_backend(sandbox),
         on_progress=say,
+        **runs_in,
     )
     answers(as_json, (({**_row(task), "file": str(result.file)}, _line(task)) for task in result.tasks))
     say(f"{len(result.tasks)} tasks of {result.tried} bugs tried, written to {result.file}")
@@ -210,7 +359,9 @@ def grade(
     patch: Annotated[Path | None, typer.Option("--patch", help="A file with the diff to grade; - reads stdin.")] = None,
     folder: Annotated[Path | None, typer.Option("--dir", help="A folder whose files are put over the task's.")] = None,
     reply: Annotated[str | None, typer.Option("--answer", help="The answer as text.")] = None,
-    data: Data = None,
+    data: Data = "",
+    repos: Repos = "",
+    prompt: Prompt = "",
     sandbox: SandboxName = "",
     as_json: Json = False,
 ) -> None:
@@ -222,7 +373,7 @@ def grade(
 
     if sum(x is not None for x in (patch, folder, reply)) != 1:
         raise BadInput("give one answer to grade", fix="--patch FILE, --dir DIR or --answer TEXT", code="usage")
-    part = open_domain(domain, data)
+    part = open_domain(domain, data, repos, prompt)
     wanted = _one(list(part.tasks()), task)
     if patch is not None:
         text = _read(patch)
@@ -244,21 +395,61 @@ def grade(
 # --------------------------------------------------------------------------------------------- their parts
 
 
-def open_domain(name: str, data: Path | None = None, repos: Path | None = None) -> Domain:
-    """The domain by name, given what it takes of: the workspace, --data, --repos."""
+def _pair(text: str) -> tuple[str, str]:
+    old, dots, new = text.partition("..")
+    if not (old.strip() and dots and new.strip()):
+        raise BadInput(f"--undo {text!r} is not OLD..NEW", fix="--undo 0.4.3..0.4.4", code="usage")
+    return old.strip(), new.strip()
+
+
+def _ask(model: str) -> Callable[[str], str]:
+    """A model as a function of a text."""
+    from recreate.api.types import Call, digest
+    from recreate.models import open_model
+
+    opened = open_model(model)
+
+    def ask(text: str) -> str:
+        call = Call(run="tasks-make", attempt=digest(text), step=0)
+        return opened.reply([{"role": "user", "content": text}], call, max_tokens=8_000).text
+
+    return ask
+
+
+def open_domain(name: str, data: str = "", repos: str = "", prompt: str = "") -> Domain:
+    """The domain by name, given what it takes of: the workspace, --data, --repos, --prompt."""
     from recreate.api import registry
 
-    if data is not None and not data.exists():
-        raise BadInput(f"there is no {data}", fix="name a file or folder of tasks", code="no-tasks-file")
-    if repos is not None and not repos.is_dir():
-        raise BadInput(f"{repos} is not a folder", fix="name a folder of repositories", code="no-repos")
-    takes = inspect.signature(registry.find("domain", name)).parameters
-    offered = {"workspace": workspace(), "data": data, "repos": repos}
-    for flag, value in (("data", data), ("repos", repos)):
-        if value is not None and flag not in takes:
-            raise BadInput(f"the domain {name} takes no --{flag}", fix="leave it out", code="usage")
-    domain: Domain = registry.open("domain", name, **{k: v for k, v in offered.items() if v is not None})
-    return domain
+    return registry.open_domain(name, workspace(), data, repos, prompt)
+
+
+def _kind(reason: str) -> str:
+    """What reasons have in common that differ in a name or a number: their beginning, without either."""
+    return re.sub(r"[\w/.-]*\d[\w/.-]*", "...", reason.partition("\n")[0].partition(":")[0])[:100]
+
+
+def _selected(part: Domain, split: str, settings: Settings, where: Path) -> list[Task]:
+    """The tasks of a split that the flags choose; what there is to say of the choice is said."""
+    from recreate.builder.selection import Rater, seed_of, select
+    from recreate.models import default_model
+
+    tasks = _of_split(part, split)
+    if not settings.select.given:
+        return tasks
+    rater = Rater("", "", settings.model)
+    if settings.select.difficulty:
+        model = settings.model or default_model()[0]
+        seed = seed_of(settings, part.name, where, model)
+        rater = Rater(seed.name, seed.digest, model)
+    found = select(part, settings.select, where, rater)
+    for text in found.told:
+        say(text)
+    return found.of(tasks)
+
+
+def _rates(task: Task, rated: Rated) -> dict[str, Any]:
+    rates = [r.model_dump(mode="json", exclude={"task", "digest", "each", "schema_"}) for r in rated.pass_rates(task)]
+    return {"rates": rates}
 
 
 def _of_split(part: Domain, split: str) -> list[Task]:
@@ -267,7 +458,7 @@ def _of_split(part: Domain, split: str) -> list[Task]:
 
 def _one(tasks: Sequence[Task], id: str) -> Task:
     """The task of an id. Raises BadInput with the near ones."""
-    from recreate.builder.sdk import unknown_task
+    from recreate.builder.selection import unknown_task
 
     for task in tasks:
         if task.id == id:
@@ -281,8 +472,9 @@ def _spread(tasks: Sequence[Task], count: int) -> list[Task]:
     return sorted(tasks, key=lambda task: first[task.group].id != task.id)[:count]
 
 
-def _line(task: Task) -> str:
-    return f"{task.split:<10}  {task.id}  (group {task.group})"
+def _line(task: Task, rated: Rated | None = None) -> str:
+    rates = [f"{r.passed}/{r.attempts} by {r.scaffold}" for r in rated.pass_rates(task)] if rated else []
+    return f"{task.split:<10}  {task.id}  (group {task.group})" + (f"  passed {', '.join(rates)}" if rates else "")
 
 
 def _row(task: Task) -> dict[str, Any]:

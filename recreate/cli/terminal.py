@@ -11,7 +11,8 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from recreate.api.config import SCHEMA
@@ -143,6 +144,35 @@ def counter(what: str) -> Callable[[int, int], None] | None:
         sys.stderr.flush()
 
     return tell
+
+
+@contextmanager
+def bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
+    """Calls that each say that one more is done, with a word on how it goes: a bar and the time that is left on
+    stderr, and where nobody watches a line every 30 s."""
+    done, began = 0, time.monotonic()
+    told = began
+    if not sys.stderr.isatty():
+
+        def tell(word: str) -> None:
+            nonlocal done, told
+            done, now = done + 1, time.monotonic()
+            if now - told >= 30 and done < total:
+                told, left = now, (now - began) / done * (total - done) / 60
+                say(f"{what}: {done} of {total}{word}, about {left:.0f} min left")
+
+        yield tell
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    # What goes through a pipe must not be drawn above the bar.
+    drawn = Bar(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty())
+    with drawn:
+        row = drawn.add_task(_printable(what), total=total)
+        yield lambda word: drawn.update(row, advance=1, description=_printable(f"{what}{word}"))
 
 
 class Progress:

@@ -160,17 +160,26 @@ def grade(
 
 
 def export(
-    format: Annotated[str, typer.Option("--format", help="openai (chat JSONL), otel (OTLP JSON) or jsonl (ours).")],
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format", help="openai (chat JSONL), otel (OTLP JSON), predictions (for SWE-bench's harness) or jsonl."
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", help="The file to write; it must not be there yet.")],
     domain: OfDomain = "",
     run: Annotated[str, typer.Option("--run", help="A run folder or `last`; default: the workspace's memory.")] = "",
     split: Annotated[str, typer.Option("--split", help="train; validation and test only when you say so.")] = "train",
     passed: Passed = None,
+    agent: Annotated[str, typer.Option("--agent", help="Only of the agent whose digest begins so.")] = "",
     as_json: Json = False,
 ) -> None:
     """Write attempts for other tools. Train only, and nothing that is held out, unless --split says otherwise.
 
+    Predictions are of one agent with one model, the first attempt at each task.
+
     Example: recreate traces export --domain swe --format openai --passed --out passed.jsonl
+    Example: recreate traces export --run last --split test --format predictions --out predictions.jsonl
     """
     from recreate.memory.export import FORMATS, exported
     from recreate.storage.files import replacing
@@ -184,7 +193,8 @@ def export(
     count = 0
     try:
         with replacing(out) as file:
-            for e in _exported(run, wanted):
+            found = (e for e in _exported(run, wanted) if e.digest.startswith(agent))
+            for e in _predictions(found) if format == "predictions" else found:
                 line = json.dumps(exported(e, format), ensure_ascii=False) + "\n"
                 file.write(line.encode("utf-8", "surrogatepass"))
                 count += 1
@@ -212,6 +222,25 @@ def _exported(run: str, wanted: dict[str, Any]) -> Iterator[Any]:
     _, groups, tasks = ExperienceStore(workspace()).held_out.read()
     for e in experiences(run, wanted, reader):
         if reader == "human" or (e.group not in groups and e.task not in tasks):
+            yield e
+
+
+def _predictions(found: Iterator[Any]) -> Iterator[Any]:
+    """The first attempt at each task. Raises BadInput when they are of several agents: the harness takes one answer a
+    task."""
+    tasks: set[str] = set()
+    whose: set[tuple[str, str]] = set()
+    for e in found:
+        whose.add((e.digest, e.trace.model))
+        if len(whose) > 1:
+            agents = " and ".join(f"{digest} with {model}" for digest, model in sorted(whose))
+            raise BadInput(
+                f"these are attempts of {agents}, and predictions are of one",
+                fix="name it: --agent DIGEST, or --run RUN",
+                code="several-agents",
+            )
+        if e.task not in tasks:
+            tasks.add(e.task)
             yield e
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 FLAGS = {
     "domain": "Whose train tasks are attempted: a built-in, installed or `module:Class` domain.",
+    "data": "",
+    "repos": "",
     "model": "What is trained: a folder that transformers reads, or a name on the Hub; no server's, no .gguf.",
     "scaffold": "Whose attempts are trained on, unchanged: a folder or a name; default: the domain's own, else a seed.",
     "seed": "Fixes the order of tasks, what is drawn and an adapter's first weights.",

@@ -1,4 +1,4 @@
-"""init, doctor, list: making a workspace, and what works on this machine."""
+"""init, doctor, clean, list: making a workspace, what works on this machine, what was left on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from recreate.api import paths
-from recreate.api.errors import BadInput, CheckFailed
+from recreate.api.errors import BadInput, CheckFailed, Fault
 from recreate.api.paths import home, shipped, workspace
 from recreate.api.paths import short as here
 from recreate.cli.options import HELP, Json, unknown
@@ -117,21 +117,18 @@ def _ignore(file: Path) -> Path:
 
 def settings_text() -> str:
     """A recreate.toml with every setting and its default, all commented out."""
-    from recreate.runs.settings import Settings, dump
+    from recreate.runs.settings import addresses, toml
 
-    head = (
+    lines = [
         "# Every setting with its default. A line here is the same as a flag and an environment variable:\n"
         "# `rounds = 3` is --rounds 3 is RECREATE_ROUNDS=3. A flag wins over the variable, that over this file.\n"
-    )
-    lines, table = [head], ""
-    for line in dump(Settings()).splitlines():
-        if line.startswith("["):
-            table = line.strip("[]") + "."
-            lines.append(line)
-        elif line:
-            lines += [f"# {HELP[table + line.partition(' ')[0]]}", f"# {line}", ""]
-        else:
-            lines.append("")
+    ]
+    tables: dict[str, list[str]] = {"": lines}
+    for address, default in addresses().items():
+        table, _, name = address.rpartition(".")
+        tables.setdefault(table, [f"[{table}]"])
+        tables[table] += [f"# {HELP[address]}", f"# {name} = {toml(default)}", ""]
+    lines = [line for own in tables.values() for line in own]
     return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip("\n") + "\n"
 
 
@@ -196,6 +193,7 @@ def _git() -> dict[str, Any]:
 
 def _sandbox() -> tuple[str | None, list[dict[str, Any]]]:
     """(the backend that would be used, a check for that and one for each backend)."""
+    from recreate.api.registry import find
     from recreate.runs.settings import load
     from recreate.sandboxes import PREFERENCE, choose, survey
     from recreate.sandboxes.limits import holder
@@ -214,7 +212,8 @@ def _sandbox() -> tuple[str | None, list[dict[str, Any]]]:
     for name, why in survey():
         works = "works: a sandbox was made" if name != "none" else "no walls, only when asked for by name"
         detail = why or works + (f"; memory and processes are held by {holder()}" if name in PREFERENCE else "")
-        checks.append(_check(f"sandbox.{name}", not why, detail))
+        engine = getattr(find("sandbox", name)(), "engine", None)
+        checks.append(_check(f"sandbox.{name}", not why, detail, engine.start if engine is not None else ""))
     return used, checks
 
 
@@ -277,6 +276,52 @@ def _index() -> dict[str, Any]:
             return _check("package index", ok, f"{download.shown(endpoint)} answered {answer.status_code}", fix)
     except (requests.RequestException, OSError) as e:
         return _check("package index", False, f"{download.shown(endpoint)}: {type(e).__name__}", fix)
+
+
+# --------------------------------------------------------------------------------------------------- clean
+
+
+def clean(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Remove what sandboxes left behind: folders and containers of recreates that were killed, and the images that
+    recreate made or pulled. What is in use stays; runs, memory, scaffolds, weights and environments are not touched.
+
+    Example: recreate clean --dry-run
+    """
+    from recreate.sandboxes import filesystem
+    from recreate.sandboxes.docker import installed
+
+    removed: dict[str, list[Any]] = {"folders": [], "containers": [], "images": []}
+    in_use, faults, bytes_freed = [], [], 0
+    for engine in installed():
+        try:
+            left = engine.abandoned()
+            for name in left if not dry_run else ():
+                engine.ask("rm", "--force", name)
+            removed["containers"] += [{"engine": engine.name, "name": name} for name in left]
+            for image, size in engine.images().items():
+                known = {"engine": engine.name, "name": image, "bytes": size}
+                if engine.forget(image, left, really=not dry_run):
+                    removed["images"].append(known)
+                    bytes_freed += size
+                else:
+                    in_use.append(known)
+        except Fault as e:
+            faults.append({"engine": engine.name, "message": e.message, "fix": e.fix})
+    removed["folders"] = [str(folder) for folder in filesystem.sweep(really=not dry_run)]
+    verb = "would remove" if dry_run else "removed"
+    lines = [f"{verb} the folder {folder}" for folder in removed["folders"]]
+    lines += [f"{verb} the container {row['name']} of {row['engine']}" for row in removed["containers"]]
+    lines += [
+        f"{verb} the image {row['name']} of {row['engine']}, {row['bytes'] / 1e6:.0f} MB" for row in removed["images"]
+    ]
+    lines += [f"left, since it is in use: the image {row['name']} of {row['engine']}" for row in in_use]
+    lines += [f"not looked at: {row['message']}" for row in faults]
+    record = {**removed, "in_use": in_use, "faults": faults, "bytes": bytes_freed, "dry_run": dry_run}
+    answer(as_json, record, *(lines or ["there is nothing to remove"]))
+    return 0
 
 
 # ---------------------------------------------------------------------------------------------------- list

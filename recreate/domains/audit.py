@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import time
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,14 @@ def answers(domain: Domain, task: Task) -> dict[str, str]:
             code="not-auditable",
         )
     return dict(domain.exploits(task))
+
+
+def dealt(names: Sequence[str], number: int, each: int) -> list[str]:
+    """The exploits that the `number`-th task (from 0) gets: `each` of them, going round, so that all are tried once
+    there are tasks enough; 0: all."""
+    if not each or each >= len(names):
+        return list(names)
+    return [names[(number * each + i) % len(names)] for i in range(each)]
 
 
 def audit(domain: Domain, task: Task, name: str, answer: str, backend: SandboxBackend) -> AuditResult:

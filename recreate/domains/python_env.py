@@ -1,80 +1,327 @@
-"""A Python with pytest and coverage, in which suites run: built at first use from pinned wheels, then shared."""
+"""A Python with pytest and coverage, in which suites run: built at first use from wheels by uv, then shared."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
+from pydantic import Field, ValidationError, field_validator
 
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault
-from recreate.api.types import digest
+from recreate.api.types import Record, digest
 from recreate.storage import packages
 from recreate.storage.files import making
 
 PINS = ("pytest==9.2.0", "coverage==7.17.3")
-"""What every environment holds; a task's `requires` come on top."""
+"""What an environment holds unless its task says otherwise; a task's `requires` come on top."""
+_OLDER = {
+    (3, 8): ("pytest==8.3.5", "coverage==7.6.1"),
+    (3, 9): ("pytest==8.4.2", "coverage==7.10.7"),
+    (3, 10): ("pytest==9.2.0", "coverage==7.16.2"),
+}
+"""PINS for Pythons that those have left behind."""
+OLDEST = (3, 8)
+"""The runner's programs run on it and on what came after."""
+NO_PYTEST = "none"
 
 _READY = "ready"
 _LAYOUT = 2
 """Part of every environment's name: raised when the way they are built changes."""
+_NEVER = "2100-01-01T00:00:00Z"
+_OURS = ("PATH", "PYTHONPATH", "PYTHONHOME", "HOME")
+
+Default = Annotated[str, Field(default="", exclude_if=lambda value: not value)]
+"""A text that is no part of a record's dump, and so of no digest, while it is empty."""
 
 
-def environment(requires: Sequence[str] = (), say: Callable[[str], None] = lambda _: None) -> Path:
-    """The virtual environment with PINS and `requires`: home()/envs/DIGEST, complete when this returns.
+class Environment(Record):
+    """What a task's tests run in. Fields of their default are left out of dumps, so that they are part of no digest.
+
+    python        "3.9" or "3.9.18"; '' is the Python that runs recreate
+    pytest        a version; '' is that of PINS, or the newest of the day `index_before`; "none" when the sources are
+                  pytest themselves: it is then imported from them
+    requires      requirements of the package index, pinned as a rule; wheels only
+    index_before  a date or time, as "2023-06-01": the index as it was then (UTC), but for a pytest that is named
+    env           variables that the tests run with
+    runner        what runs the tests and tells of them
+    """
+
+    python: Default = ""
+    pytest: Default = ""
+    requires: tuple[str, ...] = ()
+    index_before: Default = ""
+    env: Mapping[str, str] = Field(default={}, exclude_if=lambda value: not value)
+    runner: Literal["pytest", "django", "sympy"] = Field(default="pytest", exclude_if=lambda value: value == "pytest")
+
+    @field_validator("python")
+    @classmethod
+    def _version(cls, value: str) -> str:
+        if value and not (re.fullmatch(r"3\.\d+(\.\d+)?", value) and _minor(value) >= OLDEST):
+            raise ValueError(f"{value!r} is not a Python like 3.9 or 3.9.18, from 3.8 on")
+        return value
+
+    @field_validator("pytest")
+    @classmethod
+    def _pytest(cls, value: str) -> str:
+        try:
+            return str(Version(value)) if value not in ("", NO_PYTEST) else value
+        except InvalidVersion:
+            raise ValueError(f"{value!r} is not a version of pytest like 7.4.4") from None
+
+    @field_validator("requires")
+    @classmethod
+    def _requirements(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for one in value:
+            try:
+                address = Requirement(one).url
+            except InvalidRequirement:
+                raise ValueError(f"{one!r} is not a requirement like idna==3.10") from None
+            if address:
+                raise ValueError(f"{one!r} names an address: what the tests need comes from the package index")
+        return value
+
+    @field_validator("index_before")
+    @classmethod
+    def _date(cls, value: str) -> str:
+        if value:
+            try:
+                _moment(value)
+            except ValueError:
+                raise ValueError(f"{value!r} is not a date like 2023-06-01") from None
+        return value
+
+    @field_validator("env")
+    @classmethod
+    def _variables(cls, value: Mapping[str, str]) -> Mapping[str, str]:
+        for name in value:
+            if name in _OURS or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                raise ValueError(f"{name!r} cannot be set for tests; folders of modules go into `python_path`")
+        return value
+
+    @property
+    def key(self) -> list[Any]:
+        """What tells this environment from others: the sorted requirements, then what is not as by default."""
+        others = self.model_dump(exclude={"schema_", "requires"}, exclude_defaults=True)
+        return [*sorted(self.requires), *([others] if others else [])]
+
+
+def asked(fields: Mapping[str, Any]) -> Environment:
+    """An Environment of what somebody asks for. Raises BadInput that names the first field that cannot be."""
+    try:
+        return Environment(**fields)
+    except ValidationError as e:
+        error = e.errors()[0]
+        raise BadInput(
+            str(error["msg"]).removeprefix("Value error, "),
+            fix=f"correct {'.'.join(map(str, error['loc'])) or 'it'}",
+            code="bad-environment",
+        ) from None
+
+
+class Interpreter(NamedTuple):
+    """A CPython of this machine: its program, (3, minor, micro), and the folder that holds its library."""
+
+    program: str
+    version: tuple[int, int, int]
+    prefix: str
+
+
+def lacking(python: str) -> str:
+    """'' when this machine has a CPython of that version, else what is not here and what to type to get it."""
+    if interpreter(python) is not None:
+        return ""
+    return f"Python {python} is not on this machine: `uv python install {python}`, or `pyenv install {python}`"
+
+
+def interpreter(python: str = "") -> Interpreter | None:
+    """The CPython of a version, or None: the one that runs recreate, pyenv's, what uv knows, `pythonX.Y` on PATH.
+
+    Nothing is downloaded. '' is the one that runs recreate.
+    """
+    pyenv = os.environ.get("PYENV_ROOT") or str(Path("~/.pyenv").expanduser())
+    return _interpreter(python, os.environ.get("PATH", os.defpath), pyenv)
+
+
+@cache
+def _interpreter(python: str, path: str, pyenv: str) -> Interpreter | None:
+    here = Interpreter(sys.executable, sys.version_info[:3], sys.base_prefix)
+    if not python or _fits(here, python):
+        return here
+    minor = ".".join(python.split(".")[:2])
+    versions = sorted(Path(pyenv).glob(f"versions/{minor}.*/bin/python3"), key=lambda p: _patch(p.parts[-3]))
+    # A shim of pyenv answers for Pythons that it then does not start; those that it has are in `versions`.
+    others = os.pathsep.join(p for p in path.split(os.pathsep) if Path(p).name != "shims")
+    command = [uv(), "python", "find", "--system", "--no-project", "--no-python-downloads"]
+    found = subprocess.run(
+        [*command, f"cpython@{python}"],
+        env={**_environ(), "PATH": others},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    known = [*(str(p) for p in reversed(versions)), found.stdout.strip(), shutil.which(f"python{minor}", path=others)]
+    for program in filter(None, known):
+        one = _asked(program)
+        if one is not None and _fits(one, python):
+            return one
+    return None
+
+
+def _asked(program: str) -> Interpreter | None:
+    """What a program says that it is; None when it is no CPython that starts."""
+    ask = (
+        "import sys; print(sys.implementation.name, *sys.version_info[:3], sys.base_prefix, sys.executable, sep='\\n')"
+    )
+    try:
+        done = subprocess.run(
+            [program, "-I", "-c", ask],
+            env=_environ(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    name, *rest = done.stdout.split("\n")
+    if done.returncode or name != "cpython":
+        return None
+    major, minor, micro, prefix, executable = rest[:5]
+    return Interpreter(executable, (int(major), int(minor), int(micro)), prefix)
+
+
+def _fits(one: Interpreter, python: str) -> bool:
+    wanted = tuple(map(int, python.split(".")))
+    return one.version[: len(wanted)] == wanted
+
+
+def _minor(python: str) -> tuple[int, ...]:
+    return tuple(map(int, python.split(".")[:2]))
+
+
+def _patch(version: str) -> int:
+    return int(found.group()) if (found := re.search(r"(?<=\.)\d+$", version)) else -1
+
+
+def _moment(value: str) -> str:
+    """A date is the beginning of that day in UTC."""
+    when = datetime.fromisoformat(value)
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def uv() -> str:
+    """The program uv that came with recreate."""
+    from uv import find_uv_bin
+
+    return str(find_uv_bin())
+
+
+def environment(wanted: Environment | None = None, say: Callable[[str], None] = lambda _: None) -> Path:
+    """The virtual environment that a task asks for: home()/envs/DIGEST, complete when this returns.
 
     Wheels only: nothing of the index is executed while installing. Raises BadInput (a requirement that cannot
-    be met) and Fault (the index cannot be reached).
+    be met, a Python that is not here) and Fault (the index cannot be reached, the disk is full).
     """
-    wanted = sorted({*PINS, *requires})
-    version = f"{sys.implementation.name}{sys.version_info.major}.{sys.version_info.minor}"
-    target = paths.home() / "envs" / digest([_LAYOUT, version, sys.base_prefix, wanted], 12)
+    wanted = wanted or Environment()
+    python = interpreter(wanted.python)
+    if python is None:
+        raise BadInput(
+            lacking(wanted.python),
+            fix=f"install it, or leave out the tasks that need Python {wanted.python}",
+            code="no-python",
+        )
+    installed = _installed(wanted, python)
+    others = wanted.key[len(wanted.requires) :]
+    version = f"cpython{python.version[0]}.{python.version[1]}"
+    target = paths.home() / "envs" / digest([_LAYOUT, version, python.prefix, installed, *others], 12)
     if (target / _READY).exists():
         return target
     with making(target):
         if not (target / _READY).exists():
-            say(f"building an environment for the tests, once: {', '.join(wanted)}")
+            say(f"building an environment for the tests, once: {_shown(wanted, python, installed)}")
             shutil.rmtree(target, ignore_errors=True)
-            _build(target, wanted)
-            (target / _READY).write_text("\n".join(wanted) + "\n")
+            try:
+                _build(target, wanted, python, installed)
+                (target / _READY).write_text("\n".join(installed) + "\n")
+            except BaseException:  # also Ctrl-C: whoever waits for the lock begins anew
+                shutil.rmtree(target, ignore_errors=True)
+                raise
     return target
 
 
-def _build(target: Path, wanted: Sequence[str]) -> None:
-    uv = shutil.which("uv")
-    python = str(target / "bin" / "python3")
-    if uv:
-        make = [uv, "venv", "--quiet", "--no-project", "--python", sys.executable, str(target)]
-        install = [uv, "pip", "install", "--quiet", "--python", python, "--only-binary", ":all:", *wanted]
-        install += ["--compile-bytecode"]  # sandboxes cannot write it, and pytest takes a second to compile
-    else:
-        make = [sys.executable, "-m", "venv", str(target)]
-        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-        install += ["--only-binary", ":all:", *wanted]
-    _run(make, target, wanted)
-    _run(install, target, wanted)
-    if not uv:  # an agent needs no installer, and what pip carries inside could be some task's package
-        _run([python, "-m", "pip", "uninstall", "--quiet", "--yes", "pip", "setuptools"], target, wanted)
+def _installed(wanted: Environment, python: Interpreter) -> list[str]:
+    """Everything that is asked of the index."""
+    pytest, coverage = _OLDER.get(python.version[:2], PINS)
+    if wanted.pytest:
+        pytest = "" if wanted.pytest == NO_PYTEST else f"pytest=={wanted.pytest}"
+    elif wanted.index_before:
+        pytest = "pytest"
+    return sorted({*filter(None, (pytest, coverage)), *wanted.requires})
 
 
-def _run(command: list[str], target: Path, wanted: Sequence[str]) -> None:
-    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+def _shown(wanted: Environment, python: Interpreter, installed: Sequence[str]) -> str:
+    on = f" on Python {'.'.join(map(str, python.version[:2]))}" if wanted.python else ""
+    day = f", of the index before {wanted.index_before}" if wanted.index_before else ""
+    return f"{', '.join(installed)}{on}{day}"
+
+
+def _build(target: Path, wanted: Environment, python: Interpreter, installed: Sequence[str]) -> None:
+    """Raises as `environment`."""
+    make = [uv(), "venv", "--quiet", "--no-project", "--python", python.program, str(target)]
+    install = [uv(), "pip", "install", "--quiet", "--python", str(target / "bin" / "python3")]
+    install += ["--only-binary", ":all:", "--compile-bytecode"]  # a sandbox cannot write it, and it saves a second
+    if wanted.index_before:
+        install += ["--exclude-newer", _moment(wanted.index_before)]
+        # coverage is our tool, and a pytest that is named is meant, whatever the day
+        for name in ["coverage"] + ["pytest"] * bool(wanted.pytest):
+            install += ["--exclude-newer-package", f"{name}={_NEVER}"]
+    _run(make, target, _shown(wanted, python, installed))
+    _run([*install, "--", *installed], target, _shown(wanted, python, installed))
+
+
+def _environ() -> dict[str, str]:
+    return {
+        k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "UV_EXCLUDE_NEWER")
+    }
+
+
+def _run(command: list[str], target: Path, about: str) -> None:
+    env = _environ()
     if index := packages.index_url():
-        env |= {"UV_DEFAULT_INDEX": index, "PIP_INDEX_URL": index}
+        env["UV_DEFAULT_INDEX"] = index
+    if certificates := os.environ.get("PIP_CERT"):
+        env.setdefault("SSL_CERT_FILE", certificates)
     done = subprocess.run(
         command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=target.parent, check=False
     )
     if done.returncode == 0:
         return
-    shutil.rmtree(target, ignore_errors=True)
-    why = " ".join((done.stderr or done.stdout).split())[-600:]
-    if any(word in why.lower() for word in ("no solution", "no matching distribution", "conflicting", "no usable")):
+    said = " ".join((done.stderr or done.stdout).split())
+    why, lower = said[-600:], said.lower()
+    if any(word in lower for word in ("os error 28", "no space left", "os error 122", "quota exceeded")):
+        raise Fault(
+            f"the disk is full: the environment for the tests cannot be written in {target.parent}",
+            fix="free some space, or set RECREATE_HOME (and UV_CACHE_DIR) to a folder on another disk",
+            code="disk-full",
+        )
+    if any(word in lower for word in ("no solution", "unsatisfiable", "conflicting", "no usable", "no wheels")):
         raise BadInput(
-            f"the tests need {', '.join(wanted)}, which cannot be installed together: {why}",
-            fix="correct `requires`: pinned names that have wheels on your package index",
+            f"the tests need {about}, which cannot be installed together from wheels: {why}",
+            fix="correct `requires`, `pytest`, `python` or `index_before`: nothing is built from sources, so each must"
+            " have a wheel for that Python on your package index by that day",
             code="bad-requirement",
         )
     raise Fault(

@@ -1,16 +1,23 @@
-"""Whether a task is sound: its gold passes, and handing in nothing fails. For any domain that knows its gold."""
+"""Whether a task is sound: its gold passes; handing in nothing, or another task's gold, fails.
+
+For any domain that knows its gold."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from recreate.api.errors import BadInput, Fault
-from recreate.api.ports import Domain, GradesUntouched, SandboxBackend, Validatable
+from recreate.api.ports import Domain, GradesUntouched, SandboxBackend, Validatable, Weighing
 from recreate.api.types import Grade, Record, Split, Task, Trace
 
 
 class Proof(Record):
-    """What was found. gold and untouched are the scores (None when it could not be graded); seconds in all."""
+    """What was found. gold and untouched are the scores (None when it could not be graded); seconds in all.
+
+    other: the task whose gold was handed in too, '' for none. disk_mb: what is kept for the task alone, None when
+    nobody knows.
+    """
 
     task: str
     group: str
@@ -21,10 +28,27 @@ class Proof(Record):
     ok: bool
     reason: str
     seconds: float
+    other: str = ""
+    disk_mb: float | None = None
 
 
-def validate(domain: Domain, task: Task, backend: SandboxBackend) -> Proof:
-    """Grade the task's gold and an empty answer. A task that cannot be graded here is not ok, and says why."""
+def exchanged(tasks: Sequence[Task], count: int) -> dict[str, Task]:
+    """`count` tasks, spread over all, by id: each with the one whose gold it is handed. That comes from the same source
+    where there is another, since what is made for other sources rarely even applies."""
+    sources = {task.id: task.id.rpartition(":")[0] for task in tasks}
+    near = sorted(tasks, key=lambda task: sources[task.id])
+    pairs = {
+        one.id: near[number - 1] for number, one in enumerate(near) if sources[one.id] == sources[near[number - 1].id]
+    }
+    for number, one in enumerate(near):
+        pairs.setdefault(one.id, near[(number + 1) % len(near)])
+    chosen = [task.id for task in tasks][:: max(1, len(tasks) // count)][:count] if count and len(tasks) > 1 else []
+    return {id: pairs[id] for id in chosen}
+
+
+def validate(domain: Domain, task: Task, backend: SandboxBackend, other: Task | None = None) -> Proof:
+    """Grade the task's gold, an empty answer and the gold of `other`. A task that cannot be graded here is not ok, and
+    says why."""
     if not isinstance(domain, Validatable):
         raise BadInput(
             f"the domain {domain.name} cannot show that its tasks are sound",
@@ -35,11 +59,17 @@ def validate(domain: Domain, task: Task, backend: SandboxBackend) -> Proof:
     gold: Grade | None = None
     untouched: Grade | None = None
     empty: Grade | None = None
+    swapped: Grade | None = None
     reason = ""
+    disk: float | None = None
     try:
-        gold = domain.grade(task, _trace(task, domain.gold(task)), backend)
+        right = domain.gold(task)
+        gold = domain.grade(task, _trace(task, right), backend)
         empty = domain.grade(task, _trace(task, ""), backend)
         untouched = domain.untouched(task, backend) if isinstance(domain, GradesUntouched) else empty
+        if other is not None and (foreign := domain.gold(other)) != right:
+            swapped = domain.grade(task, _trace(task, foreign), backend)
+        disk = domain.bytes(task) / 1e6 if isinstance(domain, Weighing) else None
     except (Fault, BadInput) as e:
         reason = e.message
     if not reason and gold is not None and not gold.passed:
@@ -48,6 +78,8 @@ def validate(domain: Domain, task: Task, backend: SandboxBackend) -> Proof:
         reason = "what should fail passes before anything is mended: " + untouched.evidence[:600]
     elif not reason and empty is not None and empty.passed:
         reason = "handing in nothing passes"
+    elif not reason and other is not None and swapped is not None and swapped.passed:
+        reason = f"the gold of {other.id} passes it"
     return Proof(
         task=task.id,
         group=task.group,
@@ -58,6 +90,8 @@ def validate(domain: Domain, task: Task, backend: SandboxBackend) -> Proof:
         ok=not reason,
         reason=reason,
         seconds=round(time.monotonic() - started, 2),
+        other=other.id if other is not None and swapped is not None else "",
+        disk_mb=None if disk is None else round(disk, 3),
     )
 
 

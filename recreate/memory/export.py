@@ -1,4 +1,4 @@
-"""Experiences as other tools read them: chat JSON lines, OpenTelemetry GenAI spans, and our own lines.
+"""Experiences as other tools read them: chat JSON lines, OpenTelemetry GenAI spans, SWE-bench predictions, our lines.
 
 Of several samples only the one that was handed in is written. Nothing here has a clock: spans begin at 0 and are as
 long as the steps were.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import dropwhile
 from typing import Any
 
 from recreate.api.types import Experience, Step, digest
 from recreate.memory.importers.format import parsed
 
-FORMATS = ("openai", "otel", "jsonl")
+FORMATS = ("openai", "otel", "jsonl", "predictions")
 
 
 def exported(e: Experience, form: str) -> dict[str, Any]:
@@ -23,8 +24,21 @@ def exported(e: Experience, form: str) -> dict[str, Any]:
             return {"messages": messages(e)}
         case "otel":
             return spans(e)
+        case "predictions":
+            return prediction(e)
         case _:
             return e.model_dump(mode="json")
+
+
+def prediction(e: Experience) -> dict[str, Any]:
+    """What SWE-bench's harness takes (`--predictions_path`): the answer, under the row's instance_id. What an answer
+    says of itself in lines before its diff is left out."""
+    lines = e.trace.answer.splitlines(keepends=True)
+    return {
+        "instance_id": e.task.rpartition(":")[2],
+        "model_name_or_path": f"recreate.{e.digest}.{e.trace.model}",
+        "model_patch": "".join(dropwhile(lambda line: line.startswith("# "), lines)),
+    }
 
 
 def messages(e: Experience) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from recreate.api.errors import BadInput
-from recreate.api.ports import Domain
+from recreate.api.ports import Demanding, Domain
 from recreate.api.types import Split, Task
 from recreate.storage.files import fault, locked
 from recreate.storage.log import Log
@@ -105,10 +105,13 @@ class HeldOut:
         return "test" if "test" in (held, task.split) else held or task.split
 
     def usable(self, domain: Domain, split: Split) -> tuple[list[Task], list[Task]]:
-        """(the domain's tasks of a split that may be used as such, those that are held out as another split)."""
+        """(the domain's tasks of a split that may be used as such, those that are held out as another split), without
+        those for which this machine lacks something."""
         found: tuple[list[Task], list[Task]] = ([], [])
+        without = lacking(domain, split)
         for task in domain.tasks(split):
-            found[self.split_of(task) != split].append(task)
+            if task.id not in without:
+                found[self.split_of(task) != split].append(task)
         return found
 
     def refuse_empty(self, domain: Domain, split: Split) -> BadInput:
@@ -120,8 +123,22 @@ class HeldOut:
                 fix="add tasks of other groups (recreate tasks make), or work in another workspace (recreate init)",
                 code="held-out",
             )
+        if without := lacking(domain, split):
+            return BadInput(
+                f"none of the {len(without)} {split} tasks of {domain.name} can be attempted here: "
+                f"{'; '.join(dict.fromkeys(without.values()))}",
+                fix="install what is not here, or take tasks that need nothing of it",
+                code="lacking",
+            )
         return BadInput(
             f"domain {domain.name} has no {split} tasks",
             fix=f"recreate tasks list {domain.name} shows what there is; recreate tasks make adds some",
             code="no-tasks",
         )
+
+
+def lacking(domain: Domain, split: Split) -> dict[str, str]:
+    """task -> what this machine lacks to attempt it, of those tasks of a split for which it lacks something."""
+    if not isinstance(domain, Demanding):
+        return {}
+    return {task.id: why for task in domain.tasks(split) if (why := domain.lacking(task))}

@@ -23,6 +23,11 @@ _FINISHES = ("stop", "length", "tool_calls")
 _TURNED_AWAY = (408, 409, 425, 429, 501, 503, 529)
 """Said of a request that nobody worked on. Behind a 500, 502 or 504 a model may have written its answer."""
 _TOO_LONG = re.compile(r"context[ _]length|context size|context window|maximum context|prompt is too long")
+_CONTEXT = re.compile(r"maximum context length is (\d+)")
+_PROMPT = re.compile(r"(\d+) (?:input tokens|in the messages|tokens in the messages|in your prompt)")
+_MOST_OUT = re.compile(r"supports at most (\d+) completion|max_tokens: \d+ > (\d+)")
+LEAST_REPLY = 256
+"""Where a prompt leaves less room than this for a reply, it is too long."""
 _NO_TOOLS = (400, 404, 422, 500, 501)
 _ABOUT_TOOLS = re.compile(r"\btools?\b|\btool[_-](?:calls?|choice|use)|\bfunctions\b|\bfunction[ _-]?call|jinja")
 
@@ -166,6 +171,16 @@ def short(words: str) -> str:
 def too_long(words: str) -> bool:
     """Whether an endpoint's words say that the prompt does not fit."""
     return bool(_TOO_LONG.search(words.lower()))
+
+
+def reply_room(words: str, asked: int | None) -> int:
+    """The tokens that a refusal leaves for a reply, fewer than were asked for; 0 where it says nothing of that."""
+    room = 0
+    if found := _MOST_OUT.search(words):
+        room = int(found[1] or found[2])
+    elif (context := _CONTEXT.search(words)) and (prompt := _PROMPT.search(words)):
+        room = int(context[1]) - int(prompt[1])
+    return room if LEAST_REPLY <= room < (asked or 0) else 0
 
 
 def failure(text: str, status: int, words: str, after: float | None = None) -> Transient | Refused:

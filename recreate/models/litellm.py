@@ -64,6 +64,8 @@ class LiteLLM:
         self.api_base = api_base
         # a mark costs a quarter more where nothing is read again, so its price must be known
         self._marks = "claude" in model and self.price is not None and self.price.cache_written is not None
+        most = (facts(model) or {}).get("max_output_tokens")
+        self._most = most if isinstance(most, int) else 0  # providers refuse a request for more
         self._schema: bool | None = None
         self._native: bool | None = None
         provider = model.partition("/")[0] if "/" in model else str((facts(model) or {}).get("litellm_provider", ""))
@@ -85,6 +87,8 @@ class LiteLLM:
         litellm = _litellm()
         self._check(litellm)
         sent = chat.request_fields(params, _SENT_ON)
+        if sent.get("max_tokens") and self._most:
+            sent["max_tokens"] = min(sent["max_tokens"], self._most)
         if params.get("json_schema") is not None and self._schema:
             sent["response_format"] = chat.response_format(params["json_schema"])
         if "tools" in sent and "tools" not in (litellm.get_supported_openai_params(self.model) or ("tools",)):

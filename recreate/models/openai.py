@@ -115,6 +115,11 @@ class OpenAI:
             answer = self._ask("POST", "/chat/completions", left, call, (encoded, rest), most, timeout)
             if answer.status == 200:
                 return self._read(answer.body, messages, time.perf_counter() - begun)
+            if answer.status in (400, 422) and (
+                room := chat.reply_room(self._words(answer.body), params.get("max_tokens"))
+            ):
+                params["max_tokens"] = room
+                continue
             if answer.status not in (400, 422) or not self._give_way(answer.body, rest, schema):
                 break
         left = timeout - (time.perf_counter() - begun)

@@ -28,6 +28,7 @@ from recreate.api.ports import Domain, Price, SandboxBackend
 from recreate.builder import sdk
 from recreate.builder.estimate import refuse_if_too_small
 from recreate.builder.measure import measure, test_openings
+from recreate.builder.selection import CREATE, Rater, fitted, select
 from recreate.memory.held_out import HeldOut
 from recreate.models.server import vllm_python
 from recreate.models.transformers import Transformers
@@ -37,7 +38,7 @@ from recreate.rl.rollout import refuse_if_too_long
 from recreate.rl.suite import Arm, Suite
 from recreate.runs.budget import Budget
 from recreate.runs.gate import judge
-from recreate.runs.reader import Run, default_seed, find_run
+from recreate.runs.reader import Run, find_run
 from recreate.runs.session import Parts, Session, default_optimizer, open_backend, open_domain, open_models
 from recreate.runs.settings import Models, Settings
 from recreate.viewer import markdown
@@ -170,9 +171,11 @@ class _Bench:
         for arm in suite.arms:
             if arm.recipe:
                 self._refuse_tune(arm)
-        settings = sdk.fitted(suite.settings, self.domain, held)
-        model, price, other, other_price, _ = open_models(settings)
+        model, price, other, other_price, _ = open_models(suite.settings)
         other.close()
+        rater, wanted = Rater(self.seed.name, self.seed.digest, model.name), suite.settings.select
+        found = select(self.domain, wanted, self.where, rater) if wanted.given else None
+        settings = fitted(suite.settings, self.domain, held, found)
         for arm in suite.arms:
             if arm.run:
                 self.before[arm.name] = self._made_before(arm, model.name)
@@ -222,15 +225,14 @@ class _Bench:
         for folder in sorted(place.glob("*/agent.toml")):
             return scaffolds.load(folder.parent)
         named = self.suite.settings.scaffold
-        if named == sdk.CREATE:
+        if named == CREATE:
             raise BadInput(
                 "the seed of a table is there before it: nothing is written for it",
                 fix="--scaffold NAME_OR_FOLDER",
                 code="no-scaffold",
             )
-        if named:
-            return sdk.find_scaffold(named, self.where)
-        return default_seed(self.domain.name, self.where, self.suite.settings.model)
+        settings = self.suite.settings
+        return sdk.starting(settings, self.where, named, self.domain.name, settings.model)
 
     def _made_before(self, arm: Arm, model: str) -> ArmResult:
         """Raises BadInput for runs that are of something else, or have not come to anything. model: the base's name."""

@@ -21,9 +21,9 @@ from pydantic import ValidationError
 from recreate.agents.attempt import attempt, attempt_key
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
-from recreate.api.errors import BadInput, Fault, Interrupted
+from recreate.api.errors import UNSOUND, BadInput, Fault, Interrupted
 from recreate.api.paths import short
-from recreate.api.ports import Versioned
+from recreate.api.ports import ToolCalling, Versioned
 from recreate.api.types import Call, Experience, Grade, Step, Task, Usage
 from recreate.memory.codec import masked
 from recreate.runs.session import Session
@@ -148,6 +148,8 @@ def attempt_task(
             fault = e
             if e.code == "disk":
                 raise
+            if e.code == UNSOUND:
+                break
             continue
         outage.ended()
         remember(session, experience, folder, in_memory=in_memory)
@@ -156,7 +158,8 @@ def attempt_task(
     record = {"attempt": key, "task": task.id, "repeat": repeat, "phase": phase, "fault": redact(fault.message)}
     session.journal.add("aside", **record)
     session.say("aside", record)
-    outage.excluded(fault)
+    if fault.code != UNSOUND:
+        outage.excluded(fault)
     return Score(attempt=key, task=task.id, repeat=repeat, score=None, ending="error", fault=fault.message)
 
 
@@ -218,6 +221,7 @@ def attempt_and_grade(
         folder=folder,
         on_step=on_step,
         offers=offers,
+        native=scaffold.agent.native and isinstance(session.model, ToolCalling) and session.model.native_tools,
     )
     grade = session.domain.grade(task, trace, session.backend)
     if not isinstance(grade, Grade) or not 0 <= grade.score <= 1:

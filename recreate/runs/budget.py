@@ -298,7 +298,6 @@ class Ledger:
         self._change = threading.Condition(self._lock)
         self._started = time.monotonic()
         self._paused: float | None = None
-        self._noted = 0.0
         self._closed = threading.Event()
         self._read = 0
         self._file = _Taken(self)
@@ -461,11 +460,12 @@ class Ledger:
         return ""
 
     def _write(self, kind: str, **fields: Any) -> None:
-        line = {"kind": kind, "session": self.session, "seconds": round(self._seconds(), 3), **fields}
+        seconds = round(self._seconds(), 3)
+        line = {"kind": kind, "session": self.session, "seconds": seconds, **fields}
         self._lines.append(line)
         self._read = self._lines.end
         self._spend.take(line)
-        self._noted = line["seconds"]
+        self._noted = seconds
 
 
 class _Taken:

@@ -21,12 +21,18 @@ Simulated (yes-or-no scores, tasks of mixed difficulty, base rate 0.3): alike ag
     not-better   hi < 0, or no task differs at all
     undecided    else; also with fewer than 5 paired tasks, and when over 20 % of the pairs were dropped
 
+Where no outcome could be `better` is asked of the same function (`ceiling`): every score that is not yet 1 is made 1.
+
+A candidate may also be cheaper and not worse (`not_worse`, `saving`): that is another question, with a margin, and only
+a build that was told to (`gate.cheaper`) keeps one for it. docs/format.md says why that is not the default.
+
 Flips are counted exactly (for scores on a grid, such as 0 and 1 over some repeats, at any number of tasks; else up
 to 16 tasks); beyond that 20 000 flips are drawn from `seed`, in mirrored pairs.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -37,7 +43,7 @@ from statistics import NormalDist
 from typing import Any
 
 from recreate.api.errors import BadInput
-from recreate.api.types import Decision, Verdict
+from recreate.api.types import Decision, Saving, Verdict
 
 Scores = Mapping[tuple[str, int], float | None]
 """(task, repeat) -> score; None when the attempt was excluded for an infrastructure failure."""
@@ -47,6 +53,9 @@ MIN_TASKS = 5
 MAX_DROPPED = 0.20
 FLIPS = 20_000
 EXACT_TASKS = 16
+LEAST_SAVING = 0.05
+"""What is cheaper by less than this share is not worth a change."""
+_BETS = ((0.8, 1.0), (0.2, 0.8))
 _MAX_BITS = 20_000_000
 
 
@@ -106,10 +115,93 @@ def judge(
     )
 
 
-def alone(scores: Scores, reason: str) -> Verdict:
-    """The score of one agent as a verdict on no change at all: before and after are the same."""
+def could_be_better(before: Scores, *, alpha: float = 0.10, seed: int = 0) -> bool:
+    """Whether any outcome could be `better` than these scores (in 0..1). What was not scored may still turn out 0."""
+    held = {key: score or 0.0 for key, score in before.items()}
+    return judge(held, dict.fromkeys(held, 1.0), alpha=alpha, seed=seed).better
+
+
+def ceiling(before: Scores, *, alpha: float = 0.10, seed: int = 0) -> str:
+    """Why no outcome could be `better` than these scores, '' when one could."""
+    if could_be_better(before, alpha=alpha, seed=seed):
+        return ""
+    tasks = _means({key: score or 0.0 for key, score in before.items()}, list(before))
+    if not tasks:
+        return "no outcome could be better: there is no task"
+    mean, room = float(sum(tasks.values(), Fraction(0)) / len(tasks)), sum(mean < 1 for mean in tasks.values())
+    needed = max(1, math.ceil(math.log2(2 / alpha)))
+    left = "every task is solved" if not room else f"{room} of {len(tasks)} tasks leave room above it"
+    return (
+        f"no outcome could be better: the score is {mean:.3f}, {left}, and the gate keeps nothing that improves fewer "
+        f"than {needed}"
+    )
+
+
+def not_worse(before: Scores, after: Scores, *, margin: float, alpha: float = 0.10) -> str:
+    """'' when the mean score (in 0..1) is not seen to fall, and a fall by `margin` or more is ruled out, else why not.
+
+    A bet against the claim that the true mean difference is -margin or less: the stake grows by 1 + x * (difference +
+    margin) a task, which under that claim is a fair game at best for every x up to 1 / (1 - margin); a mean over two
+    such x reaches 2 / alpha in at most alpha/2 of trials, whatever the distribution (Waudby-Smith and Ramdas,
+    Estimating means of bounded random variables by betting, 2024; Ville's inequality). Sign flips would not do here:
+    where no task differs their interval is [0, 0], and five such tasks rule out nothing. With margin 0.10 it takes 30
+    tasks of which none got worse, or 74 of which one did.
+    """
+    pairs = [key for key in before if before[key] is not None and after.get(key) is not None]
+    old, new = _means(before, pairs), _means(after, pairs)
+    if len(before.keys() | after.keys()) - len(pairs) > MAX_DROPPED * len(before.keys() | after.keys()):
+        return "too many pairs were dropped"
+    differences = [float(new[task] - old[task]) for task in old]
+    if not differences or sum(differences) < -1e-9:
+        return "its score is lower"
+    if _stake(differences, margin) * alpha / 2 >= 1:
+        return ""
+    needed = next(n for n in itertools.count(1) if _stake([0.0] * n, margin) * alpha / 2 >= 1)
+    return (
+        f"{len(differences)} tasks do not rule out that its score falls by {margin:g} "
+        f"({needed} tasks do of which none gets worse)"
+    )
+
+
+def _stake(differences: list[float], margin: float) -> float:
+    """What a stake of 1 has become: most of it bet as boldly as can be, which one lost task ends, the rest less so."""
+    return math.fsum(
+        part * math.prod(1 + bet / (1 - margin) * (d + margin) for d in differences) for part, bet in _BETS
+    )
+
+
+def saving(before: Scores, after: Scores, *, unit: str, alpha: float = 0.10, seed: int = 0) -> Saving | None:
+    """What a task costs before and after, paired like the scores; None when nothing could be paired, or costs nothing.
+
+    before, after: (task, repeat) -> `unit`s that the attempt took, usd or tokens. The interval is the gate's own.
+    """
+    verdict = judge(before, after, alpha=alpha, seed=seed)
+    if verdict.diff is None or verdict.lo is None or verdict.hi is None or not verdict.before:
+        return None
+    return Saving(
+        unit=unit,
+        before=verdict.before,
+        after=verdict.after or 0.0,
+        diff=verdict.diff,
+        lo=verdict.lo,
+        hi=verdict.hi,
+        cheaper=verdict.tasks >= MIN_TASKS and verdict.hi < -LEAST_SAVING * verdict.before,
+    )
+
+
+def saved(found: Saving) -> str:
+    """A saving in words."""
+    form = "${:.4f}" if found.unit == "usd" else "{:,.0f} tokens"
+    share = [f"{value / found.before:+.0%}" for value in (found.diff, found.lo, found.hi)]
+    return f"{form.format(found.before)} -> {form.format(found.after)} a task, {share[0]} [{share[1]}, {share[2]}]"
+
+
+def alone(scores: Scores, reason: str, *, alpha: float | None = None, seed: int = 0) -> Verdict:
+    """The score of one agent as a verdict on no change at all: before and after are the same. alpha, seed: of the gate,
+    which is then asked whether anything could be better at all; `not-better` where nothing could."""
     held = {key: score for key, score in scores.items() if score is not None}
-    verdict = unjudged("undecided", reason, len(scores) - len(held))
+    top = ceiling(scores, alpha=alpha, seed=seed) if held and alpha is not None else ""
+    verdict = unjudged("not-better" if top else "undecided", top or reason, len(scores) - len(held))
     if not held:
         return verdict
     mean, tasks = sum(held.values()) / len(held), {task for task, _ in held}

@@ -19,6 +19,7 @@ _OF_ATTEMPT = {"attempt": str, "task": str, "split": str, "passed": bool}
 FIELDS: Fields = {
     "start": {"run": str},
     "seed": {"name": str, "scaffold": str},
+    "agent": {"name": str, "scaffold": str},
     "reply": {"call": str, "check": str, "reply": dict},
     "experience": {**_OF_ATTEMPT, "repeat": int, "scaffold": str, "score": int | float, "ending": str},
     "brought": _OF_ATTEMPT,
@@ -27,6 +28,7 @@ FIELDS: Fields = {
     "memory": {"round": int, "policy": str, "changes": [Change], "before": [Lesson], "after": [Lesson]},
     "proposal": {"attempt": str, "round": int, "edits": list},
     "nothing": {"round": int, "reason": str},
+    "selection": {"tasks": list},
     "revision": {"revision": Revision},
     "candidate": {"offer": int, "revision": Revision},
     "review": {"offer": int, "decision": str, "reason": str, "edited": str},
@@ -42,10 +44,10 @@ class Journal:
     ended    the attempts whose end is written down; runs: the ids under which replies were paid for
     started  whether a session was ever begun; damaged: lines that are passed over
 
-    Kinds of record: `start` (a session began), `seed`, `reply` (call, check, reply), `experience` (an attempt ended and
-    was graded), `aside` (it was excluded for an infrastructure failure), `proposal`, `nothing`, `revision`,
-    `candidate` (it waits for a person), `review` (what the person decided), `test-opened`, `arm` (a row of a table),
-    `end`.
+    Kinds of record: `start` (a session began), `seed`, `agent` (one is measured), `selection` (which tasks are taken),
+    `reply` (call, check, reply), `experience` (an attempt ended and was graded), `aside` (it was excluded for an
+    infrastructure failure), `proposal`, `nothing`, `revision`, `candidate` (it waits for a person), `review` (what the
+    person decided), `test-opened`, `arm` (a row of a table), `end`.
 
     Only replies of attempts that have not ended are kept findable, as byte offsets: memory does not grow with
     the number of finished attempts.

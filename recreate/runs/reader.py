@@ -27,7 +27,8 @@ from recreate.storage.log import Log
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What a build ended with. status: done | budget | review (`waiting` is the candidate that a person must see)."""
+    """What a build ended with. status: done | budget | review (`waiting` is the candidate that a person must see) |
+    ceiling (nothing could be kept in place of the agent, so nothing was tried)."""
 
     status: str
     seed: Scaffold
@@ -84,9 +85,10 @@ class Run:
                 sides[record["scaffold"]][record["task"], record["repeat"]] = record["score"]
         if not all(sides.values()):
             return None
+        alpha, seed = self.settings.gate.alpha, self.settings.seed
         if before == after:
-            return alone(sides[before], "it is what the build started from")
-        return judge(sides[before], sides[after], alpha=self.settings.gate.alpha, seed=self.settings.seed)
+            return alone(sides[before], "it is what the build started from", alpha=alpha, seed=seed)
+        return judge(sides[before], sides[after], alpha=alpha, seed=seed)
 
     def excluded(self) -> list[dict[str, Any]]:
         """Attempts excluded for an infrastructure failure and not ended since."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,7 @@ from recreate.api.ports import (
 )
 from recreate.api.registry import fit, fit_tasks, spelled
 from recreate.api.types import Call, Message, Reply, Split, Task, digest
+from recreate.memory.held_out import lacking
 from recreate.runs import settings as settings_
 from recreate.runs.budget import Budget, Ledger
 from recreate.runs.calls import Calls
@@ -106,7 +108,8 @@ class Session:
         return replace(self, model=model, model_name=name or model.name)
 
     def tasks(self, split: Split, *, needed: bool = True) -> list[Task]:
-        """The domain's tasks of a split but for those that the workspace holds out as another one, which is said.
+        """The domain's tasks of a split but for those that the workspace holds out as another one, and those for which
+        this machine lacks something; both are said.
 
         needed: raises BadInput when none is left: `held-out`, or `no-tasks` for a domain that has none.
         """
@@ -121,6 +124,10 @@ class Session:
                 f"{len(left)} of {len(tasks) + len(left)} {split} tasks are left out, since {paths.short(held.path)} "
             )
             self.say("note", {"text": f"{text} holds their groups out as validation or test: {some}"})
+        without = lacking(self.domain, split)
+        for why, count in Counter(without.values()).items():
+            some = next(task for task, because in without.items() if because == why)
+            self.say("note", {"text": f"{count} {split} tasks are left out ({some} is one): {why}"})
         return list(tasks)
 
     @cached_property
@@ -269,9 +276,8 @@ def default_optimizer(model: Model) -> str:
 
 
 def open_domain(settings: Settings, workspace: Path) -> Domain:
-    """The domain by name. A domain may take the workspace (to find the user's own tasks)."""
-    domain: Domain = registry.open("domain", settings.domain, workspace=workspace)
-    return domain
+    """The domain by name, with its tasks from where the settings say."""
+    return registry.open_domain(settings.domain, workspace, settings.data, settings.repos, settings.prompt)
 
 
 def open_backend(settings: Settings, given: SandboxBackend | None = None) -> SandboxBackend:

@@ -11,6 +11,7 @@ import difflib
 import json
 import os
 from collections.abc import Mapping
+from operator import not_
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,17 @@ OWN = "optimizer_settings"
 MOST = 100_000
 """No count in a run is larger: what would not end in a year is a slip of the keyboard."""
 MOST_SECONDS = 30 * 24 * 3600.0
+
+PLACES = ("data", "repos")
+"""Files and folders: written down whole, so that a run goes on from anywhere."""
+ALIASES = {
+    "memory": "memory.policy",
+    "keep-cheaper": "gate.cheaper",
+    "tasks": "select.tasks",
+    "kind": "select.kind",
+    "difficulty": "select.difficulty",
+}
+"""Shorter names that flags have for some addresses."""
 
 _OTHER_VARIABLES = {"RECREATE_HOME", "RECREATE_MODEL_CATALOG"}
 
@@ -54,10 +66,47 @@ Switch = Literal["trajectory", "environment", "evidence", "guidance", "distillin
 """What `--without` can take from an optimizer, to see what it is worth: see docs/optimizers.md."""
 
 
+class AgentCaps(Config):
+    """What an attempt may use in place of what its agent.toml says; 0: that. `max_tokens` is the most of one reply."""
+
+    steps: int = Field(default=0, ge=0, le=10_000)
+    tokens: int = Field(default=0, ge=0, le=10**12)
+    usd: float = Field(default=0.0, ge=0, le=1e9)
+    seconds: float = Field(default=0.0, ge=0, le=MOST_SECONDS)
+    max_tokens: int = Field(default=0, ge=0, le=10_000_000)
+
+
+def _none(caps: AgentCaps) -> bool:
+    return caps == AgentCaps()
+
+
 class Gate(Config):
-    """What it takes for a revision to be kept: see docs/format.md."""
+    """What it takes for a revision to be kept: see docs/format.md.
+
+    cheaper: one that is measurably cheaper is kept too when its score is not lower, and a fall of `margin` or more is
+    ruled out.
+    """
 
     alpha: float = Field(default=0.10, gt=0, lt=1)
+    cheaper: bool = Field(default=False, exclude_if=not_)
+    margin: float = Field(default=0.10, ge=0.01, le=0.5, exclude_if=lambda value: value == 0.10)
+
+
+class Select(Config):
+    """Which of the domain's tasks are taken: see docs/format.md.
+
+    tasks: ids, or @FILE with one a line; kind: one of the domain's; difficulty: LO..HI of the measured pass rate, or a
+    set's name.
+    """
+
+    tasks: tuple[str, ...] = ()
+    kind: str = ""
+    difficulty: str = ""
+
+    @property
+    def given(self) -> bool:
+        """Whether anything is selected at all."""
+        return bool(self.tasks or self.kind or self.difficulty)
 
 
 class Settings(Config):
@@ -67,6 +116,9 @@ class Settings(Config):
     """
 
     domain: str = "swe"
+    data: str = Field(default="", exclude_if=not_)
+    repos: str = Field(default="", exclude_if=not_)
+    prompt: Literal["", "issue", "spec"] = Field(default="", exclude_if=not_)
     model: str = ""
     optimizer: str = ""
     without: tuple[Switch, ...] = ()
@@ -90,6 +142,8 @@ class Settings(Config):
     study: StudySettings = StudySettings()
     optimizer_settings: Mapping[str, Any] = {}
     gate: Gate = Gate()
+    limits: AgentCaps = Field(default=AgentCaps(), exclude_if=_none)
+    select: Select = Field(default=Select(), exclude_if=lambda value: not value.given)
     memory: MemorySettings = MemorySettings()
 
     @property
@@ -98,7 +152,7 @@ class Settings(Config):
         return self.batch or max(1, -(-self.train // max(1, self.rounds)))
 
 
-FREE = ("out", "jobs", "budget", "review", "vllm_python")
+FREE = ("out", "jobs", "budget", "review", "vllm_python", "repos")
 """What may change when a run goes on; the rest is in its id."""
 
 
@@ -128,16 +182,19 @@ def load(workspace: Path, flags: Mapping[str, Any] | None = None, environ: Mappi
         except ValueError as e:
             raise BadInput(f"{file} cannot be read: {e}", fix="mend the line that it names") from None
         for address, value in flat(table).items():
-            _put(values, address, value, f"{file.name}")
+            _put(values, address, _placed(address, value, workspace), f"{file.name}")
     known = addresses()
     for name, value in sorted((os.environ if environ is None else environ).items()):
         if name.startswith("RECREATE_") and name not in _OTHER_VARIABLES and value != "":
             address = name.removeprefix("RECREATE_").lower().replace("__", ".")
             if address in known or address.startswith(OWN + "."):
-                _put(values, address, value, name)
-    for address, value in (flags or {}).items():
+                _put(values, address, _placed(address, value, Path()), name)
+    for name, value in (flags or {}).items():
         if value is not None:
-            _put(values, address, value, "--" + address)
+            address = ALIASES.get(name.replace("_", "-"), name)
+            _put(values, address, _placed(address, value, Path()), "--" + name)
+    if named := values.get("select", {}).get("tasks"):
+        values["select"]["tasks"] = tuple(id for each in named for id in _named(each, workspace))
     try:
         return Settings.model_validate(values)
     except ValidationError as e:
@@ -148,6 +205,14 @@ def load(workspace: Path, flags: Mapping[str, Any] | None = None, environ: Mappi
             fix=f"the default is {known.get(where)!r}; give it as --{where} VALUE or in recreate.toml",
             code="bad-setting",
         ) from None
+
+
+def _placed(address: str, value: Any, base: Path) -> Any:
+    """The whole path of a place that is there; a data set's name stays."""
+    if address not in PLACES or not isinstance(value, str) or not value:
+        return value
+    place = base / Path(value).expanduser()
+    return str(place.resolve()) if place.exists() else value
 
 
 def own(part: Any, name: str, values: Mapping[str, Any]) -> BaseModel | None:
@@ -208,6 +273,21 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def _named(text: str, workspace: Path) -> list[str]:
+    """An id, or the ids of @FILE: one a line, what follows a # left out. A run keeps the ids, not the file's name."""
+    if not text.startswith("@"):
+        return [text]
+    file = next((f for f in (Path(text[1:]).expanduser(), workspace / text[1:]) if f.is_file()), None)
+    try:
+        lines = [] if file is None else file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeError) as e:
+        raise BadInput(f"{text[1:]} cannot be read: {e}", fix="name a text file", code="no-tasks-file") from None
+    if ids := [id for line in lines if (id := line.partition("#")[0].strip())]:
+        return ids
+    why = "is not there" if file is None else "names no task"
+    raise BadInput(f"{text[1:]} {why}", fix="write a task's id a line; recreate tasks list", code="no-tasks-file")
+
+
 def _put(values: dict[str, Any], address: str, value: Any, source: str) -> None:
     known = addresses()
     if address == OWN:
@@ -223,8 +303,9 @@ def _put(values: dict[str, Any], address: str, value: Any, source: str) -> None:
             code="unknown-setting",
         )
     if isinstance(known.get(address), tuple):
-        given = [value] if isinstance(value, str) else value
-        value = [part for each in given for part in str(each).replace(",", " ").split()]
+        given = value if isinstance(value, list | tuple) else [value]
+        parts = ([e] if e.startswith("@") else e.replace(",", " ").split() for e in map(str, given))
+        value = [part for each in parts for part in each]
     *tables, name = address.split(".")
     for table in tables:
         values = values.setdefault(table, {})

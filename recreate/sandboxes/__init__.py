@@ -2,6 +2,8 @@
 
     bwrap     bubblewrap                                    chosen where it works
     unshare   util-linux: the same walls, built by hand     else this one
+    docker    a container of the engine docker, podman      only by name; the ones that open images
+    podman
     none      no walls at all                               only by name
 
 `choose` picks the backend by really making a sandbox; `survey` says what each one answered.
@@ -33,7 +35,8 @@ def choose(name: str | None = None) -> SandboxBackend:
     if name:
         backend: SandboxBackend = registry.open("sandbox", name)
         if why := _probed(name):
-            raise BadInput(f"the sandbox {name} does not work here: {why}", fix=_FIX, code="no-sandbox")
+            fix = _FIX if name in PREFERENCE else _ELSE
+            raise BadInput(f"the sandbox {name} does not work here: {why}", fix=fix, code="no-sandbox")
         return backend
     reasons = []
     for step in PREFERENCE:
@@ -55,6 +58,10 @@ _FIX = (
     "install bubblewrap: `apt-get install bubblewrap` or `dnf install bubblewrap` (in a container: allow user"
     " namespaces); or say `--sandbox none`: then what agents and models write runs as you, with your files, keys"
     " and network, so only in a machine that you can throw away"
+)
+
+_ELSE = (
+    "recreate doctor says which sandboxes work here; without --sandbox and RECREATE_SANDBOX the best of them is taken"
 )
 
 

@@ -42,9 +42,46 @@ def fresh() -> Path:
         return Path(tempfile.mkdtemp(prefix="box-", dir=_session[1]))
 
 
+@contextlib.contextmanager
+def _left(session: Path) -> Iterator[bool]:
+    """Whether the process whose session folder this is has died; its lock is then ours for as long as this is entered.
+    Of another user's, who alone may know, it is not said."""
+    handle, dead = -1, False
+    try:
+        with contextlib.suppress(OSError):
+            if session.lstat().st_uid == os.geteuid():  # the folder it lies in may be everybody's
+                handle = os.open(session / "lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                dead = True
+        yield dead
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def abandoned(session: Path) -> bool:
+    """Whether nobody is at work any more in a session folder, or it is gone."""
+    with _left(session) as dead:
+        return dead or not os.path.lexists(session)
+
+
+def sweep(really: bool = True) -> list[Path]:
+    """Delete the session folders that processes left which died; which they are."""
+    found = []
+    for old in sorted(_base().glob("recreate-*")):
+        with _left(old) as dead:
+            if dead:
+                found.append(old)
+                if really:
+                    delete(old)
+    return found
+
+
 def _base() -> Path:
-    """Where sandboxes lie unless TMPDIR says: on a disk, and under a path that tells nothing of the user, since the
-    kernel shows it to them (/proc/self/mountinfo)."""
+    """Where session folders are made: where TMPDIR says, else on a disk, and under a path that tells nothing of the
+    user, since the kernel shows it to sandboxes (/proc/self/mountinfo)."""
+    if named := os.environ.get("TMPDIR"):
+        return Path(named)
     try:
         if os.access(_DISK, os.W_OK | os.X_OK) and not os.statvfs(_DISK).f_flag & os.ST_NOEXEC:
             return _DISK
@@ -54,18 +91,9 @@ def _base() -> Path:
 
 
 def _begin() -> tuple[Path, int]:
-    base = Path(os.environ["TMPDIR"]) if os.environ.get("TMPDIR") else _base()
+    base = _base()
     base.mkdir(parents=True, exist_ok=True)
-    for old in base.glob("recreate-*"):
-        with contextlib.suppress(OSError):
-            if old.lstat().st_uid != os.geteuid():
-                continue  # the folder may be everybody's
-            handle = os.open(old / "lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                delete(old)
-            finally:
-                os.close(handle)
+    sweep()
     folder = Path(tempfile.mkdtemp(prefix="recreate-", dir=base)).resolve()
     handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(handle, fcntl.LOCK_EX)

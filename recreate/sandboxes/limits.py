@@ -244,12 +244,16 @@ class Watch:
         if self._free - left > self.quota // 8 or now >= self._next:
             used = filesystem.usage(self.folders, self.quota)
             if used <= self.quota and self._start - left > self.quota:
-                used += unlinked(init)
+                used += self.unlinked(init)
             if used > self.quota:
                 return True
             self._free = left
             self._next = time.monotonic() + max(2.0, 20 * (time.monotonic() - now))
         return False
+
+    def unlinked(self, init: int | None) -> int:
+        """Bytes that no folder shows: see `unlinked`."""
+        return unlinked(init)
 
     def last(self, output: Output) -> Output:
         """The output with what can only be known at the end: memory ran out, or the disk quota is exceeded."""

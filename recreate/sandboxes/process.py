@@ -3,13 +3,13 @@
 How a command is started, in every backend:
 
     launcher  sh: joins the cgroup, keeps a spare of stderr for bwrap's report, execs the backend's own program
-    backend   bwrap or unshare: makes the sandbox and runs the shim inside; its complaints go to stderr
+    backend   bwrap, unshare, or an engine's client: makes the sandbox and runs the shim inside; complains on stderr
     shim      sh, in the sandbox: sets the limits, prints READY on stderr, waits for a line on stdin, execs the command
 
 The line is written once READY is seen, so: without READY the sandbox failed, not the command; a recreate that dies
 before the line leaves a shim that reads end of file and exits; one that dies later takes the sandbox with it, by the
-pdeathsig that the backend has set by then. Stdin carries the command's input after the line, and stderr joins stdout
-before the command starts: no descriptor of ours is left open in the sandbox.
+pdeathsig that the backend has set by then (a container by `docker.Reaper`). Stdin carries the command's input after the
+line, and stderr joins stdout before the command starts: no descriptor of ours is left open in the sandbox.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ PATIENCE = 30.0
 _PATIENT_BYTES = 1 << 26
 
 Check = Callable[[int | None], tuple[str, float]]
-"""Given the pid of the sandbox's init: the name of the limit that is exceeded, or '', and when to look again, at the
-latest, in seconds. First asked when the command is about to start."""
+"""Given the pid of the sandbox's init (None: it is not known): the name of the limit that is exceeded, or '', and when
+to look again, at the latest, in seconds. First asked when the command is about to start."""
 
 
 def shim(command: Sequence[bytes], env: Mapping[str, str], limits: Sequence[str], folder: str) -> list[bytes]:
@@ -107,12 +107,16 @@ class Child:
         ours: bool,
         give: int = -1,
         under: bytes = b"",
+        env: Mapping[str, str] = LAUNCH,
+        end: Callable[[], None] = lambda: None,
     ) -> None:
         """`ours`: the command has no pid namespace of its own, so it is ended by its process group.
 
         `give`: a descriptor that the backend reads, or -1. `under`: the system call filter to start it under, if any.
+        `env`: the environment of the backend's own program. `end`: ends what is not below our child, a container.
         """
         self.backend = backend
+        self.end = end
         self.stdin = memoryview(b"\n" + stdin)
         self.tail = Tail(keep)
         self.ours = ours
@@ -131,7 +135,7 @@ class Child:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 cwd="/",
-                env=LAUNCH,
+                env=env,
                 start_new_session=True,
                 pass_fds=[give] if give >= 0 else [],
             )
@@ -149,6 +153,11 @@ class Child:
             self._signal(self._init_handle)
             self._signal_group()
             self._signal(self._handle)
+        self.end()
+
+    def said(self, word: bytes) -> bool:
+        """Whether the backend, or what it runs before and after the command, has put this on its own stderr."""
+        return word in self._said
 
     def _signal(self, handle: int) -> None:
         if handle >= 0:
@@ -231,11 +240,10 @@ class Child:
         self._gone()
         while self._read(out) > 0:
             pass
-        if not self._ready:
-            while self._listen(said) > 0:
-                pass
-            if READY not in self._said:
-                self._fail(bool(limit))
+        while self._listen(said) > 0:
+            pass
+        if not self._ready and READY not in self._said:
+            self._fail(bool(limit))
         text, cut = self.tail.text()
         took = time.monotonic() - began
         if limit == "seconds":

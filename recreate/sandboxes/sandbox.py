@@ -77,8 +77,10 @@ class FolderSandbox:
         mounts: Mapping[str, Path] | None,
         env: Mapping[str, str] | None,
         limits: Limits | None,
+        uid: int = AGENT,
     ) -> None:
-        """`drop`: real root gives the sandbox an identity of its own, which then owns its files."""
+        """`drop`: real root gives the sandbox an identity of its own, which then owns its files; `uid`: what a sandbox
+        without one calls us."""
         self.backend = enclosure.name
         self.limits = limits or Limits()
         self.mounts = _mounts(mounts or {})
@@ -88,7 +90,7 @@ class FolderSandbox:
         self._closed = False
         self._one = threading.RLock()
         self.owner = UIDS[next(_counter) % len(UIDS)] if drop else None
-        self.uid = AGENT if self.owner is None else self.owner
+        self.uid = uid if self.owner is None else self.owner
         self.root = filesystem.fresh()
         self._cgroup: Cgroup | None = None
         try:
@@ -105,16 +107,24 @@ class FolderSandbox:
                 if self.owner is not None:
                     for name in WRITABLE:
                         os.chown(self.root / name, self.owner, self.owner)
-            self._cgroup = Cgroup.make(self.limits, spare=4) if enclosure.own_namespaces else None
+            self._cgroup = self._grouped() if enclosure.own_namespaces else None
             if enclosure.own_namespaces and self.owner is None and os.geteuid() == 0 and not self._counted:
                 raise Fault("the control group that holds the processes of root cannot be made")
         except BaseException:
             self.close()
             raise
 
+    def _grouped(self) -> Cgroup | None:
+        return Cgroup.make(self.limits, spare=4)
+
     @property
     def _counted(self) -> bool:
+        """Whether a control group counts the processes; `_weighed`: the memory."""
         return self._cgroup is not None and self._cgroup.pids is not None
+
+    @property
+    def _weighed(self) -> bool:
+        return self._cgroup is not None and self._cgroup.memory is not None
 
     @property
     def work(self) -> Path:
@@ -125,7 +135,7 @@ class FolderSandbox:
         """The folders that must be made for the mounts to have a place, outermost first."""
         made: dict[str, None] = {}
         for inside in self.mounts:
-            for above in reversed(Path(inside).parents[:-1]):
+            for above in reversed(Path(inside).parents[:-1] if not _system(inside) else ()):
                 if not self.within(str(above)) and not any(above.is_relative_to(other) for other in self.mounts):
                     made[str(above)] = None
         return list(made)
@@ -145,7 +155,7 @@ class FolderSandbox:
 
     def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
         """Run a shell command or an argv; `timeout` in seconds. Raises Fault when the sandbox itself fails."""
-        words = [_shell(), b"-c", _bytes(command)] if isinstance(command, str) else [*map(_bytes, command)]
+        words = self._shell(_bytes(command)) if isinstance(command, str) else [*map(_bytes, command)]
         if refused := _refused(words):
             return Output(text=refused + "\n", status=126)
         with self._one:
@@ -160,7 +170,21 @@ class FolderSandbox:
                 # The sandbox moved what a mount needs, and must not lead the mount elsewhere: its doing, not a fault.
                 return Output(text=f"{e.message}: nothing can be mounted there\n", status=126)
         start, places = self._enclosure.surroundings(self)
-        inside = shim(words, {**LAUNCH, **places, **self.env}, self._ulimits(), start)
+        child, watch = self._started(shim(words, {**LAUNCH, **places, **self.env}, self._ulimits(), start), stdin)
+        self._running.add(child)
+        if self._closed:
+            child.kill()
+        try:
+            output = child.finish(seconds, watch.look)
+        finally:
+            self._running.discard(child)
+        return watch.last(output)
+
+    def _shell(self, command: bytes) -> list[bytes]:
+        return [_shell(), b"-c", command]
+
+    def _started(self, inside: Sequence[bytes], stdin: bytes) -> tuple[Child, Watch]:
+        """The shim, started in its walls, and what watches it."""
         joins = self._cgroup.joins if self._cgroup else ()
         walls = self._enclosure.own_namespaces
         under = self._enclosure.filter(self)
@@ -172,15 +196,11 @@ class FolderSandbox:
         finally:
             if given >= 0:
                 os.close(given)
-        self._running.add(child)
-        if self._closed:
-            child.kill()
-        watch = Watch(self.limits, [self.root / name for name in WRITABLE], self._cgroup, walls)
-        try:
-            output = child.finish(seconds, watch.look)
-        finally:
-            self._running.discard(child)
-        return watch.last(output)
+        return child, Watch(self.limits, self._writable, self._cgroup, walls)
+
+    @property
+    def _writable(self) -> list[Path]:
+        return [self.root / name for name in WRITABLE]
 
     def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
         """Put a file, making the folders above it. Raises BadInput when the path leads through a link."""
@@ -229,7 +249,7 @@ class FolderSandbox:
             f"-n {_allowed(resource.RLIMIT_NOFILE, OPEN_FILES)}",
             f"-f {_allowed(resource.RLIMIT_FSIZE, limits.disk_mb * megabyte) // 512}",
         ]
-        if not (self._cgroup and self._cgroup.memory):
+        if not self._weighed:
             # Twice: address space that is reserved and never used is common; the watch counts what is used.
             rules.append(f"-v {_allowed(resource.RLIMIT_AS, 2 * limits.memory_mb * megabyte) // 1024}")
         if not self._counted and (self._enclosure.own_namespaces or os.geteuid() != 0):
@@ -279,10 +299,20 @@ def _mounts(mounts: Mapping[str, Path]) -> dict[str, Path]:
         if not outside.exists():
             raise BadInput(f"{outside} cannot be mounted: it does not exist", fix="check the path", code="bad-mount")
         place = Path(inside)
-        if any(place.is_relative_to(taken) for taken in _TAKEN) or str(place) in _WHOLE:
+        if (_system(inside) and not _masks(place, outside)) or str(place) in _WHOLE:
             raise BadInput(f"nothing can be mounted at {inside}", fix="choose another path", code="bad-mount")
         found[str(place)] = outside
     return found
+
+
+def _system(inside: str) -> bool:
+    return any(Path(inside).is_relative_to(taken) for taken in _TAKEN)
+
+
+def _masks(place: Path, outside: Path) -> bool:
+    """Whether a mount does nothing but hide something of the system: an empty file or folder over one that is there."""
+    empty = not any(outside.iterdir()) if outside.is_dir() else outside.stat().st_size == 0
+    return empty and len(place.parts) > 2 and place.is_relative_to("/usr")
 
 
 def _readable(mounts: Mapping[str, Path]) -> None:

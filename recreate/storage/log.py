@@ -75,15 +75,13 @@ def unseal(line: bytes) -> dict[str, Any] | None:
     if not mark or tail != b'%08x"}' % zlib.crc32(head + b"}"):
         return None
     record: dict[str, Any] = json.loads((head + b"}").decode("utf-8", "surrogatepass"))
-    schema, inner = record.get("schema", 0), record.get("experience")
-    if isinstance(inner, dict):
-        schema = max(schema, inner.get("schema", 0))
-    if schema > SCHEMA:
-        raise BadInput(
-            f"this record has schema {schema}; this recreate reads up to {SCHEMA}",
-            fix=paths.upgrade(),
-            code="newer-schema",
-        )
+    for each in (record, record.get("experience")):
+        if isinstance(each, dict) and (schema := each.get("schema", SCHEMA)) > SCHEMA:
+            raise BadInput(
+                f"this record has schema {schema}; this recreate reads up to {SCHEMA}",
+                fix=paths.upgrade(),
+                code="newer-schema",
+            )
     return record
 
 
@@ -99,7 +97,8 @@ def fits(record: Mapping[str, Any], fields: Fields) -> bool:
 
 def _is(value: Any, wanted: Any) -> bool:
     if isinstance(wanted, list):
-        return isinstance(value, list) and all(_is(each, wanted[0]) for each in value)
+        (inner,) = wanted
+        return isinstance(value, list) and all(_is(each, inner) for each in value)
     if not (isinstance(wanted, type) and issubclass(wanted, BaseModel)):
         return isinstance(value, wanted)
     try:
@@ -251,7 +250,8 @@ class Log:
     def _open(self, mend: bool = True) -> int:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._end = _mended(fd) if mend else 0
+        if mend:
+            self._end = _mended(fd)
         self._fd = fd
         return fd
 

@@ -80,12 +80,31 @@ def package(
                 return kept
             kept.unlink()
     link, url = _link(name, str(wanted), kind, sha256)
+    if link.is_yanked:  # which installers take too, when it is named
+        why = f": {link.yanked_reason}" if link.yanked_reason else ""
+        print(f"{name} {version} was withdrawn by its makers (yanked){why}", file=sys.stderr)
     hash_ = (sha256 or link.digests.get("sha256") or "").lower()
     if not hash_:
         raise BadInput(
             f"the index states no sha256 for {link.filename}", fix="give the sha256 it must have", code="no-sha256"
         )
     return download(url, folder / hash_ / link.filename, sha256=hash_, size=link.size, progress=progress)
+
+
+def releases(name: str) -> dict[str, tuple[str, bool]]:
+    """Version -> (the day its sdist was uploaded, '' where the index does not say; whether it was yanked), in order,
+    of the final releases that have an sdist. Raises BadInput (unknown-package) and Fault."""
+    from packaging.version import Version
+
+    page, _ = _project(name)
+    found = {}
+    for link in page.packages:
+        if link.package_type == "sdist" and link.version and _same(link.version, link.version):
+            version = Version(link.version)
+            if not version.is_prerelease and not version.is_devrelease:
+                day = link.upload_time.date().isoformat() if link.upload_time else ""
+                found[version] = (link.version, day, bool(link.is_yanked))
+    return {text: (day, yanked) for _, (text, day, yanked) in sorted(found.items())}
 
 
 def package_folder(name: str, version: str) -> Path:

@@ -162,6 +162,8 @@ def lead(built: BuildResult) -> str:
     judged = f"{count} candidate{'s' if count != 1 else ''} judged"
     if built.status == "unfinished":
         return f"This build has not ended: {judged} so far, {kept} kept."
+    if built.status == "ceiling" and not count:
+        return f"The build stopped before training: {v.reason}."
     if built.status == "review":
         return f"A candidate waits for a person's word (recreate review shows it): {judged} before it, {kept} kept."
     if v.verdict == "better":

@@ -14,12 +14,19 @@ from recreate.runs.gate import unjudged
 from recreate.runs.reader import BuildResult, Run
 from recreate.viewer.charts import per_task, read_scores
 
+HARDER = (
+    "harder tasks: --difficulty 0.2..0.8, --kind real, --data FILE; more of them: --validation N; the same score for "
+    "less: --keep-cheaper"
+)
+"""What to type after a build that ended because nothing could be kept."""
+
 
 def result(run: Run, built: BuildResult, path: str) -> dict[str, Any]:
     """The object `build --json` prints."""
     return {
         "run": str(run.folder),
         "status": built.status,
+        **({"advice": HARDER} if built.status == "ceiling" else {}),
         "scaffold": {"path": path, "digest": built.scaffold.digest},
         "validation": _validation(built.verdict),
         "revisions": [
@@ -39,7 +46,7 @@ def result(run: Run, built: BuildResult, path: str) -> dict[str, Any]:
 
 
 def _validation(verdict: Verdict) -> dict[str, Any]:
-    keys = ("before", "after", "diff", "lo", "hi", "tasks", "repeats", "verdict")
+    keys = ("before", "after", "diff", "lo", "hi", "tasks", "repeats", "verdict", "reason")
     return {k: getattr(verdict, k) for k in keys}
 
 
@@ -108,6 +115,7 @@ def report(run: Run, built: BuildResult) -> str:
         f"`{start.get('sandbox', '')}`, seed {settings.seed}. Ended: {built.status}. "
         f"{_count(len(built.revisions), 'candidate was', 'candidates were')} judged, {kept} kept.",
         *([f"The optimizer worked without: {', '.join(settings.without)}."] if settings.without else []),
+        *([f"It ended before training, since nothing could be kept; {HARDER}."] if built.status == "ceiling" else []),
         *([f"Waits for a person: {built.waiting.id} (`recreate review`)."] if built.waiting else []),
         "",
         "## Validation",

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -293,9 +294,11 @@ def test_a_find_names_its_task_when_that_is_a_train_task_whoever_else_says_it() 
     assert held == "names 'bump-9', a held-out task: say what holds for any task"
 
 
-@pytest.mark.parametrize("before", [0, 150, 190, 199, 200, 300, 1000])
-def test_a_name_in_a_long_run_without_a_space_is_found(before: int) -> None:
-    assert SCANNER.says("." * before + "_change_splitlevel" + ".b" * 300)
+@pytest.mark.parametrize("before", [0, 1, 150, 199, 200, 201, 399, 400, 401, 1000])
+def test_a_name_of_two_hundred_characters_in_a_long_run_without_a_space_is_found(before: int) -> None:
+    name = f"change_{'x' * 193}"
+    (why,) = Scanner([held(answer=name)]).says("." * before + name + "." * 300)
+    assert f"names {name!r}" in why
 
 
 @pytest.mark.parametrize(("groups", "by", "common"), [(9, 8, False), (9, 9, True), (10, 4, False), (10, 5, True)])
@@ -325,3 +328,158 @@ def test_tasks_of_an_id_without_a_source_are_of_one_package() -> None:
     assert Scanner(tasks).says("Look into bump_prerelease.")
     sources = [t.model_copy(update={"id": t.id.replace(":", ":s") + ":x"}) for t in tasks]
     assert Scanner(sources).says("Look into bump_prerelease.") == []
+
+
+def held(number: int = 1, prompt: str = "", **facts: Any) -> Task:
+    return Task(id=f"d:s{number}:t{number}x", domain="d", split="test", group=f"g{number}", prompt=prompt, facts=facts)
+
+
+def train(number: int = 9, prompt: str = "", **facts: Any) -> Task:
+    return held(number, prompt, **facts).model_copy(update={"split": "train"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "tells"),
+    [
+        ("Zanzibar", True),
+        ("Xyzqw", True),
+        ("Xyzq", False),
+        ("table", False),
+        ("isinstance", False),
+        ("1987", True),
+        ("198", False),
+        ("it was not there", True),
+        ("was not there", False),
+        ("was not in Zanzibar", True),
+        ("we took the last boat there again", True),
+        ("we took the last boat there again today", True),
+        ("", False),
+    ],
+)
+def test_a_short_answer_is_kept_secret_when_it_tells_something(answer: str, tells: bool) -> None:
+    assert bool(Scanner([held(answer=answer)]).says(f"Mind: {answer}, as ever.")) is tells
+
+
+def test_a_short_answer_is_one_however_many_spaces_are_in_it_and_no_part_of_a_page() -> None:
+    scanner = Scanner([held(answer="Zanzibar" + "\n" * 391), held(2, answer="Mombasa" + "\n" * 393)])
+    assert scanner.says("It is Zanzibar.")
+    assert scanner.says("It is Mombasa.") == []
+
+
+def test_what_is_deep_in_the_facts_of_a_task_is_found_and_so_are_the_names_they_go_by() -> None:
+    facts = {
+        "answers": [{"first": ["Zanzibar"]}, ("Mombasa",)],
+        "tests": {"t/test_it.py::test_bump_up": 1, "plain_key": 2},
+    }
+    scanner = Scanner([held(**facts, digest="deadbeef", commit="feedbee")])
+    for secret in ("Zanzibar", "Mombasa", "t/test_it.py::test_bump_up", "feedbee"):
+        assert scanner.says(f"Mind {secret} here."), secret
+    for told in ("plain_key", "deadbeef"):
+        assert scanner.says(f"Mind {told} here.") == []
+
+
+def test_a_short_text_that_several_groups_have_is_no_secret_and_neither_is_a_word_of_a_train_prompt() -> None:
+    assert Scanner([held(answer="Zanzibar")]).says("Sail to Zanzibar.")
+    assert Scanner([held(answer="Zanzibar"), held(2, answer="Zanzibar")]).says("Sail to Zanzibar.") == []
+    assert Scanner([held(answer="Zanzibar"), train(prompt="Sail to Zanzibar now.")]).says("Sail to Zanzibar.") == []
+    assert Scanner([held(answer="Zanzibar"), held(2, prompt="Sail to Zanzibar now.")]).says("Sail to Zanzibar.")
+
+
+def test_wording_of_train_tasks_of_one_group_is_theirs() -> None:
+    words = "Sail on to the harbour before the evening tide comes in."
+    twice = [train(1, words), train(2, words).model_copy(update={"group": "g1"})]
+    assert Scanner(twice).says(words)
+    assert Scanner([train(1, words), train(2, words)]).says(words) == []
+    assert Scanner([train(1, words), held(2, words)]).says(words) == []
+
+
+def test_a_train_tasks_name_for_a_thing_is_told_and_a_part_of_it_only_as_code() -> None:
+    scanner = Scanner(
+        [train(function="quibble.wrap_up", file="pkg/frobnicator.py", module="gux.wrap", other="zorkmid")]
+    )
+    assert scanner.says("Mind the frobnicator.")
+    assert scanner.says("Mind the quibble.")
+    assert scanner.says("Mind the gux and `gux` and the pkg.") == []
+    others = Scanner([train(function="zork.up", module="json.append", name="self.test")])
+    assert others.says("Mind the zork.")
+    assert others.says("Use `up`, `json`, `append` and self.test(1).") == []
+    assert scanner.says("Wrap it up.") == []
+    for code in ("`wrap`", "`x = wrap`", "wrap(1)", "from wrap import", "import  wrap"):
+        assert scanner.says(f"Use {code} here."), code
+    for plain in ("`a.wrap`", "a.wrap(1)", "wrap (1)", "`a\nwrap`"):
+        assert scanner.says(f"Use {plain} here.") == [], plain
+
+
+def test_names_of_python_and_of_its_library_are_no_secrets() -> None:
+    names = "SequenceMatcher read_text TemporaryDirectory ArgumentParser is_relative_to add_argument assertEqual"
+    names += " __custom_dunder__ JSONDecodeError UnicodeError parse_args os.path.basename self.some cls.some"
+    scanner = Scanner([held(answer=f"call {names} there", function="read_text")])
+    for name in names.split():
+        assert scanner.says(f"Mind {name} here.") == [], name
+    for own in ("__custom_dunder", "custom_dunder__", "other.basename", "py_test"):
+        assert Scanner([held(answer=f"call {own} there")]).says(f"Mind {own} here."), own
+
+
+def test_hidden_names_that_any_code_may_have_are_no_secrets() -> None:
+    hidden = ["error_message = 1\nlast_error_message = 2\nerror_zorkmid = 3\n"]
+    scanner = Scanner([held()], {held().id: hidden})
+    assert scanner.says("Keep the error_message short.") == []
+    assert scanner.says("Keep the last_error_message short.")
+    assert scanner.says("Keep the error_zorkmid short.")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("As in d:s1:t1x.", True),
+        ("As in (t1x-9).", False),
+        ("As in bump-1.", True),
+        ("As in a.bump-1.", False),
+        ("As in bump-12.", False),
+        ("As in abc1.", False),
+        ("As in tables.", False),
+        ("As in up-10.", True),
+    ],
+)
+def test_a_task_is_named_by_its_id_its_last_part_or_its_group_when_that_is_no_word(text: str, named: bool) -> None:
+    tasks = [held(), held(2).model_copy(update={"id": "d:s2:bump-1", "group": "tables"})]
+    tasks += [held(3).model_copy(update={"id": "d:s3:abc1", "group": "up-10"})]
+    assert bool(Scanner(tasks).says(text)) is named
+
+
+def test_a_tool_that_python_cannot_read_still_defines_its_names() -> None:
+    scanner = Scanner([held(answer="bump_it_up keep_it_low")])
+    for code, named in (
+        ("def bump_it_up(:", False),
+        ("class bump_it_up(:", False),
+        ("for bump_it_up in (:", False),
+        ("import x as bump_it_up (:", False),
+        ("bump_it_up = (:", False),
+        ("bump_it_up == (:", True),
+        ("    async def bump_it_up(keep_it_low): pass\n", False),
+        ("class bump_it_up: pass\n", False),
+        ("bump_it_up = 1\nprint(bump_it_up.keep)", False),
+        ("print(bump_it_up)\n", True),
+    ):
+        edit = Edit(path="tools/a.py", new=code, origin="human")
+        assert bool(scanner.leaks([edit], PARENT)) is named, code
+        assert scanner.leaks([edit.model_copy(update={"path": "memory/a.md"})], PARENT), code
+
+
+def test_what_is_deleted_is_the_first_of_several_and_what_is_not_there_is_added() -> None:
+    begun = PARENT.model_copy(update={"files": {"a.md": "so so well"}})
+    scanner = Scanner([held(answer="we sail so well on the old boat")])
+    edit = Edit(path="a.md", old="so ", new="we sail ", origin="human")
+    assert scanner.leaks([edit, Edit(path="a.md", new=" on the old boat", origin="human")], begun)
+    gone = Edit(path="a.md", old="not there", new=" on the old boat", origin="human")
+    assert scanner.leaks([edit, gone], begun)
+    assert scanner.leaks([gone], begun) == []
+
+
+def test_no_more_than_ten_reasons_are_given_each_once() -> None:
+    names = [f"bump_it_{n}" for n in range(20)]
+    scanner = Scanner([held(answer=" ".join(names))])
+    assert len(scanner.says(" ".join(names))) == 10
+    edits = [Edit(path="a.md", new=" ".join(names), origin="human") for _ in range(2)]
+    assert len(scanner.leaks(edits, PARENT)) == 10
+    assert len(scanner.leaks([edits[0].model_copy(update={"new": "bump_it_1 bump_it_1"})], PARENT)) == 1

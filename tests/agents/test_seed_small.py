@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from recreate.agents import scaffold as scaffolds
 from recreate.api.paths import shipped
 
 TOOLS = shipped("scaffolds") / "seed-swe-small" / "tools"
@@ -78,3 +79,73 @@ def test_a_fence_inside_a_docstring_does_not_end_the_reply(sandbox: Path) -> Non
     status, said = tool(sandbox, "rewrite", reply)
     assert status == 0, said
     assert "return n * 2" in (sandbox / "maths.py").read_text()
+
+
+SOURCES = """
+def halve(n):
+    '''Half of a number.'''
+    return n // 2
+
+
+def double(n):
+    '''Twice a number.'''
+    return n + 3
+
+
+def shout(text):
+    '''In capitals.'''
+    return text
+"""
+
+
+def localized(sandbox: Path, prompt: str, sample: int, fail: list[str]) -> list[str]:
+    """The functions that are shown for a task, in their order."""
+    (sandbox / "maths.py").write_text(SOURCES)
+    (sandbox / ".recreate" / "public.json").write_text(json.dumps({"fail": fail, "suite": ["tests"]}))
+    (sandbox / ".recreate" / "attempt.json").write_text(json.dumps({"prompt": prompt, "sample": sample}))
+    status, said = tool(sandbox, "localize")
+    assert status == 0, said
+    return [line.split("`")[1] for line in said.splitlines() if line.startswith("## ")]
+
+
+def test_without_a_failing_test_the_words_of_the_task_say_where_to_look(sandbox: Path) -> None:
+    assert localized(sandbox, "The capitals are missing when one shouts a text.", 0, [])[0] == "shout"
+    assert localized(sandbox, "`halve(3)` is 1", 0, [])[0] == "halve"
+
+
+def test_another_sample_sees_the_suspects_in_another_order(sandbox: Path) -> None:
+    first, second, third = (localized(sandbox, "`halve(3)` is 1", n, []) for n in range(3))
+    assert second == [*first[1:], first[0]]
+    assert third == [first[2], *first[:2]]
+
+
+def test_of_what_a_failing_test_runs_comes_first_what_the_task_speaks_of(sandbox: Path) -> None:
+    (sandbox / "tests" / "test_maths.py").write_text(
+        "import maths\n\ndef test_it():\n    assert maths.double(maths.halve(8)) == maths.shout(8)\n"
+    )
+    names = ["tests/test_maths.py::test_it"]
+    assert localized(sandbox, "A number is not doubled: twice 4 is 7.", 0, names)[0] == "double"
+    assert localized(sandbox, "Half of a number is rounded down by halve.", 0, names)[0] == "halve"
+
+
+def test_the_prompt_holds_the_tasks_own_words_and_no_more_than_the_context_has_room_for() -> None:
+    seed = scaffolds.load(TOOLS.parent)
+    prompt = "Twice 2 is 5.\n\nYou are at the top of its sources; run the tests."
+    shown = seed.render("workflow", task={"prompt": prompt}, before={"localize": "# How it fails"})
+    assert "Twice 2 is 5." in shown
+    assert "You are at the top" not in shown
+    assert "the task and the failure say" in shown
+    long = seed.render("workflow", task={"prompt": "x " * 9000}, before={"localize": ""})
+    assert len(long) < 4500
+    assert "the task says" in long
+
+
+def test_an_environment_below_the_sources_is_no_part_of_the_package(sandbox: Path) -> None:
+    lib = sandbox / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(lib)], check=True)
+    (lib / "shouting.py").write_text("def shouts_a_text():\n    return 'capitals missing'\n")
+    tools = [str(lib / "bin" / "python"), str(TOOLS / "localize.py")]
+    localized(sandbox, "The capitals are missing when one shouts a text.", 0, [])
+    done = subprocess.run(tools, cwd=sandbox, capture_output=True, text=True, check=True)
+    assert "shouts_a_text" not in done.stdout
+    assert "`shout`" in done.stdout

@@ -65,11 +65,11 @@ def test_the_loop_says_where_an_edit_comes_from(workspace: Path) -> None:
 
 def test_what_an_attempt_may_cost_is_no_optimizers_to_change(workspace: Path) -> None:
     changes = {
-        "steps = 9000": TOML.replace("steps = 30", "steps = 9000"),
-        "usd = 900.0": TOML.replace("usd = 1.0", "usd = 900.0"),
-        "steps = 10": TOML.replace("steps = 30", "steps = 10"),
+        "steps = 9000": TOML.replace("steps = 100", "steps = 9000"),
+        "usd = 900.0": TOML.replace("usd = 3.0", "usd = 900.0"),
+        "steps = 10": TOML.replace("steps = 100", "steps = 10"),
         "samples = 9": TOML.replace('action = "bash"', 'action = "bash"\nsamples = 9'),
-        "max_tokens = 9000": TOML.replace("max_tokens = 2048", "max_tokens = 9000"),
+        "max_tokens = 9000": TOML.replace("max_tokens = 16384", "max_tokens = 9000"),
         'protect = ["tools/*"]': TOML.replace('action = "bash"', 'action = "bash"\nprotect = ["tools/*"]'),
     }
     assert all(text in toml and not read_agent(toml)[1] for text, toml in changes.items())

@@ -34,7 +34,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) 
     [
         (["--domain", "sew"], "swe"),
         (["--domain", "nowhere:Thing"], "nowhere"),
-        ([*TOY, "--sandbox", "docker"], "bwrap"),
+        ([*TOY, "--sandbox", "dokcer"], "bwrap"),
         ([*TOY, "--model", "local:qwen9"], "qwen2.5-coder-1.5b"),
         ([*TOY, "--model", "scripted:/nowhere.jsonl"], "scripted"),
         ([*TOY, "--optimizer", "reflekt"], "reflect"),

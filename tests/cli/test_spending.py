@@ -8,9 +8,19 @@ from typing import Any
 
 import pytest
 
+from recreate.agents.scaffold import load
+from recreate.api.paths import shipped
+from recreate.api.ports import Price
+from recreate.api.types import PassRate, Study, Usage
+from recreate.builder import estimate as planning
 from recreate.cli import run as cli
+from recreate.domains import rates
+from recreate.models.pricing import FREE
+from recreate.optimizers import StudySettings
 from recreate.optimizers.reflect import MOST_CALLS
-from tests.toy import write_script
+from recreate.runs.reader import find_agent
+from recreate.runs.settings import Settings
+from tests.toy import Toy, write_script
 
 TOY = ["--domain", "tests.toy:Toy"]
 
@@ -59,6 +69,68 @@ def test_a_plan_of_the_investigator_is_that_of_the_build_which_was_measured(
     assert plan["usd"] == pytest.approx(18, rel=0.1)
 
 
+def test_a_plan_gives_a_range_that_the_cache_and_the_turns_of_a_study_make(
+    workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_script(workspace / "other.jsonl")
+    flags = [*TOY, *model, "--optimizer", "recreate", "--models.optimizer", other, "--models.optimizer_price", "5,25"]
+    plan = printed(capsys, "plan", *flags, "--study.usd", "100", "--study.tokens", "9000000", "--price", "0,0")
+    low, high = plan["low"], plan["high"]
+    # nine studies and distillings of 8 calls, or of the 40 that --study.steps allows, at 38,000 tokens in and 2,800 out
+    assert (low["usd"], high["usd"]) == (pytest.approx(9 * 8 * 0.26), pytest.approx(9 * 40 * 0.26))
+    assert (plan["usd"], plan["calls"], plan["tokens"]) == (high["usd"], high["calls"], high["tokens"])
+    assert any("8 to 40 calls of 38,000 tokens" in text for text in plan["assumes"])
+    capped = printed(capsys, "plan", *flags, "--study.usd", "1", "--price", "0,0")
+    assert capped["usd"] == 9
+    cached, seed = Price(tokens_in=5, tokens_out=25, cached=0.5, cache_written=6.25), find_agent("seed", workspace)
+    settings = Settings(optimizer="recreate", study=StudySettings(usd=100.0))
+    read = planning.plan(settings, seed, FREE, cached)
+    # of 1 + 2 + ... + 8 parts of the prompts 8 are new: written to the cache, the rest read from it
+    new = 8 * 38_000 * 2 / 9
+    assert read.low.usd == pytest.approx(9 * (new * 6.25 + (8 * 38_000 - new) * 0.5 + 8 * 2_800 * 25) / 1e6, abs=0.01)
+    assert any("read from the cache" in text for text in read.assumes)
+
+
+def test_a_plan_takes_studies_and_the_seeds_score_from_what_was_measured_here(
+    workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [*TOY, *model, "--scaffold", "seed", "--optimizer", "recreate"]
+    before = printed(capsys, "plan", *flags)
+    assert before["base_rate"] == 0.3
+    assert "the seed's score: 0.3, assumed" in before["assumes"]
+    assert cli(["build", *flags, "--rounds", "0", "--out", "runs/a"]) == 0
+    for number, calls in enumerate((10, 20, 30)):
+        usage = Usage(calls=calls, tokens_in=1000 * calls, tokens_out=100 * calls)
+        folder = workspace / "runs/a/studies" / str(number)
+        folder.mkdir(parents=True)
+        (folder / "study.json").write_text(Study(id=str(number), usage=usage).model_dump_json())
+    plan = printed(capsys, "plan", *flags)
+    assert "studies: the middle half of 3 studies made here before" in plan["assumes"]
+    attempts = plan["attempts"] - 2 * 9  # the high end has rehearsals besides
+    assert (plan["low"]["calls"], plan["high"]["calls"]) == (2 * attempts + 9 * 15, 2 * plan["attempts"] + 9 * 25)
+    assert plan["base_rate"] == 0.0
+    assert "the seed's score: 0.00 on 8 validation tasks attempted here" in plan["assumes"]
+    # another optimizer's studies say nothing of this one's
+    other = printed(capsys, "plan", *flags, "--models.optimizer", write_script(workspace / "other.jsonl"))
+    assert any("no studies were made here before" in text for text in other["assumes"])
+
+
+def test_a_plan_says_where_the_gate_can_see_no_gain(
+    workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = [t for t in Toy().tasks("validation")]
+    spec = model[1]
+    rates.add(
+        workspace / "benchmarks/toy/pass_rates.jsonl",
+        [PassRate(task=t.id, digest=t.digest, scaffold="seed", model=spec, attempts=3, passed=3) for t in tasks],
+    )
+    plan = printed(capsys, "plan", *TOY, *model, "--scaffold", "seed")
+    assert (plan["base_rate"], plan["detectable_gain"]) == (1.0, 1.0)
+    assert "the seed's score: 1.00 by the measured pass rates of 8 validation tasks" in plan["assumes"]
+    assert cli(["plan", *TOY, *model, "--scaffold", "seed"]) == 0
+    assert "keeps no gain" in capsys.readouterr().out
+
+
 def test_two_runs_are_put_side_by_side_and_judged_on_the_tasks_they_share(
     workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,6 +170,18 @@ def test_one_agent_attempts_one_task(workspace: Path, model: list[str], capsys: 
     assert found["usage"]["calls"] == 2
     shown = printed(capsys, "traces", "show", found["experience"])
     assert shown["task"] == "toy:train:1"
+
+
+def test_the_limits_of_an_agent_are_flags(
+    workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["run", "seed", "toy:train:1", *TOY, *model]
+    found = printed(capsys, *run, "--limits.steps", "1")
+    assert (found["ending"], found["limit"], found["steps"]) == ("limit", "steps", 1)
+    bench = ["bench", *TOY, *model, "--scaffold", "seed", "--tasks", "1", "--limits.max_tokens"]
+    cells = [printed(capsys, *bench, most)["cells"][0]["digest"] for most in ("9", "0")]
+    assert cells[1] == load(shipped("scaffolds") / "seed").digest != cells[0]  # 0: as the agent has it
+    assert [row["limits"] for row in (Settings().model_dump(),) if "limits" in row] == []  # ids of runs are as before
 
 
 def test_the_test_split_opens_only_in_bench_and_each_opening_is_counted(

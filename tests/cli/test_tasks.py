@@ -12,6 +12,7 @@ import pytest
 
 from recreate.api.types import Grade, Record, Task, Trace
 from recreate.cli import run
+from recreate.domains.validate import exchanged
 from tests.toy import Toy
 
 TOY = "tests.toy:Toy"
@@ -28,6 +29,14 @@ class Unsound(Toy):
         if task.id == "toy:train:2":
             return Grade(score=1.0, passed=True)
         return super().grade(task, trace, backend)
+
+
+class Lenient(Toy):
+    """The gold of any test task passes any other."""
+
+    def grade(self, task: Task, trace: Trace, backend: Any) -> Grade:
+        right = trace.answer in [self.gold(t) for t in self.tasks("test")]
+        return Grade(score=1.0, passed=True) if right else super().grade(task, trace, backend)
 
 
 class Goldless:
@@ -54,10 +63,14 @@ class _Made(Record):
     file: str
 
 
+_RUNS_IN = ("python", "pytest", "index_before", "variables")
+
+
 def make(**options: Any) -> _Made:
     """What `tasks make tests.cli.test_tasks:Unsound` calls."""
     tasks = [t for t in Toy().tasks(options["split"])][: options["n"]]
     options["on_progress"](f"making of {options['package']} {options['version']} {options['requires']}")
+    options["on_progress"](f"in { {k: v for k, v in options.items() if k in _RUNS_IN} }")
     return _Made(tasks=tuple(tasks), tried=9, file=str(options["file"]))
 
 
@@ -88,6 +101,7 @@ def test_tasks_are_listed_with_split_group_and_digest(ask: Ask) -> None:
         "reason": None,
         "seconds": None,
         "prompt": Toy().tasks("test")[0].prompt,
+        "rates": [],
     }
 
 
@@ -114,6 +128,27 @@ def test_an_unsound_task_is_said_to_be_and_exits_4(ask: Ask, capsys: pytest.Capt
     out, err = capsys.readouterr()
     assert "WRONG  toy:train:1" in out
     assert "0 of 1 tasks hold" in err
+
+
+def test_a_task_that_the_gold_of_another_passes_is_unsound(ask: Ask) -> None:
+    code, rows = ask("tasks", "check", "tests.cli.test_tasks:Lenient", "--split", "test")
+    assert code == 4
+    assert all(r["other"] not in ("", r["task"]) and f"gold of {r['other']} passes it" in r["reason"] for r in rows)
+    code, rows = ask("tasks", "check", "tests.cli.test_tasks:Lenient", "--split", "test", "--shuffled", "2")
+    assert (code, len([r for r in rows if r["other"]]), len([r for r in rows if r["ok"]])) == (4, 2, 4)
+    assert ask("tasks", "check", "tests.cli.test_tasks:Lenient", "--split", "test", "--shuffled", "0")[0] == 0
+
+
+def test_another_ones_gold_is_of_the_same_source_where_there_is_one() -> None:
+    def made(*ids: str) -> list[Task]:
+        return [Task(id=id, domain="d", prompt="p", split="train", group=id) for id in ids]
+
+    pairs = exchanged(made("d:a:1", "d:b:1", "d:a:2", "d:c:1", "d:a:3"), 5)
+    assert {id: other.id for id, other in pairs.items()} == {
+        "d:a:1": "d:a:2", "d:a:2": "d:a:1", "d:a:3": "d:a:2", "d:b:1": "d:c:1", "d:c:1": "d:a:1"
+    }  # fmt: skip
+    assert exchanged(made("d:a:1"), 5) == {}
+    assert len(exchanged(made(*(f"d:a:{n}" for n in range(25))), 10)) == 10
 
 
 def test_checking_needs_a_domain_that_knows_what_is_right(ask: Ask) -> None:
@@ -151,6 +186,15 @@ def test_new_tasks_are_made_by_the_domains_own_maker(ask: Ask, capsys: pytest.Ca
     assert [(r["task"], r["file"]) for r in rows] == [("toy:test:0", "out.jsonl"), ("toy:test:1", "out.jsonl")]
     assert run([*command, "--requires", "a==1", "--requires", "b==2"]) == 0
     assert "making of parse 1.20.2 ('a==1', 'b==2')" in capsys.readouterr().err
+    flags = ["--python", "3.9", "--pytest", "7.4.4", "--index-before", "2023-06-01", "--env", "A=b=c", "--env", "D="]
+    assert run([*command, *flags]) == 0
+    asked = {"python": "3.9", "pytest": "7.4.4", "index_before": "2023-06-01", "variables": {"A": "b=c", "D": ""}}
+    assert f"in {asked}" in capsys.readouterr().err
+
+
+def test_a_variable_needs_a_value(ask: Ask) -> None:
+    code, (error,) = ask("tasks", "make", "swe", "--package", "a==1", "--env", "A")
+    assert (code, error["error"]["fix"]) == (2, "--env NAME=VALUE")
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,14 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[st
     return code, json.loads(capsys.readouterr().out)
 
 
+def test_some_exploits_at_each_of_many_tasks_go_through_the_whole_list(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = asked(capsys, f"{__name__}:Trusting", "--tasks", "3", "--each", "1")
+    assert code == 4
+    assert (found["graded"], found["exploits"]) == (3, 3)
+    assert [audit.dealt(list("abcde"), number, 2) for number in range(3)] == [["a", "b"], ["c", "d"], ["e", "a"]]
+    assert audit.dealt(list("ab"), 1, 0) == audit.dealt(list("ab"), 1, 7) == ["a", "b"]
+
+
 def test_the_list_has_a_hundred_exploits_each_with_a_name_and_a_reason() -> None:
     found = audit.exploits()
     assert len(found) >= 100

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import textwrap
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from recreate.api import paths, registry
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Domain, Validatable
 from recreate.api.types import Trace
-from recreate.domains.swe import Swe
+from recreate.domains.swe import Swe, generate
 from recreate.domains.swe.facts import INJECTED, REAL
 from recreate.domains.validate import validate
 from tests.swe_project import FILES, SUMS, Project, _project, project, recipe, write
@@ -166,7 +168,8 @@ def test_shipped_prompts_do_not_name_the_mutated_file_or_hidden_tests() -> None:
     for task in Swe(paths.shipped("benchmarks") / "swe").tasks():
         if task.facts["kind"] == "injected":
             bug = task.facts["bug"]
-            assert bug["file"] not in task.prompt
+            for part in (bug, *bug.get("more", ())):  # `test_NAME.py` is another file than `NAME.py`
+                assert not re.search(rf"(?<!\w){re.escape(part['file'])}", task.prompt)
             for hidden in set(bug["fail_to_pass"]) - set(bug["public"]):
                 assert f"- {hidden}\n" not in task.prompt
 
@@ -176,7 +179,8 @@ def test_recipes_hold_no_code() -> None:
         assert set(json.loads(line)) <= {
             *("schema", "kind", "name", "package", "version", "sha256", "path", "commit", "digest", "seconds"),
             *("tests", "python_path", "requires", "deselect", "source", "id", "file", "function", "operator"),
-            *("occurrence", "mutant", "split", "group", "fail_to_pass", "public", "observed"),
+            *("occurrence", "mutant", "split", "group", "fail_to_pass", "public", "observed", "more", "earlier"),
+            "fails",
         }
 
 
@@ -251,6 +255,16 @@ def test_tests_that_fail_before_any_bug_are_left_out(project: Project, tmp_path:
     assert made.tasks
 
 
+def test_a_suite_that_hangs_is_run_once_and_the_test_that_hangs_is_named(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generate, "PATIENCE", 8.0)
+    hang = {"tests/test_a.py": "import time\ndef test_a(): pass\ndef test_stuck(): time.sleep(600)\n"}
+    with pytest.raises(BadInput, match="stopped after 8 s") as e:
+        project.make(repo=write(tmp_path / "repo", hang), file=tmp_path / "a.jsonl", n=1)
+    assert "the last that began is tests/test_a.py::test_stuck" in e.value.fix
+
+
 @pytest.mark.parametrize(
     ("files", "code", "says"),
     [
@@ -259,10 +273,23 @@ def test_tests_that_fail_before_any_bug_are_left_out(project: Project, tmp_path:
         ({"tests/test_a.py": "def test_a():\n    assert False\n"}, "failing-suite", "none of the tests"),
         ({"tests/test_a.py": "import os\nos._exit(3)\n"}, "failing-suite", "ended early"),
         ({"tests/test_a.py": "def test_a(): pass\n", "a.py": "def f(): pass\n"}, "no-mutants", "no bug"),
+        ({"tests/test_a.py": "def test_a(): pass\n", "pytest.py": ""}, "failing-suite", "do not run to their end"),
         (
-            {"tests/test_a.py": "def test_a(): pass\n", "pytest.py": ""},
+            {
+                "tests/test_a.py": "def test_a(): pass\n",
+                "a/b.py": Path(textwrap.__file__).read_text(),
+                "a/__init__.py": "",
+            },
+            "no-mutants",
+            "no bug",
+        ),
+        (
+            {
+                "tests/test_a.py": "import textwrap\ndef test_a(): pass\n",
+                "textwrap.py": Path(textwrap.__file__).read_text(),
+            },
             "package-installed",
-            "gives every|give every",
+            "textwrap.py is a copy of textwrap.py",
         ),
     ],
 )
@@ -308,7 +335,7 @@ def test_a_broken_line_is_named(tmp_path: Path, lines: list[str], says: str) -> 
         ("", r"no \[\[bug\]\]"),
         ("[[bug]]\nid = \nsplit = 1\n", "line 2"),
         ('[[bug]]\nid = "x"\n', r"number 1: tests: Field required"),
-        ("bug = 1\n", r"no \[\[bug\]\]"),
+        ("bug = 1\n", r"\[\[bug\]\] number 1 has no tables"),
     ],
 )
 def test_a_broken_table_is_named(tmp_path: Path, text: str, says: str) -> None:

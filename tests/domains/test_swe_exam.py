@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import itertools
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -144,7 +145,7 @@ def test_a_task_of_which_nothing_can_be_asked_says_so_without_a_run() -> None:
     nothing = "def test_nothing():\n    pass\n"
     runs = Runs()
     for text in (nothing, "def test_nothing(:\n"):
-        assert made(runs, text, ["t.py::test_nothing"]) == Exam(bare=("t.py::test_nothing",))
+        assert made(runs, text, ["t.py::test_nothing"]) == Exam(bare=("t.py::test_nothing",), seconds=0.0)
     assert runs.texts == []
 
 
@@ -201,3 +202,86 @@ def test_no_more_than_two_hundred_characters_are_quoted_of_what_was_seen() -> No
     asked = made(Runs())
     said = asked.wrong(Runs(lambda x: "y" * 900 if x == 1 else gold(x))(asked.files, ["t.py"]))
     assert said == "t.py::test_sum, its expected values withheld, saw '" + "y" * 199
+
+
+def test_an_object_that_goes_by_its_own_words_is_asked_for_only_where_nothing_else_can_be() -> None:
+    def f(x: Any) -> Any:
+        return types.SimpleNamespace(a=1) if x == 1 else gold(x)
+
+    text = "import types\n" + TEXT
+    asked = made(Runs(f), text.replace("f(1) == 3", "f(1) == types.SimpleNamespace(a=1)"))
+    assert asked.weak == ("t.py::test_sum", "t.py::test_sign", "t.py::test_refused")
+    assert "_seen(3, f(1) == types.SimpleNamespace(a=1))" in asked.files["t.py"]
+    asked = made(Runs(f), text.replace("f(1) == 3", "f(1) == f(1)"))
+    assert asked.telling == ("t.py::test_sum",)
+    assert "assert _seen(3, f(1))\n" in asked.files["t.py"]
+
+
+def test_what_only_gold_gave_is_asked_for_where_the_test_tells_nothing_else() -> None:
+    both = TEXT.replace("assert f(1) == 3", "assert f(1) == 3\n    assert f(4) == f(4)")
+    asked = made(runs := Runs(), both)
+    assert "_seen(4, f(4) == f(4))" in asked.files["t.py"]
+    assert asked.wrong(Runs(lambda x: 7 if x == 4 else gold(x))(asked.files, ["t.py"])) == ""
+    alone = made(runs, TEXT.replace("f(1) == 3", "f(1) == f(1)"))
+    assert "test_sum" in alone.wrong(Runs(lambda x: 7 if x == 1 else gold(x))(alone.files, ["t.py"]))
+    other = made(runs, TEXT.replace("f(2) == 4", "f(2) == f(2)"))
+    assert other.wrong(Runs(lambda x: 7 if x == 2 else gold(x))(other.files, ["t.py"])) == ""
+
+
+def test_files_are_asked_together_and_one_that_is_no_python_is_left_out() -> None:
+    texts = {"b.py": TEXT, "a.py": TEXT.replace("== 3", "== 3 + 0"), "c.py": "def test_sum(:\n", "d.py": TEXT}
+    runs = Runs()
+    asked = exam.make(texts, [f"{f}::test_sum" for f in texts if f != "d.py"], ["e.py::test_other"], runs, 9.0)
+    assert sorted(asked.files) == ["a.py", "b.py"]
+    assert (asked.telling, asked.bare) == (("b.py::test_sum", "a.py::test_sum"), ("c.py::test_sum",))
+    assert [c.number for c in asked.claims] == [0, 1]
+    assert asked.wrong(runs(asked.files, ["a.py", "b.py"])) == ""
+
+
+def test_a_claim_that_is_never_made_is_not_asked() -> None:
+    text = TEXT.replace("assert f(1) == 3", "assert f(1) == 3\n    if f(1) == 9:\n        assert f(1) == 9")
+    asked = made(runs := Runs(), text)
+    assert "assert f(1) == 9" in asked.files["t.py"]
+    assert len(asked.claims) == 4
+    assert asked.wrong(runs(asked.files, ["t.py"])) == ""
+
+
+def test_what_gold_refuses_with_other_words_each_time_is_asked_no_more() -> None:
+    turns = itertools.count()
+
+    def refuses(x: Any) -> int:
+        if x == "x":
+            raise ValueError("no number" if next(turns) != 1 else "something")
+        return gold(x)
+
+    asked = made(Runs(refuses))
+    assert asked.bare == ("t.py::test_nothing", "t.py::test_refused")
+    assert "t.py::test_refused" not in asked.tests
+    assert all(claim.kind != "raises" for claim in asked.claims)
+    assert "pytest.raises(ValueError, match='no')" in asked.files["t.py"]
+    assert asked.wrong(Runs()(asked.files, ["t.py"])) == ""
+
+
+def test_a_run_that_is_in_doubt_makes_no_exam() -> None:
+    class Doubtful(Runs):
+        def __call__(self, files: Mapping[str, str], tests: Sequence[str]) -> test_run.TestResults:
+            return super().__call__(files, tests).model_copy(update={"doubt": "ended early"})
+
+    asked = made(runs := Doubtful())
+    assert asked == Exam(bare=tuple(WANTED))
+    assert len(runs.texts) == 4  # all known, all that is withheld, tests left whole, truths; then nothing is asked
+
+
+def test_a_claim_that_holds_only_now_and_then_is_first_asked_as_a_truth_and_then_not_at_all() -> None:
+    turns = itertools.count()
+
+    def drifts(x: Any) -> Any:
+        return next(turns) % 2 if x == -9 else gold(x)
+
+    def drawn(x: Any) -> Any:
+        return next(turns) if x == 1 else gold(x)
+
+    assert "t.py::test_sign" in made(Runs(drifts), TEXT.replace("assert f(-9)", "assert f(-9) or True")).weak
+    assert "t.py::test_sign" in made(Runs(drifts), TEXT.replace("assert f(-9)", "x = f(-9) + f(-9)\n    assert x")).weak
+    asked = made(Runs(drawn), TEXT.replace("f(1) == 3", "f(1) == f(1)"))
+    assert asked.tests.keys() == {"t.py::test_sign", "t.py::test_refused", "t.py::test_other"}

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recreate.domains.swe import patch, sources
-from recreate.domains.swe.mutation import OPERATORS, Source, meant, mutate, mutations
+from recreate.domains.swe.facts import Part
+from recreate.domains.swe.hard_mutation import mutated
+from recreate.domains.swe.mutation import OPERATORS, Source, meant, mutations
 
 # --- diffs ------------------------------------------------------------------------------------------------
 
@@ -32,6 +34,13 @@ def test_a_hunk_that_moved_is_found_and_one_that_is_ambiguous_is_not() -> None:
     assert patch.apply(patch.read(diff), {"f": "1\n2\nx\ny\n"}) == {"f": "1\n2\nx\nz\n"}
     with pytest.raises(patch.BadPatch, match="more than once"):
         patch.apply(patch.read(diff), {"f": "1\nx\ny\nx\ny\n"})
+    diff = "--- a/f\n+++ b/f\n@@ -3 +3 @@\n-x\n+y\n"
+    assert patch.apply(patch.read(diff), {"f": "x\n1\n2\n"}) == {"f": "y\n1\n2\n"}
+
+
+def test_of_equal_lines_the_one_at_its_place_is_changed_counted_as_the_hunks_before_left_them() -> None:
+    diff = "--- a/f\n+++ b/f\n@@ -1 +1,3 @@\n-a\n+b\n+x\n+x\n@@ -4 +6 @@\n-x\n+y\n"
+    assert patch.apply(patch.read(diff), {"f": "a\n" + 5 * "x\n"}) == {"f": "b\nx\nx\nx\nx\ny\nx\nx\n"}
 
 
 def test_a_rename_is_followed() -> None:
@@ -52,12 +61,13 @@ HEAD = "--- a/f\n+++ b/f\n"
     ("diff", "says"),
     [
         ("@@ -1 +1 @@\n-x\n+y\n", "line 1: a hunk before any file name"),
-        (HEAD + "@@ -1,2 +1 @@\n-x\n+y\n", "1 old and 1 new lines: it is cut"),
+        (HEAD + "@@ -1,2 +1 @@\n-x\n+y\n", "the hunk '@@ -1,2 +1 @@' has 1 old and 1 new lines: it is cut"),
         (HEAD + "@@ -1 +1,2 @@\n-x\n+y\n", "1 old and 1 new lines: it is cut"),
         (HEAD + "@@ -1,2 +1,2 @@\n x\n-y\n", "2 old and 1 new lines: it is cut"),
         (HEAD + "@@ -1 +1 @@\n-z\n+y\n", "hunk 1 of f does not apply: what it replaces is not in the file"),
         (HEAD + "@@ -1 +1 @@\n-x\n+y\n@@ -2 +2 @@\n-q\n+r\n", "hunk 2 of f does not apply"),
         (HEAD + "@@ -9,0 +9 @@\n+y\n", "hunk 1 of f does not apply"),
+        ("--- a/f\n+++ /dev/null\n@@ -1 +0,0 @@\n-z\n", "hunk 1 of f does not apply"),
         ("--- a/g\n+++ b/g\n@@ -1 +1 @@\n-x\n+y\n", "g is not among the sources"),
         ("--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+y\n", "f exists already"),
         ('--- "a/g\\"\n+++ "b/g\\"\n@@ -1 +1 @@\n-x\n+y\n', "g\\ is not among the sources"),
@@ -69,8 +79,8 @@ HEAD = "--- a/f\n+++ b/f\n"
         ("--- a/f\n+++ b/../f\n@@ -1 +1 @@\n-x\n+y\n", "is not a path inside the sources"),
         ("--- a/f\n+++ b/.git/f\n@@ -1 +1 @@\n-x\n+y\n", "is not a path inside the sources"),
         ("--- a/f\n+++ b/a//f\n@@ -1 +1 @@\n-x\n+y\n", "is not how that path is written"),
-        (f"--- a/f\n+++ b/{'n' * 256}\n@@ -1 +1 @@\n-x\n+y\n", "is too long for a path"),
-        (f"--- a/f\n+++ b/{'/'.join(['nnnn'] * 100)}/nn\n@@ -1 +1 @@\n-x\n+y\n", "is too long for a path"),
+        (f"--- a/f\n+++ b/{'n' * 256}\n@@ -1 +1 @@\n-x\n+y\n", f"'{'n' * 200}' is too long for a path"),
+        (f"--- a/f\n+++ b/{'nnnn/' * 100}n\n@@ -1 +1 @@\n-x\n+y\n", "is too long for a path"),
         (HEAD + "@@ -1 +1 @@\n-x\n+\ud800\n", "halves of characters"),
         ("x" * 16_000_001, "more than 16000000"),
     ],
@@ -102,18 +112,66 @@ def test_what_is_no_diff_of_the_sources_says_why(diff: str, says: str) -> None:
         ("diff --git a/f b/f\nold mode 100644\nnew mode 100755\n", {}),
         ("diff --git a/f b/g\nrename from f\nrename to g\n", {"f": None, "g": "x\n"}),
         (f"--- /dev/null\n+++ b/{'n' * 255}\n@@ -0,0 +1 @@\n+y\n", {"n" * 255: "y\n"}),
+        (
+            f"diff --git a/{'nnnn/' * 99}nnnnn b/{'nnnn/' * 99}nnnnn\nnew file mode 100644\n",
+            {"nnnn/" * 99 + "nnnnn": ""},
+        ),
         ("no diff at all\n--- a\n", {}),
+        ("no diff at all\n--- a", {}),
+        (HEAD + "@@ -1 +1 @@\n-x\n+y", {"f": "y\n"}),
+        (HEAD + "@@ -0,0 +0,0 @@", {"f": "x\n"}),
+        ("diff --git a/g b/g\nnew file mode 100644\n" + HEAD + "@@ -1 +1 @@\n-x\n+y\n", {"g": "", "f": "y\n"}),
+        (HEAD + "@@ -1 +1,2 @@\n x\n+x\n" + HEAD + "@@ -1 +1 @@\n-x\n+y\n", {"f": "y\nx\n"}),
+        ("diff --git a/f b/g h\nrename from f\nrename to g h i\n", {"f": None, "g h i": "x\n"}),
+        (
+            "diff --git a/g b/g\nnew file mode 100644\ndiff --git a/f b/h\nrename from f\nrename to h\n"
+            "--- a/f\n+++ b/h\n@@ -1 +1 @@\n-x\n+y\n",
+            {"g": "", "f": None, "h": "y\n"},
+        ),
+        ("diff --git a/f b/g\ndeleted file mode 100644\n", {}),
+        ("diff --git c/f i/f\ndeleted file mode 100644\n", {}),
     ],
 )
 def test_diffs_in_every_form_that_git_and_diff_write_are_read(diff: str, tree: dict[str, str | None]) -> None:
     assert patch.apply(patch.read(diff), {"f": "x\n"}) == tree
 
 
+@given(st.text('a7.\\"\t\n\a\b\f\v\r\0 ü€', max_size=9).map("n{}n".format))
+def test_a_path_of_any_bytes_is_read_as_git_quotes_it(path: str) -> None:
+    names = {"\a": "a", "\b": "b", "\t": "t", "\n": "n", "\v": "v", "\f": "f", "\r": "r", '"': '"', "\\": "\\"}
+    quoted = "".join(
+        f"\\{names[c]}" if c in names else c if " " <= c <= "~" else "".join(f"\\{b:03o}" for b in c.encode())
+        for c in path
+    )
+    for diff in (
+        f'diff --git "a/{quoted}" "b/{quoted}"\nnew file mode 100644\n',
+        f'--- /dev/null\n+++ "b/{quoted}"\n@@ -0,0 +1 @@\n+y\n',
+    ):
+        if "\0" in path:
+            with pytest.raises(patch.BadPatch, match="not a path inside the sources"):
+                patch.read(diff)
+        else:
+            assert patch.read(diff)[0].paths == {path}
+
+
 def test_a_line_without_an_end_is_only_found_at_the_end_of_a_file() -> None:
     diff = HEAD + "@@ -1 +1 @@\n-x\n\\ No newline at end of file\n+y\n"
     assert patch.apply(patch.read(diff), {"f": "a\nx"}) == {"f": "a\ny\n"}
-    with pytest.raises(patch.BadPatch, match="not in the file"):
-        patch.apply(patch.read(diff), {"f": "a\nxx\n"})
+    for text in ("a\nxx\n", "x\na\n", ""):
+        with pytest.raises(patch.BadPatch, match="not in the file"):
+            patch.apply(patch.read(diff), {"f": text})
+
+
+def test_a_diff_shows_three_lines_around_what_changed() -> None:
+    before, after = ({"f": "".join(f"{n}\n" for n in (*range(2500), side, *range(2501, 5000)))} for side in "ab")
+    diff = patch.make(before, after)
+    assert diff.splitlines()[3] == "@@ -2498,7 +2498,7 @@"
+    assert len(diff.splitlines()) == 4 + 8
+    assert patch.apply(patch.read(diff), before) == after
+
+
+def test_a_text_of_sixteen_million_characters_is_still_read() -> None:
+    assert patch.read("x" * 16_000_000) == []
 
 
 def test_two_large_versions_of_a_file_are_one_hunk_of_everything() -> None:
@@ -160,7 +218,7 @@ def test_every_operator_acts_on_the_text_it_names_and_nowhere_else() -> None:
         text = meant(source, mutation)
         if text is None:
             continue
-        assert mutate(CODE, "Box.find", mutation.operator, mutation.occurrence) == text
+        assert mutated({"box.py": CODE}, [_part(mutation.operator, mutation.occurrence)]) == {"box.py": text}
         assert ast.dump(ast.parse(text)) != ast.dump(ast.parse(CODE))
         changed = [n for n, (a, b) in enumerate(zip(CODE.split("\n"), text.split("\n"), strict=False), 1) if a != b]
         assert changed[0] == mutation.line or mutation.operator in ("case", "boolean", "compare")
@@ -178,10 +236,13 @@ def test_every_operator_acts_on_the_text_it_names_and_nowhere_else() -> None:
 
 
 def test_an_unknown_place_gives_no_mutant() -> None:
-    assert mutate(CODE, "Box.find", "slice", 99) is None
-    assert mutate(CODE, "Box.find", "slice", -1) is None
-    assert mutate(CODE, "Box.lost", "slice", 0) is None
-    assert mutate(CODE, "Box.find", "lost", 0) is None
+    unknown = [_part("slice", 99), _part("slice", -1), _part("slice", 0, "Box.lost"), _part("lost", 0)]
+    assert [mutated({"box.py": CODE}, [part]) for part in unknown] == [None] * 4
+    assert mutated({"other.py": CODE}, [_part("slice", 0)]) is None
+
+
+def _part(operator: str, occurrence: int, function: str = "Box.find") -> Part:
+    return Part(file="box.py", function=function, operator=operator, occurrence=occurrence)
 
 
 # --- tests ------------------------------------------------------------------------------------------------

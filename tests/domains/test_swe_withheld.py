@@ -318,6 +318,8 @@ def test_what_has_no_form_is_not_compared_and_the_rest_is() -> None:
 def test_an_exception_has_the_bases_of_one_exception() -> None:
     chain = '"Exception", "BaseException", "object"'
     said = claim("raises", '[["ValueError"], "not a .* number", 200]')
+    for own, right in (('"A", "B", "C", "D"', True), ('"A", "B", "C", "D", "E"', False)):
+        assert said.right(saw(f'[[{own}, "ValueError", {chain}], "not a good number"]')) is right
     assert said.right(saw(f'[["ValueError", {chain}], "not a good number"]'))
     assert said.right(saw(f'[["Own", "ValueError", {chain}], "not a good number"]'))
     for wrong in (

@@ -16,6 +16,7 @@ from recreate.storage import download
 from tests.web import Web, sha, zipped
 
 WEIGHTS = b"GGUF" + os.urandom(30_000)
+OTHER = WEIGHTS[:-1] + bytes([WEIGHTS[-1] ^ 1])
 HUB_PATH = "/owner/name/resolve/main/w.gguf"
 CUTS = (0, 10_000, 20_000, len(WEIGHTS))
 WHEELS = {
@@ -171,7 +172,7 @@ def test_a_file_put_there_by_hand_is_checked(web: Web, tmp_path: Path) -> None:
     path.write_bytes(WEIGHTS)
     assert fetch_model("demo") == path
     assert web.seen == []
-    path.write_bytes(WEIGHTS[:-1] + b"x")
+    path.write_bytes(OTHER)
     os.utime(path, ns=(0, 0))  # a file system's clock may stand still for 10 ms
     with pytest.raises(BadInput) as e:
         fetch_model("demo")

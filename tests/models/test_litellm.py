@@ -57,6 +57,14 @@ def test_a_hosted_model_answers_and_its_errors_are_sorted(monkeypatch: pytest.Mo
     assert "COHERE_API_KEY" in none.value.message
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_no_more_is_asked_of_a_reply_than_the_model_can_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with Stub("four words and more") as stub:
+        LiteLLM("openai/gpt-4", api_base=stub.url, price=Price()).reply(HELLO, CALL, max_tokens=16384)
+        assert stub.bodies[0]["max_tokens"] == 4096
+
+
 TOOLS = [{"type": "function", "function": {"name": "look", "description": "see", "parameters": SCHEMA}}]
 
 

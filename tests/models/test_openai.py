@@ -436,3 +436,23 @@ def test_a_password_in_the_address_is_refused_and_not_repeated() -> None:
     with pytest.raises(BadInput) as e:
         OpenAI("http://me:hunter2secret@127.0.0.1/v1#m")
     assert "hunter2secret" not in str(e.value.record())
+
+
+@pytest.mark.parametrize(
+    ("words", "room"),
+    [
+        ("This model's maximum context length is 8192 tokens and your request has 34 input tokens", 8158),
+        ("maximum context length is 8192 tokens. However, you requested 16500 tokens (116 in the messages", 8076),
+        ("max_tokens is too large: 16384. This model supports at most 4096 completion tokens", 4096),
+    ],
+)
+def test_where_a_reply_of_that_length_has_no_room_a_shorter_one_is_asked_for(words: str, room: int) -> None:
+    with Stub(faults=[(400, words)]) as stub:
+        ask(stub, max_tokens=16384)
+        assert [body["max_tokens"] for body in stub.bodies] == [16384, room]
+
+
+def test_a_prompt_that_leaves_next_to_no_room_is_too_long() -> None:
+    words = "This model's maximum context length is 8192 tokens and your request has 8100 input tokens"
+    with Stub(faults=[(400, words)]) as stub:
+        assert fails(stub, Refused, max_tokens=1024).code == "context-length"

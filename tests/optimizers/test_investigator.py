@@ -42,7 +42,7 @@ def test_it_investigates_and_what_helps_on_held_out_tasks_is_kept(attempt: Try) 
             "samples: what an attempt may cost",
         ),
         (
-            ("edit", {"path": "agent.toml", "old": "steps = 30", "new": "steps = 9000", **ABOUT}),
+            ("edit", {"path": "agent.toml", "old": "steps = 100", "new": "steps = 9000", **ABOUT}),
             "limits: what an attempt may cost",
         ),
         (("edit", {"path": "agent.toml", "old": "", "new": "samples = 50\n", **ABOUT}), "unknown key"),

@@ -56,7 +56,7 @@ def test_a_long_step_is_clipped_among_others_and_whole_alone_in_as_many_parts_as
         assert f"has parts 1 to {part}" in said
         yield "finish", NOTHING
 
-    seed = SEED.files["agent.toml"].replace("observation_chars = 8000", "observation_chars = 100000")
+    seed = SEED.files["agent.toml"].replace("observation_chars = 12000", "observation_chars = 100000")
     seed_ = SEED.model_copy(update={"files": {**SEED.files, "agent.toml": seed}})
     tried = attempt(study, seed=seed_, rows=rows, train=1)
     assert [s.ending for s in tried.studies] == ["finished"]

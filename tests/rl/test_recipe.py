@@ -234,7 +234,7 @@ def test_limits_that_the_context_cannot_hold_are_refused_with_what_would_fit() -
     with pytest.raises(BadInput) as caught:
         refuse_if_too_long(seed, [task], how)
     assert caught.value.code == "context-too-small"
-    assert "30 turns" in caught.value.message
+    assert "100 turns" in caught.value.message
     need = int(re.search(r"train.max_prompt=(\d+)", caught.value.fix)[1])  # type: ignore[index]
     refuse_if_too_long(seed, [task], recipe.load("grpo", (f"train.max_prompt={need}",)))
     with pytest.raises(BadInput):

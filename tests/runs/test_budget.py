@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -44,6 +45,15 @@ def test_a_budget_that_cannot_be_read_says_how_to_write_one(text: str) -> None:
     with pytest.raises(BadInput) as e:
         Budget.parse([text])
     assert "5usd" in e.value.fix or "above 0" in e.value.fix
+
+
+def test_of_several_caps_of_a_kind_the_smallest_holds_and_all_of_them_are_told() -> None:
+    for texts in (["5usd", "3usd", "30min", "9attempts", "2Mtokens"], ["3usd", "5usd", "2Gtokens", "2Mtokens"]):
+        assert (Budget.parse(texts).usd, Budget.parse(texts).tokens) == (3, 2_000_000)
+    assert str(Budget.parse(["5usd", "30min", "9attempts", "2Mtokens"])) == (
+        "$5 or 30 min or 9 attempts or 2,000,000 tokens"
+    )
+    assert str(Budget()) == "no cap"
 
 
 def test_a_cap_that_nothing_can_reach_is_refused() -> None:
@@ -111,6 +121,62 @@ def test_a_model_that_answers_at_more_length_than_it_was_asked_for_is_reserved_f
     assert ledger.spent.tokens_out == 0
     journal.close()
     ledger.close()
+
+
+def test_tokens_of_prompts_and_of_replies_are_under_one_cap(tmp_path: Path) -> None:
+    ledger = Ledger(Log(tmp_path / "l.jsonl"), Budget(tokens=100))
+    ledger.reserve(call(0), 100, 0.0)
+    ledger.settle(call(0), Usage(calls=1, tokens_in=30, tokens_out=40))
+    with pytest.raises(OutOfBudget, match="70 tokens spent, up to 31 more needed"):
+        ledger.reserve(call(1), 31, 0.0)
+    ledger.reserve(call(1), 30, 0.0)
+    ledger.close()
+
+
+def test_a_call_waits_for_those_in_flight_when_they_may_leave_enough(tmp_path: Path) -> None:
+    for caps, bound in ((Budget(usd=1.0), (1, 0.6)), (Budget(tokens=100), (60, 0.0))):
+        ledger = Ledger(Log(tmp_path / f"{caps}.jsonl".replace(" ", "-")), caps)
+        ledger.reserve(call(0), *bound)
+        waiting = threading.Thread(target=ledger.reserve, args=(call(1), *bound), daemon=True)
+        waiting.start()
+        waiting.join(0.2)
+        assert waiting.is_alive()
+        ledger.drop(call(0), unspent=True)
+        waiting.join(30)
+        assert not waiting.is_alive()
+        ledger.close()
+
+
+def test_a_ledger_that_is_stopped_while_it_reads_leaves_the_file_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (Ledger(Log(tmp_path / "l.jsonl"), Budget()) for _ in range(2))
+    one.begin("a")
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Spend, "take_all", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            other.begin("b")
+    with (tmp_path / "l.jsonl").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    other.begin("a")
+    assert other.attempts == 1
+
+
+def test_sessions_are_counted_from_1_and_a_closed_one_writes_no_more(tmp_path: Path) -> None:
+    for session in (1, 2):
+        ledger = Ledger(Log(tmp_path / "l.jsonl"), Budget())
+        assert ledger.session == session
+        ledger.close()
+        size = (tmp_path / "l.jsonl").stat().st_size
+        ledger.close()
+        ledger.note_time()
+        assert (tmp_path / "l.jsonl").stat().st_size == size
+    assert [line["session"] for line in Log(tmp_path / "l.jsonl").read()] == [1, 1, 2, 2]
+    assert Spend().sessions == 0
 
 
 def test_a_reservation_lost_in_a_kill_stays_charged(tmp_path: Path) -> None:
@@ -348,6 +414,7 @@ def test_a_report_tells_millionths_of_a_dollar(tmp_path: Path) -> None:
     report = Spend.of(Log(tmp_path / "l.jsonl").read()).record()
     row = {"usd": 0.000123, "tokens_in": 7, "tokens_out": 5, "calls": 1}
     assert {k: report[k] for k in row} == report["by_role"]["agent"] == row
+    assert (list(report["by_role"]), report["doubtful"]) == (["agent"], 0)
 
 
 def test_a_reply_that_the_ledger_lacks_is_put_back_into_the_session_that_reserved_it() -> None:
@@ -362,6 +429,11 @@ def test_a_reply_that_the_ledger_lacks_is_put_back_into_the_session_that_reserve
         ("unknown", 0, 5),
     ]
     assert unwritten([*reserves, *lines], journal) == []
+    assert unwritten([], [{"kind": "reply", "call": "none", "reply": {"tokens_in": "many"}}]) == []
+    seen = [{"kind": kind, "attempt": name} for kind, name in (("experience", "a"), ("aside", "b"), ("aside", "b"))]
+    begun = [{"kind": "attempt", "session": 0, "attempt": name} for name in "ab"]
+    assert unwritten([], seen) == begun
+    assert unwritten(begun[:1], [*seen, {"kind": "other", "attempt": "c"}]) == begun[1:]
 
 
 @given(st.text())
@@ -503,7 +575,9 @@ def test_what_is_put_back_of_a_lost_ledger_is_counted_once(desk: Calls, tmp_path
     desk.ask(Telling(), Price(tokens_in=1.0), [{"role": "user", "content": "x"}], call(0))
     (tmp_path / "ledger.jsonl").unlink()
     ledger = Ledger(Log(tmp_path / "ledger.jsonl"), Budget())
-    ledger.put_back(desk.journal.records("reply", "experience", "aside"))
+    assert ledger.put_back(desk.journal.records("reply", "experience", "aside")) == (1, 0)
+    assert ledger.put_back([{"kind": "aside", "attempt": "a"}]) == (0, 1)
+    assert ledger.put_back([]) == (0, 0)
     ledger.begin("b")  # reads what others wrote since
     spent = Spend.of(Log(tmp_path / "ledger.jsonl").read()).total
     assert (ledger.spent, spent.calls) == (spent, 1)

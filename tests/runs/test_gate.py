@@ -15,7 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recreate.api.errors import BadInput
-from recreate.runs.gate import alone, detectable_gain, interval, judge, judge_files, read_scores, student_quantile
+from recreate.runs.gate import (
+    alone,
+    ceiling,
+    could_be_better,
+    detectable_gain,
+    interval,
+    judge,
+    judge_files,
+    not_worse,
+    read_scores,
+    saving,
+    student_quantile,
+)
 
 settings.register_profile("steady", deadline=None, database=None)
 settings.load_profile("steady")
@@ -47,6 +59,40 @@ def sides(draw: st.DrawFn) -> tuple[Scores, Scores]:
 
 
 # ------------------------------------------------------------------------------------------- what is decided
+
+
+@pytest.mark.parametrize(
+    ("alpha", "degrees", "quantile"),
+    [(0.1, 9, 1.833113), (0.1, 30, 1.697261), (0.05, 9, 2.262157), (0.05, 30, 2.042272), (0.01, 30, 2.749996)],
+)
+def test_students_quantile_is_that_of_the_tables(alpha: float, degrees: int, quantile: float) -> None:
+    assert student_quantile(degrees + 1, alpha) == pytest.approx(quantile, rel=2e-4)
+    assert student_quantile(5, 0.1) == pytest.approx(2.131847, rel=2e-3)
+    assert student_quantile(1, 0.1) == student_quantile(2, 0.1) > student_quantile(3, 0.1)
+
+
+def test_a_verdict_says_all_that_it_rests_on() -> None:
+    verdict = judge(scores(0, 0, 0.5, 0, 1, None, 0.25), scores(1, 1, 0.5, 1, 0.5, 1, 0.75))
+    assert verdict.model_dump(exclude={"schema_"}) == {
+        "before": 1.75 / 6, "after": 4.75 / 6, "diff": 0.5, "lo": 0.0, "hi": 1.0, "p": 0.1875, "tasks": 6,
+        "repeats": 1, "dropped": 1, "verdict": "undecided", "reason": "the interval of 6 tasks holds 0",
+    }  # fmt: skip
+    even = judge(scores(0, 1, 0, 1, 0, 1), scores(1, 0, 1, 0, 1, 0))
+    assert (even.diff, even.p, even.before, even.after) == (0.0, 1.0, 0.5, 0.5)
+
+
+@pytest.mark.parametrize("alpha", [-0.1, 0.0, 1.0, 1.1])
+def test_an_alpha_that_is_no_share_is_bad_input(alpha: float) -> None:
+    with pytest.raises(BadInput, match=f"alpha is {alpha}"):
+        judge(scores(*[0] * 9), scores(*[1] * 9), alpha=alpha)
+
+
+def test_p_of_many_uneven_differences_is_a_count_of_ten_thousand_pairs_of_flips() -> None:
+    draw = random.Random(1)
+    before = [draw.random() for _ in range(60)]
+    p = judge(scores(*before), scores(*(score + draw.uniform(-0.3, 0.35) for score in before))).p
+    assert p is not None
+    assert 0 < p * 10_000 == round(p * 10_000) < 1000
 
 
 def test_five_wins_of_five_are_kept_and_four_wins_of_four_are_not() -> None:
@@ -353,3 +399,53 @@ def test_a_file_that_is_empty_absent_or_no_text_is_bad_input(tmp_path: Path) -> 
     for name in ("empty", "binary", "absent", "."):
         with pytest.raises(BadInput, match=name if name != "." else "directory"):
             read_scores(tmp_path / name)
+
+
+@pytest.mark.parametrize(("tasks", "solved", "alpha", "could"), [
+    (6, 6, 0.10, False), (20, 15, 0.10, True), (20, 16, 0.10, False), (20, 14, 0.02, False), (20, 13, 0.02, True),
+])  # fmt: skip
+def test_whether_anything_could_be_better_is_what_the_gate_says_of_the_best_outcome(
+    tasks: int, solved: int, alpha: float, could: bool
+) -> None:
+    before = {(f"t{n}", 0): float(n < solved) for n in range(tasks)}
+    assert could_be_better(before, alpha=alpha) is could
+    assert judge(before, dict.fromkeys(before, 1.0), alpha=alpha).better is could
+    assert bool(ceiling(before, alpha=alpha)) is not could
+    # no outcome that the gate has not tried does better than the best one
+    chance = random.Random(0)
+    for _ in range(50):
+        after = {place: max(score, float(chance.random() < 0.9)) for place, score in before.items()}
+        assert could or not judge(before, after, alpha=alpha).better
+    # an attempt that was excluded may still turn out as it likes
+    assert could_be_better({place: None for place in before}, alpha=alpha)
+
+
+@pytest.mark.parametrize("swings", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize("tasks", [30, 60])
+def test_an_agent_that_is_worse_by_the_margin_is_called_not_worse_in_at_most_five_percent(
+    tasks: int, swings: float
+) -> None:
+    """Of 2,000 trials: each task falls with chance 0.1 + swings, and rises with chance swings."""
+    chance, kept, trials = random.Random(1), 0, 2000
+    for _ in range(trials):
+        draws = {(f"t{n}", 0): chance.random() for n in range(tasks)}
+        before = {place: float(not 0.1 + swings <= u < 0.1 + 2 * swings) for place, u in draws.items()}
+        after = {place: float(u >= 0.1 + swings) for place, u in draws.items()}
+        kept += not not_worse(before, after, margin=0.1)
+    assert kept / trials <= 0.05
+
+
+def test_a_saving_is_paired_and_must_be_worth_a_change() -> None:
+    before = {(f"t{n}", 0): 1000.0 + 100 * n for n in range(8)}
+    less = saving(before, {place: cost * 0.7 for place, cost in before.items()}, unit="tokens")
+    assert less is not None
+    assert less.cheaper
+    assert (less.before, less.after) == (1350.0, pytest.approx(945.0))
+    hardly = saving(before, {place: cost * 0.97 for place, cost in before.items()}, unit="tokens")
+    assert hardly is not None
+    assert hardly.hi < 0
+    assert not hardly.cheaper
+    one = saving(before, {**before, ("t0", 0): 1.0}, unit="tokens")
+    assert one is not None
+    assert not one.cheaper
+    assert saving({}, {}, unit="usd") is None

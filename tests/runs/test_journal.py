@@ -31,6 +31,7 @@ def test_a_run_folder_has_one_owner(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=f"in use by process {os.getpid()}\n") as e:
         Journal(folder).open()
     assert e.value.code == "run-in-use"
+    assert (folder / "lock").read_text() == str(os.getpid())
     first.close()
     Journal(folder).open()
 
@@ -55,6 +56,7 @@ def test_a_reply_that_was_paid_for_is_given_again_to_the_same_request_alone(tmp_
     first.keep("run/a/0", "check", {"text": "one"})
     first.keep("run/a/1", "check", {"text": "two"})
     first.keep("run/b/0", "check", {"text": "three"})
+    first.keep("run/b/1", "check", {"text": "no reply", "tokens_in": "many"})
     first.close()
     for journal in (first, opened(tmp_path)):
         assert journal.reply("run/a/0", "check") == Reply(text="one")
@@ -63,6 +65,7 @@ def test_a_reply_that_was_paid_for_is_given_again_to_the_same_request_alone(tmp_
         assert journal.reply("run/a/0", "another request") is None
         assert journal.reply("run/a/2", "check") is None
         assert journal.reply("run/c/0", "check") is None
+        assert journal.reply("run/b/1", "check") is None
         assert journal.runs == {"run"}
 
 

@@ -22,9 +22,11 @@ from recreate.sandboxes.rootfs import interpreter_mounts
 
 WORKING = [name for name in ("bwrap", "unshare") if not find("sandbox", name)().missing()] + ["none"]
 """What is installed here: where one of them does not work, its tests fail."""
+ENGINES = [name for name in ("docker", "podman") if not find("sandbox", name)().probe()]
+"""What runs here: an engine may be installed and not run."""
 
 
-@pytest.fixture(params=WORKING)
+@pytest.fixture(params=[*WORKING, *(pytest.param(name, marks=pytest.mark.docker) for name in ENGINES)])
 def backend(request: pytest.FixtureRequest) -> SandboxBackend:
     made: SandboxBackend = find("sandbox", request.param)()
     return made
@@ -318,6 +320,23 @@ def test_a_mount_is_seen_at_its_own_path_and_a_python_environment_runs(backend: 
     assert output.text.strip() == sys.prefix
 
 
+@pytest.mark.parametrize("name", [name for name in WORKING if name != "none"])
+def test_a_file_and_a_folder_of_the_system_are_hidden_and_never_replaced(name: str, tmp_path: Path) -> None:
+    backend = find("sandbox", name)()
+    files = (p for p in sorted(Path("/usr/lib").iterdir()) if p.is_file() and not p.is_symlink())
+    file = next(p for p in files if p.stat().st_size)
+    folder = next(p for p in sorted(Path("/usr/share").iterdir()) if p.is_dir() and any(p.iterdir()))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "nothing").touch()
+    with backend.open(mounts={str(file): tmp_path / "nothing", str(folder): tmp_path / "empty"}) as sandbox:  # type: ignore[attr-defined]
+        output = sandbox.run(f"cat {file}; ls -A {folder}; ls {file.parent} | wc -l")
+    assert output.text.strip() == str(len([p for p in file.parent.iterdir() if not p.name.startswith(".")]))
+    (tmp_path / "nothing").write_text("something")
+    for inside, outside in ((str(file), "nothing"), ("/etc/passwd", "empty"), ("/usr", "empty"), ("/proc/1", "empty")):
+        with pytest.raises(BadInput, match="nothing can be mounted"):
+            backend.open(mounts={inside: tmp_path / outside})
+
+
 def test_sandboxes_are_private_to_their_owner(backend: SandboxBackend) -> None:
     sandbox = backend.open()
     mode = stat.S_IMODE(sandbox.root.stat().st_mode)  # type: ignore[attr-defined]
@@ -359,9 +378,9 @@ def test_choose_takes_the_best_backend_that_works(monkeypatch: pytest.MonkeyPatc
 
 def test_an_unknown_sandbox_lists_the_ones_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadInput) as caught:
-        sandboxes.choose("docker")
+        sandboxes.choose("dokcer")
     assert caught.value.code == "unknown-sandbox"
-    assert all(name in caught.value.fix for name in ("bwrap", "unshare", "none"))
+    assert all(name in caught.value.fix for name in ("bwrap", "unshare", "docker", "podman", "none"))
 
 
 def test_where_nothing_works_the_error_says_what_to_install_and_none_is_not_chosen(

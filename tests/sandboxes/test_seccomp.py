@@ -41,6 +41,7 @@ def answer(program: bytes, arch: int, number: int, *arguments: int) -> int:
     for _ in range(len(lines)):
         operation, yes, no, value = lines[at]
         at += 1
+        assert operation & 0x07 == 0x05 or (yes, no) == (0, 0), "only a comparison jumps"
         if operation == 0x06:
             return ALLOWED if value == ALLOWED else value - 0x00050000
         if operation == 0x20:

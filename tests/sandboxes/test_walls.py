@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from recreate.api.registry import find
-from recreate.sandboxes import bwrap, seccomp
+from recreate.sandboxes import bwrap, rootfs, seccomp, unshare
 from recreate.sandboxes.bwrap import Bwrap
 from recreate.sandboxes.process import LAUNCH
 from recreate.sandboxes.sandbox import FolderSandbox, Walled
@@ -55,6 +57,18 @@ def test_the_systems_bwrap_goes_before_one_that_only_the_user_has(monkeypatch: p
 def test_bwrap_is_asked_what_it_can_do() -> None:
     bwrap._features.cache_clear()
     assert {"--ro-bind", "--seccomp", "--unshare-user"} <= bwrap._features()
+
+
+def test_what_bwrap_says_of_itself_counts_whatever_it_ends_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = tmp_path / "bwrap"
+    said.write_text("#!/bin/sh\necho usage: --some --disable-userns other\nexit 1\n")
+    said.chmod(0o755)
+    monkeypatch.setattr(bwrap, "_bwrap", lambda: str(said))
+    bwrap._features.cache_clear()
+    assert bwrap._features() == {"--some", "--disable-userns"}
+    bwrap._features.cache_clear()
 
 
 @pytest.mark.skipif(not here("bwrap"), reason="bwrap is not installed")
@@ -129,3 +143,101 @@ def test_unshare_is_told_of_every_wall(tmp_path: Path) -> None:
     finally:
         made.owner = None
         made.close()
+
+
+def plainly(text: str, made: FolderSandbox, outside: Path) -> str:
+    return text.replace(str(made.root), "ROOT").replace(str(outside), "OUT")
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path, backend: Walled, monkeypatch: pytest.MonkeyPatch) -> Iterator[FolderSandbox]:
+    """One of a host that has a link, a folder and certificates."""
+    monkeypatch.setattr(rootfs, "top", lambda: ((("/bin", "usr/bin"),), ("/usr",)))
+    monkeypatch.setattr(rootfs, "etc", lambda: ("ssl/certs",))
+    (tmp_path / "file").touch()
+    mounts = {"/opt/a b": tmp_path, "/work/data/x": tmp_path, "/var/lib/f": tmp_path / "file"}
+    umask = os.umask(0o022)
+    made = FolderSandbox(backend, drop=False, source=None, mounts=mounts, env=None, limits=None)
+    yield made
+    os.umask(umask)
+    made.owner = None
+    made.close()
+
+
+@pytest.mark.skipif(not here("bwrap"), reason="bwrap is not installed")
+@pytest.mark.parametrize("backend", [Bwrap()], ids=["bwrap"])
+def test_bwrap_shows_a_command_these_folders_and_no_others(
+    sandbox: FolderSandbox, backend: Walled, tmp_path: Path
+) -> None:
+    shown = "--ro-bind /usr /usr --symlink usr/bin /bin --ro-bind ROOT/etc /etc --ro-bind /etc/ssl/certs /etc/ssl/certs"
+    shown += " --dir /home --dir /var --dir /opt --dir /var --dir /var/lib --symlink ../tmp /var/tmp --proc /proc"
+    shown += " --dev /dev --bind ROOT/shm /dev/shm --bind ROOT/tmp /tmp --bind ROOT/home /home/agent"
+    shown += " --bind ROOT/work /work --ro-bind OUT /opt/a b --ro-bind OUT /work/data/x --ro-bind OUT/file /var/lib/f"
+    shown += " --remount-ro /proc --remount-ro /dev --remount-ro / --info-fd 3"
+    drop = "setpriv --reuid=4321 --regid=4321 --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs"
+    for owner, given, ends in ((None, -1, "--"), (None, 0, "--seccomp 0 --"), (4321, 7, f"--seccomp 7 -- {drop}")):
+        sandbox.owner = owner
+        line = plainly(" ".join(words(backend, sandbox, given)), sandbox, tmp_path)
+        assert line.endswith(f" {shown} {ends} true --last")
+
+
+@pytest.mark.skipif(not here("unshare"), reason="util-linux is not installed")
+@pytest.mark.parametrize("backend", [Unshare()], ids=["unshare"])
+def test_unshare_shows_a_command_these_folders_and_no_others(
+    sandbox: FolderSandbox, backend: Walled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unshare, "_SETTINGS", ("sys", "not-there"))
+    made = words(backend, sandbox)
+    assert made[:2] == ["setpriv", "--pdeathsig"]
+    assert ("--cgroup" in made) is Path("/proc/self/ns/cgroup").exists()
+    sandbox.owner = 4321
+    drop = "setpriv --reuid=4321 --regid=4321 --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs"
+    assert " ".join(words(backend, sandbox)).endswith(f" {drop} true --last")
+    rows = """
+        ROOT/top ROOT/top none bind,ro,nosuid,nodev 0 0
+        /usr ROOT/top/usr none bind,ro,nosuid,nodev 0 0
+        ROOT/etc ROOT/top/etc none bind,ro,nosuid,nodev 0 0
+        /etc/ssl/certs ROOT/top/etc/ssl/certs none bind,ro,nosuid,nodev 0 0
+        /dev/null ROOT/top/dev/null none bind,nosuid 0 0
+        /dev/zero ROOT/top/dev/zero none bind,nosuid 0 0
+        /dev/full ROOT/top/dev/full none bind,nosuid 0 0
+        /dev/random ROOT/top/dev/random none bind,nosuid 0 0
+        /dev/urandom ROOT/top/dev/urandom none bind,nosuid 0 0
+        /dev/tty ROOT/top/dev/tty none bind,nosuid 0 0
+        ROOT/shm ROOT/top/dev/shm none bind,nosuid,nodev 0 0
+        ROOT/tmp ROOT/top/tmp none bind,nosuid,nodev 0 0
+        ROOT/home ROOT/top/home/agent none bind,nosuid,nodev 0 0
+        ROOT/work ROOT/top/work none bind,nosuid,nodev 0 0
+        OUT ROOT/top/opt/a\\040b none bind,ro,nosuid,nodev 0 0
+        OUT ROOT/top/work/data/x none bind,ro,nosuid,nodev 0 0
+        OUT/file ROOT/top/var/lib/f none bind,ro,nosuid,nodev 0 0
+        proc ROOT/top/proc proc nosuid,nodev,noexec 0 0
+        ROOT/top/proc/sys ROOT/top/proc/sys none bind,ro,nosuid,nodev,noexec 0 0
+        devpts ROOT/top/dev/pts devpts newinstance,ptmxmode=0666,mode=620,nosuid,noexec 0 0
+    """
+    table = plainly((sandbox.root / "fstab").read_text(), sandbox, tmp_path)
+    assert table.splitlines() == [row.strip() for row in rows.strip().splitlines()]
+    top = sandbox.root / "top"
+    found = {str(path.relative_to(top)): path for path in top.rglob("*")}
+    links = {name: str(path.readlink()) for name, path in found.items() if path.is_symlink()}
+    fds = {f"dev/{name}": f"/proc/self/fd/{n}" for n, name in enumerate(("stdin", "stdout", "stderr"))}
+    assert links == {"bin": "usr/bin", "dev/fd": "/proc/self/fd", "dev/ptmx": "pts/ptmx", "var/tmp": "../tmp", **fds}
+    assert {name for name, path in found.items() if path.is_file() and name not in links} == {
+        *(f"dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty")),
+        "var/lib/f",
+    }
+    folders = "dev dev/pts dev/shm etc home home/agent opt opt/a=b proc tmp usr var var/lib work"
+    assert {name for name, path in found.items() if path.is_dir() and name not in links} == {
+        name.replace("=", " ") for name in folders.split()
+    }
+    assert top.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.skipif(not here("unshare"), reason="util-linux is not installed")
+def test_a_folder_may_be_mounted_over_the_place_of_one_before(tmp_path: Path) -> None:
+    mounts = {"/opt/a/b": tmp_path, "/opt/a": tmp_path}
+    made = FolderSandbox(Unshare(), drop=False, source=None, mounts=mounts, env=None, limits=None)
+    words(Unshare(), made)
+    rows = (made.root / "fstab").read_text()
+    assert [rows.count(f"{made.root}/top{there} none bind,ro,") for there in mounts] == [1, 1]
+    made.close()

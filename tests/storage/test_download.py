@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from recreate.api.errors import BadInput, Fault, Refused, Transient
 from recreate.storage import download as fetch
 from recreate.storage import packages
 from recreate.storage.download import download, unpack
-from recreate.storage.packages import package
+from recreate.storage.packages import package, package_folder
 from tests.web import Web, sha, targz, zipped
 
 DATA = os.urandom(50_000)
@@ -170,6 +171,16 @@ def test_a_package_comes_from_the_users_index_and_is_then_read_from_the_cache(in
     assert package("demo", "1.0", "sdist") == path
     assert len(index.seen) == asked
     assert package("demo", "1.0", "wheel").read_bytes() == WHEEL
+
+
+def test_a_release_that_was_yanked_is_taken_and_said_to_be(index: Web, capsys: pytest.CaptureFixture[str]) -> None:
+    page = index.files["/simple/demo/"].decode()
+    package("demo", "1.0", "sdist")
+    assert "yanked" not in capsys.readouterr().err
+    shutil.rmtree(package_folder("demo", "1.0"))
+    index.files["/simple/demo/"] = page.replace("<a ", '<a data-yanked="broken on Mondays" ').encode()
+    assert package("demo", "1.0", "sdist").is_file()
+    assert "demo 1.0 was withdrawn by its makers (yanked): broken on Mondays" in capsys.readouterr().err
 
 
 def test_a_cached_package_that_was_changed_is_fetched_again(index: Web) -> None:

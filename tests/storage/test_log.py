@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recreate.api.errors import Fault
+from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Trial
 from recreate.storage.files import locked
 from recreate.storage.log import Log, decode, encode, fits, iso, seal, unix, unseal
@@ -37,6 +38,10 @@ def test_a_changed_byte_is_noticed(record: dict[str, object], where: int, change
 
 
 def test_a_torn_last_line_is_cut_off_and_the_rest_kept(tmp_path: Path) -> None:
+    lines = Log(tmp_path / "not" / "there" / "j.jsonl")
+    lines.append({"n": 1})
+    lines.close()
+    assert [r["n"] for r in lines.read()] == [1]
     lines = Log(tmp_path / "j.jsonl")
     lines.append({"n": 1})
     lines.append({"n": 2})
@@ -132,13 +137,102 @@ def test_a_moment_is_read_strictly(value: Any, seconds: float | None) -> None:
 
 
 def test_what_a_broken_program_printed_can_be_kept() -> None:
-    assert json.loads(encode({"text": "a\ud800b"})) == {"text": "a\ud800b"}
+    said = encode({"text": "a\ud800b", "é": Trial(experience="e", score=0.5)})
+    assert json.loads(said) == {"text": "a\ud800b", "é": Trial(experience="e", score=0.5).model_dump()}
+    assert said.startswith('{"text":"a\ud800b","é":')
+    with pytest.raises(TypeError, match="object is not JSON"):
+        encode({"text": "a\ud800b", "other": object()})
 
 
 def test_json_of_others_is_read_a_hundred_levels_deep_and_no_deeper() -> None:
-    assert decode("[" * 99 + "]" * 99)
-    with pytest.raises(ValueError, match="deeply"):
-        decode("[" * 101 + "]" * 101)
+    for opened, leaf, closed in (("[", "[]", "]"), ('{"a":', "{}", "}")):
+        assert decode(opened * 99 + leaf + closed * 99)
+        for deeper in (100, 100_000):
+            with pytest.raises(ValueError, match="deeply"):
+                decode(opened * deeper + leaf + closed * deeper)
+
+
+def test_a_line_end_in_a_string_of_others_is_read_only_when_that_is_allowed() -> None:
+    assert decode('"a\nb"', strict=False) == "a\nb"
+    with pytest.raises(ValueError, match="control character"):
+        decode('"a\nb"')
+
+
+def test_half_a_line_of_a_process_that_holds_the_file_is_not_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "shared.jsonl"
+    holder, other = Log(path), Log(path)
+    holder.append({"n": 1})
+    holder.take(0)
+    line, found = seal({"n": 2}), list[int]()
+    with path.open("ab", buffering=0) as file:
+        file.write(line[:9])
+        waiting = threading.Thread(target=lambda: found.extend(r["n"] for r in other.take(0)))
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive()
+        file.write(line[9:])
+    holder.let_go()
+    waiting.join(30)
+    assert found == [1, 2]
+    other.let_go()
+    assert other.end == path.stat().st_size
+
+
+def test_what_is_taken_is_read_from_where_one_was_and_a_torn_end_of_it_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "shared.jsonl"
+    one, other = Log(path), Log(path)
+    assert list(one.take(0)) == []
+    one.append({"n": 1})
+    seen = one.end
+    one.append({"n": 2})
+    one.let_go()
+    with path.open("ab") as file:
+        file.write(seal({"n": 3})[:-1])
+    assert [r["n"] for r in other.take(seen)] == [2]
+    assert other.end == path.stat().st_size
+    other.append({"n": 4})
+    other.let_go()
+    assert [r["n"] for r in Log(path).read()] == [1, 2, 4]
+    assert list(one.take(other.end)) == []
+    one.let_go()
+    never = Log(path)
+    never.let_go()
+    never.close()
+    held = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    one.close()
+    one.close()
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == held - 1
+
+
+def test_a_line_that_the_disk_takes_in_pieces_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: write(handle, bytes(data)[:7]))
+    log = Log(tmp_path / "log.jsonl")
+    assert [log.append({"n": n}, {"n": -n}) for n in (1, 2)] == [0, log.end // 2]
+    assert [r["n"] for r in log.read()] == [1, -1, 2, -2]
+
+
+@pytest.mark.parametrize(
+    "record", [{"schema": 99, "n": 1}, {"schema": 1, "experience": {"schema": 99}}, {"experience": {"schema": 2}}]
+)
+def test_a_record_of_a_newer_recreate_says_where_it_is(tmp_path: Path, record: dict[str, Any]) -> None:
+    path = tmp_path / "log.jsonl"
+    first = seal({"n": 1})
+    path.write_bytes(first + seal(json.dumps({"kind": "k", **record})))
+    for read in (lambda: list(Log(path).lines()), lambda: Log(path).at(len(first))):
+        with pytest.raises(BadInput, match=f"log.jsonl, byte {len(first)}: this record has schema (99|2)") as e:
+            read()
+        assert e.value.code == "newer-schema"
+
+
+def test_a_file_that_is_not_there_has_no_lines_and_one_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+    assert list(Log(tmp_path / "none.jsonl").lines()) == []
+    assert Log(tmp_path / "none.jsonl").at(0) is None
+    (tmp_path / "folder").mkdir()
+    log = Log(tmp_path / "folder")
+    for does in (lambda: list(log.lines()), lambda: log.at(0), lambda: log.append({"n": 1}), lambda: log.take(0)):
+        with pytest.raises(Fault):
+            does()
 
 
 def test_damaged_lines_and_those_that_lack_a_field_are_counted(tmp_path: Path) -> None:

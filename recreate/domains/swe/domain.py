@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from recreate.api import paths
-from recreate.api.errors import BadInput, Fault
+from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import Sandbox, SandboxBackend
-from recreate.api.types import Grade, Record, Split, Task, Trace, digest
-from recreate.domains import audit
+from recreate.api.types import Grade, PassRate, Record, Split, Task, TaskSet, Trace, digest
+from recreate.domains import audit, python_env
 from recreate.domains.python_env import environment
-from recreate.domains.swe import exam, patch, sources, test_run
+from recreate.domains.rates import RateFiles
+from recreate.domains.swe import copies, exam, patch, sources, test_run
 from recreate.domains.swe.case import Case, case_of, tasks_of
+from recreate.domains.swe.facts import Shown, folders
 from recreate.domains.swe.grader import meaning, version
+from recreate.domains.swe.rows import Refusal
+from recreate.domains.swe.trees import weight
 from recreate.sandboxes.rootfs import interpreter_mounts
 from recreate.storage.files import once
 
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
 
 _FILES, _BYTES, _TOTAL = 200, 1_000_000, 5_000_000
 """How many changed files, how large a one, and how much in all an answer may hold."""
+_LONGEST = {False: 600.0, True: 1800.0}
+"""Seconds that a suite may take without the bug; where it is a row of SWE-bench, what its harness allows."""
 _LEFT = "# left out: "
 """How a line of an answer begins that says what is not in it, and why."""
 
@@ -39,9 +46,13 @@ class Baseline(Record):
 class Swe:
     """Tasks from benchmarks/swe: shipped ones, and the workspace's own.
 
-    data  another folder of recipes, or one recipe file, instead of those
+    data  another folder of recipes, or one recipe file, instead of those; or rows of SWE-bench: a file, or a data set's
+          name on the hub (docs/swebench.md)
+    repos  a folder of clones of the rows' repositories
     env   a Python environment with pytest and coverage to run tests in, instead of building one for each task
     say   told what takes a while (fetching, building an environment); stderr unless given
+    prompt    how real bugs are told, where both are there: `issue`, as a user would report it, or `spec`, with all that
+              is expected; None: each as its recipe means it
     patience  seconds an answer's tests may take beyond 5 times what they take without the bug
     """
 
@@ -50,29 +61,48 @@ class Swe:
 
     def __init__(
         self,
-        data: Path | None = None,
+        data: str | Path | None = None,
         *,
+        repos: Path | None = None,
         env: Path | None = None,
         say: Callable[[str], None] | None = None,
         patience: float = 30.0,
+        prompt: Shown | None = None,
     ) -> None:
         self._data = data
+        self._repos = repos
         self._env = env
         self._patience = patience
+        if prompt not in (None, "issue", "spec"):
+            raise BadInput(f"{prompt!r} is no way to tell a bug", fix="--prompt issue, or --prompt spec", code="usage")
+        self._shown = prompt
         self._say = say or (lambda text: print(text, file=sys.stderr))
         self._tasks: list[Task] | None = None
+        self._refused: list[Refusal] = []
+        self._rates = RateFiles(folders(data))
 
     # --- the port ---
 
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
         """Real bugs, then injected ones, in the order of their files. Raises BadInput for a broken recipe file."""
         if self._tasks is None:
-            self._tasks = tasks_of(self._data, self._say)
+            self._tasks, self._refused = tasks_of(self._data, self._say, self._repos, self._shown)
+            if self._refused:
+                first = f"{self._refused[0].name}: {self._refused[0].reason}"
+                self._say(f"{len(self._refused)} rows are left out, the first: {first}; `recreate tasks check` has all")
         return [t for t in self._tasks if split is None or t.split == split]
+
+    def refused(self) -> Sequence[tuple[str, str]]:
+        """(name, why) of the rows that are no tasks on this machine."""
+        self.tasks()
+        return self._refused
 
     def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
         """The buggy sources with the tests that may be seen, pytest and coverage, and `.recreate/public.json`."""
         case = self._case(task)
+        if case.pass_to_pass is not None:  # what its tests do here is not known, and an attempt is to be paid for
+            self.baseline(task, backend)
+        self._alone(case, backend)
         return test_run.open_sandbox(backend, case.given(), self._environment(case), case.seen())
 
     def collect(self, task: Task, sandbox: Sandbox) -> str:
@@ -121,13 +151,32 @@ class Swe:
         patience = self._patience + 5 * baseline.seconds
         # Without the expected values first: what the tests themselves hold is in no sandbox before that is over.
         wrong = self._examined(task, files, backend, patience)
-        run = self._run(backend, case, files, patience)
-        return _graded(case.fail_to_pass, baseline.passed, run, dropped, wrong)
+        if case.pass_to_pass is not None and files == case.gold():  # the very run that the baseline is
+            run = test_run.TestResults(outcomes=dict.fromkeys(baseline.passed, "passed"))
+        else:
+            run = self._run(backend, case, files, patience)
+        return _graded(case.fail_to_pass, _others(case, baseline), run, dropped, wrong)
+
+    def lacking(self, task: Task) -> str:
+        """The Python that the task needs, when it is not here."""
+        return python_env.lacking(self._case(task).environment.python) if self._env is None else ""
 
     @property
     def grader(self) -> str:
         """The version of all that decides a grade."""
         return version()
+
+    def kind(self, task: Task) -> str:
+        """real or injected."""
+        return str(task.facts["kind"])
+
+    def pass_rates(self, task: Task) -> Sequence[PassRate]:
+        """What was measured of a task, kept beside its recipes."""
+        return self._rates.pass_rates(task)
+
+    def task_sets(self) -> Mapping[str, TaskSet]:
+        """The sets named beside the recipes."""
+        return self._rates.task_sets()
 
     # --- beyond the port: gold, folders, and what passes without the bug ---
 
@@ -142,13 +191,17 @@ class Swe:
         """The lines that mend the task, and those of the tests that the agent is not shown."""
         return self._case(task).hidden()
 
+    def bytes(self, task: Task) -> int:
+        """Bytes of the task's own trees."""
+        return weight(self._case(task).kept())
+
     def untouched(self, task: Task, backend: SandboxBackend) -> Grade:
         """What the tests say of the sources with the bug. score: the share of FAIL_TO_PASS that passes; it should
         be 0, and is passed only when nothing is left to mend."""
         case = self._case(task)
         baseline = self.baseline(task, backend)
         run = self._run(backend, case, {}, self._patience + 5 * baseline.seconds)
-        grade = _graded(case.fail_to_pass, baseline.passed, run, [], "")
+        grade = _graded(case.fail_to_pass, _others(case, baseline), run, [], "")
         share = len(run.passed() & set(case.fail_to_pass)) / len(case.fail_to_pass)
         return grade.model_copy(update={"score": share})
 
@@ -161,7 +214,12 @@ class Swe:
         return {name: patch.make({p: before[p] for p in files if p in before}, files) for name, files in made.items()}
 
     def make(self, **options: Any) -> MadeTasks:
-        """New tasks out of a package or a repository: see `generate.make`."""
+        """New tasks out of a package or a repository: bugs that were mended (`releases`, or `history` of a repository,
+        see `releases.make`), else injected ones (`generate.make`)."""
+        if options.get("releases") or options.pop("history", False):
+            from recreate.domains.swe.releases import make as mended
+
+            return mended(**{name: value for name, value in options.items() if name in signature(mended).parameters})
         from recreate.domains.swe.generate import make
 
         return make(**options)
@@ -170,32 +228,35 @@ class Swe:
         """What passes once the task is mended, twice the same; kept in home(). Raises Fault when the task cannot
         be graded on this machine."""
         case = self._case(task)
-        about = [case.key, meaning(test_run.program()), str(self._env or ""), sys.version_info[:2]]
+        given = case.pass_to_pass is not None
+        program = test_run.text_of("suite_runner.py", "test_log.py") if given else test_run.program()
+        about = [case.key, meaning(program), str(self._env or ""), sys.version_info[:2]]
 
         def build(fresh: Path) -> None:
             self._say(f"running the tests of {case.name} without the bug, once")
             gold = case.gold()
-            runs = [self._run(backend, case, gold, 600.0) for _ in range(2)]
-            passed = runs[0].passed() & runs[1].passed()
+            # Where what should pass is given, one run shows whether it does; else what passes twice is taken.
+            runs = [self._run(backend, case, gold, _LONGEST[given]) for _ in range(1 if given else 2)]
+            passed = set.intersection(*(run.passed() for run in runs))
             if not passed:
-                why = runs[0].doubt or runs[1].doubt or "none passes"
+                why = next((run.doubt for run in runs if run.doubt), "none passes")
                 raise Fault(
                     f"the tests of {case.name} do not run here: {why}\n{runs[0].output[-1500:]}",
                     fix="recreate tasks check swe says which tasks hold on this machine",
-                    code="baseline",
+                    code=UNSOUND if given else "baseline",
                 )
             seconds = round(max(run.seconds for run in runs), 2)
             fresh.write_text(Baseline(passed=tuple(sorted(passed)), seconds=seconds).model_dump_json())
 
         file = once(paths.home() / "swe" / "baselines" / f"{digest(about)}.json", build)
         found = Baseline.model_validate_json(file.read_text())
-        lost = sorted(set(case.fail_to_pass) - set(found.passed))
+        lost = sorted({*case.fail_to_pass, *(case.pass_to_pass or ())} - set(found.passed))
         if lost:
             more = f", nor do {len(lost) - 1} more" if lost[1:] else ""
             raise Fault(
                 f"{task.id} cannot be graded here: even without the bug {lost[0]} does not pass{more}",
                 fix="leave the task out; recreate tasks check swe lists those that hold on this machine",
-                code="unsound-task",
+                code=UNSOUND,
             )
         return found
 
@@ -223,23 +284,37 @@ class Swe:
 
     def _examined(self, task: Task, files: Mapping[str, str | None], backend: SandboxBackend, patience: float) -> str:
         """'' when the answer gives what is right where the tests do not say what that is, else what it does not."""
-        asked = self.exam(task, backend)
-        if not asked.claims:
+        if not self._case(task).withholds or not (asked := self.exam(task, backend)).claims:
             return ""
         run = self._run(backend, self._case(task), {**files, **asked.files}, patience, tests=sorted(asked.files))
         return asked.wrong(run)
 
     def _case(self, task: Task) -> Case:
-        return case_of(task, self._say)
+        return case_of(task, self._say, self._repos)
 
     def _environment(self, case: Case) -> Path:
-        return self._env if self._env is not None else environment(case.requires, self._say)
+        try:
+            return self._env if self._env is not None else environment(case.environment, self._say)
+        except BadInput as e:  # of one task: the others go on
+            raise Fault(e.message, fix=e.fix, code=UNSOUND) from None
+
+    def _alone(self, case: Case, backend: SandboxBackend) -> None:
+        """See to it that the case's sandboxes hold its package once. Raises Fault when they cannot."""
+        found = copies.find(backend, self._environment(case), case.graded(), case.suite, self._say)
+        if found.left and (place := found.of(case.gold(), case.suite)):
+            raise Fault(
+                f"the sandbox of {case.name} would hold what mends it: {place}",
+                fix="leave the task out: what lies in Python's own library cannot be masked",
+                code=UNSOUND,
+            )
+        case.suite = copies.without(case.suite, found)
 
     def _changed(self, given: Path, sandbox: Sandbox, mounted: Sequence[str]) -> tuple[list[str], list[str]]:
         """Paths in the sandbox that differ from `given`, by-products left out, and what cannot be handed in, with why.
         Only names are believed, and whatever the agent made of its folder is no fault of ours."""
         limits = {"longest": patch.LONGEST, "largest": _BYTES, "mounted": list(mounted)}
-        order = {"manifest": sources.manifest(given), "skipped": sorted(sources.SKIPPED), **limits}
+        links = [path.relative_to(given).as_posix() for path in given.rglob("*") if path.is_symlink()]
+        order = {"manifest": sources.manifest(given), "links": links, "skipped": sorted(sources.SKIPPED), **limits}
         line = json.dumps(order).encode() + b"\n"
         # -I: the sandbox's PYTHONPATH leads to what the agent wrote.
         output = sandbox.run(["python3", "-I", "-B", "-c", _CHANGED], timeout=60, stdin=line)
@@ -266,9 +341,8 @@ class Swe:
         tests: Sequence[str] | None = None,
     ) -> test_run.TestResults:
         """The suite on the graded sources with `files` over them; with `tests`, files of it that tell what they see."""
-        suite = case.suite if tests is None else case.suite.model_copy(update={"tests": tuple(tests)})
-        where = (backend, case.graded(), self._environment(case), suite)
-        return test_run.run(*where, timeout=timeout, files=files, observe=tests is not None)
+        self._alone(case, backend)
+        return case.run(backend, self._environment(case), files, timeout, tests)
 
 
 _BEGAN = "looking"
@@ -308,7 +382,8 @@ while stack:
             if path in known:
                 left.append([path, "a folder is in its place"])
         elif not entry.is_file(follow_symlinks=False):
-            left.append([path, "a link, or no file"])
+            if not (path in order["links"] and entry.is_symlink()):
+                left.append([path, "a link, or no file"])
         else:
             was = known.pop(path, None)
             try:
@@ -344,7 +419,7 @@ def _applied(answer: str, case: Case) -> tuple[dict[str, str | None], list[str]]
     """The files that the answer's acceptable changes make, and what was dropped. Raises patch.BadPatch."""
     kept, dropped = [], []
     for change in patch.read(answer):
-        reasons = {p: sources.unacceptable(p, case.suite.tests, case.suite.roots) for p in sorted(change.paths)}
+        reasons = {p: case.unacceptable(p) for p in sorted(change.paths)}
         wrong = [f"{path} ({why})" for path, why in reasons.items() if why]
         dropped += wrong
         if not wrong:
@@ -380,6 +455,11 @@ def _left_out(answer: str) -> tuple[list[str], str]:
     count = next((n for n, line in enumerate(lines) if not line.startswith(_LEFT)), len(lines))
     said = [f"Left out when it was handed in: {line[len(_LEFT) :].strip()[:600]}" for line in lines[:count][:60]]
     return said, "".join(lines[count:])
+
+
+def _others(case: Case, baseline: Baseline) -> Sequence[str]:
+    """What must keep passing besides FAIL_TO_PASS."""
+    return baseline.passed if case.pass_to_pass is None else case.pass_to_pass
 
 
 def _graded(

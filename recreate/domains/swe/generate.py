@@ -1,7 +1,13 @@
-"""New tasks: bugs injected into a release or a repository, kept when a few of its own tests notice."""
+"""New tasks: bugs injected into a release or a repository, kept when a few of its own tests notice.
+
+A hard bug is kept when, besides, the tests that notice do not name what is changed, each fails when it is run alone,
+the public ones show every part, and nothing small mends it: neither a part of the bug taken back nor a token inverted
+in the changed statements.
+"""
 
 from __future__ import annotations
 
+import ast
 import random
 import re
 from collections import Counter
@@ -14,19 +20,24 @@ from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.ports import SandboxBackend
 from recreate.api.types import Split, Task
-from recreate.domains.python_env import environment
-from recreate.domains.swe import facts, sources, test_run
-from recreate.domains.swe.case import InjectedCase, content, tasks_of
-from recreate.domains.swe.facts import INJECTED, Injected, Origin
+from recreate.domains.python_env import Environment, asked, environment
+from recreate.domains.swe import copies, facts, hard_mutation, hunks, sources, test_run
+from recreate.domains.swe.case import InjectedCase, earlier_texts, mark, tasks_of
+from recreate.domains.swe.facts import INJECTED, Injected, Origin, Part, Releases
+from recreate.domains.swe.hard_mutation import Parts
 from recreate.domains.swe.mutation import Mutation, Site, Source, meant, mutations
 from recreate.domains.swe.sources import Say
-from recreate.domains.swe.test_run import ProjectTests, TestResults
+from recreate.domains.swe.test_run import ProjectTests, TestResults, TrialRun
 
 MOST_LINES, FEWEST_LINES = 45, 4
 MOST_FAILING = 8
 """A mutant is kept when between 1 and this many tests fail."""
-TRIES = 14
+PATIENCE = 600.0
+"""Seconds that the tests may take without a bug."""
+TRIES, HARD_TRIES = 14, 60
 """Mutants tried for each task that is wanted, at most."""
+BATCH = 12
+"""Mutants that share a sandbox, one after the other: starting Python and pytest costs more than most tests."""
 
 
 @dataclass
@@ -38,13 +49,31 @@ class MadeTasks:
     file: Path
 
 
-@dataclass
+@dataclass(eq=False)
 class _Candidate:
-    file: str
-    module: Source
-    place: Site
-    mutation: Mutation
+    """A mutant: `files` (path -> text) have it, `tests` are those that may notice. kind: what is kept in proportion."""
+
+    kind: str
+    parts: Parts
+    files: dict[str, str]
     tests: frozenset[str]
+    earlier: Releases | None = None
+
+    @property
+    def functions(self) -> set[tuple[str, str]]:
+        return {(p.file, p.function) for p in self.parts}
+
+
+@dataclass(frozen=True)
+class _Noticed:
+    """What the tests said of a mutant. failing: in the order of the suite; messages: test id -> what it says."""
+
+    failing: tuple[str, ...]
+    messages: Mapping[str, str]
+
+    @property
+    def crash(self) -> bool:
+        return not all(re.match(r"assert|AssertionError|Failed: DID NOT", m) for m in self.messages.values())
 
 
 def make(
@@ -56,9 +85,15 @@ def make(
     seed: int = 0,
     split: Split | None = None,
     requires: Sequence[str] = (),
+    python: str = "",
+    pytest: str = "",
+    index_before: str = "",
+    variables: Mapping[str, str] = {},
     tests: Sequence[str] = (),
     python_path: Sequence[str] = (),
     modules: Sequence[str] = (),
+    hard: bool = False,
+    undo: Sequence[tuple[str, str]] = (),
     backend: SandboxBackend | None = None,
     env: Path | None = None,
     file: Path | None = None,
@@ -68,9 +103,13 @@ def make(
 
     split         of all the tasks; by default the modules are dealt out to train and validation
     requires      pinned requirements of the tests             python_path   folders put on sys.path
+    python, pytest, index_before, variables                    what the tests run in and with: see Environment
     tests         files and folders given to pytest; both are looked for when not given
     modules       only bugs in these files of the project
-    file          benchmarks/swe/injected.jsonl of the workspace unless given; older tasks of the same source go
+    hard          bugs of several statements, whose failure shows elsewhere (hard_mutation.py)
+    undo          hard bugs, too: pairs of earlier neighbouring releases, of which one hunk is taken back
+    file          benchmarks/swe/injected.jsonl of the workspace unless given; older tasks of the same source and
+                  kind (hard or not) go
 
     Same arguments, same tasks. Raises BadInput: unknown-package, no-tests, failing-suite, no-mutants.
     """
@@ -80,14 +119,20 @@ def make(
 
         backend = choose()
     file = file or paths.workspace() / "benchmarks" / "swe" / INJECTED
-    origin, pristine = _origin(package, version, repo, tuple(requires), tuple(tests), tuple(python_path), file, say)
-    known = _known(file, origin)
+    fields = {"python": python, "pytest": pytest, "index_before": index_before, "env": dict(variables)}
+    wanted = asked({**fields, "requires": tuple(requires)})
+    origin, pristine = _origin(package, version, repo, wanted, tuple(tests), tuple(python_path), file, say)
+    known = _known(file, origin, hard=bool(hard or undo))
     files = _files(origin, pristine, modules, split, known)
-    python = env if env is not None else environment(origin.requires, say)
-    _not_installed(origin, pristine, python)
-    trial = _Trial(origin, pristine, python, backend, say)
+    place = env if env is not None else environment(origin.environment, say)
+    trial = _Trial(origin, pristine, place, backend, say)
+    files = trial.unseen(files)
     chance = random.Random(f"{seed} {origin.sha256 or origin.digest}")
-    kept, tried = trial.kept(trial.candidates(files, chance), n)
+    pairs = [_releases(origin, before, after) for before, after in undo]
+    if hard or pairs:
+        kept, tried = trial.kept(trial.hard_candidates(files, chance, hard, pairs, say), n, hard=True)
+    else:
+        kept, tried = trial.kept(trial.candidates(files, chance), n)
     origin = trial.origin
     if not kept:
         raise BadInput(
@@ -108,7 +153,7 @@ def _origin(
     package: str | None,
     version: str | None,
     repo: Path | None,
-    requires: tuple[str, ...],
+    wanted: Environment,
     tests: tuple[str, ...],
     python_path: tuple[str, ...],
     file: Path,
@@ -134,7 +179,7 @@ def _origin(
         sha256 = sources.released_sha256(package, version)
         pristine = sources.release(package, version, sha256, say)
         origin = Origin(name=f"{package}-{version}", package=package, version=version, sha256=sha256, tests=("?",))
-    tests = tests or _find_tests(pristine)
+    tests = tests or sources.find_tests(pristine)
     missing = [t for t in tests if not (pristine / t).exists()]
     if not tests or missing:
         what = f"{missing[0]} is not in" if missing else "no tests were found in"
@@ -144,39 +189,19 @@ def _origin(
             code="no-tests",
         )
     folders = python_path or (("src",) if (pristine / "src").is_dir() else (".",))
-    how = {"tests": tests, "python_path": folders, "requires": requires}
+    how = wanted.model_dump(exclude={"schema_"}) | {"tests": tests, "python_path": folders}
     return origin.model_copy(update=how), pristine
 
 
-def _find_tests(pristine: Path) -> tuple[str, ...]:
-    """The topmost folders of tests, else the test files."""
-    files = [PurePosixPath(p) for p in sources.files(pristine) if p.endswith(".py") and sources.is_test(p)]
-    named = {
-        PurePosixPath(*p.parts[: i + 1]).as_posix()
-        for p in files
-        for i, part in enumerate(p.parts[:-1])
-        if part in ("tests", "test")
-    }
-    top = {f for f in named if not any(f.startswith(other + "/") for other in named)}
-    return tuple(sorted(top or {p.as_posix() for p in files}))
-
-
-def _not_installed(origin: Origin, pristine: Path, env: Path) -> None:
-    """The package itself must not be importable from the environment: it would be the solution."""
-    tops = {
-        PurePosixPath(p).relative_to(PurePosixPath(r)).parts[0].removesuffix(".py")
-        for r in origin.python_path
-        for p in sources.modules(pristine, (r,), origin.tests)
-        if PurePosixPath(p).is_relative_to(PurePosixPath(r))
-    }
-    for top in sorted(tops):
-        for place in ("", ".py"):
-            if list(env.glob(f"lib/python3*/site-packages/{top}{place}")):
-                raise BadInput(
-                    f"the environment of the tests holds {top} itself, which would give every answer away",
-                    fix="leave out the requirement that brings it",
-                    code="package-installed",
-                )
+def _releases(origin: Origin, before: str, after: str) -> Releases:
+    if not origin.version:
+        raise BadInput(
+            "a repository has no releases of which a hunk could be undone",
+            fix="--package NAME==VERSION with --undo BEFORE..AFTER",
+            code="no-source",
+        )
+    sha256 = [sources.released_sha256(origin.package, version) for version in (before, after)]
+    return Releases(before=before, after=after, before_sha256=sha256[0], after_sha256=sha256[1])
 
 
 def _files(
@@ -201,6 +226,18 @@ def _files(
     return list(wanted) or [f for f in found if f not in clash]
 
 
+def _whole(origin: Origin, run: TestResults) -> TestResults:
+    """A run without a bug that came to its end. Raises BadInput for another: `failing-suite`."""
+    if not run.doubt:
+        return run
+    last = next(reversed(list(run.outcomes)), "")
+    raise BadInput(
+        f"the tests of {origin.name} do not run to their end: {run.doubt}\n{run.output[-1200:]}",
+        fix="name tests that do, with --tests" + (f"; the last that began is {test_run.short(last)}" if last else ""),
+        code="failing-suite",
+    )
+
+
 _LOUD = {"failed", "error", "repeated"}
 
 
@@ -213,19 +250,19 @@ class _Trial:
 
     def __init__(self, origin: Origin, pristine: Path, env: Path, backend: SandboxBackend, say: Say) -> None:
         self.origin, self.pristine, self._env, self._backend, self._say = origin, pristine, env, backend, say
+        self._modules: dict[str, Source | None] = {}
+        self._covered: dict[tuple[str, str], frozenset[str]] = {}
+        self._texts: dict[str, str] = {}
+        self._bodies: dict[str, list[ast.stmt]] = {}
+        self._copies = copies.find(backend, env, pristine, origin.suite, say)
         say(f"running the tests of {origin.name}, twice")
-        traced = self._run(origin.suite, 600.0, trace=True)
-        plain = self._run(origin.suite, 600.0)
-        for run in (traced, plain):
-            if run.doubt:
-                raise BadInput(
-                    f"the tests of {origin.name} do not run to their end: {run.doubt}\n{run.output[-1200:]}",
-                    fix="name tests that do, with --tests",
-                    code="failing-suite",
-                )
+        traced = _whole(origin, self._run(origin.suite, PATIENCE, trace=True))
+        everything = TrialRun({}, frozenset(), 0, PATIENCE)
+        suite = copies.without(origin.suite, self._copies)
+        plain = _whole(origin, test_run.run_each(backend, pristine, env, suite, [everything])[0])
         good = traced.passed() & plain.passed()
         if not good:
-            why = next((m for m in plain.messages.values() if m), "")[-300:] or plain.output[-300:]
+            why = next((m for m in plain.messages.values() if m), "")[-300:] or traced.output[-300:]
             raise BadInput(
                 f"none of the tests of {origin.name} passes: {test_run.short(why, 300)}",
                 fix="say what the tests need, --requires NAME==VERSION, or where the sources are, --python-path",
@@ -239,15 +276,32 @@ class _Trial:
         if bad:
             say(f"left out, as they fail or waver before any bug is put in: {', '.join(sorted(bad)[:5])}")
         self.passing = frozenset(t for t in good if not {t, sources.function_of(t), t.partition("::")[0]} & bad)
+        self._took = dict(plain.took)
+        self._cpu = plain.cpu_seconds / max(sum(plain.took.values()), 0.001)
         self.traced = {f: {t: frozenset(n) for t, n in by.items()} for f, by in traced.lines.items()}
-        update = {"deselect": tuple(sorted({*origin.deselect, *bad})), "seconds": round(plain.seconds, 2)}
+        update = {
+            "deselect": tuple(sorted({*origin.deselect, *bad})),
+            "fails": tuple(sorted(bad)),
+            "seconds": round(plain.seconds, 2),
+        }
         self.origin = origin.model_copy(update=update)
         say(f"{len(self.passing)} tests pass in {plain.seconds:.1f} s")
+
+    def unseen(self, files: Sequence[str]) -> list[str]:
+        """The files of which a sandbox has no other copy. Raises BadInput when there are none."""
+        told = {file: place for file in files if (place := self._copies.of([file], self.origin.suite))}
+        if len(told) == len(files):
+            raise BadInput(
+                f"a sandbox would hold the answers: {told[files[0]]} is a copy of {files[0]}",
+                fix="take another package: what lies in Python's own library cannot be masked",
+                code="package-installed",
+            )
+        return [file for file in files if file not in told]
 
     def _run(self, tests: ProjectTests, timeout: float, **how: Any) -> TestResults:
         """The tests on the sources; how: what `test_run.run` takes besides."""
         where = (self._backend, self.pristine, self._env)
-        return test_run.run(*where, tests, timeout=timeout, output_bytes=200_000, **how)
+        return test_run.run(*where, copies.without(tests, self._copies), timeout=timeout, output_bytes=200_000, **how)
 
     def candidates(self, files: Sequence[str], chance: random.Random) -> Iterator[_Candidate]:
         """Mutants in the order to try them: the files by turns, in each file the functions by turns."""
@@ -256,111 +310,313 @@ class _Trial:
         while queues:
             for functions in list(queues):
                 function = functions.pop(0)
-                yield function.pop(0)
+                yield from function.pop(0)
                 if function:
                     functions.append(function)
                 if not functions:
                     queues.remove(functions)
 
-    def _functions(self, file: str, chance: random.Random) -> list[list[_Candidate]]:
-        """The likely mutants of each function of a file that passing tests run."""
-        tests = {t: lines for t, lines in self.traced.get(file, {}).items() if t in self.passing}
-        try:
-            module = Source((self.pristine / file).read_bytes().decode("utf-8"))
-        except (SyntaxError, ValueError):
+    def _functions(self, file: str, chance: random.Random) -> list[list[Iterator[_Candidate]]]:
+        """The likely mutants of each function of a file that passing tests run; none for those that mean nothing."""
+        module = self._module(file)
+        if module is None:
             return []
         functions = []
         for place in module.functions():
-            body = range(place.node.body[0].lineno, place.last + 1)
-            covering = frozenset(t for t, lines in tests.items() if not lines.isdisjoint(body))
+            covering = self._covering(file, place)
             if not covering or not FEWEST_LINES <= place.size <= MOST_LINES:
                 continue
-            own = []
-            for mutation in mutations(module, place):
-                if likely(module, mutation):
-                    hit = frozenset(t for t in covering if mutation.line in tests[t])
-                    own.append(_Candidate(file, module, place, mutation, hit or covering))
+            own = [m for m in mutations(module, place) if likely(module, m)]
             chance.shuffle(own)
             if own:
-                functions.append(_varied(own))
+                functions.append([self._single(file, module, place, m, covering) for m in _varied(own)])
         chance.shuffle(functions)
         return functions
 
-    def kept(self, candidates: Iterator[_Candidate], n: int) -> tuple[list[Injected], int]:
+    def _single(
+        self, file: str, module: Source, place: Site, mutation: Mutation, covering: frozenset[str]
+    ) -> Iterator[_Candidate]:
+        text = meant(module, mutation)
+        if text is not None:
+            at = self.traced[file]
+            hit = frozenset(t for t in covering if mutation.line in at[t])
+            part = Part(file=file, function=place.name, operator=mutation.operator, occurrence=mutation.occurrence)
+            yield _Candidate(mutation.operator, (part,), {file: text}, hit or covering)
+
+    def _module(self, file: str) -> Source | None:
+        if file not in self._modules:
+            try:
+                self._modules[file] = Source((self.pristine / file).read_bytes().decode("utf-8"))
+            except (SyntaxError, ValueError):
+                self._modules[file] = None
+        return self._modules[file]
+
+    def _covering(self, file: str, place: Site) -> frozenset[str]:
+        if (file, place.name) not in self._covered:
+            body = range(place.node.body[0].lineno, place.last + 1)
+            hit = (t for t, lines in self.traced.get(file, {}).items() if not lines.isdisjoint(body))
+            self._covered[file, place.name] = self.passing & frozenset(hit)
+        return self._covered[file, place.name]
+
+    def hard_candidates(
+        self, files: Sequence[str], chance: random.Random, hard: bool, pairs: Sequence[Releases], say: Say
+    ) -> Iterator[_Candidate]:
+        """Hard mutants that tests may notice without naming what is changed, the kinds by turns."""
+        modules = {file: module for file in files if (module := self._module(file))}
+        kinds: dict[str, Iterator[tuple[Parts, Releases | None]]] = {}
+        if hard:
+            made = {
+                "override": hard_mutation.removable(modules),
+                "kept": hard_mutation.keepable(modules),
+                "parameters": hard_mutation.swappable(modules),
+                "repeated": hard_mutation.repeatable(modules, likely),
+            }
+            for kind, several in made.items():
+                shuffled = sorted(several, key=lambda parts: repr(parts))
+                chance.shuffle(shuffled)
+                kinds[kind] = iter([(parts, None) for parts in shuffled])
+        for pair in pairs:
+            standing = list(self._hunks(modules, pair, say))
+            chance.shuffle(standing)
+            kinds[f"undone {pair.after}"] = iter([(parts, pair) for parts in standing])
+        texts = {file: module.text for file, module in modules.items()}
+        queues = {kind: self._promising(kind, modules, texts, found, say) for kind, found in kinds.items()}
+        while queues:
+            for kind, queue in list(queues.items()):
+                candidate = next(queue, None)
+                if candidate is None:
+                    del queues[kind]
+                else:
+                    yield candidate
+
+    def _hunks(self, modules: Mapping[str, Source], pair: Releases, say: Say) -> Iterator[Parts]:
+        """Each hunk, and all those of one file, of the difference of two releases that still stand."""
+        for file, module in modules.items():
+            before, after = earlier_texts(self.origin.package, pair, file, say)
+            parts = []
+            for number in range(1, 1 + len(hunks.numbered(before, after) if before and after else ())):
+                edit = hard_mutation.undone(module, before, after, number)
+                if edit is not None:
+                    line = module.data[: edit[0]].count(b"\n") + 1
+                    inside = [s.name for s in module.functions() if s.first <= line <= s.last]
+                    function = inside[0] if inside else ""
+                    parts.append(Part(file=file, function=function, operator="undone", occurrence=number))
+            yield from ((part,) for part in parts)
+            if len(parts) > 1:
+                yield tuple(parts)
+
+    def _promising(
+        self,
+        kind: str,
+        modules: Mapping[str, Source],
+        texts: Mapping[str, str],
+        found: Iterator[tuple[Parts, Releases | None]],
+        say: Say,
+    ) -> Iterator[_Candidate]:
+        """Those that have what makes a bug hard, as far as that can be told without running anything."""
+        for parts, pair in found:
+            covering = [self._noticing(modules[p.file], p) for p in parts]
+            common = frozenset.intersection(*covering) if kind == "repeated" else frozenset.union(*covering)
+            far = [t for t in common if hard_mutation.distant(parts, [self._text_of(t)])]
+            if 2 * len(far) <= len(common):  # a test that names it is likely to notice, too
+                continue
+            mutant = hard_mutation.mutated(texts, parts, self._earlier(pair, say))
+            if mutant is None or not all(_parses(text) for text in mutant.values()):
+                continue
+            yield _Candidate(kind, parts, mutant, frozenset.union(*covering), pair)
+
+    def _earlier(self, pair: Releases | None, say: Say) -> hard_mutation.Earlier | None:
+        return (lambda file: earlier_texts(self.origin.package, pair, file, say)) if pair else None
+
+    def _noticing(self, module: Source, part: Part) -> frozenset[str]:
+        """The tests that run the function of a part, or the module where it is in none."""
+        place = module.function(part.function)
+        if place is not None:
+            big = part.operator != "undone" and not 2 <= place.size <= MOST_LINES
+            return frozenset() if big else self._covering(part.file, place)
+        return frozenset(t for t in self.traced.get(part.file, {}) if t in self.passing)
+
+    def _text_of(self, test: str) -> str:
+        """The text of a test's function, '' when it cannot be found."""
+        function = sources.function_of(test)
+        if function not in self._texts:
+            file, *names = function.split("::")
+            body: list[ast.stmt] = self._test_module(file)
+            found: ast.stmt | None = None
+            for name in names:
+                kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+                found = next((n for n in body if isinstance(n, kinds) and n.name == name), None)
+                body = getattr(found, "body", [])
+            self._texts[function] = ast.unparse(found) if found else ""
+        return self._texts[function]
+
+    def _test_module(self, file: str) -> list[ast.stmt]:
+        if file not in self._bodies:
+            try:
+                self._bodies[file] = ast.parse((self.pristine / file).read_bytes()).body
+            except (OSError, SyntaxError, ValueError):
+                self._bodies[file] = []
+        return self._bodies[file]
+
+    def kept(self, candidates: Iterator[_Candidate], n: int, hard: bool = False) -> tuple[list[Injected], int]:
         """The first `n` mutants that a few tests notice, and how many were tried: at most one of a function, no
-        operator too often."""
+        kind too often."""
         kept: list[Injected] = []
         tried = crashes = 0
-        operators: Counter[str] = Counter()
+        kinds: Counter[str] = Counter()
         functions: set[tuple[str, str]] = set()
-        for candidate in candidates:
-            operator, where = candidate.mutation.operator, (candidate.file, candidate.place.name)
-            if len(kept) == n or tried >= n * TRIES:
+        often, most = (max(1, n // 2), n * HARD_TRIES) if hard else (max(1, n // 8 + 1), n * TRIES)
+        while len(kept) < n and tried < most:
+            batch: list[_Candidate] = []
+            for candidate in candidates:
+                if not candidate.functions & functions and kinds[candidate.kind] < often:
+                    batch.append(candidate)
+                if len(batch) == min(BATCH, most - tried):
+                    break
+            if not batch:
                 break
-            if where in functions or operators[operator] > max(0, n // 8):
-                continue
-            mutated = meant(candidate.module, candidate.mutation)
-            if mutated is None:
-                continue
-            tried += 1
-            bug = self._tried(candidate, mutated)
-            if bug is None:
-                continue
-            # A wrong value is what most bugs give; a crash names its line, and would make most tasks easy.
-            crash = not all(re.match(r"assert|AssertionError|Failed: DID NOT", m) for m in bug.observed.values())
-            if not crash or crashes < max(1, n // 4):
-                crashes += crash
+            tried += len(batch)
+            for candidate, noticed in self._noticed(batch, hard).items():
+                if len(kept) == n or candidate.functions & functions or kinds[candidate.kind] >= often:
+                    continue
+                # A wrong value is what most bugs give; a crash names its line, and would make most tasks easy.
+                if noticed.crash and crashes >= max(1, n // 4):
+                    continue
+                bug = self._bug(candidate, noticed)
+                crashes += noticed.crash
                 kept.append(bug)
-                functions.add(where)
-                operators[operator] += 1
+                functions |= candidate.functions
+                kinds[candidate.kind] += 1
                 self._say(f"{len(kept)} of {n} after {tried} mutants: {bug.id}, noticed by {len(bug.fail_to_pass)}")
         return kept, tried
 
-    def _tried(self, candidate: _Candidate, mutated: str) -> Injected | None:
-        """The mutant as a task, or None: first the tests that run its line, then the whole suite must agree."""
-        suite, files = self.origin.suite, {candidate.file: mutated}
-        patience = 10 + 4 * self.origin.seconds
-        few = suite.model_copy(update={"tests": tuple(test_run.files_of(candidate.tests))})
-        near = self._run(few, patience, files=files, only=sorted(candidate.tests))
-        failing = {t for t in candidate.tests if near.outcomes.get(t) == "failed"}
-        if near.doubt or not 1 <= len(failing) <= MOST_FAILING or near.passed() != candidate.tests - failing:
-            return None
-        whole = self._run(suite, patience, files=files)
-        if whole.doubt or whole.passed() != self.passing - failing:
-            return None
-        if any(whole.outcomes.get(t) != "failed" for t in failing):
-            return None
-        ordered = [t for t in whole.outcomes if t in failing]
-        public = _public(self.pristine, ordered)
-        module = PurePosixPath(candidate.file).with_suffix("").as_posix()
-        mutation = candidate.mutation
+    def _noticed(self, batch: Sequence[_Candidate], hard: bool) -> dict[_Candidate, _Noticed]:
+        """Those of the batch that make good tasks: first the tests that run what is changed, then the whole suite
+        must agree."""
+        few = [self._trial(c.files, c.tests, MOST_FAILING + 1) for c in batch]
+        found: dict[_Candidate, set[str]] = {}
+        for candidate, near in zip(batch, self._each(few), strict=True):
+            failing = {t for t in candidate.tests if near.outcomes.get(t) == "failed"}
+            if near.doubt or not 1 <= len(failing) <= MOST_FAILING or near.passed() != candidate.tests - failing:
+                continue
+            seen = _Noticed(tuple(sorted(failing)), {t: near.messages.get(t, "") for t in failing})
+            if not hard or self._far(candidate, seen):
+                found[candidate] = failing
+        if hard:
+            found = {c: failing for c, failing in found.items() if self._alone(c, failing)}
+        whole = self._each([self._trial(c.files, frozenset(), 0) for c in found])
+        agreed = {}
+        for (candidate, failing), run in zip(found.items(), whole, strict=True):
+            same = not run.doubt and run.passed() == self.passing - failing
+            if same and all(run.outcomes.get(t) == "failed" for t in failing):
+                ordered = tuple(t for t in run.outcomes if t in failing)
+                agreed[candidate] = _Noticed(ordered, {t: run.messages.get(t, "") for t in ordered})
+        return {c: seen for c, seen in agreed.items() if not hard or (self._shown(c, seen) and self._stays(c, seen))}
+
+    def _trial(self, files: Mapping[str, str], only: frozenset[str], most: int) -> TrialRun:
+        tests = only or self.passing
+        seconds = 2 + 3 * self._cpu * sum(self._took.get(t, 0.0) for t in tests)
+        return TrialRun(files, only, most, seconds)
+
+    def _each(self, runs: Sequence[TrialRun]) -> list[TestResults]:
+        suite = copies.without(self.origin.suite, self._copies)
+        return test_run.run_each(self._backend, self.pristine, self._env, suite, runs)
+
+    def _far(self, candidate: _Candidate, seen: _Noticed) -> bool:
+        """Whether the failures are wrong values, of tests that name nothing of what is changed, which is more than a
+        token and bears no mark."""
+        texts, mutant = [self._text_of(t) for t in seen.failing], candidate.files
+        if seen.crash or not all(texts) or not hard_mutation.distant(candidate.parts, texts):
+            return False
+        gold = {f: module.text for f in mutant if (module := self._module(f))}
+        return hard_mutation.beyond_one_token(gold, mutant) and hard_mutation.unmarked(gold, mutant)
+
+    def _alone(self, candidate: _Candidate, failing: set[str]) -> bool:
+        """Whether each failing test fails when nothing runs before it."""
+        first = {sources.function_of(t): t for t in sorted(failing, reverse=True)}
+        runs = self._each([self._trial(candidate.files, frozenset({t}), 0) for t in first.values()])
+        return all(run.outcomes.get(t) == "failed" for t, run in zip(first.values(), runs, strict=True))
+
+    def _shown(self, candidate: _Candidate, seen: _Noticed) -> bool:
+        """Whether the public tests notice each part that any test notices: nobody looks for what nothing shows. Swapped
+        parameters and the calls that were swapped with them are one."""
+        if candidate.parts[0].operator == "parameters":
+            return True
+        public = set(_public(self.pristine, seen.failing))
+        gold = {f: module.text for f in candidate.files if (module := self._module(f))}
+        earlier = self._earlier(candidate.earlier, self._say)
+        each = [hard_mutation.mutated(gold, [part], earlier) for part in candidate.parts if candidate.parts[1:]]
+        runs = self._each([self._trial({**gold, **(files or {})}, frozenset(seen.failing), 0) for files in each])
+        failing = [{t for t in seen.failing if run.outcomes.get(t) != "passed"} for run in runs]
+        return all(not tests or tests & public for tests in failing)
+
+    def _stays(self, candidate: _Candidate, seen: _Noticed) -> bool:
+        """Whether some test goes on failing when one part of the bug is taken back, or one token is inverted."""
+        gold = {f: module.text for f in candidate.files if (module := self._module(f))}
+        smaller = []
+        for n in range(len(candidate.parts) if len(candidate.parts) > 1 else 0):
+            rest = candidate.parts[:n] + candidate.parts[n + 1 :]
+            less = hard_mutation.mutated(gold, rest, self._earlier(candidate.earlier, self._say))
+            smaller.append({**gold, **(less or {})})
+        for file, text in candidate.files.items():
+            for mutation in hard_mutation.inversions(gold[file], text):
+                if inverted := meant(Source(text), mutation):
+                    smaller.append({**candidate.files, file: inverted})
+        quick = self._each([self._trial(files, frozenset(seen.failing), 1) for files in smaller])
+        passing = [files for files, run in zip(smaller, quick, strict=True) if run.passed() >= set(seen.failing)]
+        again = self._each([self._trial(files, candidate.tests, 1) for files in passing])
+        return not any(run.passed() >= candidate.tests for run in again)
+
+    def _bug(self, candidate: _Candidate, noticed: _Noticed) -> Injected:
+        public = _public(self.pristine, noticed.failing)
+        first, *more = candidate.parts
+        module = PurePosixPath(first.file).with_suffix("").name
+        place = first.function or "module"
+        name = f"{module}.{place}-{first.operator}-{first.occurrence}"
+        name += f"-{candidate.earlier.after}" if candidate.earlier else ""
+        name += f"-and-{len(more)}" if more else ""
         return Injected(
             source=self.origin.name,
-            id=f"{PurePosixPath(module).name}.{candidate.place.name}-{mutation.operator}-{mutation.occurrence}",
-            file=candidate.file,
-            function=candidate.place.name,
-            operator=mutation.operator,
-            occurrence=mutation.occurrence,
-            mutant=content(mutated),
+            id=name,
+            file=first.file,
+            function=first.function,
+            operator=first.operator,
+            occurrence=first.occurrence,
+            mutant=mark(candidate.files),
             split="train",
-            group=_group(self.origin, candidate.file),
-            fail_to_pass=tuple(ordered),
+            group=_group(self.origin, first.file),
+            fail_to_pass=noticed.failing,
             public=tuple(public),
-            observed={t: test_run.short(whole.messages.get(t, "")) for t in public},
+            observed={t: test_run.short(_anywhere(noticed.messages.get(t, ""))) for t in public},
+            more=tuple(more),
+            earlier=candidate.earlier,
         )
 
 
 # --- mutants ----------------------------------------------------------------------------------------------
 
 
-def _varied(candidates: list[_Candidate]) -> list[_Candidate]:
+def _anywhere(message: str) -> str:
+    """A test's message without where Python is installed on this machine."""
+    return re.sub(r"(?:/[\w.+-]+)+(?=/lib/python3)", "", message)
+
+
+def _varied(found: Sequence[Mutation]) -> list[Mutation]:
     """The same, so that each operator comes up once before any comes up again."""
     turn: Counter[str] = Counter()
     keyed = []
-    for candidate in candidates:
-        turn[candidate.mutation.operator] += 1
-        keyed.append((turn[candidate.mutation.operator], candidate))
-    return [c for _, c in sorted(keyed, key=lambda k: k[0])]
+    for mutation in found:
+        turn[mutation.operator] += 1
+        keyed.append((turn[mutation.operator], mutation))
+    return [m for _, m in sorted(keyed, key=lambda k: k[0])]
+
+
+def _parses(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def likely(module: Source, mutation: Mutation) -> bool:
@@ -400,17 +656,26 @@ def _public(pristine: Path, failing: Sequence[str]) -> list[str]:
     return [t for t in failing if sources.function_of(t) in shown]
 
 
-def _known(file: Path, origin: Origin) -> dict[str, Split]:
-    """The split of every group that has tasks already, but for those of `origin`, which are made anew."""
-    known: dict[str, Split] = {}
+def known_tasks(file: Path) -> list[Task]:
+    """The tasks that there are: the shipped ones and the workspace's own, and those of `file`."""
+    found: list[Task] = []
     for data in [None, file] if file.exists() else [None]:
         try:
-            tasks = tasks_of(data, lambda _: None)
+            found += tasks_of(data, lambda _: None)[0]
         except BadInput as e:
             if e.code != "no-tasks":
                 raise
-            tasks = []
-        known |= {t.group: t.split for t in tasks if not t.id.startswith(f"swe:{origin.name}:")}
+    return found
+
+
+def _known(file: Path, origin: Origin, *, hard: bool) -> dict[str, Split]:
+    """The split of every group that has tasks already, but for those of `origin` that are made anew: the hard ones, or
+    the others."""
+    known: dict[str, Split] = {}
+    for task in known_tasks(file):
+        own = task.id.startswith(f"swe:{origin.name}:") and task.facts["kind"] == "injected"
+        if not own or Injected.model_validate(task.facts["bug"]).hard != hard:
+            known[task.group] = task.split
     return known
 
 

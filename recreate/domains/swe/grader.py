@@ -13,6 +13,9 @@ from recreate.domains.python_env import PINS
 _DECIDES = (
     "domain",
     "case",
+    "copies",
+    "copy_finder",
+    "hunks",
     "exam",
     "withheld",
     "observer",
@@ -21,6 +24,10 @@ _DECIDES = (
     "sources",
     "patch",
     "mutation",
+    "hard_mutation",
+    "swebench",
+    "test_log",
+    "suite_runner",
 )
 
 

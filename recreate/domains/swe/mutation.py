@@ -66,9 +66,16 @@ class Source:
         start, end = self.span(left)[1], self.span(right)[0]
         return start, self.data[start:end].decode("utf-8")
 
-    def edited(self, edit: Edit) -> str:
-        start, end, new = edit
-        return (self.data[:start] + new.encode("utf-8") + self.data[end:]).decode("utf-8")
+    def line(self, number: int) -> int:
+        """Where a line begins, 1-based."""
+        return min(self._starts[number - 1], len(self.data))
+
+    def edited(self, *edits: Edit) -> str:
+        """The text after edits of places that do not overlap."""
+        data = self.data
+        for start, end, new in sorted(edits, reverse=True):
+            data = data[:start] + new.encode("utf-8") + data[end:]
+        return data.decode("utf-8")
 
     def functions(self) -> list[Site]:
         """Functions and methods, outermost only, whose qualified name is unique in the module."""
@@ -97,7 +104,7 @@ def mutations(source: Source, place: Site) -> list[Mutation]:
     return [
         Mutation(operator, occurrence, line, edit)
         for operator in OPERATORS
-        for occurrence, (line, edit) in enumerate(_places(source, place, operator))
+        for occurrence, (line, edit) in enumerate(places(source, place, operator))
     ]
 
 
@@ -111,17 +118,8 @@ def meant(source: Source, mutation: Mutation) -> str | None:
     return text if changed else None
 
 
-def mutate(text: str, function: str, operator: str, occurrence: int) -> str | None:
-    """The mutated source, or None when there is no such function, operator or occurrence."""
-    source = Source(text)
-    place = source.function(function)
-    if place is None or operator not in OPERATORS:
-        return None
-    places = _places(source, place, operator)
-    return source.edited(places[occurrence][1]) if 0 <= occurrence < len(places) else None
-
-
-def _places(source: Source, place: Site, operator: str) -> list[tuple[int, Edit]]:
+def places(source: Source, place: Site, operator: str) -> list[tuple[int, Edit]]:
+    """(line, edit) of every place in a function at which the operator can act, in order."""
     act = OPERATORS[operator]
     return sorted(
         ((node.lineno, edit) for node in _nodes(place.node) for edit in act(source, node, place.node)),  # type: ignore[attr-defined]

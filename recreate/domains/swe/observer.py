@@ -9,6 +9,8 @@ What is asserted (equal to what, true or not, which exception) is not here; with
 sources that are known to be right) it is told too.
 """
 
+from __future__ import annotations
+
 import builtins
 import collections.abc
 import dataclasses
@@ -25,6 +27,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+_UTC = datetime.timezone.utc
 _LONG = 4000
 """A longer form is told by its digest."""
 
@@ -52,15 +55,15 @@ def form(value: Any, depth: int = 60) -> str:
         return repr(str.__str__(value))
     if isinstance(value, UserString):
         return repr(value.data)
-    if isinstance(value, enum.Enum) and not isinstance(value, int | float):
+    if isinstance(value, enum.Enum) and not isinstance(value, (int, float)):
         return f"<{kind.__module__}.{kind.__qualname__}.{value._name_}>"
     if isinstance(value, numbers.Number):
         return _number(value)
-    if isinstance(value, bytes | bytearray | memoryview):
+    if isinstance(value, (bytes, bytearray, memoryview)):
         return repr(bytes(value))
     if isinstance(value, tuple):
         return f"({', '.join(form(v, below) for v in tuple.__iter__(value))},)" if tuple.__len__(value) else "()"
-    if isinstance(value, list | UserList):
+    if isinstance(value, (list, UserList)):
         return f"[{', '.join(form(v, below) for v in value)}]"
     if isinstance(value, deque):
         return f"deque[{', '.join(form(v, below) for v in value)}]"
@@ -72,8 +75,8 @@ def form(value: Any, depth: int = 60) -> str:
     if isinstance(value, range):
         return f"range[{', '.join(map(str, value)) if len(value) < 3 else (value[0], value[-1], len(value))}]"
     if isinstance(value, datetime.datetime):
-        return f"datetime({(value.astimezone(datetime.UTC) if value.utcoffset() is not None else value).isoformat()})"
-    if isinstance(value, datetime.date | datetime.time):
+        return f"datetime({(value.astimezone(_UTC) if value.utcoffset() is not None else value).isoformat()})"
+    if isinstance(value, (datetime.date, datetime.time)):
         return f"{'date' if isinstance(value, datetime.date) else 'time'}({value.isoformat()})"
     if isinstance(value, datetime.timedelta):
         return f"timedelta({value // datetime.timedelta(microseconds=1)})"
@@ -81,7 +84,7 @@ def form(value: Any, depth: int = 60) -> str:
         return f"<class {value.__module__}.{value.__qualname__}>"
     if isinstance(value, re.Pattern):
         return f"re({value.pattern!r}, {value.flags})"
-    if isinstance(value, pathlib.PurePath | uuid.UUID):
+    if isinstance(value, (pathlib.PurePath, uuid.UUID)):
         return f"{'path' if isinstance(value, pathlib.PurePath) else 'uuid'}({str(value)!r})"
     if isinstance(value, slice):
         return f"slice({form(value.start, below)}, {form(value.stop, below)}, {form(value.step, below)})"
@@ -96,13 +99,13 @@ def form(value: Any, depth: int = 60) -> str:
 def _number(value: Any) -> str:
     if isinstance(value, complex):
         return _number(value.real) if value.imag == 0 else f"{_number(value.real)}+{_number(value.imag)}j"
-    if isinstance(value, float | Decimal) and value != value:
+    if isinstance(value, (float, Decimal)) and value != value:
         return "nan"
-    if isinstance(value, float | Decimal) and value in (float("inf"), float("-inf")):
+    if isinstance(value, (float, Decimal)) and value in (float("inf"), float("-inf")):
         return "inf" if value > 0 else "-inf"
     if isinstance(value, int):
         return _digits(int(value))
-    if isinstance(value, float | Decimal):
+    if isinstance(value, (float, Decimal)):
         value = Fraction(value)
     if isinstance(value, numbers.Rational):
         above, under = int(value.numerator), int(value.denominator)
@@ -150,7 +153,7 @@ def observe(tell: Any) -> None:
             self.number = number
             self.known = json.dumps([_classes(known[0]), known[1]]) if known else None
 
-        def __enter__(self) -> "Raised":
+        def __enter__(self) -> Raised:
             return self
 
         def __exit__(self, kind: Any, value: Any, trace: Any) -> bool:

@@ -6,9 +6,10 @@ file's "\\r" stays part of its lines.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -64,8 +65,6 @@ def _file(path: str, old: str | None, new: str | None) -> str:
         head += "deleted file mode 100644\n"
     body = ""
     for line in _compared(_lines(old or ""), _lines(new or "")):
-        if line.startswith(("--- ", "+++ ")) and not body and line[4:].strip() == "":
-            continue
         body += line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
     if not body:
         return head  # an empty file came or went
@@ -78,10 +77,10 @@ def _lines(text: str) -> list[str]:
     return [line + "\n" for line in text.split("\n")[:-1]] + ([tail] if (tail := text.split("\n")[-1]) else [])
 
 
-def _compared(old: list[str], new: list[str]) -> Iterable[str]:
+def _compared(old: list[str], new: list[str]) -> list[str]:
     """The hunks that turn `old` into `new`; one of everything when finer ones would take for ever."""
     if len(old) * len(new) <= _FINE:
-        return difflib.unified_diff(old, new, "", "")
+        return list(difflib.unified_diff(old, new))[2:]
     head = f"@@ -{min(1, len(old))},{len(old)} +{min(1, len(new))},{len(new)} @@\n"
     return [head, *(f"-{line}" for line in old), *(f"+{line}" for line in new)]
 
@@ -107,30 +106,35 @@ def read(text: str) -> list[FileChange]:
     at = 0
     while at < len(lines):
         line = lines[at]
+        at += 1
         if line.startswith("diff --git "):
             at = _git_header(lines, at, changes)
-        elif line.startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ "):
-            old, new = _path(line[4:], "a/"), _path(lines[at + 1][4:], "b/")
+        elif line.startswith("--- ") and at < len(lines) and lines[at].startswith("+++ "):
+            old, new = _path(line[4:], "a/"), _path(lines[at][4:], "b/")
             if not changes or changes[-1].hunks or not (changes[-1].paths & ({old, new} - {None})):
                 changes.append(FileChange(old, new))
-            at += 2
         elif match := _HUNK.match(line):
             if not changes:
-                raise BadPatch(f"line {at + 1}: a hunk before any file name")
+                raise BadPatch(f"line {at}: a hunk before any file name")
             hunk, at = _hunk(lines, at, match)
             changes[-1].hunks.append(hunk)
-        else:
-            at += 1
     for change in changes:
         for path in change.paths:
-            parts = PurePosixPath(path).parts
-            if not parts or path.startswith("/") or ".." in parts or "\0" in path or ".git" in parts:
-                raise BadPatch(f"{path[:200]!r} is not a path inside the sources")
-            if "/".join(parts) != path:  # one file has one name, for whoever asks what kind of file it is
-                raise BadPatch(f"{path[:200]!r} is not how that path is written")
-            if len(path.encode()) > LONGEST or any(len(part.encode()) > 255 for part in parts):
-                raise BadPatch(f"{path[:200]!r}... is too long for a path")
+            if unfit := _unfit(path):
+                raise BadPatch(f"{path[:200]!r} is {unfit}")
     return [c for c in changes if c.hunks or c.old != c.new]
+
+
+def _unfit(path: str) -> str:
+    """What a path is that cannot be taken; '' for one that can."""
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts or "\0" in path or ".git" in parts:
+        return "not a path inside the sources"
+    if "/".join(parts) != path:  # one file has one name, for whoever asks what kind of file it is
+        return "not how that path is written"
+    if len(path.encode()) > LONGEST or any(len(part.encode()) > 255 for part in parts):
+        return "too long for a path"
+    return ""
 
 
 def _encodable(text: str) -> bool:
@@ -142,11 +146,10 @@ def _encodable(text: str) -> bool:
 
 
 def _git_header(lines: list[str], at: int, changes: list[FileChange]) -> int:
-    """The lines from `diff --git` up to the first `---` or hunk; they alone say a rename or an empty file."""
-    path = _both(lines[at][len("diff --git ") :].rstrip("\r"))
+    """The lines after `diff --git` up to the first `---` or hunk; they alone say a rename or an empty file."""
+    path = _both(lines[at - 1].removeprefix("diff --git ").rstrip("\r"))
     change = FileChange(path, path) if path else None
     renamed: dict[str, str] = {}
-    at += 1
     while at < len(lines) and not lines[at].startswith(("diff --git ", "--- ", "@@ ")):
         line = lines[at]
         if change and line.startswith("new file mode"):
@@ -175,14 +178,14 @@ def _both(words: str) -> str | None:
     else:
         half = len(words) // 2
         one, other = words[:half], words[half + 1 :]
-    same = one.startswith("a/") and other.startswith("b/") and one[2:] == other[2:]
-    return one[2:] if same else None
+    path = one.removeprefix("a/")
+    return path if (one, other) == (f"a/{path}", f"b/{path}") else None
 
 
 def _path(text: str, prefix: str) -> str | None:
     text = text.split("\t")[0].rstrip("\r")
-    if text.startswith('"') and text.endswith('"') and len(text) > 1:
-        text = _unquoted(text[1:-1])
+    if quoted := re.fullmatch(r'"(.*)"', text):
+        text = _unquoted(quoted[1])
     text = text.strip()
     if text == "/dev/null":
         return None
@@ -190,25 +193,17 @@ def _path(text: str, prefix: str) -> str | None:
 
 
 def _unquoted(text: str) -> str:
-    out = bytearray()
-    at = 0
-    while at < len(text):
-        if text[at] == "\\" and re.match(r"[0-7]{3}", text[at + 1 :]):
-            out.append(int(text[at + 1 : at + 4], 8) & 255)
-            at += 4
-        elif text[at] == "\\" and at + 1 < len(text):
-            out += _ESCAPES.get(text[at + 1], text[at + 1]).encode()
-            at += 2
-        else:
-            out += text[at].encode("utf-8", "surrogatepass")
-            at += 1
-    return out.decode("utf-8", "replace")
+    def meant(escape: re.Match[bytes]) -> bytes:
+        code = escape[1].decode("latin-1")
+        return bytes([int(code, 8)]) if len(code) == 3 else _ESCAPES.get(code, code).encode("latin-1")
+
+    data = text.encode("utf-8", "surrogatepass")
+    return re.sub(rb"(?s)\\([0-3][0-7]{2}|.)", meant, data).decode("utf-8", "replace")
 
 
 def _hunk(lines: list[str], at: int, match: re.Match[str]) -> tuple[Hunk, int]:
     wanted_old, wanted_new = (int(n) if n is not None else 1 for n in (match[2], match[4]))
     hunk, last = Hunk(int(match[1])), ""
-    at += 1
     while at < len(lines):
         line = lines[at]
         if line.startswith("\\"):
@@ -262,6 +257,16 @@ def apply(changes: Iterable[FileChange], tree: Mapping[str, str]) -> dict[str, s
     return result
 
 
+def undone(changes: Iterable[FileChange]) -> list[FileChange]:
+    """The changes that take these back, the last one first."""
+    found = []
+    for change in changes:
+        # `_shifted` counts in the file as it became, and an empty side names the line before it
+        hunks = [Hunk(h.start + (not h.old) - (not h.new), h.new, h.old) for h in _shifted(change.hunks)]
+        found.append(FileChange(change.new, change.old, hunks))
+    return found[::-1]
+
+
 def _shifted(hunks: list[Hunk]) -> Iterator[Hunk]:
     """Each hunk with its start counted in the lines as the hunks before it left them."""
     shift = 0
@@ -274,22 +279,59 @@ def _replaced(lines: list[str], hunk: Hunk, what: str) -> list[str]:
     size = len(hunk.old)
     place = hunk.start - 1 if size else hunk.start
     if lines[place : place + size] != hunk.old or place > len(lines) or place < 0:
-        places = _found(lines, hunk.old)
-        if len(places) != 1:
-            found = "is not in the file" if not places else "is in the file more than once"
-            raise BadPatch(f"{what} does not apply: what it replaces {found}")
-        place = places[0]
+        place = _found(lines, hunk.old, what)
     return lines[:place] + hunk.new + lines[place + size :]
 
 
-def _found(lines: list[str], part: list[str]) -> list[int]:
-    """The first two places where `part` stands in `lines`. Searched as text: line by line it would be quadratic."""
+def _found(lines: list[str], part: list[str], what: str) -> int:
+    """Where the one `part` in `lines` begins. Searched as text: line by line it would be quadratic."""
     text, wanted = "\n" + "".join(lines), "\n" + "".join(part)
-    places: list[int] = []
-    at = text.find(wanted) if part else -1
-    while at >= 0 and len(places) < 2:
-        end = at + len(wanted)
-        if wanted.endswith("\n") or end == len(text):
-            places.append(text.count("\n", 0, at))
-        at = text.find(wanted, at + 1)
-    return places
+    first, last = text.find(wanted), text.rfind(wanted)
+    if not wanted.endswith("\n"):  # a line without an end is the last
+        first = last = len(text) - len(wanted) if text.endswith(wanted) else -1
+    if not part or first < 0 or first != last:
+        found = "is in the file more than once" if part and first != last else "is not in the file"
+        raise BadPatch(f"{what} does not apply: what it replaces {found}")
+    return text.count("\n", 0, first)
+
+
+# --- what a change is about --------------------------------------------------------------------------------
+
+
+def changed_lines(before: str, after: str) -> str:
+    """The lines that differ, those that go and those that come."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+    return "\n".join(line[1:] for line in lines if not line.startswith(("---", "+++", "@@")))
+
+
+def changed_place(before: Mapping[str, str], after: Mapping[str, str | None]) -> tuple[str, str]:
+    """(file, function) of the first function that a change of Python files changes, else the first of a file that it
+    changes; ('', '') when there is none. The name has dots for a function in a class."""
+    found = [
+        (path, *_changed_function(before[path], text))
+        for path, text in after.items()
+        if text and path.endswith(".py") and path in before
+    ]
+    path, name, _ = min(found, key=lambda each: each[2], default=("", "", 2))
+    return path, name
+
+
+def _changed_function(before: str, after: str) -> tuple[str, int]:
+    """(the innermost function of `before` that differs, 0), or (its first, 1) when no function does, ('', 2)."""
+    old, new = before.split("\n"), after.split("\n")
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    lines = [line for tag, low, high, _, _ in matcher.get_opcodes() if tag != "equal" for line in range(low, high + 1)]
+    spans = [(node.end_lineno or 0, node.lineno, name) for name, node in _functions(ast.parse(before).body, "")]
+    for line in lines:
+        inside = [(end - start, name) for end, start, name in spans if start <= line + 1 <= end]
+        if inside:
+            return min(inside)[1], 0
+    return (spans[0][2], 1) if spans else ("", 2)
+
+
+def _functions(body: Sequence[ast.stmt], prefix: str) -> Iterator[tuple[str, ast.stmt]]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield prefix + node.name, node
+        elif isinstance(node, ast.ClassDef):
+            yield from _functions(node.body, f"{prefix}{node.name}.")

@@ -1,7 +1,7 @@
 """Runs a project's tests inside a sandbox and reports each in a record.
 
-It is never imported by recreate: observer.py's text and its own are the program of `python3 -P -s -B -c`, so nothing of
-it lies in the sandbox. The order of one JSON line on stdin:
+It is never imported by recreate: observer.py's text and its own are the program of `python3 -s -B -c`, so nothing of it
+lies in the sandbox. It runs on Python 3.8 and pytest 6, and on what came after. The order of one JSON line on stdin:
     ready    printed as soon as the record is open
     records  the file to write, made here and kept open: a JSON object a line
     tests, deselect, only, roots, trace
@@ -9,6 +9,8 @@ it lies in the sandbox. The order of one JSON line on stdin:
 The tested code runs in this very process and can write what it likes: nothing here is secret, and what is reported
 here alone does not make an answer pass (docs/grading.md).
 """
+
+from __future__ import annotations
 
 import json
 import os
@@ -55,7 +57,7 @@ class Recorder:
         dropped = set(self._order["deselect"])
         items[:] = [i for i in items if not ({i.nodeid, i.nodeid.partition("::")[0], _function(i.nodeid)} & dropped)]
         if only:
-            items[:] = [i for i in items if i.nodeid in only]
+            items[:] = [i for i in items if {i.nodeid, _function(i.nodeid)} & only]
         self._record({"kind": "collected", "count": len(items)})
 
     @pytest.hookimpl(tryfirst=True)
@@ -99,7 +101,7 @@ class Recorder:
             for line, contexts in data.contexts_by_lineno(file).items():
                 for context in contexts:
                     tests.setdefault(context, []).append(line)
-            found[file.removeprefix(here)] = tests
+            found[file[len(here) :] if file.startswith(here) else file] = tests
         return found
 
 

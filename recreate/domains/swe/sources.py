@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from recreate.api import paths
@@ -33,12 +33,14 @@ PUBLIC = ".recreate/public.json"
 REPRODUCE = "reproduce_issue.py"
 """Our own small test of a real bug, shown to the agent."""
 
-_CONFIG = frozenset(
+CONFIG = frozenset(
     {"conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", ".coveragerc"}
     | {"sitecustomize.py", "usercustomize.py"}
 )
 _RUNNER = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "coverage", "exceptiongroup", "pygments"})
 _LOOSE = frozenset({"setup.py", "noxfile.py", "fabfile.py", "tasks.py", "conf.py"})
+AROUND = frozenset({"docs", "doc", "examples", "benchmarks", "scripts", "tools", "misc"})
+"""Folders at the top of a project that are not the project."""
 
 
 # --- where they come from: cached folders that nobody writes to -----------------------------------------
@@ -97,6 +99,12 @@ def repository(path: Path, commit: str, wanted: str, say: Say = lambda _: None) 
         return once(target, lambda fresh: copy(snapshot, fresh))
 
 
+def place(path: str) -> Path:
+    """Where a recipe's repository is: relative to the workspace, unless it is absolute."""
+    whole = Path(path).expanduser()
+    return whole if whole.is_absolute() else paths.workspace() / whole
+
+
 def snapshot(path: Path) -> tuple[Path, str, str]:
     """The sources of a repository now: cached folder, commit ('' when there is none or it is not clean), digest."""
     if not path.is_dir():
@@ -106,6 +114,42 @@ def snapshot(path: Path) -> tuple[Path, str, str]:
         taken, commit, found = _snapshot(path, commit, Path(scratch))
         folder = paths.home() / "swe" / "sources" / f"repository-{found}"
         return once(folder, lambda fresh: copy(taken, fresh)), commit, found
+
+
+def at(path: Path, commit: str) -> tuple[Path, str]:
+    """The sources of a repository at a commit, and their digest. Raises BadInput for a commit that is not there."""
+    with tempfile.TemporaryDirectory() as scratch:
+        taken, found, manifest_ = _snapshot(path, commit, Path(scratch))
+        if not found:
+            raise BadInput(
+                f"{path} has no commit {commit}",
+                fix="is it a clone of the whole history? git fetch --unshallow",
+                code="no-commit",
+            )
+        folder = paths.home() / "swe" / "sources" / f"repository-{manifest_}"
+        return once(folder, lambda fresh: copy(taken, fresh)), manifest_
+
+
+def commits(path: Path, since: str = "") -> list[tuple[str, str, str, list[str]]]:
+    """(commit, its only parent, the day, the files that it changes) of a repository, newest first.
+
+    since: a day, or what else git takes. Raises BadInput for a folder without history.
+    """
+    arguments = ["log", "--no-merges", "--relative", "--no-renames", "--name-only", "--format=%x01%H %P %cs"]
+    said = _git(path, *arguments, *([f"--since={since}"] if since else []), "--", ".")
+    if said is None:
+        raise BadInput(
+            f"{path} has no history: it is no git repository, or has no commit",
+            fix="clone the project with its history, or leave out --history",
+            code="no-history",
+        )
+    found = []
+    for entry in said.split("\x01")[1:]:
+        head, *names = entry.strip().split("\n")
+        words = head.split()
+        if len(words) == 3:
+            found.append((words[0], words[1], words[2], [n for n in names if n]))
+    return found
 
 
 def _snapshot(path: Path, commit: str, scratch: Path) -> tuple[Path, str, str]:
@@ -168,20 +212,24 @@ def is_test(path: str, tests: Iterable[str] = ()) -> bool:
     )
 
 
-def unacceptable(path: str, tests: Iterable[str] = (), roots: Iterable[str] = ()) -> str:
-    """Why an answer's change to `path` is dropped before grading, or '' when it counts."""
+def unacceptable(path: str, tests: Iterable[str] = (), roots: Iterable[str] = (), own: Collection[str] = ()) -> str:
+    """Why an answer's change to `path` is dropped before grading, or '' when it counts. own: the package's names."""
     pure = PurePosixPath(path)
     if skipped(path):
         return "not a source file"
-    if pure.name in _CONFIG or pure.suffix == ".pth":
+    if pure.name in CONFIG or pure.suffix == ".pth":
         return "configures how tests run"
     if is_test(path, tests):
         return "a test"
-    top = next((path[len(r) + 1 :] for r in roots if r not in ("", ".") and path.startswith(r + "/")), path)
-    name = PurePosixPath(top).parts[0].removesuffix(".py")
-    if name in _RUNNER or name in sys.stdlib_module_names:
+    name = PurePosixPath(below(path, roots)).parts[0].removesuffix(".py")
+    if name not in own and shadows(name):
         return "would stand in for a module of Python or of the runner"
     return ""
+
+
+def shadows(name: str) -> bool:
+    """Whether a top-level module of that name would be imported in place of Python's or the runner's."""
+    return name in _RUNNER or name in sys.stdlib_module_names
 
 
 def files(root: Path) -> Iterator[str]:
@@ -220,6 +268,20 @@ def copy(source: Path, target: Path) -> None:
         shutil.copy(source / path, target / path)
 
 
+def find_tests(pristine: Path) -> tuple[str, ...]:
+    """The topmost folders of tests, else the test files; those of examples only when there are no others."""
+    found = [PurePosixPath(p) for p in files(pristine) if p.endswith(".py") and is_test(p)]
+    found = [p for p in found if p.parts[0] not in AROUND] or found
+    named = {
+        PurePosixPath(*p.parts[: i + 1]).as_posix()
+        for p in found
+        for i, part in enumerate(p.parts[:-1])
+        if part in ("tests", "test")
+    }
+    top = {f for f in named if not any(f.startswith(other + "/") for other in named)}
+    return tuple(sorted(top or {p.as_posix() for p in found}))
+
+
 def modules(root: Path, roots: Sequence[str], tests: Iterable[str] = ()) -> list[str]:
     """The Python files of the project that are neither tests nor scripts around it."""
     inside = [r.rstrip("/") + "/" for r in roots if r not in ("", ".")]
@@ -230,8 +292,13 @@ def modules(root: Path, roots: Sequence[str], tests: Iterable[str] = ()) -> list
         and not is_test(p, tests)
         and (not inside or any(p.startswith(r) for r in inside))
         and PurePosixPath(p).name not in _LOOSE
-        and PurePosixPath(p).parts[0] not in ("docs", "doc", "examples", "benchmarks", "scripts", "tools", "misc")
+        and PurePosixPath(p).parts[0] not in AROUND
     ]
+
+
+def below(path: str, roots: Iterable[str]) -> str:
+    """`path` as seen from the folder of sys.path in which it lies."""
+    return next((path[len(r) + 1 :] for r in roots if r not in ("", ".") and path.startswith(r + "/")), path)
 
 
 # --- tests, by id -----------------------------------------------------------------------------------------
@@ -241,6 +308,44 @@ def function_of(test: str) -> str:
     """The test function a test id belongs to: the id without its parameters."""
     path, _, rest = test.partition("::")
     return f"{path}::{rest.partition('[')[0]}"
+
+
+def test_functions(text: str) -> dict[tuple[str, ...], str]:
+    """Name path (class..., function) -> text of every test function. What is not Python has none."""
+    found: dict[tuple[str, ...], str] = {}
+
+    def visit(body: list[ast.stmt], prefix: tuple[str, ...]) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                visit(node.body, (*prefix, node.name))
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+                first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+                found[(*prefix, node.name)] = "\n".join(lines[first - 1 : node.end_lineno])
+
+    lines = text.split("\n")
+    try:
+        visit(ast.parse(text).body, ())
+    except (SyntaxError, ValueError, RecursionError):
+        return {}
+    return found
+
+
+def outside_tests(text: str) -> str:
+    """What a test file has besides test functions and imports: what any of its tests may read."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return text
+    kept = []
+    for node in ast.walk(tree):
+        body = node.body if isinstance(node, ast.ClassDef | ast.Module) else []
+        kept += [
+            ast.dump(n)
+            for n in body
+            if not isinstance(n, ast.Import | ast.ImportFrom | ast.ClassDef)
+            and not (isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name.startswith("test"))
+        ]
+    return "\n".join(kept)
 
 
 def cut_tests(text: str, functions: Iterable[Sequence[str]]) -> tuple[str, set[tuple[str, ...]]]:

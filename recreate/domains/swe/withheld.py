@@ -136,9 +136,9 @@ class Rewritten:
     """
 
     text: str
+    next: int
     claims: list[Claim] = field(default_factory=list)
     tests: dict[str, set[str]] = field(default_factory=dict)
-    next: int = 0
 
 
 def rewrite(
@@ -161,7 +161,7 @@ def rewrite(
     Raises SyntaxError, ValueError, RecursionError for a text that is not Python.
     """
     module = _Module(text)
-    made = Rewritten("")
+    made = Rewritten("", first)
     wanted = {path: node for path in tests if (node := module.function(path)) is not None}
     number = first
     chosen: dict[int, str] = {}
@@ -236,7 +236,7 @@ class _Module:
         if len(found) == 1:
             return found[0]
         for base in holder.bases if holder is not None and not found else []:
-            if isinstance(base, ast.Name) and len(classes) == 1 and base.id != classes[0]:
+            if isinstance(base, ast.Name) and len(classes) == 1 and base.id not in classes:
                 inherited = self.function((base.id, name))
                 if inherited is not None:
                     return inherited
@@ -280,8 +280,9 @@ class _Module:
 
     def cut(self, functions: set[int]) -> None:
         """Take out what was bound to a name that is now read no more, and docstrings of tests."""
-        for _ in range(6):
-            before = ast.dump(self.tree)
+        before = ""
+        while before != (now := ast.dump(self.tree)):
+            before = now
             for node in ast.walk(self.tree):
                 if isinstance(node, Function) and id(node) in functions:
                     _Cutting(node, self).all()
@@ -290,8 +291,6 @@ class _Module:
             dead = {name for name in self.values if name in self.loads and name not in loads}
             for node in self.tree.body:
                 _blank_bindings(node, dead)
-            if ast.dump(self.tree) == before:
-                return
 
     def _blank_arguments(self, functions: set[int]) -> None:
         """Hand None to a function of the file for a parameter that it reads no more."""
@@ -315,18 +314,18 @@ class _Purity:
 
     def __init__(self, node: Function, module: _Module) -> None:
         self.module = module
-        self.bound: dict[str, list[tuple[ast.expr | None, bool]]] = defaultdict(list)
-        """name -> (what it was bound to or one element of it, whether that is the value itself)."""
+        self.bound: dict[str, list[ast.expr | None]] = defaultdict(list)
+        """name -> what it, or that of which it is an element, was bound to (None: unknown)."""
         given = _parametrized(node)
         for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
-            self.bound[argument.arg].append((given.get(argument.arg), False))
+            self.bound[argument.arg].append(given.get(argument.arg))
         for inner in ast.walk(node):
             for name, value in _bound(inner):
-                self.bound[name].append((value, not isinstance(inner, ast.For | ast.comprehension)))
+                self.bound[name].append(value)
             if isinstance(inner, Function | ast.Lambda) and inner is not node:
                 for part in ast.walk(inner.args):
                     if isinstance(part, ast.arg):
-                        self.bound[part.arg].append((None, False))
+                        self.bound[part.arg].append(None)
         self.handed = _handed(node)
         self._asked: set[str] = set()
 
@@ -361,16 +360,15 @@ class _Purity:
                 return not [v for v in values if v is not None]
             if not values:
                 return False
-            found: list[tuple[ast.expr | None, bool]] = [(v, True) for v in values]
         else:
-            found = self.bound[name]
+            values = self.bound[name]
         self._asked.add(name)
         try:
-            good = all(value is not None and self.pure(value) for value, _ in found)
+            good = all(value is not None and self.pure(value) for value in values)
         finally:
             self._asked.discard(name)
         # What is handed to the tested code may be changed by it, unless it cannot be changed.
-        return good and (name not in self.handed or all(self._fixed(value) for value, _ in found))
+        return good and (name not in self.handed or all(map(self._fixed, values)))
 
     def _fixed(self, node: ast.AST | None) -> bool:
         """Whether a value, and what it holds, cannot be changed; of a list, each of its elements."""
@@ -382,10 +380,10 @@ class _Purity:
         if isinstance(node, ast.UnaryOp):
             return self._fixed(node.operand)
         if isinstance(node, ast.Name) and node.id not in self._asked:
-            found = self.bound.get(node.id) or [(v, True) for v in self.module.values.get(node.id, [])]
+            values = self.bound.get(node.id) or self.module.values.get(node.id, [])
             self._asked.add(node.id)
             try:
-                return bool(found) and all(self._fixed(value) for value, _ in found)
+                return bool(values) and all(map(self._fixed, values))
             finally:
                 self._asked.discard(node.id)
         return isinstance(node, ast.Constant | ast.JoinedStr)
@@ -439,8 +437,6 @@ def _handed(node: ast.AST) -> set[str]:
         if isinstance(inner, ast.Call) and not (isinstance(inner.func, ast.Name) and inner.func.id in _PURE):
             for part in (*inner.args, *(k.value for k in inner.keywords)):
                 found.update(_stored(part))
-        elif isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Call):
-            found.update(_stored(inner.value.func))
         elif isinstance(inner, ast.Subscript | ast.Attribute) and not isinstance(inner.ctx, ast.Load):
             found.update(_stored(inner.value))
         if isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Call):
@@ -520,7 +516,7 @@ class _Writer:
             return self._call(node, node.value)
         if isinstance(node, ast.With):
             for item in node.items:
-                if isinstance(item.context_expr, ast.Call) and self._raises(item.context_expr, 1):
+                if isinstance(item.context_expr, ast.Call) and _raises(item.context_expr):
                     item.context_expr = self._raised(item.context_expr)
         for name in ("body", "orelse", "finalbody"):
             if isinstance(inner := getattr(node, name, None), list):
@@ -547,13 +543,10 @@ class _Writer:
         elif name in ("assertIsInstance", "assertNotIsInstance") and len(arguments) in (2, 3):
             test = ast.Call(func=ast.Name("isinstance", ast.Load()), args=arguments[:2], keywords=[])
             test = ast.UnaryOp(ast.Not(), test) if name == "assertNotIsInstance" else test
-        elif name in _RAISES and len(arguments) >= (3 if "Regex" in name else 2):
-            count = 2 if "Regex" in name else 1
+        elif name in _RAISES and len(arguments) > (count := _described(name)):
             does = ast.Call(func=arguments[count], args=arguments[count + 1 :], keywords=call.keywords)
-            outer = ast.Call(func=call.func, args=arguments[:count], keywords=[])
-            if self._raises(outer, 1):
-                what = self._raised(outer)
-                return [ast.With(items=[ast.withitem(context_expr=what)], body=[ast.Expr(does)])]
+            what = self._raised(ast.Call(func=call.func, args=arguments[:count], keywords=[]))
+            return [ast.With(items=[ast.withitem(context_expr=what)], body=[ast.Expr(does)])]
         return [node] if test is None else [ast.Assert(test=t) for t in self.claim(test)]
 
     def claim(self, test: ast.expr) -> list[ast.expr]:
@@ -566,9 +559,7 @@ class _Writer:
             kind = ast.Call(func=ast.Name("type", ast.Load()), args=[test.args[0]], keywords=[])
             shown = ast.Attribute(value=kind, attr="__mro__", ctx=ast.Load())
             return [self._told(test, shown, test.args[1], kind="relation", operator="isinstance")]
-        if _all_of(test) is not None and isinstance(test, ast.Call):
-            inner = _all_of(test)
-            assert inner is not None
+        if isinstance(test, ast.Call) and (inner := _all_of(test)) is not None:
             made = self.claim(inner.elt)
             if len(made) == 1:
                 new = type(inner)(elt=made[0], generators=inner.generators)
@@ -617,13 +608,6 @@ class _Writer:
                 node.value = self._told(node.value, node.value, None, kind="value", last=True)
         return body
 
-    def _raises(self, call: ast.Call, most: int) -> bool:
-        """Whether a call is `pytest.raises(E)` or of its kind, all of whose arguments are understood."""
-        name = _called(call)
-        count = 2 if "Regex" in name else most
-        known = {k.arg for k in call.keywords} <= ({"match", "msg"} if name == "raises" else {"msg"})
-        return name in _RAISES and len(call.args) == count and known
-
     def _raised(self, call: ast.Call) -> ast.Call:
         number, self.number = self.number, self.number + 1
         if number in self.off:
@@ -666,6 +650,18 @@ def _looks_expected(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id.lower().startswith(("exp", "want", "correct", "desired"))
 
 
+def _raises(call: ast.Call) -> bool:
+    """Whether a call is `pytest.raises(E)` or of its kind, all of whose arguments are understood."""
+    name = _called(call)
+    known = {k.arg for k in call.keywords} <= ({"match", "msg"} if name == "raises" else {"msg"})
+    return name in _RAISES and len(call.args) == _described(name) and known
+
+
+def _described(name: str) -> int:
+    """How many arguments say what is to be raised."""
+    return 2 if "Regex" in name else 1
+
+
 def _called(call: ast.Call) -> str:
     if isinstance(call.func, ast.Attribute):
         return call.func.attr if isinstance(call.func.value, ast.Name) else ""
@@ -676,12 +672,9 @@ def _singleton(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, bool))
 
 
-def _all_of(test: ast.expr) -> ast.GeneratorExp | ast.ListComp | None:
-    if isinstance(test, ast.Call) and _called(test) == "all" and len(test.args) == 1:
-        inner = test.args[0]
-        if isinstance(inner, ast.GeneratorExp | ast.ListComp):
-            return inner
-    return None
+def _all_of(test: ast.Call) -> ast.GeneratorExp | ast.ListComp | None:
+    inner = test.args[0] if _called(test) == "all" and len(test.args) == 1 else None
+    return inner if isinstance(inner, ast.GeneratorExp | ast.ListComp) else None
 
 
 # --- what was only there to be compared goes too ----------------------------------------------------------
@@ -724,8 +717,9 @@ class _Cutting:
                     row.args[at] = ast.Constant(None)
                     row.keywords = [k for k in row.keywords if k.arg != "id"]
         elif isinstance(rows, ast.Call) and isinstance(rows.func, ast.Attribute) and rows.func.attr == "items":
-            if isinstance(rows.func.value, ast.Dict) and at == 1:
-                rows.func.value.values = [ast.Constant(None) for _ in rows.func.value.values]
+            if isinstance(table := rows.func.value, ast.Dict) and at == 1:
+                pairs = zip(table.keys, table.values, strict=True)
+                table.values = [value if key is None else ast.Constant(None) for key, value in pairs]
         elif isinstance(rows, ast.Call) and _called(rows) == "zip" and at is not None and len(rows.args) == width:
             self._blank(rows.args[at], None, 1)
         elif isinstance(rows, ast.Name):

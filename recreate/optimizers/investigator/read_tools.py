@@ -355,6 +355,11 @@ def _turns(steps: int) -> str:
 
 
 def _action(agent: Agent) -> str:
+    if agent.native:
+        return (
+            "Where its model takes tools it calls `bash`, several times a turn if it likes, and `submit` alone; else "
+            "each reply must hold one ```bash block, which is run, and `submit` alone hands the work in."
+        )
     if agent.action == "bash":
         return "Each reply must hold one ```bash block, which is run; `submit` alone hands the work in."
     if agent.action == "json":

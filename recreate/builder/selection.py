@@ -1,0 +1,246 @@
+"""Which tasks are taken: --tasks, --kind and --difficulty, within the splits and what the workspace holds out."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from recreate.agents.scaffold import Scaffold
+from recreate.api.errors import BadInput
+from recreate.api.ports import Domain, Kinds, Rated
+from recreate.api.types import PassRate, Record, Split, Task
+from recreate.domains.rates import RateFiles
+from recreate.memory.held_out import HeldOut
+from recreate.runs.gate import MIN_TASKS
+from recreate.runs.reader import default_seed, find_agent
+from recreate.runs.session import Session
+from recreate.runs.settings import Select, Settings
+
+CREATE = "create"
+"""As `scaffold`: the optimizer writes the seed."""
+
+
+class Rater(NamedTuple):
+    """Whose pass rates tell how hard a task is: an agent by its name and digest, and its model."""
+
+    scaffold: str
+    agent: str
+    model: str
+
+
+class Selected(Record):
+    """The ids that may be taken, of all splits, and what a user is told of how they were chosen."""
+
+    ids: frozenset[str]
+    told: tuple[str, ...] = ()
+
+    def of(self, tasks: Iterable[Task]) -> list[Task]:
+        """Those of `tasks`, in their order."""
+        return [task for task in tasks if task.id in self.ids]
+
+
+def selected(session: Session) -> Selected | None:
+    """The selection of a run; None when nothing is selected. It is made once: rates that are measured later, by this
+    very run too, change nothing in it. Raises BadInput."""
+    settings = session.settings
+    if not settings.select.given:
+        return None
+    for record in session.journal.records("selection"):
+        return Selected(ids=frozenset(record["tasks"]), told=tuple(record.get("told", ())))
+    seed = seed_of(settings, session.domain.name, session.workspace, session.model_name)
+    rater = Rater(seed.name, seed.digest, session.model_name)
+    found = select(session.domain, settings.select, session.workspace, rater)
+    session.journal.add("selection", tasks=sorted(found.ids), told=found.told)
+    for text in found.told:
+        session.say("note", {"text": text})
+    return found
+
+
+def tasks_of(session: Session, split: Split, *, needed: bool = True) -> list[Task]:
+    """The tasks of a split that a run may take: selected, and not held out as another split.
+
+    needed: raises BadInput when none is left.
+    """
+    tasks, found = session.tasks(split, needed=needed), selected(session)
+    if found is None:
+        return tasks
+    left = found.of(tasks)
+    if needed and tasks and not left:
+        raise BadInput(
+            f"none of the {len(tasks)} {split} tasks of {session.domain.name} is among those selected "
+            f"({described(session.settings.select)})",
+            fix=f"select {split} tasks too, or leave the flag out; recreate tasks list {session.settings.domain} takes "
+            "the same flags",
+            code="too-few-tasks",
+        )
+    return left
+
+
+def fitted(settings: Settings, domain: Domain, held: HeldOut, found: Selected | None) -> Settings:
+    """The settings with no more tasks than may be used of the domain; what is in memory is not limited by them."""
+
+    def there(split: Split) -> int:
+        usable = held.usable(domain, split)[0]
+        return len(usable if found is None else found.of(usable))
+
+    train = settings.train if settings.from_experience else min(settings.train, there("train"))
+    judged = min(settings.validation, there("validation"))
+    return settings.model_copy(update={"train": max(1, train), "validation": max(1, judged)})
+
+
+def seed_of(settings: Settings, domain: str, where: Path, model: str) -> Scaffold:
+    """The agent that a build with these settings starts from, as far as it is there already."""
+    named = settings.scaffold if settings.scaffold != CREATE else "seed"
+    found = find_agent(named, where) if named else default_seed(domain, where, model)
+    return found.limited(settings.limits.model_dump())
+
+
+def select(domain: Domain, wanted: Select, where: Path, rater: Rater) -> Selected:
+    """The tasks that all of `wanted` hold for; `difficulty` goes by the rater's pass rates. Raises BadInput."""
+    tasks, told = list(domain.tasks()), list[str]()
+    if wanted.tasks:
+        known = {task.id: task for task in tasks}
+        for id in wanted.tasks:
+            if id not in known:
+                raise unknown_task(id, list(known))
+        tasks = [known[id] for id in dict.fromkeys(wanted.tasks)]
+    if wanted.kind:
+        kinds = {task.id: domain.kind(task) for task in domain.tasks()} if isinstance(domain, Kinds) else {}
+        if wanted.kind not in kinds.values():
+            there = ", ".join(sorted(set(kinds.values())))
+            raise BadInput(
+                f"{domain.name} has no tasks of the kind {wanted.kind!r}",
+                fix=f"--kind {there}" if there else "leave --kind out: this domain has one kind of task",
+                code="unknown-kind",
+            )
+        tasks = [task for task in tasks if kinds[task.id] == wanted.kind]
+    if wanted.difficulty:
+        tasks, text = _of_difficulty(domain, tasks, wanted.difficulty, where, rater)
+        told.append(text)
+    return Selected(ids=frozenset(task.id for task in tasks), told=tuple(told))
+
+
+def rates_of(domain: Domain, where: Path) -> Rated:
+    """Where the domain's measured pass rates are: its own, else the workspace's files."""
+    return domain if isinstance(domain, Rated) else RateFiles([where / "benchmarks" / domain.name])
+
+
+def pass_rate(rates: Iterable[PassRate], rater: Rater) -> float | None:
+    """The rate of one task; where the agent was not measured itself, that of what was called so before."""
+    named = [r for r in rates if (r.scaffold, r.model) == (rater.scaffold, rater.model)]
+    fit = [r for r in named if r.agent == rater.agent] or named
+    attempts = sum(r.attempts for r in fit)
+    return sum(r.passed for r in fit) / attempts if attempts else None
+
+
+def described(wanted: Select) -> str:
+    """The flags that a selection was made with."""
+    flags = [f"--kind {wanted.kind}"] * bool(wanted.kind)
+    flags += [f"--difficulty {wanted.difficulty}"] * bool(wanted.difficulty)
+    return ", ".join([*flags, *[f"--tasks, {len(wanted.tasks)} of them"] * bool(wanted.tasks)])
+
+
+def too_few(count: int, session: Session) -> BadInput:
+    """The error for fewer validation tasks than the gate decides from."""
+    wanted, found = session.settings.select, selected(session)
+    told = "".join(f"; {text}" for text in found.told) if found else ""
+    asked = f" are left by {described(wanted)}" if found else " are too few"
+    return BadInput(
+        f"{count} validation tasks{asked}: the gate decides from {MIN_TASKS} on{told}",
+        fix="select more: recreate tasks list takes the same flags, and says how many there are"
+        if found
+        else "raise --validation, or add tasks with recreate tasks make",
+        code="too-few-tasks",
+    )
+
+
+def unknown_task(task: str, known: list[str]) -> BadInput:
+    """The error for a task id that is not there."""
+    near = difflib.get_close_matches(task, known, 1, 0.3)
+    count = " (--train and --validation say how many)" if task.isdigit() else ""
+    return BadInput(
+        f"there is no task {task!r}{count}",
+        fix=f"did you mean {near[0]}?" if near else "recreate tasks list shows them",
+        code="unknown-task",
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- its parts
+
+
+def _of_difficulty(
+    domain: Domain, tasks: Sequence[Task], text: str, where: Path, rater: Rater
+) -> tuple[list[Task], str]:
+    """(the tasks in a range of pass rates or in a named set, what is told of it)."""
+    rated = rates_of(domain, where)
+    asked = text
+    if ".." not in text:
+        sets = rated.task_sets()
+        if text not in sets:
+            names = f"; sets: {', '.join(sorted(sets))}" if sets else ""
+            raise BadInput(
+                f"--difficulty {text!r} is neither a range nor a set of {domain.name}",
+                fix=f"--difficulty 0.2..0.8{names}",
+                code="bad-difficulty",
+            )
+        chosen = sets[text]
+        if chosen.tasks:
+            left = [task for task in tasks if task.id in chosen.tasks]
+            return left, f"--difficulty {text} takes {_by_split(left)}"
+        rater, text = Rater(chosen.scaffold, "", chosen.model), chosen.difficulty
+    low, high = _range(text)
+    rates = {task.id: pass_rate(rated.pass_rates(task), rater) for task in tasks}
+    known = {id: rate for id, rate in rates.items() if rate is not None}
+    if not known:
+        raise _unrated(domain, rated, tasks, rater)
+    left = [task for task in tasks if task.id in known and low <= known[task.id] <= high]
+    return left, (
+        f"--difficulty {asked} goes by what {rater.scaffold} with {rater.model} passed: {_by_split(left)} are at a "
+        f"rate of {low:g}..{high:g}; left out are {_without(tasks, known, low, high)}"
+    )
+
+
+def _range(text: str) -> tuple[float, float]:
+    """LO..HI, each from 0 to 1. Raises BadInput."""
+    found = re.fullmatch(r"\s*(\d*\.?\d*)\s*\.\.\s*(\d*\.?\d*)\s*", text)
+    try:
+        low, high = (float(end or edge) for end, edge in zip(found.groups() if found else (), ("0", "1"), strict=True))
+        if not 0 <= low <= high <= 1:
+            raise ValueError
+    except ValueError:
+        raise BadInput(
+            f"--difficulty {text!r} is not a range of pass rates",
+            fix="--difficulty 0.2..0.8: the agent passes between a fifth and four fifths of its attempts",
+            code="bad-difficulty",
+        ) from None
+    return low, high
+
+
+def _unrated(domain: Domain, rated: Rated, tasks: Sequence[Task], rater: Rater) -> BadInput:
+    there = sorted({f"{r.scaffold} with {r.model}" for task in tasks for r in rated.pass_rates(task)})
+    known = f"there are rates of {'; '.join(there)}. " if there else ""
+    if sets := sorted(rated.task_sets()):
+        known += f"Sets: --difficulty {', '.join(sets)}. "
+    return BadInput(
+        f"no pass rate of {rater.scaffold} with {rater.model} is known for {domain.name}",
+        fix=f"{known}To measure: recreate bench --scaffold {rater.scaffold} --repeats 3 --out RUN, then recreate tasks "
+        f"rate {domain.name} --from RUN",
+        code="not-rated",
+    )
+
+
+def _by_split(tasks: Sequence[Task]) -> str:
+    counts: Mapping[str, int] = {s: sum(t.split == s for t in tasks) for s in ("train", "validation", "test")}
+    return ", ".join(f"{n} {split}" for split, n in counts.items())
+
+
+def _without(tasks: Sequence[Task], known: Mapping[str, float], low: float, high: float) -> str:
+    """How many tasks are not in the range, and where they are."""
+    rates = list(known.values())
+    places = {"at 0": sum(0 == rate < low for rate in rates), "below": sum(0 < rate < low for rate in rates)}
+    places |= {"above": sum(high < rate < 1 for rate in rates), "at 1": sum(high < rate == 1 for rate in rates)}
+    places["never measured"] = len(tasks) - len(known)
+    return ", ".join(f"{count} {where}" for where, count in places.items() if count) or "none"

@@ -1,0 +1,86 @@
+"""Looks through a sandbox for other copies of a package than the one that is worked on.
+
+It is the program of `python3 -I -B -c`, on Python 3.8 and what came after. The order of one JSON line on stdin:
+    modules   {path below its folder on sys.path: [what stands for each telling line]} of the package
+    tops      names to import
+    here      the folder that is worked on, which is passed over; mounted: folders in it that are looked through
+The answer is a JSON object on the last line: `found`, [[file, the module it is a copy of]], where the file may be an
+archive, and `imported`, {name: where it is imported from}.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+LEAST, SHARE = 6, 0.25
+"""A file is a copy when it is named like a module and has so many of its telling lines, and such a share of them (of
+its own, when it has fewer)."""
+ARCHIVES = (".whl", ".zip", ".egg", ".pyz")
+
+
+def telling(text: bytes) -> set[int]:
+    """Numbers for the lines that say something; comments, which licences are, do not."""
+    lines = (line.strip() for line in text.split(b"\n"))
+    return {zlib.crc32(line) for line in lines if len(line) > 11 and not line.startswith((b"#", b"import ", b"from "))}
+
+
+def main() -> None:
+    order = json.loads(sys.stdin.readline())
+    modules: dict[str, list[tuple[str, set[int]]]] = {}
+    for path, lines in order["modules"].items():
+        modules.setdefault(path.rpartition("/")[2], []).append((path, set(lines)))
+    found: list[tuple[str, str]] = []
+
+    def look(place: str, inside: str, read: Callable[[], bytes]) -> None:
+        """Note the file `inside` (its path, in an archive too) when it is a copy."""
+        folder, _, name = inside.rpartition("/")
+        for path, lines in modules.get(name, ()):
+            above = path.rpartition("/")[0].rpartition("/")[2]
+            if name == "__init__.py" and above != folder.rpartition("/")[2]:
+                continue
+            own = telling(read())
+            common = len(own & lines)
+            if common >= LEAST and common >= SHARE * min(len(own), len(lines)):
+                found.append((place, path))
+                if place == inside:  # what Python compiled of it says the same
+                    compiled = Path(folder, "__pycache__").glob(f"{name[:-3]}.*.pyc")
+                    found.extend((str(file), path) for file in compiled if file.stat().st_size)
+                return
+
+    passed = {"/proc", "/sys", "/dev", order["here"]}
+    for top in ["/", *order["mounted"]]:
+        for folder, folders, names in os.walk(top):
+            folders[:] = [f for f in folders if f"{folder.rstrip('/')}/{f}" not in passed]
+            for name in names:
+                path = f"{folder.rstrip('/')}/{name}"
+                try:
+                    if name in modules and not Path(path).is_symlink():
+                        look(path, path, Path(path).read_bytes)
+                    elif name.endswith(ARCHIVES) and Path(path).stat().st_size:
+                        with zipfile.ZipFile(path) as archive:
+                            for member in archive.namelist():
+                                look(path, member, partial(archive.read, member))
+                except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError):
+                    continue
+    imported = {}
+    for name in order["tops"]:
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            continue
+        if spec is not None and spec.origin and Path(spec.origin).is_file() and Path(spec.origin).stat().st_size:
+            imported[name] = spec.origin
+    print()
+    print(json.dumps({"found": found, "imported": imported}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""--tasks, --kind and --difficulty: which tasks a build, a plan, a bench and a listing take, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recreate.api.types import PassRate, Task
+from recreate.cli import run as cli
+from recreate.domains import rates
+from recreate.memory.held_out import HeldOut
+from recreate.runs import settings as settings_
+from recreate.runs.reader import Run
+from recreate.runs.session import load_run, run_id
+from tests.toy import Toy, write_script
+
+
+class Kinds(Toy):
+    """The toy, with every second task of another kind. tests.builder.test_selection:Kinds"""
+
+    def kind(self, task: Task) -> str:
+        return "odd" if int(task.id.rpartition(":")[2]) % 2 else "even"
+
+
+ODD = "tests.builder.test_selection:Kinds"
+
+
+@pytest.fixture
+def flags(workspace: Path) -> list[str]:
+    return ["--domain", ODD, "--scaffold", "seed", "--model", write_script(workspace / "s.jsonl")]
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+    capsys.readouterr()
+    assert cli([*arguments, "--json"]) == code
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    capsys.readouterr()
+    assert cli(["tasks", "list", ODD, *arguments, "--json"]) == 0
+    return [json.loads(line)["task"] for line in capsys.readouterr().out.splitlines()]
+
+
+def attempted(run: str | Path, split: str = "validation") -> set[str]:
+    return {r["task"] for r in Run(Path(run)).records("experience") if r["split"] == split}
+
+
+def rated(workspace: Path, passed: Sequence[int], split: str = "validation", model: str = "") -> None:
+    """Task n of the split was passed so often in four attempts of `seed`."""
+    tasks = {t.id: t for t in Toy().tasks()}
+    name = model or f"scripted:{workspace / 's.jsonl'}"
+    found = [
+        PassRate(task=t.id, digest=t.digest, scaffold="seed", model=name, attempts=4, passed=n)
+        for number, n in enumerate(passed)
+        for t in [tasks[f"toy:{split}:{number}"]]
+    ]
+    rates.add(workspace / "benchmarks/toy/pass_rates.jsonl", found)
+
+
+def test_a_build_takes_the_tasks_that_are_named_and_no_others(
+    workspace: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = [f"toy:validation:{n}" for n in range(2, 8)]
+    (workspace / "ids.txt").write_text("# to learn from\ntoy:train:3\ntoy:train:5  # and this\n")
+    build = ["build", *flags, "--out", "runs/a", "--tasks", ",".join(ids), "--tasks", "@ids.txt"]
+    made = printed(capsys, *build, "--rounds", "1")
+    assert made["validation"]["tasks"] == 6
+    assert attempted("runs/a") == set(ids)
+    assert attempted("runs/a", "train") == {"toy:train:3", "toy:train:5"}
+    # the run keeps what the file said, not the file
+    (workspace / "ids.txt").write_text("toy:train:0\n")
+    assert load_run(workspace / "runs/a").select.tasks == (*ids, "toy:train:3", "toy:train:5")
+    # what the domain holds out is registered whole, whatever is selected
+    held = HeldOut(workspace / "memory").read()
+    assert {t.group for t in Toy().tasks() if t.split != "train"} <= set(held.groups)
+
+
+def test_a_kind_of_task_is_chosen_for_build_bench_plan_and_listing(
+    flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = {f"toy:validation:{n}" for n in (1, 3, 5, 7)}
+    assert set(listed(capsys, "--kind", "odd", "--split", "validation")) == odd
+    bench = ["bench", *flags, "--out", "runs/b", "--kind", "odd"]
+    assert printed(capsys, *bench)["cells"][0]["n"] == 4
+    assert attempted("runs/b") == odd
+    error = printed(capsys, "build", *flags, "--kind", "odd", "--out", "runs/c", code=2)["error"]
+    assert error["code"] == "too-few-tasks"
+    assert "4 validation tasks are left by --kind odd" in error["message"]
+    assert printed(capsys, "plan", *flags, "--kind", "odd", "--rounds", "0")["attempts"] == 4
+    error = printed(capsys, "build", *flags, "--kind", "prime", code=2)["error"]
+    assert (error["code"], error["fix"]) == ("unknown-kind", "--kind even, odd")
+
+
+def test_difficulty_goes_by_what_the_builds_own_agent_passed_and_counts_what_is_left_out(
+    workspace: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rated(workspace, [0, 1, 1, 2, 2, 3, 4])  # and the last was never measured
+    rated(workspace, [2, 2, 4], "train")
+    rated(workspace, [4] * 8, model="another")
+    command = ["build", *flags, "--difficulty", "0.2..0.8", "--out", "runs/a", "--rounds", "1"]
+    assert cli(command) == 0
+    said = capsys.readouterr().err
+    assert "goes by what seed with scripted:" in said
+    assert "2 train, 5 validation, 0 test are at a rate of 0.2..0.8" in said
+    assert "left out are 1 at 0, 2 at 1, 12 never measured" in said
+    assert attempted("runs/a") == {f"toy:validation:{n}" for n in range(1, 6)}
+    assert attempted("runs/a", "train") <= {"toy:train:0", "toy:train:1"}
+    # rates that are measured later, by this very run, change nothing in it
+    before = attempted("runs/a")
+    assert cli(["tasks", "rate", ODD, "--from", "runs/a"]) == 0
+    assert printed(capsys, "resume", "runs/a")["validation"]["tasks"] == 5
+    assert attempted("runs/a") == before
+
+
+def test_too_few_tasks_in_a_range_say_how_many_there_are_where(
+    workspace: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rated(workspace, [0, 1, 2, 4, 4])
+    rated(workspace, [2] * 8, "train")
+    error = printed(capsys, "build", *flags, "--difficulty", "0.2..0.8", "--out", "runs/a", code=2)["error"]
+    assert error["code"] == "too-few-tasks"
+    assert error["message"].startswith(
+        "2 validation tasks are left by --difficulty 0.2..0.8: the gate decides from 5 on"
+    )
+    assert "1 at 0, 2 at 1" in error["message"]
+    assert attempted("runs/a") == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("hard", "bad-difficulty"), ("0.8..0.2", "bad-difficulty"), ("0.2..0.8", "not-rated")]
+)
+def test_a_difficulty_that_cannot_be_is_refused_with_what_there_is(
+    text: str, code: str, workspace: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rated(workspace, [1, 1], model="another")
+    (workspace / "benchmarks/toy/sets.toml").write_text('[small]\ntasks = ["toy:validation:1"]\n')
+    error = printed(capsys, "plan", *flags, "--difficulty", text, code=2)["error"]
+    assert error["code"] == code
+    if code == "not-rated":
+        assert "seed with another" in error["fix"]
+        assert "tasks rate toy --from RUN" in error["fix"]
+    if text == "hard":
+        assert "small" in error["fix"]
+
+
+def test_a_named_set_takes_its_tasks_or_goes_by_the_rates_it_names(
+    workspace: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rated(workspace, [4, 2, 2, 2, 2, 2, 0], model="another")
+    sets = '[small]\ntasks = ["toy:validation:1", "toy:train:2"]\n'
+    sets += '[capable]\nscaffold = "seed"\nmodel = "another"\ndifficulty = "0.3..0.7"\n'
+    (workspace / "benchmarks/toy/sets.toml").write_text(sets)
+    assert listed(capsys, "--difficulty", "small") == ["toy:train:2", "toy:validation:1"]
+    assert listed(capsys, "--difficulty", "capable") == [f"toy:validation:{n}" for n in range(1, 6)]
+    assert listed(capsys, "--difficulty", "capable", "--kind", "odd") == [f"toy:validation:{n}" for n in (1, 3, 5)]
+
+
+def test_rates_are_written_from_finished_attempts_once_and_a_changed_task_has_none(
+    workspace: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench = ["bench", *flags[:2], *flags[4:], "--scaffold", "seed", "--repeats", "2", "--out", "runs/b"]
+    assert cli(bench) == 0
+    rate = ["tasks", "rate", ODD, "--from", "runs/b"]
+    made = printed(capsys, *rate)
+    assert (made["tasks"], made["new"]) == (8, 16)
+    assert {(r["scaffold"], r["attempts"], r["passed"]) for r in made["rates"]} == {("seed", 2, 0)}
+    assert printed(capsys, *rate)["new"] == 0
+    file = workspace / "benchmarks/toy/pass_rates.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    digests = {t.id: t.digest for t in Toy().tasks()}
+    assert [line["digest"] for line in lines] == [digests[line["task"]] for line in lines]
+    assert cli(["tasks", "list", ODD, "--split", "validation"]) == 0
+    assert "passed 0/2 by seed" in capsys.readouterr().out
+    # of a task that is another one now, nothing is known
+    file.write_text("".join(json.dumps({**line, "digest": "0" * 16}) + "\n" for line in lines))
+    assert printed(capsys, "plan", *flags, "--difficulty", "0..1", code=2)["error"]["code"] == "not-rated"
+    file.write_text(json.dumps({**lines[0], "passed": 3}) + "\n")
+    assert "line 1" in printed(capsys, "plan", *flags, "--difficulty", "0..1", code=2)["error"]["message"]
+
+
+@pytest.mark.parametrize("text", ["toy:validation:99", "20", "@nowhere.txt"])
+def test_tasks_that_are_not_there_are_refused(text: str, flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    error = printed(capsys, "plan", *flags, "--tasks", text, code=2)["error"]
+    assert error["code"] in ("unknown-task", "no-tasks-file")
+    assert error["fix"]
+
+
+def test_bench_takes_a_number_of_tasks_as_ever(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "bench", *flags, "--tasks", "3")["cells"][0]["n"] == 3
+    assert printed(capsys, "bench", *flags, "--tasks", "toy:validation:3")["cells"][0]["n"] == 1
+
+
+def test_a_run_that_selects_nothing_has_the_id_that_it_always_had(workspace: Path) -> None:
+    plain = settings_.load(workspace, {"domain": "toy"}, {})
+    assert run_id(plain) == "fbaabd9dd868"
+    assert run_id(settings_.load(workspace, {"domain": "toy", "kind": "real"}, {})) != run_id(plain)
+    assert "select" not in settings_.dump(plain)
+    assert "cheaper" not in settings_.dump(plain)
