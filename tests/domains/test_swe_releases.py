@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recreate.api import registry
-from recreate.api.errors import BadInput
+from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Split
 from recreate.domains.swe import Swe, facts, hunks, releases, sources
 from recreate.domains.swe.case import RealCase
 from recreate.domains.swe.facts import Bug, wrong_issue
 from recreate.domains.swe.releases import Candidate, ChangeStudy
+from recreate.domains.swe.test_run import TestResults as Results
 from recreate.domains.validate import validate
 from recreate.sandboxes import choose
 from tests.swe_project import Project, _project, project, write
@@ -370,6 +371,30 @@ def test_a_model_writes_both_texts_and_is_told_what_is_wrong(found: list[Candida
     assert (bug.issue, bug.prompt) == (ISSUE, "All of it.")
     assert "refused: it has 2 words" in asked[1]
     assert not releases._told(one, lambda _: "nothing", lambda _: None).bug.issue
+
+
+def test_of_several_environments_the_refusal_is_that_of_the_nearest(
+    found: list[Candidate], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Study:
+        def __init__(self, bug: Bug, *_: object) -> None:
+            self.bug, self.after = bug, Results(outcomes={"a": "passed", "b": "failed"})
+            self.case = RealCase(bug, lambda _: None)
+
+        def begin(self) -> None:
+            if self.bug.index_before == "2020-01-01":
+                raise Fault("no module called py", code="runner")
+            said = f"{len(self.bug.requires)} required"
+            if not self.bug.requires:
+                self.after = Results(messages={"t": "No module named 'yaml'"})
+            raise BadInput(said, code="failing-suite")
+
+    monkeypatch.setattr(releases, "ChangeStudy", Study)
+    monkeypatch.setattr(releases, "environment", lambda *_: tmp_path)
+    told: list[str] = []
+    with pytest.raises(BadInput, match="1 required"):
+        releases._ready(found[0].bug, tmp_path, (), "2020-01-01", None, choose(), told.append)
+    assert told == ["the tests lack PyYAML"]
 
 
 def test_packages_are_dealt_whole_and_known_ones_stay() -> None:

@@ -15,6 +15,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from difflib import unified_diff
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -24,7 +25,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import ValidationError
 
 from recreate.api import paths
-from recreate.api.errors import BadInput
+from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import SandboxBackend
 from recreate.api.types import Record, Split, digest
 from recreate.domains.python_env import environment
@@ -498,9 +499,6 @@ def _layout(root: Path, tests: Sequence[str], python_path: Sequence[str], name: 
     return {"tests": where, "python_path": tuple(python_path) or (("src",) if (root / "src").is_dir() else (".",))}
 
 
-TODAY = "2026-11-20"
-"""The index as of this day is what tests get that need more than pytest: tomorrow it is still the same."""
-
 _FIXTURES = {"mocker": "pytest-mock", "benchmark": "pytest-benchmark", "httpserver": "pytest-httpserver"}
 _MODULES = {
     "dateutil": "python-dateutil",
@@ -511,6 +509,7 @@ _MODULES = {
     "pkg_resources": "setuptools<81",
     "ruamel": "ruamel.yaml",
     "simplejson": "simplejson",
+    "xprocess": "pytest-xprocess",
 }
 """Test modules' names that are not those of their packages."""
 
@@ -523,28 +522,35 @@ def _ready(
 
     Raises BadInput when they pass in none.
     """
-    why: BadInput | None = None
-    for day in (TODAY, released) if released else (TODAY,):
+    refusals: list[tuple[int, BadInput]] = []
+    today = datetime.now(UTC).date().isoformat()  # named in the recipe: tomorrow the index of this day is the same
+    for day in (today, released) if released else (today,):
         wanted = list(requires) or _required(old)
         for _ in range(5):
-            plain = not wanted and day == TODAY
+            plain = not wanted and day == today
             tried = bug.model_copy(update={"requires": tuple(wanted), "index_before": "" if plain else day})
             try:
                 study = ChangeStudy(tried, env or environment(tried.environment, say), backend, say)
                 study.begin()
             except BadInput as e:
-                why = why or e
-                if e.code != "failing-suite":
+                passed = len(study.after.passed()) if e.code == "failing-suite" else -1
+                refusals.append((passed, e))
+                if passed < 0:
                     break
                 more = [m for m in _lacking(study.after, study.case._after()) if m not in wanted]
                 if not more or env:
                     break
                 say(f"the tests lack {', '.join(more)}")
                 wanted += more
+            except Fault as e:
+                if e.code != "runner":
+                    raise
+                why = f"pytest does not start with {', '.join(tried.requires) or 'nothing else'} of {day}: {e.message}"
+                refusals.append((-1, BadInput(why, fix="another --python or --pytest may do", code="failing-suite")))
+                break
             else:
                 return study
-    assert why is not None
-    raise why
+    raise max(refusals, key=lambda refusal: refusal[0])[1]  # of the environment that came nearest
 
 
 def _required(root: Path) -> list[str]:
