@@ -23,8 +23,8 @@ HELP = {
     "data": "Tasks in place of the domain's own: a file or folder of them, for swe also rows of SWE-bench (.jsonl, "
     ".json, .parquet) or a data set's name on the hub.",
     "repos": "A folder of clones, owner__name each, for tasks that are commits.",
-    "prompt": "How a real bug is told: issue, as a user reports it, or spec, with all that is expected; "
-    "default: as its recipe means it.",
+    "prompt": "How a real bug is told: issue, as a user reports it, title, in one line, or spec, with all that is "
+    "expected; default: as its recipe means it.",
     "model": "The agent's model: litellm:PROVIDER/NAME, openai:URL#MODEL, local:NAME, scripted:FILE.",
     "optimizer": "Who proposes edits: recreate (an agent, for strong models), reflect (one structured call), "
     "best-of-n, or your own; default: recreate for hosted models, else reflect.",

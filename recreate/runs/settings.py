@@ -118,7 +118,7 @@ class Settings(Config):
     domain: str = "swe"
     data: str = Field(default="", exclude_if=not_)
     repos: str = Field(default="", exclude_if=not_)
-    prompt: Literal["", "issue", "spec"] = Field(default="", exclude_if=not_)
+    prompt: Literal["", "issue", "title", "spec"] = Field(default="", exclude_if=not_)
     model: str = ""
     optimizer: str = ""
     without: tuple[Switch, ...] = ()

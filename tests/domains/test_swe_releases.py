@@ -251,6 +251,11 @@ def test_an_issue_is_shown_unless_the_whole_is_asked_for(found: list[Candidate])
     one = next(c.bug for c in found if c.kind == "bug")
     both = one.model_copy(update={"issue": ISSUE, "prompt": "All that is expected.", "reproduce": "def test(): ..."})
     issue, spec = told(both).task(), told(both, "spec").task()
+    title = told(both.model_copy(update={"title": "first() gives zero"}), "title").task()
+    assert "\n\nfirst() gives zero\n\n" in title.prompt
+    assert ISSUE not in title.prompt
+    assert title.id == issue.id + ":title"
+    assert told(both, "title").task().id == issue.id
     assert ISSUE in issue.prompt
     assert "reproduce" not in issue.prompt
     assert not (told(both).given() / sources.REPRODUCE).exists()
@@ -298,6 +303,22 @@ def test_an_issue_that_names_a_test_stops_the_file(found: list[Candidate], tmp_p
     one = next(c.bug for c in found if "first" in c.bug.fail_to_pass[0])
     facts.add_bugs(tmp_path / "releases.toml", [one.model_copy(update={"issue": ISSUE + " test_first"})])
     with pytest.raises(BadInput, match=r"release.bug.* number 1: its issue names the hidden test"):
+        facts.bugs(tmp_path / "releases.toml")
+
+
+@pytest.mark.parametrize(
+    ("title", "why"),
+    [
+        ("It fails", "has 2 words"),
+        ("one two three\nfour", "one line"),
+        ("w " * 15, "has 15 words"),
+        ("test_first fails always", "names the hidden test test_first"),
+    ],
+)
+def test_a_title_is_one_line_and_names_no_test(found: list[Candidate], tmp_path: Path, title: str, why: str) -> None:
+    one = next(c.bug for c in found if "first" in c.bug.fail_to_pass[0])
+    facts.add_bugs(tmp_path / "releases.toml", [one.model_copy(update={"issue": ISSUE, "title": title})])
+    with pytest.raises(BadInput, match=f"its title .*{why}"):
         facts.bugs(tmp_path / "releases.toml")
 
 

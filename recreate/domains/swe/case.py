@@ -137,13 +137,14 @@ class RealCase(_PackageCase):
         self._say = say
         usual: Shown = "issue" if bug.issue and (bug.hunks or not bug.prompt) else "spec"
         wanted = shown or usual
-        self._shown: Shown = wanted if {"issue": bug.issue, "spec": bug.prompt}[wanted] else usual
+        self._texts: dict[Shown, str] = {"issue": bug.issue, "spec": bug.prompt, "title": bug.title}
+        self._shown: Shown = wanted if self._texts[wanted] else usual
         self._variant = "" if self._shown == usual else f":{self._shown}"
 
     def task(self) -> Task:
         bug = self.bug
         version = f"commit {bug.before[:12]}" if bug.path else f"version {bug.before}"
-        text = bug.issue if self._shown == "issue" else bug.prompt
+        text = self._texts[self._shown]
         if not text:
             failing, one = _failing(bug.public, bug.observed), len(bug.public) == 1
             text = (

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from recreate.api import paths
 from recreate.api.errors import UNSOUND, BadInput, Fault
@@ -51,8 +51,8 @@ class Swe:
     repos  a folder of clones of the rows' repositories
     env   a Python environment with pytest and coverage to run tests in, instead of building one for each task
     say   told what takes a while (fetching, building an environment); stderr unless given
-    prompt    how real bugs are told, where both are there: `issue`, as a user would report it, or `spec`, with all that
-              is expected; None: each as its recipe means it
+    prompt    how real bugs are told, where the text is there: `issue`, as a user would report it, `title`, in one line,
+              or `spec`, with all that is expected; None: each as its recipe means it
     patience  seconds an answer's tests may take beyond 5 times what they take without the bug
     """
 
@@ -73,8 +73,9 @@ class Swe:
         self._repos = repos
         self._env = env
         self._patience = patience
-        if prompt not in (None, "issue", "spec"):
-            raise BadInput(f"{prompt!r} is no way to tell a bug", fix="--prompt issue, or --prompt spec", code="usage")
+        if prompt not in (None, *get_args(Shown)):
+            fix = "--prompt issue, --prompt title or --prompt spec"
+            raise BadInput(f"{prompt!r} is no way to tell a bug", fix=fix, code="usage")
         self._shown = prompt
         self._say = say or (lambda text: print(text, file=sys.stderr))
         self._tasks: list[Task] | None = None

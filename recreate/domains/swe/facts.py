@@ -29,8 +29,8 @@ from recreate.storage import files
 
 REAL, RELEASES, INJECTED = "real.toml", "releases.toml", "injected.jsonl"
 
-Shown = Literal["issue", "spec"]
-"""How a real bug is told: as a user would report it, or with all that is expected."""
+Shown = Literal["issue", "spec", "title"]
+"""How a real bug is told: as a user would report it, with all that is expected, or in one line."""
 
 
 class _Tested(Environment):
@@ -60,6 +60,7 @@ class Bug(_Tested):
 
     before_sha256, after_sha256  of the sdists; of a commit, the digest of its files
     prompt     the whole of what is expected, in our own words     issue   what a user would report: 40 to 120 words
+    title      the same in one line, as a short report has it: up to 14 words
     reproduce  a small test of our own, shown to the agent with `prompt`
     files      the only ones that gold changes, if not all
     hunks      path -> the only hunks of the change that gold has, by number (hunks.py), if not all;
@@ -83,6 +84,7 @@ class Bug(_Tested):
     files: tuple[str, ...] = ()
     path: str = Field(default="", exclude_if=not_)
     issue: str = Field(default="", exclude_if=not_)
+    title: str = Field(default="", exclude_if=not_)
     hunks: Mapping[str, tuple[int, ...]] = Field(default={}, exclude_if=not_)
     hunks_digest: str = Field(default="", exclude_if=not_)
     public: tuple[str, ...] = Field(default=(), exclude_if=not_)
@@ -225,6 +227,8 @@ def bugs(file: Path) -> list[Bug]:
             raise _broken(file, f"{where}: it says nothing of the bug: prompt, issue or public is needed")
         if wrong := wrong_issue(found[-1].issue, found[-1].fail_to_pass):
             raise _broken(file, f"{where}: its issue {wrong}")
+        if wrong := wrong_title(found[-1].title, found[-1].fail_to_pass):
+            raise _broken(file, f"{where}: its title {wrong}")
     return found
 
 
@@ -238,14 +242,28 @@ def wrong_issue(text: str, fail_to_pass: Sequence[str], gold: str = "") -> str:
     count = len(text.split())
     if not FEWEST_WORDS <= count <= MOST_WORDS:
         return f"has {count} words; {FEWEST_WORDS} to {MOST_WORDS} are meant"
-    for test in fail_to_pass:
-        name = sources.function_of(test).rpartition("::")[2]
-        if re.search(rf"\b{re.escape(name)}\b", text):
-            return f"names the hidden test {name}"
+    if named := _named(text, fail_to_pass):
+        return named
     told = " ".join(text.split())
     for line in map(str.strip, gold.split("\n")):
         if len(line) >= 20 and len(re.findall(r"\w+", line)) >= 3 and " ".join(line.split()) in told:
             return f"holds a line of what mends it: {line}"
+    return ""
+
+
+def wrong_title(text: str, fail_to_pass: Sequence[str]) -> str:
+    """What keeps a text from being the title of a user's report, or ''."""
+    count = len(text.split())
+    if text and (not 3 <= count <= 14 or "\n" in text):
+        return f"has {count} words; one line of 3 to 14 is meant"
+    return _named(text, fail_to_pass)
+
+
+def _named(text: str, fail_to_pass: Sequence[str]) -> str:
+    for test in fail_to_pass:
+        name = sources.function_of(test).rpartition("::")[2]
+        if re.search(rf"\b{re.escape(name)}\b", text):
+            return f"names the hidden test {name}"
     return ""
 
 
