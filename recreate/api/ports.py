@@ -6,8 +6,8 @@ docs/ports/.
 
 What a part may offer besides is a small Protocol of its own, listed under the port it adds to and asked for by
 `isinstance`: OpensImages (a SandboxBackend); Preparable, ToolCalling, Overriding (a Model); Versioned, Describable,
-Validatable, GradesUntouched, Hiding, Refusing, Weighing, Auditable, TaskGenerator, Kinds, Rated (a Domain). An
-attribute or method of that name suffices.
+Validatable, GradesUntouched, ComparesUntouched, Hiding, Refusing, Weighing, Auditable, TaskGenerator, Kinds, Rated (a
+Domain). An attribute or method of that name suffices.
 """
 
 from __future__ import annotations
@@ -238,6 +238,16 @@ class GradesUntouched(Protocol):
 
     def untouched(self, task: Task, backend: SandboxBackend) -> Grade:
         """What the grader says of the task before anything is mended: its score should be 0."""
+        ...
+
+
+@runtime_checkable
+class ComparesUntouched(Protocol):
+    """A domain that knows, besides, what the gold breaks: `tasks check` asks it in place of `untouched`."""
+
+    def compared(self, task: Task, backend: SandboxBackend) -> tuple[Grade, Sequence[str]]:
+        """What `untouched` gives, and the names of the tests that pass there and not with the gold: of a sound task
+        none."""
         ...
 
 

@@ -82,8 +82,8 @@ def check(
     sandbox: SandboxName = "",
     as_json: Json = False,
 ) -> int:
-    """Validate each task: its gold answer passes; the untouched state, an empty answer and another task's gold fail.
-    Exits 4 when one does not hold.
+    """Validate each task: its gold answer passes and breaks no test that passed untouched; the untouched state, an
+    empty answer and another task's gold fail. Exits 4 when one does not hold.
 
     Example: recreate tasks check swe --split validation --jobs 2
     """

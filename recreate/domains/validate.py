@@ -1,4 +1,4 @@
-"""Whether a task is sound: its gold passes; handing in nothing, or another task's gold, fails.
+"""Whether a task is sound: its gold passes and breaks nothing; handing in nothing, or another task's gold, fails.
 
 For any domain that knows its gold."""
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from recreate.api.errors import BadInput, Fault
-from recreate.api.ports import Domain, GradesUntouched, SandboxBackend, Validatable, Weighing
+from recreate.api.ports import ComparesUntouched, Domain, GradesUntouched, SandboxBackend, Validatable, Weighing
 from recreate.api.types import Grade, Record, Split, Task, Trace
 
 
@@ -60,13 +60,17 @@ def validate(domain: Domain, task: Task, backend: SandboxBackend, other: Task | 
     untouched: Grade | None = None
     empty: Grade | None = None
     swapped: Grade | None = None
+    broken: Sequence[str] = ()
     reason = ""
     disk: float | None = None
     try:
         right = domain.gold(task)
         gold = domain.grade(task, _trace(task, right), backend)
         empty = domain.grade(task, _trace(task, ""), backend)
-        untouched = domain.untouched(task, backend) if isinstance(domain, GradesUntouched) else empty
+        if isinstance(domain, ComparesUntouched):
+            untouched, broken = domain.compared(task, backend)
+        else:
+            untouched = domain.untouched(task, backend) if isinstance(domain, GradesUntouched) else empty
         if other is not None and (foreign := domain.gold(other)) != right:
             swapped = domain.grade(task, _trace(task, foreign), backend)
         disk = domain.bytes(task) / 1e6 if isinstance(domain, Weighing) else None
@@ -76,6 +80,9 @@ def validate(domain: Domain, task: Task, backend: SandboxBackend, other: Task | 
         reason = "gold fails: " + gold.evidence[:600]
     elif not reason and untouched is not None and untouched.score > 0:
         reason = "what should fail passes before anything is mended: " + untouched.evidence[:600]
+    elif not reason and broken:
+        more = f" and {len(broken) - 5} more" if broken[5:] else ""
+        reason = f"the gold breaks what passes untouched: {', '.join(broken[:5])}{more}"
     elif not reason and empty is not None and empty.passed:
         reason = "handing in nothing passes"
     elif not reason and other is not None and swapped is not None and swapped.passed:

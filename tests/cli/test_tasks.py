@@ -39,6 +39,13 @@ class Lenient(Toy):
         return Grade(score=1.0, passed=True) if right else super().grade(task, trace, backend)
 
 
+class Breaking(Toy):
+    """The gold of train:1 breaks what passes untouched."""
+
+    def compared(self, task: Task, backend: Any) -> tuple[Grade, list[str]]:
+        return Grade(score=0.0, passed=False), [f"test_{n}" for n in range(7)] if task.id == "toy:train:1" else []
+
+
 class Goldless:
     """Cannot say what is right."""
 
@@ -154,6 +161,16 @@ def test_another_ones_gold_is_of_the_same_source_where_there_is_one() -> None:
 def test_checking_needs_a_domain_that_knows_what_is_right(ask: Ask) -> None:
     code, (error,) = ask("tasks", "check", "tests.cli.test_tasks:Goldless")
     assert (code, error["error"]["code"]) == (2, "not-provable")
+
+
+def test_a_gold_that_breaks_tests_fails_the_check_in_a_sentence(ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["tasks", "check", "tests.cli.test_tasks:Breaking", "--split", "train"]
+    code, rows = ask(*command)
+    assert (code, [r["task"] for r in rows if not r["ok"]]) == (4, ["toy:train:1"])
+    assert run(command) == 4
+    told = capsys.readouterr()
+    assert "the gold breaks what passes untouched: test_0, test_1, test_2, test_3, test_4 and 2 more" in told.out
+    assert "1  the gold breaks what passes untouched\n" in told.err
 
 
 def test_tasks_of_another_file_are_checked(ask: Ask, workspace: Path) -> None:

@@ -126,3 +126,16 @@ def test_layout_comments_and_docstrings_are_no_part_of_the_version() -> None:
     assert grader.meaning(text) == grader.meaning(ast.unparse(ast.parse(text)) + "\n# said\n")
     assert grader.meaning('def f():\n    """Said."""\n    return 1\n') == grader.meaning("def f(): return 1\n")
     assert grader.meaning("x = 1\n") != grader.meaning("x = 2\n")
+    assert grader.meaning("x = 1\n\ndef compared(): return 2\n") == grader.meaning("x = 1\n")
+    assert grader.meaning("x = 1\n\ndef graded(): return 2\n") != grader.meaning("x = 1\n")
+
+
+def test_no_grade_depends_on_what_is_no_part_of_the_version() -> None:
+    here = Path(grader.__file__).parent
+    used = {
+        node.attr if isinstance(node, ast.Attribute) else node.id
+        for name in grader._DECIDES
+        for node in ast.walk(ast.parse((here / f"{name}.py").read_text("utf-8")))
+        if isinstance(node, ast.Attribute | ast.Name)
+    }
+    assert not used & grader._BESIDE

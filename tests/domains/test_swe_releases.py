@@ -240,6 +240,31 @@ def test_tasks_of_one_release_hold_and_their_gold_mends_one_behaviour_alone(
     assert "tests/test_words.py::test_shout" not in passed
 
 
+def test_a_gold_that_breaks_what_passed_untouched_is_refused_and_says_what_it_breaks(
+    project: Project, tmp_path: Path
+) -> None:
+    repo, words, tests = tmp_path / "calm", "calm/words.py", "tests/test_words.py"
+    wavers = "\n\nimport pytest, time\n@pytest.mark.parametrize('x', [time.time_ns()])\ndef test_wavers(x): pass\n"
+    named = AFTER[words].replace("text[-1]", "text[LAST]").replace("MARK =", "LAST = -1\nMARK =")
+    end = {"tests/test_end.py": "from calm.words import last\n\nassert last('a') == 'a'\n\n\ndef test_end(): pass\n"}
+    for number, files in enumerate((BEFORE, {**AFTER, **end, words: named, tests: AFTER[tests] + wavers}), 1):
+        write(repo, files)
+        git(repo, "init", "-q")
+        git(repo, "add", "-A")
+        git(repo, "commit", "-qm", "words", date=f"2026-01-0{number}T00:00:00")
+    change, chosen = told(bug(repo)).change(), {words: (3, 4)}  # without what defines LAST
+    update = {"id": "first", "fail_to_pass": ("tests/test_words.py::test_first",), "issue": ISSUE, "hunks": chosen}
+    facts.add_bugs(
+        tmp_path / "r.toml", [bug(repo).model_copy(update=update | {"hunks_digest": hunks.fingerprint(change, chosen)})]
+    )
+    swe = Swe(tmp_path / "r.toml", env=project.env, say=lambda _: None, patience=2.0)
+    proof = validate(swe, swe.tasks()[0], choose())
+    assert (proof.ok, proof.gold, proof.untouched) == (False, 1.0, 0.0)
+    assert proof.reason == (
+        "the gold breaks what passes untouched: tests/test_end.py::test_end, tests/test_words.py::test_last"
+    )
+
+
 # --- what an agent is told --------------------------------------------------------------------------------
 
 

@@ -206,6 +206,26 @@ class Swe:
         share = len(run.passed() & set(case.fail_to_pass)) / len(case.fail_to_pass)
         return grade.model_copy(update={"score": share})
 
+    def compared(self, task: Task, backend: SandboxBackend) -> tuple[Grade, Sequence[str]]:
+        """As `untouched`, with the tests that pass there and not with the gold, FAIL_TO_PASS aside. Of a row none: its
+        PASS_TO_PASS leaves them out."""
+        case = self._case(task)
+        baseline = self.baseline(task, backend)
+        timeout = self._patience + 5 * baseline.seconds
+        run = self._run(backend, case, {}, timeout)
+        passed, wanted = run.passed(), set(case.fail_to_pass)
+        grade = _graded(case.fail_to_pass, _others(case, baseline), run, [], "")
+        broken = sorted(passed - wanted - set(baseline.passed)) if case.pass_to_pass is None else []
+        if broken:  # some waver, or have other names each time: those alone once more
+            suite = case.suite.model_copy(update={"tests": tuple(test_run.files_of(broken))})
+            where = (backend, case.graded(), self._environment(case), suite)
+            functions = {t: sources.function_of(t) for t in broken}
+            again = test_run.run(*where, timeout=timeout, files=case.gold(), only=functions.values())
+            ran = {sources.function_of(t) for t in again.outcomes}
+            failing = (again.outcomes.keys() - again.passed()) | {t for t in broken if functions[t] not in ran}
+            broken = [t for t in broken if t in failing]
+        return grade.model_copy(update={"score": len(passed & wanted) / len(case.fail_to_pass)}), broken
+
     def exploits(self, task: Task) -> dict[str, str]:
         """Every exploit for Python code, as a diff around the function that has the bug."""
         case = self._case(task)

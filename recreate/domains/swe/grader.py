@@ -30,6 +30,9 @@ _DECIDES = (
     "suite_runner",
 )
 
+_BESIDE = frozenset({"compared"})
+"""Functions of theirs that no grade depends on."""
+
 
 @cache
 def version() -> str:
@@ -46,7 +49,7 @@ def meaning(text: str) -> str:
 
 def _tree(node: Any) -> Any:
     if isinstance(node, list):
-        return [_tree(n) for n in node if not _docstring(n)]
+        return [_tree(n) for n in node if not (_docstring(n) or _beside(n))]
     if not isinstance(node, ast.AST):
         return repr(node)
     fields = ((name, value) for name, value in ast.iter_fields(node) if name not in ("ctx", "kind", "type_comment"))
@@ -55,3 +58,7 @@ def _tree(node: Any) -> Any:
 
 def _docstring(node: object) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _beside(node: object) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name in _BESIDE
