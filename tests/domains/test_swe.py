@@ -238,6 +238,14 @@ def test_a_repository_that_changed_is_refused_unless_git_has_its_older_state(
     assert "recreate tasks make swe --repo" in e.value.fix
 
 
+def test_what_a_test_says_that_wavers_is_no_part_of_a_prompt(project: Project, tmp_path: Path) -> None:
+    test = "import time\nfrom calm.sums import mean\n\ndef test_mean():\n    found = mean([1, 2, 6])\n"
+    files = FILES | {"tests/test_sums.py": test + "    assert found == 3, f'not 3, after {time.time_ns()} ns'\n"}
+    repo = write(tmp_path / "timed", files)
+    made = project.make(repo=repo, file=tmp_path / "a.jsonl", n=1, modules=["calm/sums.py"])
+    assert "not 3, after ... ns" in made.tasks[0].prompt
+
+
 def test_tests_that_fail_before_any_bug_are_left_out(project: Project, tmp_path: Path) -> None:
     more = {
         "tests/test_bad.py": "import calm.sums, random\n\ndef test_bad():\n    assert calm.sums.mean([1]) == 2\n\n"

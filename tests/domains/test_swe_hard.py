@@ -13,8 +13,8 @@ from recreate.api.errors import BadInput
 from recreate.domains.python_env import asked
 from recreate.domains.swe import Swe, hard_mutation
 from recreate.domains.swe.case import case_of
-from recreate.domains.swe.facts import INJECTED, Injected, Part
-from recreate.domains.swe.generate import _anywhere, _Candidate, _Noticed, _origin, _Trial, likely
+from recreate.domains.swe.facts import INJECTED, Injected, Part, Releases
+from recreate.domains.swe.generate import _anywhere, _Candidate, _id, _Noticed, _origin, _Trial, likely, steady
 from recreate.domains.swe.hard_mutation import (
     beyond_one_token,
     differing_statements,
@@ -358,6 +358,35 @@ def test_what_a_failure_says_is_kept_without_where_python_is_installed() -> None
     message = "None = f(<module 'x' from '/home/me/.py/3.11/lib/python3.11/x.py'>)"
     assert _anywhere(message) == "None = f(<module 'x' from '/lib/python3.11/x.py'>)"
     assert _anywhere("a/b == /work/c") == "a/b == /work/c"
+
+
+def test_what_a_failure_says_is_kept_without_the_numbers_that_waver() -> None:
+    first = "peak memory too high: 4946725 bytes assert 4946725 < 32768 after 0.25 s at 0x7fa1"
+    again = "peak memory too high: 4946893 bytes assert 4946893 < 32768 after 0.3 s at 0x7fb2"
+    assert steady(first, again) == "peak memory too high: ... bytes assert ... < 32768 after ... s at 0x7fa1"
+    assert steady(first, first) == first
+    assert steady("assert 4 == 3", "assert 'x' == 3") == "assert 4 == 3"
+
+
+def test_two_bugs_of_one_source_never_have_the_same_id(tmp_path: Path) -> None:
+    text = {"calm/stock.py": STOCK, "calm/sums.py": SUMS, "calm/old/sums.py": SUMS, "tests/test_sums.py": ""}
+    write(tmp_path, text)
+
+    def id(*parts: tuple[str, str, str, int], before: str = "") -> str:
+        several = tuple(Part(file=f, function=name, operator=o, occurrence=n) for f, name, o, n in parts)
+        sha = {"before_sha256": before, "after_sha256": "b"}
+        earlier = Releases(before=before, after="2.0", **sha) if before else None
+        return _id(
+            tmp_path, _Candidate(several[0].operator, several, {f: text[f] for f, *_ in parts}, frozenset(), earlier)
+        )
+
+    put, move, label = (("calm/stock.py", name, "boundary", 0) for name in ("_placed", "move", "label"))
+    assert id(put) == "stock._placed-boundary-0"
+    assert id(put, move).startswith("stock._placed-boundary-0-and-1-")
+    assert id(put, move) == id(put, move) != id(put, label)
+    assert id(put, before="1.0") != id(put, before="1.5")
+    new, old = ((f"calm/{where}sums.py", "clamp", "compare", 0) for where in ("", "old/"))
+    assert id(new) != id(old)
 
 
 def test_the_shipped_hard_tasks_are_many_and_nothing_small_mends_them() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.ports import SandboxBackend
-from recreate.api.types import Split, Task
+from recreate.api.types import Split, Task, digest
 from recreate.domains.python_env import Environment, asked, environment
 from recreate.domains.swe import copies, facts, hard_mutation, hunks, sources, test_run
 from recreate.domains.swe.case import InjectedCase, earlier_texts, mark, tasks_of
@@ -494,23 +494,25 @@ class _Trial:
         """Those of the batch that make good tasks: first the tests that run what is changed, then the whole suite
         must agree."""
         few = [self._trial(c.files, c.tests, MOST_FAILING + 1) for c in batch]
-        found: dict[_Candidate, set[str]] = {}
+        found: dict[_Candidate, _Noticed] = {}
         for candidate, near in zip(batch, self._each(few), strict=True):
             failing = {t for t in candidate.tests if near.outcomes.get(t) == "failed"}
             if near.doubt or not 1 <= len(failing) <= MOST_FAILING or near.passed() != candidate.tests - failing:
                 continue
             seen = _Noticed(tuple(sorted(failing)), {t: near.messages.get(t, "") for t in failing})
             if not hard or self._far(candidate, seen):
-                found[candidate] = failing
+                found[candidate] = seen
         if hard:
-            found = {c: failing for c, failing in found.items() if self._alone(c, failing)}
+            found = {c: seen for c, seen in found.items() if self._alone(c, set(seen.failing))}
         whole = self._each([self._trial(c.files, frozenset(), 0) for c in found])
         agreed = {}
-        for (candidate, failing), run in zip(found.items(), whole, strict=True):
+        for (candidate, seen), run in zip(found.items(), whole, strict=True):
+            failing = set(seen.failing)
             same = not run.doubt and run.passed() == self.passing - failing
             if same and all(run.outcomes.get(t) == "failed" for t in failing):
                 ordered = tuple(t for t in run.outcomes if t in failing)
-                agreed[candidate] = _Noticed(ordered, {t: run.messages.get(t, "") for t in ordered})
+                said = {t: steady(run.messages.get(t, ""), seen.messages[t]) for t in ordered}
+                agreed[candidate] = _Noticed(ordered, said)
         return {c: seen for c, seen in agreed.items() if not hard or (self._shown(c, seen) and self._stays(c, seen))}
 
     def _trial(self, files: Mapping[str, str], only: frozenset[str], most: int) -> TrialRun:
@@ -570,14 +572,9 @@ class _Trial:
     def _bug(self, candidate: _Candidate, noticed: _Noticed) -> Injected:
         public = _public(self.pristine, noticed.failing)
         first, *more = candidate.parts
-        module = PurePosixPath(first.file).with_suffix("").name
-        place = first.function or "module"
-        name = f"{module}.{place}-{first.operator}-{first.occurrence}"
-        name += f"-{candidate.earlier.after}" if candidate.earlier else ""
-        name += f"-and-{len(more)}" if more else ""
         return Injected(
             source=self.origin.name,
-            id=name,
+            id=_id(self.pristine, candidate),
             file=first.file,
             function=first.function,
             operator=first.operator,
@@ -596,9 +593,29 @@ class _Trial:
 # --- mutants ----------------------------------------------------------------------------------------------
 
 
+def _id(pristine: Path, candidate: _Candidate) -> str:
+    """A name that no other bug of these sources has: the place, and a digest where that does not say all."""
+    first, *more = candidate.parts
+    module = PurePosixPath(first.file).stem
+    name = f"{module}.{first.function or 'module'}-{first.operator}-{first.occurrence}"
+    name += f"-{candidate.earlier.after}" if candidate.earlier else ""
+    name += f"-and-{len(more)}" if more else ""
+    alike = [f for f in sources.files(pristine) if f.endswith(".py") and PurePosixPath(f).stem == module]
+    told = not more and candidate.earlier is None and len(alike) == 1
+    return name if told else f"{name}-{digest([candidate.parts, candidate.earlier, mark(candidate.files)], 8)}"
+
+
 def _anywhere(message: str) -> str:
     """A test's message without where Python is installed on this machine."""
     return re.sub(r"(?:/[\w.+-]+)+(?=/lib/python3)", "", message)
+
+
+def steady(message: str, again: str) -> str:
+    """What a test says, without the numbers that are others when it runs again."""
+    one, other = (re.split(r"(0x[0-9a-f]+|\d+(?:\.\d+)?)", text) for text in (message, again))
+    if one[::2] != other[::2]:
+        return message
+    return "".join(a if a == b or a.startswith("0x") else "..." for a, b in zip(one, other, strict=True))
 
 
 def _varied(found: Sequence[Mutation]) -> list[Mutation]:

@@ -32,7 +32,7 @@ from recreate.domains.python_env import environment
 from recreate.domains.swe import facts, hunks, patch, sources, test_run
 from recreate.domains.swe.case import RealCase
 from recreate.domains.swe.facts import FEWEST_WORDS, MOST_WORDS, RELEASES, Bug, wrong_issue
-from recreate.domains.swe.generate import MadeTasks, known_tasks
+from recreate.domains.swe.generate import MadeTasks, known_tasks, steady
 from recreate.domains.swe.sources import Say
 from recreate.domains.swe.test_run import TestResults
 from recreate.storage import files, packages
@@ -91,7 +91,7 @@ class ChangeStudy:
     def behaviours(self, *, split: bool = True) -> list[Candidate]:
         """What the change mends, each with the hunks that do; not split: all of it is one behaviour."""
         turned = self._turned()
-        failures = {t: self._first.messages.get(t, "") for t in turned}
+        failures = {t: steady(*(run.messages.get(t, "") for run in (self._first, self._again))) for t in turned}
         features = {t: why for t in turned if (why := self._feature(t, failures[t]))}
         wanted = [t for t in turned if t not in features]
         self._say(f"{len(turned)} tests turn, {len(features)} of them by new names; {len(self.hunks)} hunks")
