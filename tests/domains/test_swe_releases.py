@@ -22,7 +22,7 @@ from recreate.domains.swe.releases import Candidate, ChangeStudy
 from recreate.domains.swe.test_run import TestResults as Results
 from recreate.domains.validate import validate
 from recreate.sandboxes import choose
-from tests.swe_project import Project, _project, project, write
+from tests.swe_project import Project, _environment, _project, project, write
 
 __all__ = ["_project", "project"]
 
@@ -202,6 +202,28 @@ def test_a_release_is_told_apart_behaviour_by_behaviour_and_its_features_are_lef
     }
     features = {c.bug.fail_to_pass: c.why for c in found if c.kind == "feature"}
     assert features == {("tests/test_words.py::test_whisper",): "uses whisper"}
+
+
+def test_no_trial_sees_the_copy_that_the_environment_has(project: Project, tmp_path: Path) -> None:
+    env = _environment(tmp_path / "env")
+    [site] = env.glob("lib/python3*/site-packages")
+    write(site, {"calm/__init__.py": "pass\n", "calm/words.py": AFTER["calm/words.py"]})
+    asked = (
+        "import os, sys, time\nfrom calm import words\n\n\ndef test_first():\n"
+        "    copies = [path for path in sys.path if os.path.exists(path + '/calm/words.py') and 'packages' in path]\n"
+        "    assert words.first('xyz') == 'x' or copies, time.time_ns()\n"
+    )
+    repo = tmp_path / "calm"
+    for number, files in enumerate((BEFORE, {**AFTER, "tests/test_words.py": asked}), 1):
+        write(repo, files)
+        git(repo, "init", "-q")
+        git(repo, "add", "-A")
+        git(repo, "commit", "-qm", "words", date=f"2026-01-0{number}T00:00:00")
+    study = ChangeStudy(bug(repo), env, choose(), lambda _: None)
+    study.begin()
+    [found] = study.behaviours()
+    assert found.bug.hunks == {"calm/words.py": (3,)}
+    assert found.bug.observed["tests/test_words.py::test_first"].startswith("AssertionError: ... assert (")
 
 
 def test_a_candidate_shows_what_an_author_needs(found: list[Candidate]) -> None:

@@ -29,12 +29,12 @@ from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import SandboxBackend
 from recreate.api.types import Record, Split, digest
 from recreate.domains.python_env import environment
-from recreate.domains.swe import facts, hunks, patch, sources, test_run
+from recreate.domains.swe import copies, facts, hunks, patch, sources, test_run
 from recreate.domains.swe.case import RealCase
 from recreate.domains.swe.facts import FEWEST_WORDS, MOST_WORDS, RELEASES, Bug, wrong_issue
 from recreate.domains.swe.generate import MadeTasks, known_tasks, steady
 from recreate.domains.swe.sources import Say
-from recreate.domains.swe.test_run import TestResults
+from recreate.domains.swe.test_run import ProjectTests, TestResults
 from recreate.storage import files, packages
 
 MOST_TESTS = 60
@@ -169,12 +169,11 @@ class ChangeStudy:
     def _run(self, chosen: Iterable[Need], **how: Any) -> TestResults:
         only = how.pop("only", ())
         tests = how.pop("tests", None) or test_run.files_of(only)
-        suite = self.case.suite.model_copy(update={"tests": tuple(tests)})
         return test_run.run(
             self._backend,
             self.case.graded(),
             self._env,
-            suite,
+            self._suite(tests),
             timeout=5 * self._seconds,
             files=self._texts(chosen),
             only=only,
@@ -194,7 +193,7 @@ class ChangeStudy:
         """Test -> the fewest hunks that it passes with, of those for which they could be found."""
         if not tests:
             return {}
-        traced = self._each([self._texts(self.hunks)], tests, trace=True)[0].lines
+        traced = self._run(self.hunks, only=tests, trace=True).lines
         touched = {t: self._touched(t, traced) for t in tests}
         self._asked, self._budget = tests, 10**6
         needs: dict[str, list[Need]] = {}
@@ -300,12 +299,18 @@ class ChangeStudy:
         for chosen, run in zip(few, self._each(few.values(), self._asked), strict=True):
             self._known[chosen] = run.passed()
 
-    def _each(
-        self, texts: Iterable[Mapping[str, str | None]], only: Sequence[str] = (), *, trace: bool = False
-    ) -> list[TestResults]:
-        runs = [test_run.TrialRun(files, frozenset(only), 0, self._seconds, trace) for files in texts]
-        suite = self.case.suite.model_copy(update={"tests": tuple(self._tests)})
-        return test_run.run_each(self._backend, self.case.graded(), self._env, suite, runs)
+    def _each(self, texts: Iterable[Mapping[str, str | None]], only: Sequence[str] = ()) -> list[TestResults]:
+        runs = [test_run.TrialRun(files, frozenset(only), 0, self._seconds) for files in texts]
+        return test_run.run_each(self._backend, self.case.graded(), self._env, self._suite(self._tests), runs)
+
+    def _suite(self, tests: Iterable[str]) -> ProjectTests:
+        """These tests, where nothing else of the package can be imported."""
+        suite = self.case.suite.model_copy(update={"tests": tuple(tests)})
+        return copies.without(suite, self._copies)
+
+    @cached_property
+    def _copies(self) -> copies.Copies:
+        return copies.find(self._backend, self._env, self.case.graded(), self.case.suite, self._say)
 
     # --- what is made of it ---
 
