@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from recreate.api import paths, registry
-from recreate.api.errors import BadInput, Fault
+from recreate.api.errors import BadInput, Fault, Interrupted
 from recreate.api.ports import Domain, Validatable
 from recreate.api.types import Trace
 from recreate.domains.swe import Swe, generate
@@ -199,6 +199,26 @@ def test_made_tasks_are_sound_and_the_same_again(project: Project, tmp_path: Pat
     task = swe.tasks()[0]
     assert task.group.startswith("calm/")
     assert validate(swe, task, project.backend).ok
+
+
+def test_tasks_are_written_as_they_are_found_and_ctrl_c_says_how_many(project: Project, tmp_path: Path) -> None:
+    file = tmp_path / INJECTED
+    how = {"n": 2, "modules": ["calm/sums.py"]}
+    whole = {t.digest for t in project.make(file=tmp_path / "whole.jsonl", **how).tasks}
+    [old] = project.make(file=file, n=1, modules=["calm/words.py"]).tasks
+
+    def stop(line: str) -> None:
+        if " of 2 after " in line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted, match=f"stopped with 1 task written to {re.escape(str(file))}") as e:
+        project.make(file=file, on_progress=stop, **how)
+    assert e.value.fix.startswith(f"recreate tasks check swe --data {file} validates what is there; the same command")
+    one, *more = sorted(Swe(file).tasks(), key=lambda t: t.id == old.id)
+    assert [t.digest for t in more] == [old.digest]  # which goes only when the others are all there
+    assert one.group.startswith("calm/sums")
+    assert {t.digest for t in project.make(file=file, **how).tasks} == whole
+    assert {t.digest for t in Swe(file).tasks()} == whole
 
 
 def test_made_tasks_keep_the_split_their_group_has(project: Project, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recreate.api import registry
-from recreate.api.errors import BadInput, Fault
+from recreate.api.errors import BadInput, Fault, Interrupted
 from recreate.api.types import Split
 from recreate.domains.swe import Swe, facts, hunks, releases, sources
 from recreate.domains.swe.case import RealCase
@@ -406,6 +406,27 @@ def test_commits_become_tasks_newest_first(repo: Path, project: Project, tmp_pat
     assert facts.bugs(file)[0].fail_to_pass == ("tests/test_words.py::test_first", "tests/test_words.py::test_shout")
     with pytest.raises(BadInput, match="no bug that tests tell"):
         releases.make(repo=repo, since="2026-01-04", file=file, env=project.env, backend=choose())
+
+
+def test_real_bugs_are_written_as_they_are_found_and_ctrl_c_says_how_many(
+    project: Project, studied: tuple[list[Candidate], list[Candidate]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bugs, file = [c for c in studied[0] if c.kind == "bug"], tmp_path / "releases.toml"
+    monkeypatch.setattr(releases, "release", lambda *_, **__: studied[0])
+
+    def ask(text: str) -> str:
+        if file.exists():
+            assert [b.id for b in facts.bugs(file)] == [bugs[0].bug.id]
+            raise KeyboardInterrupt
+        return f"ISSUE:\n{ISSUE}\nSPEC:\nAll of it."
+
+    with pytest.raises(Interrupted, match="stopped with 1 task written to"):
+        releases.make(releases=["calm==1..2"], file=file, backend=choose(), ask=ask)
+    kept = releases.read(project.home / "home" / "swe" / "candidates" / "calm-2.jsonl")
+    assert [c.bug.id for c in kept] == [c.bug.id for c in studied[0]]
+    made = releases.make(releases=["calm==1..2"], file=file, backend=choose())
+    assert [b.task for b in facts.bugs(file)] == sorted(t.id for t in made.tasks)
+    assert len(made.tasks) == 2
 
 
 def test_a_folder_without_history_is_said(tmp_path: Path) -> None:

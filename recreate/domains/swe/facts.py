@@ -296,13 +296,21 @@ def injected(file: Path) -> tuple[dict[str, Origin], list[Injected]]:
     return origins, tasks
 
 
-def add(file: Path, origin: Origin, tasks: list[Injected]) -> None:
+def add(file: Path, origin: Origin, tasks: list[Injected], *, others: bool = False) -> None:
     """Put the tasks of one source into an injected.jsonl in place of those it had of their kind (hard, or not), and
-    leave the others alone."""
+    leave the others alone. others: those it had stay, too, where the source is as it was and no group is split."""
     origins, known = injected(file) if file.exists() else ({}, [])
+    before = origins.get(origin.name, origin)
+    others = others and before == origin.model_copy(update={"seconds": before.seconds})
     origins[origin.name] = origin
-    kinds = {t.hard for t in tasks}
-    kept = [t for t in known if t.source != origin.name or t.hard not in kinds] + tasks
+    kinds, ids, splits = {t.hard for t in tasks}, {t.id for t in tasks}, {t.group: t.split for t in tasks}
+
+    def stays(task: Injected) -> bool:
+        if task.source != origin.name or task.hard not in kinds:
+            return True
+        return others and task.id not in ids and splits.get(task.group, task.split) == task.split
+
+    kept = [t for t in known if stays(t)] + tasks
     lines = []
     for name, source in sorted(origins.items()):
         own = sorted((t for t in kept if t.source == name), key=lambda t: t.id)

@@ -11,13 +11,14 @@ import ast
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from recreate.api import paths
-from recreate.api.errors import BadInput
+from recreate.api.errors import BadInput, Interrupted
 from recreate.api.ports import SandboxBackend
 from recreate.api.types import Split, Task, digest
 from recreate.domains.python_env import Environment, asked, environment
@@ -99,7 +100,8 @@ def make(
     file: Path | None = None,
     on_progress: Say | None = None,
 ) -> MadeTasks:
-    """Inject up to `n` bugs into one package (its sdist) or repository, and write their recipes to `file`.
+    """Inject up to `n` bugs into one package (its sdist) or repository, and write each one's recipe to `file` as it is
+    found.
 
     split         of all the tasks; by default the modules are dealt out to train and validation
     requires      pinned requirements of the tests             python_path   folders put on sys.path
@@ -109,9 +111,9 @@ def make(
     hard          bugs of several statements, whose failure shows elsewhere (hard_mutation.py)
     undo          hard bugs, too: pairs of earlier neighbouring releases, of which one hunk is taken back
     file          benchmarks/swe/injected.jsonl of the workspace unless given; older tasks of the same source and
-                  kind (hard or not) go
+                  kind (hard or not) go at the end
 
-    Same arguments, same tasks. Raises BadInput: unknown-package, no-tests, failing-suite, no-mutants.
+    Same arguments, same tasks. Raises BadInput: unknown-package, no-tests, failing-suite, no-mutants; Interrupted.
     """
     say: Say = on_progress or (lambda _: None)
     if backend is None:
@@ -129,11 +131,17 @@ def make(
     files = trial.unseen(files)
     chance = random.Random(f"{seed} {origin.sha256 or origin.digest}")
     pairs = [_releases(origin, before, after) for before, after in undo]
-    if hard or pairs:
-        kept, tried = trial.kept(trial.hard_candidates(files, chance, hard, pairs, say), n, hard=True)
-    else:
-        kept, tried = trial.kept(trial.candidates(files, chance), n)
-    origin = trial.origin
+    origin, everything, written = trial.origin, _known(file), list[Injected]()
+
+    def write(found: list[Injected]) -> None:
+        facts.add(file, origin, _dealt(origin, found, split, everything), others=True)
+        written[:] = found
+
+    with stoppable(file, written):
+        if hard or pairs:
+            kept, tried = trial.kept(trial.hard_candidates(files, chance, hard, pairs, say), n, write, hard=True)
+        else:
+            kept, tried = trial.kept(trial.candidates(files, chance), n, write)
     if not kept:
         raise BadInput(
             f"no bug that a few tests notice was found in {origin.name} ({tried} tried)",
@@ -144,6 +152,19 @@ def make(
     facts.add(file, origin, bugs)
     cases = [InjectedCase(origin, bug, say) for bug in bugs]
     return MadeTasks([case.task() for case in cases], tried, file)
+
+
+@contextmanager
+def stoppable(file: Path, written: Sized) -> Iterator[None]:
+    """Ctrl-C says how many tasks are in the file by then. Raises Interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        count = f"{len(written)} task{'s' * (len(written) > 1)}" if len(written) else "no task"
+        fix = f"recreate tasks check swe --data {file} validates what is there; " if len(written) else ""
+        raise Interrupted(
+            f"stopped with {count} written to {file}", fix=f"{fix}the same command begins anew and finds the same"
+        ) from None
 
 
 # --- where the sources are, and how their tests run -------------------------------------------------------
@@ -458,9 +479,11 @@ class _Trial:
                 self._bodies[file] = []
         return self._bodies[file]
 
-    def kept(self, candidates: Iterator[_Candidate], n: int, hard: bool = False) -> tuple[list[Injected], int]:
+    def kept(
+        self, candidates: Iterator[_Candidate], n: int, write: Callable[[list[Injected]], None], hard: bool = False
+    ) -> tuple[list[Injected], int]:
         """The first `n` mutants that a few tests notice, and how many were tried: at most one of a function, no
-        kind too often."""
+        kind too often. write: told all of them with each that comes."""
         kept: list[Injected] = []
         tried = crashes = 0
         kinds: Counter[str] = Counter()
@@ -485,6 +508,7 @@ class _Trial:
                 bug = self._bug(candidate, noticed)
                 crashes += noticed.crash
                 kept.append(bug)
+                write(kept)
                 functions |= candidate.functions
                 kinds[candidate.kind] += 1
                 self._say(f"{len(kept)} of {n} after {tried} mutants: {bug.id}, noticed by {len(bug.fail_to_pass)}")
@@ -685,12 +709,12 @@ def known_tasks(file: Path) -> list[Task]:
     return found
 
 
-def _known(file: Path, origin: Origin, *, hard: bool) -> dict[str, Split]:
+def _known(file: Path, origin: Origin | None = None, *, hard: bool = False) -> dict[str, Split]:
     """The split of every group that has tasks already, but for those of `origin` that are made anew: the hard ones, or
     the others."""
     known: dict[str, Split] = {}
     for task in known_tasks(file):
-        own = task.id.startswith(f"swe:{origin.name}:") and task.facts["kind"] == "injected"
+        own = origin and task.id.startswith(f"swe:{origin.name}:") and task.facts["kind"] == "injected"
         if not own or Injected.model_validate(task.facts["bug"]).hard != hard:
             known[task.group] = task.split
     return known

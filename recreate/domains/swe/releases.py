@@ -32,7 +32,7 @@ from recreate.domains.python_env import environment
 from recreate.domains.swe import copies, facts, hunks, patch, sources, test_run
 from recreate.domains.swe.case import RealCase
 from recreate.domains.swe.facts import FEWEST_WORDS, MOST_WORDS, RELEASES, Bug, wrong_issue
-from recreate.domains.swe.generate import MadeTasks, known_tasks, steady
+from recreate.domains.swe.generate import MadeTasks, known_tasks, steady, stoppable
 from recreate.domains.swe.sources import Say
 from recreate.domains.swe.test_run import ProjectTests, TestResults
 from recreate.storage import files, packages
@@ -607,9 +607,10 @@ def history(
     env: Path | None = None,
     home: Path | None = None,
     say: Say = lambda _: None,
+    take: Callable[[Candidate], None] = lambda _: None,
 ) -> tuple[list[Candidate], int]:
     """The newest `n` commits of a repository that change sources and tests and mend what tests tell, each a candidate,
-    and how many commits were tried. home: the folder that recipes name the repository relative to.
+    and how many commits were tried. home: the folder that recipes name the repository relative to. take: told each.
 
     Raises BadInput: unknown-repository, no-history.
     """
@@ -634,6 +635,8 @@ def history(
             say(f"{commit[:10]}: {e.message.splitlines()[0][:200]}")
             continue
         bugs = [c.model_copy(update={"released": day}) for c in made if c.kind == "bug"]
+        for one in bugs:
+            take(one)
         found += bugs
         say(f"{len(found)} of {n} after {tried} commits: {commit[:10]} of {day}, {len(bugs) or 'no'} task")
     return found, tried
@@ -690,7 +693,7 @@ def make(
     on_progress: Say | None = None,
 ) -> MadeTasks:
     """Real bugs as tasks: of `releases`, each NAME==BEFORE..AFTER or a file of candidates whose texts are written; or
-    of the newest commits of `repo`. At most `n` of each, written to `file`.
+    of the newest commits of `repo`. At most `n` of each, written to `file` as they are found.
 
     split   of all of them; by default `dealt`
     since   a day: no older commits
@@ -698,7 +701,7 @@ def make(
     file    benchmarks/swe/releases.toml of the workspace unless given; a task of the same id is replaced
 
     What is found is kept as candidates too, with the package's own texts, in home()/swe/candidates: whoever writes the
-    texts there by hand gives that file as one of `releases`. Raises BadInput.
+    texts there by hand gives that file as one of `releases`. Raises BadInput, Interrupted.
     """
     say: Say = on_progress or (lambda _: None)
     if backend is None:
@@ -707,35 +710,42 @@ def make(
         backend = choose()
     file = file or paths.workspace() / "benchmarks" / "swe" / RELEASES
     how: dict[str, Any] = {"requires": requires, "tests": tests, "python_path": python_path, "env": env, "say": say}
-    chosen: list[Bug] = []
+    known, written = _known(file), list[Bug]()
     tried = 0
-    if repo is not None:
-        home = paths.workspace(file.parent.resolve() if file.parent.exists() else None)
-        found, tried = history(repo, n=n, since=since, home=home, backend=backend, **how)
-        chosen += [_told(c, ask, say).bug for c in found]
-    for one in releases:
-        if one.endswith(".jsonl"):
-            found = [c for c in read(Path(one)) if c.bug.issue or c.bug.prompt]
-            chosen += [c.bug for c in found if _sound(c, say)][:n]
+
+    def write(*bugs: Bug) -> None:
+        all_of_them = dealt([*written, *bugs], split, known)
+        if bugs:
+            facts.add_bugs(file, all_of_them)
+        written[:] = all_of_them
+
+    with stoppable(file, written):
+        if repo is not None:
+            home = paths.workspace(file.parent.resolve() if file.parent.exists() else None)
+            where: dict[str, Any] = {"home": home, "take": lambda c: write(_told(c, ask, say).bug)}
+            tried = history(repo, n=n, since=since, backend=backend, **where, **how)[1]
+        for one in releases:
+            if one.endswith(".jsonl"):
+                found = [c for c in read(Path(one)) if c.bug.issue or c.bug.prompt]
+                write(*[c.bug for c in found if _sound(c, say)][:n])
+                tried += len(found)
+                continue
+            package, before, after = pair(one)
+            found = release(package, before, after, backend=backend, **how)
             tried += len(found)
-            continue
-        package, before, after = pair(one)
-        found = release(package, before, after, backend=backend, **how)
-        tried += len(found)
-        bugs = [_told(c, ask, say) for c in found if c.kind == "bug"][:n]
-        kept = paths.home() / "swe" / "candidates" / f"{package}-{after}.jsonl"
-        files.write(kept, "".join(c.model_dump_json() + "\n" for c in found))
-        say(f"{one}: {len(bugs)} bugs, {len(found) - len(bugs)} others left out; all in {kept}")
-        chosen += [c.bug for c in bugs]
-    if not chosen:
+            kept = paths.home() / "swe" / "candidates" / f"{package}-{after}.jsonl"
+            files.write(kept, "".join(c.model_dump_json() + "\n" for c in found))
+            bugs = [c for c in found if c.kind == "bug"][:n]
+            say(f"{one}: {len(bugs)} bugs, {len(found) - len(bugs)} others left out; all in {kept}")
+            for c in bugs:
+                write(_told(c, ask, say).bug)
+    if not written:
         raise BadInput(
             f"no bug that tests tell was found ({tried} tried)",
             fix="take other releases, or more of the history",
             code="no-bugs",
         )
-    bugs_ = dealt(chosen, split, _known(file))
-    facts.add_bugs(file, bugs_)
-    return MadeTasks([RealCase(bug, say).task() for bug in bugs_], tried, file)
+    return MadeTasks([RealCase(bug, say).task() for bug in written], tried, file)
 
 
 def pair(text: str) -> tuple[str, str, str]:
