@@ -7,6 +7,7 @@ import re
 import textwrap
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from recreate.api import paths, registry
 from recreate.api.errors import BadInput, Fault, Interrupted
 from recreate.api.ports import Domain, Validatable
 from recreate.api.types import Trace
-from recreate.domains.swe import Swe, generate
+from recreate.domains.swe import Swe, facts, generate
 from recreate.domains.swe.facts import INJECTED, REAL
 from recreate.domains.validate import validate
 from tests.swe_project import FILES, SUMS, Project, _project, project, recipe, write
@@ -201,23 +202,34 @@ def test_made_tasks_are_sound_and_the_same_again(project: Project, tmp_path: Pat
     assert validate(swe, task, project.backend).ok
 
 
-def test_tasks_are_written_as_they_are_found_and_ctrl_c_says_how_many(project: Project, tmp_path: Path) -> None:
+def test_tasks_are_written_as_they_are_found_and_ctrl_c_says_how_many(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / INJECTED
     how = {"n": 2, "modules": ["calm/sums.py"]}
     whole = {t.digest for t in project.make(file=tmp_path / "whole.jsonl", **how).tasks}
     [old] = project.make(file=file, n=1, modules=["calm/words.py"]).tasks
 
-    def stop(line: str) -> None:
-        if " of 2 after " in line:
-            raise KeyboardInterrupt
+    add = facts.add
 
-    with pytest.raises(Interrupted, match=f"stopped with 1 task written to {re.escape(str(file))}") as e:
-        project.make(file=file, on_progress=stop, **how)
+    def interrupted(*arguments: Any, **how: Any) -> None:
+        monkeypatch.setattr(facts, "add", add)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(facts, "add", interrupted)
+    with pytest.raises(Interrupted, match=f"1 task is written to {re.escape(str(file))}") as e:
+        project.make(file=file, **how)
     assert e.value.fix.startswith(f"recreate tasks check swe --data {file} validates what is there; the same command")
     one, *more = sorted(Swe(file).tasks(), key=lambda t: t.id == old.id)
     assert [t.digest for t in more] == [old.digest]  # which goes only when the others are all there
     assert one.group.startswith("calm/sums")
-    assert {t.digest for t in project.make(file=file, **how).tasks} == whole
+    seen: list[int] = []
+
+    def look(line: str) -> None:
+        seen.extend([len(Swe(file).tasks())] * (" of 2 after " in line))
+
+    assert {t.digest for t in project.make(file=file, on_progress=look, **how).tasks} == whole
+    assert seen == [2, 3]
     assert {t.digest for t in Swe(file).tasks()} == whole
 
 

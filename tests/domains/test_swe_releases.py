@@ -420,7 +420,7 @@ def test_real_bugs_are_written_as_they_are_found_and_ctrl_c_says_how_many(
             raise KeyboardInterrupt
         return f"ISSUE:\n{ISSUE}\nSPEC:\nAll of it."
 
-    with pytest.raises(Interrupted, match="stopped with 1 task written to"):
+    with pytest.raises(Interrupted, match="1 task is written to"):
         releases.make(releases=["calm==1..2"], file=file, backend=choose(), ask=ask)
     kept = releases.read(project.home / "home" / "swe" / "candidates" / "calm-2.jsonl")
     assert [c.bug.id for c in kept] == [c.bug.id for c in studied[0]]

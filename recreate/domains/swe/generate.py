@@ -131,17 +131,16 @@ def make(
     files = trial.unseen(files)
     chance = random.Random(f"{seed} {origin.sha256 or origin.digest}")
     pairs = [_releases(origin, before, after) for before, after in undo]
-    origin, everything, written = trial.origin, _known(file), list[Injected]()
+    origin, everything, kept = trial.origin, _known(file), list[Injected]()
 
-    def write(found: list[Injected]) -> None:
-        facts.add(file, origin, _dealt(origin, found, split, everything), others=True)
-        written[:] = found
+    def write() -> None:
+        facts.add(file, origin, _dealt(origin, kept, split, everything), others=True)
 
-    with stoppable(file, written):
+    with stoppable(file, kept, write):
         if hard or pairs:
-            kept, tried = trial.kept(trial.hard_candidates(files, chance, hard, pairs, say), n, write, hard=True)
+            tried = trial.keep(trial.hard_candidates(files, chance, hard, pairs, say), n, kept, write, hard=True)
         else:
-            kept, tried = trial.kept(trial.candidates(files, chance), n, write)
+            tried = trial.keep(trial.candidates(files, chance), n, kept, write)
     if not kept:
         raise BadInput(
             f"no bug that a few tests notice was found in {origin.name} ({tried} tried)",
@@ -155,16 +154,18 @@ def make(
 
 
 @contextmanager
-def stoppable(file: Path, written: Sized) -> Iterator[None]:
-    """Ctrl-C says how many tasks are in the file by then. Raises Interrupted."""
+def stoppable(file: Path, found: Sized, write: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C writes what is found, where that was interrupted, and says how many tasks it is. Raises Interrupted."""
     try:
         yield
     except KeyboardInterrupt:
-        count = f"{len(written)} task{'s' * (len(written) > 1)}" if len(written) else "no task"
-        fix = f"recreate tasks check swe --data {file} validates what is there; " if len(written) else ""
-        raise Interrupted(
-            f"stopped with {count} written to {file}", fix=f"{fix}the same command begins anew and finds the same"
-        ) from None
+        again = "the same command begins anew and finds the same"
+        if not found:
+            raise Interrupted("no task was found yet", fix=again) from None
+        write()
+        count = f"{len(found)} task{'s are' if len(found) > 1 else ' is'}"
+        fix = f"recreate tasks check swe --data {file} validates what is there; {again}"
+        raise Interrupted(f"{count} written to {file}", fix=fix) from None
 
 
 # --- where the sources are, and how their tests run -------------------------------------------------------
@@ -479,12 +480,16 @@ class _Trial:
                 self._bodies[file] = []
         return self._bodies[file]
 
-    def kept(
-        self, candidates: Iterator[_Candidate], n: int, write: Callable[[list[Injected]], None], hard: bool = False
-    ) -> tuple[list[Injected], int]:
-        """The first `n` mutants that a few tests notice, and how many were tried: at most one of a function, no
-        kind too often. write: told all of them with each that comes."""
-        kept: list[Injected] = []
+    def keep(
+        self,
+        candidates: Iterator[_Candidate],
+        n: int,
+        kept: list[Injected],
+        write: Callable[[], None],
+        hard: bool = False,
+    ) -> int:
+        """Put the first `n` mutants that a few tests notice into `kept`, and tell how many were tried: at most one of a
+        function, no kind too often. write: called after each."""
         tried = crashes = 0
         kinds: Counter[str] = Counter()
         functions: set[tuple[str, str]] = set()
@@ -508,11 +513,11 @@ class _Trial:
                 bug = self._bug(candidate, noticed)
                 crashes += noticed.crash
                 kept.append(bug)
-                write(kept)
+                write()
                 functions |= candidate.functions
                 kinds[candidate.kind] += 1
                 self._say(f"{len(kept)} of {n} after {tried} mutants: {bug.id}, noticed by {len(bug.fail_to_pass)}")
-        return kept, tried
+        return tried
 
     def _noticed(self, batch: Sequence[_Candidate], hard: bool) -> dict[_Candidate, _Noticed]:
         """Those of the batch that make good tasks: first the tests that run what is changed, then the whole suite

@@ -710,24 +710,26 @@ def make(
         backend = choose()
     file = file or paths.workspace() / "benchmarks" / "swe" / RELEASES
     how: dict[str, Any] = {"requires": requires, "tests": tests, "python_path": python_path, "env": env, "say": say}
-    known, written = _known(file), list[Bug]()
+    known, chosen = _known(file), list[Bug]()
     tried = 0
 
-    def write(*bugs: Bug) -> None:
-        all_of_them = dealt([*written, *bugs], split, known)
-        if bugs:
-            facts.add_bugs(file, all_of_them)
-        written[:] = all_of_them
+    def write() -> None:
+        facts.add_bugs(file, dealt(chosen, split, known))
 
-    with stoppable(file, written):
+    def take(candidate: Candidate) -> None:
+        chosen.append(_told(candidate, ask, say).bug)
+        write()
+
+    with stoppable(file, chosen, write):
         if repo is not None:
             home = paths.workspace(file.parent.resolve() if file.parent.exists() else None)
-            where: dict[str, Any] = {"home": home, "take": lambda c: write(_told(c, ask, say).bug)}
-            tried = history(repo, n=n, since=since, backend=backend, **where, **how)[1]
+            tried = history(repo, n=n, since=since, home=home, take=take, backend=backend, **how)[1]
         for one in releases:
             if one.endswith(".jsonl"):
                 found = [c for c in read(Path(one)) if c.bug.issue or c.bug.prompt]
-                write(*[c.bug for c in found if _sound(c, say)][:n])
+                chosen += [c.bug for c in found if _sound(c, say)][:n]
+                if chosen:
+                    write()
                 tried += len(found)
                 continue
             package, before, after = pair(one)
@@ -737,15 +739,15 @@ def make(
             files.write(kept, "".join(c.model_dump_json() + "\n" for c in found))
             bugs = [c for c in found if c.kind == "bug"][:n]
             say(f"{one}: {len(bugs)} bugs, {len(found) - len(bugs)} others left out; all in {kept}")
-            for c in bugs:
-                write(_told(c, ask, say).bug)
-    if not written:
+            for candidate in bugs:
+                take(candidate)
+    if not chosen:
         raise BadInput(
             f"no bug that tests tell was found ({tried} tried)",
             fix="take other releases, or more of the history",
             code="no-bugs",
         )
-    return MadeTasks([RealCase(bug, say).task() for bug in written], tried, file)
+    return MadeTasks([RealCase(bug, say).task() for bug in dealt(chosen, split, known)], tried, file)
 
 
 def pair(text: str) -> tuple[str, str, str]:
