@@ -17,6 +17,8 @@ from __future__ import annotations
 
 UNSOUND = "unsound-task"
 """The code of a Fault that is one task's own: it cannot be attempted or graded here, however often, and others can."""
+IMAGE = "image"
+"""The code of a Fault of a container image that cannot be had, or is not as its task says: that of its tasks alone."""
 
 
 class RecreateError(Exception):

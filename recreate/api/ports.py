@@ -6,13 +6,13 @@ docs/ports/.
 
 What a part may offer besides is a small Protocol of its own, listed under the port it adds to and asked for by
 `isinstance`: OpensImages (a SandboxBackend); Preparable, ToolCalling, Overriding (a Model); Versioned, Describable,
-Validatable, GradesUntouched, ComparesUntouched, Hiding, Refusing, Weighing, Auditable, TaskGenerator, Kinds, Rated (a
-Domain). An attribute or method of that name suffices.
+Validatable, GradesUntouched, ComparesUntouched, Hiding, Refusing, Weighing, Auditable, TaskGenerator, Kinds, Rated,
+Imaged (a Domain). An attribute or method of that name suffices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -182,10 +182,22 @@ class SandboxBackend(Protocol):
 
 
 @runtime_checkable
+class ImageBackend(SandboxBackend, Protocol):
+    """A backend whose sandboxes are containers of one image. digest: of what is in it, whatever it is called."""
+
+    digest: str
+
+    def copy(self, folder: str, target: Path, without: Collection[str] = ()) -> None:
+        """Copy the files, folders and links below a folder of the image to `target`, a new folder; but for what has
+        one of these names, wherever it is. Raises Fault, with the code `image`, when there is no such folder."""
+        ...
+
+
+@runtime_checkable
 class OpensImages(Protocol):
     """A backend whose sandboxes can be containers of a named image: docker, podman."""
 
-    def image(self, name: str, folder: str = "", say: Callable[[str], None] | None = None) -> SandboxBackend:
+    def image(self, name: str, folder: str = "", say: Callable[[str], None] | None = None) -> ImageBackend:
         """The backend whose sandboxes are containers of the image `name`, pulled if it is not here; `say` is told.
 
         `folder`: the image's folder that is worked on, such as /testbed: without a `source`, /work is a copy of it as
@@ -297,6 +309,16 @@ class Demanding(Protocol):
     def lacking(self, task: Task) -> str:
         """'' when the task can be attempted and graded on this machine, else what is not here and what to type to get
         it. Asked often and of every task: it looks, and prepares nothing."""
+        ...
+
+
+@runtime_checkable
+class Imaged(Protocol):
+    """A domain of whose tasks some run in a container image: which one it was is part of an attempt's key."""
+
+    def image(self, task: Task) -> str:
+        """What tells the task's image from every other, whatever it is called; '' for a task of none. The image is
+        pulled when it is not here. Raises Fault, with the code `image`, when it cannot be had."""
         ...
 
 

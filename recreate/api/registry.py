@@ -233,10 +233,17 @@ def open(kind: str, name: str, *arguments: Any, **options: Any) -> Any:
     return fit(kind, _made(kind, name, part, *arguments, **options))
 
 
-def open_domain(name: str, workspace: Path, data: str = "", repos: str = "", prompt: str = "") -> Domain:
+def open_domain(
+    name: str,
+    workspace: Path,
+    data: str = "",
+    repos: str = "",
+    prompt: str = "",
+    backend: SandboxBackend | None = None,
+) -> Domain:
     """The domain called `name`, given what it takes of: the workspace, a file or folder of tasks (or a data set's name
-    on the hub, OWNER/NAME), a folder of clones, how its tasks are told. Raises BadInput as `open`, and for what is not
-    there or not taken."""
+    on the hub, OWNER/NAME), a folder of clones, how its tasks are told, what its sandboxes will be opened with. Raises
+    BadInput as `open`, and for what is not there or not taken."""
     folders = {
         "data": Path(data).expanduser() if data else None,
         "repos": Path(repos).expanduser() if repos else None,
@@ -251,7 +258,7 @@ def open_domain(name: str, workspace: Path, data: str = "", repos: str = "", pro
         if value is not None and flag not in takes:
             raise BadInput(f"the domain {name} takes no --{flag}", fix="leave it out", code="usage")
     offered = {key: value for key, value in given.items() if value is not None}
-    domain: Domain = open("domain", name, workspace=workspace, **offered)
+    domain: Domain = open("domain", name, workspace=workspace, backend=backend, **offered)
     return domain
 
 

@@ -186,7 +186,9 @@ def opening(
     One measuring is one opening: these attempts (agent, tasks, model, lessons, grader, repeats) in this run folder.
     Going on with it, or reading it back, is the same one; another agent there, or the same one elsewhere, is the next.
     """
-    work = sorted(key_of(session, scaffold, task, repeat, offers) for task in tasks for repeat in range(repeats))
+    # Without the images: they are pulled one by one, each when its first attempt begins.
+    each = ((task, repeat) for task in tasks for repeat in range(repeats))
+    work = sorted(key_of(session, scaffold, task, repeat, offers, image="") for task, repeat in each)
     known = {"run": str(session.folder), "measuring": digest(work)}
     facts = {"domain": session.domain.name, "scaffold": scaffold.digest, "tasks": len(tasks), **known}
     file = openings_file(session)

@@ -58,8 +58,9 @@ def list_(
     Example: recreate tasks list swe --split train --kind real
     """
     from recreate.builder.selection import rates_of
+    from recreate.sandboxes import named
 
-    part = open_domain(domain, data, repos, prompt)
+    part = open_domain(domain, data, repos, prompt, named(settings.sandbox))
     tasks, rated = _selected(part, split, settings, where), rates_of(part, where)
     rows = (({**_row(task), "prompt": task.prompt, **_rates(task, rated)}, _line(task, rated)) for task in tasks)
     answers(as_json, rows, f"{domain} has no {split} tasks".replace("  ", " "))
@@ -90,7 +91,8 @@ def check(
     from recreate.api.ports import Refusing
     from recreate.domains.validate import exchanged, validate
 
-    part = open_domain(domain, data, repos, prompt)
+    backend = open_backend(sandbox)
+    part = open_domain(domain, data, repos, prompt, backend)
     tasks = _selected(part, split, settings, where)
     if task:
         tasks = [_one(tasks, id) for id in dict.fromkeys(task)]
@@ -101,7 +103,6 @@ def check(
             fix=f"recreate tasks list {domain} shows what there is",
             code="no-tasks",
         )
-    backend = open_backend(sandbox)
     swapped = exchanged(tasks, shuffled)
     wrong = done = 0
     seconds = disk = 0.0
@@ -196,7 +197,8 @@ def audit(
     """
     from recreate.domains import audit as audit_
 
-    part = open_domain(domain, data, repos, prompt)
+    backend = open_backend(sandbox)
+    part = open_domain(domain, data, repos, prompt, backend)
     known = _of_split(part, split)
     chosen = [_one(known, id) for id in dict.fromkeys(task)] if task else _spread(known, tasks)
     if not chosen:
@@ -218,7 +220,6 @@ def audit(
             fix=f"one of: {', '.join(dict.fromkeys(names))}",
             code="unknown-exploit",
         )
-    backend = open_backend(sandbox)
     done: list[audit_.AuditResult] = []
     with bar("attacking", len(pairs)) as tell:
         for outcome in _each(pairs, lambda pair: audit_.audit(part, *pair, backend), jobs):
@@ -373,11 +374,11 @@ def grade(
 
     if sum(x is not None for x in (patch, folder, reply)) != 1:
         raise BadInput("give one answer to grade", fix="--patch FILE, --dir DIR or --answer TEXT", code="usage")
-    part = open_domain(domain, data, repos, prompt)
+    backend = open_backend(sandbox)
+    part = open_domain(domain, data, repos, prompt, backend)
     wanted = _one(list(part.tasks()), task)
     if patch is not None:
         text = _read(patch)
-    backend = open_backend(sandbox)
     if folder is not None:
         text = _collected(part, wanted, folder, backend)
     elif reply is not None:
@@ -416,11 +417,13 @@ def _ask(model: str) -> Callable[[str], str]:
     return ask
 
 
-def open_domain(name: str, data: str = "", repos: str = "", prompt: str = "") -> Domain:
-    """The domain by name, given what it takes of: the workspace, --data, --repos, --prompt."""
+def open_domain(
+    name: str, data: str = "", repos: str = "", prompt: str = "", backend: SandboxBackend | None = None
+) -> Domain:
+    """The domain by name, given what it takes of: the workspace, --data, --repos, --prompt, --sandbox."""
     from recreate.api import registry
 
-    return registry.open_domain(name, workspace(), data, repos, prompt)
+    return registry.open_domain(name, workspace(), data, repos, prompt, backend)
 
 
 def _kind(reason: str) -> str:

@@ -71,7 +71,7 @@ def validate(domain: Domain, task: Task, backend: SandboxBackend, other: Task | 
             untouched, broken = domain.compared(task, backend)
         else:
             untouched = domain.untouched(task, backend) if isinstance(domain, GradesUntouched) else empty
-        if other is not None and (foreign := domain.gold(other)) != right:
+        if other is not None and (foreign := _gold(domain, other)) not in ("", right):
             swapped = domain.grade(task, _trace(task, foreign), backend)
         disk = domain.bytes(task) / 1e6 if isinstance(domain, Weighing) else None
     except (Fault, BadInput) as e:
@@ -100,6 +100,14 @@ def validate(domain: Domain, task: Task, backend: SandboxBackend, other: Task | 
         other=other.id if other is not None and swapped is not None else "",
         disk_mb=None if disk is None else round(disk, 3),
     )
+
+
+def _gold(domain: Validatable, task: Task) -> str:
+    """The gold of a task, '' where it cannot be had: that is said of the task itself."""
+    try:
+        return domain.gold(task)
+    except (Fault, BadInput):
+        return ""
 
 
 def _trace(task: Task, answer: str) -> Trace:

@@ -21,9 +21,9 @@ from pydantic import ValidationError
 from recreate.agents.attempt import attempt, attempt_key
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
-from recreate.api.errors import UNSOUND, BadInput, Fault, Interrupted
+from recreate.api.errors import IMAGE, UNSOUND, BadInput, Fault, Interrupted
 from recreate.api.paths import short
-from recreate.api.ports import ToolCalling, Versioned
+from recreate.api.ports import Imaged, ToolCalling, Versioned
 from recreate.api.types import Call, Experience, Grade, Step, Task, Usage
 from recreate.memory.codec import masked
 from recreate.runs.session import Session
@@ -36,6 +36,9 @@ TRIES = 3
 
 STEPS = "step_count"
 """In experience.json: how many lines steps.jsonl has. Not a field of the Experience."""
+
+_ITS_OWN = (UNSOUND, IMAGE)
+"""Codes of faults that are one task's own: it is not tried again, and the others go on."""
 
 IN_A_ROW = 3
 """So many attempts excluded one after the other, with none between that ended, is an outage: the run stops."""
@@ -127,7 +130,11 @@ def attempt_task(
             code="held-out",
         )
     told = _told(scaffold, offers)
-    key = key_of(session, scaffold, task, repeat, offers)
+    outage = outage or _Outage()
+    key, fault = _key_or_fault(session, scaffold, task, repeat, offers)
+    if fault is not None:
+        session.ledger.begin(key)
+        return _set_aside(session, key, task, repeat, phase, outage, fault)
     folder = session.folder / "attempts" / key
     known = ended(session, key, steps=False)
     if known is not None:
@@ -136,9 +143,7 @@ def attempt_task(
         session.journal.forget(key)
         return _score(known, task, repeat, reused=True)
     session.ledger.begin(key)
-    outage = outage or _Outage()
     call = Call(run=session.run, attempt=key, step=0, role="agent", phase=phase, task=task.id, repeat=repeat)
-    fault: Fault | None = None
     for _ in range(TRIES):
         if session.calls.stop.is_set():
             raise Interrupted("stopped")
@@ -148,17 +153,22 @@ def attempt_task(
             fault = e
             if e.code == "disk":
                 raise
-            if e.code == UNSOUND:
+            if e.code in _ITS_OWN:
                 break
             continue
         outage.ended()
         remember(session, experience, folder, in_memory=in_memory)
         return _score(experience, task, repeat)
     assert fault is not None
+    return _set_aside(session, key, task, repeat, phase, outage, fault)
+
+
+def _set_aside(session: Session, key: str, task: Task, repeat: int, phase: str, outage: _Outage, fault: Fault) -> Score:
+    """An attempt that is excluded. Raises Fault when it is one too many of them."""
     record = {"attempt": key, "task": task.id, "repeat": repeat, "phase": phase, "fault": redact(fault.message)}
     session.journal.add("aside", **record)
     session.say("aside", record)
-    if fault.code != UNSOUND:
+    if fault.code not in _ITS_OWN:
         outage.excluded(fault)
     return Score(attempt=key, task=task.id, repeat=repeat, score=None, ending="error", fault=fault.message)
 
@@ -167,18 +177,41 @@ def _told(scaffold: Scaffold, offers: LessonRetrieval | None) -> LessonRetrieval
     return offers if offers is not None and (offers.forced or scaffold.agent.memory.tokens) else None
 
 
-def key_of(session: Session, scaffold: Scaffold, task: Task, repeat: int, offers: LessonRetrieval | None = None) -> str:
-    """What an attempt is known by: what it would be made from."""
+def key_of(
+    session: Session,
+    scaffold: Scaffold,
+    task: Task,
+    repeat: int,
+    offers: LessonRetrieval | None = None,
+    *,
+    image: str | None = None,
+) -> str:
+    """What an attempt is known by: what it would be made from.
+
+    image: in place of what tells the task's container image, which is else pulled. Raises Fault when it cannot be had.
+    """
     told = _told(scaffold, offers)
+    if image is None:
+        image = session.domain.image(task) if isinstance(session.domain, Imaged) else ""
     return attempt_key(
         scaffold,
         task,
         model=session.model_name,
-        sandbox=session.backend.name,
+        sandbox=f"{session.backend.name}@{image}" if image else session.backend.name,
         memory=told.digest if told else "",
         grader=session.domain.grader if isinstance(session.domain, Versioned) else session.domain.name,
         repeat=repeat,
     )
+
+
+def _key_or_fault(
+    session: Session, scaffold: Scaffold, task: Task, repeat: int, offers: LessonRetrieval | None
+) -> tuple[str, Fault | None]:
+    """An attempt's key, and why the task's image cannot be had: the key is then one without it."""
+    try:
+        return key_of(session, scaffold, task, repeat, offers), None
+    except Fault as e:
+        return key_of(session, scaffold, task, repeat, offers, image=""), e
 
 
 def attempted(
@@ -186,7 +219,7 @@ def attempted(
 ) -> bool:
     """Whether this run folder holds all these attempts already."""
     work = ((task, repeat) for task in tasks for repeat in range(repeats))
-    keys = (key_of(session, scaffold, task, repeat, offers) for task, repeat in work)
+    keys = (_key_or_fault(session, scaffold, task, repeat, offers)[0] for task, repeat in work)
     return all((session.folder / "attempts" / key / "experience.json").exists() for key in keys)
 
 
@@ -198,7 +231,7 @@ def fresh(
     offers: LessonRetrieval | None = None,
 ) -> int:
     """How many of these attempts the budget has not counted yet: a session before a kill may have begun some."""
-    keys = (key_of(session, scaffold, task, repeat, offers) for task in tasks for repeat in repeats)
+    keys = (_key_or_fault(session, scaffold, task, repeat, offers)[0] for task in tasks for repeat in repeats)
     return sum(not session.ledger.has_begun(key) for key in keys)
 
 

@@ -275,9 +275,13 @@ def default_optimizer(model: Model) -> str:
     return "recreate" if model.name.startswith("litellm:") else "reflect"
 
 
-def open_domain(settings: Settings, workspace: Path) -> Domain:
-    """The domain by name, with its tasks from where the settings say."""
-    return registry.open_domain(settings.domain, workspace, settings.data, settings.repos, settings.prompt)
+def open_domain(settings: Settings, workspace: Path, backend: SandboxBackend | None = None) -> Domain:
+    """The domain by name, with its tasks from where the settings say, for sandboxes of `backend`, else of the one that
+    is named."""
+    from recreate.sandboxes import named
+
+    backend = backend or named(settings.sandbox)
+    return registry.open_domain(settings.domain, workspace, settings.data, settings.repos, settings.prompt, backend)
 
 
 def open_backend(settings: Settings, given: SandboxBackend | None = None) -> SandboxBackend:
@@ -338,9 +342,9 @@ def open_session(
             code="run-exists",
         )
     _refuse_keys(settings)
-    domain = open_domain(settings, workspace) if parts.domain is None else fit("domain", parts.domain)
-    fit_tasks(domain)
     backend = open_backend(settings, parts.backend)
+    domain = open_domain(settings, workspace, backend) if parts.domain is None else fit("domain", parts.domain)
+    fit_tasks(domain)
     optimizer = None
     if parts.optimizer is not None or settings.optimizer:
         optimizer = registry.factory("optimizer", settings.optimizer if parts.optimizer is None else parts.optimizer)

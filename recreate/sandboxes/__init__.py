@@ -22,7 +22,7 @@ from recreate.api.ports import SandboxBackend
 PREFERENCE = ("bwrap", "unshare")
 _lock = threading.RLock()  # a backend that wraps another chooses that one while it is probed
 
-__all__ = ["PREFERENCE", "choose", "survey"]
+__all__ = ["PREFERENCE", "choose", "named", "survey"]
 
 
 def choose(name: str | None = None) -> SandboxBackend:
@@ -32,8 +32,7 @@ def choose(name: str | None = None) -> SandboxBackend:
     does not work here.
     """
     name = name or os.environ.get("RECREATE_SANDBOX") or None
-    if name:
-        backend: SandboxBackend = registry.open("sandbox", name)
+    if name and (backend := named(name)):
         if why := _probed(name):
             fix = _FIX if name in PREFERENCE else _ELSE
             raise BadInput(f"the sandbox {name} does not work here: {why}", fix=fix, code="no-sandbox")
@@ -46,6 +45,13 @@ def choose(name: str | None = None) -> SandboxBackend:
             return found
         reasons.append(f"{step}: {why}")
     raise BadInput(f"no sandbox works here ({'; '.join(reasons)})", fix=_FIX, code="no-sandbox")
+
+
+def named(name: str | None = None) -> SandboxBackend | None:
+    """The backend called `name`, else $RECREATE_SANDBOX, whether it works here or not; None where neither is said."""
+    name = name or os.environ.get("RECREATE_SANDBOX") or None
+    found: SandboxBackend | None = registry.open("sandbox", name) if name else None
+    return found
 
 
 def survey() -> list[tuple[str, str]]:

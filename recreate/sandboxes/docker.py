@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from recreate.api import paths
-from recreate.api.errors import BadInput, Fault
+from recreate.api.errors import IMAGE, BadInput, Fault
 from recreate.api.ports import Limits
 from recreate.api.types import Output, digest
 from recreate.sandboxes import filesystem, rootfs, seccomp
@@ -161,11 +162,35 @@ class Engine:
             fault = Fault(
                 f"the image {image} cannot be pulled: {_last(done.stderr)}",
                 fix=_AGAIN.format(engine=self.name, image=image),
-                code="image",
+                code=IMAGE,
             )
             if self.tried("info").returncode == 0:  # else it is the engine that is gone
                 self._refused[image] = fault
             raise fault
+
+    def unpacked(self, where: str, target: Path, without: Collection[str]) -> str:
+        """Unpack CONTAINER:FOLDER as it comes, but for what has one of these names: '' or what is wrong with it."""
+
+        def kept(member: tarfile.TarInfo, to: str) -> tarfile.TarInfo | None:
+            names = {*member.name.split("/"), *(member.linkname.split("/") if member.islnk() else ())}
+            if names & {*without} or not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+                return None
+            mode = member.mode | (0o700 if member.isdir() else 0o600)
+            ours = member.replace(uid=os.geteuid(), gid=os.getegid(), uname="", gname="", mode=mode, deep=False)
+            return (tarfile.data_filter if member.islnk() else tarfile.tar_filter)(ours, to)
+
+        argv, wrong = [self.program or self.name, "cp", where, "-"], ""
+        with tempfile.TemporaryFile() as said:
+            with subprocess.Popen(
+                argv, stdout=subprocess.PIPE, stderr=said, env=self.env, start_new_session=True
+            ) as it:
+                try:
+                    with tarfile.open(fileobj=it.stdout, mode="r|") as tar:
+                        tar.extractall(target, filter=kept)
+                except (tarfile.TarError, KeyError) as e:
+                    wrong = f"it cannot be unpacked: {e}"
+            said.seek(0)
+            return _last(said.read()) if it.returncode > 0 else wrong
 
     def watched(self, session: Path) -> None:
         """See to it that containers of this session end with us, and that those of dead ones are gone."""
@@ -321,7 +346,7 @@ class ContainerSandbox(FolderSandbox):
         with filesystem.ours("copy a folder out of an image"):
             done = engine.tried("cp", f"{engine.held(self.image, self)}:{folder}/.", str(self.work), seconds=None)
             if done.returncode != 0:
-                raise Fault(f"{folder} of the image {called}: {_last(done.stderr)}", code="image")
+                raise Fault(f"{folder} of the image {called}: {_last(done.stderr)}", code=IMAGE)
             if self.owner is not None:
                 for where, folders, names in os.walk(self.work):
                     for name in (".", *folders, *names):
@@ -359,7 +384,7 @@ class Containers:
     def image(self, name: str, folder: str = "", say: Callable[[str], None] | None = None) -> Containers:
         """See `recreate.api.ports.OpensImages`."""
         if not name.strip() or name.startswith("-") or any(c.isspace() for c in name):
-            raise Fault(f"{name!r} is no name of an image", fix="name it as REPOSITORY:TAG", code="image")
+            raise Fault(f"{name!r} is no name of an image", fix="name it as REPOSITORY:TAG", code=IMAGE)
         if why := self.probe():
             raise BadInput(
                 f"the {self.name} sandbox does not work here: {why}", fix=self.engine.start, code="no-sandbox"
@@ -370,6 +395,20 @@ class Containers:
         made.opens, made._called, made._folder = about["Id"], name, folder.rstrip("/")
         made._env = dict(line.partition("=")[::2] for line in (about.get("Config") or {}).get("Env") or [])
         return made
+
+    @property
+    def digest(self) -> str:
+        """See `recreate.api.ports.ImageBackend`."""
+        return self.opens
+
+    def copy(self, folder: str, target: Path, without: Collection[str] = ()) -> None:
+        """See `recreate.api.ports.ImageBackend`."""
+        with filesystem.ours("copy a folder out of an image"):
+            target.mkdir(parents=True)
+            with self._opened(source=target) as sandbox:
+                where = f"{self.engine.held(self.opens, sandbox)}:{folder}/."
+                if wrong := self.engine.unpacked(where, target, without):
+                    raise Fault(f"{folder} of the image {self._called}: {wrong}", code=IMAGE)
 
     def open(
         self,

@@ -225,6 +225,20 @@ def test_an_image_without_the_folder_is_the_tasks_fault(engine: str, image: str)
     assert caught.value.code == "image"
 
 
+def test_a_folder_is_copied_out_of_an_image_without_what_is_not_wanted(engine: str, image: str, tmp_path: Path) -> None:
+    backend = find("sandbox", engine)().image(image, "/testbed", say=lambda _: None)
+    backend.copy("/testbed", tmp_path / "all")
+    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == ["large", "link", "toy"]
+    assert str((tmp_path / "all" / "link").readlink()) == "/etc/passwd"
+    assert (tmp_path / "all" / "toy" / "__init__.py").read_bytes() == b"x = 1\n"
+    backend.copy("/testbed", tmp_path / "some", without={"toy"})
+    assert sorted(path.name for path in (tmp_path / "some").iterdir()) == ["large", "link"]
+    assert backend.digest == Engine(engine).about(image)["Id"]
+    with pytest.raises(Fault, match="/nowhere of the image") as caught:
+        backend.copy("/nowhere", tmp_path / "none")
+    assert caught.value.code == "image"
+
+
 def test_an_image_that_cannot_be_pulled_is_refused_and_asked_for_once(
     engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,6 +343,53 @@ def test_an_image_is_asked_for_where_it_is_pulled_from_and_gets_a_name_that_tell
     ]
     assert f"tag ghcr.io/x/y@sha256:0a {second_name('ghcr.io/x/y@sha256:0a')}" in lines
     assert "pulling ghcr.io/x/y@sha256:0a, once" in said[1]
+
+
+def test_what_an_image_holds_is_unpacked_below_its_own_folder(
+    stand_in: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    packed = tmp_path / "it.tar"
+    with tarfile.open(packed, "w") as tar:
+        for name, kind, link in (
+            ("./.git/HEAD", tarfile.REGTYPE, ""),
+            ("./sub/.git", tarfile.REGTYPE, ""),
+            ("./sub/a.py", tarfile.REGTYPE, ""),
+            ("./b.py", tarfile.LNKTYPE, "./sub/a.py"),
+            ("./c.py", tarfile.LNKTYPE, "./.git/HEAD"),
+            ("./pipe", tarfile.FIFOTYPE, ""),
+            ("./away", tarfile.SYMTYPE, "/etc"),
+        ):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname, entry.mode, entry.uid = kind, link, 0o400, 1234
+            tar.addfile(entry)
+    engine = stand_in(f'[ "$1 $3" = "cp -" ] && cat {packed}')
+    (tmp_path / "to").mkdir()
+    assert engine.unpacked("c:/testbed/.", tmp_path / "to", {".git"}) == ""
+    found = {path.relative_to(tmp_path / "to").as_posix() for path in (tmp_path / "to").rglob("*")}
+    assert found == {"sub", "sub/a.py", "b.py", "away"}
+    about = (tmp_path / "to" / "sub" / "a.py").stat()
+    assert (about.st_mode & 0o777, about.st_uid) == (0o600, os.geteuid())
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [(["../out"], "outside"), (["away", "away/out"], "outside"), ([], "cannot be unpacked"), (None, "gone")],
+)
+def test_what_leads_out_of_the_folder_or_is_no_archive_is_not_unpacked(
+    names: list[str] | None, why: str, stand_in: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    packed = tmp_path / "it.tar"
+    with tarfile.open(packed, "w") as tar:
+        for name in names or ():
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = (tarfile.SYMTYPE, str(tmp_path)) if name == "away" else (tarfile.REGTYPE, "")
+            tar.addfile(entry)
+    if names == []:
+        packed.write_bytes(b"no archive" * 100)
+    engine = stand_in(f"cat {packed}" if names is not None else "echo 'the container is gone' >&2; exit 1")
+    (tmp_path / "to").mkdir()
+    assert why in engine.unpacked("c:/testbed/.", tmp_path / "to", ())
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_no_name_of_an_image_is_not_handed_to_the_engine() -> None:

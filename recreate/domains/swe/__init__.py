@@ -5,6 +5,7 @@ facts          what a task is: a release, a mutation or a pair of releases, the 
 case           a task with its sources: the folder an agent gets, the folder that is graded, what mends it
 rows           rows of SWE-bench and its kin, as they are published
 swebench       a task that is such a row; repositories.toml: how the tests of their repositories run
+images         such a row in the container image that was published for it; the domain where those are opened
 clone          a repository's clone, only read
 trees          folders that hold a task's sources
 sources        a release or a repository -> a folder of pristine sources; which files are tests
@@ -19,6 +20,6 @@ hunks          a change in numbered hunks, and the fewest that a test needs
 releases       new tasks out of what a release or a commit mends
 """
 
-from recreate.domains.swe.domain import Swe
+from recreate.domains.swe.images import SweInImages as Swe
 
 __all__ = ["Swe"]

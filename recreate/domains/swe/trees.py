@@ -19,15 +19,16 @@ LAYOUT = 1
 """Part of the name of every tree made here: raise it when the way they are made changes."""
 
 
-def publish(folder: Path, fail: Sequence[str], seen: ProjectTests) -> None:
-    """What tools of a scaffold read, and a git repository with the state the agent starts from."""
+def publish(folder: Path, fail: Sequence[str], seen: ProjectTests, *, ignored: bool = True) -> None:
+    """What tools of a scaffold read, and a git repository with the state the agent starts from; `ignored`: also with
+    what the sources have git ignore."""
     public = {"fail": list(fail), "suite": list(seen.tests), "python_path": list(seen.roots)}
     (folder / sources.PUBLIC).parent.mkdir(exist_ok=True)
     (folder / sources.PUBLIC).write_text(json.dumps(public, indent=1) + "\n", encoding="utf-8")
-    _commit(folder)
+    _commit(folder, ignored)
 
 
-def _commit(folder: Path) -> None:
+def _commit(folder: Path, ignored: bool) -> None:
     """One commit of everything, if git is here: a convenience for agents, on which nothing of ours relies."""
     if shutil.which("git") is None:
         return
@@ -36,7 +37,7 @@ def _commit(folder: Path) -> None:
     env |= {f"GIT_{who}_{key}": value for who in ("AUTHOR", "COMMITTER") for key, value in nobody.items()}
     for command in (
         ["init", "--quiet", "--template=", "--initial-branch=main"],
-        ["add", "--all", "--force", "--", ".", ":(exclude).recreate"],
+        ["add", "--all", *["--force"] * ignored, "--", ".", ":(exclude).recreate"],
         ["commit", "--quiet", "--message", "The sources as they are"],
         ["repack", "-adq"],
     ):
