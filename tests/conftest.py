@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,10 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("steady", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")  # a busy machine is no failure
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: what is started would not hear Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
