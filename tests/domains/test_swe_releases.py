@@ -353,6 +353,16 @@ def test_an_issue_that_names_a_test_stops_the_file(found: list[Candidate], tmp_p
         facts.bugs(tmp_path / "releases.toml")
 
 
+def test_the_prompt_names_tests_that_the_earlier_sources_have(found: list[Candidate], tmp_path: Path) -> None:
+    write(tmp_path / "old", {"test_a.py": "def test(): ...", "a.py": ""})
+    write(tmp_path / "new", {"tests/test_a.py": "def test(): ...", "a.py": ""})
+    layout = releases._layout(tmp_path / "old", tmp_path / "new", (), (), "a")
+    assert (layout["tests"], layout["given"]) == (("tests",), ("test_a.py",))
+    assert "given" not in releases._layout(tmp_path / "new", tmp_path / "new", (), (), "a")
+    bug = found[0].bug.model_copy(update={"issue": ISSUE, "given": ("test_a.py",)})
+    assert "`python3 -m pytest test_a.py`" in told(bug).task().prompt
+
+
 @pytest.mark.parametrize(
     ("title", "why"),
     [

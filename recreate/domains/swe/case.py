@@ -165,7 +165,9 @@ class RealCase(_PackageCase):
     def seen_tests(self) -> Sequence[str]:
         """What the prompt says can be run."""
         return (
-            [_quoted(t) for t in self.bug.public[:2]] if not (self.bug.prompt or self.bug.issue) else self.suite.tests
+            [_quoted(t) for t in self.bug.public[:2]]
+            if not (self.bug.prompt or self.bug.issue)
+            else self.bug.given or self.suite.tests
         )
 
     def _before(self) -> Path:

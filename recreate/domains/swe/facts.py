@@ -65,6 +65,7 @@ class Bug(_Tested):
     files      the only ones that gold changes, if not all
     hunks      path -> the only hunks of the change that gold has, by number (hunks.py), if not all;
                hunks_digest: what they say, as a digest
+    given      what of `tests` the earlier sources have, or what else runs theirs, if not all
     public     the part of fail_to_pass that the agent is shown where there is neither text;
                observed: test id -> what its failure says
     """
@@ -85,6 +86,7 @@ class Bug(_Tested):
     path: str = Field(default="", exclude_if=not_)
     issue: str = Field(default="", exclude_if=not_)
     title: str = Field(default="", exclude_if=not_)
+    given: tuple[str, ...] = Field(default=(), exclude_if=not_)
     hunks: Mapping[str, tuple[int, ...]] = Field(default={}, exclude_if=not_)
     hunks_digest: str = Field(default="", exclude_if=not_)
     public: tuple[str, ...] = Field(default=(), exclude_if=not_)
@@ -336,8 +338,8 @@ def add_bugs(file: Path, new: Sequence[Bug]) -> None:
 
 
 _SHARED = (
-    *("package", "path", "before", "after", "before_sha256", "after_sha256", "split", "tests", "python_path"),
-    *("deselect", "python", "pytest", "requires", "index_before", "env", "runner"),
+    *("package", "path", "before", "after", "before_sha256", "after_sha256", "split", "tests", "given"),
+    *("python_path", "deselect", "python", "pytest", "requires", "index_before", "env", "runner"),
 )
 """What the bugs of one release have in common, in the order in which it is written."""
 

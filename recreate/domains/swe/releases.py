@@ -486,14 +486,14 @@ def release(
         split="train",
         group=package,
         fail_to_pass=("?",),
-        **_layout(new, tests, python_path, f"{package} {after}"),
+        **_layout(old, new, tests, python_path, f"{package} {after}"),
     )
     found = _ready(bug, old, requires, released, env, backend, say).behaviours()
     return [c.model_copy(update={"released": released}) for c in found]
 
 
-def _layout(root: Path, tests: Sequence[str], python_path: Sequence[str], name: str) -> dict[str, Any]:
-    """Where the tests and the sources are."""
+def _layout(old: Path, root: Path, tests: Sequence[str], python_path: Sequence[str], name: str) -> dict[str, Any]:
+    """Where the tests and the sources are, and which tests the earlier sources have where these are others."""
     where = tuple(tests) or sources.find_tests(root)
     if not where or any(not (root / t).exists() for t in where):
         raise BadInput(
@@ -501,7 +501,10 @@ def _layout(root: Path, tests: Sequence[str], python_path: Sequence[str], name: 
             fix="name them with --tests, or take another release: some leave their tests out of the sdist",
             code="no-tests",
         )
-    return {"tests": where, "python_path": tuple(python_path) or (("src",) if (root / "src").is_dir() else (".",))}
+    there = tuple(t for t in where if (old / t).exists())
+    given = {} if len(there) == len(where) else {"given": there or sources.find_tests(old)}
+    path = tuple(python_path) or (("src",) if (root / "src").is_dir() else (".",))
+    return {"tests": where, "python_path": path, **given}
 
 
 _FIXTURES = {"mocker": "pytest-mock", "benchmark": "pytest-benchmark", "httpserver": "pytest-httpserver"}
@@ -667,7 +670,7 @@ def _committed(
         split="train",
         group=repo.name,
         fail_to_pass=("?",),
-        **_layout(new, tests, python_path, f"{repo.name} {commit[:10]}"),
+        **_layout(old, new, tests, python_path, f"{repo.name} {commit[:10]}"),
     )
     study = _ready(bug, old, requires, "", env, backend, say)
     return study.behaviours(split=False), list(study.bug.requires)
