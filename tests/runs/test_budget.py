@@ -581,3 +581,7 @@ def test_what_is_put_back_of_a_lost_ledger_is_counted_once(desk: Calls, tmp_path
     ledger.begin("b")  # reads what others wrote since
     spent = Spend.of(Log(tmp_path / "ledger.jsonl").read()).total
     assert (ledger.spent, spent.calls) == (spent, 1)
+
+
+def test_nothing_spent_is_no_token_and_no_money() -> None:
+    assert (Spend().tokens, Spend().usd, Spend.of([]).tokens) == (0, 0.0, 0)

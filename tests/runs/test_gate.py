@@ -235,6 +235,12 @@ def test_p_of_uneven_differences_is_the_share_of_flips_to_the_last_one() -> None
     assert (lost.verdict, lost.p) == ("not-better", 2 / 2**6)
 
 
+def test_sixteen_uneven_differences_are_still_counted_and_not_drawn() -> None:
+    uneven = scores(*(math.sqrt(n) / 7 for n in range(2, 18)))
+    won = [judge(scores(*[0] * 16), uneven, seed=seed).p for seed in (1, 2)]
+    assert won == [2 / 2**16] * 2
+
+
 def test_drawn_flips_agree_with_counted_ones_and_are_the_same_each_time() -> None:
     rng = random.Random(3)
     on_grid = [rng.choice([0.0, 0.5, 1.0]) - rng.choice([0.0, 0.25, 0.5]) for _ in range(40)]
