@@ -286,3 +286,9 @@ def test_hidden_tests_are_cut_whole_and_what_is_empty_then_still_parses() -> Non
 )
 def test_which_changes_count(path: str, counts: bool) -> None:
     assert (sources.unacceptable(path, ["checks"], ["src"]) == "") is counts
+
+
+def test_the_place_of_a_change_is_the_function_that_differs_else_the_first() -> None:
+    before = "def first():\n    return 1\n\n\nclass A:\n    def other(self):\n        return 2\n"
+    assert patch.changed_place({"a.py": before}, {"a.py": before.replace("2", "3")}) == ("a.py", "A.other")
+    assert patch.changed_place({"a.py": "\n\n" + before}, {"a.py": "X = 1\n\n" + before}) == ("a.py", "first")
