@@ -8,9 +8,7 @@ image's digest are part of the key of what is cached and attempted in one.
 from __future__ import annotations
 
 import copy
-import os
 import platform
-import shutil
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -29,7 +27,7 @@ from recreate.domains.swe.facts import Shown
 from recreate.domains.swe.grader import meaning
 from recreate.domains.swe.rows import PublishedRow, Refusal, dealt, holds_rows, read
 from recreate.domains.swe.sources import Say
-from recreate.domains.swe.swebench import RowCase, Specification, specification, usable
+from recreate.domains.swe.swebench import RowCase, Specification, linked, specification, usable, write
 from recreate.domains.swe.trees import publish, tree, weight
 from recreate.storage.files import once
 
@@ -159,20 +157,15 @@ class ImageCase(RowCase):
             return files
 
         def build(fresh: Path) -> None:
-            _linked(files, fresh)
-            for path, text in self._patched(patch.read(self.row.patch), fresh).items():
-                (fresh / path).unlink(missing_ok=True)
-                if text is not None:
-                    (fresh / path).parent.mkdir(parents=True, exist_ok=True)
-                    (fresh / path).write_bytes(text.encode("utf-8"))
+            linked(files, fresh)
+            write(fresh, self._patched(patch.read(self.row.patch), fresh))
 
         return tree(self._source(), "base", build)
 
     def given(self) -> Path:
         def build(fresh: Path) -> None:
-            _linked(self.base(), fresh)
-            for path in withheld:
-                (fresh / path).unlink(missing_ok=True)
+            linked(self.base(), fresh)
+            write(fresh, dict.fromkeys(withheld))
             publish(fresh, [], self.seen(), ignored=False)
 
         withheld = test_run.files_of(self.row.fail_to_pass) if self.row.breaks and self.row.statement.strip() else []
@@ -306,10 +299,6 @@ def _unreadable(row: PublishedRow) -> str:
         return "" if row.breaks or patch.read(row.test_patch) else "it has no test_patch"
     except patch.BadPatch as e:
         return f"a patch of it cannot be read: {e}"
-
-
-def _linked(source: Path, target: Path) -> None:
-    shutil.copytree(source, target, copy_function=os.link, symlinks=True)
 
 
 @cache

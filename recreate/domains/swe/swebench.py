@@ -127,8 +127,8 @@ class RowCase:
         """The base as one commit without a past; of SWE-smith's without the files of the tests that tell."""
 
         def build(fresh: Path) -> None:
-            _linked(self.base(), fresh)
-            _write(fresh, dict.fromkeys(withheld))
+            linked(self.base(), fresh)
+            write(fresh, dict.fromkeys(withheld))
             publish(fresh, [], self.seen())
 
         withheld = _files_of(self.row.fail_to_pass) if self.row.breaks and self.row.statement.strip() else []
@@ -138,8 +138,8 @@ class RowCase:
         """The base with the tests of test_patch."""
 
         def build(fresh: Path) -> None:
-            _linked(self.base(), fresh)
-            _write(fresh, self._patched(patch.read(self.row.test_patch), fresh))
+            linked(self.base(), fresh)
+            write(fresh, self._patched(patch.read(self.row.test_patch), fresh))
 
         return tree([*self._source(), self.row.test_patch, self.row.fail_to_pass], "graded", build)
 
@@ -157,9 +157,9 @@ class RowCase:
             except CloneProblem as e:
                 raise _unsound(self.row, str(e)) from None
             texts = {p: text.replace("{version}", self.row.version) for p, text in self.specification.files.items()}
-            _write(fresh, {path: text for path, text in texts.items() if not (fresh / path).exists()})
+            write(fresh, {path: text for path, text in texts.items() if not (fresh / path).exists()})
             if self.row.breaks:
-                _write(fresh, self._patched(patch.read(self.row.patch), fresh))
+                write(fresh, self._patched(patch.read(self.row.patch), fresh))
 
         return tree(self._source(), "base", build)
 
@@ -291,12 +291,12 @@ def _unsound(row: PublishedRow, why: str) -> Fault:
     return Fault(f"{row.task}: {why}", fix="leave the row out; recreate tasks check says which hold", code=UNSOUND)
 
 
-def _linked(source: Path, target: Path) -> None:
+def linked(source: Path, target: Path) -> None:
     """A tree with the same files, which share their place on the disk: nobody writes into a tree that is made."""
     shutil.copytree(source, target, copy_function=os.link, symlinks=True)
 
 
-def _write(folder: Path, files: Mapping[str, str | None]) -> None:
+def write(folder: Path, files: Mapping[str, str | None]) -> None:
     """Files of a tree that is being made; one that is there may be another tree's too, so it is replaced."""
     for path, text in files.items():
         place = folder / path
