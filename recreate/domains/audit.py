@@ -36,6 +36,9 @@ class Exploit(Record):
     end: str = ""
     files: Mapping[str, str] = {}
 
+    def needs_function(self) -> bool:
+        return bool(self.wrap) or "FUNCTION" in "".join((self.start, self.end, *self.files.values()))
+
 
 class AuditResult(Record):
     """What the grader made of one exploit. `fault`: what it raised in place of a grade, '' for nothing: an answer
@@ -106,10 +109,12 @@ def exploits() -> tuple[Exploit, ...]:
 def python(file: str, source: str, function: str) -> dict[str, dict[str, str]]:
     """name -> the files (path -> text) that each exploit makes of a wrong function. An answer is made of them.
 
-    file: the function's file. source: its text. function: its name, with dots for one in a class.
+    file: the function's file. source: its text. function: its name, with dots for one in a class; '' where the bug is
+    in no function: exploits that need one are left out.
     Raises BadInput when the source does not define it.
     """
-    return {exploit.name: applied(exploit, file, source, function) for exploit in exploits()}
+    fit = [exploit for exploit in exploits() if function or not exploit.needs_function()]
+    return {exploit.name: applied(exploit, file, source, function) for exploit in fit}
 
 
 def applied(exploit: Exploit, file: str, source: str, function: str) -> dict[str, str]:
@@ -143,6 +148,8 @@ def _places(source: str, function: str) -> tuple[int, tuple[int, int]]:
             break
         head = node.end_lineno or 0
     found: ast.stmt | None = None
+    if not function:
+        return head, (head, 0)
     for name in function.split("."):
         found = next((n for n in _defined(body) if n.name == name), None)
         if found is None:

@@ -1,4 +1,4 @@
-"""python -m tests.crash [--boundaries [N]] [--random N] [--disk [N]] [--tmpfs N] [--busy] [--json]"""
+"""python -m tests.crash [--boundaries [N]] [--random N] [--disk [N]] [--tmpfs N] [--after N] [--busy] [--json]"""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument("--disk", **every, help="the disk full from each boundary on, or from N of them")  # type: ignore[arg-type]
     parser.add_argument("--tmpfs", type=int, default=0, help="N builds on a file system that is too small; needs root")
     parser.add_argument("--random", type=int, default=0, help="N builds killed at random moments, some again and again")
+    parser.add_argument("--after", type=int, default=0, help="only the boundaries after this one")
     parser.add_argument("--busy", action="store_true", help="beside two busy loops")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
@@ -61,7 +62,7 @@ def _kinds(root: Path, args: Any) -> Iterator[tuple[str, int, list[tuple[str, li
     for kind, number, full in (("kill", args.boundaries, False), ("full disk", args.disk, True)):
         if number:
             names = trial.boundaries(here, full=full)
-            chosen = _chosen(names, number)
+            chosen = [at for at in _chosen(names, number) if at > args.after]
             stop = lambda at, full=full: trial.stopped_at(here, at, whole, full=full)  # noqa: E731
             yield kind, *_tried(chosen, stop, lambda at, names=names: f"{at} ({names[at - 1]})")
     if args.tmpfs:

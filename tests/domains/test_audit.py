@@ -82,6 +82,16 @@ def test_an_exploit_is_put_around_a_function_that_stays_as_it_was(function: str)
         assert "FUNCTION" not in "".join(files.values())
 
 
+def test_a_bug_in_no_function_is_attacked_by_what_needs_none(workspace: Path) -> None:
+    source = '"""Values only."""\n\nVALUE = 3\n'
+    found = audit.python("a/b.py", source, "")
+    assert 10 <= len(found) < len(audit.exploits())
+    for name, files in found.items():
+        assert all(compile(text, path, "exec") for path, text in files.items() if path.endswith(".py")), name
+        assert "VALUE = 3" in files["a/b.py"]
+        assert "_wrap" not in files["a/b.py"]
+
+
 def test_a_function_that_is_not_there_is_named(workspace: Path) -> None:
     with pytest.raises(audit.BadInput, match=r"does not define Outer\.Nobody"):
         audit.python("a.py", NESTED, "Outer.Nobody")

@@ -227,9 +227,12 @@ class Swe:
         return grade.model_copy(update={"score": len(passed & wanted) / len(case.fail_to_pass)}), broken
 
     def exploits(self, task: Task) -> dict[str, str]:
-        """Every exploit for Python code, as a diff around the function that has the bug."""
+        """Every exploit for Python code, as a diff around the function that has the bug; none where the mend changes
+        no Python file."""
         case = self._case(task)
         file, function = case.place()
+        if not file:
+            return {}
         before = sources.texts(case.graded())
         made = audit.python(file, before[file], function)
         return {name: patch.make({p: before[p] for p in files if p in before}, files) for name, files in made.items()}
