@@ -208,7 +208,9 @@ def _become(folder: Path, tests: tuple[str, ...]) -> None:
         for name in [name for name in sys.modules if name.split(".")[0] in ("tests", "recreate")]:
             del sys.modules[name]
         flags = "-q -x -p no:cacheprovider -p no:xdist -W ignore::pytest.PytestAssertRewriteWarning"
-        code = importlib.import_module("pytest").main([*flags.split(), *tests])
+        # slow ones too, which the plain command leaves out
+        marks = "slow or not (live or sentence or rl or vllm or verl or audit or docker)"
+        code = importlib.import_module("pytest").main([*flags.split(), "-m", marks, *tests])
         os._exit(int(code))
     except BaseException:
         traceback.print_exc()

@@ -115,6 +115,7 @@ def test_looking_at_an_old_workspace_leaves_its_runs_and_its_experience_alone(
     assert state() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", [what for what in SAID["does"] if not what.startswith("after")])
 def test_an_old_workspace_is_worked_on_as_before(what: str, old: Path, type_in: Callable[[Path], Type]) -> None:
     """Builds made again, a review, benches, imports, an index, agents and patterns; no run of before pays again."""
@@ -125,6 +126,7 @@ def test_an_old_workspace_is_worked_on_as_before(what: str, old: Path, type_in: 
     assert {ledger: records(ledger, "reserve") for ledger in ledgers} == paid
 
 
+@pytest.mark.slow
 def test_an_index_made_from_the_old_files_alone_finds_the_same(old: Path, type_in: Callable[[Path], Type]) -> None:
     shutil.rmtree(old / "memory" / "index")
     say = type_in(old)
@@ -133,6 +135,7 @@ def test_an_index_made_from_the_old_files_alone_finds_the_same(old: Path, type_i
         assert hold(say(words), SAID["looks"][words]) == SAID["looks"][words], words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", SAID["resumed"])
 def test_a_build_that_was_killed_under_an_earlier_version_ends_as_the_uninterrupted_one(
     run: str, old: Path, type_in: Callable[[Path], Type]

@@ -193,6 +193,7 @@ def test_the_shipped_seeds_leak_nothing(name: str) -> None:
     assert leaks(edits, PARENT, TASKS) == []
 
 
+@pytest.mark.slow
 @given(st.text(max_size=200))
 def test_without_tasks_nothing_leaks_and_any_text_is_read(text: str) -> None:
     edits = [Edit(path=path, new=text, origin="human") for path in ("system.md", "tools/a.py")]

@@ -75,6 +75,7 @@ def test_the_order_of_files_does_not_change_the_digest(made: Scaffold, random: A
 # ------------------------------------------------------------------------------------------- load and save
 
 
+@pytest.mark.slow
 @given(scaffolds)
 def test_what_is_saved_is_loaded_again(tmp_path_factory: pytest.TempPathFactory, made: Scaffold) -> None:
     folder = tmp_path_factory.mktemp("s") / "x"
@@ -84,6 +85,7 @@ def test_what_is_saved_is_loaded_again(tmp_path_factory: pytest.TempPathFactory,
     assert [p.name for p in folder.parent.iterdir()] == ["x"]
 
 
+@pytest.mark.slow
 @given(scaffolds, scaffolds)
 def test_saving_over_another_scaffold_leaves_only_the_new_one(
     tmp_path_factory: pytest.TempPathFactory, old: Scaffold, new: Scaffold

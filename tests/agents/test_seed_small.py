@@ -52,12 +52,14 @@ def tool(sandbox: Path, name: str, stdin: str = "") -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_test_that_fails_in_the_given_sources_is_not_held_against_the_agent(sandbox: Path) -> None:
     (sandbox / "maths.py").write_text(BUG.replace("n + 3", "n * 2"))
     status, said = tool(sandbox, "check")
     assert (status, said.splitlines()[-1]) == (0, "1"), said
 
 
+@pytest.mark.slow
 def test_a_test_that_the_agent_broke_is(sandbox: Path) -> None:
     (sandbox / "maths.py").write_text(BUG.replace("n + 3", "n + 2"))
     (sandbox / "tests" / "test_more.py").write_text(
@@ -119,6 +121,7 @@ def test_another_sample_sees_the_suspects_in_another_order(sandbox: Path) -> Non
     assert third == [first[2], *first[:2]]
 
 
+@pytest.mark.slow
 def test_of_what_a_failing_test_runs_comes_first_what_the_task_speaks_of(sandbox: Path) -> None:
     (sandbox / "tests" / "test_maths.py").write_text(
         "import maths\n\ndef test_it():\n    assert maths.double(maths.halve(8)) == maths.shout(8)\n"

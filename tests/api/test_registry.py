@@ -43,6 +43,7 @@ def ask(site: Path, workspace: Path) -> Ask:
     return ask
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), [("domain", "fruit"), ("optimizer", "grader-says"), ("model", "monkey")])
 def test_an_installed_part_is_listed_with_the_package_that_brings_it(ask: Ask, kind: str, name: str) -> None:
     rows = {row["name"]: row for row in ask("list", kind)}
@@ -51,6 +52,7 @@ def test_an_installed_part_is_listed_with_the_package_that_brings_it(ask: Ask, k
     assert any(row["source"].startswith("built in") for row in rows.values())
 
 
+@pytest.mark.slow
 def test_an_agent_is_built_from_installed_parts_alone(ask: Ask, workspace: Path) -> None:
     flags = ["--domain", "fruit", "--model", "monkey:one", "--optimizer", "grader-says", "--memory.embedder", "hashed"]
     (built,) = ask("build", *flags, "--scaffold", "seed", "--out", "runs/x")

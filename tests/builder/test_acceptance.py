@@ -49,6 +49,7 @@ def proposing(workspace: Path, wanted: Wanted) -> tuple[Wants, Any, list[str]]:
     return wants, made, [r["reason"] for r in Run(made.run).records("nothing")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("origin", ["human", "search", "prune", "experience"])
 def test_an_optimizers_edit_needs_evidence_whatever_origin_it_claims(workspace: Path, origin: Origin) -> None:
     wants, made, (why,) = proposing(workspace, lambda _: [Edit(path="system.md", new=LESSON, origin=origin)])
@@ -161,6 +162,7 @@ def reflecting(workspace: Path, *replies: Any) -> tuple[Any, list[str]]:
     return made, heard
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [7, -1, "0", True, None])
 def test_a_step_that_does_not_exist_is_sent_back_and_not_made_another(workspace: Path, step: Any) -> None:
     advice = {"why": "w", "advice": LESSON, "experience": "$1", "step": 0}

@@ -105,6 +105,7 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SIZES, "validation", 32)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many")
 @pytest.mark.parametrize(("flags", "kept"), [([], False), (["--keep-cheaper"], True)])
 def test_a_cheaper_agent_of_the_same_score_is_kept_where_that_is_asked_for(

@@ -34,6 +34,7 @@ def failures(path: Path, n: int = 3, **more: object) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("domain", ["tests.builder.test_from_experience:Bare", "tests.toy:Toy"])
 def test_a_build_learns_from_imported_experience_alone(
     domain: str, workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

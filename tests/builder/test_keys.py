@@ -149,6 +149,7 @@ def test_no_byte_holds_a_key_that_an_optimizer_of_another_proposes(
     assert leaked(workspace) == []
 
 
+@pytest.mark.slow
 def test_nothing_that_is_printed_of_it_holds_a_key(
     go: Callable[..., sdk.Outcome],
     workspace: Path,
@@ -171,6 +172,7 @@ def test_nothing_that_is_printed_of_it_holds_a_key(
     assert leaked(workspace) == []
 
 
+@pytest.mark.slow
 def test_a_resumed_build_ends_in_the_same_agent(go: Callable[..., sdk.Outcome], workspace: Path) -> None:
     whole = go("whole")
     for calls in (24, 30):
@@ -234,6 +236,7 @@ def test_what_is_imported_or_added_is_masked(workspace: Path) -> None:
     assert memory.get("x1") is not None
 
 
+@pytest.mark.slow
 def test_passwords_that_are_words_of_ours_destroy_nothing(
     go: Callable[..., sdk.Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,6 +99,7 @@ def offered(run: Run, split: str) -> Counter[tuple[str, ...]]:
     return Counter(e.trace.steps[0].offered for e in found)
 
 
+@pytest.mark.slow
 def test_a_pattern_that_reruns_proved_is_copied_into_the_agent_and_kept_by_the_gate(go: Go, workspace: Path) -> None:
     built, run = go()
     assert [r.kept for r in built.revisions] == [True]
@@ -119,6 +120,7 @@ def test_a_rerun_is_a_fresh_attempt_that_memory_keeps_and_the_gate_never_sees(go
     assert {e.id for e in ExperienceStore(run.folder.parents[1]).experiences(domain="toy")} == attempted
 
 
+@pytest.mark.slow
 def test_validation_is_offered_what_memory_held_when_the_build_began_train_what_the_round_began_with(go: Go) -> None:
     _, run = go(seed=ASKS)
     assert set(offered(run, "validation")) == {()}
@@ -129,6 +131,7 @@ def test_validation_is_offered_what_memory_held_when_the_build_began_train_what_
     assert told == {("mark",)}, "the next build begins with what this one learned"
 
 
+@pytest.mark.slow
 def test_with_memory_off_nothing_is_learned_asked_or_offered(go: Go, workspace: Path) -> None:
     go()
     built, run = go("b", seed=ASKS, **{"memory.policy": "none"})
@@ -146,6 +149,7 @@ def test_a_lesson_that_the_optimizer_wrote_is_the_workspaces_too(go: Go, workspa
     assert set(lesson.born_of) == {c.experience for c in built.revisions[0].edits[0].evidence}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["journal", "shelf"])
 def test_a_kill_while_it_learns_pays_for_nothing_twice_and_counts_once(
     go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch, place: str
@@ -175,6 +179,7 @@ def test_a_kill_while_it_learns_pays_for_nothing_twice_and_counts_once(
     assert len(stored(workspace)["mark"].gains) == 4
 
 
+@pytest.mark.slow
 def test_what_the_agent_carries_itself_is_not_tested_by_offering_it_and_counts_as_offered(
     go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +196,7 @@ def test_what_the_agent_carries_itself_is_not_tested_by_offering_it_and_counts_a
     assert [g.diff for g in stored(workspace)["mark"].gains] == [1.0] * 4, "none of the second round"
 
 
+@pytest.mark.slow
 def test_what_the_agent_carries_is_tested_by_going_without_it(
     go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +226,7 @@ def put(workspace: Path, status: str, id: str = "bad") -> None:
     LessonStore(workspace / "memory", "toy").write({}, {id: lesson})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", ["quarantined", "vetoed"])
 def test_a_lesson_that_stopped_helping_is_taken_out_of_the_agent_through_the_gate(
     go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch, status: str
@@ -276,6 +283,7 @@ def learner(*, helps: bool = True) -> list[dict[str, Any]]:
     return [*rows, {"role": "optimizer", "contains": "same", "text": '{"same": true}'}, {"text": "{}"}]
 
 
+@pytest.mark.slow
 def test_a_lesson_is_born_joined_tested_promoted_and_kept(go: Go, workspace: Path) -> None:
     built, run = go(rows=learner(), rounds=1, batch=8, **{"memory.policy": "recreate"})
     (pattern,) = [x for x in stored(workspace).values() if x.status == "active"]
@@ -289,6 +297,7 @@ def test_a_lesson_is_born_joined_tested_promoted_and_kept(go: Go, workspace: Pat
     assert "a domain pattern: seen in 8 groups of tasks" in built.revisions[0].edits[0].reason
 
 
+@pytest.mark.slow
 def test_a_lesson_that_reruns_do_not_confirm_stays_a_candidate_and_is_shown_to_nobody(go: Go, workspace: Path) -> None:
     built, run = go(rows=learner(helps=False), seed=ASKS, **{"memory.policy": "recreate"})
     assert {x.status for x in stored(workspace).values()} == {"candidate", "merged"}
@@ -296,6 +305,7 @@ def test_a_lesson_that_reruns_do_not_confirm_stays_a_candidate_and_is_shown_to_n
     assert set(offered(run, "validation")) == {()}
 
 
+@pytest.mark.slow
 def test_a_pattern_of_one_domain_becomes_general_when_a_second_one_proves_it(go: Go, workspace: Path) -> None:
     flags = {"rounds": 1, "batch": 8, "memory.policy": "recreate"}
     go(rows=learner(), **flags)
@@ -324,6 +334,7 @@ def learned(go: Go, workspace: Path) -> Path:
     return workspace
 
 
+@pytest.mark.slow
 def test_patterns_list_and_show_tell_what_speaks_for_a_pattern(learned: Path, capsys: Any) -> None:
     assert cli(["patterns", "list"]) == 0
     out = capsys.readouterr().out
@@ -342,6 +353,7 @@ def test_patterns_list_and_show_tell_what_speaks_for_a_pattern(learned: Path, ca
     assert row["contradicts"] == []
 
 
+@pytest.mark.slow
 def test_a_vetoed_pattern_is_neither_offered_nor_promoted(learned: Path, go: Go, monkeypatch: Any) -> None:
     assert cli(["patterns", "veto", "mark"]) == 0
     monkeypatch.setattr(Tells, "observe", lambda self, experiences: [])
@@ -352,6 +364,7 @@ def test_a_vetoed_pattern_is_neither_offered_nor_promoted(learned: Path, go: Go,
     assert stored(learned)["mark"].status == "candidate"
 
 
+@pytest.mark.slow
 def test_a_frozen_pattern_stays_as_it_stands(learned: Path, go: Go) -> None:
     assert cli(["patterns", "freeze", "mark"]) == 0
     before = stored(learned)["mark"]
@@ -369,6 +382,7 @@ def test_patterns_diff_says_what_a_build_learned_and_why(learned: Path, capsys: 
     assert f"+{LESSON}" in out
 
 
+@pytest.mark.slow
 def test_a_pattern_that_a_person_broke_gets_a_clear_message_and_the_build_goes_on(
     learned: Path, go: Go, capsys: Any
 ) -> None:

@@ -194,6 +194,7 @@ def test_a_fault_of_ours_is_set_aside_and_reported_not_the_agents_failure(go: Go
     assert "toy:validation:3" in markdown.report(run, built)
 
 
+@pytest.mark.slow
 def test_an_attempt_is_begun_three_times_before_it_is_excluded(go: Go) -> None:
     often = {"role": "agent", "task": "toy:validation:3", "step": 0, "fault": "503", "text": "```bash\ntrue\n```"}
     _, run = go([{**often, "fault_times": 2}, *script()], rounds=1)
@@ -334,6 +335,7 @@ def test_a_budget_too_small_for_one_proposal_names_the_number_it_takes(
     assert "20attempts" in error["fix"]
 
 
+@pytest.mark.slow
 def test_stopped_by_the_budget_is_exit_3_and_resumes(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = write_script(workspace / "s.jsonl")
     flags = [*build_toy(model), "--out", "runs/x", "--budget", "22attempts"]
@@ -394,7 +396,7 @@ def build_flags(url: str, out: str) -> list[str]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("at", [5, 21, 38])
+@pytest.mark.parametrize("at", [5, pytest.param(21, marks=pytest.mark.slow), pytest.param(38, marks=pytest.mark.slow)])
 def test_a_killed_build_ends_as_the_uninterrupted_one_and_pays_no_journalled_call_twice(
     workspace: Path, at: int
 ) -> None:
@@ -423,6 +425,7 @@ def test_a_killed_build_ends_as_the_uninterrupted_one_and_pays_no_journalled_cal
         assert len(journal) == len(set(journal)) == total
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_cleanly_and_prints_the_resume_command(workspace: Path) -> None:
     with Stub(toy_reply(script()), hold=10) as stub:
         running = start(workspace, *build_flags(stub.url, "runs/x"))

@@ -232,6 +232,7 @@ class Killed(BaseException):
     """Stands for a kill: nothing in recreate catches it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("when", "place", "answers"),
     [

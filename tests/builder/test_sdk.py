@@ -109,6 +109,7 @@ print(sorted(m for m in sys.modules if m.startswith("recreate")))
 # ------------------------------------------------------------------------------------- what the commands do
 
 
+@pytest.mark.slow
 def test_a_build_of_objects_is_the_build_of_the_command_with_names(
     workspace: Path, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_build_of_objects_is_the_build_of_the_command_with_names(
     assert spent == {name: usage["calls"] for name, usage in named["spend"]["by_role"].items()}
 
 
+@pytest.mark.slow
 def test_the_same_call_with_the_same_folder_goes_on_and_pays_nothing_twice(workspace: Path, model: str) -> None:
     mine = Scripted(model.removeprefix("scripted:"))
     part = recreate.build(Toy(), model=mine, out="runs/x", budget="22attempts", **TWO)
@@ -148,6 +150,7 @@ def test_the_same_call_with_the_same_folder_goes_on_and_pays_nothing_twice(works
     assert len(list(Run(whole.run).records("reply"))) == len(calls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other", [{"rounds": 2}, {"scaffold": "seed-swe-small"}, {"domain": "tests.builder.test_sdk:Named"}, {"seed": 7}]
 )
@@ -244,6 +247,7 @@ def test_a_model_that_was_given_stays_open_and_need_not_be_hashable(workspace: P
     assert mine.closed == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer", [OneLesson, OneLesson(), lambda materials: OneLesson(), "tests.builder.test_sdk:OneLesson"]
 )
@@ -317,6 +321,7 @@ class Needs(Toy):
         self.size = size
 
 
+@pytest.mark.slow
 def test_a_resume_that_cannot_find_the_parts_says_why(
     workspace: Path, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -474,6 +479,7 @@ def test_a_module_that_does_not_import_is_the_users_to_mend(
 # ------------------------------------------------------------------------------------------------------ Ctrl-C
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_library_build_loses_nothing(workspace: Path) -> None:
     script_text = """
 import sys, recreate

@@ -117,6 +117,7 @@ def test_a_domain_that_ends_the_process_is_refused(
     assert not list(workspace.glob("runs/*/settings.toml"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     ["memory recall x -k 0", f"memory recall x -k {10**30}", f"traces search x -k {10**30}",

@@ -93,6 +93,7 @@ SHOWING = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_command_prints_what_cannot_be_seen(
     built: sdk.Outcome, workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -130,6 +130,7 @@ def test_accepting_goes_on_with_the_build(here: Path, say: Say) -> None:
     assert (code, json.loads(out)["error"]["code"]) == (2, "nothing-waits")
 
 
+@pytest.mark.slow
 @in_paused
 def test_a_rejection_is_told_to_the_optimizer_whose_next_candidate_waits_in_turn(here: Path, say: Say) -> None:
     assert say("review", "a", "--reject", " ")[0] == 2
@@ -144,6 +145,7 @@ def test_a_rejection_is_told_to_the_optimizer_whose_next_candidate_waits_in_turn
     assert [x.body for x in agent(here).lessons] == [OTHER]
 
 
+@pytest.mark.slow
 @in_paused
 def test_editing_lays_the_files_and_takes_them_as_they_stand(here: Path, say: Say) -> None:
     place = here / "runs/a/review"
@@ -219,6 +221,7 @@ class Terminal:
 ASK = "[a]ccept, [e]dit, [r]eject WHY, [l]ater? "
 
 
+@pytest.mark.slow
 def test_at_a_terminal_the_person_is_asked_in_the_middle_of_the_build(workspace: Path) -> None:
     (workspace / "script.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows(**{REJECT.reason: OTHER})))
     flags = [*FLAGS, "--model", "scripted:script.jsonl", "--out", "runs/a", "--review"]
@@ -253,6 +256,7 @@ def test_at_a_terminal_the_person_is_asked_in_the_middle_of_the_build(workspace:
     assert [x.body for x in agent(workspace).lessons] == [f"{OTHER} Always."]
 
 
+@pytest.mark.slow
 @in_paused
 def test_the_editor_is_opened_on_the_files_and_leaving_keeps_it_waiting(here: Path) -> None:
     script = here / "editor.sh"
@@ -268,6 +272,7 @@ def test_the_editor_is_opened_on_the_files_and_leaving_keeps_it_waiting(here: Pa
     assert "recreate review runs/a --accept" in rest.splitlines()[-1]
 
 
+@pytest.mark.slow
 @in_paused
 def test_ctrl_c_at_the_question_stops_at_once_and_loses_nothing(here: Path) -> None:
     person = Terminal(here, "resume", "a")
@@ -279,6 +284,7 @@ def test_ctrl_c_at_the_question_stops_at_once_and_loses_nothing(here: Path) -> N
     assert Run(here / "runs/a").waiting() is not None
 
 
+@pytest.mark.slow
 @in_paused
 def test_a_kill_at_the_question_loses_nothing(here: Path, say: Say) -> None:
     person = Terminal(here, "resume", "a")

@@ -131,6 +131,7 @@ def test_a_plan_says_where_the_gate_can_see_no_gain(
     assert "keeps no gain" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_two_runs_are_put_side_by_side_and_judged_on_the_tasks_they_share(
     workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

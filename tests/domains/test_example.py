@@ -43,6 +43,7 @@ def model(folder: Path) -> str:
     return f"scripted:{folder / 'script.jsonl'}"
 
 
+@pytest.mark.slow
 def test_its_tasks_hold(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert Counter(task.split for task in Filters().tasks()) == {"train": 8, "validation": 8, "test": 8}
     assert cli(["tasks", "check", NAME, "--split", "test", "--json"]) == 0
@@ -64,6 +65,7 @@ def test_a_folder_in_the_place_of_the_answer_is_no_answer() -> None:
         assert domain.grade(task, trace, backend).evidence == "There is no filter.sh."
 
 
+@pytest.mark.slow
 def test_it_is_built_with_by_its_class(workspace: Path) -> None:
     built = recreate.build(NAME, model=model(workspace), **FLAGS)
     assert (built.verdict.before, built.verdict.after, built.verdict.better) == (0.0, 1.0, True)
@@ -79,6 +81,7 @@ def _differing(left: Path, right: Path) -> Iterator[str]:
             yield name
 
 
+@pytest.mark.slow
 def test_two_files_of_the_package_make_it_built_in(workspace: Path, tmp_path: Path) -> None:
     """Done in a copy of the package, which then finds it by the registry's door and builds with it."""
     checkout = tmp_path / "checkout"

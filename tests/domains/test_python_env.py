@@ -238,6 +238,7 @@ HERE = f"3.{sys.version_info.minor}"
 OTHER = next((v for v in ("3.12", "3.13", "3.10", "3.14") if v != HERE and not lacking(v)), "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not OTHER, reason="no second Python is on this machine")
 def test_two_tasks_that_differ_in_the_python_alone_run_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

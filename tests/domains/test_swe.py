@@ -34,6 +34,7 @@ def test_the_domain_is_found_by_name_and_is_provable() -> None:
     assert {"tasks", "prepare", "collect", "grade", "name"} <= set(dir(found)) & set(dir(Domain)) | {"name"}
 
 
+@pytest.mark.slow
 def test_the_sandbox_holds_the_bug_the_shown_test_and_not_the_hidden_one(project: Project) -> None:
     sandbox = project.swe.prepare(project.task, project.backend)
     try:
@@ -73,6 +74,7 @@ def test_the_prompt_says_what_is_seen_and_not_where(project: Project) -> None:
     assert HIDDEN not in project.task.prompt
 
 
+@pytest.mark.slow
 def test_what_is_handed_in_is_the_difference_of_files_whatever_git_says(project: Project) -> None:
     mend = project.source("calm/sums.py") + "# mended\n"
     sandbox = project.swe.prepare(project.task, project.backend)
@@ -117,6 +119,7 @@ def test_gold_passes_and_untouched_fails(project: Project) -> None:
     assert proof.digest == project.task.digest
 
 
+@pytest.mark.slow
 def test_a_task_that_does_not_hold_here_says_why(project: Project, tmp_path: Path) -> None:
     source, task = map(json.loads, project.data.read_text().splitlines())
     easy, gone = {**task, "id": "easy"}, {**task, "id": "gone"}
@@ -188,6 +191,7 @@ def test_recipes_hold_no_code() -> None:
 # --- making tasks -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_made_tasks_are_sound_and_the_same_again(project: Project, tmp_path: Path) -> None:
     said: list[str] = []
     made = project.make(file=tmp_path / "a.jsonl", n=1, seed=1, on_progress=said.append)
@@ -202,6 +206,7 @@ def test_made_tasks_are_sound_and_the_same_again(project: Project, tmp_path: Pat
     assert validate(swe, task, project.backend).ok
 
 
+@pytest.mark.slow
 def test_tasks_are_written_as_they_are_found_and_ctrl_c_says_how_many(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +238,7 @@ def test_tasks_are_written_as_they_are_found_and_ctrl_c_says_how_many(
     assert {t.digest for t in Swe(file).tasks()} == whole
 
 
+@pytest.mark.slow
 def test_made_tasks_keep_the_split_their_group_has(project: Project, tmp_path: Path) -> None:
     file = tmp_path / "benchmarks" / "swe" / INJECTED
     file.parent.mkdir(parents=True)
@@ -270,6 +276,7 @@ def test_a_repository_that_changed_is_refused_unless_git_has_its_older_state(
     assert "recreate tasks make swe --repo" in e.value.fix
 
 
+@pytest.mark.slow
 def test_what_a_test_says_that_wavers_is_no_part_of_a_prompt(project: Project, tmp_path: Path) -> None:
     test = "import time\nfrom calm.sums import mean\n\ndef test_mean():\n    found = mean([1, 2, 6])\n"
     files = FILES | {"tests/test_sums.py": test + "    assert found == 3, f'not 3, after {time.time_ns()} ns'\n"}
@@ -278,6 +285,7 @@ def test_what_a_test_says_that_wavers_is_no_part_of_a_prompt(project: Project, t
     assert "not 3, after ... ns" in made.tasks[0].prompt
 
 
+@pytest.mark.slow
 def test_tests_that_fail_before_any_bug_are_left_out(project: Project, tmp_path: Path) -> None:
     more = {
         "tests/test_bad.py": "import calm.sums, random\n\ndef test_bad():\n    assert calm.sums.mean([1]) == 2\n\n"
@@ -295,6 +303,7 @@ def test_tests_that_fail_before_any_bug_are_left_out(project: Project, tmp_path:
     assert made.tasks
 
 
+@pytest.mark.slow
 def test_a_suite_that_hangs_is_run_once_and_the_test_that_hangs_is_named(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,6 +314,7 @@ def test_a_suite_that_hangs_is_run_once_and_the_test_that_hangs_is_named(
     assert "the last that began is tests/test_a.py::test_stuck" in e.value.fix
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "code", "says"),
     [

@@ -28,6 +28,7 @@ def swe_of(project: Project, packages: Path, data: Path | None = None) -> Swe:
     return Swe(data or project.data, env=packages.parents[2], say=lambda _: None, patience=1.0)
 
 
+@pytest.mark.slow
 def test_no_copy_of_the_package_can_be_imported_or_found_outside_the_task_s_folder(
     project: Project, packages: Path
 ) -> None:
@@ -67,6 +68,7 @@ def test_a_task_whose_answer_lies_in_python_s_library_is_unsound_and_its_neighbo
         assert ("would hold what mends it: /usr/lib/python3.11/there.py" in proof.reason) is not sound
 
 
+@pytest.mark.slow
 def test_a_package_that_pytest_needs_is_tested_from_the_sources_and_breaking_it_is_no_fault_of_ours(
     project: Project, packages: Path, tmp_path: Path
 ) -> None:

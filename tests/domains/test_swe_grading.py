@@ -83,6 +83,7 @@ def test_a_real_bug_is_judged_by_the_tests_of_the_release_that_mends_it(real: Re
     assert real.case.gold() == {"calm/sums.py": SUMS}
 
 
+@pytest.mark.slow
 def test_tests_that_an_answer_brings_do_not_stand_in_for_them(real: Real) -> None:
     weaker = {"tests/test_sums.py": OLD_TESTS + "\n# the same\n", "tests/test_new.py": "def test_higher(): pass\n"}
     assert real.grade({"calm/sums.py": SUMS}).passed
@@ -101,6 +102,7 @@ def test_what_the_later_tests_ask_is_asked_without_saying_what_is_right(real: Re
     assert not real.grade({"calm/sums.py": hard_coded}).passed
 
 
+@pytest.mark.slow
 def test_an_attempt_is_known_by_the_grader_that_graded_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     from recreate.api.ports import Versioned
 

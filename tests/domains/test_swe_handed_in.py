@@ -58,6 +58,7 @@ def handed_in(project: Project, script: str) -> str:
         sandbox.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", FOLDERS)
 def test_whatever_a_folder_was_made_into_is_graded(project: Project, what: str) -> None:
     script, says = FOLDERS[what]

@@ -270,6 +270,7 @@ def stock(project: Project, tmp_path: Path) -> Path:
     return write(tmp_path / "stock", {**files, "calm/sums.py": FILES["calm/sums.py"]})
 
 
+@pytest.mark.slow
 def test_hard_tasks_are_sound_and_the_same_again(project: Project, stock: Path, tmp_path: Path) -> None:
     file, again = tmp_path / "a" / INJECTED, tmp_path / "b" / INJECTED
     made = project.make(repo=stock, file=file, n=1, hard=True).tasks
@@ -285,6 +286,7 @@ def test_hard_tasks_are_sound_and_the_same_again(project: Project, stock: Path, 
         assert set(swe.exploits(task))  # the place of the bug can be told, even where a function is gone
 
 
+@pytest.mark.slow
 def test_a_part_that_only_hidden_tests_notice_is_refused_and_what_a_part_or_a_token_mends(
     project: Project, stock: Path, tmp_path: Path
 ) -> None:
@@ -316,6 +318,7 @@ def test_a_part_that_only_hidden_tests_notice_is_refused_and_what_a_part_or_a_to
     assert trial._alone(single, set(noticed.failing))
 
 
+@pytest.mark.slow
 def test_hard_and_other_tasks_of_one_source_stand_side_by_side(project: Project, stock: Path, tmp_path: Path) -> None:
     file = tmp_path / INJECTED
     easy = project.make(repo=stock, file=file, n=1).tasks
@@ -333,6 +336,7 @@ def test_a_hunk_of_a_repository_cannot_be_undone(project: Project, tmp_path: Pat
 # --- many runs in one sandbox -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_runs_that_share_a_sandbox_see_their_own_change_only_and_one_that_hangs_ends(project: Project) -> None:
     case = case_of(project.task, lambda _: None)
     high = "tests/test_sums.py::test_high_is_high"

@@ -86,6 +86,7 @@ def test_a_row_runs_in_the_image_that_it_names_or_that_swebench_has_for_it(
     assert images.image_of(rows.row_of(unittest_row(clones, **change))) == name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runner", ["pytest", "django"])
 def test_gold_passes_and_untouched_fails_in_the_image_without_a_clone(
     runner: str, tmp_path: Path, clones: Path, calm: dict[str, Any]
@@ -126,6 +127,7 @@ def test_the_agent_gets_what_the_image_has_as_one_commit(tmp_path: Path, calm: d
         sandbox.close()
 
 
+@pytest.mark.slow
 def test_an_answer_is_graded_with_the_rows_tests_and_without_its_own(tmp_path: Path, calm: dict[str, Any]) -> None:
     found = Opened(tmp_path, calm)
     assert found.swe.grade(found.task, found.answer(BUG, MENDED + "# mended\n"), found.backend).passed
@@ -243,6 +245,7 @@ def flags(clones: Path, calm: dict[str, Any], workspace: Path) -> list[str]:
     return ["--data", data.name, "--sandbox", "tests.swebench_images:ImageFolders"]
 
 
+@pytest.mark.slow
 def test_images_that_cannot_be_had_are_no_outage_and_the_others_go_on(
     flags: list[str], workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -262,6 +265,7 @@ def test_images_that_cannot_be_had_are_no_outage_and_the_others_go_on(
     assert one != other  # what is attempted in another image is not the same attempt
 
 
+@pytest.mark.slow
 def test_tasks_check_says_which_image_cannot_be_had(
     flags: list[str], workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

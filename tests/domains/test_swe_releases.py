@@ -194,6 +194,7 @@ def bug(repo: Path) -> Bug:
     )
 
 
+@pytest.mark.slow
 def test_a_release_is_told_apart_behaviour_by_behaviour_and_its_features_are_left_out(found: list[Candidate]) -> None:
     bugs = {c.bug.fail_to_pass: c.bug.hunks for c in found if c.kind == "bug"}
     assert bugs == {
@@ -204,6 +205,7 @@ def test_a_release_is_told_apart_behaviour_by_behaviour_and_its_features_are_lef
     assert features == {("tests/test_words.py::test_whisper",): "uses whisper"}
 
 
+@pytest.mark.slow
 def test_no_trial_sees_the_copy_that_the_environment_has(project: Project, tmp_path: Path) -> None:
     env = _environment(tmp_path / "env")
     [site] = env.glob("lib/python3*/site-packages")
@@ -244,6 +246,7 @@ def test_recipes_hold_numbers_and_no_code(found: list[Candidate], tmp_path: Path
     assert [b.id for b in facts.bugs(file)] == sorted(b.id for b in facts.bugs(file))
 
 
+@pytest.mark.slow
 def test_tasks_of_one_release_hold_and_their_gold_mends_one_behaviour_alone(
     found: list[Candidate], project: Project, tmp_path: Path
 ) -> None:
@@ -262,6 +265,7 @@ def test_tasks_of_one_release_hold_and_their_gold_mends_one_behaviour_alone(
     assert "tests/test_words.py::test_shout" not in passed
 
 
+@pytest.mark.slow
 def test_a_gold_that_breaks_what_passed_untouched_is_refused_and_says_what_it_breaks(
     project: Project, tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ IN_THE_CODE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trick", IN_THE_CODE)
 def test_code_that_bends_the_run_does_not_pass(project: Project, trick: str) -> None:
     grade = project.grade(bent(IN_THE_CODE[trick]))
@@ -189,6 +190,7 @@ FORGERIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trick", FORGERIES)
 def test_code_that_forges_its_verdict_does_not_pass(project: Project, trick: str) -> None:
     """Each is a good forgery: every test reports success, and only what was withheld tells."""

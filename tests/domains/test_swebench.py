@@ -87,6 +87,7 @@ def test_the_prompt_is_the_statement_and_how_to_work(calm: Rows) -> None:
     assert (calm.task.id, calm.task.group) == ("swe:acme/calm:acme__calm-1", "acme/calm")
 
 
+@pytest.mark.slow
 def test_the_checkout_is_one_commit_without_a_past_or_a_future(calm: Rows, backend: SandboxBackend) -> None:
     sandbox = calm.swe.prepare(calm.task, backend)
     try:
@@ -106,6 +107,7 @@ def test_the_checkout_is_one_commit_without_a_past_or_a_future(calm: Rows, backe
         sandbox.close()
 
 
+@pytest.mark.slow
 def test_links_of_a_checkout_are_no_part_of_an_answer(
     tmp_path: Path, repos: Path, env: Path, backend: SandboxBackend
 ) -> None:
@@ -126,6 +128,7 @@ def test_links_of_a_checkout_are_no_part_of_an_answer(
 # --- grading ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["calm", "django"])
 def test_gold_passes_and_untouched_fails(which: str, request: pytest.FixtureRequest, backend: SandboxBackend) -> None:
     found: Rows = request.getfixturevalue(which)
@@ -135,6 +138,7 @@ def test_gold_passes_and_untouched_fails(which: str, request: pytest.FixtureRequ
     assert 0 < proof.disk_mb < 5
 
 
+@pytest.mark.slow
 def test_an_answer_in_other_words_passes_and_one_that_breaks_another_test_does_not(
     django: Rows, backend: SandboxBackend
 ) -> None:
@@ -158,6 +162,7 @@ def test_tests_are_put_over_whatever_an_answer_does_to_them(django: Rows, backen
     assert "tests/runtests.py (a test)" in runner.evidence
 
 
+@pytest.mark.slow
 def test_expected_values_are_withheld_where_pytest_runs_the_tests(calm: Rows, backend: SandboxBackend) -> None:
     assert calm.grade(PYTEST, {"calm/words.py": MENDED + "# mended\n"}, backend).passed
     always = (
@@ -168,6 +173,7 @@ def test_expected_values_are_withheld_where_pytest_runs_the_tests(calm: Rows, ba
     assert "do not tell of the right values" in forged.evidence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "why"),
     [
@@ -359,6 +365,7 @@ def test_rows_of_swe_rebench_bring_their_python_and_requirements(repos: Path) ->
     assert (row.python, row.requires) == (("3.10",), ("attrs==23.1.0",))
 
 
+@pytest.mark.slow
 def test_rows_of_swe_smith_have_the_bug_as_their_patch(
     tmp_path: Path, repos: Path, env: Path, backend: SandboxBackend
 ) -> None:

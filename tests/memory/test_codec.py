@@ -248,6 +248,7 @@ print(added - before, recalled - added)
 """
 
 
+@pytest.mark.slow
 def test_an_observation_of_fifty_megabytes_fills_neither_the_line_nor_the_memory(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": HERE}
     done = subprocess.run(

@@ -257,6 +257,7 @@ def graph(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked
 
 
+@pytest.mark.slow
 def test_among_many_the_answer_is_the_exact_one(tmp_path: Path, graph: list[int], monkeypatch: Any) -> None:
     """Beyond EXACT documents candidates come from Chroma's graph; here the exact answer is known."""
     memory = ExperienceStore(tmp_path, "hashed:64")
@@ -322,6 +323,7 @@ def test_an_index_with_the_codes_and_the_graph_of_before_is_used_as_it_is(tmp_pa
     assert not chroma.exists()
 
 
+@pytest.mark.slow
 def test_few_indexes_stay_open_and_each_is_right_from_any_thread(tmp_path: Path, graph: list[int]) -> None:
     stores = [ExperienceStore(tmp_path / str(n), "hashed:64") for n in range(8)]
     for n, memory in enumerate(stores):

@@ -6,6 +6,8 @@ import re
 import statistics
 from pathlib import Path
 
+import pytest
+
 from recreate.memory.store import ExperienceStore
 from recreate.storage.redact import redact
 from tests.retrieval import HERE, KINDS, experiences, queries, relevant
@@ -29,6 +31,7 @@ def test_the_set_is_small_and_says_nothing_of_a_machine() -> None:
         assert not re.search(r"/(root|home|tmp|work|opt|Users)/", text)
 
 
+@pytest.mark.slow
 def test_keywords_alone_miss_what_was_said_in_other_words(tmp_path: Path) -> None:
     """What the set is for: were paraphrases found by keywords, it could not tell embedders apart."""
     from tests.perf.retrieval import _recall, judged

@@ -152,6 +152,7 @@ def garble(file: Path, how: str) -> None:
         file.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_graph")
 @pytest.mark.parametrize("how", ["garbage", "middle", "cut", "gone"])
 def test_a_broken_index_file_is_noticed_and_made_again(memory: ExperienceStore, tmp_path: Path, how: str) -> None:

@@ -55,6 +55,7 @@ def test_a_fault_of_an_endpoint_ends_the_call_in_time_and_says_whether_it_may_be
         assert e.value.code in ("timeout", "too-large")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_same_holds_through_litellm() -> None:
     hosted("http://127.0.0.1:9/v1").native_tools  # noqa: B018  litellm's import takes longer than any deadline here

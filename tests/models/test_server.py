@@ -62,6 +62,7 @@ def _told(process: subprocess.Popen[str]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_gguf_file_is_served_until_recreate_ends(gguf: Path, how: signal.Signals) -> None:
     command = [sys.executable, "-m", "recreate", "serve", str(gguf), "--json", "--context", "256"]
@@ -81,6 +82,7 @@ def test_a_gguf_file_is_served_until_recreate_ends(gguf: Path, how: signal.Signa
     _gone(told["pid"], "the server outlived recreate")
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_listen_ends_with_its_server(family: tuple[Server, list[int]]) -> None:
     server, pids = family
     server.stop()
@@ -88,6 +90,7 @@ def test_a_worker_that_does_not_listen_ends_with_its_server(family: tuple[Server
         _gone(pid, "left behind by stop()")
 
 
+@pytest.mark.slow
 def test_the_workers_of_a_killed_server_end_and_it_is_seen_to_have_died(family: tuple[Server, list[int]]) -> None:
     server, (front, worker) = family
     os.kill(front, signal.SIGKILL)

@@ -29,6 +29,7 @@ def seen(first: str) -> set[str]:
     return set(re.findall(r"experience ([0-9a-f]{16})", first))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tool", "lesson", "change"])
 def test_a_tool_only_a_memory_only_and_a_change_to_a_tool_survive_the_distilling(attempt: Try, kind: str) -> None:
     """A promise: proposals that only add a tool or a memory are thrown away there, and no tool is ever changed."""

@@ -28,6 +28,7 @@ def test_it_investigates_and_what_helps_on_held_out_tasks_is_kept(attempt: Try) 
     assert tried.studies[0].cause == "knowledge"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("action", "answer"),
     [

@@ -64,6 +64,7 @@ def grow(workspace: Path) -> Try:
     return go
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_a_planted_convention_is_found_and_kept(grow: Try, name: str) -> None:
     tried = grow(name)
@@ -75,6 +76,7 @@ def test_a_planted_convention_is_found_and_kept(grow: Try, name: str) -> None:
     assert shown <= SHOWS[KINDS[name].source]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_with_its_source_switched_off_a_convention_is_nowhere_to_be_seen(grow: Try, name: str) -> None:
     tried = grow(name, without=(KINDS[name].source,))
@@ -83,6 +85,7 @@ def test_with_its_source_switched_off_a_convention_is_nowhere_to_be_seen(grow: T
     assert tried.built.scaffold.digest == SEED.digest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("off", "name"), [(off, of(source)[at]) for at, off in enumerate(SOURCES) for source in SOURCES if source != off]
 )
@@ -90,6 +93,7 @@ def test_with_another_source_switched_off_it_is_still_found(grow: Try, off: Sour
     assert grow(name, without=(off,)).kept
 
 
+@pytest.mark.slow
 def test_native_tool_calls_find_it_too(grow: Try) -> None:
     tried = grow("left-behind", native=True)
     assert tried.kept

@@ -89,6 +89,7 @@ class Built:
         self.run = Run(folder)
 
 
+@pytest.mark.slow
 def test_the_candidates_of_a_round_are_judged_in_turn_against_the_same_parent_until_one_is_kept(
     workspace: Path,
 ) -> None:
@@ -112,6 +113,7 @@ def test_candidates_are_scored_on_train_tasks_by_attempts_that_are_paid_and_reme
     assert {e.id for e in tried} <= {r.get("attempt") for r in ledger}
 
 
+@pytest.mark.slow
 def test_the_pool_is_there_again_in_the_next_round(workspace: Path) -> None:
     made = Built(workspace, "a")
     assert ["none yet" in asked for asked in made.model.asked][:3] == [True, False, False]
@@ -121,6 +123,7 @@ def test_the_pool_is_there_again_in_the_next_round(workspace: Path) -> None:
     assert all((folder / "pool.json").exists() for folder in folders)
 
 
+@pytest.mark.slow
 def test_a_build_killed_anywhere_ends_as_the_uninterrupted_one_and_pays_for_nothing_twice(workspace: Path) -> None:
     whole = Built(workspace, "whole")
     pool = [(f / "pool.json").read_bytes() for f in sorted((whole.run.folder / "optimizer").iterdir())]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from recreate.builder.loop import create
 from recreate.optimizers.best_of_n import BestOfN
 from recreate.runs import settings
@@ -105,6 +107,7 @@ def test_commands_run_in_the_environment_as_the_agent_left_it_and_as_it_was_give
     assert [s.ending for s in attempt(study).studies] == ["finished", "finished"]
 
 
+@pytest.mark.slow
 def test_a_tool_is_written_tried_and_mended_before_it_is_handed_in(attempt: Try) -> None:
     def study(first: str) -> Acts:
         yield "steps", {"first": 0}

@@ -56,6 +56,7 @@ def attempts(folder: Path) -> int:
     return sum('"kind":"attempt"' in line for line in (folder / "ledger.jsonl").read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_built_arms_are_measured_beside_the_seed(bench: Bench, workspace: Path) -> None:
     code, made = bench("--split", "test", "--out", "run", text=SUITE)
     assert code == 0, made
@@ -90,6 +91,7 @@ def test_built_arms_are_measured_beside_the_seed(bench: Bench, workspace: Path) 
     assert "+1.000" in report
 
 
+@pytest.mark.slow
 def test_the_same_command_goes_on_and_pays_for_nothing_twice(bench: Bench, workspace: Path) -> None:
     flags = ("--arms", "seed", "--out", "run")
     assert bench("--arms", "scaffold", "--out", "run", text=SUITE)[0] == 0
@@ -106,6 +108,7 @@ def test_the_same_command_goes_on_and_pays_for_nothing_twice(bench: Bench, works
     assert bench(*flags, text=SUITE)[1]["error"]["code"] == "no-arms"
 
 
+@pytest.mark.slow
 def test_an_arm_that_its_budget_stopped_says_so_and_goes_on_with_more(bench: Bench) -> None:
     text = SUITE.replace("[arms.longer]\nbuild = true\n", "").replace("60attempts", "13attempts")
     text = text.replace("train = 2", "train = 4\nrounds = 2")
@@ -118,6 +121,7 @@ def test_an_arm_that_its_budget_stopped_says_so_and_goes_on_with_more(bench: Ben
     assert (code, made["cells"][1]["made"]["stopped"]) == (0, False)
 
 
+@pytest.mark.slow
 def test_runs_made_before_are_rows_too(bench: Bench, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--domain", "tests.toy:Toy", "--model", "scripted:s.jsonl", "--scaffold", "seed", "--train", "2"]
     flags += ["--validation", "5"]
@@ -218,6 +222,7 @@ def test_a_budget_is_shared_and_what_is_left_is_known() -> None:
     assert budget.passed(spent) == ("minutes",)
 
 
+@pytest.mark.slow
 def test_what_the_workspace_holds_out_by_now_every_call_holds_out_in_the_arms(bench: Bench, workspace: Path) -> None:
     here = HeldOut(workspace / "memory")
     here.add([Held("train-0", "toy:train:0", "test", "toy")])
@@ -250,6 +255,7 @@ def test_a_run_written_as_text_into_the_suite_of_a_table_is_one_run(workspace: P
     assert [arm.run for arm in suites.written(workspace / "run/suite.toml").arms] == [(), *[("runs/mine",)] * 2]
 
 
+@pytest.mark.slow
 def test_each_agent_of_a_table_that_is_measured_on_test_is_an_opening(bench: Bench, workspace: Path) -> None:
     text = SUITE.partition("[arms.longer]")[0]
     assert bench("--split", "test", "--out", "run", text=text)[1]["test_openings"] == 2

@@ -551,6 +551,7 @@ def test_tool_calls_survive_the_journal(desk: Calls, tmp_path: Path) -> None:
     assert [c.name for c in again.tool_calls] == ["look", "stop"]
 
 
+@pytest.mark.slow
 def test_many_faults_of_an_endpoint_lose_no_attempt_and_spoil_no_grade() -> None:
     """The whole of it: `python -m tests.faults`."""
     from tests import faults
@@ -562,6 +563,7 @@ def test_many_faults_of_an_endpoint_lose_no_attempt_and_spoil_no_grade() -> None
     assert result["longest_call_s"] < 20  # without a deadline it is a minute
 
 
+@pytest.mark.slow
 def test_one_cap_holds_over_four_processes_that_are_killed() -> None:
     """The whole of it: `python -m tests.cap`."""
     command = [sys.executable, "-m", "tests.cap", "--kills", "3"]

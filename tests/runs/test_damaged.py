@@ -110,6 +110,7 @@ def rounds_are_over(file: Path) -> None:
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [Path.unlink, cut, lambda f: f.write_bytes(b"no database"), rounds_are_over])
 def test_a_damaged_checkpoint_is_made_again_from_the_journal(
     here: Path, type_in: Type, damage: Callable[[Path], object]
@@ -151,6 +152,7 @@ def passed(file: Path) -> None:
     file.write_text(file.read_text().replace('"passed":false', '"passed":true '))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["experience.json", "steps.jsonl"])
 @pytest.mark.parametrize("damage", [half, flip, passed, Path.unlink])
 def test_a_damaged_attempt_is_put_back_from_memory(
@@ -196,6 +198,7 @@ def test_a_step_with_other_fields_is_passed_over_in_a_study_and_damages_an_attem
 # ------------------------------------------------------------------------------------------- settings and the seed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["rounds = \n", "rounds = 'many'\n", "\udcff", "a = " + "[" * 5000])
 def test_broken_settings_are_refused_and_the_same_command_makes_them_again(
     here: Path, type_in: Type, text: str
@@ -220,6 +223,7 @@ def test_settings_that_were_changed_do_not_pay_for_the_build_again(here: Path, t
     assert (code, told["error"]["code"], paid(here)) == (2, "another-run", before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [lambda f: f.write_text("Be brief."), Path.unlink, half])
 def test_a_seed_that_was_changed_is_put_back(here: Path, type_in: Type, damage: Callable[[Path], object]) -> None:
     file = here / RUN / "seed" / "system.md"
@@ -254,6 +258,7 @@ def spoiled(kind: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return spoil
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_lines_with_other_fields_are_passed_over_by_whoever_reads(here: Path, type_in: Type, kind: str) -> None:
     assert change(here, spoiled(kind))
@@ -262,6 +267,7 @@ def test_lines_with_other_fields_are_passed_over_by_whoever_reads(here: Path, ty
         assert code in (0, 2), (words, told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["seed", "experience", "proposal", "memory", "revision", "end"])
 def test_a_build_ends_the_same_whatever_kind_of_line_it_lost(here: Path, type_in: Type, kind: str) -> None:
     change(here, spoiled(kind))
@@ -292,6 +298,7 @@ def other_fields(file: Path) -> None:
     file.write_bytes(b"".join(seal({"kind": kind, "seconds": "long", "usage": 3}) for kind in kinds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [Path.unlink, lambda f: f.write_bytes(b""), half, some, other_fields])
 def test_a_damaged_ledger_forgets_no_call_and_no_attempt(
     here: Path, type_in: Type, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], object]

@@ -187,6 +187,7 @@ def test_exchanging_before_and_after_only_turns_the_sign(pair: tuple[Scores, Sco
     assert not (one.better and two.better)
 
 
+@pytest.mark.slow
 @given(sides(), st.randoms())
 def test_the_order_and_the_names_of_tasks_do_not_matter(pair: tuple[Scores, Scores], rng: random.Random) -> None:
     names = [f"n{i}" for i in range(30)]
@@ -210,6 +211,7 @@ def test_the_interval_holds_the_difference_and_agrees_with_p(pair: tuple[Scores,
     assert v.better <= (v.lo > 0)
 
 
+@pytest.mark.slow
 @given(sides(), st.sampled_from([0.25, 1.0, -3.5]))
 def test_a_constant_added_to_both_sides_changes_nothing(pair: tuple[Scores, Scores], more: float) -> None:
     v = judge(*pair)
@@ -290,6 +292,7 @@ def agents(rng: random.Random, tasks: int, repeats: int, base: float, gain: floa
     return before, after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tasks", "repeats"), [(5, 1), (8, 3), (20, 1), (20, 3), (60, 1)])
 def test_alike_agents_are_kept_in_at_most_six_of_a_hundred_trials(tasks: int, repeats: int) -> None:
     rng = random.Random(tasks * 10 + repeats)
@@ -426,6 +429,7 @@ def test_whether_anything_could_be_better_is_what_the_gate_says_of_the_best_outc
     assert could_be_better({place: None for place in before}, alpha=alpha)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("swings", [0.0, 0.05, 0.2])
 @pytest.mark.parametrize("tasks", [30, 60])
 def test_an_agent_that_is_worse_by_the_margin_is_called_not_worse_in_at_most_five_percent(

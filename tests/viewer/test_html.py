@@ -114,6 +114,7 @@ def tree(html: str) -> Tree:
     return Tree(html)
 
 
+@pytest.mark.slow
 def test_a_page_of_anybody_is_one_file(built: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """tests/examples/page.py is all there is of it; nothing in it is trusted, and nothing is fetched."""
     monkeypatch.chdir(built)
@@ -157,6 +158,7 @@ def test_every_section_is_there_and_reads_without_a_script(tree: Tree) -> None:
         assert said in tree.text, said
 
 
+@pytest.mark.slow
 def test_a_citation_leads_to_the_step_and_the_step_back_to_the_edit(built: Path, tree: Tree) -> None:
     ids = set(tree.all("id"))
     links = [a["href"] or "" for tag, a in tree.tags if tag == "a"]
@@ -484,6 +486,7 @@ def test_traces_are_filtered(show: Show) -> None:
     assert tab.js("document.getElementById('matches').textContent") == f"0 of {every}"
 
 
+@pytest.mark.slow
 @needs_chromium
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [360, 768, 1280])
