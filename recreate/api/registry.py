@@ -454,6 +454,14 @@ def need(module: str) -> Any:
         raise _broken(module, e) from e
 
 
+def installed(module: str) -> bool:
+    """Whether a module could be imported; it is not."""
+    try:
+        return find_spec(module) is not None
+    except ValueError:  # set to None in sys.modules
+        return False
+
+
 def _broken(module: str, error: BaseException) -> BadInput:
     """A stranger's module that fails to import: the user's to mend."""
     said = f"{type(error).__name__}: {error}".partition("\n")[0]

@@ -144,7 +144,7 @@ def doctor(
     Example: recreate doctor --online
     """
     sandbox, checks = _sandbox()
-    checks = [_settings(), _python(), _git(), *checks, _home(), *_extras(), _model(), _keys()]
+    checks = [_settings(), _python(), _git(), *checks, _home(), *_extras(), _uv(), _model(), _keys()]
     if online:
         checks.append(_index())
     bad = [c for c in checks if c["needed"] and not c["ok"]]
@@ -236,6 +236,13 @@ def _extras() -> Iterator[dict[str, Any]]:
         missing = [m for m in modules if find_spec(m) is None]
         detail = f"{', '.join(missing)} not installed ({purpose})" if missing else f"{', '.join(modules)} ({purpose})"
         yield _check(f"extra.{extra}", not missing, detail, paths.install(extra))
+
+
+def _uv() -> dict[str, Any]:
+    from recreate.domains.python_env import uv_here
+
+    absent = "not here: a domain whose tests need an environment fetches it (23 MB) from the package index, once"
+    return _check("uv", bool(found := uv_here()), found or absent, paths.install("swe"))
 
 
 def _model() -> dict[str, Any]:

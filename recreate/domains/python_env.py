@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -18,10 +19,10 @@ from packaging.version import InvalidVersion, Version
 from pydantic import Field, ValidationError, field_validator
 
 from recreate.api import paths
-from recreate.api.errors import BadInput, Fault
+from recreate.api.errors import BadInput, Fault, RecreateError
 from recreate.api.types import Record, digest
 from recreate.storage import packages
-from recreate.storage.files import making
+from recreate.storage.files import making, once
 
 PINS = ("pytest==9.2.0", "coverage==7.17.3")
 """What an environment holds unless its task says otherwise; a task's `requires` come on top."""
@@ -34,6 +35,8 @@ _OLDER = {
 OLDEST = (3, 8)
 """The runner's programs run on it and on what came after."""
 NO_PYTEST = "none"
+UV = "0.13.9"
+"""Fetched where no uv is here: 23 MB that an install which builds no environment does without."""
 
 _READY = "ready"
 _LAYOUT = 2
@@ -162,17 +165,18 @@ def _interpreter(python: str, path: str, pyenv: str) -> Interpreter | None:
     versions = sorted(Path(pyenv).glob(f"versions/{minor}.*/bin/python3"), key=lambda p: _patch(p.parts[-3]))
     # A shim of pyenv answers for Pythons that it then does not start; those that it has are in `versions`.
     others = os.pathsep.join(p for p in path.split(os.pathsep) if Path(p).name != "shims")
-    command = [uv(), "python", "find", "--system", "--no-project", "--no-python-downloads"]
-    found = subprocess.run(
-        [*command, f"cpython@{python}"],
-        env={**_environ(), "PATH": others},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    known = [*(str(p) for p in reversed(versions)), found.stdout.strip(), shutil.which(f"python{minor}", path=others)]
-    for program in filter(None, known):
+    known = [str(p) for p in reversed(versions)]
+    if program := uv_here():
+        found = subprocess.run(
+            [program, "python", "find", "--system", "--no-project", "--no-python-downloads", f"cpython@{python}"],
+            env={**_environ(), "PATH": others},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        known.append(found.stdout.strip())
+    for program in filter(None, (*known, shutil.which(f"python{minor}", path=others))):
         one = _asked(program)
         if one is not None and _fits(one, python):
             return one
@@ -222,11 +226,60 @@ def _moment(value: str) -> str:
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def uv() -> str:
-    """The program uv that came with recreate."""
-    from uv import find_uv_bin
+def uv(say: Callable[[str], None] = lambda _: None) -> str:
+    """The program uv: the one that is here (`uv_here`), else one of the package index, fetched once, into home().
 
-    return str(find_uv_bin())
+    Raises Fault and BadInput, which say what to install instead.
+    """
+
+    def fetch(fresh: Path) -> None:
+        say(f"fetching uv {UV}, which builds environments for tests, once")
+        wheel = packages.package("uv", UV, "wheel")
+        with zipfile.ZipFile(wheel) as archive:
+            fresh.write_bytes(archive.read(f"uv-{UV}.data/scripts/uv"))
+        fresh.chmod(0o755)
+        wheel.unlink()
+
+    if found := uv_here():
+        return found
+    try:
+        return str(once(_fetched(), fetch))
+    except RecreateError as e:
+        e.fix = f"{paths.install('swe')} brings uv, and so does your system's installer; or: {e.fix}"
+        raise
+
+
+def uv_here() -> str:
+    """The program uv that is installed beside recreate, was fetched before or is on PATH; '' when there is none."""
+    if found := _installed_uv():
+        return found
+    return str(_fetched()) if _fetched().exists() else _uv_on_path(os.environ.get("PATH", os.defpath))
+
+
+def _installed_uv() -> str:
+    try:
+        from uv import find_uv_bin
+
+        return str(find_uv_bin())
+    except (ModuleNotFoundError, FileNotFoundError):
+        return ""
+
+
+def _fetched() -> Path:
+    return paths.home() / "tools" / f"uv-{UV}"
+
+
+@cache
+def _uv_on_path(path: str) -> str:
+    """'' also for one that is too old to know `--exclude-newer-package`."""
+    program = shutil.which("uv", path=path)
+    if program is None:
+        return ""
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=False)
+        return program if Version(done.stdout.split()[1]) >= Version("0.9") else ""
+    except (OSError, subprocess.TimeoutExpired, IndexError, InvalidVersion):
+        return ""
 
 
 def environment(wanted: Environment | None = None, say: Callable[[str], None] = lambda _: None) -> Path:
@@ -254,7 +307,7 @@ def environment(wanted: Environment | None = None, say: Callable[[str], None] = 
             say(f"building an environment for the tests, once: {_shown(wanted, python, installed)}")
             shutil.rmtree(target, ignore_errors=True)
             try:
-                _build(target, wanted, python, installed)
+                _build(uv(say), target, wanted, python, installed)
                 (target / _READY).write_text("\n".join(installed) + "\n")
             except BaseException:  # also Ctrl-C: whoever waits for the lock begins anew
                 shutil.rmtree(target, ignore_errors=True)
@@ -278,10 +331,10 @@ def _shown(wanted: Environment, python: Interpreter, installed: Sequence[str]) -
     return f"{', '.join(installed)}{on}{day}"
 
 
-def _build(target: Path, wanted: Environment, python: Interpreter, installed: Sequence[str]) -> None:
+def _build(uv: str, target: Path, wanted: Environment, python: Interpreter, installed: Sequence[str]) -> None:
     """Raises as `environment`."""
-    make = [uv(), "venv", "--quiet", "--no-project", "--python", python.program, str(target)]
-    install = [uv(), "pip", "install", "--quiet", "--python", str(target / "bin" / "python3")]
+    make = [uv, "venv", "--quiet", "--no-project", "--python", python.program, str(target)]
+    install = [uv, "pip", "install", "--quiet", "--python", str(target / "bin" / "python3")]
     install += ["--only-binary", ":all:", "--compile-bytecode"]  # a sandbox cannot write it, and it saves a second
     if wanted.index_before:
         install += ["--exclude-newer", _moment(wanted.index_before)]

@@ -39,7 +39,9 @@ from recreate.storage.files import fault, locked, make
 from recreate.storage.log import Log
 
 if TYPE_CHECKING:
-    from recreate.memory.index import Index, Question
+    from recreate.memory.index import Question
+    from recreate.memory.index.kept import Index
+    from recreate.memory.index.scan import Scan
 
 READERS = ("optimizer", "agent", "human")
 HOWS = ("hybrid", "keywords", "vectors")
@@ -78,7 +80,7 @@ class ExperienceStore:
         self.blobs = Blobs(self.folder)
         self.progress = progress
         self._embedder = embedder
-        self._index: Index | None = None
+        self._index: Index | Scan | None = None
         self._embedding = threading.Lock()
         self._warned = False
         self._left: dict[Path, tuple[int, int]] = {}
@@ -268,11 +270,19 @@ class ExperienceStore:
         return int(self.metadata.counts()["domains"].get(domain, {}).get("train", 0))
 
     @property
-    def index(self) -> Index:
+    def index(self) -> Index | Scan:
+        """The index on disk; without numpy, the words as this process reads them."""
         if self._index is None:
-            from recreate.memory.index import Index
+            try:
+                from recreate.memory.index.kept import Index
+            except ModuleNotFoundError as e:
+                if e.name != "numpy":
+                    raise
+                from recreate.memory.index.scan import Scan
 
-            self._index = Index(self.folder / "index", lambda: self.embedder)
+                self._index = Scan()
+            else:
+                self._index = Index(self.folder / "index", lambda: self.embedder)
         return self._index
 
     @property

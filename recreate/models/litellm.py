@@ -12,7 +12,7 @@ from typing import Any
 
 from recreate.api.errors import BadInput, Fault, Refused, Transient
 from recreate.api.ports import Price
-from recreate.api.registry import missing, need
+from recreate.api.registry import installed, missing, need
 from recreate.api.types import Call, Message, Reply
 from recreate.models import chat
 from recreate.models.deadline import within
@@ -57,6 +57,8 @@ class LiteLLM:
     ) -> None:
         if not model:
             raise BadInput("litellm: names no model", fix="write litellm:PROVIDER/NAME", code="bad-model")
+        if not installed("litellm") and (absent := missing("litellm")):
+            raise absent  # before anything is begun; its import takes seconds and waits
         self.model = model
         self.name = f"litellm:{model}"
         self.price = price if price is not None else price_of(model)

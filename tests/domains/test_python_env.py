@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,7 +23,9 @@ from recreate.domains.swe.facts import Origin
 from recreate.domains.validate import validate
 from recreate.memory.held_out import HeldOut
 from recreate.sandboxes import choose
+from recreate.storage import download as fetch
 from tests.swe_project import FILES, install, recipe, write
+from tests.web import Web, zipped
 
 FAKE = """#!/bin/sh
 echo "$@" >>"$LOG"
@@ -45,7 +47,7 @@ def uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str
     for name, value in {"LOG": str(log), "PYTHON": sys.executable, "THEN": "", "UV": str(program)}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("RECREATE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(python_env, "uv", lambda: str(program))
+    monkeypatch.setattr(python_env, "uv_here", lambda: str(program))
     return lambda: log.read_text().splitlines() if log.exists() else []
 
 
@@ -168,12 +170,57 @@ def test_tasks_whose_python_is_not_here_are_left_out_and_fail_the_check(
     assert "uv python install 3.99" in proof.reason
 
 
+# --- the program that builds them -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+    """A package index with a uv, on a machine without one."""
+    name = f"uv-{python_env.UV}"
+    monkeypatch.setattr(python_env, "_installed_uv", lambda: "")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(fetch, "BACKOFF_SECONDS", 0.0)
+    with Web() as web:
+        web.index("uv", {f"{name}-py3-none-any.whl": zipped({f"{name}.data/scripts/uv": FAKE.encode()})})
+        monkeypatch.setenv("PIP_INDEX_URL", web.url + "/simple/")
+        yield web
+
+
+def test_a_uv_that_is_not_here_is_fetched_from_the_users_index_once(index: Web, tmp_path: Path) -> None:
+    said: list[str] = []
+    assert python_env.uv_here() == ""
+    program = python_env.uv(said.append)
+    assert Path(program).is_relative_to(os.environ["RECREATE_HOME"])
+    assert os.access(program, os.X_OK)
+    assert Path(program).read_text() == FAKE
+    asked = len(index.seen)
+    assert (python_env.uv(said.append), python_env.uv_here(), len(index.seen)) == (program, program, asked)
+    assert len(said) == 1
+
+
+def test_without_an_index_it_is_said_what_brings_uv(index: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple/")
+    with pytest.raises(Fault, match="cannot be read") as failed:
+        environment()
+    assert "[swe]' brings uv" in failed.value.fix
+
+
+def test_a_uv_that_is_too_old_is_not_used(index: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    (tmp_path / "bin").mkdir()
+    for version, used in (("0.8.22", False), ("0.9.0", True)):
+        (tmp_path / "bin" / "uv").write_text(f"#!/bin/sh\necho uv {version} '(abc 2025)'\n")
+        (tmp_path / "bin" / "uv").chmod(0o755)
+        python_env._uv_on_path.cache_clear()
+        assert python_env.uv_here() == (str(tmp_path / "bin" / "uv") if used else "")
+
+
 # --- built once -------------------------------------------------------------------------------------------
 
 
 def start(home: Path) -> subprocess.Popen[str]:
     code = (
-        "import os\nfrom recreate.domains import python_env\npython_env.uv = lambda: os.environ['UV']\n"
+        "import os\nfrom recreate.domains import python_env\npython_env.uv_here = lambda: os.environ['UV']\n"
         "print(python_env.environment())"
     )
     return subprocess.Popen(

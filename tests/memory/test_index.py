@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from recreate.agents.trajectory import files, tools
-from recreate.api.errors import BadInput
+from recreate.api.errors import BadInput, Missing
 from recreate.api.types import Grade, Step, Trace
-from recreate.memory import index
 from recreate.memory.embedders.hashed import Hashed
+from recreate.memory.index import kept as index
 from recreate.memory.index import segments
 from recreate.memory.index.chroma import Chroma
+from recreate.memory.index.scan import Scan
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience, task
 
@@ -397,3 +398,30 @@ def test_a_graph_whose_writing_was_cut_short_is_made_anew(
     assert state is not None
     assert (state.chroma["writing"], state.chroma["count"]) == (False, 400)
     assert len(list(folder.glob("chroma-*"))) == 1
+
+
+# --- without numpy ----------------------------------------------------------------------------------------
+
+
+def test_without_numpy_the_same_words_find_the_same(memory: ExperienceStore, tmp_path: Path) -> None:
+    plain = ExperienceStore(tmp_path, "hashed")
+    plain._index = Scan()
+    for query in ("KeyError in test_width.py", "csv reader parse header", "日付", "make", "nothing of it"):
+        kept, read = (m.recall(query, 9, {}, "human", "keywords") for m in (memory, plain))
+        assert [h.id for h in read] == [h.id for h in kept]
+        assert [h.score for h in read] == pytest.approx([h.score for h in kept], rel=0.02)  # kept weights are 8 bits
+    plain.add([tried("late", "ls", "a makefile named width")])
+    assert found(plain, "makefile") == ["late"]
+    assert found(plain, "makefile", task="none") == []
+    assert found(plain, "makefile", how="hybrid") == ["late"]
+    with pytest.raises(Missing, match="numpy"):
+        plain.recall("makefile", 9, {}, "human", "vectors")
+
+
+def test_without_numpy_nothing_held_out_is_found_by_an_optimizer(memory: ExperienceStore, tmp_path: Path) -> None:
+    plain = ExperienceStore(tmp_path, "hashed")
+    plain._index = Scan()
+    plain.add([tried("shut", "ls", "a zebra", split="validation", group="g2", task="t:2")])
+    assert [h.experience for h in plain.recall("zebra", 9, {"grain": "step"}, "human", "keywords")] == ["shut"]
+    assert found(plain, "zebra") == []
+    assert found(plain, "width") == ["width"]

@@ -17,10 +17,11 @@ from recreate.api import paths
 from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import Embedder, Memory
 from recreate.api.types import Grade, Step
-from recreate.memory import embedders, index
+from recreate.memory import embedders
 from recreate.memory.embedders.hashed import Hashed
 from recreate.memory.embedders.minilm import FILES
 from recreate.memory.embedders.sentence import Sentence
+from recreate.memory.index import kept as index
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience
 

@@ -247,7 +247,7 @@ class Truth:
     """Exact search by numpy over the same vectors: what the answers are compared with."""
 
     def __init__(self, memory: ExperienceStore, embedder: Synthetic, asked: Sequence[str]) -> None:
-        from recreate.memory.index import _OPEN
+        from recreate.memory.index.kept import _OPEN
 
         (self.opened,) = (opened for folder, opened in _OPEN.items() if folder == memory.folder / "index")
         scope = memory._scope("optimizer")

@@ -12,10 +12,10 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypedDict
 
+from recreate.api import registry
 from recreate.api.errors import Fault
 from recreate.api.registry import need
 from recreate.storage.files import make
@@ -42,10 +42,7 @@ class Broken(Exception):
 
 
 def installed() -> bool:
-    try:
-        return find_spec("chromadb") is not None
-    except ValueError:  # set to None in sys.modules
-        return False
+    return registry.installed("chromadb")
 
 
 class Chroma:
