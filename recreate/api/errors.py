@@ -6,6 +6,7 @@
     |  `- Refused         exit 2  an endpoint refused the key or the request for good
     |- OutOfBudget        exit 3  the cap was reached; the run can be resumed
     |- CheckFailed        exit 4  a check was asked for and did not hold
+    |  `- Differs         exit 4  a replay came to what is not on its cassette
     |- Fault              exit 1  the infrastructure failed (network, disk, sandbox); never the agent's doing
     |  `- Transient       exit 1  the same, and worth trying again
     `- Interrupted        exit 130
@@ -14,6 +15,8 @@ A bad attempt is not here: a wrong answer, a malformed reply and a limit reached
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 UNSOUND = "unsound-task"
 """The code of a Fault that is one task's own: it cannot be attempted or graded here, however often, and others can."""
@@ -34,7 +37,7 @@ class RecreateError(Exception):
         if fix:
             self.add_note(f"fix: {fix}")  # for those who see a traceback: a library's user
 
-    def record(self) -> dict[str, dict[str, str]]:
+    def record(self) -> dict[str, Any]:
         """The object that `--json` prints."""
         return {"error": {"code": self.code, "message": self.message, "fix": self.fix}}
 
@@ -63,6 +66,20 @@ class CheckFailed(RecreateError):
     """The thing checked did not hold."""
 
     exit_code = 4
+
+
+class Differs(CheckFailed):
+    """A replay is not what was recorded. call: where, a call's id, an attempt's, or `end`; expected and got: digests of
+    the two requests (of agents at the end), or scores; expected is None where nothing was recorded."""
+
+    def __init__(self, message: str, *, fix: str, call: str, expected: str | float | None, got: str | float) -> None:
+        super().__init__(message, fix=fix)
+        self.call = call
+        self.expected = expected
+        self.got = got
+
+    def record(self) -> dict[str, Any]:
+        return {"call": self.call, "expected": self.expected, "got": self.got, **super().record()}
 
 
 class Fault(RecreateError):

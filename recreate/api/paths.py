@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 SHARE = Path(__file__).parents[1] / "_share"
@@ -10,6 +11,11 @@ SHARE = Path(__file__).parents[1] / "_share"
 
 DISTRIBUTION = "recreate-agents"
 """What the package index knows us by: `recreate` there is a stranger's."""
+
+
+def version() -> str:
+    """Of this program. By its name, since everything below is imported by the package, which says it."""
+    return str(vars(sys.modules["recreate"])["__version__"])
 
 
 def home() -> Path:

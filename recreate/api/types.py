@@ -227,7 +227,8 @@ class Reply(Record):
     logprobs (natural) are one per token of the reply, where an endpoint tells them; prompt_ids are all that it read.
     mix_ids and mix: for each latent step at the start of the reply, the tokens that it mixes and their shares.
     estimated: the endpoint told no counts, so they are guessed from the text. doubtful: it told counts or a length that
-    cannot be, so the call is charged as it was reserved. tokens_cached, tokens_cache_written: as in Usage.
+    cannot be, so the call is charged as it was reserved. tokens_cached, tokens_cache_written: as in Usage. from_cache:
+    it was paid for by an earlier run (`--cache`); its counts and usd are those of then.
     """
 
     text: str
@@ -249,6 +250,7 @@ class Reply(Record):
     tokens_cached: int = 0
     tokens_cache_written: int = 0
     doubtful: bool = False
+    from_cache: bool = Field(default=False, exclude_if=not_)
 
 
 class TurnTokens(Record):

@@ -64,6 +64,8 @@ def measure(session: Session, scaffold: Scaffold, split: Split, most: int = 0) -
     who = {"name": scaffold.name, "scaffold": scaffold.digest}
     if not any(who.items() <= r.items() for r in session.journal.records("agent")):
         session.journal.add("agent", **who)
+    if session.tape is not None:
+        session.tape.agent(scaffold.name, scaffold.digest, scaffold.files)
     openings = opening(session, scaffold, tasks, repeats, offers) if split == "test" else test_openings(session)
     scores = run_attempts(session, scaffold, tasks, repeats=repeats, phase=split, offers=offers)
     held = {(s.task, s.repeat): s for s in scores if s.score is not None}

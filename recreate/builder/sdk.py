@@ -30,6 +30,7 @@ from recreate.builder.measure import BenchResult, measure, opening
 from recreate.builder.publish import Kept, publish, standing, untouched
 from recreate.builder.review import Reviewer
 from recreate.builder.selection import CREATE, fitted, selected, unknown_task
+from recreate.models.cassette import Cassette
 from recreate.runs import settings as settings_
 from recreate.runs.attempts import attempt_task, ended
 from recreate.runs.reader import BuildResult, Run, default_seed, find_agent
@@ -186,9 +187,13 @@ def improve(
     session = replace(session, settings=fit)
     seed = _seed(session, where, scaffold)
     refuse_if_too_small(session.settings, seed, session.price, session.optimizer_price)
+    if session.tape is not None:
+        session.tape.agent(seed.name, seed.digest, seed.files)
     session.say("seed", {"scaffold": seed, "session": session})
     built = build_loop(session, seed, review=review)
     session.journal.add("end", status=built.status, scaffold=built.scaffold.digest)
+    if session.tape is not None:
+        session.tape.end(built.status, built.scaffold.digest)
     return built
 
 
@@ -229,6 +234,8 @@ def attempt_one(session: Session, agent: Scaffold, task: str) -> Experience:
     known = task_of(session, task)
     session.memory.hold_out(())
     split = session.memory.held_out.split_of(known)
+    if session.tape is not None:
+        session.tape.agent(agent.name, agent.digest, agent.files)
     wanted, offers = known.model_copy(update={"split": split}), Learning(session).offers()
     if split == "test":
         opening(session, agent, [wanted], 1, offers)
@@ -265,6 +272,9 @@ def _seed(session: Session, where: Path, scaffold: str | Path | Scaffold) -> Sca
         wanted = scaffold or session.settings.scaffold
         if wanted == CREATE:
             chosen = create(session, starting(session.settings, where, "seed"))
+        elif isinstance(session.tape, Cassette) and not wanted:
+            ((name, texts), *_) = session.tape.agents.values()
+            chosen = Scaffold(name=name, files=texts)
         else:
             chosen = starting(session.settings, where, wanted, session.domain.name, session.model_name)
         stood = standing(where / "scaffolds" / session.domain.name)

@@ -37,6 +37,9 @@ def run(arguments: list[str]) -> int:
     usage_error, click_error = kinds[1:3]
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
     as_json = "--json" in ours
+    for at, word in enumerate(ours):  # a flag with a value that may be left out, which click has no more
+        if word == "--cache" and (at + 1 == len(ours) or ours[at + 1].startswith("-")):
+            arguments = [*arguments[:at], "--cache=on", *arguments[at + 1 :]]
     try:
         code = typer.main.get_command(app).main(arguments, prog_name="recreate", standalone_mode=False)
         return code if isinstance(code, int) else 0

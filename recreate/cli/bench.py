@@ -11,13 +11,13 @@ import typer
 from recreate.api.errors import BadInput, CheckFailed
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
-from recreate.cli.options import BUILD, RUN, Json, one_of, split_of, with_settings
+from recreate.cli.options import BUILD, RUN, TAPES, Json, one_of, split_of, with_settings
 from recreate.cli.runner import folder_of, measured, opened
 from recreate.cli.terminal import EXCLUDED, answer, say
 from recreate.runs.settings import Settings
 
 TASKS = {"select.tasks": "At most so many tasks, 0 for all; or which: ids, comma-separated, or @FILE; repeatable."}
-FLAGS = tuple(dict.fromkeys(f for f in (*RUN, *BUILD) if f not in ("scaffold", "review", "from_experience")))
+FLAGS = tuple(dict.fromkeys(f for f in (*RUN, *BUILD, *TAPES) if f not in ("scaffold", "review", "from_experience")))
 
 MAKES = (
     "models.optimizer", "models.optimizer_price", "optimizer", "without", "best_of", "study.steps", "study.tokens",
@@ -72,6 +72,9 @@ def bench(
         fix = "write it into the suite's arms" if suite is not None else "--arms seed,weights"
         raise BadInput(f"{flag} goes with --arms, and without a suite", fix=fix, code="usage")
     if suite is not None or arms:
+        if tape := next((name for name in ("record", "replay") if name in typed), ""):
+            fix = f"make the agents first, then recreate bench --scaffold NAME ... --{tape} DIR"
+            raise BadInput(f"--{tape} is of one build or one measuring, not of several arms", fix=fix, code="usage")
         if scaffold and len(scaffold) > 1:
             raise BadInput("all arms begin with one scaffold", fix="name one --scaffold", code="usage")
         flags = {**typed, **({"scaffold": scaffold[0]} if scaffold else {})}

@@ -9,12 +9,12 @@ import typer
 
 from recreate.api.paths import workspace
 from recreate.cli import runner
-from recreate.cli.options import BUILD, RUN, Json, RunName, with_settings
+from recreate.cli.options import BUILD, RUN, TAPES, Json, RunName, with_settings
 from recreate.cli.terminal import answer, say
 from recreate.runs.settings import Settings
 
 
-@with_settings(*BUILD)
+@with_settings(*BUILD, *TAPES)
 def build(settings: Settings, where: Path, as_json: Json = False) -> None:
     """Create an agent for a domain from experience.
 
@@ -106,7 +106,7 @@ def _span(form: str, low: float, high: float) -> str:
     return " to ".join(ends)
 
 
-@with_settings(*RUN)
+@with_settings(*RUN, *TAPES)
 def run(
     settings: Settings,
     where: Path,

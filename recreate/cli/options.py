@@ -53,6 +53,9 @@ HELP = {
     "seed": "Chooses and orders the tasks.",
     "out": "The run folder; default: runs/DOMAIN-DATE.",
     "vllm_python": "The environment that vLLM is in, its folder or its Python; default: this one.",
+    "record": "Write every model reply into this folder, so that it can be replayed.",
+    "replay": "Take every model reply from a recorded folder: no key, no network; stops at the first difference.",
+    "cache": "Pay for a reply only once over all runs: a folder, or nothing for the one below RECREATE_HOME.",
     "models.optimizer": "The optimizer's model; default: the agent's.",
     "models.optimizer_price": "IN,OUT of the optimizer's model.",
     "models.threads": "Threads of a local model's server; 0: all cores.",
@@ -91,6 +94,7 @@ SandboxName = Annotated[
     str, typer.Option("--sandbox", help="bwrap, unshare, docker, podman, none; default: the best that works.")
 ]
 
+TAPES = settings_.TAPES
 SELECT = ("select.tasks", "select.kind", "select.difficulty")
 BUILD = (
     "domain", "data", "repos", "prompt", "model", "models.optimizer", "optimizer", "optimizer_settings", "without",

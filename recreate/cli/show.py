@@ -178,7 +178,7 @@ def _show_run(run: Run, as_json: bool) -> None:
         *([f"started    from {seed.name} ({seed.digest}), now {final}"] if seed else []),
         f"attempts   {', '.join(counts) or 'none has ended'}{without}",
         f"spent      {total.calls} calls, {total.tokens_in + total.tokens_out:,} tokens, ${total.usd:.4f}, "
-        f"{spend.minutes:.1f} min",
+        f"{spend.minutes:.1f} min{spend.unpaid.rstrip('.').replace('. ', '; ')}",
         *([f"validation {verdict_text(verdict)}"] if verdict else []),
     )
     for number, revision in enumerate(revisions, 1):

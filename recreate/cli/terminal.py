@@ -95,7 +95,8 @@ def fail(error: RecreateError, as_json: bool) -> int:
         error.message if len(error.message) <= LONG else f"{error.message[: LONG - 200]} [...] {error.message[-180:]}"
     )
     if as_json:
-        emit({"error": {**error.record()["error"], "message": message}})
+        record = error.record()
+        emit({**record, "error": {**record["error"], "message": message}})
     name = "stopped" if error.exit_code in (3, 130) else "error"
     say(f"{painted(name + ':', '1;31', sys.stderr)} {message}")
     if error.fix:

@@ -290,13 +290,18 @@ def _index() -> dict[str, Any]:
 
 def clean(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
+    replies: Annotated[
+        bool, typer.Option("--replies", help="Also the replies that --cache kept, of all runs.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Remove what sandboxes left behind: folders and containers of recreates that were killed, and the images that
     recreate made or pulled. What is in use stays; runs, memory, scaffolds, weights and environments are not touched.
+    Cached replies were paid for, so they go only with --replies.
 
     Example: recreate clean --dry-run
     """
+    from recreate.models.reply_cache import ON, ReplyCache, folder_of
     from recreate.sandboxes import filesystem
     from recreate.sandboxes.docker import installed
 
@@ -326,7 +331,16 @@ def clean(
     ]
     lines += [f"left, since it is in use: the image {row['name']} of {row['engine']}" for row in in_use]
     lines += [f"not looked at: {row['message']}" for row in faults]
-    record = {**removed, "in_use": in_use, "faults": faults, "bytes": bytes_freed, "dry_run": dry_run}
+    cache = ReplyCache(folder_of(ON))
+    kept, size = cache.size()
+    if kept:
+        said = f"{kept} cached replies, {size / 1e6:.1f} MB, in {cache.folder}"
+        lines.append(f"{verb} {said}" if replies else f"left: {said}; --replies removes them")
+    if replies and not dry_run:
+        cache.clear()
+        bytes_freed += size
+    told = {"count": kept, "bytes": size, "removed": replies and not dry_run}
+    record = {**removed, "in_use": in_use, "faults": faults, "replies": told, "bytes": bytes_freed, "dry_run": dry_run}
     answer(as_json, record, *(lines or ["there is nothing to remove"]))
     return 0
 

@@ -317,6 +317,8 @@ def note_end(session: Session, experience: Experience, *, in_memory: bool = True
         ending=experience.trace.ending,
     )
     session.journal.forget(experience.id)
+    if session.tape is not None:
+        session.tape.grade(experience.id, grade.score, grade.passed)
 
 
 def _write(experience: Experience, folder: Path) -> None:

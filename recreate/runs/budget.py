@@ -132,12 +132,16 @@ class Spend:
     held      (usd, tokens) reserved for each call in flight
     others    the same of other sessions' calls: charged, for nobody may be left to settle them, until somebody does
     doubtful  replies whose token counts could not be, charged as they were reserved
+    cached    replies that an earlier run had paid for: nothing is charged for them
+    replayed  every reply came from a cassette: the cap counts what was paid then, and nothing is paid now
     """
 
     begun: set[str] = field(default_factory=set)
     held: dict[Held, tuple[float, int]] = field(default_factory=dict)
     others: dict[Held, tuple[float, int]] = field(default_factory=dict)
     doubtful: int = 0
+    cached: int = 0
+    replayed: bool = False
     _seconds: dict[int, float] = field(default_factory=dict)  # session -> how long it has run, as last noted
     _sums: dict[str, dict[str, float]] = field(default_factory=lambda: {ALL: {}})  # role -> Usage's fields
 
@@ -153,7 +157,7 @@ class Spend:
 
     @property
     def total(self) -> Usage:
-        return Usage.model_validate(self._sums[ALL])
+        return self._paid(self._sums[ALL])
 
     @property
     def _none(self) -> tuple[str, ...]:
@@ -161,10 +165,20 @@ class Spend:
 
     @property
     def by_role(self) -> dict[str, Usage]:
-        return {role: Usage.model_validate(sums) for role, sums in self._sums.items() if role not in self._none}
+        return {role: self._paid(sums) for role, sums in self._sums.items() if role not in self._none}
+
+    def _paid(self, sums: Mapping[str, float]) -> Usage:
+        return Usage.model_validate({**sums, "usd": 0.0} if self.replayed else sums)
+
+    @property
+    def unpaid(self) -> str:
+        """What was answered and not paid for, in sentences after others; '' for nothing."""
+        told = f" Replayed: nothing was paid now, ${self.usd:.4f} when it was recorded." * self.replayed
+        return told + f" {self.cached} calls were cached, which cost nothing." * bool(self.cached)
 
     @property
     def usd(self) -> float:
+        """As the cap counts it: of a replay what was paid then."""
         return self._sums[ALL].get("usd", 0.0)
 
     @property
@@ -201,6 +215,9 @@ class Spend:
                 self._let_go(_held(line))
                 self._add(line["role"], line["usage"])
                 self.doubtful += line.get("doubtful", False)
+                self.cached += line.get("from_cache", False)
+            case "open":
+                self.replayed = self.replayed or line.get("replayed", False)
             case "release":
                 self._let_go(_held(line))
             case "lost":
@@ -216,7 +233,9 @@ class Spend:
     def record(self) -> dict[str, Any]:
         """The object that `--json` prints as `spend`."""
         roles = {role: _row(u) for role, u in sorted(self.by_role.items())}
-        return {**_row(self.total), "by_role": roles, "minutes": round(self.minutes, 3), "doubtful": self.doubtful}
+        record = {**_row(self.total), "by_role": roles, "minutes": round(self.minutes, 3), "doubtful": self.doubtful}
+        record |= {"cached": self.cached} if self.cached else {}
+        return record | ({"replayed": {"usd": round(self.usd, 6)}} if self.replayed else {})
 
     def _add(self, role: str, usage: Mapping[str, float], sign: int = 1) -> None:
         """Plain sums, since every call of a run is added here while the lock is held."""
@@ -266,12 +285,21 @@ def unwritten(ledger: Iterable[Mapping[str, Any]], journal: Iterable[Mapping[str
             settled[call := record["call"]] -= 1
             if settled[call] < 0:
                 try:
-                    usage = Usage.of(Reply.model_validate(record["reply"])).model_dump(include={*_ADDED})
+                    reply = Reply.model_validate(record["reply"])
                 except ValidationError:
                     continue
                 line = {"kind": "settle", "session": reserved.get(call, 0), "call": call}
-                found.append({**line, "role": record.get("role", "agent"), "phase": "", "usage": usage})
+                line |= {"role": record.get("role", "agent"), "phase": ""}
+                found.append(line | _charged(Usage.of(reply), from_cache=reply.from_cache))
     return found
+
+
+def _charged(usage: Usage, *, from_cache: bool) -> dict[str, Any]:
+    """What a settled call is charged, as its line says it."""
+    if from_cache:
+        return {"usage": {**dict.fromkeys(_ALWAYS, 0), "calls": 1}, "from_cache": True}
+    paid = {name: getattr(usage, name) for name in _ALWAYS}
+    return {"usage": paid | {name: value for name in _SELDOM if (value := getattr(usage, name))}}
 
 
 def _row(usage: Usage) -> dict[str, Any]:
@@ -290,7 +318,8 @@ class Ledger:
     reservation decided, with the file taken and read to its end. What another process has in flight counts as spent.
     """
 
-    def __init__(self, lines: Log, budget: Budget) -> None:
+    def __init__(self, lines: Log, budget: Budget, *, replayed: bool = False) -> None:
+        """replayed: all replies come from a cassette, as the file then says."""
         self.budget = budget
         self._spend = Spend()
         self._lines = lines
@@ -303,7 +332,7 @@ class Ledger:
         self._file = _Taken(self)
         with self._file:
             self.session = self._spend.sessions + 1
-            self._write("open")
+            self._write("open", **({"replayed": True} if replayed else {}))
         threading.Thread(target=_note_time, args=(weakref.ref(self), self._closed), name="ledger", daemon=True).start()
 
     @property
@@ -350,15 +379,14 @@ class Ledger:
             self._write("reserve", call=call.id, usd=usd, tokens=tokens)
             return True
 
-    def settle(self, call: Call, usage: Usage, *, doubtful: bool = False) -> None:
+    def settle(self, call: Call, usage: Usage, *, doubtful: bool = False, from_cache: bool = False) -> None:
         """The call was answered, and cost this. Never more than was reserved: `Calls` sees to it.
 
-        doubtful: the endpoint told counts that cannot be.
+        doubtful: the endpoint told counts that cannot be. from_cache: it cost nothing, whatever `usage` says of then.
         """
-        paid = {name: getattr(usage, name) for name in _ALWAYS}
-        paid |= {name: value for name in _SELDOM if (value := getattr(usage, name))}
         told = {"doubtful": True} if doubtful else {}
-        self._end("settle", call, role=call.role, phase=call.phase, usage=paid, **told)
+        told |= _charged(usage, from_cache=from_cache)
+        self._end("settle", call, role=call.role, phase=call.phase, **told)
 
     def drop(self, call: Call, *, unspent: bool) -> None:
         """The call brought no reply. unspent: certainly nobody worked on it; else it stays charged as reserved."""
@@ -388,6 +416,11 @@ class Ledger:
                 self._spend.take_all(lines)
         attempts = sum(line["kind"] == "attempt" for line in lines)
         return len(lines) - attempts, attempts
+
+    def record(self) -> dict[str, Any]:
+        """The object that `--json` prints as `spend`, as it stands now."""
+        with self._lock:
+            return self._spend.record()
 
     def has_begun(self, attempt: str) -> bool:
         """Whether an attempt is counted already, in this session or an earlier one."""

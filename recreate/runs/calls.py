@@ -3,6 +3,7 @@
 Every paid call of every role goes through `Calls.ask`. A reply that is in the journal is returned from there;
 a transient fault is tried again with exponential backoff and full jitter, and then raised as a Fault: never
 the agent's failure. Each try is reserved for by itself, and one that may have been worked on stays charged.
+What is asked is recorded here (`--record`), and looked up among what earlier runs paid for (`--cache`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from recreate.api.errors import BadInput, Fault, Interrupted, Transient
+from recreate.api.errors import BadInput, CheckFailed, Fault, Interrupted, Transient
 from recreate.api.ports import Model, Overriding, Price
 from recreate.api.types import Call, Message, Reply, ToolCall, Usage
+from recreate.models.cassette import Recorder
 from recreate.models.chat import content
+from recreate.models.reply_cache import ReplyCache
 from recreate.runs.budget import Ledger
 from recreate.runs.journal import Journal
 from recreate.storage.log import encode
@@ -47,12 +50,16 @@ class Calls:
         *,
         retries: int = 3,
         backoff: float = 1.0,
+        recorder: Recorder | None = None,
+        cache: ReplyCache | None = None,
     ) -> None:
         self.run = run
         self.journal = journal
         self.ledger = ledger
         self.retries = retries
         self.backoff = backoff
+        self.recorder = recorder
+        self.cache = cache
         self.stop = threading.Event()
         self._overriding: dict[int, tuple[Model, bool]] = {}
 
@@ -68,17 +75,33 @@ class Calls:
         params |= self._override(model)
         check = request_check(messages, params)
         known = self.journal.reply(call.id, check)
-        if known is not None:
-            return known
         params.setdefault("max_tokens", MAX_TOKENS)
-        bound = tokens_bound(messages, params.get("tools") or ()), int(params["max_tokens"])
-        reply = self._try(model, price, messages, call, params, bound)
+        question = model.name, messages, params
+        if known is not None:
+            if self.recorder is not None:  # a kill may have come between the two
+                self.recorder.keep(*question, call, known)
+            return known
+        lost: list[Transient] = []
+        reply = self.cache.get(*question, call) if self.cache is not None else None
+        if reply is None:
+            bound = tokens_bound(messages, params.get("tools") or ()), int(params["max_tokens"])
+            try:
+                reply = self._try(model, price, messages, call, params, bound, lost)
+            except (BadInput, Fault) as e:
+                if self.recorder is not None:
+                    self.recorder.keep(*question, call, e, lost)
+                raise
+            if self.cache is not None:
+                self.cache.put(*question, call, reply)
         try:
             self.journal.keep(call.id, check, reply.model_dump(exclude_defaults=True), call.role)
         except BaseException:
-            self.ledger.drop(call, unspent=False)
+            if not reply.from_cache:
+                self.ledger.drop(call, unspent=False)
             raise
-        self.ledger.settle(call, Usage.of(reply, call), doubtful=reply.doubtful)
+        self.ledger.settle(call, Usage.of(reply, call), doubtful=reply.doubtful, from_cache=reply.from_cache)
+        if self.recorder is not None:
+            self.recorder.keep(*question, call, reply, lost)
         return reply
 
     def _override(self, model: Model) -> Mapping[str, Any]:
@@ -96,8 +119,9 @@ class Calls:
         call: Call,
         params: dict[str, Any],
         bound: tuple[int, int],
+        lost: list[Transient],
     ) -> Reply:
-        """The reply, as it is to be paid; what was reserved for it is still held."""
+        """The reply, as it is to be paid; what was reserved for it is still held. lost: takes the tries that failed."""
         for tried in range(self.retries + 1):
             self.ledger.reserve(call, sum(bound), price.most(*bound))
             try:
@@ -107,6 +131,7 @@ class Calls:
                     return reply.model_copy(update={"retries": tried}) if tried else reply
             except Transient as e:
                 self.ledger.drop(call, unspent=e.unspent)
+                lost.append(e)
                 if tried == self.retries:
                     text = f"{e.message} (tried {tried + 1} times)"
                     raise Fault(text, fix=e.fix, code=e.code, unspent=e.unspent) from e
@@ -116,7 +141,8 @@ class Calls:
                 continue
             except BaseException as e:
                 # turned down with a reason, or by itself said to have cost nothing; of all else nobody knows
-                self.ledger.drop(call, unspent=e.unspent if isinstance(e, Fault) else isinstance(e, BadInput))
+                unspent = e.unspent if isinstance(e, Fault) else isinstance(e, BadInput | CheckFailed)
+                self.ledger.drop(call, unspent=unspent)
                 raise
             self.ledger.drop(call, unspent=False)
             raise BadInput(

@@ -36,6 +36,8 @@ from recreate.api.ports import (
 from recreate.api.registry import fit, fit_tasks, spelled
 from recreate.api.types import Call, Message, Reply, Split, Task, digest
 from recreate.memory.held_out import lacking
+from recreate.models.cassette import About, Answerer, Cassette, Recorder
+from recreate.models.reply_cache import ReplyCache, folder_of
 from recreate.runs import settings as settings_
 from recreate.runs.budget import Budget, Ledger
 from recreate.runs.calls import Calls
@@ -77,6 +79,7 @@ class Session:
 
     model_name   what attempts are known by; another than the model's own where its weights change under one name
     own_memory   a user's Memory, asked in place of the workspace's; its hits are held against the registry all the same
+    tape         what is recorded into, or replayed from; None for neither
     """
 
     settings: Settings
@@ -101,6 +104,7 @@ class Session:
     """What the optimizer has of its own, as its `Config` made it."""
     say: Say = silent
     own_memory: Memory | None = None
+    tape: Recorder | Cassette | None = None
     given: Parts = field(default_factory=Parts)
 
     def with_model(self, model: Model, name: str = "") -> Session:
@@ -192,6 +196,9 @@ class Session:
                     stack.callback(model.close)
             stack.callback(self.memory.close)
             stack.callback(self.journal.close)
+            if isinstance(self.tape, Recorder):
+                models = answerers(self.model, self.price, self.optimizer_model, self.optimizer_price)
+                stack.callback(self.tape.close, self.ledger.record(), models)
             try:
                 self.ledger.close()
             except Fault:
@@ -245,6 +252,12 @@ def _possible(out: str, workspace: Path) -> Path:
                 raise bad(f"{paths.short(place)} cannot be written")
             break
     return folder
+
+
+def answerers(model: Model, price: Price, other: Model, other_price: Price) -> dict[str, Answerer]:
+    """Who answers, by role; the optimizer's only where it is another."""
+    found = {"agent": Answerer.of(model, price)}
+    return found if other is model else {**found, "optimizer": Answerer.of(other, other_price)}
 
 
 def open_models(settings: Settings, parts: Parts | None = None) -> tuple[Model, Price, Model, Price, str]:
@@ -342,6 +355,8 @@ def open_session(
             code="run-exists",
         )
     _refuse_keys(settings)
+    _refuse_tapes(settings)
+    cassette = Cassette(Path(settings.replay)) if settings.replay else None
     backend = open_backend(settings, parts.backend)
     domain = open_domain(settings, workspace, backend) if parts.domain is None else fit("domain", parts.domain)
     fit_tasks(domain)
@@ -353,10 +368,15 @@ def open_session(
     budget = Budget.parse(settings.budget)
     with ExitStack() as undo:
         memory = ExperienceStore(
-            workspace, embedder, lambda done, total: say("indexing", {"done": done, "total": total})
+            folder / "replay" if cassette else workspace,  # what came after the recording must not be recalled
+            embedder,
+            lambda done, total: say("indexing", {"done": done, "total": total}),
         )
         undo.callback(memory.close)
-        model, price, optimizer_model, optimizer_price, note = open_models(settings, parts)
+        if cassette is not None:
+            _refuse_another(cassette, command, domain, backend)
+        models = open_models(settings, parts) if cassette is None else cassette.models()
+        model, price, optimizer_model, optimizer_price, note = models
         for each, theirs in ((model, parts.model), (optimizer_model, parts.optimizer_model)):
             if each is not theirs:
                 undo.callback(each.close)
@@ -368,6 +388,21 @@ def open_session(
         if note:
             say("model", {"text": note})
         own_memory = open_memory(settings, workspace, parts.memory, domain.name, memory)
+        run = run_id(settings) if cassette is None else cassette.about.run
+        recorder = None
+        if settings.record:
+            about = About(
+                run=run,
+                command=command,
+                domain=domain.name,
+                sandbox=backend.name,
+                settings=settings.model_dump(mode="json", exclude={*FREE}),
+                budget=settings.budget,
+                models=answerers(model, price, optimizer_model, optimizer_price),
+                memory=memory.count(domain.name),
+            )
+            recorder = Recorder(Path(settings.record), about, begun=resume and _has_replies(folder))
+            undo.callback(recorder.close)
         journal = Journal(folder)
         undo.callback(journal.close)
         try:
@@ -377,7 +412,6 @@ def open_session(
         journal.open()
         _same_parts(journal, domain=domain.name, model=model.name)
         _refuse_emptied(journal)
-        run = run_id(settings)
         journal.add(
             "start",
             run=run,
@@ -388,7 +422,7 @@ def open_session(
             command=command,
         )
         files.write(file, settings_.dump(settings), fix=files.RESUME)  # from now on this is a run to be resumed
-        ledger = Ledger(Log(folder / "ledger.jsonl"), budget)
+        ledger = Ledger(Log(folder / "ledger.jsonl"), budget, replayed=cassette is not None)
         calls, attempts = ledger.put_back(journal.records("reply", "experience", "aside"))
         undo.pop_all()
     session = Session(
@@ -410,9 +444,17 @@ def open_session(
         optimizer_settings=own,
         policy=policy,
         policy_name=settings.memory.policy if parts.policy is None else spelled(parts.policy),
-        calls=Calls(run, journal, ledger, retries=settings.models.retries),
+        calls=Calls(
+            run,
+            journal,
+            ledger,
+            retries=settings.models.retries,
+            recorder=recorder,
+            cache=ReplyCache(folder_of(settings.cache)) if settings.cache and cassette is None else None,
+        ),
         say=say,
         own_memory=own_memory,
+        tape=recorder or cassette,
         given=parts,
     )
     if text := passed_over(journal.log.path, journal.damaged):
@@ -422,6 +464,38 @@ def open_session(
         told = f"ledger.jsonl was damaged or lost: {many} are counted again from the journal"
         say("note", {"text": f"{told}; how long earlier sessions ran may not be known any more"})
     return session
+
+
+def _refuse_tapes(settings: Settings) -> None:
+    if settings.record and settings.replay:
+        fix = "to copy a cassette, copy its folder"
+        raise BadInput("a replay is not recorded: it is --record or --replay", fix=fix, code="usage")
+    if settings.record and settings.from_experience:
+        raise BadInput(
+            "a cassette holds replies, and not the memory that --from-experience learns from: it could not be replayed",
+            fix="leave --record or --from-experience out",
+            code="usage",
+        )
+
+
+def _refuse_another(cassette: Cassette, command: str, domain: Domain, backend: SandboxBackend) -> None:
+    """Attempts are known by their sandbox too: in another one nothing would be found."""
+    about, shown = cassette.about, paths.short(cassette.folder)
+    for what, now, then, fix in (
+        ("command", command or "run or bench", about.command or "run or bench", "replay it with the command it is of"),
+        ("domain", domain.name, about.domain, "leave --domain out: a replay has its cassette's"),
+        ("sandbox", backend.name, about.sandbox, f"--sandbox {about.sandbox}; recreate doctor says what works here"),
+    ):
+        if now != then:
+            raise BadInput(
+                f"the cassette {shown} was recorded with the {what} {then}, and this is {now}",
+                fix=fix,
+                code="another-build",
+            )
+
+
+def _has_replies(folder: Path) -> bool:
+    return any(record["kind"] == "reply" for record in Log(folder / "journal.jsonl").read())
 
 
 def _refuse_keys(settings: Settings) -> None:

@@ -30,6 +30,8 @@ MOST_SECONDS = 30 * 24 * 3600.0
 
 PLACES = ("data", "repos")
 """Files and folders: written down whole, so that a run goes on from anywhere."""
+TAPES = ("record", "replay", "cache")
+"""Folders of replies: the same, also where none is there yet."""
 ALIASES = {
     "memory": "memory.policy",
     "keep-cheaper": "gate.cheaper",
@@ -113,6 +115,7 @@ class Settings(Config):
     """All that can be set for a build, a run or a bench, with its default.
 
     optimizer_settings: what the optimizer has of its own, by key; its `Config` knows them (`own`).
+    record, replay: folders of cassettes; cache: a folder of replies across runs, or `on` (docs/cassettes.md).
     """
 
     domain: str = "swe"
@@ -138,6 +141,9 @@ class Settings(Config):
     seed: int = Field(default=0, ge=-(2**63), lt=2**63)
     out: str = ""
     vllm_python: str = ""
+    record: str = Field(default="", exclude_if=not_)
+    replay: str = Field(default="", exclude_if=not_)
+    cache: str = Field(default="", exclude_if=not_)
     models: Models = Models()
     study: StudySettings = StudySettings()
     optimizer_settings: Mapping[str, Any] = {}
@@ -152,8 +158,10 @@ class Settings(Config):
         return self.batch or max(1, -(-self.train // max(1, self.rounds)))
 
 
-FREE = ("out", "jobs", "budget", "review", "vllm_python", "repos")
+FREE = ("out", "jobs", "budget", "review", "vllm_python", "repos", *TAPES)
 """What may change when a run goes on; the rest is in its id."""
+OF_THE_MACHINE = ("out", "jobs", "vllm_python", "repos", "sandbox", *TAPES)
+"""What a replay does not take from its cassette."""
 
 
 def differing(one: Settings, other: Settings) -> list[str]:
@@ -173,7 +181,8 @@ def addresses(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, 
 
 
 def load(workspace: Path, flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
-    """The settings in force in a workspace. Raises BadInput naming where a wrong value stands."""
+    """The settings in force in a workspace; of a replay those of its cassette. Raises BadInput naming where a wrong
+    value stands, `another-build` for a flag that says something else than the cassette."""
     values: dict[str, Any] = {}
     file = workspace / "recreate.toml"
     if file.is_file():
@@ -196,7 +205,8 @@ def load(workspace: Path, flags: Mapping[str, Any] | None = None, environ: Mappi
     if named := values.get("select", {}).get("tasks"):
         values["select"]["tasks"] = tuple(id for each in named for id in _named(each, workspace))
     try:
-        return Settings.model_validate(values)
+        loaded = Settings.model_validate(values)
+        return _as_recorded(loaded, flags or {}) if loaded.replay else loaded
     except ValidationError as e:
         first = e.errors()[0]
         where = ".".join(str(p) for p in first["loc"] if isinstance(p, str))
@@ -207,8 +217,47 @@ def load(workspace: Path, flags: Mapping[str, Any] | None = None, environ: Mappi
         ) from None
 
 
+def _as_recorded(loaded: Settings, flags: Mapping[str, Any]) -> Settings:
+    """The settings of the cassette, but for what is the machine's, and for a scaffold, whose files are compared."""
+    from recreate.models.cassette import read_about
+
+    folder = Path(loaded.replay)
+    about = read_about(folder)
+    try:
+        recorded = Settings.model_validate({**about.settings, "budget": about.budget})
+    except ValidationError as e:
+        raise BadInput(
+            f"{folder} was recorded with settings that this recreate does not have: {e.errors()[0]['loc']}",
+            fix="record it again: the same command with --record",
+            code="other-version",
+        ) from None
+    typed = {ALIASES.get(name.replace("_", "-"), name).partition(".")[0] for name, v in flags.items() if v is not None}
+    if [text.isdecimal() for text in loaded.select.tasks] == [True]:  # bench's count, which is no choice of tasks
+        select = recorded.select.model_copy(update={"tasks": loaded.select.tasks})
+        recorded = recorded.model_copy(update={"select": select})
+    for name in sorted(typed - {*FREE, *OF_THE_MACHINE, "scaffold"}):
+        if (now := getattr(loaded, name)) != (then := getattr(recorded, name)):
+            raise BadInput(
+                f"the cassette {folder} is of another build: it was recorded with {name} = {_said(then)}, and this is "
+                f"{_said(now)}",
+                fix=f"leave --{name} out: a replay has the settings of its cassette",
+                code="another-build",
+            )
+    taken = {name: getattr(loaded, name) for name in OF_THE_MACHINE}
+    taken["sandbox"] = loaded.sandbox if "sandbox" in typed else about.sandbox
+    taken["scaffold"] = loaded.scaffold if "scaffold" in typed else recorded.scaffold * (recorded.scaffold == "create")
+    taken |= {name: getattr(loaded, name) for name in ("budget", "review") if name in typed}
+    return recorded.model_copy(update=taken)
+
+
+def _said(value: Any) -> str:
+    return json.dumps(value.model_dump() if isinstance(value, BaseModel) else value, default=str)
+
+
 def _placed(address: str, value: Any, base: Path) -> Any:
     """The whole path of a place that is there; a data set's name stays."""
+    if address in TAPES and isinstance(value, str) and value and (address, value) != ("cache", "on"):
+        return str((base / Path(value).expanduser()).resolve())
     if address not in PLACES or not isinstance(value, str) or not value:
         return value
     place = base / Path(value).expanduser()

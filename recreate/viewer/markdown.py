@@ -148,7 +148,7 @@ def report(run: Run, built: BuildResult) -> str:
         lines.append(f"| {role} | {usage.calls} | {usage.tokens_in:,} | {usage.tokens_out:,} | {usage.usd:.4f} |")
     lines += [
         "",
-        f"{spend.attempts} attempts, {spend.minutes:.1f} minutes.",
+        f"{spend.attempts} attempts, {spend.minutes:.1f} minutes.{spend.unpaid}",
         "",
         "## Excluded (infrastructure failures)",
         "",

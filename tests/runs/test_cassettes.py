@@ -1,0 +1,443 @@
+"""A run is recorded, and is the same again from its cassette: no key, no network, no model."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recreate.api.errors import Transient
+from recreate.api.paths import shipped
+from recreate.api.types import Call, Reply
+from recreate.cli import run as cli
+from recreate.models.cassette import ABOUT, LINES, PACKED, Cassette, Recorder, Request, read_about
+from recreate.models.reply_cache import ReplyCache, folder_of
+from recreate.storage.log import seal, unseal
+from tests.stub import Stub
+from tests.toy import script, write_script
+
+Go = Callable[..., tuple[int, dict[str, Any]]]
+BUILD = ("build", "--domain", "tests.toy:Toy", "--train", "4", "--validation", "6", "--rounds", "2")
+BUILD += ("--models.retries", "0", "--memory.embedder", "hashed")
+TAPE = ("--record", "tape")
+
+
+@pytest.fixture
+def go(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Go:
+    """Type a command; returns its exit code and the JSON that it prints."""
+    write_script(workspace / "script.jsonl")
+
+    def go(*words: str) -> tuple[int, dict[str, Any]]:
+        capsys.readouterr()
+        code = cli([*words, "--json"])
+        out = capsys.readouterr().out.strip().splitlines()
+        return code, json.loads(out[-1]) if out else {}
+
+    return go
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace in which a build was recorded, made once for all tests."""
+    folder = tmp_path_factory.mktemp("once")
+    (folder / "recreate.toml").write_text("")
+    write_script(folder / "script.jsonl")
+    with pytest.MonkeyPatch.context() as here, contextlib.redirect_stdout(io.StringIO()) as out:
+        here.chdir(folder)
+        here.setenv("RECREATE_HOME", str(folder / "home"))
+        assert cli([*BUILD, "--model", "scripted:script.jsonl", "--out", "runs/a", *TAPE, "--json"]) == 0
+    (folder / "built.json").write_text(out.getvalue())
+    return folder
+
+
+@pytest.fixture
+def recorded(once: Path, workspace: Path) -> dict[str, Any]:
+    """What the build printed; its cassette is `tape`, its run `runs/a`."""
+    shutil.copytree(once, workspace, dirs_exist_ok=True)
+    built: dict[str, Any] = json.loads((workspace / "built.json").read_text())
+    return built
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No socket can be opened in this process."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a socket was opened")
+
+    for name in ("socket", "create_connection", "socketpair"):
+        monkeypatch.setattr(socket, name, refuse)
+
+
+def outcome(record: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same again."""
+    same = {k: record[k] for k in ("status", "validation", "revisions", "set_aside")}
+    return {**same, "scaffold": record["scaffold"]["digest"]}
+
+
+def test_a_whole_build_is_the_same_from_its_cassette_with_sockets_closed_and_other_jobs(
+    go: Go, recorded: dict[str, Any], workspace: Path, request: pytest.FixtureRequest
+) -> None:
+    (workspace / "script.jsonl").unlink()
+    shutil.rmtree(workspace / "scaffolds")
+    request.getfixturevalue("closed")
+    code, again = go("build", "--replay", "tape", "--jobs", "5", "--out", "runs/b")
+    assert code == 0
+    assert outcome(again) == outcome(recorded)
+    assert recorded["revisions"][0]["verdict"]["verdict"] == "better"
+    spent = again["spend"]
+    assert (spent["calls"], spent["tokens_in"]) == (recorded["spend"]["calls"], recorded["spend"]["tokens_in"])
+    assert spent["replayed"] == {"usd": 0.0}
+    ids = [{p.name for p in (workspace / "runs" / name / "attempts").iterdir()} for name in "ab"]
+    assert ids[0] == ids[1]
+
+
+def test_a_replay_leaves_the_memory_of_the_workspace_alone(go: Go, recorded: dict[str, Any], workspace: Path) -> None:
+    before = {p: p.read_bytes() for p in (workspace / "memory").rglob("*.jsonl")}
+    assert go("build", "--replay", "tape", "--out", "runs/b")[0] == 0
+    assert {p: p.read_bytes() for p in (workspace / "memory").rglob("*.jsonl")} == before
+
+
+def test_a_cassette_says_what_it_is(recorded: dict[str, Any], workspace: Path) -> None:
+    about = read_about(workspace / "tape")
+    assert (about.version, about.command, about.settings["rounds"]) == (1, "build", 2)
+    assert about.models["agent"].name == "scripted:script.jsonl"
+    assert about.cost["calls"] == recorded["spend"]["calls"]
+    assert about.end == {"status": "done", "scaffold": recorded["scaffold"]["digest"]}
+    raw = gzip.decompress((workspace / "tape" / PACKED).read_bytes())
+    assert (about.lines, about.bytes) == (raw.count(b"\n"), len(raw))
+    assert about.packed == (workspace / "tape" / PACKED).stat().st_size < len(raw) / 4
+    assert not (workspace / "tape" / LINES).exists()
+
+
+def test_a_tool_that_answers_otherwise_stops_the_replay_at_that_call_and_shows_the_two_requests(
+    go: Go,
+    recorded: dict[str, Any],
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from recreate.agents import attempt
+
+    was = attempt._Attempt.act
+
+    def act(self: Any, *args: Any) -> Any:
+        output, text = was(self, *args)
+        return output, text + "a new word"
+
+    monkeypatch.setattr(attempt._Attempt, "act", act)
+    code, found = go("build", "--replay", "tape", "--out", "runs/b", "--jobs", "1")
+    assert code == 4
+    _, attempt_id, step = found["call"].split("/")
+    assert step == "1"
+    assert found["expected"] != found["got"]
+    assert found["error"]["code"] == "differs"
+    assert any(p.name == attempt_id for p in (workspace / "runs/a/attempts").iterdir())
+    cli(["build", "--replay", "tape", "--out", "runs/c", "--jobs", "1"])
+    said = capsys.readouterr().err
+    assert "--- recorded" in said
+    assert "+a new word" in said or "a new word" in said
+    spent = [json.loads(line) for line in (workspace / "runs/b/ledger.jsonl").read_text().splitlines()]
+    assert not [line for line in spent if line["kind"] == "lost"]
+
+
+def test_another_grade_stops_the_replay(go: Go, recorded: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from recreate.api.types import Grade
+    from tests.toy import Toy
+
+    monkeypatch.setattr(Toy, "grade", lambda *_: Grade(score=1.0, passed=True))
+    code, found = go("build", "--replay", "tape", "--out", "runs/b", "--jobs", "1")
+    assert (code, found["expected"], found["got"]) == (4, 0.0, 1.0)
+
+
+def test_a_run_and_a_bench_are_replayed_too(go: Go, workspace: Path) -> None:
+    model = ("--domain", "tests.toy:Toy", "--model", "scripted:script.jsonl")
+    code, first = go("run", "seed", "toy:train:0", *model, "--record", "one")
+    assert code == 0
+    code, bench = go("bench", "--scaffold", "seed", *model, "--tasks", "3", "--repeats", "2", "--record", "many")
+    assert code == 0
+    (workspace / "script.jsonl").unlink()
+    code, again = go("run", "seed", "toy:train:0", "--replay", "one", "--out", "runs/again")
+    assert (code, again["experience"], again["score"]) == (0, first["experience"], first["score"])
+    code, cells = go("bench", "--scaffold", "seed", "--tasks", "3", "--replay", "many", "--out", "runs/more")
+    assert (code, cells["cells"]) == (0, bench["cells"])
+    code, found = go("run", "seed", "toy:train:1", "--replay", "one", "--out", "runs/other")
+    assert (code, found["expected"]) == (4, None)
+
+
+def test_a_replay_of_another_agent_is_refused(go: Go, recorded: dict[str, Any], workspace: Path) -> None:
+    shutil.copytree(shipped("scaffolds") / "seed", workspace / "mine")
+    (workspace / "mine/system.md").write_text("Something else.")
+    code, found = go("build", "--replay", "tape", "--out", "runs/b", "--scaffold", "mine")
+    assert (code, found["error"]["code"]) == (2, "another-scaffold")
+    assert "--scaffold" in found["error"]["fix"]
+    model = ("--domain", "tests.toy:Toy", "--model", "scripted:script.jsonl")
+    assert go("run", "seed", "toy:train:0", *model, "--record", "one")[0] == 0
+    code, found = go("run", "mine", "toy:train:0", "--replay", "one")
+    assert (code, found["error"]["code"]) == (2, "another-scaffold")
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        (("--rounds", "1"), "another-build"),
+        (("--model", "scripted:other.jsonl"), "another-build"),
+        (("--record", "two"), "usage"),
+        (("--sandbox", "none"), "another-build"),
+    ],
+)
+def test_a_replay_with_other_settings_is_refused(
+    go: Go, recorded: dict[str, Any], flags: tuple[str, ...], code: str
+) -> None:
+    exit_code, found = go("build", "--replay", "tape", "--out", "runs/b", *flags)
+    assert (exit_code, found["error"]["code"]) == (2, code)
+    assert found["error"]["fix"]
+
+
+def test_a_cassette_of_a_build_is_not_one_of_a_run(go: Go, recorded: dict[str, Any]) -> None:
+    code, found = go("run", "seed", "toy:train:0", "--replay", "tape")
+    assert (code, found["error"]["code"]) == (2, "another-build")
+
+
+def edited(folder: Path, change: Callable[[bytes], bytes]) -> None:
+    packed = folder / PACKED
+    packed.write_bytes(gzip.compress(change(gzip.decompress(packed.read_bytes()))))
+
+
+def cut(folder: Path) -> None:
+    (folder / PACKED).write_bytes((folder / PACKED).read_bytes()[:-200])
+
+
+def a_line_less(folder: Path) -> None:
+    edited(folder, lambda raw: b"".join(raw.splitlines(keepends=True)[:-1]))
+
+
+def another_order(folder: Path) -> None:
+    edited(folder, lambda raw: b"".join(reversed(raw.splitlines(keepends=True))))
+
+
+def a_word_changed(folder: Path) -> None:
+    edited(folder, lambda raw: raw.replace(b"answer.txt", b"question.txt", 1))
+
+
+def no_replies(folder: Path) -> None:
+    (folder / PACKED).unlink()
+
+
+def about_edited(folder: Path) -> None:
+    text = (folder / ABOUT).read_bytes()
+    (folder / ABOUT).write_bytes(text.replace(b'"rounds":2', b'"rounds":3'))
+
+
+@pytest.mark.parametrize("spoil", [cut, a_line_less, another_order, a_word_changed, no_replies, about_edited])
+def test_a_cassette_that_was_cut_or_edited_is_refused(
+    go: Go, recorded: dict[str, Any], workspace: Path, spoil: Callable[[Path], None]
+) -> None:
+    spoil(workspace / "tape")
+    code, found = go("build", "--replay", "tape", "--out", "runs/b")
+    assert (code, found["error"]["code"]) == (2, "damaged")
+    assert "record it again" in found["error"]["fix"]
+    assert not (workspace / "runs/b").exists()
+
+
+@pytest.mark.parametrize(("version", "says"), [(2, "pull"), (0, "record it again")])
+def test_a_cassette_of_another_version_is_refused_with_what_to_type(
+    go: Go, recorded: dict[str, Any], workspace: Path, version: int, says: str
+) -> None:
+    record = unseal((workspace / "tape" / ABOUT).read_bytes()) or {}
+    (workspace / "tape" / ABOUT).write_bytes(seal({**record, "version": version}))
+    code, found = go("build", "--replay", "tape", "--out", "runs/b")
+    assert (code, found["error"]["code"]) == (2, "other-version")
+    assert says in found["error"]["fix"]
+
+
+def test_what_is_no_cassette_is_refused(go: Go, workspace: Path) -> None:
+    code, found = go("build", "--replay", "nowhere")
+    assert (code, found["error"]["code"]) == (2, "no-cassette")
+
+
+def test_a_cassette_is_not_written_over(go: Go, recorded: dict[str, Any], workspace: Path) -> None:
+    code, found = go(*BUILD, "--model", "scripted:script.jsonl", "--out", "runs/b", *TAPE)
+    assert (code, found["error"]["code"]) == (2, "cassette-exists")
+    assert not (workspace / "runs/b").exists()
+    assert go("build", "--replay", "tape", "--out", "runs/c")[0] == 0
+
+
+def test_a_recording_that_was_stopped_goes_on_with_resume_and_is_whole(go: Go, workspace: Path) -> None:
+    words = (*BUILD, "--model", "scripted:script.jsonl", "--out", "runs/a", *TAPE, "--budget", "15attempts")
+    code, stopped = go(*words)
+    assert (code, stopped["status"]) == (3, "budget")
+    part = read_about(workspace / "tape").lines or 0
+    code, built = go("resume", "runs/a", "--budget", "500attempts", "--jobs", "3")
+    assert (code, built["status"]) == (0, "done")
+    assert (read_about(workspace / "tape").lines or 0) > part
+    (workspace / "script.jsonl").unlink()
+    code, again = go("build", "--replay", "tape", "--out", "runs/b")
+    assert (code, outcome(again)) == (0, outcome(built))
+
+
+def test_a_killed_recording_is_played_as_far_as_it_goes_and_resume_makes_it_whole(go: Go, workspace: Path) -> None:
+    words = (*BUILD, "--model", "scripted:script.jsonl", "--out", "runs/a", *TAPE, "--budget", "15attempts")
+    assert go(*words)[0] == 3
+    tape = workspace / "tape"
+    record = unseal((tape / ABOUT).read_bytes()) or {}
+    (tape / LINES).write_bytes(gzip.decompress((tape / PACKED).read_bytes()) + b'{"kind":"rep')  # as a kill leaves it
+    (tape / PACKED).unlink()
+    (tape / ABOUT).write_bytes(seal({**record, "lines": None, "end": {}}))
+    code, found = go("build", "--replay", "tape", "--out", "runs/b", "--budget", "500attempts")
+    assert (code, found["expected"]) == (4, None)
+    assert "not finished" in found["error"]["message"]
+    assert go("resume", "runs/a", "--budget", "500attempts")[0] == 0
+    assert go("build", "--replay", "tape", "--out", "runs/c")[0] == 0
+
+
+def test_a_run_begun_without_a_cassette_cannot_be_recorded_from_its_middle(go: Go, workspace: Path) -> None:
+    words = ("bench", "--scaffold", "seed", "--domain", "tests.toy:Toy", "--model", "scripted:script.jsonl")
+    assert go(*words, "--tasks", "2", "--out", "runs/a")[0] == 0
+    code, found = go(*words, "--tasks", "3", "--out", "runs/a", *TAPE)
+    assert (code, found["error"]["code"]) == (2, "not-recorded")
+
+
+def test_no_key_is_on_a_cassette(go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "sk-proj-" + "Zk3vQ9xL2mN8pR5tW7yB4cD6fG1hJ0aS" * 2
+    monkeypatch.setenv("SOME_API_KEY", key)
+    recorder = Recorder(workspace / "keys", read_about_of_nothing())
+    call = Call(run="r", attempt="a", step=0)
+    params = {"max_tokens": 5, "stop": key}
+    recorder.keep("m", [{"role": "user", "content": f"the key is {key}"}], params, call, Transient(f"not with {key}"))
+    recorder.keep("m", [{"role": "user", "content": "hello"}], {}, call, Reply(text="ok"))
+    recorder.close()
+    text = gzip.decompress((workspace / "keys" / PACKED).read_bytes()) + (workspace / "keys" / ABOUT).read_bytes()
+    assert key.encode() not in text
+    assert b"redacted" in text
+
+
+def read_about_of_nothing() -> Any:
+    from recreate.api.ports import Price
+    from recreate.models.cassette import About, Answerer
+
+    agent = Answerer(name="m", price=Price())
+    return About(run="r", command="", domain="d", sandbox="none", settings={}, models={"agent": agent})
+
+
+def test_tries_that_failed_are_replayed_at_their_charge_and_without_waiting(go: Go, workspace: Path) -> None:
+    rows = [{**row, "fault": "503", "fault_times": 1} if row.get("step") == 0 else row for row in script()]
+    (workspace / "script.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = [*BUILD, "--model", "scripted:script.jsonl"]
+    words[words.index("--models.retries") + 1] = "1"
+    code, built = go(*words, "--out", "runs/a", *TAPE)
+    assert (code, built["spend"]["by_role"]["lost in flight"]["calls"] > 0) == (0, True)
+    code, again = go("build", "--replay", "tape", "--out", "runs/b")
+    assert (code, outcome(again)) == (0, outcome(built))
+    roles = [{k: v for k, v in r["spend"]["by_role"].items()} for r in (built, again)]
+    assert roles[0] == roles[1]
+
+
+def test_a_call_that_failed_for_good_fails_again(go: Go, workspace: Path) -> None:
+    dead = {"role": "agent", "task": "toy:validation:3", "fault": "503"}
+    (workspace / "script.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [dead, *script()]))
+    code, built = go(*BUILD, "--model", "scripted:script.jsonl", "--out", "runs/a", *TAPE)
+    assert code == 0
+    assert built["set_aside"]
+    (workspace / "script.jsonl").unlink()
+    code, again = go("build", "--replay", "tape", "--out", "runs/b")
+    assert (code, outcome(again)) == (0, outcome(built))
+
+
+def test_a_request_is_the_same_whatever_its_patience_and_another_with_any_other_part() -> None:
+    said: list[Any] = [{"role": "user", "content": "hello"}]
+    params = {"max_tokens": 5, "seed": 1, "timeout": 3.0}
+    one = Request.of("m", said, params).digest
+    assert Request.of("m", said, {**params, "timeout": 9.0}).digest == one
+    others = [("n", said, params), ("m", [*said, *said], params), ("m", said, {**params, "seed": 2})]
+    others += [("m", said, {**params, "tools": [{"type": "function"}]}), ("m", said, {**params, "max_tokens": 6})]
+    assert len({one, *(Request.of(*other).digest for other in others)}) == 6
+
+
+# ------------------------------------------------------------------------------------------------- the cache
+
+BENCH = ("bench", "--scaffold", "seed", "--domain", "tests.toy:Toy", "--tasks", "3", "--repeats", "2")
+
+
+def test_cached_replies_are_asked_once_over_runs_and_cost_nothing(go: Go, workspace: Path) -> None:
+    with Stub("```bash\nsubmit\n```") as stub:
+        words = (*BENCH, "--model", f"openai:{stub.url}#stub", "--price", "1000,1000", "--cache")
+        code, first = go(*words, "--out", "runs/a")
+        asked = stub.count
+        assert (code, asked) == (0, 6)  # each repeat was asked for itself
+        code, again = go(*words, "--out", "runs/b", "--jobs", "1")
+        assert (code, again["cells"], stub.count) == (0, first["cells"], asked)
+    code, shown = go("show", "runs/b")
+    assert (shown["spend"]["usd"], shown["spend"]["tokens_in"], shown["spend"]["cached"]) == (0.0, 0, 6)
+    code, shown = go("show", "runs/a")
+    assert shown["spend"]["usd"] > 0
+    assert "cached" not in shown["spend"]
+
+
+def test_a_cached_call_is_made_though_the_budget_could_not_pay_for_it(go: Go, workspace: Path) -> None:
+    with Stub("```bash\nsubmit\n```") as stub:
+        words = (*BENCH, "--model", f"openai:{stub.url}#stub", "--price", "1000,1000", "--cache", "kept")
+        assert go(*words, "--out", "runs/a")[0] == 0
+        assert go(*words, "--out", "runs/b", "--budget", "0.01usd")[0] == 0
+        assert go(*words[:-2], "--out", "runs/c", "--budget", "0.01usd")[0] == 3
+    assert ReplyCache(workspace / "kept").size()[0] == 6
+
+
+def test_failed_calls_are_never_kept(go: Go, workspace: Path) -> None:
+    with Stub("```bash\nsubmit\n```", faults=[500] * 6) as stub:
+        words = (*BENCH, "--model", f"openai:{stub.url}#stub", "--price", "0,0", "--cache", "--models.retries", "0")
+        go(*words, "--out", "runs/a", "--jobs", "1")
+        code, cells = go(*words, "--out", "runs/b", "--jobs", "1")
+        assert (code, cells["cells"][0]["set_aside"]) == (0, 0)
+    assert ReplyCache(folder_of("on")).size()[0] == 6
+
+
+def test_a_damaged_cached_reply_is_asked_anew_and_a_repeat_is_never_served_anothers(workspace: Path) -> None:
+    cache = ReplyCache(workspace / "kept")
+    call = Call(run="r", attempt="a", step=0)
+    question: tuple[str, list[Any], dict[str, Any]] = ("m", [{"role": "user", "content": "hello"}], {"seed": 1})
+    cache.put(*question, call, Reply(text="one"))
+    found = cache.get(*question, call.model_copy(update={"run": "another", "attempt": "b"}))
+    assert found is not None
+    assert (found.text, found.from_cache) == ("one", True)
+    assert cache.get(*question, call.model_copy(update={"repeat": 1})) is None
+    assert cache.get(*question, call.model_copy(update={"sample": 1})) is None
+    cache.put(*question, call.model_copy(update={"repeat": 1}), Reply(text="two", doubtful=True))
+    assert cache.get(*question, call.model_copy(update={"repeat": 1})) is None
+    (file,) = (workspace / "kept").glob("??/*.json")
+    file.write_bytes(file.read_bytes().replace(b"one", b"two"))
+    assert cache.get(*question, call) is None
+
+
+def test_a_script_that_was_edited_is_another_model(workspace: Path) -> None:
+    model = f"scripted:{workspace}/s.jsonl"
+    (workspace / "s.jsonl").write_text("a")
+    cache, call = ReplyCache(workspace / "kept"), Call(run="r", attempt="a", step=0)
+    cache.put(model, [], {}, call, Reply(text="one"))
+    assert cache.get(model, [], {}, call) is not None
+    (workspace / "s.jsonl").write_text("ab")
+    assert cache.get(model, [], {}, call) is None
+
+
+def test_clean_says_what_is_cached_and_removes_it_when_asked(go: Go) -> None:
+    cache = ReplyCache(folder_of("on"))
+    cache.put("m", [], {}, Call(run="r", attempt="a", step=0), Reply(text="one"))
+    code, found = go("clean")
+    assert (code, found["replies"]["count"], found["replies"]["removed"]) == (0, 1, False)
+    code, found = go("clean", "--replies", "--dry-run")
+    assert (found["replies"]["removed"], cache.size()[0]) == (False, 1)
+    code, found = go("clean", "--replies")
+    assert (code, found["replies"]["removed"], cache.size()) == (0, True, (0, 0))
+
+
+def test_a_cassette_is_read_by_its_own_kind_of_reader(recorded: dict[str, Any], workspace: Path) -> None:
+    tape = Cassette(workspace / "tape")
+    assert [name for name, _ in tape.agents.values()] == ["seed"]
