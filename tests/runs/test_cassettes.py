@@ -271,6 +271,7 @@ def test_a_cassette_is_not_written_over(go: Go, recorded: dict[str, Any], worksp
     assert go("build", "--replay", "tape", "--out", "runs/c")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_recording_that_was_stopped_goes_on_with_resume_and_is_whole(go: Go, workspace: Path) -> None:
     words = (*BUILD, "--model", "scripted:script.jsonl", "--out", "runs/a", *TAPE, "--budget", "15attempts")
     code, stopped = go(*words)
@@ -284,6 +285,7 @@ def test_a_recording_that_was_stopped_goes_on_with_resume_and_is_whole(go: Go, w
     assert (code, outcome(again)) == (0, outcome(built))
 
 
+@pytest.mark.slow
 def test_a_killed_recording_is_played_as_far_as_it_goes_and_resume_makes_it_whole(go: Go, workspace: Path) -> None:
     words = (*BUILD, "--model", "scripted:script.jsonl", "--out", "runs/a", *TAPE, "--budget", "15attempts")
     assert go(*words)[0] == 3
@@ -328,6 +330,7 @@ def read_about_of_nothing() -> Any:
     return About(run="r", command="", domain="d", sandbox="none", settings={}, models={"agent": agent})
 
 
+@pytest.mark.slow
 def test_tries_that_failed_are_replayed_at_their_charge_and_without_waiting(go: Go, workspace: Path) -> None:
     rows = [{**row, "fault": "503", "fault_times": 1} if row.get("step") == 0 else row for row in script()]
     (workspace / "script.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -341,6 +344,7 @@ def test_tries_that_failed_are_replayed_at_their_charge_and_without_waiting(go: 
     assert roles[0] == roles[1]
 
 
+@pytest.mark.slow
 def test_a_call_that_failed_for_good_fails_again(go: Go, workspace: Path) -> None:
     dead = {"role": "agent", "task": "toy:validation:3", "fault": "503"}
     (workspace / "script.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [dead, *script()]))
