@@ -127,7 +127,7 @@ class Request:
 # ------------------------------------------------------------------------------------------------- recording
 
 
-class Recorder:
+class Recording:
     """Writes a cassette while a run goes on. Thread-safe. A run that is resumed goes on with its own."""
 
     def __init__(self, folder: Path, about: About, *, begun: bool = False) -> None:

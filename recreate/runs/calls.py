@@ -19,7 +19,7 @@ from typing import Any
 from recreate.api.errors import BadInput, CheckFailed, Fault, Interrupted, Transient
 from recreate.api.ports import Model, Overriding, Price
 from recreate.api.types import Call, Message, Reply, ToolCall, Usage
-from recreate.models.cassette import Recorder
+from recreate.models.cassette import Recording
 from recreate.models.chat import content
 from recreate.models.reply_cache import ReplyCache
 from recreate.runs.budget import Ledger
@@ -50,7 +50,7 @@ class Calls:
         *,
         retries: int = 3,
         backoff: float = 1.0,
-        recorder: Recorder | None = None,
+        recorder: Recording | None = None,
         cache: ReplyCache | None = None,
     ) -> None:
         self.run = run
@@ -76,23 +76,22 @@ class Calls:
         check = request_check(messages, params)
         known = self.journal.reply(call.id, check)
         params.setdefault("max_tokens", MAX_TOKENS)
-        question = model.name, messages, params
         if known is not None:
             if self.recorder is not None:  # a kill may have come between the two
-                self.recorder.keep(*question, call, known)
+                self.recorder.keep(model.name, messages, params, call, known)
             return known
         lost: list[Transient] = []
-        reply = self.cache.get(*question, call) if self.cache is not None else None
+        reply = self.cache.get(model.name, messages, params, call) if self.cache is not None else None
         if reply is None:
             bound = tokens_bound(messages, params.get("tools") or ()), int(params["max_tokens"])
             try:
                 reply = self._try(model, price, messages, call, params, bound, lost)
             except (BadInput, Fault) as e:
                 if self.recorder is not None:
-                    self.recorder.keep(*question, call, e, lost)
+                    self.recorder.keep(model.name, messages, params, call, e, lost)
                 raise
             if self.cache is not None:
-                self.cache.put(*question, call, reply)
+                self.cache.put(model.name, messages, params, call, reply)
         try:
             self.journal.keep(call.id, check, reply.model_dump(exclude_defaults=True), call.role)
         except BaseException:
@@ -101,7 +100,7 @@ class Calls:
             raise
         self.ledger.settle(call, Usage.of(reply, call), doubtful=reply.doubtful, from_cache=reply.from_cache)
         if self.recorder is not None:
-            self.recorder.keep(*question, call, reply, lost)
+            self.recorder.keep(model.name, messages, params, call, reply, lost)
         return reply
 
     def _override(self, model: Model) -> Mapping[str, Any]:

@@ -36,7 +36,7 @@ from recreate.api.ports import (
 from recreate.api.registry import fit, fit_tasks, spelled
 from recreate.api.types import Call, Message, Reply, Split, Task, digest
 from recreate.memory.held_out import lacking
-from recreate.models.cassette import About, Answerer, Cassette, Recorder
+from recreate.models.cassette import About, Answerer, Cassette, Recording
 from recreate.models.reply_cache import ReplyCache, folder_of
 from recreate.runs import settings as settings_
 from recreate.runs.budget import Budget, Ledger
@@ -104,7 +104,7 @@ class Session:
     """What the optimizer has of its own, as its `Config` made it."""
     say: Say = silent
     own_memory: Memory | None = None
-    tape: Recorder | Cassette | None = None
+    tape: Recording | Cassette | None = None
     given: Parts = field(default_factory=Parts)
 
     def with_model(self, model: Model, name: str = "") -> Session:
@@ -196,7 +196,7 @@ class Session:
                     stack.callback(model.close)
             stack.callback(self.memory.close)
             stack.callback(self.journal.close)
-            if isinstance(self.tape, Recorder):
+            if isinstance(self.tape, Recording):
                 models = answerers(self.model, self.price, self.optimizer_model, self.optimizer_price)
                 stack.callback(self.tape.close, self.ledger.record(), models)
             try:
@@ -401,7 +401,7 @@ def open_session(
                 models=answerers(model, price, optimizer_model, optimizer_price),
                 memory=memory.count(domain.name),
             )
-            recorder = Recorder(Path(settings.record), about, begun=resume and _has_replies(folder))
+            recorder = Recording(Path(settings.record), about, begun=resume and _has_replies(folder))
             undo.callback(recorder.close)
         journal = Journal(folder)
         undo.callback(journal.close)

@@ -18,7 +18,7 @@ from recreate.api.errors import Transient
 from recreate.api.paths import shipped
 from recreate.api.types import Call, Reply
 from recreate.cli import run as cli
-from recreate.models.cassette import ABOUT, LINES, PACKED, Cassette, Recorder, Request, read_about
+from recreate.models.cassette import ABOUT, LINES, PACKED, Cassette, Recording, Request, read_about
 from recreate.models.reply_cache import ReplyCache, folder_of
 from recreate.storage.log import seal, unseal
 from tests.stub import Stub
@@ -311,7 +311,7 @@ def test_a_run_begun_without_a_cassette_cannot_be_recorded_from_its_middle(go: G
 def test_no_key_is_on_a_cassette(go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = "sk-proj-" + "Zk3vQ9xL2mN8pR5tW7yB4cD6fG1hJ0aS" * 2
     monkeypatch.setenv("SOME_API_KEY", key)
-    recorder = Recorder(workspace / "keys", read_about_of_nothing())
+    recorder = Recording(workspace / "keys", read_about_of_nothing())
     call = Call(run="r", attempt="a", step=0)
     params = {"max_tokens": 5, "stop": key}
     recorder.keep("m", [{"role": "user", "content": f"the key is {key}"}], params, call, Transient(f"not with {key}"))
