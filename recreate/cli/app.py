@@ -20,6 +20,7 @@ from recreate.cli import (
     trace_files,
     traces,
     train,
+    view,
     workspace,
 )
 
@@ -71,6 +72,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "log": show.log,
     "show": show.show,
     "diff": show.diff,
+    "view": view.view,
     "init": workspace.init,
     "doctor": workspace.doctor,
     "clean": workspace.clean,

@@ -47,7 +47,7 @@ def log(run: RunName = "last", as_json: Json = False) -> None:
         person = f"; a person {revision.review}" if revision.review else ""
         answer(as_json, revision_record(revision), f"round {revision.round + 1}  {fate}{person}")
     if not count:
-        say(f"{here(found.folder)} has no revision ({_status(found)})")
+        say(f"{here(found.folder)} has no revision ({found.status()})")
 
 
 def show(
@@ -116,19 +116,6 @@ def _fate(revision: Revision) -> str:
     return "kept" if revision.kept else "dropped"
 
 
-def _status(run: Run) -> str:
-    """done | budget | review | ceiling as the build ended, else running or stopped; `ended` for a bench: it has no
-    end."""
-    from recreate.storage.files import is_locked
-
-    if is_locked(run.folder / "lock"):
-        return "running"
-    if not (run.folder / "seed").is_dir():
-        return "ended"
-    end = run.end()
-    return str(end["status"]) if end else "stopped"
-
-
 def _attempts(run: Run) -> dict[str, dict[str, int]]:
     """Attempts by split: how many ended, how many passed."""
     found: dict[str, dict[str, int]] = {}
@@ -142,7 +129,7 @@ def _attempts(run: Run) -> dict[str, dict[str, int]]:
 def _show_run(run: Run, as_json: bool) -> None:
     from recreate.viewer.markdown import HARDER, revision_record, verdict_text
 
-    status, revisions, settings = _status(run), run.revisions(), run.settings
+    status, revisions, settings = run.status(), run.revisions(), run.settings
     seed = run.seed()
     final = next((r.id for r in reversed(revisions) if r.kept), seed.digest if seed else "")
     verdict = run.validation(seed.digest, final) if seed and (final != seed.digest or status == "ceiling") else None

@@ -22,6 +22,7 @@ from recreate.runs.gate import alone, judge
 from recreate.runs.journal import FIELDS, passed_over, records
 from recreate.runs.session import load_run
 from recreate.runs.settings import Settings
+from recreate.storage.files import is_locked
 from recreate.storage.log import Log
 
 
@@ -106,6 +107,13 @@ class Run:
         for record in self.records("start", "end"):
             found = record if record["kind"] == "end" else None
         return found
+
+    def status(self) -> str:
+        """done | budget | review | ceiling as it ended, else running or stopped; `ended` for a bench: it has no end."""
+        if is_locked(self.folder / "lock"):
+            return "running"
+        end = self.end()
+        return str(end["status"]) if end else "stopped" if (self.folder / "seed").is_dir() else "ended"
 
     def spend(self) -> Spend:
         """What stands in the ledger, as the cap counts it; while a process works, calls in flight count as lost."""

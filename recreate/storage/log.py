@@ -188,9 +188,10 @@ class Log:
         """The byte offset behind what was last appended here."""
         return self._end
 
-    def lines(self, start: int = 0) -> Iterator[Line]:
+    def lines(self, start: int = 0, but: bytes = b"") -> Iterator[Line]:
         """The complete lines from byte `start` on, damaged ones included; none when there is no file.
 
+        but: lines that begin so are not read: their record is {}.
         Raises BadInput when a newer recreate wrote one of them, Fault when the file cannot be read.
         """
         offset = start
@@ -200,7 +201,9 @@ class Log:
                 for raw in file:
                     if not raw.endswith(b"\n"):
                         return
-                    if raw != b"\n":
+                    if but and raw.startswith(but):
+                        yield Line(offset, len(raw), "", {})
+                    elif raw != b"\n":
                         yield _line(offset, raw)
                     offset += len(raw)
         except BadInput as e:

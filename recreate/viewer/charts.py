@@ -285,3 +285,30 @@ def outcome(before: float | None, after: float | None) -> str:
     if before is None or after is None:
         return "unknown"
     return "won" if after > before else "lost" if after < before else "same"
+
+
+# ------------------------------------------------------------------------------------------------ over the steps
+
+
+@dataclass(frozen=True)
+class Series:
+    """A number over the steps of a training: its points as SVG writes them (x and y in 0..100, y downwards), its least
+    and greatest value, the first and the last."""
+
+    name: str
+    points: str
+    low: float
+    high: float
+    first: float
+    last: float
+
+
+def series(name: str, values: Sequence[float], most: int = 400) -> Series:
+    """Of many values at most `most` are drawn: each the mean of its neighbours."""
+    count = min(len(values), most)
+    parts = [values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count)]
+    drawn = [math.fsum(part) / len(part) for part in parts]
+    low, high = min(drawn), max(drawn)
+    across, up = 100 / max(1, count - 1), 100 / (high - low) if high > low else 0.0
+    points = " ".join(f"{i * across:.2f},{100 - (v - low) * up:.2f}" for i, v in enumerate(drawn))
+    return Series(name, points, low, high, values[0], values[-1])

@@ -50,6 +50,7 @@ from recreate.viewer.text import FileDiff, cut, read_diff, visible
 from recreate.viewer.traces import Room, citations, read_traces, show_studies
 
 FILE = "report.html"
+TEMPLATES = ("components", "page", "view")
 _HERE = Path(__file__).parent
 
 
@@ -60,16 +61,25 @@ DOCUMENT = """\
 <html lang="en">
 <head>
 <meta charset="utf-8">
+{% if linked is defined %}
+{% if linked.policy %}<meta http-equiv="Content-Security-Policy" content="{{ linked.policy }}">{% endif %}
+{% else %}
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{{ style|digest }}'; \
 script-src {{ ("'sha256-%s'"|format(script|digest) if script else "'none'")|safe }}; base-uri 'none'; \
 form-action 'none'">
+{% endif %}
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
+<meta name="referrer" content="{{ "same-origin" if linked is defined else "no-referrer" }}">
 <title>{% block title %}{{ title }}{% endblock %}</title>
-<style>{{ style|safe }}</style>
+{% if linked is defined %}
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="{{ linked.style }}">
+<script src="{{ linked.script }}" defer></script>
+{% endif %}
+{% if style %}<style>{{ style|safe }}</style>{% endif %}
 </head>
-<body>
+<body{% if linked is defined %} class="view" data-events="{{ linked.events }}"{% endif %}>
 {% block body %}<main id="main">
 {% block main %}{% endblock %}
 </main>
@@ -79,6 +89,7 @@ form-action 'none'">
 </body>
 </html>
 """
+"""linked: style and script are files of their own (`Linked` in site.py); else they are in the document."""
 
 
 def write(run: Run, built: BuildResult | None = None, name: str = "report") -> Path:
@@ -96,64 +107,69 @@ def write(run: Run, built: BuildResult | None = None, name: str = "report") -> P
 
 def document(title: str, main: str, **values: Any) -> str:
     """A whole page: what stands in `main`, a Jinja template, is filled with the values, each escaped."""
-    style = _text("page.css")
-    made: str = (
-        _environment()
-        .from_string('{% extends "document" %}{% block main %}' + main + "{% endblock %}")
-        .render(title=title, style=style, script="", **values)
-    )
+    text = '{% extends "document" %}{% block main %}' + main + "{% endblock %}"
+    made: str = environment().from_string(text).render(title=title, style=text_of("page.css"), script="", **values)
+    return made
+
+
+def filled(template: str, **values: Any) -> str:
+    """A template of this room by its file's stem, filled with the values, each escaped."""
+    made: str = environment().get_template(template).render(**values)
     return made
 
 
 def page(run: Run, built: BuildResult | None = None) -> str:
     """The report of a build; without `built`, from what the folder holds."""
     built = built or ended(run)
-    settings, alpha, scores = run.settings, run.settings.gate.alpha, read_scores(run)
-    found = versions(built, scores, alpha)
-    room = Room()
-    studies = run.studies()
-    cited = citations(built.revisions, studies)
+    room, studies = Room(), run.studies()
     attempts = run.records("experience", "brought")
     train = {r["attempt"]: (r["attempt"], r["task"], bool(r["passed"])) for r in attempts if r["split"] == "train"}
-    traces = read_traces(run.folder, list(train.values()), cited, studies, room)
-    shown_studies = show_studies(run.folder, studies, room)
+    traces = read_traces(run.folder, list(train.values()), citations(built.revisions, studies), studies, room)
+    shown = {trace.experience.id for trace in traces.shown}
+
+    def cite(experience: str, step: int | None = None) -> str:
+        there = experience in shown if step is None else (experience, step) in traces.anchors
+        return f"#e-{_anchor(experience)}" + ("" if step is None else f"-{step}") if there else ""
+
+    told, sizes = facts(run, built)
+    told |= {"cite": cite, "traces": traces, "studies": show_studies(run.folder, studies, room)}
+    return filled("page", style=text_of("page.css") + sizes, script=text_of("page.js"), **told)
+
+
+def facts(run: Run, built: BuildResult, read: dict[str, Scaffold] | None = None) -> tuple[dict[str, Any], str]:
+    """What the components show of a build, and the sizes that go with it, as rules of a stylesheet.
+
+    read: agents of its lineage that were read already, by digest; those that are read now are added.
+    """
+    settings, alpha, scores = run.settings, run.settings.gate.alpha, read_scores(run)
+    found = versions(built, scores, alpha)
     rows, lanes = lineage(found)
     changed = flips(found, built.scaffold.digest)
-    style = _text("page.css") + _sizes(len(found), lanes)
     spend = run.spend()
-    made: str = (
-        _environment()
-        .from_string(_text("page.html"))
-        .render(
-            style=style,
-            script=_text("page.js"),
-            run=run,
-            built=built,
-            settings=settings,
-            start=next(run.records("start"), {}),
-            level=round(100 * (1 - alpha)),
-            lead=lead(built),
-            before=found[0],
-            after=next((v for v in reversed(found) if v.id == built.scaffold.digest), found[0]),
-            curve=curve(found),
-            height=HEIGHT,
-            rows=rows,
-            pitch=_pitch(lanes),
-            flips=changed,
-            tracked=tracked(found),
-            versions=len(found),
-            counts={o: sum(f.outcome == o for f in changed) for o in ("won", "lost", "same", "unknown")},
-            rounds=_rounds(built, scores, run),
-            scale=_scale([built.verdict, *(r.verdict for r in built.revisions)]),
-            studies=shown_studies,
-            spend=spend,
-            shares=_shares(spend),
-            traces=traces,
-            anchors=traces.anchors,
-            aside=run.excluded(),
-        )
-    )
-    return made
+    told = {
+        "run": run,
+        "built": built,
+        "settings": settings,
+        "start": next(run.records("start"), {}),
+        "level": round(100 * (1 - alpha)),
+        "lead": lead(built),
+        "before": found[0],
+        "after": next((v for v in reversed(found) if v.id == built.scaffold.digest), found[0]),
+        "curve": curve(found),
+        "height": HEIGHT,
+        "rows": rows,
+        "pitch": _pitch(lanes),
+        "flips": changed,
+        "tracked": tracked(found),
+        "versions": len(found),
+        "counts": {o: sum(f.outcome == o for f in changed) for o in ("won", "lost", "same", "unknown")},
+        "rounds": _rounds(built, scores, run, {} if read is None else read),
+        "scale": scale([built.verdict, *(r.verdict for r in built.revisions)]),
+        "spend": spend,
+        "shares": shares(spend),
+        "aside": run.excluded(),
+    }
+    return told, _sizes(len(found), lanes)
 
 
 def lead(built: BuildResult) -> str:
@@ -179,10 +195,10 @@ def lead(built: BuildResult) -> str:
 # ------------------------------------------------------------------------------------------------ its parts
 
 
-def _rounds(built: BuildResult, scores: Scores, run: Run) -> list[dict[str, Any]]:
+def _rounds(built: BuildResult, scores: Scores, run: Run, read: dict[str, Scaffold]) -> list[dict[str, Any]]:
     """Revisions, and rounds of which no candidate came, in order."""
-    history, read = History(run.folder / "scaffold.git"), {built.seed.digest: built.seed}
-    read[built.scaffold.digest] = built.scaffold
+    history = History(run.folder / "scaffold.git")
+    read |= {built.seed.digest: built.seed, built.scaffold.digest: built.scaffold}
     rows: list[dict[str, Any]] = []
     for number, revision in enumerate(built.revisions, 1):
         before, after = (per_task(scores.get(d, {})) for d in (revision.parent, revision.id))
@@ -217,13 +233,13 @@ def _diff(revision: Revision, history: History, read: dict[str, Scaffold]) -> Se
     return sorted(files, key=lambda f: order.index(f.path) if f.path in order else len(order))
 
 
-def _scale(verdicts: Sequence[Verdict]) -> float:
+def scale(verdicts: Sequence[Verdict]) -> float:
     """Half the width of all difference charts: what holds every interval, at least 0.1."""
     ends = [abs(end) for v in verdicts for end in (v.lo, v.hi, v.diff) if end is not None]
     return max([0.1, *ends]) * 1.05
 
 
-def _shares(spend: Spend) -> list[dict[str, Any]]:
+def shares(spend: Spend) -> list[dict[str, Any]]:
     """Each role's part of the bar, in per cent: of the dollars, or of the tokens when nothing cost any."""
     free = spend.total.usd <= 0
     total = spend.total.tokens_in + spend.total.tokens_out if free else spend.total.usd
@@ -250,28 +266,31 @@ def _pitch(lanes: int) -> float:
     return round(min(20.0, 100 / max(1, lanes)), 2)
 
 
-def _digest(text: str) -> str:
+def digest_of(text: str) -> str:
+    """Of a style or script that stands in a document, as its Content-Security-Policy names it."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-@lru_cache(maxsize=4)
-def _text(name: str) -> str:
+@lru_cache(maxsize=8)
+def text_of(name: str) -> str:
+    """A file of this room."""
     return (_HERE / name).read_text("utf-8")
 
 
 def _shown(value: Any) -> Any:
     """What the template writes of a value, before it is escaped."""
-    if hasattr(value, "__html__"):
+    if hasattr(value, "__html__") or isinstance(value, _Raw):
         return value
     return visible(redact(str(value)))
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Any:
+def environment() -> Any:
+    """Where templates become pages: every value is masked, made visible and escaped."""
     from jinja2 import DictLoader, Environment, StrictUndefined
 
     environment = Environment(
-        loader=DictLoader({"document": DOCUMENT}),
+        loader=DictLoader({"document": DOCUMENT, **{n: text_of(f"{n}.html") for n in TEMPLATES}}),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_shown,
@@ -286,12 +305,17 @@ def _environment() -> Any:
         "chance": lambda p: "p\u00a0<\u00a00.001" if p < 0.001 else f"p\u00a0=\u00a0{p:.3f}",
         "percent": lambda x: f"{x:g}%",
         "cut": cut,
-        "digest": _digest,
+        "digest": digest_of,
+        "raw": _Raw,
         "place": _place,
         "anchor": _anchor,
         "edit_diff": _edit_diff,
     }
     return environment
+
+
+class _Raw(str):
+    """A text that a form sends back: as it is, only escaped."""
 
 
 def _place(value: float, scale: float) -> float:

@@ -175,9 +175,11 @@ def show_step(
     before: str | None = None,
     cited_by: Sequence[Citing] = (),
     gap: int = 0,
+    limit: int = 0,
 ) -> ShownStep:
-    """One step. What it saw is left out when that is only what the step before it printed."""
-    limit = CITED if cited_by else TEXT
+    """One step. What it saw is left out when that is only what the step before it printed. limit: characters of a text,
+    0 for as many as the report has room for."""
+    limit = limit or (CITED if cited_by else TEXT)
     seen = "" if before and before.strip() and before.strip() in step.observation else step.observation
     return ShownStep(
         index=index,

@@ -1,0 +1,136 @@
+"""A run folder that is followed: read once, and from then on only what was appended to it.
+
+Replies are passed over: they are most of a journal, and each is a step of some attempt, which is read where it is
+shown. Nothing here takes a lock, so the run goes on; nothing is written.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from recreate.agents.scaffold import Scaffold
+from recreate.api.errors import RecreateError
+from recreate.api.types import Usage
+from recreate.runs.budget import Spend
+from recreate.runs.journal import FIELDS
+from recreate.runs.reader import Run
+from recreate.storage.log import Log, fits
+
+REPLY = b'{"kind":"reply",'
+"""How a journal's line of a reply begins."""
+_COUNTED = ("calls", "tokens_in", "tokens_out", "usd")
+_UNSHOWN = {"memory": ("before", "after"), "proposal": ("edits", "others")}
+"""What long records have that no page shows."""
+
+
+class LiveRun(Run):
+    """A `Run` whose records and spending are kept in memory; `refresh` takes in what was appended.
+
+    at: the journal's byte offset up to which it was read. fault: why it cannot be read on, None when it can.
+    usage: (role, phase) -> what was paid; paid: attempt -> calls, tokens in and out, usd; begun: attempts in the order
+    in which they were. agents: those of its lineage that were read, by digest.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.lock = threading.RLock()
+        self.fault: RecreateError | None = None
+        self.agents: dict[str, Scaffold] = {}
+        self.made: dict[str, tuple[Any, Any]] = {}
+        self._ledger = Log(folder / "ledger.jsonl")
+        self._forget()
+
+    def _forget(self) -> None:
+        self.at = self._paid_at = 0
+        self._kept: list[dict[str, Any]] = []
+        self._spend = Spend()
+        self._ends = b"", b""
+        self.usage: dict[tuple[str, str], Usage] = {}
+        self.paid: dict[str, list[float]] = {}
+        self.begun: dict[str, None] = {}
+
+    def refresh(self) -> None:
+        """Take in what is new; a file that was replaced or cut is read anew. Raises BadInput (newer-schema), Fault."""
+        with self.lock:
+            try:
+                sizes = [_size(log.path) for log in (self._journal, self._ledger)]
+                ends = _end(self._journal.path, self.at), _end(self._ledger.path, self._paid_at)
+                if ends != self._ends:
+                    self._forget()
+                for line in self._journal.lines(self.at, REPLY) if sizes[0] > self.at else ():
+                    self.at = line.offset + line.length
+                    if line.record is not None and fits(line.record, FIELDS):
+                        self._take(line.record)
+                for line in self._ledger.lines(self._paid_at) if sizes[1] > self._paid_at else ():
+                    self._paid_at = line.offset + line.length
+                    if line.record is not None:
+                        self._pay(line.record)
+                self._ends = _end(self._journal.path, self.at), _end(self._ledger.path, self._paid_at)
+                self.fault = None
+            except RecreateError as e:
+                self.fault = e
+                raise
+
+    def _take(self, record: dict[str, Any]) -> None:
+        for name in _UNSHOWN.get(record["kind"], ()):
+            record.pop(name, None)
+        del record["schema"]
+        self._kept.append(record)
+
+    def _pay(self, line: Mapping[str, Any]) -> None:
+        self._spend.take_all((line,))
+        if line.get("kind") == "attempt" and isinstance(line.get("attempt"), str):
+            self.begun[line["attempt"]] = None
+        usage, call = line.get("usage"), line.get("call")
+        if line.get("kind") == "settle" and isinstance(usage, dict) and isinstance(call, str):
+            paid = [float(usage.get(name, 0)) for name in _COUNTED]
+            whose = str(line.get("role", "")), str(line.get("phase", ""))
+            before = self.usage.get(whose, Usage())
+            self.usage[whose] = before + Usage(**{n: usage[n] for n in _COUNTED if n in usage})
+            attempt = [*call.split("/"), ""][1]
+            self.paid[attempt] = [a + b for a, b in zip(self.paid.get(attempt, [0.0] * 4), paid, strict=True)]
+
+    def records(self, *kinds: str) -> Iterator[dict[str, Any]]:
+        """Of what was read; replies are not among it."""
+        with self.lock:
+            kept = self._kept[:]
+        return (r for r in kept if not kinds or r["kind"] in kinds)
+
+    def spend(self) -> Spend:
+        """What the ledger had at the last refresh."""
+        return self._spend
+
+    @property
+    def kind(self) -> str:
+        """build | bench | tune | arms (a table of arms) | run."""
+        if (self.folder / "seed").is_dir():
+            return "build"
+        if (self.folder / "suite.toml").is_file():
+            return "arms"
+        kinds = {record["kind"] for record in self.records("tune", "agent")}
+        return "tune" if "tune" in kinds else "bench" if "agent" in kinds else "run"
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """What changes whenever something was taken in."""
+        return self.at, self._paid_at
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _end(path: Path, at: int) -> bytes:
+    """The last bytes before an offset, a line's checksum among them: others, when it is another file by now."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, at - 16))
+            return file.read(min(at, 16))
+    except OSError:
+        return b""
