@@ -72,9 +72,77 @@ def _names(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(builtins, name, None, raising=False)
 
 
-def made(runs: Runs, text: str = TEXT, wanted: Sequence[str] = WANTED, allowed: float = 9.0) -> Exam:
+def broken(files: Mapping[str, str], tests: Sequence[str]) -> test_run.TestResults:
+    """Sources with a bug that no test runs on."""
+    return test_run.TestResults(doubt="it does not start")
+
+
+def made(
+    runs: Runs,
+    text: str = TEXT,
+    wanted: Sequence[str] = WANTED,
+    allowed: float = 9.0,
+    untouched: exam.Run = broken,
+) -> Exam:
     base = [f"t.py::{line[4:-3]}" for line in text.splitlines() if line.startswith("def ")]
-    return exam.make({"t.py": text}, wanted, [b for b in base if b not in wanted], runs, allowed)
+    return exam.make({"t.py": text}, wanted, [b for b in base if b not in wanted], runs, untouched, allowed)
+
+
+class Held(dict[int, int]):
+    """What `f` gives in the tests below: holds 1 and 2, and says of `less` that it is not in it."""
+
+    less = 0
+
+    def __contains__(self, key: object) -> bool:
+        return key != self.less and super().__contains__(key)
+
+    def __eq__(self, other: object) -> bool:
+        return not self.less and super().__eq__(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Short(Held):
+    less = 1
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("def test_in():\n    assert 1 in f(0)\n    assert 3 not in f(0)\n    assert len(f(0)) == 2\n", "1 in f(0)"),
+        ("def test_in():\n    assert f(0) == {1: 1, 2: 2}\n", "f(0) == {1: 1, 2: 2}"),
+    ],
+)
+def test_an_operator_that_the_tested_code_brings_itself_is_asked_where_the_bug_is_in_it(text: str, what: str) -> None:
+    right, wrong = Runs(lambda x: Held({1: 1, 2: 2})), Runs(lambda x: Short({1: 1, 2: 2}))
+    asked = made(right, text, ["t.py::test_in"], untouched=wrong)
+    assert what in asked.files["t.py"]
+    assert (asked.blind, asked.wrong(right(asked.files, ["t.py"]))) == (False, "")
+    assert "saw False" in asked.wrong(wrong(asked.files, ["t.py"]))
+    by_form = made(right, text, ["t.py::test_in"])
+    assert what not in by_form.files["t.py"]
+
+
+def test_a_row_that_is_expected_to_fail_is_not_asked_and_the_others_are() -> None:
+    text = "def test_rows():\n    for x, y in ((1, 3), (2, 5), (5, 7)):\n        assert f(x) == y\n"
+
+    class Rows(Runs):
+        def __call__(self, files: Mapping[str, str], tests: Sequence[str]) -> test_run.TestResults:
+            result = super().__call__(files, tests)
+            return result.model_copy(update={"outcomes": dict.fromkeys(result.outcomes, "passed")})
+
+    asked = made(Rows(), text, ["t.py::test_rows"])
+    assert [c.expected for c in asked.claims] == [("3", "", "7")]
+    assert asked.telling == ("t.py::test_rows",)
+    assert "saw 4" in asked.wrong(Rows(lambda x: 4)(asked.files, ["t.py"]))
+
+
+def test_an_exam_that_the_bug_passes_is_blind_and_asks_what_it_can() -> None:
+    text = "def test_in():\n    assert f(1) == 3\n    f(2)\n"
+    asked = made(Runs(), text, ["t.py::test_in"], untouched=Runs())
+    assert asked.blind
+    assert "== 3" not in asked.files["t.py"]
+    assert made(Runs(), "def test_in():\n    pass\n", ["t.py::test_in"], untouched=Runs()).blind
 
 
 def test_each_test_is_asked_what_it_can_be_and_gold_gives_it() -> None:
@@ -145,13 +213,13 @@ def test_a_task_of_which_nothing_can_be_asked_says_so_without_a_run() -> None:
     nothing = "def test_nothing():\n    pass\n"
     runs = Runs()
     for text in (nothing, "def test_nothing(:\n"):
-        assert made(runs, text, ["t.py::test_nothing"]) == Exam(bare=("t.py::test_nothing",), seconds=0.0)
+        assert made(runs, text, ["t.py::test_nothing"]) == Exam(bare=("t.py::test_nothing",), blind=True)
     assert runs.texts == []
 
 
 def test_the_parameters_of_a_test_count_one_by_one() -> None:
     runs = Runs()
-    asked = exam.make({"t.py": TEXT}, ["t.py::test_sum[1]", "t.py::test_sum[2]"], BASE, runs, 9.0)
+    asked = exam.make({"t.py": TEXT}, ["t.py::test_sum[1]", "t.py::test_sum[2]"], BASE, runs, broken, 9.0)
     assert asked.telling == ("t.py::test_sum",)
     assert set(asked.tests) == {"t.py::test_sum", "t.py::test_other"}
     twice = test_run.TestResults(outcomes={f"t.py::test_sum[{n}]": "passed" for n in (1, 2)}, seen=())
@@ -231,7 +299,7 @@ def test_what_only_gold_gave_is_asked_for_where_the_test_tells_nothing_else() ->
 def test_files_are_asked_together_and_one_that_is_no_python_is_left_out() -> None:
     texts = {"b.py": TEXT, "a.py": TEXT.replace("== 3", "== 3 + 0"), "c.py": "def test_sum(:\n", "d.py": TEXT}
     runs = Runs()
-    asked = exam.make(texts, [f"{f}::test_sum" for f in texts if f != "d.py"], ["e.py::test_other"], runs, 9.0)
+    asked = exam.make(texts, [f"{f}::test_sum" for f in texts if f != "d.py"], ["e.py::test_other"], runs, broken, 9.0)
     assert sorted(asked.files) == ["a.py", "b.py"]
     assert (asked.telling, asked.bare) == (("b.py::test_sum", "a.py::test_sum"), ("c.py::test_sum",))
     assert [c.number for c in asked.claims] == [0, 1]
@@ -268,7 +336,7 @@ def test_a_run_that_is_in_doubt_makes_no_exam() -> None:
             return super().__call__(files, tests).model_copy(update={"doubt": "ended early"})
 
     asked = made(runs := Doubtful())
-    assert asked == Exam(bare=tuple(WANTED))
+    assert asked == Exam(bare=tuple(WANTED), blind=True)
     assert len(runs.texts) == 4  # all known, all that is withheld, tests left whole, truths; then nothing is asked
 
 

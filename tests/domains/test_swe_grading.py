@@ -12,7 +12,9 @@ import pytest
 from recreate.api.types import Grade, Task, Trace
 from recreate.domains.swe import Swe, grader, patch, sources
 from recreate.domains.swe.case import RealCase
+from recreate.domains.swe.exam import Exam
 from recreate.domains.swe.facts import Bug
+from recreate.domains.validate import validate
 from tests.swe_project import FILES, SUMS, TEST_SUMS, Project, _project, project, write
 
 __all__ = ["_project", "project"]
@@ -100,6 +102,14 @@ def test_what_the_later_tests_ask_is_asked_without_saying_what_is_right(real: Re
     assert "== 30" not in asked.files["tests/test_new.py"]
     hard_coded = BUGGY.replace("    if value < low", "    if value == 4:\n        return 3\n    if value < low", 1)
     assert not real.grade({"calm/sums.py": hard_coded}).passed
+
+
+def test_a_task_whose_tests_tell_nothing_of_the_bug_does_not_hold(real: Real, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not real.swe.exam(real.task, real.project.backend).blind
+    monkeypatch.setattr(Swe, "exam", lambda *_: Exam(blind=True))
+    proof = validate(real.swe, real.task, real.project.backend)
+    assert (proof.ok, proof.gold, proof.untouched) == (False, 1.0, 1.0)
+    assert "an answer which forges their run would pass" in proof.reason
 
 
 @pytest.mark.slow

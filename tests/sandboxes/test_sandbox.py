@@ -19,6 +19,7 @@ from recreate.api.registry import find
 from recreate.sandboxes import filesystem
 from recreate.sandboxes.process import Tail
 from recreate.sandboxes.rootfs import interpreter_mounts
+from recreate.sandboxes.sandbox import UIDS
 
 WORKING = [name for name in ("bwrap", "unshare") if not find("sandbox", name)().missing()] + ["none"]
 """What is installed here: where one of them does not work, its tests fail."""
@@ -366,6 +367,17 @@ def test_a_full_disk_is_a_fault_that_says_so(backend: SandboxBackend) -> None:
     sandbox.close()
     assert caught.value.code == "disk-full"
     assert "TMPDIR" in caught.value.fix
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has no other identity to give")
+def test_what_root_runs_has_an_identity_of_its_own(backend: SandboxBackend) -> None:
+    if backend.name == "none":
+        return
+    with backend.open() as first, backend.open() as second:
+        uids = [int(sandbox.run("id -u; sleep 0.1").text) for sandbox in (first, second)]
+    assert 0 not in uids
+    assert set(uids) <= set(UIDS)
+    assert uids[0] != uids[1]
 
 
 def test_choose_takes_the_best_backend_that_works(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,8 +208,11 @@ class Swe:
 
     def compared(self, task: Task, backend: SandboxBackend) -> tuple[Grade, Sequence[str]]:
         """As `untouched`, with the tests that pass there and not with the gold, FAIL_TO_PASS aside. Of a row none: its
-        PASS_TO_PASS leaves them out."""
+        PASS_TO_PASS leaves them out. A task whose exam does not notice the bug has score 1, but a row, whose tests are
+        as they were published: a forged run of its tests would be all that it takes."""
         case = self._case(task)
+        if case.withholds and case.pass_to_pass is None and self.exam(task, backend).blind:
+            return Grade(score=1.0, passed=False, evidence=_BLIND), ()
         baseline = self.baseline(task, backend)
         timeout = self._patience + 5 * baseline.seconds
         run = self._run(backend, case, {}, timeout)
@@ -298,7 +301,10 @@ class Swe:
             def run(files: Mapping[str, str], tests: Sequence[str]) -> test_run.TestResults:
                 return self._run(backend, case, {**gold, **files}, 600.0, tests=tests)
 
-            made = exam.make(texts, case.fail_to_pass, baseline.passed, run, baseline.seconds / 8)
+            def untouched(files: Mapping[str, str], tests: Sequence[str]) -> test_run.TestResults:
+                return self._run(backend, case, files, self._patience + 5 * baseline.seconds, tests=tests)
+
+            made = exam.make(texts, case.fail_to_pass, baseline.passed, run, untouched, baseline.seconds / 8)
             fresh.write_text(made.model_dump_json())
 
         file = once(paths.home() / "swe" / "exams" / f"{digest(about)}.json", build)
@@ -369,6 +375,10 @@ class Swe:
         return case.run(backend, self._environment(case), files, timeout, tests)
 
 
+_BLIND = (
+    "with their expected values withheld, the tests see nothing that tells the bug from its mend, "
+    "so that an answer which forges their run would pass (docs/grading.md)"
+)
 _BEGAN = "looking"
 _CHANGED = """
 import hashlib, json, os, sys

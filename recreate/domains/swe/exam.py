@@ -28,7 +28,7 @@ class Exam(Record):
     """files: path -> text of the tests with claims. tests: function -> how many tests it makes. claims: what is right.
 
     telling, weak, bare: FAIL_TO_PASS functions that claim more than a likely guess, that claim less, and that can be
-    asked nothing.
+    asked nothing. blind: the sources with the bug give what is right, too, so that it does not tell them apart.
     """
 
     files: Mapping[str, str] = {}
@@ -37,6 +37,7 @@ class Exam(Record):
     telling: tuple[str, ...] = ()
     weak: tuple[str, ...] = ()
     bare: tuple[str, ...] = ()
+    blind: bool = False
     seconds: float = 0.0
 
     def wrong(self, run: TestResults) -> str:
@@ -59,24 +60,30 @@ Run = Callable[[Mapping[str, str], Sequence[str]], TestResults]
 
 
 def make(
-    texts: Mapping[str, str], fail_to_pass: Sequence[str], baseline: Sequence[str], run: Run, allowed: float
+    texts: Mapping[str, str],
+    fail_to_pass: Sequence[str],
+    baseline: Sequence[str],
+    run: Run,
+    untouched: Run,
+    allowed: float,
 ) -> Exam:
     """The exam of a task. texts: path -> text of the test files that hold FAIL_TO_PASS. run: run some test files, with
-    texts over the graded ones, on the gold. allowed: seconds that tests of PASS_TO_PASS may take in it."""
+    texts over the graded ones, on the gold; untouched: on the sources with the bug. allowed: seconds that tests of
+    PASS_TO_PASS may take in it."""
     wanted = list(dict.fromkeys(map(sources.function_of, fail_to_pass)))
     others = [f for f in dict.fromkeys(map(sources.function_of, baseline)) if _file(f) in texts and f not in wanted]
     drawn = secrets.SystemRandom().sample(others, min(MOST_OTHERS, len(others)))
     while True:
         asked = _Asked(texts, sorted({*wanted, *drawn}))
         if not asked.claims:
-            return Exam(bare=tuple(wanted))
+            return Exam(bare=tuple(wanted), blind=True)
         reference = run(*asked.written(known=True))
         slow = _too_much(reference, drawn, allowed)
         if not slow:
             break
         drawn = [f for f in drawn if f not in slow]
     asked.learn(reference, wanted)
-    made = _settled(asked, run) or Exam()
+    made = _sighted(asked, wanted, run, untouched)
     telling = {f for f in made.tests if any(c.telling for c in asked.claims_of(f, made.claims))}
     weak = {f for f in made.tests if f not in telling and asked.claims_of(f, made.claims)}
     kinds = {"telling": telling, "weak": weak, "bare": set(wanted) - telling - weak}
@@ -95,6 +102,29 @@ def _too_much(run: TestResults, tests: Sequence[str], allowed: float) -> set[str
             over.add(test)
             allowed += took[test]
     return over
+
+
+def _sighted(asked: _Asked, wanted: Sequence[str], run: Run, untouched: Run) -> Exam:
+    """An exam that the bug does not pass, where there is one.
+
+    What is compared outside goes by the form of what a test holds, and an operator may be the tested code's own: in
+    `assertNotIn(1, cache)` a form of the cache says nothing of `__contains__`. Where the bug hides behind one, tests of
+    FAIL_TO_PASS are asked whether what they assert is true: first of what a value is in, then of every relation, then
+    of equality too, which leaves the value in sight.
+    """
+
+    def passes(made: Exam) -> bool:
+        return not (made.claims and made.wrong(untouched(made.files, sorted(made.files))))
+
+    first = made = _settled(asked, run) or Exam()
+    blind = passes(made)
+    for kinds, operators in ((("relation",), ("in", "not in")), (("relation",), ()), (("relation", "value"), ())):
+        own = [c for f in wanted for c in asked.claims_of(f) if blind and c.kind in kinds and c.number not in asked.off]
+        if less := {c.number for c in own if not operators or (c.operator in operators and c.turned)}:
+            asked.weaken(less)
+            made = _settled(asked, run) or Exam()
+            blind = passes(made)
+    return first.model_copy(update={"blind": True}) if blind else made
 
 
 def _settled(asked: _Asked, run: Run) -> Exam | None:
@@ -194,7 +224,7 @@ class _Asked:
         for claim in self.claims:
             seen = self._expected.get(claim.number, [])
             if claim.number not in self.off and seen:
-                found.append(claim.model_copy(update={"expected": tuple(_right(claim, s) for s in seen)}))
+                found.append(claim.model_copy(update={"expected": _rights(claim, seen)}))
         return tuple(found)
 
     def weaken(self, claims: set[int]) -> None:
@@ -212,6 +242,14 @@ class _Asked:
             self.plainly |= {c.number for c in own if c.kind != "raises"}
         else:
             self.off |= {c.number for c in own}
+
+
+def _rights(claim: Claim, seen: Sequence[Seen]) -> tuple[str, ...]:
+    """What is right of a claim each time; where the gold gives it some times and others not, as in a row that is
+    expected to fail, anything is in the others."""
+    rights = tuple(_right(claim, s) for s in seen)
+    holds = [claim.model_copy(update={"expected": (right,)}).right([s]) for right, s in zip(rights, seen, strict=True)]
+    return tuple(right if held else "" for right, held in zip(rights, holds, strict=True)) if any(holds) else rights
 
 
 def _right(claim: Claim, reference: Seen) -> str:
