@@ -167,7 +167,9 @@ class _Build:
         with checkpoints(self.session.folder / "checkpoint.sqlite", graph, config, self.agrees, self.note) as compiled:
             earlier: BuildState = compiled.get_state(config).values
             start: Any = None if earlier else {"round": 0, "scaffold": self.seed.digest}
-            self.session.say("build", {"train": len(self.train), "validation": len(self.validation)})
+            settings, train, validation = self.session.settings, len(self.train), len(self.validation)
+            usual = settings.rounds * train + (settings.rounds + 1) * validation * settings.repeats
+            self.session.say("build", {"train": train, "validation": validation, "attempts": usual})
             if self.session.settings.rounds == 0:
                 self.scores(self.seed)
             elif not earlier or self.again(earlier) != "end":

@@ -12,7 +12,8 @@ import typer
 
 from recreate.api.errors import BadInput, OutOfBudget
 from recreate.api.paths import short as here
-from recreate.cli.terminal import EXCLUDED, Progress, Screen, answer, say
+from recreate.cli.screen import Screen
+from recreate.cli.terminal import EXCLUDED, Progress, answer, say
 from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ def build(
         say(how(folder))
     if made.status == "ceiling":
         say(markdown.HARDER)
+    elif made.status == "done" and not made.waiting and not made.stays and not as_json:
+        better = any(revision.kept for revision in made.revisions)
+        seen = f"diff {here(folder)}/seed {agent}" if better else f"log {here(folder)}"
+        say(f"next: recreate {seen} shows {'what changed' if better else 'what was tried, and why it was dropped'}")
     if made.status == "budget":
         stopped_by_budget(f"recreate resume {here(folder)}")
 
@@ -92,7 +97,7 @@ def opened(
     from recreate.runs.session import open_session
 
     check_scaffold(folder, where, scaffold or settings.scaffold)
-    screen = Screen()
+    screen = Screen(settings.jobs, settings.rounds)
     go_on = go_on or f"recreate resume {here(folder)}"
     session = open_session(settings, where, folder, say=screen, resume=resume, parts=parts, command=command)
     screen.ledger = session.ledger

@@ -1,6 +1,6 @@
 """Where words go: results to stdout, everything else to stderr; and how a long command and a long text are shown.
 
-All of it goes through `_printable`: keys are masked, and a control character, which could move the cursor, hide what
+All of it goes through `printable`: keys are masked, and a control character, which could move the cursor, hide what
 stands there or change its order, is spelled out. A colour of ours (`painted`) is the one thing that passes.
 """
 
@@ -13,16 +13,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from recreate.api.config import SCHEMA
 from recreate.api.errors import RecreateError
-from recreate.api.paths import short
 from recreate.storage.redact import redact, redacted
 from recreate.viewer.text import cut, json_text, visible
-
-if TYPE_CHECKING:
-    from recreate.runs.budget import Ledger
 
 EXCLUDED = "excluded (infrastructure failure)"
 """How an attempt is called that says nothing of its agent."""
@@ -39,18 +35,18 @@ def emit(record: Mapping[str, Any]) -> None:
 
 def say(text: str = "") -> None:
     """Prose for a person, on stderr."""
-    print(_printable(text), file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def prompt(text: str) -> None:
     """What a person is asked, on stderr; the answer is typed behind it."""
-    print(_printable(text), file=sys.stderr, end="", flush=True)
+    print(printable(text), file=sys.stderr, end="", flush=True)
 
 
 def show(*lines: str) -> None:
     """The result of a command that was asked for as text, on stdout."""
     if lines:
-        print(_printable("\n".join(lines)), flush=True)
+        print(printable("\n".join(lines)), flush=True)
 
 
 def answer(as_json: bool, record: Mapping[str, Any], *lines: str) -> None:
@@ -78,7 +74,7 @@ def pass_on(text: str) -> None:
     sys.stdout.flush()
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Keys masked and nothing hidden; colours of ours become what a terminal understands."""
     parts = _COLOUR.split(redact(text))
     return "".join(f"\033[{part}m" if n % 2 else visible(part) for n, part in enumerate(parts))
@@ -141,7 +137,7 @@ def counter(what: str) -> Callable[[int, int], None] | None:
         return None
 
     def tell(done: int, total: int) -> None:
-        sys.stderr.write(f"\r{_printable(what)} {done:,}/{total:,}" + "\n" * (done >= total))
+        sys.stderr.write(f"\r{printable(what)} {done:,}/{total:,}" + "\n" * (done >= total))
         sys.stderr.flush()
 
     return tell
@@ -172,8 +168,8 @@ def bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
     # What goes through a pipe must not be drawn above the bar.
     drawn = Bar(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty())
     with drawn:
-        row = drawn.add_task(_printable(what), total=total)
-        yield lambda word: drawn.update(row, advance=1, description=_printable(f"{what}{word}"))
+        row = drawn.add_task(printable(what), total=total)
+        yield lambda word: drawn.update(row, advance=1, description=printable(f"{what}{word}"))
 
 
 class Progress:
@@ -200,7 +196,7 @@ class Progress:
         of = f" of {total / 1e6:,.0f} MB ({done / total:.0%})" if total else " MB"
         text = f"{self.name}: {done / 1e6:,.0f}{of}{speed}"
         if self.live:
-            sys.stderr.write(f"\r{_printable(text):<76}")
+            sys.stderr.write(f"\r{printable(text):<76}")
             sys.stderr.flush()
             self.open = True
         else:
@@ -212,121 +208,3 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self.open:
             say()
-
-
-class Screen:
-    """Turns a session's events into words on stderr: a line per event, and on a terminal one live line below them.
-
-    `ledger` may be set later: it says what is left.
-    """
-
-    def __init__(self) -> None:
-        from rich.console import Console
-
-        self.console = Console(stderr=True, highlight=False, emoji=False, markup=False, soft_wrap=True)
-        self.ledger: Ledger | None = None
-        self.phase, self.done, self.total, self.passed, self.steps = "", 0, 0, 0, 0
-        self.started = time.monotonic()
-        self.live: Any = self.console.status("starting") if self.console.is_terminal else None
-
-    def __enter__(self) -> Screen:
-        if self.live:
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.live:
-            self.live.stop()
-
-    def line(self, text: str) -> None:
-        if self.live:
-            self.console.print(_printable(text), soft_wrap=True)
-        else:
-            say(text)
-
-    def left(self) -> str:
-        """What was spent, and of what cap."""
-        from recreate.api.types import Usage
-
-        spent = self.ledger.spent if self.ledger else Usage()
-        text = f"{spent.calls} calls, {spent.tokens_in + spent.tokens_out:,} tokens, ${spent.usd:.3f}"
-        minutes = self.ledger.minutes if self.ledger else (time.monotonic() - self.started) / 60
-        cap = f" of {self.ledger.budget}" if self.ledger and str(self.ledger.budget) != "no cap" else ""
-        return f"{text}, {minutes:.1f} min{cap}"
-
-    def refresh(self) -> None:
-        if self.live:
-            self.live.update(
-                f"{self.phase} {self.done}/{self.total}, {self.passed} passed, {self.steps} steps | {self.left()}"
-            )
-
-    def __call__(self, event: str, facts: dict[str, Any]) -> None:
-        from recreate.viewer.markdown import study_text, verdict_text
-
-        match event:
-            case "gather":
-                self.phase, self.total, self.done, self.passed = facts["phase"], facts["total"], 0, 0
-            case "step":
-                self.steps += 1
-            case "score":
-                score = facts["score"]
-                self.done += 1
-                self.passed += score.passed
-                if score.score is not None and not score.reused:
-                    mark = "passed" if score.passed else "failed"
-                    self.line(
-                        f"  {self.phase} {self.done}/{self.total}  {mark}  {score.task} "
-                        f"({f'{score.ending} {score.limit}'.strip()}, {score.usage.calls} calls)   {self.left()}"
-                    )
-            case "aside":
-                self.line(f"  {EXCLUDED}: {facts['task']}: {facts['fault']}")
-            case "seed":
-                session = facts["session"]
-                self.line(
-                    f"run folder {short(session.folder)}; seed {facts['scaffold'].digest}, model {session.model_name}, "
-                    f"sandbox {session.backend.name}"
-                )
-            case "indexing":
-                done, total = facts["done"], facts["total"]
-                if total >= 20 and (done == total or done % max(1, total // 4) == 0):
-                    self.line(f"indexing memory for search: {done} of {total}")
-            case "study":
-                self.line("  " + study_text(facts["study"]))
-            case "build":
-                self.line(f"{facts['train']} train tasks, {facts['validation']} validation tasks")
-            case "round":
-                self.line(f"round {facts['round']} of {facts['rounds']}: attempting train tasks")
-            case "observe":
-                self.line(f"the policy {facts['policy']} learns from {facts['experiences']} experiences")
-            case "rerun":
-                lessons = f"with {', '.join(facts['lessons'])}" if facts["lessons"] else "without"
-                score = EXCLUDED if facts["score"] is None else f"{facts['score']:g}"
-                self.line(f"  re-run of {facts['task']} {lessons}: {score}   {self.left()}")
-            case "learned":
-                change = facts["change"]
-                self.line(f"  {change.lesson} {change.kind}{': ' * bool(change.why)}{change.why}")
-            case "propose":
-                self.line(
-                    f"the optimizer studies {facts['experiences']} experiences ({facts['failures']} of them failed)"
-                )
-            case "candidate":
-                self.line("a candidate is judged on validation:")
-                for edit in facts["edits"]:
-                    self.line(f"  {edit.path}: {edit.reason or repr(edit.new[:80])}")
-            case "revision":
-                revision = facts["revision"]
-                self.line(f"{'KEPT' if revision.kept else 'dropped'}: {verdict_text(revision.verdict)}")
-                if revision.review:
-                    self.line(f"  a person {revision.review}")
-            case "update":
-                figures = ", ".join(f"{key} {facts[key]:.4g}" for key in ("reward", "kl", "entropy", "clip", "length"))
-                self.line(f"step {facts['step']}: {figures}   {self.left()}")
-            case "nothing":
-                self.line(f"nothing to judge this round: {facts['reason']}")
-            case "review" | "reviewed":
-                if self.live:  # a line that moves would be in the way of whoever types
-                    (self.live.stop if event == "review" else self.live.start)()
-                return
-            case _:
-                self.line(str(facts.get("text", event)))
-        self.refresh()

@@ -148,7 +148,8 @@ def attempt_task(
         if session.calls.stop.is_set():
             raise Interrupted("stopped")
         try:
-            experience = attempt_and_grade(session, scaffold, task, call, folder, told)
+            with _in_flight(session, call):
+                experience = attempt_and_grade(session, scaffold, task, call, folder, told)
         except Fault as e:
             fault = e
             if e.code == "disk":
@@ -161,6 +162,17 @@ def attempt_task(
         return _score(experience, task, repeat)
     assert fault is not None
     return _set_aside(session, key, task, repeat, phase, outage, fault)
+
+
+@contextlib.contextmanager
+def _in_flight(session: Session, call: Call) -> Iterator[None]:
+    """Tell when an attempt begins, and when it has ended, however that was."""
+    facts = {"attempt": call.attempt, "task": call.task}
+    session.say("begin", facts)
+    try:
+        yield
+    finally:
+        session.say("ended", facts)
 
 
 def _set_aside(session: Session, key: str, task: Task, repeat: int, phase: str, outage: _Outage, fault: Fault) -> Score:
@@ -256,6 +268,7 @@ def attempt_and_grade(
         offers=offers,
         native=scaffold.agent.native and isinstance(session.model, ToolCalling) and session.model.native_tools,
     )
+    session.say("grading", {"attempt": call.attempt, "task": task.id})
     grade = session.domain.grade(task, trace, session.backend)
     if not isinstance(grade, Grade) or not 0 <= grade.score <= 1:
         raise BadInput(

@@ -434,7 +434,7 @@ def test_a_build_from_another_seed_saves_what_stood_there_and_says_so(here: Path
     mine = agent(here).digest
     flags = [*FLAGS, "--model", "scripted:script.jsonl", "--scaffold", "seed", "--rounds", "1"]
     code, _, err = say("build", *flags, "--out", "runs/b")
-    assert (code, err.splitlines()[-1]) == (0, f"recreate keep b:{mine} --as toy puts it back")
+    assert (code, err.splitlines()[-2]) == (0, f"recreate keep b:{mine} --as toy puts it back")
     assert "Mine." not in system.read_text()
     assert say("keep", f"b:{mine}")[0] == 0
     assert agent(here).digest == mine

@@ -1,0 +1,343 @@
+"""A run while it runs: a line of words for each event, and on a terminal one live panel below them.
+
+The panel is a pure function of what is known, the time and the width (`panel`); rich draws it twice a second.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from recreate.api.paths import short
+from recreate.api.types import Usage
+from recreate.cli.terminal import EXCLUDED, printable, say
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from recreate.runs.budget import Ledger
+
+SHOWN = 6
+"""Jobs that the panel shows; of more it says how many."""
+NARROWEST = 40
+LOOKS = 2
+"""How often a second the panel is drawn: often enough to be believed, seldom enough to be read."""
+
+
+@dataclass
+class InFlight:
+    """An attempt in flight. began, since: seconds of a clock that only goes forward."""
+
+    task: str
+    began: float
+    since: float
+    doing: str = "step 1"
+
+
+@dataclass
+class Progressing:
+    """What events have told so far.
+
+    total     attempts of this phase, 0 where nobody knows
+    planned   attempts of all phases of a build, as far as it goes its usual way; 0 where nobody knows
+    made      of them, in the phases that are over
+    scores    of this phase, None: excluded
+    seconds   how long each attempt of a phase took that was made now; one that was read back is no measure
+    judging   whether the attempts are a candidate's
+    means     what the agent before it scored in each phase
+    """
+
+    phase: str = "starting"
+    total: int = 0
+    done: int = 0
+    passed: int = 0
+    since: float = 0.0
+    at_once: int = 1
+    scores: dict[tuple[str, int], float | None] = field(default_factory=dict)
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    jobs: dict[str, InFlight] = field(default_factory=dict)
+    planned: int = 0
+    made: int = 0
+    judging: bool = False
+    means: dict[str, float] = field(default_factory=dict)
+
+    def take(self, event: str, facts: Mapping[str, Any], now: float) -> None:
+        """Learn from one event. Raises KeyError for one without its facts."""
+        match event:
+            case "build":
+                self.planned = facts.get("attempts", 0)
+            case "gather":
+                self.begin(facts["phase"], now, facts["total"])
+            case "candidate" | "revision":
+                self.judging = event == "candidate"
+            case "propose":
+                self.begin(f"studying {facts['experiences']} experiences", now)
+            case "observe":
+                self.begin(f"learning from {facts['experiences']} experiences", now)
+            case "begin":
+                self.jobs[facts["attempt"]] = InFlight(facts["task"], now, now)
+            case "step" | "grading" if facts["attempt"] in self.jobs:
+                job = self.jobs[facts["attempt"]]
+                job.since = now
+                job.doing = "grading" if event == "grading" else f"step {facts['step'].step + 2}"
+            case "ended" if facts["attempt"] in self.jobs:
+                ended = self.jobs.pop(facts["attempt"])
+                self.seconds.setdefault(self.phase, []).append(now - ended.began)
+            case "score":
+                score = facts["score"]
+                self.done += 1
+                self.passed += score.passed
+                self.scores[score.task, score.repeat] = score.score
+                if not self.judging and score.score is not None:
+                    told = [s for s in self.scores.values() if s is not None]
+                    self.means[self.phase] = math.fsum(told) / len(told)
+
+    def begin(self, phase: str, now: float, total: int = 0) -> None:
+        self.made += self.done
+        self.phase, self.total, self.done, self.passed, self.since = phase, total, 0, 0, now
+        self.scores, self.jobs = {}, {}
+
+
+def panel(
+    known: Progressing, by_role: Mapping[str, Usage], minutes: float, cap: str, now: float, width: int, height: int = 24
+) -> list[str]:
+    """The panel's lines, each at most `width` characters wide: phase and score, bar and time left, a line a job, what
+    was spent by role and of the cap. height: of the terminal; the panel takes half of it at most."""
+    width = max(width, NARROWEST)
+    of = f" {known.done} of {known.total}" if known.total else f"  {_clock(now - known.since)}"
+    head = f"{'the candidate on ' * known.judging}{known.phase}{of}"
+    score = _score(known)
+    together = [f"{head}   {score}" if score else head]
+    # Short, as most lines are: where a terminal is made narrower, what is drawn does not wrap.
+    lines = ["─" * NARROWEST, *(together if len(together[0]) <= width else [head, f"  {score}"])]
+    if known.total:
+        room = min(20, width // 3)
+        filled = room * known.done // known.total
+        lines.append(f"{'━' * filled}{'·' * (room - filled)}  {_left(known, now)}")
+    jobs = sorted(known.jobs.values(), key=lambda job: job.began)
+    most = max(1, min(SHOWN, height // 2 - 5))
+    for job in jobs[:most]:
+        lines.append(f"  {job.doing:<9} {_clock(now - job.since):>6}  {job.task}")
+    if len(jobs) > most:
+        lines.append(f"  and {len(jobs) - most} more")
+    roles = [f"{role} {_spent(usage)}" for role, usage in sorted(by_role.items())]
+    if sum(map(len, roles)) + 3 * len(roles) <= width:
+        roles = [" | ".join(roles)] if roles else []
+    total = sum(usage.usd for usage in by_role.values())
+    lines += [*roles, f"{minutes:.1f} min, ${total:.3f}{f' of {cap}' if cap else ''}{_later(known)}"]
+    return [cell_cut(line, width) for line in lines]
+
+
+def cell_cut(text: str, width: int) -> str:
+    """At most so many cells of a terminal."""
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
+
+
+def left(seconds: list[float], running: list[float], todo: int, at_once: int) -> tuple[float, float, float] | None:
+    """(low, likely, high) seconds until `todo` attempts have ended, of which some are running for so many seconds; 80
+    of 100 times between low and high, if attempts take as long as those that ended (`seconds`). None before three."""
+    from recreate.runs.gate import student_quantile
+
+    n = len(seconds)
+    if n < 3:
+        return None
+    mean = math.fsum(seconds) / n
+    spread = math.sqrt(math.fsum((s - mean) ** 2 for s in seconds) / (n - 1))
+    rest = math.fsum(max(mean - ran, 0.0) for ran in running) + mean * (todo - len(running))
+    off = student_quantile(n, 0.2) * spread * math.sqrt(todo + todo * todo / n)
+    lanes = max(1, min(at_once, todo))
+    return max(0.0, rest - off) / lanes, rest / lanes, (rest + off) / lanes
+
+
+def _left(known: Progressing, now: float) -> str:
+    todo = known.total - known.done
+    if not todo:
+        return "done"
+    found = left(
+        known.seconds.get(known.phase, []), [now - job.began for job in known.jobs.values()], todo, known.at_once
+    )
+    if found is None:
+        return "time left: known after 3 attempts"
+    low, likely, high = found
+    first, last = _span(low), _span(high)
+    if first.split()[-1] == last.split()[-1]:
+        first = first.split()[0]
+    between = f" ({first} to {last})" if first != last.split()[0] else ""
+    return f"about {_span(likely)} left in this phase{between}"
+
+
+def _later(known: Progressing) -> str:
+    rest = known.planned - known.made - max(known.total, known.done)
+    return f"; then about {rest} attempts" if known.planned and rest > 0 else ""
+
+
+def _span(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds)):d} s" if seconds < 10 else f"{round(seconds, -1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _clock(seconds: float) -> str:
+    whole = max(0, int(seconds))
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+def _score(known: Progressing) -> str:
+    from recreate.runs.gate import interval
+
+    if not any(score is not None for score in known.scores.values()):
+        return ""
+    mean, low, high = interval(known.scores)
+    before = f", before {known.means[known.phase]:.2f}" if known.judging and known.phase in known.means else ""
+    return f"{known.passed} passed, score {mean:.2f} [{low:.2f}, {high:.2f}]{before}"
+
+
+def _spent(usage: Usage, whole: int = 100_000) -> str:
+    """whole: tokens from which on they are said in thousands."""
+    tokens = usage.tokens_in + usage.tokens_out
+    count = f"{tokens:,}" if tokens < whole else f"{tokens / 1e3:,.0f}k" if tokens < 1e7 else f"{tokens / 1e6:,.1f}M"
+    return f"{usage.calls:,} calls, {count} tokens, ${usage.usd:.3f}"
+
+
+class Screen:
+    """Turns a session's events into words on stderr: a line per event, and on a terminal the panel below them.
+
+    `ledger` may be set later: it says what is left. at_once: attempts that run at the same time;
+    rounds: of a build, whose last verdict is its result and so said at its end.
+    """
+
+    def __init__(self, at_once: int = 1, rounds: int = 0) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self.console = Console(stderr=True, highlight=False, emoji=False, markup=False, soft_wrap=True)
+        self.ledger: Ledger | None = None
+        self.started = time.monotonic()
+        self.known = Progressing(at_once=at_once, since=self.started)
+        self.rounds = rounds
+        self._alone = threading.Lock()
+        self.live: Live | None = None
+        if self.console.is_terminal and not self.console.is_dumb_terminal:
+            self.live = Live(
+                self,  # asked anew for every drawing
+                console=self.console,
+                refresh_per_second=LOOKS,
+                transient=True,
+                redirect_stdout=sys.stdout.isatty(),  # what goes through a pipe must not be drawn above the panel
+                vertical_overflow="crop",
+            )
+
+    def __enter__(self) -> Screen:
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def line(self, text: str) -> None:
+        if self.live:
+            self.console.print(printable(text), soft_wrap=True)
+        else:
+            say(text)
+
+    def left(self) -> str:
+        """What was spent, and of what cap; '' where the panel says so."""
+        if self.live:
+            return ""
+        spent = self.ledger.spent if self.ledger else Usage()
+        cap = f" of {self._cap()}" if self._cap() else ""
+        return f"   {_spent(spent, 10**9)}, {self._minutes():.1f} min{cap}"
+
+    def _cap(self) -> str:
+        return str(self.ledger.budget).replace("no cap", "") if self.ledger else ""
+
+    def _minutes(self) -> float:
+        return self.ledger.minutes if self.ledger else (time.monotonic() - self.started) / 60
+
+    def __rich__(self) -> RenderableType:
+        from rich.text import Text
+
+        by_role = self.ledger.by_role if self.ledger else {}
+        size = self.console.size
+        with self._alone:
+            lines = panel(self.known, by_role, self._minutes(), self._cap(), time.monotonic(), size.width, size.height)
+        return Text("\n".join(map(printable, lines)), no_wrap=True, overflow="crop")
+
+    def __call__(self, event: str, facts: dict[str, Any]) -> None:
+        from recreate.viewer.markdown import study_text, verdict_text
+
+        with self._alone:
+            self.known.take(event, facts, time.monotonic())
+        match event:
+            case "gather" | "begin" | "step" | "grading" | "ended":
+                pass
+            case "score":
+                score = facts["score"]
+                if score.score is not None and not score.reused:
+                    mark = "passed" if score.passed else "failed"
+                    self.line(
+                        f"  {self.known.phase} {self.known.done}/{self.known.total}  {mark}  {score.task} "
+                        f"({f'{score.ending} {score.limit}'.strip()}, {score.usage.calls} calls){self.left()}"
+                    )
+            case "aside":
+                self.line(f"  {EXCLUDED}: {facts['task']}: {facts['fault']}")
+            case "seed":
+                session = facts["session"]
+                self.line(
+                    f"run folder {short(session.folder)}; seed {facts['scaffold'].digest}, model {session.model_name}, "
+                    f"sandbox {session.backend.name}"
+                )
+            case "indexing":
+                done, total = facts["done"], facts["total"]
+                if total >= 20 and (done == total or done % max(1, total // 4) == 0):
+                    self.line(f"indexing memory for search: {done} of {total}")
+            case "study":
+                self.line("  " + study_text(facts["study"]))
+            case "build":
+                self.line(f"{facts['train']} train tasks, {facts['validation']} validation tasks")
+            case "round":
+                self.line(f"round {facts['round']} of {facts['rounds']}: attempting train tasks")
+            case "observe":
+                self.line(f"the policy {facts['policy']} learns from {facts['experiences']} experiences")
+            case "rerun":
+                lessons = f"with {', '.join(facts['lessons'])}" if facts["lessons"] else "without"
+                score = EXCLUDED if facts["score"] is None else f"{facts['score']:g}"
+                self.line(f"  re-run of {facts['task']} {lessons}: {score}{self.left()}")
+            case "learned":
+                change = facts["change"]
+                self.line(f"  {change.lesson} {change.kind}{': ' * bool(change.why)}{change.why}")
+            case "propose":
+                self.line(
+                    f"the optimizer studies {facts['experiences']} experiences ({facts['failures']} of them failed)"
+                )
+            case "candidate":
+                self.line("a candidate is judged on validation:")
+                for edit in facts["edits"]:
+                    self.line(f"  {edit.path}: {edit.reason or repr(edit.new[:80])}")
+            case "revision":
+                revision = facts["revision"]
+                said_at_the_end = self.live is not None and revision.round + 1 == self.rounds and sys.stdout.isatty()
+                verdict = "" if said_at_the_end else f": {verdict_text(revision.verdict)}"
+                self.line(f"{'KEPT' if revision.kept else 'dropped'}{verdict}")
+                if revision.review:
+                    self.line(f"  a person {revision.review}")
+            case "update":
+                figures = ", ".join(f"{key} {facts[key]:.4g}" for key in ("reward", "kl", "entropy", "clip", "length"))
+                self.line(f"step {facts['step']}: {figures}{self.left()}")
+            case "nothing":
+                self.line(f"nothing to judge this round: {facts['reason']}")
+            case "review" | "reviewed":
+                if self.live:  # what moves would be in the way of whoever types
+                    (self.live.stop if event == "review" else self.live.start)()
+            case _:
+                self.line(str(facts.get("text", event)))
