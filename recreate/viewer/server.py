@@ -24,7 +24,7 @@ from recreate.api.errors import BadInput, RecreateError
 from recreate.api.types import Review, Revision
 from recreate.storage.log import Log
 from recreate.storage.redact import redact
-from recreate.viewer.html import text_of
+from recreate.viewer.html import environment, text_of
 from recreate.viewer.live import LiveRun
 from recreate.viewer.site import Linked, Shown, Website
 from recreate.viewer.text import visible
@@ -139,6 +139,9 @@ def application(
     edition = hashlib.sha256("".join(map(text_of, FILES)).encode()).hexdigest()[:12]
     site.links(Linked(f"static/{edition}/page.css", f"static/{edition}/view.js"))
     site.secret = hmac.new(token.encode(), b"form", "sha256").hexdigest()
+
+    for name in ("document", "components", "view"):  # compiled before the first page is asked for
+        environment().get_template(name)
 
     def document(shown: Shown) -> Response:
         style = f" 'sha256-{shown.style}'" if shown.style else ""

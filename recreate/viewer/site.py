@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,9 +57,11 @@ WHOLE = 200_000
 """Characters of one text that a trajectory's page shows."""
 BESIDE = 6_000
 """The same of two trajectories side by side."""
-HITS = 50
+HITS = 25
 PATIENCE = 0.4
 """Seconds that the list of runs waits for runs that were never read; the rest comes when it is there."""
+QUIET = 1.0
+"""Seconds without a question after which the search is brought up to date."""
 CURVE = {
     "reward": "mean reward", "passed": "share passed", "kl": "KL to the reference (nats a token)",
     "entropy": "entropy (nats a token)", "clip": "share of tokens clipped", "length": "tokens an attempt",
@@ -105,6 +108,7 @@ class Website:
         self.faults: dict[str, RecreateError] = {}
         self._lock = threading.RLock()
         self._reading: threading.Thread | None = None
+        self._asked = 0.0
         self._links = (Linked("page.css", "view.js"), "")
 
     # ------------------------------------------------------------------------------------------ what there is
@@ -159,8 +163,10 @@ class Website:
 
     def _read_ahead(self) -> None:
         self.read_all()
+        self.indexing = (0, 0)
+        while time.monotonic() < self._asked + QUIET:
+            time.sleep(0.1)  # who has just opened a page looks at it first: indexing takes a whole core
         try:
-            self.indexing = (0, 0)
             self.memory.recall("anything", 1, reader="human", how="keywords")
         except RecreateError:
             pass  # who searches is told
@@ -176,6 +182,7 @@ class Website:
     def page(self, address: str, query: Mapping[str, str] | None = None, told: str = "") -> Shown:
         """The document at an address. told: what is said above it. An error is a page too."""
         parts = [part for part in address.split("/") if part]
+        self._asked = time.monotonic() if parts[:1] != ["search"] else 0.0
         try:
             match parts:
                 case []:
