@@ -75,6 +75,8 @@ form-action 'none'">
 {% if linked is defined %}
 <link rel="icon" href="data:,">
 <link rel="stylesheet" href="{{ linked.style }}">
+{% if linked.sizes %}<link rel="stylesheet" href="{{ linked.sizes }}" id="sizes">{% endif %}
+
 <script src="{{ linked.script }}" defer></script>
 {% endif %}
 {% if style %}<style>{{ style|safe }}</style>{% endif %}
@@ -131,13 +133,15 @@ def page(run: Run, built: BuildResult | None = None) -> str:
         there = experience in shown if step is None else (experience, step) in traces.anchors
         return f"#e-{_anchor(experience)}" + ("" if step is None else f"-{step}") if there else ""
 
-    told, sizes = facts(run, built)
+    told, count = facts(run, built)
     told |= {"cite": cite, "traces": traces, "studies": show_studies(run.folder, studies, room)}
-    return filled("page", style=text_of("page.css") + sizes, script=text_of("page.js"), **told)
+    return filled("page", style=text_of("page.css") + sizes(*count), script=text_of("page.js"), **told)
 
 
-def facts(run: Run, built: BuildResult, read: dict[str, Scaffold] | None = None) -> tuple[dict[str, Any], str]:
-    """What the components show of a build, and the sizes that go with it, as rules of a stylesheet.
+def facts(
+    run: Run, built: BuildResult, read: dict[str, Scaffold] | None = None
+) -> tuple[dict[str, Any], tuple[int, int]]:
+    """What the components show of a build, and what `sizes` goes by: how many versions and lanes there are.
 
     read: agents of its lineage that were read already, by digest; those that are read now are added.
     """
@@ -169,7 +173,7 @@ def facts(run: Run, built: BuildResult, read: dict[str, Scaffold] | None = None)
         "shares": shares(spend),
         "aside": run.excluded(),
     }
-    return told, _sizes(len(found), lanes)
+    return told, (len(found), lanes)
 
 
 def lead(built: BuildResult) -> str:
@@ -251,7 +255,7 @@ def shares(spend: Spend) -> list[dict[str, Any]]:
     return rows
 
 
-def _sizes(versions: int, lanes: int) -> str:
+def sizes(versions: int, lanes: int) -> str:
     """Sizes that depend on the run, as rules: the page may have no style attribute."""
     lane = round(14 + _pitch(lanes) * lanes)
     return (
@@ -266,7 +270,7 @@ def _pitch(lanes: int) -> float:
     return round(min(20.0, 100 / max(1, lanes)), 2)
 
 
-def digest_of(text: str) -> str:
+def _digest(text: str) -> str:
     """Of a style or script that stands in a document, as its Content-Security-Policy names it."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
@@ -305,7 +309,7 @@ def environment() -> Any:
         "chance": lambda p: "p\u00a0<\u00a00.001" if p < 0.001 else f"p\u00a0=\u00a0{p:.3f}",
         "percent": lambda x: f"{x:g}%",
         "cut": cut,
-        "digest": digest_of,
+        "digest": _digest,
         "raw": _Raw,
         "place": _place,
         "anchor": _anchor,

@@ -30,7 +30,7 @@ class LiveRun(Run):
     """A `Run` whose records and spending are kept in memory; `refresh` takes in what was appended.
 
     at: the journal's byte offset up to which it was read. fault: why it cannot be read on, None when it can.
-    usage: (role, phase) -> what was paid; paid: attempt -> calls, tokens in and out, usd; begun: attempts in the order
+    paid: attempt -> calls, tokens in and out, usd; begun: attempts in the order
     in which they were. agents: those of its lineage that were read, by digest.
     """
 
@@ -48,7 +48,7 @@ class LiveRun(Run):
         self._kept: list[dict[str, Any]] = []
         self._spend = Spend()
         self._ends = b"", b""
-        self.usage: dict[tuple[str, str], Usage] = {}
+        self._used: dict[tuple[str, str], list[float]] = {}
         self.paid: dict[str, list[float]] = {}
         self.begun: dict[str, None] = {}
 
@@ -86,12 +86,11 @@ class LiveRun(Run):
             self.begun[line["attempt"]] = None
         usage, call = line.get("usage"), line.get("call")
         if line.get("kind") == "settle" and isinstance(usage, dict) and isinstance(call, str):
-            paid = [float(usage.get(name, 0)) for name in _COUNTED]
+            paid = [float(v) if isinstance(v := usage.get(name), int | float) else 0.0 for name in _COUNTED]
             whose = str(line.get("role", "")), str(line.get("phase", ""))
-            before = self.usage.get(whose, Usage())
-            self.usage[whose] = before + Usage(**{n: usage[n] for n in _COUNTED if n in usage})
-            attempt = [*call.split("/"), ""][1]
-            self.paid[attempt] = [a + b for a, b in zip(self.paid.get(attempt, [0.0] * 4), paid, strict=True)]
+            for sums in (self._used.setdefault(whose, [0.0] * 4), self.paid.setdefault(_attempt(call), [0.0] * 4)):
+                for n, value in enumerate(paid):
+                    sums[n] += value
 
     def records(self, *kinds: str) -> Iterator[dict[str, Any]]:
         """Of what was read; replies are not among it."""
@@ -102,6 +101,15 @@ class LiveRun(Run):
     def spend(self) -> Spend:
         """What the ledger had at the last refresh."""
         return self._spend
+
+    @property
+    def usage(self) -> dict[tuple[str, str], Usage]:
+        """(role, phase) -> what was paid."""
+        with self.lock:
+            return {
+                whose: Usage(calls=int(calls), tokens_in=int(read), tokens_out=int(wrote), usd=usd)
+                for whose, (calls, read, wrote, usd) in self._used.items()
+            }
 
     @property
     def kind(self) -> str:
@@ -117,6 +125,11 @@ class LiveRun(Run):
     def stamp(self) -> tuple[int, int]:
         """What changes whenever something was taken in."""
         return self.at, self._paid_at
+
+
+def _attempt(call: str) -> str:
+    """The attempt of a call RUN/ATTEMPT/STEP."""
+    return call.partition("/")[2].partition("/")[0]
 
 
 def _size(path: Path) -> int:

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -24,7 +25,7 @@ from recreate.api.errors import BadInput, RecreateError
 from recreate.api.types import Review, Revision
 from recreate.storage.log import Log
 from recreate.storage.redact import redact
-from recreate.viewer.html import environment, text_of
+from recreate.viewer.html import environment, sizes, text_of
 from recreate.viewer.live import LiveRun
 from recreate.viewer.site import Linked, Shown, Website
 from recreate.viewer.text import visible
@@ -49,7 +50,7 @@ QUIET = 15.0
 LARGEST = 4_000_000
 """Bytes of a form."""
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'{style}; img-src 'self' data:; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
@@ -60,7 +61,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-FILES = {"page.css": "text/css", "view.js": "text/javascript"}
+FILES = ("page.css", "view.js")
+SIZES = "sizes-{}-{}.css"
 
 Decide = Callable[[LiveRun, Revision, Review], str]
 """Passes a person's word on a candidate on; says what was begun. Raises BadInput for what cannot be used."""
@@ -137,15 +139,15 @@ def application(
     from starlette.routing import Route
 
     edition = hashlib.sha256("".join(map(text_of, FILES)).encode()).hexdigest()[:12]
-    site.links(Linked(f"static/{edition}/page.css", f"static/{edition}/view.js"))
+    at = f"static/{edition}/"
+    site.links(Linked(at + "page.css", at + "view.js", sizes=at + SIZES))
     site.secret = hmac.new(token.encode(), b"form", "sha256").hexdigest()
 
     for name in ("document", "components", "view"):  # compiled before the first page is asked for
         environment().get_template(name)
 
     def document(shown: Shown) -> Response:
-        style = f" 'sha256-{shown.style}'" if shown.style else ""
-        headers = {**HEADERS, "Content-Security-Policy": POLICY.format(style=style), "Cache-Control": "no-store"}
+        headers = {**HEADERS, "Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
         text = shown.text.encode("utf-8", "backslashreplace")
         return Response(text, shown.status, headers, "text/html; charset=utf-8")
 
@@ -154,10 +156,11 @@ def application(
         return document(site.page(request.url.path, query, query.get("told", "")[:300]))
 
     def static(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in FILES:
+        text = _file(request.path_params["name"])
+        if text is None:
             return Response("there is no such file\n", 404, HEADERS, "text/plain")
-        return Response(text_of(name), 200, {**HEADERS, "Cache-Control": "max-age=31536000"}, FILES[name])
+        kind = "text/javascript" if request.path_params["name"].endswith(".js") else "text/css"
+        return Response(text, 200, {**HEADERS, "Cache-Control": "max-age=31536000"}, kind)
 
     async def events(request: Request) -> Response:
         query = dict(request.query_params)
@@ -178,7 +181,7 @@ def application(
         said = await asyncio.to_thread(_decided, site, name, form, decide)
         if isinstance(said, RecreateError):
             shown = site.page(address, {}, " ".join(part for part in (said.message, said.fix) if part))
-            return document(Shown(shown.text, 400 if shown.status == 200 else shown.status, shown.style))
+            return document(Shown(shown.text, 400 if shown.status == 200 else shown.status))
         return RedirectResponse(f"/runs/{quote(name)}?{urlencode({'told': said})}", 303, HEADERS)
 
     routes = [
@@ -188,6 +191,13 @@ def application(
         Route("/{path:path}", page),
     ]
     return Starlette(routes=routes, middleware=[Middleware(Guard, token=token)])
+
+
+def _file(name: str) -> str | None:
+    """A file that documents refer to; None when there is none."""
+    if count := re.fullmatch(r"sizes-(\d{1,5})-(\d{1,5})\.css", name):
+        return sizes(int(count[1]), int(count[2]))
+    return text_of(name) if name in FILES else None
 
 
 def _decided(site: Website, name: str, form: Mapping[str, str], decide: Decide | None) -> str | RecreateError:
@@ -436,6 +446,7 @@ def export(where: Path, target: Path) -> int:
             code="not-empty",
         )
     files: dict[str, str] = {}
+    referred = set[str]()
     here = [""]
 
     def file_of(address: str) -> str:
@@ -447,8 +458,9 @@ def export(where: Path, target: Path) -> int:
 
     def href(address: str) -> str:
         up = "../" * here[0].count("/")
-        if address.lstrip("/") in FILES:
-            return up + address.lstrip("/")
+        if (name := address.lstrip("/")) in FILES or name.startswith("sizes-"):
+            referred.add(name)
+            return up + name
         if address.startswith(("/events", "/search")):
             return ""
         files.setdefault(file_of(address), address)
@@ -459,9 +471,7 @@ def export(where: Path, target: Path) -> int:
         "default-src 'none'; img-src data:; script-src 'self' file:; base-uri 'none'; form-action 'none'; "
         "style-src 'self' file:"
     )
-    site.links(Linked("page.css", "view.js", policy=allowed))
-    for name in FILES:
-        write(target / name, text_of(name))
+    site.links(Linked("page.css", "view.js", policy=allowed, sizes=SIZES))
     files["index.html"] = "/"
     done = set[str]()
     while left := [name for name in files if name not in done]:
@@ -471,4 +481,6 @@ def export(where: Path, target: Path) -> int:
             parts = urlsplit(files[name])
             shown = site.page(parts.path, dict(parse_qsl(parts.query)))
             write(target / name, shown.text.encode("utf-8", "backslashreplace"))
+    for name in referred:
+        write(target / name, _file(name) or "")
     return len(done)

@@ -22,7 +22,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -72,21 +72,21 @@ SPLITS, OUTCOMES = ("train", "validation", "test"), ("passed", "failed", "runnin
 @dataclass(frozen=True)
 class Linked:
     """What a document refers to: its stylesheet and script, where changes are told (''), its policy where no server
-    says it ('')."""
+    says it (''), the stylesheet of what depends on the run ('')."""
 
     style: str
     script: str
     events: str = ""
     policy: str = ""
+    sizes: str = ""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A page: its text, its HTTP status, the digest of the style that stands in it ('' for none)."""
+    """A page: its text and its HTTP status."""
 
     text: str
     status: int = 200
-    style: str = ""
 
 
 @dataclass
@@ -109,7 +109,7 @@ class Website:
         self._lock = threading.RLock()
         self._reading: threading.Thread | None = None
         self._asked = 0.0
-        self._links = (Linked("page.css", "view.js"), "")
+        self._links = Linked("page.css", "view.js", sizes="sizes-{}-{}.css")
 
     # ------------------------------------------------------------------------------------------ what there is
 
@@ -146,8 +146,11 @@ class Website:
         return live
 
     def read_all(self) -> None:
-        """Read every run, the newest first; what cannot be read is remembered as such."""
-        for name in self.names():
+        """Read every run, the newest first; what cannot be read is remembered as such, what is gone is forgotten."""
+        names = self.names()
+        for name in [name for name in self.runs if name not in names]:
+            self.runs.pop(name, None)
+        for name in names:
             try:
                 self.run(name)
             except RecreateError:
@@ -221,23 +224,33 @@ class Website:
             code = 404 if missing else 409 if isinstance(e, BadInput) else 500
             return self._shown("failed", "Not here" if missing else "This cannot be shown", code=code, error=e)
 
-    def links(self, links: Linked, script: str = "") -> None:
-        """What the documents refer to."""
-        self._links = links, script
+    def links(self, links: Linked) -> None:
+        """What the documents refer to, as addresses without their first slash; of sizes with two places for numbers."""
+        self._links = links
 
     def _shown(
-        self, view: str, title: str, *, events: str = "", code: int = 200, style: str = "", **told: Any
+        self,
+        view: str,
+        title: str,
+        *,
+        events: str = "",
+        code: int = 200,
+        laid: tuple[int, int] | None = None,
+        **told: Any,
     ) -> Shown:
-        base = self._links[0]
-        policy = base.policy + (f" 'sha256-{html.digest_of(style)}'" if style and base.policy else "")
-        linked = Linked(self.href("/" + base.style), self.href("/" + base.script), events and self.href(events), policy)
+        base = self._links
+        sizes = self.href("/" + base.sizes.format(*laid)) if laid else ""
+        linked = replace(
+            base, style=self.href("/" + base.style), script=self.href("/" + base.script),
+            events=events and self.href(events), sizes=sizes,
+        )  # fmt: skip
         waiting = 0 if self.static else sum(live.waiting() is not None for live in list(self.runs.values()))
         common = {"here": view, "where": self.where.name, "static": self.static, "secret": self.secret}
         text = html.filled(
-            "view", title=title, linked=linked, style=style, script="", href=self.href, queue=waiting,
+            "view", title=title, linked=linked, style="", script="", href=self.href, queue=waiting,
             told=told.pop("told", ""), **common, **told,
         )  # fmt: skip
-        return Shown(text, code, html.digest_of(style) if style else "")
+        return Shown(text, code)
 
     # ----- runs
 
@@ -292,10 +305,11 @@ class Website:
         if known is None or known[0] != live.stamp:
             known = live.stamp, (self._built(live) if kind == "build" else self._measured(live))
             live.made["run"] = known
-        facts, style = known[1]
+        facts, laid = known[1]
         end = live.end() or {}
-        phases = sorted({phase for _, phase in live.usage})
-        roles = {role: {p: live.usage.get((role, p)) for p in phases} for role in sorted({r for r, _ in live.usage})}
+        usage = live.usage
+        phases = sorted({phase for _, phase in usage})
+        roles = {role: {p: usage.get((role, p)) for p in phases} for role in sorted({r for r, _ in usage})}
         ended_ = [r for r in live.records("experience", "brought")]
         done = {r["attempt"] for r in ended_} | {r["attempt"] for r in live.records("aside")}
         updates = list(live.records("update")) if kind == "tune" else []
@@ -315,12 +329,12 @@ class Website:
         }  # fmt: skip
         shown.pop("run", None)
         at = f"/events?{urlencode({'run': name, 'at': live.at})}"
-        return self._shown("run", f"{name} ({kind}, {status})", events=at, style=style, run=live, **shown)
+        return self._shown("run", f"{name} ({kind}, {status})", events=at, laid=laid, run=live, **shown)
 
-    def _built(self, live: LiveRun) -> tuple[dict[str, Any], str]:
+    def _built(self, live: LiveRun) -> tuple[dict[str, Any], tuple[int, int]]:
         return html.facts(live, ended(live), live.agents)
 
-    def _measured(self, live: LiveRun) -> tuple[dict[str, Any], str]:
+    def _measured(self, live: LiveRun) -> tuple[dict[str, Any], None]:
         """The matrix of a bench: agents and splits across, tasks down; the mean score of each, and what it cost."""
         names = {r["scaffold"]: r["name"] for r in live.records("agent")}
         cells: dict[tuple[str, str], dict[tuple[str, int], dict[str, Any]]] = {}
@@ -346,7 +360,7 @@ class Website:
             "columns": columns, "tasks": tasks[:500], "more_tasks": max(0, len(tasks) - 500), "spend": spend,
             "shares": html.shares(spend), "aside": live.excluded(), "arms": list(live.records("arm")),
             "settings": live.settings, "start": next(live.records("start"), {}), "level": round(100 * (1 - alpha)),
-        }, ""  # fmt: skip
+        }, None  # fmt: skip
 
     def _cite(self, name: str, live: LiveRun) -> Callable[..., str]:
         """Where evidence is to be seen: in this run, else in memory, else '' ."""

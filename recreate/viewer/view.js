@@ -76,6 +76,8 @@
       const answer = await fetch(location.pathname + location.search, { credentials: "same-origin" });
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (answer.status === 404) say("This is not here any more: it was moved or deleted.");
+      const sizes = document.getElementById("sizes"), others = fresh.getElementById("sizes");
+      if (sizes && others && sizes.getAttribute("href") !== others.getAttribute("href")) sizes.setAttribute("href", others.getAttribute("href"));
       for (const part of answer.ok ? all("[data-live]") : []) {
         const now = fresh.getElementById(part.id);
         if (!now || now.outerHTML === part.outerHTML || part.contains(document.activeElement) && part.querySelector("form")) continue;

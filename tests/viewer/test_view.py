@@ -552,6 +552,20 @@ def test_a_run_of_a_newer_recreate_and_a_damaged_one_are_said_on_their_pages(run
         assert served.ask("/runs/live")[0] == 200
 
 
+def test_a_file_that_goes_away_while_a_page_is_made_is_said(
+    running: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Website(workspace)
+
+    def gone(self: Run) -> Any:
+        raise FileNotFoundError(2, "No such file", "study.json")
+
+    monkeypatch.setattr(Run, "studies", gone)
+    shown = site.page("/runs/live")
+    assert shown.status == 404
+    assert "it changed while it was read" in shown.text
+
+
 def test_ten_thousand_attempts_are_paged(running: Path, workspace: Path) -> None:
     record = {"split": "train", "repeat": 0, "scaffold": "s", "ending": "submitted", "kind": "experience"}
     rows = [
