@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from pydantic import ValidationError
+
 from recreate.agents.history import History
 from recreate.agents.lesson import read_lesson
 from recreate.agents.retrieval import support
@@ -219,7 +221,10 @@ class Website:
             raise BadInput(
                 f"there is no page at {address}", fix="the list of runs leads to all there are", code="no-page"
             )
-        except RecreateError as e:
+        except (RecreateError, OSError, ValidationError) as e:
+            if not isinstance(e, RecreateError):  # somebody moved, deleted or wrote it just now
+                said = str(e).splitlines()[0]
+                e = Fault(f"it changed while it was read: {said}", fix="load the page again", code="no-page")
             missing = e.code in ("no-run", "no-page", "no-attempt", "no-lesson", "no-study")
             code = 404 if missing else 409 if isinstance(e, BadInput) else 500
             return self._shown("failed", "Not here" if missing else "This cannot be shown", code=code, error=e)
