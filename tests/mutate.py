@@ -55,11 +55,19 @@ MODULES = {
         "tests/domains/test_swe_exam.py",
     ),
     "recreate/domains/swe/patch.py": ("tests/domains/test_swe_text.py",),
-    "recreate/sandboxes/sandbox.py": ("tests/sandboxes/test_sandbox.py", "tests/sandboxes/test_breakout.py"),
+    "recreate/sandboxes/sandbox.py": (
+        "tests/sandboxes/test_walls.py",
+        "tests/sandboxes/test_sandbox.py",
+        "tests/sandboxes/test_breakout.py",
+    ),
     "recreate/sandboxes/bwrap.py": ("tests/sandboxes/test_walls.py", "tests/sandboxes/test_sandbox.py"),
     "recreate/sandboxes/unshare.py": ("tests/sandboxes/test_walls.py", "tests/sandboxes/test_sandbox.py"),
     "recreate/sandboxes/seccomp.py": ("tests/sandboxes/test_seccomp.py", "tests/sandboxes/test_sandbox.py"),
-    "recreate/sandboxes/limits.py": ("tests/sandboxes/test_breakout.py", "tests/sandboxes/test_sandbox.py"),
+    "recreate/sandboxes/limits.py": (
+        "tests/sandboxes/test_walls.py",
+        "tests/sandboxes/test_breakout.py",
+        "tests/sandboxes/test_sandbox.py",
+    ),
 }
 """Module -> the tests that are run for it, in this order until one fails: the quickest first."""
 _TURNED = ("Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt", "Lt_Gt", "Gt_Lt", "Eq_NotEq", "NotEq_Eq", "Is_IsNot", "IsNot_Is")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from recreate.api.ports import Limits
 from recreate.api.registry import find
-from recreate.sandboxes import bwrap, rootfs, seccomp, unshare
+from recreate.sandboxes import bwrap, limits, rootfs, seccomp, unshare
 from recreate.sandboxes.bwrap import Bwrap
 from recreate.sandboxes.process import LAUNCH
 from recreate.sandboxes.sandbox import FolderSandbox, Walled
@@ -241,3 +243,29 @@ def test_a_folder_may_be_mounted_over_the_place_of_one_before(tmp_path: Path) ->
     rows = (made.root / "fstab").read_text()
     assert [rows.count(f"{made.root}/top{there} none bind,ro,") for there in mounts] == [1, 1]
     made.close()
+
+
+def test_the_limits_are_those_that_were_asked_for() -> None:
+    wanted = Limits(cpu_seconds=7, memory_mb=300, disk_mb=40, processes=50)
+    made = FolderSandbox(Bwrap(), drop=False, source=None, mounts={}, env=None, limits=wanted)
+    try:
+        made._cgroup = None
+        rules = made._ulimits()
+        assert {"-c 0", "-S -t 7", "-H -t 8", f"-v {2 * 300 * 1024}", f"-f {40 * 2048}"} <= set(rules)
+        assert limits.Watch(wanted, [made.root], None).quota == 40 * 1024 * 1024
+    finally:
+        made.close()
+
+
+def test_memory_is_counted_in_bytes(tmp_path: Path) -> None:
+    told = tmp_path / "status"
+    told.write_text("Name: x\nVmRSS:\t  100 kB\nVmSwap: 20 kB\nVmPTE: 3 kB\nVmData: 999 kB\n")
+    assert limits._kilobytes(limits._OF_STATUS, told) == 123 * 1024
+
+
+def test_only_groups_of_processes_that_are_gone_are_swept(tmp_path: Path) -> None:
+    gone = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
+    for name in (f"recreate-{gone}-a", f"recreate-{os.getpid()}-b", "recreate-other-c"):
+        (tmp_path / name).mkdir()
+    limits._sweep(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f"recreate-{os.getpid()}-b", "recreate-other-c"]
