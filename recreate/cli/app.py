@@ -11,6 +11,7 @@ from recreate import __version__
 from recreate.cli import (
     bench,
     build,
+    demo,
     memory,
     models,
     review,
@@ -61,6 +62,7 @@ GROUPS = {
 }
 
 COMMANDS: dict[str, Callable[..., Any]] = {
+    "demo": demo.demo,
     "build": build.build,
     "resume": build.resume,
     "plan": build.plan,
