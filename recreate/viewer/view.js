@@ -116,14 +116,16 @@
       const told = JSON.parse(event.data);
       at = event.lastEventId;
       seen += told.count;
-      counted.textContent = seen.toLocaleString("en");
-      const rows = told.lines.slice(-200).map((line) => {
-        const row = document.createElement("li");
-        row.textContent = line;
-        return row;
-      });
-      list.prepend(...rows.reverse());
-      while (list.childElementCount > 200) list.lastElementChild.remove();
+      if (list) {
+        counted.textContent = seen.toLocaleString("en");
+        const rows = told.lines.slice(-200).map((line) => {
+          const row = document.createElement("li");
+          row.textContent = line;
+          return row;
+        });
+        list.prepend(...rows.reverse());
+        while (list.childElementCount > 200) list.lastElementChild.remove();
+      }
       refresh();
     });
   }

@@ -709,6 +709,10 @@ def test_a_page_follows_its_run_and_keeps_folds_and_focus(
         record = {"attempt": "a", "task": "t", "split": "train", "repeat": 0, "scaffold": "s", "score": 1.0}
         journal.append({"kind": "experience", **record, "passed": True, "ending": "submitted"})
         tab.until("document.getElementById('s-status').textContent.includes('1 train passed')")
+        tab = opened(browser, served, "/runs/live/attempts")
+        journal.append({"kind": "experience", **record, "attempt": "b", "passed": False, "ending": "submitted"})
+        tab.until("document.getElementById('attempts').textContent.includes('2 attempts')")
+        assert list(tab.complaints) == []
         shutil.rmtree(running)
         tab.until("document.getElementById('alarm').textContent.includes('moved or deleted')")
 
