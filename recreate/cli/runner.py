@@ -53,9 +53,13 @@ def build(
     if made.status == "ceiling":
         say(markdown.HARDER)
     elif made.status == "done" and not made.waiting and not made.stays and not as_json:
-        better = any(revision.kept for revision in made.revisions)
-        seen = f"diff {here(folder)}/seed {agent}" if better else f"log {here(folder)}"
-        say(f"next: recreate {seen} shows {'what changed' if better else 'what was tried, and why it was dropped'}")
+        if any(revision.kept for revision in made.revisions):
+            seen = f"diff {here(folder)}/seed {agent} shows what changed"
+        elif made.revisions:
+            seen = f"log {here(folder)} shows what was tried, and why it was dropped"
+        else:
+            seen = f"show {here(folder)} shows what was attempted and studied"
+        say(f"next: recreate {seen}")
     if made.status == "budget":
         stopped_by_budget(f"recreate resume {here(folder)}")
 
