@@ -35,10 +35,10 @@ def demo(
     begun, tell = time.monotonic(), _Teller()
     made = recorded.about()
     agent = made.models["agent"].name.removeprefix("local:")
+    say(f"A build that was recorded with {agent} as the agent, and a lesson that a stronger reader worded.")
     say(
-        f"A build that was recorded with {agent} as the agent, and a lesson that a stronger reader worded. What the models"
+        "What the models said is played back; every command, grade and verdict is made on this machine, now, in a sandbox.\n"
     )
-    say("said is played back; every command, grade and verdict is made on this machine, now, in a sandbox.\n")
     built = recorded.replay(jobs=jobs, say=tell)
     seconds = round(time.monotonic() - begun, 1)
     page = built.run / html.FILE
