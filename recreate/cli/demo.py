@@ -36,9 +36,7 @@ def demo(
     made = recorded.about()
     agent = made.models["agent"].name.removeprefix("local:")
     say(f"A build that was recorded with {agent} as the agent, and a lesson that a stronger reader worded.")
-    say(
-        "What the models said is played back; every command, grade and verdict is made on this machine, now, in a sandbox.\n"
-    )
+    say("What the models said is played back; commands, grades and the verdict are made now, on this machine.\n")
     built = recorded.replay(jobs=jobs, say=tell)
     seconds = round(time.monotonic() - begun, 1)
     page = built.run / html.FILE
