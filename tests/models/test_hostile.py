@@ -45,6 +45,13 @@ def hosted(url: str) -> LiteLLM:
     return LiteLLM("openai/gpt-4o-mini", api_base=url, price=Price(tokens_in=1, tokens_out=1))
 
 
+@pytest.fixture(scope="module")
+def _imported() -> None:
+    """What litellm imports at its first call takes longer than any deadline here."""
+    with pytest.raises(Transient):
+        hosted("http://127.0.0.1:9/v1").reply(HELLO, Call(run="r", attempt="a", step=0), timeout=60.0)
+
+
 @pytest.mark.parametrize("fault", [*PAID, *FREE])
 def test_a_fault_of_an_endpoint_ends_the_call_in_time_and_says_whether_it_may_be_paid(fault: str) -> None:
     with answering(fault) as endpoint, pytest.raises(Transient) as e:
@@ -57,8 +64,8 @@ def test_a_fault_of_an_endpoint_ends_the_call_in_time_and_says_whether_it_may_be
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("_imported")
 def test_the_same_holds_through_litellm() -> None:
-    hosted("http://127.0.0.1:9/v1").native_tools  # noqa: B018  litellm's import takes longer than any deadline here
     for fault in (*PAID, *FREE):
         with answering(fault) as endpoint, pytest.raises(Transient) as e:
             ask(hosted, endpoint.url)
@@ -81,6 +88,7 @@ def test_token_counts_that_cannot_be_are_doubted_and_the_answer_is_kept(usage: s
     assert reply.doubtful or reply.tokens_in == 10**9
 
 
+@pytest.mark.usefixtures("_imported")
 def test_an_endpoint_that_nobody_listens_at_costs_nothing() -> None:
     for make in (own, hosted):
         with pytest.raises(Transient) as e:
