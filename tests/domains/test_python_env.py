@@ -290,7 +290,7 @@ OTHER = next((v for v in ("3.12", "3.13", "3.10", "3.14") if v != HERE and not l
 def test_two_tasks_that_differ_in_the_python_alone_run_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def build(target: Path, _: Environment, python: python_env.Interpreter, *__: object) -> None:
+    def build(_uv: str, target: Path, _: Environment, python: python_env.Interpreter, *__: object) -> None:
         subprocess.run([python.program, "-m", "venv", "--without-pip", target], check=True)
         install(next(target.glob("lib/python3*/site-packages")))
 
