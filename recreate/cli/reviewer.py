@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shlex
 import signal
 import subprocess
@@ -103,6 +104,9 @@ class Terminal:
                 if self.stopped():
                     raise KeyboardInterrupt
                 prompt(text)
+                # A Ctrl-C that arrives just before a read is heard after it: it is looked for twice a second.
+                while sys.stdin.isatty() and not select.select([sys.stdin], [], [], 0.5)[0]:
+                    pass
                 line = sys.stdin.readline()
             except KeyboardInterrupt:
                 say()
