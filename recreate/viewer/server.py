@@ -2,7 +2,7 @@
 
 Whoever asks must say one of our names in Host (else a stranger's name that points here, DNS rebinding, would do), and
 know the token: from the address that was printed, then from a cookie that only this server's pages send. What changes
-something must come from a page of ours besides: Origin, Sec-Fetch-Website and a secret in the form. Nothing is fetched
+something must come from a page of ours besides: Origin, Sec-Fetch-Site and a secret in the form. Nothing is fetched
 from elsewhere and no text of a model can become a script: the policy allows this server's own files alone.
 """
 

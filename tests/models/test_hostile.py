@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -129,16 +130,26 @@ def test_no_more_is_read_than_an_answer_may_have(first: bytes, again: bytes, mon
         assert sent[0] < 2 * http.MAX_ANSWER  # what the sockets' buffers hold is sent besides
 
 
-def test_a_question_that_nobody_reads_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PAID, "deaf", lambda wire, body: time.sleep(20))
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        for make in (own, hosted):
+@pytest.mark.usefixtures("_imported")
+def test_a_question_that_nobody_reads_ends_at_the_deadline() -> None:
+    for make in (own, hosted):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
             with pytest.raises(Transient) as e:
-                ask(make, url, stop=["x" * 20_000_000])
-            assert (e.value.code, e.value.unspent) == ("timeout", False)
+                ask(make, f"http://127.0.0.1:{listener.getsockname()[1]}/v1", stop=["x" * 20_000_000])
+            assert e.value.code == "timeout"
+            # a busy machine may take longer than the deadline to write the question down, which then costs nothing
+            assert not (e.value.unspent and came(listener))
+
+
+def came(listener: socket.socket) -> bool:
+    """Whether a byte of a question reached a listener that accepts nobody."""
+    listener.settimeout(0.0)
+    try:
+        with listener.accept()[0] as wire:
+            wire.settimeout(5.0)
+            return bool(wire.recv(1))
+    except BlockingIOError:
+        return False
 
 
 def test_giving_way_to_an_endpoint_takes_no_further_deadlines() -> None:
