@@ -347,8 +347,7 @@ def open_session(
 
     parts = parts or Parts()
 
-    file = folder / "settings.toml"
-    if file.exists() and not resume:
+    if (folder / "settings.toml").exists() and not resume:
         raise BadInput(
             f"{folder} already holds a run",
             fix=f"recreate resume {paths.short(folder)}, or give another folder with --out",
@@ -405,23 +404,7 @@ def open_session(
             undo.callback(recorder.close)
         journal = Journal(folder)
         undo.callback(journal.close)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except (FileNotFoundError, NotADirectoryError, FileExistsError) as e:  # /proc, /dev and the like
-            raise BadInput(f"{folder} cannot be made: {e.strerror}", fix="give another --out", code="bad-out") from None
-        journal.open()
-        _same_parts(journal, domain=domain.name, model=model.name)
-        _refuse_emptied(journal)
-        journal.add(
-            "start",
-            run=run,
-            pid=os.getpid(),
-            model=model.name,
-            sandbox=backend.name,
-            domain=domain.name,
-            command=command,
-        )
-        files.write(file, settings_.dump(settings), fix=files.RESUME)  # from now on this is a run to be resumed
+        _take(journal, settings, run=run, model=model.name, sandbox=backend.name, domain=domain.name, command=command)
         ledger = Ledger(Log(folder / "ledger.jsonl"), budget, replayed=cassette is not None)
         calls, attempts = ledger.put_back(journal.records("reply", "experience", "aside"))
         undo.pop_all()
@@ -464,6 +447,20 @@ def open_session(
         told = f"ledger.jsonl was damaged or lost: {many} are counted again from the journal"
         say("note", {"text": f"{told}; how long earlier sessions ran may not be known any more"})
     return session
+
+
+def _take(journal: Journal, settings: Settings, *, run: str, **parts: str) -> None:
+    """Make the folder a run's, or go on with the one that began there: from now on it can be resumed."""
+    folder = journal.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileNotFoundError, NotADirectoryError, FileExistsError) as e:  # /proc, /dev and the like
+        raise BadInput(f"{folder} cannot be made: {e.strerror}", fix="give another --out", code="bad-out") from None
+    journal.open()
+    _same_parts(journal, domain=parts["domain"], model=parts["model"])
+    _refuse_emptied(journal)
+    journal.add("start", run=run, pid=os.getpid(), **parts)
+    files.write(folder / "settings.toml", settings_.dump(settings), fix=files.RESUME)
 
 
 def _refuse_tapes(settings: Settings) -> None:
