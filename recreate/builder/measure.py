@@ -98,16 +98,12 @@ def measured_in(run: Run, workspace: Path) -> list[BenchResult]:
     seed, kept = run.seed(), [r.id for r in run.revisions() if r.kept]
     result = (kept[-1:] or [seed.digest])[0] if seed is not None else ""
     first = next(run.records("start"), {})
-    found: dict[tuple[str, str], dict[tuple[str, int], Mapping[str, Any]]] = {}
-    for record in run.records("experience"):
-        if not result or (record["scaffold"], record["split"]) == (result, "validation"):
-            cell = found.setdefault((record["scaffold"], record["split"]), {})
-            cell[record["task"], record["repeat"]] = record
+    found = {key: rows for key, rows in run.cells().items() if not result or key[1:] == (result, "validation")}
     if not found:
         raise BadInput(f"{run.folder} measured nothing", fix="name a run of bench or of build", code="no-scores")
     excluded = run.excluded()
     cells = []
-    for (digest_, split), rows in found.items():
+    for (model, digest_, split), rows in found.items():
         scores = {place: row["score"] for place, row in rows.items()}
         mean, lo, hi = interval(scores)
         usage = sum((_usage(run, row["attempt"]) for row in rows.values()), Usage())
@@ -116,7 +112,7 @@ def measured_in(run: Run, workspace: Path) -> list[BenchResult]:
             BenchResult(
                 scaffold=seed.name if seed is not None and digest_ == seed.digest else digest_,
                 digest=digest_,
-                model=str(first.get("model", run.settings.model)),
+                model=model,
                 domain=domain,
                 split=split,
                 n=len({task for task, _ in scores}),

@@ -325,6 +325,7 @@ def note_end(session: Session, experience: Experience, *, in_memory: bool = True
         split=experience.split,
         repeat=experience.trace.repeat,
         scaffold=experience.digest,
+        model=session.model_name,
         score=grade.score,
         passed=grade.passed,
         ending=experience.trace.ending,

@@ -91,6 +91,16 @@ class Run:
             return alone(sides[before], "it is what the build started from", alpha=alpha, seed=seed)
         return judge(sides[before], sides[after], alpha=alpha, seed=seed)
 
+    def cells(self) -> dict[tuple[str, str, str], dict[tuple[str, int], dict[str, Any]]]:
+        """What was measured, in the order in which it began: (model, agent's digest, split) -> (task, repeat) -> its
+        `experience` record. Arms may be one agent with the weights of several models."""
+        own = str(next(self.records("start"), {}).get("model", self.settings.model))
+        found: dict[tuple[str, str, str], dict[tuple[str, int], dict[str, Any]]] = {}
+        for r in self.records("experience"):  # those of before 2026-11-22 have no model
+            cell = found.setdefault((str(r.get("model") or own), r["scaffold"], r["split"]), {})
+            cell[r["task"], r["repeat"]] = r
+        return found
+
     def excluded(self) -> list[dict[str, Any]]:
         """Attempts excluded for an infrastructure failure and not ended since."""
         ended, excluded = set(), {}

@@ -342,16 +342,15 @@ class Website:
     def _measured(self, live: LiveRun) -> tuple[dict[str, Any], None]:
         """The matrix of a bench: agents and splits across, tasks down; the mean score of each, and what it cost."""
         names = {r["scaffold"]: r["name"] for r in live.records("agent")}
-        cells: dict[tuple[str, str], dict[tuple[str, int], dict[str, Any]]] = {}
-        for r in live.records("experience"):
-            cells.setdefault((r["scaffold"], r["split"]), {})[r["task"], r["repeat"]] = r
+        arms = {(r["model"], r["digest"]): r["arm"] for r in live.records("arm")}
         columns, alpha = [], live.settings.gate.alpha
-        for (digest, split), rows in cells.items():
+        for (model, digest, split), rows in live.cells().items():
             mean, lo, hi = interval({place: r["score"] for place, r in rows.items()}, alpha=alpha)
             paid = [live.paid.get(r["attempt"], [0.0] * 4) for r in rows.values()]
+            agent = arms.get((model, digest)) or names.get(digest, "")
             columns.append(
                 {
-                    "agent": names.get(digest, ""), "digest": digest, "split": split, "mean": mean, "lo": lo, "hi": hi,
+                    "agent": agent, "digest": digest, "split": split, "mean": mean, "lo": lo, "hi": hi,
                     "tasks": per_task({place: r["score"] for place, r in rows.items()}), "attempts": len(rows),
                     "usd": sum(p[3] for p in paid), "tokens": int(sum(p[1] + p[2] for p in paid)),
                     "of": {task: r["attempt"] for (task, _), r in rows.items()},
@@ -725,11 +724,9 @@ def _scores(live: LiveRun) -> Iterator[dict[str, Any]]:
                 )
         return
     names = {r["scaffold"]: r["name"] for r in live.records("agent")}
-    cells: dict[tuple[str, str], dict[tuple[str, int], float]] = {}
-    for r in live.records("experience"):
-        cells.setdefault((r["scaffold"], r["split"]), {})[r["task"], r["repeat"]] = r["score"]
-    for (digest, split), held in list(cells.items())[:6]:
+    for (_, digest, split), rows in list(live.cells().items())[:6]:
         name = f"{names.get(digest, digest[:8])}, {split}"
+        held = {place: r["score"] for place, r in rows.items()}
         yield dict(zip(("name", "mean", "lo", "hi"), (name, *interval(held, alpha=alpha)), strict=True))
 
 

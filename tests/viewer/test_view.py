@@ -20,6 +20,7 @@ import pytest
 from recreate.agents.lesson import headed
 from recreate.api.errors import BadInput
 from recreate.api.types import Gain, Lesson, Review, Revision
+from recreate.builder.measure import measured_in
 from recreate.cli import run as cli
 from recreate.runs.reader import Run
 from recreate.storage.log import Log
@@ -62,6 +63,20 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "memory" / "words" / "patterns" / "read-first.md").write_text(headed(lesson), "utf-8")
     (folder / "memory" / "words" / "patterns" / "broken.md").write_text("+++\nno header\n")
     return folder
+
+
+def test_one_agent_with_the_weights_of_two_models_is_measured_twice(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made / "runs" / "bench", tmp_path / "runs" / "arms")
+    (tmp_path / "recreate.toml").write_text("")
+    run = Run(tmp_path / "runs" / "arms")
+    (before,) = measured_in(run, tmp_path)
+    rows = [{k: v for k, v in r.items() if k != "sum"} for r in run.records("experience")]
+    with Log(run.folder / "journal.jsonl") as journal:
+        journal.append(*({**r, "model": "m@tuned", "score": 1.0, "passed": True} for r in rows))
+        for model, arm in ((before.model, "seed"), ("m@tuned", "weights")):
+            journal.append({"kind": "arm", "arm": arm, "model": model, "digest": before.digest, "mean": 0.0, "n": 1})
+    assert [(c.model, c.mean) for c in measured_in(run, tmp_path)] == [(before.model, before.mean), ("m@tuned", 1.0)]
+    assert re.findall(r'scope="col">(\w+) <span', Website(tmp_path).page("/runs/arms").text) == ["seed", "weights"]
 
 
 @dataclass
