@@ -14,6 +14,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ from recreate.api.errors import BadInput, Fault
 _PATH_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _LINK = "name the file the link points to"
 _DISK = Path("/var/tmp")
+_GET_FLAGS, _SET_FLAGS, _TOP = 0x80086601, 0x40086602, 0x00020000
+"""FS_IOC_GETFLAGS, FS_IOC_SETFLAGS and FS_TOPDIR_FL of linux/fs.h."""
 _lock = threading.Lock()
 _session: tuple[int, Path, int] | None = None
 
@@ -97,7 +100,22 @@ def _begin() -> tuple[Path, int]:
     folder = Path(tempfile.mkdtemp(prefix="recreate-", dir=base)).resolve()
     handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(handle, fcntl.LOCK_EX)
+    _spread(folder)
     return folder, handle
+
+
+def _spread(folder: Path) -> None:
+    """Have ext4 put the folders in here far apart, as those of a disk's top. It looks at each inode near by that was
+    deleted in the last minutes before it makes a file: where sandboxes come and go, 1 ms a file instead of 0.03."""
+    with contextlib.suppress(OSError):  # another file system
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            flags = bytearray(8)
+            fcntl.ioctl(handle, _GET_FLAGS, flags)
+            known = int.from_bytes(flags[:4], sys.byteorder)
+            fcntl.ioctl(handle, _SET_FLAGS, (known | _TOP).to_bytes(4, sys.byteorder) + bytes(4))
+        finally:
+            os.close(handle)
 
 
 @atexit.register
