@@ -119,6 +119,20 @@ def test_gold_passes_and_untouched_fails(project: Project) -> None:
     assert proof.digest == project.task.digest
 
 
+def test_untouched_only_what_the_gold_may_have_mended_or_broken_is_run(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, run = [], Swe._run
+    monkeypatch.setattr(Swe, "_run", lambda *args: runs.append(run(*args)) or runs[-1])
+    grade, broken = project.swe.compared(project.task, project.backend)
+    assert (grade.score, grade.passed, broken) == (0.0, False, [])
+    assert grade.evidence.startswith("FAIL_TO_PASS 0/2, PASS_TO_PASS ")
+    whole = [
+        t for t in project.swe.baseline(project.task, project.backend).passed if t.startswith("tests/test_sums.py")
+    ]
+    assert sorted(runs[-1].outcomes) == sorted(whole)  # and nothing of tests/test_words.py, all of which passes
+
+
 @pytest.mark.slow
 def test_a_task_that_does_not_hold_here_says_why(project: Project, tmp_path: Path) -> None:
     source, task = map(json.loads, project.data.read_text().splitlines())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import sys
@@ -413,3 +414,21 @@ def test_where_nothing_works_the_error_says_what_to_install_and_none_is_not_chos
 def test_survey_names_every_backend() -> None:
     assert [name for name, _ in sandboxes.survey()][:2] == ["bwrap", "unshare"]
     assert ("none", "") in sandboxes.survey()
+
+
+def test_folders_of_sandboxes_lie_far_apart_where_the_disk_is_ext4(tmp_path: Path) -> None:
+    def flags() -> int:
+        handle, found = os.open(tmp_path, os.O_RDONLY), bytearray(8)
+        try:
+            fcntl.ioctl(handle, filesystem._GET_FLAGS, found)
+        finally:
+            os.close(handle)
+        return int.from_bytes(found[:4], sys.byteorder)
+
+    try:
+        before = flags()
+    except OSError:
+        before = -1
+    filesystem._spread(tmp_path)  # and nothing is said where the disk knows no such thing
+    if before & 0x80000 and before != -1:  # extents: ext4
+        assert flags() == before | 0x20000
