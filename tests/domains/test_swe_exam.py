@@ -337,7 +337,9 @@ def test_a_run_that_is_in_doubt_makes_no_exam() -> None:
 
     asked = made(runs := Doubtful())
     assert asked == Exam(bare=tuple(WANTED), blind=True)
-    assert len(runs.texts) == 4  # all known, all that is withheld, tests left whole, truths; then nothing is asked
+    # All known, all that is withheld, tests left whole, truths; the same without the test that passed before; nothing.
+    assert [sum("def test_other" in text for text in runs.texts[at:][:4]) for at in (0, 4)] == [4, 0]
+    assert len(runs.texts) == 8
 
 
 def test_a_claim_that_holds_only_now_and_then_is_first_asked_as_a_truth_and_then_not_at_all() -> None:
@@ -353,3 +355,10 @@ def test_a_claim_that_holds_only_now_and_then_is_first_asked_as_a_truth_and_then
     assert "t.py::test_sign" in made(Runs(drifts), TEXT.replace("assert f(-9)", "x = f(-9) + f(-9)\n    assert x")).weak
     asked = made(Runs(drawn), TEXT.replace("f(1) == 3", "f(1) == f(1)"))
     assert asked.tests.keys() == {"t.py::test_sign", "t.py::test_refused", "t.py::test_other"}
+
+
+def test_a_claim_that_is_asked_plainly_is_asked_of_what_is_empty_too() -> None:
+    text = "def test_sum():\n    assert f(3) == 'right'\n"
+    text += "def test_other():\n    for x in 0, 2:\n        assert f(x) == list(f(x))\n"
+    asked = made(Runs(lambda x: "right" if x == 3 else list(range(x))), text, ["t.py::test_sum"])
+    assert sorted(c.expected for c in asked.claims) == [("'right'",), ("True", "True")]

@@ -11,7 +11,7 @@ from recreate.domains.swe.withheld import Rewritten, rewrite
 
 
 def rewritten(text: str, *tests: str, **how: Any) -> Rewritten:
-    return rewrite(textwrap.dedent(text), "t.py", [tuple(t.split("::")) for t in tests or ("test_a",)], **how)
+    return rewrite({"t.py": textwrap.dedent(text)}, [f"t.py::{t}" for t in tests or ("test_a",)], **how)
 
 
 def told(made: Rewritten) -> list[str]:
@@ -26,7 +26,7 @@ def told(made: Rewritten) -> list[str]:
 
 
 def same(made: Rewritten, text: str) -> None:
-    assert "\n".join(filter(None, made.text.split("\n"))) == textwrap.dedent(text).strip()
+    assert "\n".join(filter(None, made.files["t.py"].split("\n"))) == textwrap.dedent(text).strip()
 
 
 @pytest.mark.parametrize(
@@ -597,7 +597,8 @@ def test_what_a_helper_is_handed_only_to_compare_goes_where_it_is_plain() -> Non
                 check(1, g("kept"), 2)
                 check(*[1, "kept"], 2)
                 self.look(1, "s")
-                self.look(2, y="kept")
+                self.look(2, y="t")
+                self.look(2, y=g("kept"))
                 look(1, "kept")
                 self.check(1, "kept", 2)
         """,
@@ -607,21 +608,22 @@ def test_what_a_helper_is_handed_only_to_compare_goes_where_it_is_plain() -> Non
         made,
         """
         def check(x, y, /, z, *, k=1):
-            assert _seen(7, f(x, z))
+            assert _seen(8, f(x, z))
         class T:
             def look(self, x, y):
-                assert _seen(8, f(x))
+                assert _seen(9, f(x))
             def test_a(self):
                 _seen(0, check(1, None, 2))
                 _seen(1, check(1, g('kept'), 2))
                 _seen(2, check(*[1, 'kept'], 2))
                 _seen(3, self.look(1, None))
-                _seen(4, self.look(2, y='kept'))
-                _seen(5, look(1, 'kept'))
-                _seen(6, self.check(1, 'kept', 2))
+                _seen(4, self.look(2, y=None))
+                _seen(5, self.look(2, y=g('kept')))
+                _seen(6, look(1, 'kept'))
+                _seen(7, self.check(1, 'kept', 2))
         """,
     )
-    assert told(made) == ["value last"] * 9
+    assert told(made) == ["value last"] * 10
 
 
 def test_a_test_is_found_where_its_class_has_it_from_and_others_go() -> None:
@@ -661,7 +663,6 @@ def test_a_test_is_found_where_its_class_has_it_from_and_others_go() -> None:
         "D::E::test_e",
         "X::test_x",
         "D::test_none",
-        "D::E::test_b",
     )
     same(
         made,
@@ -815,9 +816,8 @@ def test_a_claim_that_is_off_stays_and_one_that_is_asked_plainly_is_a_truth() ->
             assert f(10) == 11
         """,
         "test_a",
-        first=10,
-        off=frozenset({10, 12}),
-        plainly=frozenset({11, 13, 14}),
+        off=frozenset({0, 2}),
+        plainly=frozenset({1, 3, 4}),
     )
     same(
         made,
@@ -825,11 +825,11 @@ def test_a_claim_that_is_off_stays_and_one_that_is_asked_plainly_is_a_truth() ->
         def test_a():
             with pytest.raises(E, match='x'):
                 f(1)
-            assert _seen(11, f(4) == 5)
+            assert _seen(1, f(4) == 5)
             assert not f(6)
-            assert _seen(13, f(7) == 8)
-            assert _seen(14, f(9) in (8,))
-            assert _seen(15, f(10))
+            assert _seen(3, f(7) == 8)
+            assert _seen(4, f(9) in (8,))
+            assert _seen(5, f(10))
         """,
     )
     assert told(made) == ["truth True", "truth False", "truth False", "value"]
@@ -897,3 +897,184 @@ def test_a_table_that_is_read_for_more_than_its_inputs_stays() -> None:
         """,
     )
     assert told(made) == ["value", "value", "value last", "value", "value", "value", "value", "value", "value"]
+
+
+def test_what_the_code_gave_and_a_list_collected_is_what_is_shown() -> None:
+    made = rewritten(
+        """
+        def test_a():
+            ids, calls, pure, given = [], [], [], [3, 4]
+            for x in f(1):
+                ids.append(x)
+            g(calls.append)
+            pure.append("r")
+            pure.extend(["s"])
+            h(given)
+            assert ids == [1, 2]
+            assert calls == [5]
+            assert f(2) == pure
+            assert f(3) == given
+        """
+    )
+    same(
+        made,
+        """
+        def test_a():
+            ids, calls, pure, given = ([], [], [], [3, 4])
+            for x in f(1):
+                ids.append(x)
+            g(calls.append)
+            pure.append('r')
+            pure.extend(['s'])
+            h(given)
+            assert _seen(0, ids)
+            assert _seen(1, calls)
+            assert _seen(2, f(2))
+            assert _seen(3, f(3))
+        """,
+    )
+    assert told(made) == ["value", "value", "value", "value last"]
+
+
+# --- helpers in other files ---------------------------------------------------------------------------------
+
+UTIL = """
+import unittest
+import pkg
+EXPECTED = {1: "secret one"}
+LIMIT = 3
+class Case(unittest.TestCase):
+    def look(self, x, expected_value, *, flag=False):  # "secret comment"
+        found = []
+        for y in pkg.f(x):
+            found.append(y)
+        self.inner(found, expected_value)
+    def inner(self, found, expected_value):
+        self.assertEqual(sorted(found), sorted(expected_value))
+    def assert_raises(self, text, kind):
+        with self.assertRaises(kind):
+            pkg.f(text)
+    def test_shared(self):
+        assert pkg.f(LIMIT) == "secret two"
+    def test_other(self):
+        assert pkg.f(LIMIT) == "secret three"
+def check(x):
+    assert pkg.f(x) == EXPECTED[1]
+def unused(x):
+    assert pkg.f(x) == "kept"
+"""
+SUITE = {
+    "pkg/testing.py": "def verify(x):\n    assert x == 'not ours'\n",
+    "tests/__init__.py": "",
+    "tests/util.py": UTIL,
+    "tests/conftest.py": """
+import pytest
+@pytest.fixture
+def test_folder():
+    return "folder"
+@pytest.fixture
+def agrees():
+    def compare(x, wanted):
+        assert pkg.f(x) == wanted
+    return compare
+""",
+    "tests/sub/test_a.py": """
+from .. import util
+from ..util import *
+from tests.util import check as verified
+from pkg.testing import verify
+import json
+class TestA(util.Case):
+    def test_a(self):
+        self.look(1, ["secret four"])
+        self.look(2, expected_value=["secret five"], flag=True)
+        self.assert_raises("x", ValueError)
+    def test_b(self):
+        verified(1)
+        util.check(2)
+        check(3)
+        verify(4)
+    def test_c(self):
+        pass
+def test_d(agrees, test_folder):
+    agrees(1, "secret six")
+""",
+    "tests/test_unread.py": "from .util import check\ndef test_u():\n    check(1)\n",
+}
+
+
+def suite(*tests: str, **texts: str) -> Rewritten:
+    given = {path: text for path, text in SUITE.items() if path != "pkg/testing.py"} | texts
+    return rewrite(given, [f"tests/sub/test_a.py::{t}" for t in tests])
+
+
+def test_helpers_of_the_files_that_a_test_imports_are_rewritten_with_it() -> None:
+    made = suite("TestA::test_a", "TestA::test_b", "TestA::test_shared", "test_d")
+    assert sorted(made.files) == ["tests/conftest.py", "tests/sub/test_a.py", "tests/util.py"]
+    assert "secret" not in "".join(made.files.values())
+    helpers, tests, fixtures = (made.files[f"tests/{f}.py"] for f in ("util", "sub/test_a", "conftest"))
+    assert ", sorted(found))" in helpers
+    assert "pkg.f(x) == 'kept'" in helpers
+    assert "test_other" not in helpers
+    assert "self.look(1, None)" in tests
+    assert "self.look(2, expected_value=None, flag=True)" in tests
+    assert "self.assert_raises('x', None)" in tests
+    assert "with _raised(" in helpers
+    assert "EXPECTED = None" in helpers
+    assert "test_c" not in tests
+    assert "def test_folder():" in fixtures
+    assert "agrees(1, None)" in tests
+    file = "tests/sub/test_a.py::TestA::"
+    assert made.tests[f"{file}test_a"] == {f"{file}{f}" for f in ("test_a", "look", "inner", "assert_raises")}
+    assert made.tests[f"{file}test_b"] == {f"{file}test_b", "tests/util.py::check"}
+    assert made.tests[f"{file}test_shared"] == {f"{file}test_shared"}
+    assert made.tests["tests/sub/test_a.py::test_d"] == {"tests/sub/test_a.py::test_d", "tests/conftest.py::agrees"}
+
+
+def test_what_another_file_names_is_kept_and_one_that_is_no_python_is_as_if_it_were_not_there() -> None:
+    reads = (
+        SUITE["tests/sub/test_a.py"] + "from tests.util import EXPECTED, LIMIT, Case\nuse = EXPECTED, Case.test_other\n"
+    )
+    made = suite("TestA::test_b", **{"tests/sub/test_a.py": reads})
+    assert all(word in made.files["tests/util.py"] for word in ("secret one", "test_other", "LIMIT = 3"))
+    alone = suite("TestA::test_a", "TestA::test_shared", **{"tests/util.py": "def ("})
+    assert (sorted(alone.files), list(alone.tests)) == (["tests/sub/test_a.py"], ["tests/sub/test_a.py::TestA::test_a"])
+
+
+@pytest.mark.parametrize(
+    ("file", "said", "found"),
+    [
+        ("a/b/test_x.py", "from common import check", "a/b/common.py"),
+        ("a/b/test_x.py", "from common import check", "a/common.py"),
+        ("a/b/test_x.py", "from b.common import check", "a/b/common.py"),
+        ("a/b/test_x.py", "from . import check", "a/b/__init__.py"),
+        ("a/b/test_x.py", "from .common import check", "a/b/common.py"),
+        ("a/b/test_x.py", "from ..common import check", "a/common/__init__.py"),
+        ("a/b/test_x.py", "from .common import *", "a/b/common.py"),
+        ("a/b/test_x.py", "from .other import same as check", ""),
+        ("a/b/test_x.py", "from ..common import check", "a/b/common.py/common.py"),
+        ("a/b/test_x.py", "from .json import check", "a/b/json.py"),
+        ("a/b/test_x.py", "from json import check", ""),
+    ],
+)
+def test_an_import_is_found_as_pytest_would(file: str, said: str, found: str) -> None:
+    helper = "def check(x):\n    assert f(x) == 'r'\n"
+    texts = {
+        file: f"{said}\ndef test_a():\n    check(1)\n",
+        found or "a/b/json.py": helper,
+        "a/b/other.py": "x = same\n",
+    }
+    made = rewrite(texts, [f"{file}::test_a"])
+    reached = found and not found.endswith("common.py/common.py")
+    assert (found in made.files and "'r'" not in made.files[found]) == bool(reached)
+
+
+def test_files_that_import_each_other_in_a_ring_are_read_once() -> None:
+    texts = {
+        "test_x.py": "from one import *\nfrom two import B\nclass TestX(B):\n    def test_a(self):\n        go(1)\n",
+        "one.py": "from two import *\nclass B(B): pass\n",
+        "two.py": "from one import *\nimport one\nclass B(one.B): pass\n",
+    }
+    assert sorted(rewrite(texts, ["test_x.py::TestX::test_a", "test_x.py::TestX::test_b"]).tests) == [
+        "test_x.py::TestX::test_a"
+    ]

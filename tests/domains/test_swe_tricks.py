@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from recreate.domains.swe import patch
-from tests.swe_project import SUMS, Project, _project, project
+from recreate.domains.swe import Swe, patch
+from tests.swe_project import FILES, SUMS, Project, _project, project, recipe, write
 
 __all__ = ["_project", "project"]
 
@@ -197,6 +199,56 @@ def test_code_that_forges_its_verdict_does_not_pass(project: Project, trick: str
     grade = project.grade(bent(FORGERIES[trick]))
     assert (grade.score, grade.passed) == (0.0, False)
     assert "None counts: the tests pass and do not tell of the right values" in grade.evidence
+
+
+COMMON = """import unittest
+
+from calm.sums import clamp, mean
+
+
+def check(function, *given, expected):
+    assert function(*given) == expected
+
+
+class Case(unittest.TestCase):
+    def look(self, rows):
+        for given, expected in rows:
+            with self.subTest(given=given):
+                self.clamped(given, expected)
+
+    def clamped(self, given, expected):
+        self.assertEqual(clamp(given, 0, 3), expected)
+"""
+TEST_BY_HELPERS = """from common import *
+
+
+class ClampTest(Case):
+    def test_parts(self):
+        self.look([(1, 1), (9, 3)])
+
+
+def test_high_is_high():
+    check(clamp, 4, 0, 3, expected=3)
+
+
+def test_mean():
+    check(mean, [1, 2, 6], expected=3)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trick", FORGERIES)
+def test_code_that_forges_its_verdict_does_not_pass_tests_that_assert_in_another_file(
+    project: Project, trick: str
+) -> None:
+    repo = write(project.home / "near", {**FILES, "tests/common.py": COMMON, "tests/test_sums.py": TEST_BY_HELPERS})
+    data = project.home / "near.jsonl"
+    data.write_text(recipe(repo, "near"))
+    near = replace(project, swe=Swe(data, env=project.env, say=lambda _: None, patience=1.0))
+    near.task = near.swe.tasks()[0]
+    grade = near.grade(bent(FORGERIES[trick]))
+    assert (grade.score, grade.passed) == (0.0, False)
+    assert near.grade(near.answer({"calm/sums.py": SUMS})).passed
 
 
 BESIDE_THE_CODE = {

@@ -21,8 +21,8 @@ from recreate.domains.swe.withheld import Claim, rewrite
 
 
 def blind(text: str, *tests: str, **how: Any) -> str:
-    made = rewrite(textwrap.dedent(text), "test_a.py", [tuple(t.split("::")) for t in tests or ("test_a",)], **how)
-    return made.text
+    made = rewrite({"test_a.py": textwrap.dedent(text)}, [f"test_a.py::{t}" for t in tests or ("test_a",)], **how)
+    return made.files["test_a.py"]
 
 
 # --- what the tested code's process is shown --------------------------------------------------------------
@@ -292,7 +292,7 @@ def test_a_claim_is_right_for_what_the_test_accepts(said: Claim, good: list[str 
     ],
 )
 def test_what_is_told_of_a_truth_is_what_is_so_when_the_test_holds(said: str, truth: bool) -> None:
-    (made,) = rewrite(f"def test_a():\n    {said}\n", "t.py", [("test_a",)]).claims
+    (made,) = rewrite({"t.py": f"def test_a():\n    {said}\n"}, ["t.py::test_a"]).claims
     assert (made.kind, made.truth) == ("truth", truth)
     made = made.model_copy(update={"expected": (repr(truth),)})
     assert made.right([Seen(0, "'anything'", truth)])

@@ -303,7 +303,8 @@ class Swe:
         def build(fresh: Path) -> None:
             self._say(f"finding out which expected values of {task.id} can be withheld, once")
             gold = case.gold()
-            texts = sources.texts(case.graded(), [f for f in test_run.files_of(case.fail_to_pass) if f.endswith(".py")])
+            python = [path for path in sources.files(case.graded()) if path.endswith(".py")]
+            texts = sources.texts(case.graded(), [path for path in python if case.unacceptable(path)])
 
             def run(files: Mapping[str, str], tests: Sequence[str]) -> test_run.TestResults:
                 return self._run(backend, case, {**gold, **files}, 600.0, tests=tests)
@@ -323,7 +324,7 @@ class Swe:
         """'' when the answer gives what is right where the tests do not say what that is, else what it does not."""
         if not self._case(task).withholds or not (asked := self.exam(task, backend)).claims:
             return ""
-        run = self._run(backend, self._case(task), {**files, **asked.files}, patience, tests=sorted(asked.files))
+        run = self._run(backend, self._case(task), {**files, **asked.files}, patience, tests=asked.run)
         return asked.wrong(run)
 
     def _case(self, task: Task) -> Case:

@@ -15,7 +15,7 @@ from recreate.api.types import Record
 from recreate.domains.swe import sources
 from recreate.domains.swe.observer import LOOSE
 from recreate.domains.swe.test_run import Seen, TestResults
-from recreate.domains.swe.withheld import Claim, rewrite
+from recreate.domains.swe.withheld import Claim, Rewritten, rewrite
 
 MOST_OTHERS = 6
 """So many test functions that pass before and after are asked too, drawn once for a task."""
@@ -39,6 +39,11 @@ class Exam(Record):
     bare: tuple[str, ...] = ()
     blind: bool = False
     seconds: float = 0.0
+
+    @property
+    def run(self) -> Sequence[str]:
+        """The files of `files` that pytest is given; the others are what these import."""
+        return _files(self.tests)
 
     def wrong(self, run: TestResults) -> str:
         """'' when the run of an answer on `files` is what the right code gives, else what is not."""
@@ -67,23 +72,28 @@ def make(
     untouched: Run,
     allowed: float,
 ) -> Exam:
-    """The exam of a task. texts: path -> text of the test files that hold FAIL_TO_PASS. run: run some test files, with
-    texts over the graded ones, on the gold; untouched: on the sources with the bug. allowed: seconds that tests of
-    PASS_TO_PASS may take in it."""
+    """The exam of a task. texts: path -> text of the files of tests, which no answer can change. run: run some test
+    files, with texts over the graded ones, on the gold; untouched: on the sources with the bug. allowed: seconds that
+    tests of PASS_TO_PASS may take in it."""
     wanted = list(dict.fromkeys(map(sources.function_of, fail_to_pass)))
-    others = [f for f in dict.fromkeys(map(sources.function_of, baseline)) if _file(f) in texts and f not in wanted]
+    near = _files(wanted)
+    others = [
+        f for f in dict.fromkeys(map(sources.function_of, baseline)) if f not in wanted and _files([f])[0] in near
+    ]
     drawn = secrets.SystemRandom().sample(others, min(MOST_OTHERS, len(others)))
     while True:
         asked = _Asked(texts, sorted({*wanted, *drawn}))
         if not asked.claims:
             return Exam(bare=tuple(wanted), blind=True)
         reference = run(*asked.written(known=True))
-        slow = _too_much(reference, drawn, allowed)
-        if not slow:
+        if slow := _too_much(reference, drawn, allowed):
+            drawn = [f for f in drawn if f not in slow]
+            continue
+        asked.learn(reference, wanted)
+        made = _sighted(asked, wanted, run, untouched)
+        if not (made.blind and drawn):
             break
-        drawn = [f for f in drawn if f not in slow]
-    asked.learn(reference, wanted)
-    made = _sighted(asked, wanted, run, untouched)
+        drawn = []  # they share functions with those wanted, of which less is then asked for their sake
     telling = {f for f in made.tests if any(c.telling for c in asked.claims_of(f, made.claims))}
     weak = {f for f in made.tests if f not in telling and asked.claims_of(f, made.claims)}
     kinds = {"telling": telling, "weak": weak, "bare": set(wanted) - telling - weak}
@@ -114,7 +124,7 @@ def _sighted(asked: _Asked, wanted: Sequence[str], run: Run, untouched: Run) -> 
     """
 
     def passes(made: Exam) -> bool:
-        return not (made.claims and made.wrong(untouched(made.files, sorted(made.files))))
+        return not (made.claims and made.wrong(untouched(made.files, made.run)))
 
     first = made = _settled(asked, run) or Exam()
     blind = passes(made)
@@ -163,32 +173,25 @@ class _Asked:
     """Test functions whose claims are asked, over several files; claims are numbered through all of them."""
 
     def __init__(self, texts: Mapping[str, str], functions: Sequence[str]) -> None:
-        self.functions = functions
-        self.texts = {p: t for p, t in sorted(texts.items()) if any(_file(f) == p for f in functions)}
+        self.functions, self.texts = functions, texts
         self.off: set[int] = set()
         self.plainly: set[int] = set()
         self.whole: set[str] = set()
         self.claims: list[Claim] = []
         self.tests: dict[str, set[str]] = {}
         self._expected: dict[int, list[Seen]] = {}
+        self._said: dict[int, Claim] = {}
         self.written(known=True)
 
     def written(self, *, known: bool = False) -> tuple[dict[str, str], list[str]]:
         """path -> text, and the files to run."""
-        written: dict[str, str] = {}
-        self.claims, self.tests, first = [], {}, 0
-        for file, text in self.texts.items():
-            own = [tuple(f.split("::")[1:]) for f in self.functions if _file(f) == file]
-            plainly, off, whole = frozenset(self.plainly), frozenset(self.off), frozenset(self.whole)
-            try:
-                made = rewrite(text, file, own, first=first, known=known, plainly=plainly, off=off, whole=whole)
-            except (SyntaxError, ValueError, RecursionError):
-                continue
-            written[file] = made.text
-            self.claims += made.claims
-            self.tests |= made.tests
-            first = made.next
-        return written, sorted(written)
+        plainly, off, whole = frozenset(self.plainly), frozenset(self.off), frozenset(self.whole)
+        try:
+            made = rewrite(self.texts, self.functions, known=known, plainly=plainly, off=off, whole=whole)
+        except RecursionError:
+            made = Rewritten()
+        self.claims, self.tests = made.claims, made.tests
+        return made.files, _files(made.tests)
 
     def claims_of(self, function: str, claims: Iterable[Claim] | None = None) -> list[Claim]:
         """Those that are made when a test runs."""
@@ -201,6 +204,7 @@ class _Asked:
         `wanted` that would tell nothing without it.
         """
         self._expected = _seen(reference)
+        self._said = {c.number: c for c in self.claims}
         loose = {n for n, seen in self._expected.items() if any(s.known and LOOSE in s.known for s in seen)}
         formless = {n for n, seen in self._expected.items() if all(s.known is None for s in seen)}
         unsure = {
@@ -224,7 +228,7 @@ class _Asked:
         for claim in self.claims:
             seen = self._expected.get(claim.number, [])
             if claim.number not in self.off and seen:
-                found.append(claim.model_copy(update={"expected": _rights(claim, seen)}))
+                found.append(claim.model_copy(update={"expected": _rights(claim, self._said[claim.number], seen)}))
         return tuple(found)
 
     def weaken(self, claims: set[int]) -> None:
@@ -244,12 +248,12 @@ class _Asked:
             self.off |= {c.number for c in own}
 
 
-def _rights(claim: Claim, seen: Sequence[Seen]) -> tuple[str, ...]:
-    """What is right of a claim each time; where the gold gives it some times and others not, as in a row that is
-    expected to fail, anything is in the others."""
-    rights = tuple(_right(claim, s) for s in seen)
-    holds = [claim.model_copy(update={"expected": (right,)}).right([s]) for right, s in zip(rights, seen, strict=True)]
-    return tuple(right if held else "" for right, held in zip(rights, holds, strict=True)) if any(holds) else rights
+def _rights(claim: Claim, said: Claim, seen: Sequence[Seen]) -> tuple[str, ...]:
+    """What is right of a claim each time; where the gold gives what the test said some times and others not, as in a
+    row that is expected to fail, anything is in the others."""
+    rights = [_right(claim, s) for s in seen]
+    holds = [said.model_copy(update={"expected": (_right(said, s),)}).right([s]) for s in seen]
+    return tuple(right if held or not any(holds) else "" for right, held in zip(rights, holds, strict=True))
 
 
 def _right(claim: Claim, reference: Seen) -> str:
@@ -261,8 +265,8 @@ def _right(claim: Claim, reference: Seen) -> str:
     return reference.known or ""
 
 
-def _file(function: str) -> str:
-    return function.partition("::")[0]
+def _files(functions: Iterable[str]) -> list[str]:
+    return sorted({f.partition("::")[0] for f in functions})
 
 
 def _passed(run: TestResults) -> dict[str, int]:

@@ -14,17 +14,18 @@ import operator
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from recreate.api.types import Record
 from recreate.domains.swe.test_run import Seen
 
 Kind = Literal["value", "truth", "relation", "raises"]
-Path = tuple[str, ...]
-"""Where a function stands in a module: (class..., name)."""
+Place = tuple[str, ...]
+"""Where a function stands: (file, class..., name)."""
 
 _LONGEST = 5000
 """Characters of a form; observer.py tells no longer one."""
@@ -128,63 +129,63 @@ def _is_raised(expected: str, saw: str) -> bool:
 
 @dataclass
 class Rewritten:
-    """A test file with claims in place of assertions.
+    """Test files with claims in place of assertions.
 
-    tests  the functions it has of those asked for, each with the functions whose claims are made when it runs: its own
-           and those of functions of the file that it calls
-    next   the first number that is free
+    files  path -> text of those that hold functions of `tests`, or are not as they were
+    tests  the functions of those asked for that there are, each with the functions whose claims are made when it runs:
+           its own and those that it calls in files of the tests
     """
 
-    text: str
-    next: int
+    files: dict[str, str] = field(default_factory=dict)
     claims: list[Claim] = field(default_factory=list)
     tests: dict[str, set[str]] = field(default_factory=dict)
 
 
 def rewrite(
-    text: str,
-    file: str,
-    tests: Iterable[Path],
+    texts: Mapping[str, str],
+    tests: Iterable[str],
     *,
-    first: int = 0,
     known: bool = False,
     plainly: frozenset[int] = frozenset(),
     off: frozenset[int] = frozenset(),
     whole: frozenset[str] = frozenset(),
 ) -> Rewritten:
-    """`text` with what the functions `tests` claim told instead of checked, and without the other test functions.
+    """Test files with what the functions `tests` (`file::class::name`) claim told instead of checked, and without the
+    other test functions. Claims have the same numbers whatever the other arguments.
 
-    first  number of the first claim; the same text and tests give the same numbers whatever the other arguments
+    texts  path -> text of the files of tests; what these import of each other, and nothing else, is rewritten, too
     known  leave the expected values in, to be told too: for sources that are known to be right
     plainly  claims of which only is told whether they are true        off  claims that stay as they are
     whole  tests of which nothing is cut out but what is withheld itself
-    Raises SyntaxError, ValueError, RecursionError for a text that is not Python.
+    A file that is not Python counts as absent. Raises RecursionError for one that is nested too deep.
     """
-    module = _Module(text)
-    made = Rewritten("", first)
-    wanted = {path: node for path in tests if (node := module.function(path)) is not None}
-    number = first
-    chosen: dict[int, str] = {}
-    reached: dict[Path, Function] = {}
-    for path, node in wanted.items():
-        own = module.with_helpers(path, node)
-        reached |= {p: n for p, n in own.items() if id(n) not in map(id, reached.values())}
-        made.tests["::".join((file, *path))] = {
-            "::".join((file, *next(p for p, n in reached.items() if n is other))) for other in own.values()
-        }
-    for path, node in reached.items():
-        test = chosen[id(node)] = "::".join((file, *path))
-        writer = _Writer(_Purity(node, module), test, number, known, plainly, off)
+    suite = _Suite(texts)
+    made = Rewritten()
+    places = {test: tuple(test.split("::")) for test in tests}
+    wanted = {test: node for test, place in places.items() if (node := suite.function(place)) is not None}
+    suite.load()
+    number = 0
+    names: dict[int, str] = {}
+    reached: list[Function] = []
+    for test in wanted:
+        own = suite.with_helpers(places[test], wanted[test])
+        for place, node in own.items():
+            if id(node) not in names:
+                names[id(node)] = "::".join(place)
+                reached.append(node)
+        made.tests[test] = {names[id(node)] for node in own.values()}
+    for node in reached:
+        scope = _Purity(node, suite.module_of(node))
+        writer = _Writer(scope, names[id(node)], number, known, plainly, off, suite.own_calls)
         node.body = writer.block(node.body)
-        if not writer.claims and path in wanted:
+        if not writer.claims and any(node is test for test in wanted.values()):
             node.body = writer.results(node.body)
         made.claims += writer.claims
         number = writer.number
-    made.next = number
-    module.drop_others(chosen)
+    suite.drop_others(names)
     if not known:
-        module.cut({node for node in chosen if chosen[node] not in whole})
-    made.text = ast.unparse(ast.fix_missing_locations(module.tree)) + "\n"
+        suite.cut({node for node, name in names.items() if name not in whole})
+    made.files = suite.written(names)
     return made
 
 
@@ -206,107 +207,239 @@ class _Module:
         self.tree = ast.parse(text)
         self.values: dict[str, list[ast.expr | None]] = defaultdict(list)
         self.stdlib: set[str] = set()
+        self.imports: list[tuple[str, int, str, str]] = []
+        """(the name that it binds, dots before, module, what of it, '' for itself), '*' for every name."""
         for node in self.tree.body:
             for name, value in _bound(node):
                 self.values[name].append(value)
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                self._import(node)
+        for statement in ast.walk(self.tree):
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                self._import(statement, statement in self.tree.body)
+        self.defined = {n.name for n in self.tree.body if isinstance(n, Function | ast.ClassDef)}
         self.loads = _loads(self.tree)
         self.reads = {id(n): _loads(n) for n in ast.walk(self.tree) if isinstance(n, Function)}
 
-    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+    def _import(self, node: ast.Import | ast.ImportFrom, top_level: bool) -> None:
         for alias in node.names:
             source = alias.name if isinstance(node, ast.Import) else node.module or ""
             top = source.partition(".")[0]
-            relative = isinstance(node, ast.ImportFrom) and node.level
-            if top in sys.stdlib_module_names and top not in _IMPURE_MODULES and not relative:
-                self.stdlib.add((alias.asname or alias.name).partition(".")[0])
+            dots = node.level if isinstance(node, ast.ImportFrom) else 0
+            if top in sys.stdlib_module_names and not dots:
+                if top_level and top not in _IMPURE_MODULES:
+                    self.stdlib.add((alias.asname or alias.name).partition(".")[0])
+            elif isinstance(node, ast.ImportFrom):
+                self.imports.append((alias.asname or alias.name, dots, source, alias.name))
+            else:
+                self.imports.append((alias.asname or top, 0, source if alias.asname else top, ""))
 
-    def function(self, path: Path) -> Function | None:
-        """The definition of a test, also one that its class has from another class of the file."""
-        body: Sequence[ast.stmt] = self.tree.body
-        *classes, name = path
-        holder: ast.ClassDef | None = None
+    def read(self) -> set[str]:
+        """Names that it reads, or imports."""
+        return {*_loads(self.tree), *(what for _, _, _, what in self.imports)}
+
+
+class _Suite:
+    """Files of tests, as far as those asked for import them, and what stands where in them."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.texts = texts
+        self.modules: dict[str, _Module] = {}
+        self._homes: dict[int, str] = {}
+        self.own_calls: set[int] = set()
+        """Calls of what the files define: such an `assert_raises` is none of unittest's kind."""
+        self._uses: dict[str, set[str]] = {}
+        self._strange: set[str] = set()
+
+    def module(self, file: str) -> _Module | None:
+        if file not in self.modules and file in self.texts and file not in self._strange:
+            try:
+                found = self.modules[file] = _Module(self.texts[file])
+            except (SyntaxError, ValueError, RecursionError):
+                self._strange.add(file)
+                return None
+            self._homes |= dict.fromkeys(found.reads, file)
+        return self.modules.get(file)
+
+    def module_of(self, node: Function) -> _Module:
+        return self.modules[self._homes[id(node)]]
+
+    def load(self) -> None:
+        """Read all files that those which are read already import."""
+        while todo := self.modules.keys() - self._uses.keys():
+            self._uses |= {file: self._imported(file) for file in sorted(todo)}
+
+    def _imported(self, file: str) -> set[str]:
+        """The files whose names one may use: those that it imports, and every conftest.py of its folders."""
+        wanted = [(dots, module) for _, dots, module, _ in self.modules[file].imports]
+        wanted += [(dots, f"{module}.{what}") for _, dots, module, what in self.modules[file].imports if what]
+        return {*(self._file(file, *one) for one in wanted), *self._conftests(file)} - {""}
+
+    def _conftests(self, file: str) -> list[str]:
+        found = [str(folder / "conftest.py") for folder in PurePosixPath(file).parents]
+        return [path for path in found if path != file and self.module(path)]
+
+    def _file(self, file: str, dots: int, module: str) -> str:
+        """The file that `file` means by `module`, '' when it is none of these: by what stands nearest to it."""
+        folders = PurePosixPath(file).parents
+        parts = module.strip(".").split(".") if module.strip(".") else []
+        for folder in folders[dots - 1 : dots] if dots else folders:
+            place = folder.joinpath(*parts)
+            for path in (f"{place}.py", str(place / "__init__.py")):
+                if self.module(path) is not None:
+                    return path
+        return ""
+
+    def _means(self, file: str, name: str, seen: set[tuple[str, str]]) -> Place:
+        """Where what a file calls `name` is defined: (file, name), (file,) for a module, () when not in these."""
+        module = self.module(file)
+        if module is None or (file, name) in seen:
+            return ()
+        seen.add((file, name))
+        if name in module.defined:
+            return file, name
+        for bound, dots, source, what in module.imports:
+            if bound in (name, "*"):
+                home = self._file(file, dots, source)
+                if not what:
+                    return (home,) if home else ()
+                inner = name if what == "*" else what
+                if found := self._means(home, inner, seen):
+                    return found
+                if bound == name and (inside := self._file(file, dots, f"{source}.{what}")):
+                    return (inside,)
+        fixtures = (self._means(conftest, name, seen) for conftest in self._conftests(file))
+        return next(filter(None, fixtures), ())
+
+    def _place(self, file: str, node: ast.expr) -> Place:
+        """The same of a name, or of an attribute of a module."""
+        if isinstance(node, ast.Name):
+            return self._means(file, node.id, set())
+        if isinstance(node, ast.Attribute) and len(holder := self._place(file, node.value)) == 1:
+            found = self._means(holder[0], node.attr, set())
+            inside = "" if found else self._file(holder[0], 1, node.attr)
+            return found or ((inside,) if inside else ())
+        return ()
+
+    def function(self, place: Place, seen: frozenset[Place] = frozenset()) -> Function | None:
+        """The definition of a function, also one that its class has from another class."""
+        file, *classes, name = place
+        module = self.module(file)
+        holder: _Module | ast.ClassDef | None = module
+        body: Sequence[ast.stmt] = module.tree.body if module is not None else ()
         for wanted in classes:
             holder = next((n for n in body if isinstance(n, ast.ClassDef) and n.name == wanted), None)
-            if holder is None:
-                return None
-            body = holder.body
+            body = holder.body if holder is not None else ()
         found = [n for n in body if isinstance(n, Function) and n.name == name]
         if len(found) == 1:
             return found[0]
-        for base in holder.bases if holder is not None and not found else []:
-            if isinstance(base, ast.Name) and len(classes) == 1 and base.id not in classes:
-                inherited = self.function((base.id, name))
+        for base in holder.bases if isinstance(holder, ast.ClassDef) and not found else []:
+            above = (*self._place(file, base), name)
+            if len(above) == 3 and above not in seen:
+                inherited = self.function(above, seen | {place})
                 if inherited is not None:
                     return inherited
         return None
 
-    def with_helpers(self, path: Path, node: Function) -> dict[Path, Function]:
-        """A test and the functions of the file that it calls, by name or on `self`."""
-        found: dict[Path, Function] = {}
-        todo = [(path, node)]
+    def with_helpers(self, place: Place, node: Function) -> dict[Place, Function]:
+        """A test and the functions that it calls, by name, on `self` or on a module."""
+        found: dict[Place, Function] = {}
+        todo = [(place, node)]
         while todo:
-            path, node = todo.pop(0)
-            if path in found:
+            place, node = todo.pop(0)
+            if place in found:
                 continue
-            found[path] = node
+            found[place] = node
             for call in (n for n in ast.walk(node) if isinstance(n, ast.Call)):
-                place: Path = ()
-                if isinstance(call.func, ast.Name):
-                    place = (call.func.id,)
-                elif isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
-                    place = (*path[:-1], call.func.attr) if call.func.value.id == "self" else ()
-                helper = self.function(place) if place else None
+                own = _on_self(call)
+                called = (*place[:-1], own) if own else self._place(self._homes[id(node)], call.func)
+                helper = self.function(called) if len(called) > 1 else None
                 if helper is not None:
-                    todo.append((place, helper))
+                    todo.append((called, helper))
+                    self.own_calls.add(id(call))
         return found
 
     def drop_others(self, chosen: Iterable[int]) -> None:
         """Take out test functions that are not asked for, unless something names them."""
         kept = set(chosen)
 
-        def visit(holder: ast.Module | ast.ClassDef) -> None:
+        def visit(holder: ast.Module | ast.ClassDef, named: set[str]) -> None:
             left: list[ast.stmt] = []
             for node in holder.body:
                 if isinstance(node, ast.ClassDef):
-                    visit(node)
-                test = isinstance(node, Function) and node.name.startswith("test")
-                if not test or id(node) in kept or node.name in self.loads:  # type: ignore[attr-defined]
+                    visit(node, named)
+                test = isinstance(node, Function) and node.name.startswith("test") and not _fixture(node)
+                if not test or id(node) in kept or node.name in named:  # type: ignore[attr-defined]
                     left.append(node)
-            holder.body = left or [ast.Pass()]
+            holder.body = left or [ast.Pass()] * bool(holder.body)
 
-        visit(self.tree)
+        for file, module in self.modules.items():
+            visit(module.tree, {*module.loads, *self._read_elsewhere(file)})
+
+    def _read_elsewhere(self, file: str) -> set[str]:
+        """Names that files which may use those of this one read."""
+        readers = [m for other, m in self.modules.items() if other != file and file in self._uses[other]]
+        return {name for module in readers for name in module.read()}
 
     def cut(self, functions: set[int]) -> None:
         """Take out what was bound to a name that is now read no more, and docstrings of tests."""
-        before = ""
-        while before != (now := ast.dump(self.tree)):
+        files = {self._homes[node] for node in functions}
+        modules = {file: module for file, module in self.modules.items() if file in files}
+        before: list[str] = []
+        while before != (now := [ast.dump(module.tree) for module in modules.values()]):
             before = now
-            for node in ast.walk(self.tree):
-                if isinstance(node, Function) and id(node) in functions:
-                    _Cutting(node, self).all()
-            self._blank_arguments(functions)
-            loads = _loads(self.tree)
-            dead = {name for name in self.values if name in self.loads and name not in loads}
-            for node in self.tree.body:
-                _blank_bindings(node, dead)
+            for file, module in modules.items():
+                for node in ast.walk(module.tree):
+                    if isinstance(node, Function) and id(node) in functions:
+                        _Cutting(node, module).all()
+                        self._blank_arguments(node, modules)
+                loads = {*_loads(module.tree), *self._read_elsewhere(file)}
+                dead = {name for name in module.values if name in module.loads and name not in loads}
+                for statement in module.tree.body:
+                    _blank_bindings(statement, dead)
 
-    def _blank_arguments(self, functions: set[int]) -> None:
-        """Hand None to a function of the file for a parameter that it reads no more."""
-        inside = (n for f in ast.walk(self.tree) if id(f) in functions for n in ast.walk(f))
-        for node in [n for n in inside if isinstance(n, Function) and not n.name.startswith("test")]:
+    def _blank_arguments(self, helper: Function, modules: Mapping[str, _Module]) -> None:
+        """Hand None to a function, and to those in it, for a parameter that it reads no more."""
+        for node in [n for n in ast.walk(helper) if isinstance(n, Function) and not n.name.startswith("test")]:
             names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
-            loads, before = _loads(node), self.reads[id(node)]
+            loads, before = _loads(node), self.module_of(helper).reads[id(node)]
             method = int(names[:1] == ["self"])
-            dead = {at - method for at, name in enumerate(names) if name in before and name not in loads}
-            for call in (n for n in ast.walk(self.tree) if isinstance(n, ast.Call) and dead):
-                plain = isinstance(call.func, ast.Name) and call.func.id == node.name and not method
-                on_self = isinstance(call.func, ast.Attribute) and call.func.attr == node.name and method
-                if (plain or on_self) and not any(isinstance(a, ast.Starred) for a in call.args):
+            dead = {name: at - method for at, name in enumerate(names) if name in before and name not in loads}
+            for file, module in modules.items() if dead else ():
+                for call in (n for n in ast.walk(module.tree) if isinstance(n, ast.Call)):
+                    called = _on_self(call) == node.name if method else self._calls(file, call, node, helper)
+                    if not called or any(isinstance(a, ast.Starred) for a in call.args):
+                        continue
                     for at, argument in enumerate(call.args):
-                        if at in dead and _plain(argument):
+                        if at in dead.values() and _plain(argument):
                             call.args[at] = ast.Constant(None)
+                    for keyword in call.keywords:
+                        if keyword.arg in dead and _plain(keyword.value):
+                            keyword.value = ast.Constant(None)
+
+    def _calls(self, file: str, call: ast.Call, node: Function, helper: Function) -> bool:
+        """Whether a call may be one of `node`: by its name, or by that of the fixture `helper` that gives it."""
+        home = self._homes[id(node)]
+        near = file == home and isinstance(call.func, ast.Name) and call.func.id == node.name
+        name = helper.name if node is not helper and _fixture(helper) else node.name
+        return near or self._place(file, call.func) == (home, name)
+
+    def written(self, chosen: Iterable[int]) -> dict[str, str]:
+        """path -> text, without comments, of the files that hold these functions or are not as they were."""
+        holding = {self._homes[node] for node in chosen}
+        texts = {f: ast.unparse(ast.fix_missing_locations(m.tree)) for f, m in sorted(self.modules.items())}
+        changed = (f for f in texts if f in holding or texts[f] != ast.unparse(ast.parse(self.texts[f])))
+        return {f: texts[f] + "\n" for f in changed}
+
+
+def _on_self(call: ast.Call) -> str:
+    """The name of the method of `self` that is called, else ''."""
+    func = call.func
+    own = isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == "self"
+    return func.attr if own else ""  # type: ignore[attr-defined]
+
+
+def _fixture(node: Function) -> bool:
+    marks = (mark.func if isinstance(mark, ast.Call) else mark for mark in node.decorator_list)
+    return any("fixture" in (getattr(mark, "attr", ""), getattr(mark, "id", "")) for mark in marks)
 
 
 class _Purity:
@@ -316,16 +449,23 @@ class _Purity:
         self.module = module
         self.bound: dict[str, list[ast.expr | None]] = defaultdict(list)
         """name -> what it, or that of which it is an element, was bound to (None: unknown)."""
+        self._themselves: set[int] = set()
+        """Of these expressions those to which a name was bound itself."""
         given = _parametrized(node)
         for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
             self.bound[argument.arg].append(given.get(argument.arg))
         for inner in ast.walk(node):
             for name, value in _bound(inner):
                 self.bound[name].append(value)
+                if isinstance(inner, ast.Assign | ast.AnnAssign):
+                    self._themselves.add(id(value))
             if isinstance(inner, Function | ast.Lambda) and inner is not node:
                 for part in ast.walk(inner.args):
                     if isinstance(part, ast.arg):
                         self.bound[part.arg].append(None)
+        for name, values in [put for inner in ast.walk(node) for put in _put_in(inner)]:
+            if name in self.bound or name in module.values:
+                self.bound[name] += [*(() if name in self.bound else module.values[name]), *values]
         self.handed = _handed(node)
         self._asked: set[str] = set()
 
@@ -368,7 +508,11 @@ class _Purity:
         finally:
             self._asked.discard(name)
         # What is handed to the tested code may be changed by it, unless it cannot be changed.
-        return good and (name not in self.handed or all(map(self._fixed, values)))
+        return good and (name not in self.handed or all(map(self._kept, values)))
+
+    def _kept(self, node: ast.AST | None) -> bool:
+        """Whether a name that is bound to a value, or to an element of it, stands for the same whoever is handed it."""
+        return self._fixed(node) and not (id(node) in self._themselves and isinstance(node, ast.List | ast.Set))
 
     def _fixed(self, node: ast.AST | None) -> bool:
         """Whether a value, and what it holds, cannot be changed; of a list, each of its elements."""
@@ -439,9 +583,14 @@ def _handed(node: ast.AST) -> set[str]:
                 found.update(_stored(part))
         elif isinstance(inner, ast.Subscript | ast.Attribute) and not isinstance(inner.ctx, ast.Load):
             found.update(_stored(inner.value))
-        if isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Call):
-            found.update(_stored(inner.value.func))
     return found
+
+
+def _put_in(node: ast.AST) -> Iterator[tuple[str, list[ast.expr]]]:
+    """What a statement may put into which names, by a method of theirs."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+        yield from ((name, [*call.args, *(k.value for k in call.keywords)]) for name in _stored(call.func.value))
 
 
 def _text(node: ast.AST) -> bool:
@@ -494,16 +643,17 @@ class _Writer:
     """Rewrites one function's statements. A claim that is `off` takes a number and stays as it is."""
 
     def __init__(
-        self, scope: _Purity, test: str, number: int, known: bool, plainly: frozenset[int], off: frozenset[int]
+        self,
+        scope: _Purity,
+        test: str,
+        number: int,
+        known: bool,
+        plainly: frozenset[int],
+        off: frozenset[int],
+        own_calls: set[int],
     ) -> None:
-        self.scope, self.test, self.number, self.known, self.plainly, self.off = (
-            scope,
-            test,
-            number,
-            known,
-            plainly,
-            off,
-        )
+        self.scope, self.test, self.number, self.known = scope, test, number, known
+        self.plainly, self.off, self.own_calls = plainly, off, own_calls
         self.claims: list[Claim] = []
 
     def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
@@ -516,8 +666,9 @@ class _Writer:
             return self._call(node, node.value)
         if isinstance(node, ast.With):
             for item in node.items:
-                if isinstance(item.context_expr, ast.Call) and _raises(item.context_expr):
-                    item.context_expr = self._raised(item.context_expr)
+                made = item.context_expr
+                if isinstance(made, ast.Call) and _raises(made) and id(made) not in self.own_calls:
+                    item.context_expr = self._raised(made)
         for name in ("body", "orelse", "finalbody"):
             if isinstance(inner := getattr(node, name, None), list):
                 setattr(node, name, self.block(inner))
@@ -543,7 +694,7 @@ class _Writer:
         elif name in ("assertIsInstance", "assertNotIsInstance") and len(arguments) in (2, 3):
             test = ast.Call(func=ast.Name("isinstance", ast.Load()), args=arguments[:2], keywords=[])
             test = ast.UnaryOp(ast.Not(), test) if name == "assertNotIsInstance" else test
-        elif name in _RAISES and len(arguments) > (count := _described(name)):
+        elif name in _RAISES and id(call) not in self.own_calls and len(arguments) > (count := _described(name)):
             does = ast.Call(func=arguments[count], args=arguments[count + 1 :], keywords=call.keywords)
             what = self._raised(ast.Call(func=call.func, args=arguments[:count], keywords=[]))
             return [ast.With(items=[ast.withitem(context_expr=what)], body=[ast.Expr(does)])]
