@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
 import re
 import stat
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from recreate.api.errors import BadInput, CheckFailed
+from recreate.api.errors import BadInput, CheckFailed, Interrupted
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
 from recreate.cli.options import HELP, SELECT, Json, SandboxName, open_backend, open_run, split_of, with_settings
@@ -79,17 +80,23 @@ def check(
     shuffled: Annotated[
         int, typer.Option("--shuffled", help="So many tasks are also handed another one's gold answer.", min=0)
     ] = 10,
-    jobs: Annotated[int, typer.Option("--jobs", help="Tasks at once.", min=1, max=64)] = 1,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", help="Tasks at once; default: one a processor, 8 at most.", min=1, max=64)
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also what held when this check was interrupted; else it goes on.")
+    ] = False,
     sandbox: SandboxName = "",
     as_json: Json = False,
 ) -> int:
     """Validate each task: its gold answer passes and breaks no test that passed untouched; the untouched state, an
-    empty answer and another task's gold fail. Exits 4 when one does not hold.
+    empty answer and another task's gold fail. Exits 4 when one does not hold. After Ctrl-C the same command goes on.
 
     Example: recreate tasks check swe --split validation --jobs 2
     """
-    from recreate.api.ports import Refusing
-    from recreate.domains.validate import exchanged, validate
+    from recreate.api.ports import Refusing, Versioned
+    from recreate.api.types import digest
+    from recreate.domains.validate import Proof, exchanged, proved, unfinished, validate
 
     backend = open_backend(sandbox)
     part = open_domain(domain, data, repos, prompt, backend)
@@ -110,18 +117,38 @@ def check(
     for name, why in refused:
         unusable = {**dict.fromkeys(("group", "split", "digest", "gold", "untouched")), "ok": False, "reason": why}
         answer(as_json, {"task": name, **unusable, "seconds": 0.0}, f"NONE   {name}\n       {why}")
-    with bar("checking", len(tasks)) as tell:
-        for proof in _each(tasks, lambda t: validate(part, t, backend, swapped.get(t.id)), jobs):
-            done += 1
-            wrong += not proof.ok
-            whys[_kind(proof.reason)] += not proof.ok
-            disk += proof.disk_mb or 0
-            seconds += proof.seconds
-            on_disk = f"  {proof.disk_mb:.0f} MB" if proof.disk_mb is not None else ""
-            text = f"{'ok   ' if proof.ok else 'WRONG'}  {proof.task}  {proof.seconds:.1f} s{on_disk}"
-            why = "" if proof.ok else "\n" + proof.reason.strip()
-            answer(as_json, proof.model_dump(mode="json"), text + why.replace("\n", "\n       "))
-            tell(f", {wrong} wrong" * bool(wrong))
+    log = unfinished(part, tasks, swapped, backend)
+    before = {} if again else proved(part, log)
+    if before:
+        say(f"going on: {len(before)} of {len(tasks)} held before this check was interrupted (--again: those too)")
+    jobs = jobs or min(8, len(os.sched_getaffinity(0)))
+    left = [t for t in tasks if t.id not in before]
+    if jobs > 1:  # long and short ones mixed: what is left is then told by what is done
+        left.sort(key=lambda t: digest(t.id))
+
+    def proof_of(one: Task) -> Proof:
+        found = validate(part, one, backend, swapped.get(one.id))
+        log.append(found.model_dump(mode="json"))  # here: also what is in hand at Ctrl-C is kept
+        return found
+
+    try:
+        with log, bar("checking", len(left)) as tell:
+            for proof in itertools.chain(before.values(), _each(left, proof_of, jobs)):
+                done += 1
+                wrong += not proof.ok
+                whys[_kind(proof.reason)] += not proof.ok
+                disk += proof.disk_mb or 0
+                seconds += proof.seconds
+                on_disk = f"  {proof.disk_mb:.0f} MB" if proof.disk_mb is not None else ""
+                text = f"{'ok   ' if proof.ok else 'WRONG'}  {proof.task}  {proof.seconds:.1f} s{on_disk}"
+                why = "" if proof.ok else "\n" + proof.reason.strip()
+                answer(as_json, proof.model_dump(mode="json"), text + why.replace("\n", "\n       "))
+                if proof.task not in before:
+                    tell(f", {wrong} wrong" * bool(wrong))
+    except KeyboardInterrupt:
+        fix = "the same command goes on with the others" if isinstance(part, Versioned) else ""
+        raise Interrupted(f"{done} of {len(tasks)} tasks were checked, {wrong} wrong", fix=fix) from None
+    log.path.unlink(missing_ok=True)
     say(f"{done - wrong} of {done + len(refused)} tasks hold")
     for why, count in whys.most_common():
         if count:
@@ -497,6 +524,9 @@ def _each(tasks: Sequence[Given], work: Callable[[Given], Done], jobs: int) -> I
     try:
         for future in as_completed([pool.submit(work, task) for task in tasks]):
             yield future.result()
+    except KeyboardInterrupt:
+        say("stopping as soon as what is in hand is done")
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -166,7 +166,9 @@ def bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     # What goes through a pipe must not be drawn above the bar.
-    drawn = Bar(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty())
+    console, through = Console(stderr=True), sys.stdout.isatty()
+    # By all that is done: within rich's half minute there may be one task, or none.
+    drawn = Bar(*columns, console=console, transient=True, redirect_stdout=through, speed_estimate_period=1e9)
     with drawn:
         row = drawn.add_task(printable(what), total=total)
         yield lambda word: drawn.update(row, advance=1, description=printable(f"{what}{word}"))

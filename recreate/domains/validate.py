@@ -5,11 +5,21 @@ For any domain that knows its gold."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from recreate.api import paths
 from recreate.api.errors import BadInput, Fault
-from recreate.api.ports import ComparesUntouched, Domain, GradesUntouched, SandboxBackend, Validatable, Weighing
-from recreate.api.types import Grade, Record, Split, Task, Trace
+from recreate.api.ports import (
+    ComparesUntouched,
+    Domain,
+    GradesUntouched,
+    SandboxBackend,
+    Validatable,
+    Versioned,
+    Weighing,
+)
+from recreate.api.types import Grade, Record, Split, Task, Trace, digest
+from recreate.storage.log import Log
 
 
 class Proof(Record):
@@ -44,6 +54,21 @@ def exchanged(tasks: Sequence[Task], count: int) -> dict[str, Task]:
         pairs.setdefault(one.id, near[(number + 1) % len(near)])
     chosen = [task.id for task in tasks][:: max(1, len(tasks) // count)][:count] if count and len(tasks) > 1 else []
     return {id: pairs[id] for id in chosen}
+
+
+def unfinished(domain: Domain, tasks: Sequence[Task], others: Mapping[str, Task], backend: SandboxBackend) -> Log:
+    """Where the proofs of a check are written down until it is over: of these very tasks, with these others' golds,
+    this grader and kind of sandbox."""
+    pairs = [(t.id, t.digest, others[t.id].digest if t.id in others else "") for t in tasks]
+    name = digest([domain.name, domain.grader if isinstance(domain, Versioned) else "", backend.name, pairs], 16)
+    return Log(paths.home() / "checks" / f"{name}.jsonl", fix="free some space, or set RECREATE_HOME to another disk")
+
+
+def proved(domain: Domain, log: Log) -> dict[str, Proof]:
+    """By task, what held when that check was interrupted; what did not hold is worth another look. Of a domain that
+    does not name its grader's version nothing: it may be another one by now."""
+    found = (Proof.model_validate(record) for record in log.read()) if isinstance(domain, Versioned) else ()
+    return {proof.task: proof for proof in found if proof.ok}
 
 
 def validate(domain: Domain, task: Task, backend: SandboxBackend, other: Task | None = None) -> Proof:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -44,6 +45,21 @@ class Breaking(Toy):
 
     def compared(self, task: Task, backend: Any) -> tuple[Grade, list[str]]:
         return Grade(score=0.0, passed=False), [f"test_{n}" for n in range(7)] if task.id == "toy:train:1" else []
+
+
+class Interrupting(Toy):
+    """Ctrl-C comes at the third task that is graded; `graded` has all of them. Before that train:0 is wrong."""
+
+    grader = "toy-1"
+    graded: ClassVar[list[str]] = []
+    turns: ClassVar[Iterator[int]] = itertools.count(1)
+
+    def gold(self, task: Task) -> str:
+        self.graded.append(task.id)
+        turn = next(self.turns)
+        if turn == 3:
+            raise KeyboardInterrupt
+        return "wrong" if task.id == "toy:train:0" and turn < 3 else super().gold(task)
 
 
 class Goldless:
@@ -123,6 +139,42 @@ def test_sound_tasks_hold(ask: Ask) -> None:
     assert all((r["gold"], r["untouched"], r["ok"], r["reason"]) == (1.0, 0.0, True, "") for r in rows)
 
 
+@pytest.fixture
+def graded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setattr(Interrupting, "graded", [])
+    monkeypatch.setattr(Interrupting, "turns", itertools.count(1))
+    return Interrupting.graded
+
+
+INTERRUPTED = ["tasks", "check", "tests.cli.test_tasks:Interrupting", "--split", "train", "--shuffled", "0"]
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_after_ctrl_c_the_same_check_goes_on(
+    ask: Ask, jobs: str, graded: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*INTERRUPTED, "--jobs", jobs]) == 130
+    assert "the same command goes on with the others" in capsys.readouterr().err
+    first = graded[:]
+    graded.clear()
+    code, rows = ask(*INTERRUPTED, "--jobs", jobs)
+    assert (code, {r["ok"] for r in rows}) == (0, {True})
+    assert sorted(r["task"] for r in rows) == [f"toy:train:{n}" for n in range(8)]
+    assert set(first) - set(graded)  # what held
+    assert set(first) & set(graded)  # what was not finished
+    assert jobs == "2" or "toy:train:0" in graded  # what did not hold
+    graded.clear()
+    assert ask(*INTERRUPTED, "--jobs", jobs)[0] == 0
+    assert len(graded) == 8  # the check was over, and this is another
+
+
+def test_what_held_before_ctrl_c_is_checked_again_where_that_is_asked_for(ask: Ask, graded: list[str]) -> None:
+    assert ask(*INTERRUPTED)[0] == 130
+    graded.clear()
+    assert ask(*INTERRUPTED, "--again")[0] == 0
+    assert len(graded) == 8
+
+
 def test_an_unsound_task_is_said_to_be_and_exits_4(ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
     code, rows = ask("tasks", "check", "tests.cli.test_tasks:Unsound", "--split", "train")
     wrong = {r["task"]: r["reason"] for r in rows if not r["ok"]}
@@ -175,7 +227,7 @@ def test_a_gold_that_breaks_tests_fails_the_check_in_a_sentence(ask: Ask, capsys
 
 def test_tasks_of_another_file_are_checked(ask: Ask, workspace: Path) -> None:
     (workspace / "mine.txt").write_text("toy:train:5\ntoy:test:1\n")
-    code, rows = ask("tasks", "check", "tests.cli.test_tasks:FromFile", "--data", "mine.txt")
+    code, rows = ask("tasks", "check", "tests.cli.test_tasks:FromFile", "--data", "mine.txt", "--jobs", "1")
     assert (code, [r["task"] for r in rows]) == (0, ["toy:train:5", "toy:test:1"])
     (workspace / "mine.txt").write_text("")
     code, (error,) = ask("tasks", "check", "tests.cli.test_tasks:FromFile", "--data", "mine.txt")
