@@ -156,7 +156,7 @@ def bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
             done, now = done + 1, time.monotonic()
             if now - told >= 30 and done < total:
                 told, left = now, (now - began) / done * (total - done) / 60
-                say(f"{what}: {done} of {total}{word}, about {left:.0f} min left")
+                say(f"{what}: {done} of {total}{word}, about {max(1, round(left))} min left")
 
         yield tell
         return
