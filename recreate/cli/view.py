@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -59,8 +61,8 @@ def view(
         answer(as_json, {"url": url, "pid": os.getpid()}, url)
         say("Ctrl-C stops it; who has this address sees the workspace and may review")
         site.read_ahead()
-        if browser:
-            _open(url)
+        if browser:  # a text browser returns when it is closed, and must be answered until then
+            threading.Thread(target=_open, args=(url,), daemon=True).start()
 
     server.serve(site, port, ready, _decide, _until_ended)
 
@@ -99,6 +101,7 @@ def _decide(live: LiveRun, revision: Revision, word: Review) -> str:
     folder = live.folder
     flags = {"accept": ["--accept"], "reject": ["--reject", word.reason], "edit": ["--edit"]}[word.decision]
     if word.decision == "edit":
+        shutil.rmtree(folder / "review", ignore_errors=True)  # what was sent before may have been no agent at all
         child = History(folder / "scaffold.git").read(revision.id)
         lay(folder, child)
         scaffolds.save(Scaffold(name=child.name, files=dict(word.files or {})), folder / "review")

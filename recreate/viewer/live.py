@@ -17,6 +17,7 @@ from recreate.api.types import Usage
 from recreate.runs.budget import Spend
 from recreate.runs.journal import FIELDS
 from recreate.runs.reader import Run
+from recreate.runs.session import load_run
 from recreate.storage.log import Log, fits
 
 REPLY = b'{"kind":"reply",'
@@ -59,6 +60,8 @@ class LiveRun(Run):
                 sizes = [_size(log.path) for log in (self._journal, self._ledger)]
                 ends = _end(self._journal.path, self.at), _end(self._ledger.path, self._paid_at)
                 if ends != self._ends:
+                    self.settings = load_run(self.folder)
+                    self.made.clear()
                     self._forget()
                 for line in self._journal.lines(self.at, REPLY) if sizes[0] > self.at else ():
                     self.at = line.offset + line.length

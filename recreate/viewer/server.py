@@ -19,7 +19,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from recreate.api.errors import BadInput, RecreateError
 from recreate.api.types import Review, Revision
@@ -92,7 +92,7 @@ class Guard:
         elif TOKEN in request.query_params:  # once seen it goes out of the address, which may be sent to somebody
             kept = urlencode([(k, v) for k, v in request.query_params.multi_items() if k != TOKEN])
             answer = RedirectResponse(
-                "/" + quote(request.url.path.lstrip("/"), safe="/~:") + ("?" + kept if kept else ""), 303
+                "/" + quote(request.scope["path"].lstrip("/"), safe="/~:") + ("?" + kept if kept else ""), 303
             )
             answer.set_cookie(self.cookie(request), self.token, httponly=True, samesite="strict", path="/")
         if answer is not None:
@@ -142,6 +142,7 @@ def application(
     at = f"static/{edition}/"
     site.links(Linked(at + "page.css", at + "view.js", sizes=at + SIZES))
     site.secret = hmac.new(token.encode(), b"form", "sha256").hexdigest()
+    deciding = asyncio.Lock()  # the second of two tabs finds that nothing waits any more
 
     for name in ("document", "components", "view"):  # compiled before the first page is asked for
         environment().get_template(name)
@@ -153,7 +154,7 @@ def application(
 
     def page(request: Request) -> Response:
         query = dict(request.query_params)
-        return document(site.page(request.url.path, query, query.get("told", "")[:300]))
+        return document(site.page(request.scope["path"], query, query.get("told", "")[:300]))
 
     def static(request: Request) -> Response:
         text = _file(request.path_params["name"])
@@ -169,16 +170,17 @@ def application(
 
     async def review(request: Request) -> Response:
         name = request.path_params["name"]
-        address = f"/review/{quote(name)}"
+        address = f"/review/{name}"
         body = bytearray()
         async for part in request.stream():
             body += part
             if len(body) > LARGEST:
                 return document(site.page(address, {}, "That is too long: edit the files in the run's folder instead."))
-        form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=5000))
+        form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
         if not hmac.compare_digest(form.get("secret", "").encode(), site.secret.encode()):
             return Response("the form is not of this server's page\n", 403, HEADERS, "text/plain")
-        said = await asyncio.to_thread(_decided, site, name, form, decide)
+        async with deciding:
+            said = await asyncio.to_thread(_decided, site, name, form, decide)
         if isinstance(said, RecreateError):
             shown = site.page(address, {}, " ".join(part for part in (said.message, said.fix) if part))
             return document(Shown(shown.text, 400 if shown.status == 200 else shown.status))
@@ -227,6 +229,8 @@ def _decided(site: Website, name: str, form: Mapping[str, str], decide: Decide |
         return decide(live, revision, word)
     except RecreateError as e:
         return e
+    except (OSError, ValueError) as e:  # what no command line takes: a reason of 200,000 characters, a NUL
+        return BadInput(f"this cannot be passed on: {e}", fix="give shorter words, without control characters")
 
 
 def _as_sent(text: str) -> str:
@@ -255,7 +259,7 @@ async def _events(
             before = now
         else:
             folder = (await asyncio.to_thread(site.names)).get(name)
-            if folder is None:
+            if folder is None or not re.fullmatch(r"\w*", attempt):
                 yield _event("gone", {"text": f"{name} is not there any more: it was moved or deleted."})
                 return
             if attempt:
@@ -452,7 +456,7 @@ def export(where: Path, target: Path) -> int:
     def file_of(address: str) -> str:
         """The file of an address: a list's page is part of its name."""
         parts = urlsplit(address)
-        path = parts.path.strip("/")
+        path = unquote(parts.path).strip("/")
         page = dict(parse_qsl(parts.query)).get("page", "1")
         return (path or "index") + (f"-page-{page}" if page != "1" else "") + ".html"
 
@@ -473,13 +477,14 @@ def export(where: Path, target: Path) -> int:
     )
     site.links(Linked("page.css", "view.js", policy=allowed, sizes=SIZES))
     files["index.html"] = "/"
+    write(target / "view.js", _file("view.js") or "")  # first of all: it tells, of one that was stopped, what it is
     done = set[str]()
     while left := [name for name in files if name not in done]:
         for name in left:
             done.add(name)
             here[0] = name
             parts = urlsplit(files[name])
-            shown = site.page(parts.path, dict(parse_qsl(parts.query)))
+            shown = site.page(unquote(parts.path), dict(parse_qsl(parts.query)))
             write(target / name, shown.text.encode("utf-8", "backslashreplace"))
     for name in referred:
         write(target / name, _file(name) or "")

@@ -189,6 +189,12 @@ class Website:
         parts = [part for part in address.split("/") if part]
         self._asked = time.monotonic() if parts[:1] != ["search"] else 0.0
         try:
+            if not self.where.is_dir():  # and is not to come back as a folder with nothing but an index in it
+                raise BadInput(
+                    f"the workspace {short(self.where)} was moved or deleted",
+                    fix="stop this viewer, and start one where it is now",
+                    code="no-page",
+                )
             match parts:
                 case []:
                     return self._runs(query or {}, told)

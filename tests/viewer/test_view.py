@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -9,11 +10,12 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import pytest
 
@@ -123,16 +125,18 @@ class Served:
 
 
 @contextmanager
-def serving(where: Path) -> Iterator[Served]:
+def serving(where: Path, decide: server.Decide | None = None) -> Iterator[Served]:
     served, ready = Served(), threading.Event()
 
     def answers(url: str) -> None:
         served.url = url
         ready.set()
 
-    def decide(live: LiveRun, revision: Revision, word: Review) -> str:
+    def remember(live: LiveRun, revision: Revision, word: Review) -> str:
         if word.reason == "no good":
             raise BadInput("that cannot be used", fix="say another")
+        if word.reason == "does not open":
+            raise OSError("Argument list too long")
         served.decided.append((revision.id, word))
         return "it goes on"
 
@@ -142,7 +146,7 @@ def serving(where: Path) -> Iterator[Served]:
         yield
 
     site = Website(where)
-    thread = threading.Thread(target=server.serve, args=(site, 0, answers, decide, ends))
+    thread = threading.Thread(target=server.serve, args=(site, 0, answers, decide or remember, ends))
     thread.start()
     assert ready.wait(60)
     try:
@@ -307,9 +311,9 @@ def test_a_strangers_name_that_points_here_is_refused(served: Served, host: str)
     assert served.ask(f"/?t={served.token}", Host=host)[0] == 403
 
 
-def form(served: Served, **fields: str) -> dict[str, str]:
+def form(served: Served, address: str = "/review/waits", **fields: str) -> dict[str, str]:
     """The fields of the first form of the review's page, with others put in."""
-    text = served.ask("/review/waits")[1]
+    text = served.ask(address)[1]
     found = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', text))
     return {**found, "decision": "accept", **fields}
 
@@ -380,6 +384,8 @@ def test_a_candidate_is_accepted_rejected_and_edited_in_the_browser(served: Serv
         ({"decision": "reject", "reason": "no good"}, "that cannot be used say another"),
         ({"revision": "0" * 16}, "another candidate waits by now"),
         ({"decision": "x"}, "no decision was given"),
+        ({"decision": "reject", "reason": "does not open"}, "this cannot be passed on"),
+        ({"decision": "x"} | {f"field-{n}": "" for n in range(6000)}, "no decision was given"),
     ],
 )
 def test_what_cannot_be_decided_is_said_on_the_page(served: Served, fields: dict[str, str], said: str) -> None:
@@ -399,6 +405,8 @@ def test_a_word_in_the_browser_goes_on_with_the_build_as_recreate_review_does(
     monkeypatch.chdir(where)
     site = Website(where)
     live, revision, _, child = site.offer("waits")
+    with pytest.raises(BadInput, match=r"agent.toml is missing"):
+        _decide(live, revision, Review(decision="edit", files={"system.md": "All that is left."}))
     with pytest.raises(BadInput, match="nothing was edited"):
         _decide(live, revision, Review(decision="edit", files=child.files))
     said = _decide(live, revision, Review(decision="reject", reason="it says the same twice"))
@@ -408,6 +416,61 @@ def test_a_word_in_the_browser_goes_on_with_the_build_as_recreate_review_does(
     assert (record["decision"], record["reason"]) == ("reject", "it says the same twice")
     with pytest.raises(BadInput, match="nothing waits"):
         site.offer("waits")
+
+
+def test_the_second_of_two_tabs_hears_that_nothing_waits_any_more(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = tmp_path / "copy"
+    shutil.copytree(made, where)
+    monkeypatch.chdir(where)
+    both = threading.Barrier(2)
+
+    def slowly(live: LiveRun, revision: Revision, word: Review) -> str:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.5)  # together, if both are let in
+        with Log(live.folder / "journal.jsonl") as journal:
+            (offer,) = list(live.records("candidate"))[-1:]
+            journal.append(
+                {"kind": "review", "offer": offer["offer"], "decision": "accept", "reason": "", "edited": ""}
+            )
+        return "it goes on"
+
+    with serving(where, slowly) as served:
+        sent = form(served)
+        with ThreadPoolExecutor(2) as tabs:
+            asked = [tabs.submit(served.ask, "/review/waits", "POST", sent) for _ in range(2)]
+        assert sorted(each.result()[0] for each in asked) == [303, 409]
+
+
+def test_a_browser_that_returns_only_when_it_is_closed_is_answered(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import urllib.request
+    import webbrowser
+
+    from recreate.cli import view
+
+    heard = threading.Event()
+
+    def browse(url: str) -> bool:
+        found = re.search(r'href="(.*?)"', Path(urlsplit(url).path).read_text())
+        with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(found[1] if found else "") as page:
+            assert b"workspace" in page.read()
+        heard.set()
+        return True
+
+    @contextmanager
+    def until_heard(stop: Callable[[], None]) -> Iterator[None]:
+        threading.Thread(target=lambda: (heard.wait(60), stop())).start()
+        yield
+
+    monkeypatch.chdir(made)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(webbrowser, "open", browse)
+    monkeypatch.setattr(view, "_until_ended", until_heard)
+    assert cli(["view", "--port", "0"]) == 0
+    assert heard.is_set()
 
 
 # --- while it happens ---
@@ -420,6 +483,8 @@ def events(answer: Any, most: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
     while count < most:
         line = answer.readline().decode().rstrip("\n")
         name, _, value = line.partition(": ")
+        if not line and answer.isclosed():  # it ended
+            return
         if name == "event":
             kind, id = value, ""
         elif name == "id":
@@ -534,6 +599,41 @@ def test_a_journal_that_was_cut_or_replaced_is_read_anew(running: Path) -> None:
     assert not list(live.records("start"))
 
 
+def test_another_run_under_the_same_name_is_shown_with_its_own_settings(running: Path, workspace: Path) -> None:
+    site = Website(workspace)
+    assert "words" in site.page("/runs/live").text
+    settings = (running / "settings.toml").read_text()
+    shutil.rmtree(running)
+    running.mkdir()
+    (running / "settings.toml").write_text(settings.replace("tests.words:Words", "tests.toy:Toy"))
+    with Log(running / "journal.jsonl") as journal:
+        journal.append({"kind": "start", "run": "another", "model": "m", "domain": "toy"})
+    assert site.run("live").settings.domain == "tests.toy:Toy"
+
+
+@pytest.mark.parametrize("attempt", ["..%2f..%2fsecret", "%00"])
+def test_of_what_is_no_attempt_nothing_is_followed(served: Served, attempt: str) -> None:
+    link, answer = served.stream(f"/events?run=waits&attempt={attempt}")
+    assert [kind for kind, _, _ in events(answer, 1)] == ["gone"]
+    link.close()
+
+
+def test_a_workspace_that_was_moved_is_said_and_does_not_come_back(running: Path, workspace: Path) -> None:
+    site = Website(workspace)
+    assert site.page("/").status == 200
+    site.read_ahead().join()
+    moved = workspace.with_name("moved")
+    workspace.rename(moved)
+    try:
+        for address in ("/", "/search"):
+            shown = site.page(address, {"q": "word"})
+            assert shown.status == 404
+            assert "was moved or deleted" in shown.text
+        assert not workspace.exists()
+    finally:
+        moved.rename(workspace)
+
+
 def test_a_followed_run_tells_what_a_run_read_whole_tells(made: Path) -> None:
     for name in ("waits", "bench"):
         live, whole = LiveRun(made / "runs" / name), Run(made / "runs" / name)
@@ -629,6 +729,40 @@ def test_exported_pages_link_to_each_other_and_ask_for_nothing(
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("x")
     assert cli(["view", "--export", str(tmp_path / "mine")]) == 2
+
+
+NAME = "a run, 50% #1 & more?"
+
+
+def test_a_run_with_any_name_is_exported(running: Path, workspace: Path) -> None:
+    running.rename(running.with_name(NAME))
+    target = workspace.parent / "pages"
+    server.export(workspace, target)
+    (link, *_) = (link for link in Tree((target / "index.html").read_text("utf-8")).all("href") if "50%25" in link)
+    assert "Not here" not in (target / unquote(link)).read_text("utf-8")
+
+
+def test_a_run_with_any_name_is_decided(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(made, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    (tmp_path / "copy" / "runs" / "waits").rename(tmp_path / "copy" / "runs" / NAME)
+    with serving(tmp_path / "copy") as served:
+        address = f"/review/{quote(NAME)}"
+        status, text, _ = served.ask(address, "POST", form(served, address, decision="x"))
+        assert (status, "no decision was given" in text) == (400, True)
+        assert served.ask(address, "POST", form(served, address))[0] == 303
+
+
+def test_an_export_that_was_stopped_can_be_made_again(
+    running: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = workspace.parent / "pages"
+    with monkeypatch.context() as patch:
+        patch.setattr(Website, "_run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            server.export(workspace, target)
+    assert (target / "index.html").is_file()
+    assert server.export(workspace, target) > 3
 
 
 # --- in a browser ---
