@@ -29,7 +29,7 @@ from recreate.agents.scaffold import (
     path_fault,
     variables_example,
 )
-from recreate.agents.template import OWN_NAMES, parse_template, render_text
+from recreate.agents.template import BRACES, OWN_NAMES, parse_template, reason, render_text
 from recreate.api.errors import BadInput
 from recreate.api.ports import SandboxBackend
 from recreate.api.types import Record
@@ -121,7 +121,7 @@ def _templates(scaffold: Scaffold, agent: Agent | None, prompt_chars: int) -> It
         try:
             tree, undeclared = _read(source)
         except TemplateSyntaxError as e:
-            yield Problem(file=file, line=e.lineno, message=e.message or "is not a template")
+            yield Problem(file=file, line=e.lineno, message=f"{reason(e)}; {BRACES}")
             continue
         except RecursionError:
             yield Problem(file=file, line=1, message="is nested too deeply")

@@ -283,11 +283,12 @@ def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:
             if first < 0:
                 raise refuse(
                     f"`old` is not in the file: {_short(edit.old)}",
-                    "copy the text exactly, spaces and line ends too",
+                    f"copy the text exactly, spaces and line ends too{_nearest(edit.old, text)}",
                 )
             if text.find(edit.old, first + 1) >= 0:
                 raise refuse(
-                    f"`old` is in the file more than once: {_short(edit.old)}", "take more of the lines around it"
+                    f"`old` is in the file more than once: {_short(edit.old)}",
+                    "take more of the lines around it, so that it names one place",
                 )
             files[edit.path] = text[:first] + edit.new + text[first + len(edit.old) :]
         if edit.path == "agent.toml" and agent.protect:
@@ -323,6 +324,14 @@ def same_edit(a: Edit, b: Edit) -> bool:
     """Whether two edits do the same; a lesson's `born_of` makes it no other lesson."""
     contents = [[line for line in e.new.splitlines() if not line.startswith("born_of:")] for e in (a, b)]
     return (a.path, a.old) == (b.path, b.old) and contents[0] == contents[1]
+
+
+def _nearest(old: str, text: str) -> str:
+    """Where the first line that is not in the file may have been meant to be; '' when nothing there is like it."""
+    lines = text.splitlines()
+    wrong = next((line for line in old.splitlines() if line.strip() and line not in lines), "")
+    near = difflib.get_close_matches(wrong, lines, 1)
+    return f"; line {lines.index(near[0]) + 1} is {_short(near[0])}" if near else ""
 
 
 def _short(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError, nodes
 from jinja2 import Template as Compiled
-from jinja2.exceptions import SecurityError
+from jinja2.exceptions import SecurityError, TemplateAssertionError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
@@ -26,6 +26,9 @@ MAX_TEXT = 1_000_000
 """Characters a template may make."""
 MAX_TURNS = 20_000
 """Turns that all loops and macros of one rendering may take together."""
+
+
+BRACES = "braces meant as text are written {{ '{{' }} or put in {% raw %}...{% endraw %}"
 
 
 class _TooMuch(SecurityError):
@@ -118,6 +121,14 @@ class _Bounded(ImmutableSandboxedEnvironment):
     def wrap_str_format(self, value: Any) -> None:
         """No `str.format`: it pads without end. Answering None lets `is_safe_attribute` refuse it."""
         return None
+
+    def unsafe_undefined(self, obj: Any, attribute: str) -> Any:
+        if attribute in self.filters:
+            say = f"write it as a filter: {{{{ value|{attribute}(...) }}}}"
+        else:
+            say = f"calls that are: {_METHODS}; filters, as in {{{{ value|upper }}}}: {' '.join(sorted(self.filters))}"
+        message = f"{attribute!r} of a {type(obj).__name__} is not for templates; {say}"
+        return self.undefined(message, exc=SecurityError)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         if isinstance(obj, str | bytes | list | tuple | dict | int | float) and attr not in _METHODS.split():
@@ -226,12 +237,19 @@ def render_text(file: str, source: str, variables: Mapping[str, Any]) -> str:
         RuntimeError,
         AttributeError,
     ) as e:
-        message = getattr(e, "message", None) or str(e) or type(e).__name__
         raise BadInput(
-            f"{file}:{_where(e, file)}: {message}",
-            fix="correct that line; braces meant as text are written {{ '{{' }} or put in {% raw %}...{% endraw %}",
+            f"{file}:{_where(e, file)}: {reason(e)}",
+            fix=f"correct that line; {BRACES}",
             code="bad-template",
         ) from None
+
+
+def reason(error: BaseException) -> str:
+    """What is wrong with a template, and what it may use where it used something else."""
+    message = getattr(error, "message", None) or str(error) or type(error).__name__
+    if isinstance(error, TemplateAssertionError) and "filter" in message:
+        return f"{message} Filters are: {' '.join(sorted(_ENVIRONMENT.filters))}"
+    return str(message)
 
 
 def _where(error: BaseException, file: str) -> int:

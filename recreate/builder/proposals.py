@@ -144,7 +144,7 @@ class Proposals:
         try:
             child = scaffolds.apply(scaffold, edits)
         except BadEdit as e:
-            return [e.message]
+            return [f"{e.message}; {e.fix}"]
         if wrong := [*closed(scaffold, child), *problems(child)]:
             return wrong
         for edit in edits:
@@ -251,9 +251,10 @@ def closed(before: Scaffold, after: Scaffold) -> list[str]:
     """What a candidate changes that is a person's to decide: what an attempt costs and touches, what people read."""
     wrong = []
     if before.files.get("README.md") != after.files.get("README.md"):
-        wrong.append("README.md is for people, and written by the build: no agent reads it")
+        wrong.append("README.md is for people, and written by the build: no agent reads it; edit another file")
     agent, _ = read_agent(after.files.get("agent.toml", ""))
     changed = [key for key in CLOSED if agent is not None and getattr(before.agent, key) != getattr(agent, key)]
     if changed:
-        wrong.append(f"agent.toml: {', '.join(changed)}: what an attempt may cost and touch is a person's to decide")
+        whose = "what an attempt may cost and touch is a person's to decide; leave them as they are"
+        wrong.append(f"agent.toml: {', '.join(changed)}: {whose}")
     return wrong

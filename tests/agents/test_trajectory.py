@@ -32,20 +32,3 @@ def test_what_follows_a_here_document_that_never_ends_is_no_command() -> None:
 def test_an_action_of_any_shape_is_indexed(unit: str) -> None:
     """Blank lines by the thousand once took a quarter of a minute a step: each was tried from each."""
     assert "step 0" in row(unit * 20_000 + "\nls")
-
-
-def test_a_window_tells_a_long_text_once() -> None:
-    from recreate.optimizers.investigator.read_tools import tell_whole
-
-    printed = "a suspect\n" * 40
-    prompt = f"Mend it.\n{printed.strip()}\nAnswer."
-    steps = [
-        Step(step=0, kind="before", action="localize", output=printed, status=0),
-        Step(step=1, observation=prompt, reply="one", action="x", status=0),
-        Step(step=2, sample=1, observation=prompt, reply="two", action="x", status=0),
-    ]
-    shown: dict[str, int] = {}
-    told = "\n".join(tell_whole(step, 6000, shown) for step in steps)
-    assert told.count("a suspect") == 40
-    assert "[what step 0 shows]" in told
-    assert "[the same as in step 1]" in told

@@ -44,7 +44,7 @@ def test_a_tool_only_a_memory_only_and_a_change_to_a_tool_survive_the_distilling
         elif kind == "lesson":
             yield lesson("Look twice.")
         else:
-            yield "tool", {"name": "hello" if kind == "change" else "bye", "code": new, **ABOUT}
+            yield "write", {"path": f"tools/{'hello' if kind == 'change' else 'bye'}.py", "text": new, **ABOUT}
         yield "finish", DONE
 
     tried = attempt(study, takes_all, seed=seed)

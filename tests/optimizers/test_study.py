@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from recreate.api.types import Reply, Step, ToolCall
 from recreate.builder.loop import create
+from recreate.optimizers import StudySettings
 from recreate.optimizers.best_of_n import BestOfN
+from recreate.optimizers.investigator.conversation import Talk, Tool
+from recreate.optimizers.investigator.draft import Draft
+from recreate.optimizers.investigator.edit_tools import Writer
+from recreate.optimizers.investigator.read_tools import Reader
 from recreate.runs import settings
 from recreate.runs.session import Parts, open_session
 from tests.investigator import Investigator
@@ -111,12 +118,12 @@ def test_commands_run_in_the_environment_as_the_agent_left_it_and_as_it_was_give
 def test_a_tool_is_written_tried_and_mended_before_it_is_handed_in(attempt: Try) -> None:
     def study(first: str) -> Acts:
         yield "steps", {"first": 0}
-        said = yield "tool", {"name": "shout", "code": "print('no docstring')", **ABOUT}
+        said = yield "write", {"path": "tools/shout.py", "text": "print('no docstring')", **ABOUT}
         assert "has no docstring" in said
-        said = yield "tool", {"name": "shout", "code": '"""Hangs."""\nwhile True: pass', **ABOUT}
+        said = yield "write", {"path": "tools/shout.py", "text": '"""Hangs."""\nwhile True: pass', **ABOUT}
         assert "does not end within" in said
         good = '"""Adds the mark to answer.txt."""\nimport sys\nif "--help" not in sys.argv:\n    print("done!")\n'
-        said = yield "tool", {"name": "shout", "code": good, **ABOUT}
+        said = yield "write", {"path": "tools/shout.py", "text": good, **ABOUT}
         assert "edit 1 is made" in said
         said = yield "try_tool", {"name": "shout"}
         assert "done!\n[exit status 0]" in said
@@ -181,3 +188,82 @@ def test_best_of_n_takes_the_proposal_that_is_best_on_its_own_train_tasks(worksp
     given.tasks = ("t1",)
     given.evaluate = lambda child, tasks: [experience(1, passed="Second." in child.lessons[0].body) for _ in tasks]
     assert "Second." in BestOfN(given).propose(SEED, [experience(1)])[0].new
+
+
+def answered(draft: Draft, *calls: tuple[str, dict[str, Any]]) -> list[str]:
+    """What the tools answer to the calls of one reply."""
+    reader = Reader(draft.context, draft, experience(1), [experience(1)])
+    writer = Writer(draft, lambda given: (), {}, (), origin="search")
+    result: dict[str, str] = {}
+    finish = Tool("finish", "decide", "Ends.", lambda: result.update(summary="done") or "handed in")
+    told: list[str] = []
+
+    def ask(messages: Any, *, step: int, thread: str = "", **params: Any) -> Reply:
+        told[:] = [message["content"] for message in messages if message["role"] == "tool"]
+        made = [ToolCall(id=str(n), name=name, arguments=json.dumps(given)) for n, (name, given) in enumerate(calls)]
+        return Reply(text="", tool_calls=tuple(made), finish="tool_calls")
+
+    limits = StudySettings(steps=2)
+    Talk(ask, "t", lambda native: [], [*reader.tools(), *writer.tools(), finish], limits, True, result).run()
+    return told
+
+
+def change(path: str, old: str, new: str) -> tuple[str, dict[str, Any]]:
+    return "edit", {"path": path, "old": old, "new": new, "reason": "r"}
+
+
+def test_after_a_refused_edit_nothing_of_that_reply_is_done_but_looking() -> None:
+    draft = Draft(SEED, context([]))
+    said = answered(
+        draft,
+        change("workflow.md", "", "One."),
+        ("nonsense", {}),
+        change("workflow.md", "", "Two."),
+        ("scaffold", {"path": "workflow.md"}),
+        ("finish", {}),
+    )
+    assert "edit 1 is made" in said[0]
+    assert said[2].startswith("not done: `nonsense` (call 2) before it in this reply was refused")
+    assert "One." in said[3]
+    assert "Two." not in said[3]
+    assert said[4].startswith("not done")
+    assert draft.edits[0].new == "One.\n"
+
+
+def test_a_reply_whose_edit_does_not_apply_is_not_handed_in() -> None:
+    draft = Draft(SEED, context([], complaint="wrong"))
+    said = answered(draft, change("system.md", "", "wrong"), change("system.md", "", "right"), ("finish", {}))
+    assert said[0].startswith("not made: wrong")
+    assert said[1].startswith("not done: `edit` (call 1)")
+    assert said[2].startswith("not done: `edit` (call 1)")
+    assert draft.edits == []
+
+
+def test_a_whole_file_is_written_in_one_call() -> None:
+    draft = Draft(SEED, context([]))
+    whole = {"path": "workflow.md", "text": "\n{{ task.prompt }}\nLook first.", "reason": "r"}
+    said = answered(draft, ("write", whole), ("finish", {}))
+    assert said == []  # the reply ended the talk
+    assert draft.current.files["workflow.md"] == "{{ task.prompt }}\nLook first.\n"
+    assert draft.edits[0].old == SEED.files["workflow.md"]
+
+
+def test_what_another_step_has_told_is_named_and_not_told_again() -> None:
+    functions = [f"## `{name}`\n" + "".join(f"    {name} = {n}\n" for n in range(30)) for name in "fgh"]
+    printed, turned = "".join(functions).strip(), "".join([*functions[1:], functions[0]]).strip()
+    steps = (
+        Step(step=0, kind="before", action="localize", output=printed, status=0),
+        Step(step=1, observation=f"Mend it.\n{printed}\nAnswer.", reply="one", action="x", status=0),
+        Step(step=2, kind="before", sample=1, action="localize", output=turned, status=0),
+        Step(step=3, sample=1, observation=f"Mend it.\n{turned}\nAnswer.", reply="two", action="x", status=0),
+    )
+    e = experience(1)
+    e = e.model_copy(update={"trace": e.trace.model_copy(update={"steps": steps})})
+    reader = Reader(context([]), Draft(SEED, context([])), e, [e])
+    window = reader.steps(0, 3)
+    assert window.count("f = 7") == 1
+    assert "Mend it.\n['## `f`', 93 lines that step 0 shows]\nAnswer." in window
+    assert "['## `g`', 62 lines that step 0 shows]\n['## `f`', 31 lines that step 0 shows]" in window
+    assert "the agent replied:\ntwo" in window
+    assert "f = 7" not in reader.steps(1)
+    assert reader.steps(0).count("f = 7") == 1  # a step that was first to tell a thing tells it whenever it is asked

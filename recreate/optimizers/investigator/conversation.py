@@ -30,8 +30,16 @@ from recreate.optimizers import StudySettings
 from recreate.storage.log import Log, decode
 
 REPLY_TOKENS = 4096
+CUT = (
+    f"your reply was cut off at {REPLY_TOKENS} tokens: say less, and make a long file in parts, each of which `edit` "
+    "with an empty `old` adds at its end"
+)
 ANSWER_CHARS = 24_000
 """What one tool may answer; longer is cut in the middle and says so."""
+HELD = (
+    "not done: {} before it in this reply was refused, and this may build on it. What was made before that stands; "
+    "mend the refused call, then send this one again"
+)
 LEFT_OUT = "\n[... {} characters left out here; ask for less where you can ...]\n"
 PROSE = 3
 """So many replies in a row without a tool end the talk."""
@@ -116,7 +124,9 @@ class Tool:
             value = arguments.get(name)
             if value is None:
                 if name not in self.optional:
-                    raise Wrong(f"{self.name} needs the argument {name}")
+                    among = f", one of {', '.join(schema['enum'])}" if "enum" in schema else ""
+                    about = f": {schema['description']}" if schema.get("description") else ""
+                    raise Wrong(f"{self.name} needs the argument {name}{among}{about}")
                 continue
             if not isinstance(value, _TYPES[schema["type"]]) or (schema["type"] == "integer" and value is True):
                 raise Wrong(f"{name} must be of type {schema['type']}, not {clip(json.dumps(value), 80)}")
@@ -178,6 +188,8 @@ class Talk:
     usage: Usage = field(default_factory=Usage)
     actions: Counter[str] = field(default_factory=Counter)
     steps: int = 0
+    refused: str = ""
+    """The edit of this reply that was refused: what comes after it would work on half a change."""
 
     def __post_init__(self) -> None:
         self.by_name = {tool.name: tool for tool in self.tools}
@@ -222,6 +234,7 @@ class Talk:
                 else:
                     raise
             self.usage = self.usage + Usage.of(reply)
+            self.refused = ""
             left = self.limits.steps - turn - 1
             last = f"\n[{left} turns are left: hand your work in with `finish` before they end]" if left < WARN else ""
             if reply.tool_calls:
@@ -265,21 +278,28 @@ class Talk:
         status = 1
         if tool is None:
             answer = f"there is no tool {clip(name, 60)!r}; there are: {', '.join(self.by_name)}"
+        elif self.refused and tool.kind != "inspect":
+            answer = HELD.format(self.refused)
         elif not isinstance(arguments, Mapping):
-            answer = f"the arguments of {name} must be one JSON object"
+            what = CUT if reply.finish == "length" else "call it again so"
+            answer = (
+                f"the arguments of {name} must be one JSON object of {', '.join(tool.parameters) or 'nothing'}; {what}"
+            )
         else:
             self.actions[name] += 1
             try:
                 answer, status = tool.call(arguments), 0
             except Wrong as e:
                 answer = str(e)
+        if status and (tool is None or tool.kind == "edit"):
+            self.refused = self.refused or f"`{clip(name, 60)}` (call {number + 1})"
         answer = cut_middle(answer, ANSWER_CHARS, LEFT_OUT)
         action = f"{name} {json.dumps(arguments, ensure_ascii=False)}"
         self._note(lines, Step(step=0, reply=reply.text, action=action, output=answer, status=status), reply, number)
         return answer
 
     def _prose(self, reply: Reply) -> str:
-        cut = " (your reply was cut off at its length limit)" if reply.finish == "length" else ""
+        cut = f" ({CUT})" if reply.finish == "length" else ""
         if self.native:
             return f"Only tool calls count{cut}: call one, or `finish`."
         return f'Only one JSON object counts{cut}: {{"thought": "...", "tool": "...", "arguments": {{...}}}}'

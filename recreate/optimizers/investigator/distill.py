@@ -123,7 +123,7 @@ def distil(
     def cite(given: Mapping[str, Any]) -> tuple[Evidence, ...]:
         names = [each for name in given.get("ideas", ()) for each in ideas.named(str(name))]
         if not names:
-            raise Wrong("name the ideas that this comes from")
+            raise Wrong(f"name the `ideas` that this comes from, of: {', '.join(ideas.edits)}")
         cited[:] = names
         return ideas.evidence(names)
 
@@ -148,7 +148,7 @@ def distil(
 
     def reject(name: str, why: str) -> str:
         if not why.strip():
-            raise Wrong("say why")
+            raise Wrong("say in `why` what speaks against it: it is kept beside the idea")
         names = [each for each in ideas.named(name) if each not in ideas.used]
         if not names:
             raise Wrong(f"{name} is in use: `undo` its edit first")

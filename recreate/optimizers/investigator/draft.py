@@ -47,7 +47,7 @@ class Draft:
         try:
             self.current = scaffolds.apply(self.parent, left)
         except BadEdit as e:
-            return [f"a later edit builds on it: {e.message}"]
+            return [f"a later edit builds on it: {e.message}; take that one back first"]
         self.edits = left
         return []
 

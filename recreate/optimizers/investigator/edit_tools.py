@@ -5,7 +5,6 @@ An edit that does not apply, breaks the agent, leaks a task or cites what was no
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -17,6 +16,7 @@ from recreate.optimizers.investigator.draft import Draft, lesson_of
 
 Cite = Callable[[Mapping[str, Any]], tuple[Evidence, ...]]
 """The evidence that an edit's arguments name. Raises Wrong."""
+PATHS = "system.md, workflow.md, observation.md, format.md, agent.toml, tools/NAME.py or memory/NAME.md"
 
 
 class Writer:
@@ -37,7 +37,7 @@ class Writer:
         self.optional = tuple(optional)
 
     def tools(self) -> list[Tool]:
-        """edit, lesson, tool, delete, undo."""
+        """edit, write, lesson, delete, undo."""
 
         def change(name: str, help: str, run: Callable[..., str], /, **parameters: Mapping[str, Any]) -> Tool:
             about = {"reason": text("why this helps on other tasks, in a sentence"), **self.citing}
@@ -49,11 +49,19 @@ class Writer:
                 "Replace text in a file, or add to it. `old` is replaced by `new` and must be in the file exactly "
                 "once, to the letter; an empty `old` adds `new` at the end.",
                 self.edit,
-                path=text(
-                    "system.md, workflow.md, observation.md, format.md, agent.toml, tools/NAME.py or memory/NAME.md"
-                ),
+                path=text(PATHS),
                 old=text("what is replaced"),
                 new=text("what replaces it"),
+            ),
+            change(
+                "write",
+                "Write a whole file, a new one or one in place of what is there: one call where many `edit`s would be "
+                "needed. A tool is an executable script in one file, standard library only, whose docstring is the "
+                "help that the agent sees; `--help` must end at once. The agent only uses what its prompt or "
+                "agent.toml tells it of.",
+                self.write,
+                path=text(PATHS),
+                text=text("all of the file; a tool is Python where its name ends in .py, else begin with #!"),
             ),
             change(
                 "lesson",
@@ -62,15 +70,6 @@ class Writer:
                 title=text("a short title"),
                 text=text("the advice"),
                 replaces=text("the name of the lesson that this one takes the place of"),
-            ),
-            change(
-                "tool",
-                "Write a tool for the agent, or replace one: an executable script in one file, standard library only, "
-                "whose docstring is the help that the agent sees; `--help` must end at once. The agent only uses what "
-                "its prompt or agent.toml tells it of.",
-                self.tool,
-                name=text("letters, digits and _"),
-                code=text("the whole script, Python unless it begins #!"),
             ),
             change(
                 "delete",
@@ -90,6 +89,15 @@ class Writer:
             new += "\n"
         return self._add(Edit(path=path, old=old, new=new, reason=reason, evidence=self.cite(citing)))
 
+    def write(self, path: str, text: str, reason: str, **citing: Any) -> str:
+        if not text.strip():
+            raise Wrong("there is no text: give all of the file; `delete` removes a tool or a lesson")
+        old = self.draft.current.files.get(path, "")
+        whole = text.strip("\n") + "\n"
+        made = self._add(Edit(path=path, old=old, new=whole, reason=reason, evidence=self.cite(citing)))
+        tool = path.startswith("tools/")
+        return f"{made} Try it with `try_tool`, and see that the agent is told of it." if tool else made
+
     def lesson(self, title: str, text: str, reason: str, replaces: str = "", **citing: Any) -> str:
         evidence = self.cite(citing)
         born_of = list(dict.fromkeys(e.experience for e in evidence))
@@ -105,16 +113,6 @@ class Writer:
         _, whole = lesson_file(title, text, sorted({*before, *born_of}))
         return self._add(Edit(path=there, old=old, new=whole, reason=reason, evidence=evidence))
 
-    def tool(self, name: str, code: str, reason: str, **citing: Any) -> str:
-        stem = name.removeprefix("tools/").removesuffix(".py")
-        if not re.fullmatch(r"[A-Za-z]\w{0,60}", stem, re.ASCII):
-            raise Wrong(f"{name!r} cannot be a tool's name: letters, digits and _")
-        path = self.draft.current.tools.get(stem) or f"tools/{stem}.py"
-        old = self.draft.current.files.get(path, "")
-        whole = code.strip("\n") + "\n"
-        made = self._add(Edit(path=path, old=old, new=whole, reason=reason, evidence=self.cite(citing)))
-        return f"{made} Try it with `try_tool`, and see that the agent is told of it."
-
     def delete(self, path: str, reason: str, **citing: Any) -> str:
         if not path.startswith(("tools/", "memory/")):
             raise Wrong("only tools and lessons can be deleted: replace the text of other files")
@@ -125,7 +123,8 @@ class Writer:
 
     def undo(self, edit: int) -> str:
         if not 1 <= edit <= len(self.draft.edits):
-            raise Wrong(f"you have {len(self.draft.edits)} edits")
+            count = len(self.draft.edits)
+            raise Wrong(f"you have {count} edits: " + (f"name one from 1 to {count}" if count else "none to take back"))
         if faults := self.draft.undo(edit):
             raise Wrong("; ".join(faults))
         return f"taken back; {len(self.draft.edits)} edits are left"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from recreate.agents.config import Agent
@@ -23,7 +24,7 @@ STEP_CHARS = 6_000
 WINDOW_CHARS = 22_000
 HIT_CHARS = 500
 LONG = 200
-"""Characters from which on a text that stands in a window already is not told again."""
+"""Characters from which on lines that were told already are only named."""
 
 _OF = text("the id of another experience; left out: the one studied")
 
@@ -39,6 +40,7 @@ class Reader:
         self.subject = subject
         self.batch = {e.id: e for e in batch}
         self.read: set[Evidence] = set()
+        self.told = Told()
 
     def tools(self) -> list[Tool]:
         """The tools that are not switched off."""
@@ -59,7 +61,8 @@ class Reader:
                 look(
                     "steps",
                     "A window of steps: what the agent was told, said and did, and what came of it. A long step has "
-                    "`[...]` in its middle there; asked for alone it is whole. Only steps shown by this can be cited.",
+                    "`[...]` in its middle there; asked for alone it is whole. Lines that another step has shown you "
+                    "are named there, not told again. Only steps shown by this can be cited.",
                     self.steps,
                     first=number("the first step"),
                     last=number("the last step; left out: `first` alone"),
@@ -113,11 +116,11 @@ class Reader:
         if not steps and "trajectory" in self.context.without:
             steps = [last]
         if not steps:
-            raise Wrong("an edit cites at least one step that shows the need: give `steps`")
+            raise Wrong(f"an edit cites at least one step that shows the need: give `steps`, e.g. [{last}]")
         found = []
         for step in steps:
             if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step <= last:
-                raise Wrong(f"{e.id} has steps 0 to {last}, not {step!r}")
+                raise Wrong(f"{e.id} has steps 0 to {last}, not {step!r}: cite the one that shows the need")
             evidence = Evidence(experience=e.id, step=step)
             if evidence not in self.read:
                 how = "`steps`" if "trajectory" not in self.context.without else "`submission`, which ends it,"
@@ -141,10 +144,15 @@ class Reader:
         steps = e.trace.steps
         last = first if last is None else last
         if not steps or not 0 <= first < len(steps) or last < first:
-            raise Wrong(f"{e.id} has steps 0 to {len(steps) - 1}")
+            if not steps:
+                raise Wrong(f"{e.id} has no steps: look at another one of {', '.join(self.batch)}")
+            raise Wrong(f"{e.id} has steps 0 to {len(steps) - 1}: `first` and `last` name some of them")
         if last == first:
-            answer = tell_part(steps[first], part)
-            self.read.add(Evidence(experience=e.id, step=steps[first].step))
+            at = Evidence(experience=e.id, step=steps[first].step)
+            whole = tell_whole(steps[first], sys.maxsize, partial(self.told.once, at=at))
+            answer = tell_part(whole, part, at.step)
+            self.told.keep(whole, at)
+            self.read.add(at)
             return answer
         return self.window(e, first, last)
 
@@ -153,15 +161,16 @@ class Reader:
         steps = e.trace.steps
         parts: list[str] = []
         room = WINDOW_CHARS
-        shown: dict[str, int] = {}
         for step in steps[first : last + 1]:
-            whole = tell_whole(step, STEP_CHARS, shown)
+            at = Evidence(experience=e.id, step=step.step)
+            whole = tell_whole(step, STEP_CHARS, partial(self.told.once, at=at))
             if parts and len(whole) > room:
                 parts.append(f"[steps {step.step} to {min(last, len(steps) - 1)} were left out: ask for fewer at once]")
                 break
             room -= len(whole)
             parts.append(whole)
-            self.read.add(Evidence(experience=e.id, step=step.step))
+            self.told.keep(whole, at)
+            self.read.add(at)
         return "\n\n".join(parts)
 
     def search(self, query: str, by: str = "meaning", where: Mapping[str, Any] | None = None, k: int = 6) -> str:
@@ -240,51 +249,81 @@ def outcome(e: Experience) -> str:
     )
 
 
-def tell_part(step: Step, part: int) -> str:
-    """One step uncut; one that no answer holds is told in parts of WINDOW_CHARS. Raises Wrong for no such part."""
-    whole = tell_whole(step, sys.maxsize)
+class Told:
+    """Which lines were told, and by which step first: samples see the same functions again, in another order."""
+
+    def __init__(self) -> None:
+        self.texts: list[tuple[Evidence, list[str]]] = []
+        self.first: dict[str, tuple[int, int]] = {}
+        """A line, and where it was told first: the text's number, the line's."""
+
+    def keep(self, text: str, at: Evidence) -> None:
+        """This was told of a step."""
+        lines = text.split("\n")
+        for place, line in enumerate(lines):
+            self.first.setdefault(line, (len(self.texts), place))
+        self.texts.append((at, lines))
+
+    def once(self, text: str, at: Evidence) -> str:
+        """A text of the step `at`, with long runs of lines that another step was first to tell replaced by its name."""
+        lines = text.split("\n")
+        answer, here = [], 0
+        while here < len(lines):
+            owner, count = self._run(lines, here, at)
+            if not count:
+                answer.append(lines[here])
+                here += 1
+                continue
+            where = f"step {owner.step}" + (f" of {owner.experience}" if owner.experience != at.experience else "")
+            if count == len(lines):
+                return f"[the same as in {where}]"
+            head = clip(lines[here], 60)
+            answer.append(f"[{head!r}, {count} line{'s' * (count > 1)} that {where} shows]")
+            here += count
+        return "\n".join(answer)
+
+    def _run(self, lines: Sequence[str], here: int, at: Evidence) -> tuple[Evidence, int]:
+        """(who told the lines from `here` on first, how many of them); 0 when that is too little to be worth it."""
+        which, start = self.first.get(lines[here], (-1, 0))
+        owner, told = self.texts[which] if which >= 0 else (at, [])
+        count = chars = 0
+        if owner != at:
+            for ours, theirs in zip(lines[here:], told[start:], strict=False):
+                if ours != theirs:
+                    break
+                count, chars = count + 1, chars + len(ours) + 1
+        return owner, count if chars >= LONG else 0
+
+
+def tell_part(whole: str, part: int, step: int) -> str:
+    """A step uncut; one that no answer holds is told in parts of WINDOW_CHARS. Raises Wrong for no such part."""
     count = -(-len(whole) // WINDOW_CHARS)
     if not 1 <= part <= count:
-        raise Wrong(f"step {step.step} has parts 1 to {count}")
+        raise Wrong(f"step {step} has parts 1 to {count}: ask for one of them")
     if count == 1:
         return whole
     answer = whole[(part - 1) * WINDOW_CHARS : part * WINDOW_CHARS]
     return f"[part {part} of {count}]\n{answer}"
 
 
-def tell_whole(step: Step, limit: int, shown: dict[str, int] | None = None) -> str:
+def tell_whole(step: Step, limit: int, once: Callable[[str], str] = str) -> str:
     """One step as it was: each of what was told, said and printed in at most `limit` characters.
 
-    shown: long texts of earlier steps of the same window and where they stand; samples see the same prompt again.
+    once: takes out of what was told and printed what the reader has seen.
     """
-    shown = {} if shown is None else shown
     parts = [f"--- step {step.step}" + (f", sample {step.sample}" if step.sample else "")]
     if step.kind == "before":
         parts.append(f"the tool {step.action} ran before the first turn (status {step.status}) and printed:")
-        parts.append(_once(step.output.strip(), step.step, limit, shown))
+        parts.append(clip(once(step.output.strip()), limit))
         return "\n".join(parts)
     if step.observation:
-        parts.append(f"the agent was shown:\n{_once(step.observation, step.step, limit, shown)}")
+        parts.append(f"the agent was shown:\n{clip(once(step.observation.strip()), limit)}")
     parts.append(f"the agent replied:\n{clip(tell_reply(step), limit)}")
     if step.kind == "malformed":
         parts.append(f"which could not be read: {clip(step.output, limit)}")
     elif step.output or step.status is not None:
-        parts.append(
-            f"its action ended with status {step.status}:\n{_once(step.output.strip(), step.step, limit, shown)}"
-        )
+        parts.append(f"its action ended with status {step.status}:\n{clip(once(step.output.strip()), limit)}")
     return "\n".join(parts)
-
-
-def _once(text: str, step: int, limit: int, shown: dict[str, int]) -> str:
-    """A text, with long ones that stand in the window already replaced by where they do."""
-    if text in shown:
-        return f"[the same as in step {shown[text]}]"
-    whole = text
-    for other, at in shown.items():
-        whole = whole.replace(other, f"[what step {at} shows]")
-    if len(text) >= LONG:
-        shown[text] = step
-    return clip(whole, limit)
 
 
 def tell_hit(hit: Hit) -> str:

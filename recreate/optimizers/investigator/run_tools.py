@@ -20,6 +20,7 @@ from recreate.optimizers.investigator.read_tools import Reader, outcome
 from recreate.storage.redact import redact
 
 SECONDS = 60.0
+GO_ON = "try what can be tried with `run` and `try_tool`, then `finish`"
 
 
 class Environments:
@@ -157,20 +158,21 @@ class Rehearsal:
     def rehearse(self, experience: str = "") -> str:
         e = self.reader.find(experience)
         if e.id not in self.reader.batch:
-            raise Wrong("only tasks of this batch can be rehearsed")
+            raise Wrong(f"only tasks of this batch can be rehearsed: name one of {', '.join(self.reader.batch)}")
         if self.draft.current.digest == self.draft.parent.digest:
-            raise Wrong("there is no edit to rehearse: that attempt is the one you have")
+            raise Wrong("there is no edit to rehearse: that attempt is the one you have; make an edit first")
         if not self.left:
-            raise Wrong("no rehearsal is left")
+            raise Wrong(f"no rehearsal is left: {GO_ON}")
         assert self.context.attempt is not None
         try:
             made = self.context.attempt(self.draft.current, e)
         except BadInput as error:
-            raise Wrong(f"{error.message}: it cannot be rehearsed") from None
+            raise Wrong(f"{error.message}: it cannot be rehearsed; {error.fix}") from None
         self.left -= 1
         if made is None:
             self.left = 0
-            raise Wrong("this cannot be rehearsed: there is no budget for it, or the attempt was lost to a fault")
+            why = "there is no budget for it, or the attempt was lost to a fault"
+            raise Wrong(f"this cannot be rehearsed: {why}; {GO_ON}")
         lines = [outcome(made)]
         if "trajectory" not in self.context.without:
             lines.append(tell_index(index(made.trace)))

@@ -25,6 +25,10 @@ from recreate.storage.log import encode
 from recreate.storage.redact import redact
 
 CAUSES = ("knowledge", "strategy", "tool", "none")
+WHERE = (
+    "`knowledge` (it did not know something), `strategy` (it went about it badly), `tool` (it lacked a means, or one "
+    "is wrong) or `none` (no edit would have helped)"
+)
 CITING = {
     "steps": numbers("the steps that show the need; you must have read them"),
     "experience": text("the experience they are of; left out: the one studied"),
@@ -58,7 +62,8 @@ def study(context: OptimizerContext, scaffold: Scaffold, experience: Experience,
 
         def finish(summary: str, cause: str = "") -> str:
             if cause == "none" and draft.edits:
-                raise Wrong(f"you made {len(draft.edits)} edits: name the cause, or take them back with `undo`")
+                causes = ", ".join(CAUSES[:-1])
+                raise Wrong(f"you made {len(draft.edits)} edits: name their cause ({causes}), or `undo` them")
             if cause not in ("none", "") and not draft.edits:
                 raise Wrong("there is no edit: make one, or say that the cause is `none`")
             result.update(summary=summary, cause=cause)
@@ -84,9 +89,11 @@ def study(context: OptimizerContext, scaffold: Scaffold, experience: Experience,
 def finishing(context: OptimizerContext, finish: Callable[..., str]) -> Tool:
     """The tool that hands a study in; without guidance nobody asks for the cause."""
     summary = text("what happened, why, and what your edits change (or why none helps)")
-    cause = one_of(*CAUSES, description="where the need lies; `none`: no edit would have helped")
+    cause = one_of(*CAUSES, description=f"where the need lies: {WHERE}")
     asked = {"summary": summary} if "guidance" in context.without else {"summary": summary, "cause": cause}
     help = "Hand your work in. With no edit made, it says that none is needed."
+    if "cause" in asked:
+        help += f" `cause` is {WHERE}."
     return Tool("finish", "decide", help, finish, asked, required=tuple(asked))
 
 
