@@ -152,3 +152,85 @@ def test_an_environment_below_the_sources_is_no_part_of_the_package(sandbox: Pat
     done = subprocess.run(tools, cwd=sandbox, capture_output=True, text=True, check=True)
     assert "shouts_a_text" not in done.stdout
     assert "`shout`" in done.stdout
+
+
+@pytest.mark.parametrize("code", [BUG, BUG.replace("    return", "    # as it was\n    return")])
+def test_code_that_is_as_it_was_given_is_no_answer(sandbox: Path, code: str) -> None:
+    """Where no test is known to fail, all that are known pass; the second sample would never run."""
+    (sandbox / "maths.py").write_text(code)
+    (sandbox / ".recreate" / "public.json").write_text(json.dumps({"fail": [], "suite": ["tests"]}))
+    status, said = tool(sandbox, "check")
+    assert (status, said.splitlines()) == (1, ["nothing is changed: that is no answer", "-1"])
+
+
+@pytest.mark.slow
+def test_a_module_that_cannot_be_collected_hides_no_other_test(sandbox: Path) -> None:
+    (sandbox / "tests" / "test_a.py").write_text("import none_such\n")
+    who = ["-c", "user.name=t", "-c", "user.email=t@t"]
+    for arguments in (["add", "tests"], [*who, "commit", "-qm", "one more"]):
+        subprocess.run(["git", *arguments], cwd=sandbox, check=True)
+    (sandbox / "maths.py").write_text(BUG.replace("n + 3", "n * 2"))
+    status, said = tool(sandbox, "check")
+    assert (status, said.splitlines()[-1]) == (0, "1"), said
+    (sandbox / "maths.py").write_text(BUG.replace("n + 3", "n * 2").replace("double", "twice"))
+    status, said = tool(sandbox, "check")
+    assert status == 1, said
+    names = ["tests/test_a.py::test_a", "tests/test_maths.py::test_double"]
+    assert localized(sandbox, "A number is not doubled.", 0, names)[0] == "double"
+
+
+@pytest.mark.slow
+def test_a_module_that_cannot_be_collected_any_more_is_broken(sandbox: Path) -> None:
+    (sandbox / "maths.py").write_text(BUG.replace("double", "twice"))
+    (sandbox / ".recreate" / "public.json").write_text(json.dumps({"fail": [], "suite": ["tests"]}))
+    status, said = tool(sandbox, "check")
+    assert status == 1, said
+    assert "1 of 1 public tests broke\ntests/test_maths.py" in said
+
+
+LONG = """
+class Shop:
+    def total(self, rows):
+        "The sum."
+        total = 0
+        for row in rows:
+            if row.gift:
+                wrapped = row.wrap()
+                total += wrapped.price
+            else:
+                voucher = row.voucher
+                total += row.price + voucher.discount
+{steps}
+        return total
+
+
+def other():
+    pass
+""".format(steps="\n".join(f"        self.step_{n}(rows)" for n in range(90)))
+
+
+def test_of_a_long_function_the_likely_part_is_shown_and_written_again(sandbox: Path) -> None:
+    (sandbox / "maths.py").write_text(LONG)
+    (sandbox / ".recreate" / "public.json").write_text(json.dumps({"fail": [], "suite": ["tests"]}))
+    told = {"prompt": "The discount of a voucher is added to the price.", "sample": 0}
+    (sandbox / ".recreate" / "attempt.json").write_text(json.dumps(told))
+    status, said = tool(sandbox, "localize")
+    assert status == 0, said
+    shown = said.partition("```python\n")[2].partition("```")[0]
+    assert "voucher.discount" in shown
+    assert "self.step_80" not in shown
+    assert "        ...  # left out: 1\n" in shown
+    status, said = tool(sandbox, "rewrite", f"```python\n{shown.replace('+ voucher', '- voucher')}```")
+    assert status == 0, said
+    assert (sandbox / "maths.py").read_text() == LONG.replace("+ voucher", "- voucher")
+
+
+def test_a_part_without_the_line_for_what_was_left_out_deletes_nothing(sandbox: Path) -> None:
+    (sandbox / "maths.py").write_text(LONG)
+    suspect = {"file": "maths.py", "name": "Shop.total", "first": 3, "last": 103, "left_out": [[13, 102]]}
+    (sandbox / ".recreate" / "suspects.json").write_text(json.dumps([suspect]))
+    reply = "```python\ndef total(self, rows):\n    return 0\n```"
+    status, said = tool(sandbox, "rewrite", reply)
+    assert status == 2
+    assert "left out: N` of Shop.total must be in the block once" in said
+    assert (sandbox / "maths.py").read_text() == LONG

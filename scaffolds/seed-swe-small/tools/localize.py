@@ -17,7 +17,9 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 ROOT = Path.cwd()
-SHOWN, LONGEST = 3, 70
+SHOWN, LONGEST, PART = 3, 70, 30
+"""Functions shown; lines from which on only a part of one is, and how many lines the part has."""
+ALL = ["--continue-on-collection-errors"]
 
 
 def functions(path):
@@ -65,7 +67,7 @@ def run_tests(public):
     tracer.start()
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         pytest.main(
-            ["-q", "-p", "no:cacheprovider", "--tb=short", "--no-header", "-x", "--maxfail=50", *files], [Watch()]
+            ["-q", "-p", "no:cacheprovider", "--tb=short", "--no-header", "--maxfail=50", *ALL, *files], [Watch()]
         )
     tracer.stop()
     data = tracer.get_data()
@@ -125,13 +127,12 @@ def package_functions():
                 continue
             lines = path.read_text("utf-8", "replace").splitlines()
             for name, first, last, _body in places:
-                if last - first < LONGEST:
-                    found[(str(relative), name, first, last)] = "\n".join(lines[first - 1 : last])
+                found[(str(relative), name, first, last)] = "\n".join(lines[first - 1 : last])
     return found
 
 
 def rank(outcomes, covered, fail):
-    """(the failing tests, {function: the Ochiai score of its most suspicious line})."""
+    """(the failing tests, {function: the Ochiai score of its most suspicious line}, {(path, line): score})."""
     failing = [t for t in outcomes if t in fail and outcomes[t] == "failed"] or [
         t for t in outcomes if outcomes[t] == "failed"
     ]
@@ -152,10 +153,69 @@ def rank(outcomes, covered, fail):
         lines = {line: hit for (p, line), hit in hits.items() if p == path}
         for qualname, first, last, body in functions(name):
             inside = [hit for line, hit in lines.items() if body <= line <= last]
-            if inside and last - first < LONGEST:
-                score = max(ef / math.sqrt(len(failing) * (ef + ep)) for ef, ep in inside)
-                scores[(str(name.relative_to(ROOT)), qualname, first, last)] = score
-    return failing, scores
+            if inside:
+                at = (str(name.relative_to(ROOT)), qualname, first, last)
+                scores[at] = max(ochiai(len(failing), *hit) for hit in inside)
+    # by line as well: where in a long function to look
+    by_line = {at: ochiai(len(failing), *hit) for at, hit in hits.items()}
+    return failing, scores, by_line
+
+
+def ochiai(failing, ef, ep):
+    return ef / math.sqrt(failing * (ef + ep))
+
+
+def part(at, text, prompt, by_line):
+    """(a long function with what is far from the likeliest lines left out, [first, last line] of each place left out).
+
+    A place is a line `...  # left out: N`, which rewrite.py fills again.
+    """
+    file, _name, first, _last = at
+    lines = text.splitlines()
+    asked = set(words(prompt))
+    bags = [set(words(line)) & asked for line in lines]
+    seen = Counter(word for bag in bags for word in bag)
+    score = [sum(1 / seen[word] for word in bag) for bag in bags]
+    top = max(score) or 1
+    score = [s / top + by_line.get((str(ROOT / file), first + n), 0) for n, s in enumerate(score)]
+    start = max(range(len(lines) - PART + 1), key=lambda n: sum(score[n : n + PART]))
+    shown = set(range(start, start + PART))
+    # dedenting would break strings that begin at the margin
+    inside = lines[0][:1].isspace()
+    function = ast.parse(("if True:\n" if inside else "\n") + text).body[0]
+    function = function.body[0] if inside else function
+    left = []
+
+    def leave_out(body):
+        run = []
+        for child in [*body, None]:
+            if child is not None:
+                begin = min([child.lineno, *(d.lineno for d in getattr(child, "decorator_list", []))]) - 2
+                end = child.end_lineno - 2
+                if not shown.intersection(range(begin, end + 1)):
+                    run.append((begin, end))
+                    continue
+            if run and run[-1][1] - run[0][0] > 1:
+                left.append((run[0][0], run[-1][1]))
+            run = []
+            if child is not None and end - begin >= PART // 4:
+                for inner in bodies(child):
+                    leave_out(inner)
+
+    leave_out(function.body)
+    for number, (begin, end) in sorted(enumerate(sorted(left), 1), reverse=True):
+        indent = re.match(r"\s*", lines[begin])[0]
+        lines[begin : end + 1] = [f"{indent}...  # left out: {number}"]
+    return "\n".join(lines), [[first + begin, first + end] for begin, end in sorted(left)]
+
+
+def bodies(node):
+    """The blocks of a compound statement."""
+    for name in ("body", "orelse", "finalbody"):
+        if isinstance(inner := getattr(node, name, None), list) and inner:
+            yield inner
+    for handler in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]:
+        yield handler.body
 
 
 def is_test(path):
@@ -191,15 +251,23 @@ def main():
         return
     public = read("public.json", {"fail": []})
     told = read("attempt.json", {"prompt": "", "sample": 0})
-    failing, scores = [], {}
+    failing, scores, by_line = [], {}, {}
     if public["fail"]:
         outcomes, failures, covered = run_tests(public)
-        failing, scores = rank(outcomes, covered, set(public["fail"]))
+        failing, scores, by_line = rank(outcomes, covered, set(public["fail"]))
     sources = {at: source(*at) for at in scores} if scores else package_functions()
+    left_out = {}
+    for at in [at for at in sources if at[3] - at[2] >= LONGEST]:
+        sources[at], left_out[at] = part(at, sources[at], told["prompt"], by_line)
+        if sources[at].count("\n") > LONGEST:
+            del sources[at]  # one statement is all of it
     fits = by_words(told["prompt"], sources)
     # both count alike: of 22 real bugs a changed function is among the first three in 17, by Ochiai alone in 13
     ranked = sorted(fits, key=lambda at: (-round(scores.get(at, 0) + fits[at], 6), at[2] - at[3], at))
-    suspects = [{"file": f, "name": q, "first": a, "last": b} for f, q, a, b in ranked[:12]]
+    suspects = [
+        {"file": at[0], "name": at[1], "first": at[2], "last": at[3], "left_out": left_out.get(at, [])}
+        for at in ranked[:12]
+    ]
     (ROOT / ".recreate" / "suspects.json").write_text(json.dumps(suspects))
     if failing:
         name = failing[0]
@@ -216,6 +284,8 @@ def main():
         print(f"## `{at[1]}` in {at[0]}\n```python\n{sources[at]}\n```")
     names = ", ".join(f"`{at[1].rpartition('.')[2]}`" for at in shown)
     print(f"\nOne of {names} has the bug.")
+    if any("# left out: " in sources[at] for at in shown):
+        print("A line `...  # left out: N` stands for code that is not shown; write it again as it is.")
 
 
 def read(name, default):

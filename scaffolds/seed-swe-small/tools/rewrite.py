@@ -53,8 +53,19 @@ def place(name, suspects):
     return None
 
 
+def filled(suspect, new, lines):
+    """A rewritten part of a long function with what localize.py left out of it; None when a place is not in it."""
+    for number, (first, last) in enumerate(suspect.get("left_out", ()), 1):
+        mark = re.compile(rf"^[ \t]*\.\.\.[ \t]*# left out: {number}[ \t]*(?:\n|\Z)", re.MULTILINE)
+        around = mark.split(new)
+        if len(around) != 2:
+            return None
+        new = "".join(lines[first - 1 : last]).join(around)
+    return new
+
+
 def put(suspect, source):
-    """Replace the function in its file; returns False when the file would not compile any more."""
+    """Replace the function in its file; returns why that cannot be, or ''."""
     path = ROOT / suspect["file"]
     text = path.read_text("utf-8")
     lines = text.splitlines(keepends=True)
@@ -67,15 +78,17 @@ def put(suspect, source):
             if re.match(r"\s*(async\s+def|def)\b", line):
                 break
             kept.append(line)
-    new = textwrap.indent(source.rstrip("\n") + "\n", indent)
+    new = filled(suspect, textwrap.indent(source.rstrip("\n") + "\n", indent), lines)
+    if new is None:
+        return f"each line `...  # left out: N` of {suspect['name']} must be in the block once, as it was shown"
     lines[suspect["first"] - 1 : suspect["last"]] = [*kept, new]
     made = "".join(lines)
     try:
         ast.parse(made)
     except SyntaxError:
-        return False
+        return f"{suspect['name']} cannot stand in {suspect['file']} like that"
     path.write_text(made, "utf-8")
-    return True
+    return ""
 
 
 def main():
@@ -99,8 +112,8 @@ def main():
         malformed(f"the block defines none of the functions shown: {names}")
     # from the end of each file to its start, so that the line numbers above stay true
     for suspect, _name, source in sorted(known, key=lambda row: -row[0]["first"]):
-        if not put(suspect, source):
-            malformed(f"{suspect['name']} cannot stand in {suspect['file']} like that")
+        if wrong := put(suspect, source):
+            malformed(wrong)
     print("rewritten: " + ", ".join(f"{s['name']} in {s['file']}" for s, _, _ in known))
 
 
