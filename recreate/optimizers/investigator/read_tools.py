@@ -40,7 +40,7 @@ class Reader:
         self.subject = subject
         self.batch = {e.id: e for e in batch}
         self.read: set[Evidence] = set()
-        self.told = Told()
+        self.told = AlreadyTold()
 
     def tools(self) -> list[Tool]:
         """The tools that are not switched off."""
@@ -249,7 +249,7 @@ def outcome(e: Experience) -> str:
     )
 
 
-class Told:
+class AlreadyTold:
     """Which lines were told, and by which step first: samples see the same functions again, in another order."""
 
     def __init__(self) -> None:
