@@ -183,6 +183,10 @@ class Recording:
                 fix="go on without --record, or begin anew with another --out",
                 code="not-recorded",
             )
+        elif (self.folder / LINES).exists():
+            raise BadInput(
+                f"{shown} holds a {LINES} that is no recording", fix="give another --record", code="cassette-exists"
+            )
         self._write()
         self._log = Log(self.folder / LINES, fix=files.RESUME)
 
@@ -329,9 +333,12 @@ def _lines(folder: Path, about: About) -> Iterator[dict[str, Any]]:
     whole, number, size = hashlib.sha256(), 0, 0
     try:
         with gzip.open(folder / PACKED) if about.lines is not None else (folder / LINES).open("rb") as file:
-            for raw in file:
+            # never more than it says: a few bytes unpack to any length
+            while raw := file.readline(-1 if about.lines is None else about.bytes - size + 1):
                 if about.lines is None and not raw.endswith(b"\n"):
                     return
+                if about.lines is not None and size + len(raw) > about.bytes:
+                    raise _damaged(folder, "it holds more than it says")
                 number, size = number + 1, size + len(raw)
                 whole.update(raw)
                 line = Line(size, len(raw), "", unseal(raw))
@@ -437,6 +444,14 @@ class Cassette:
             # then the model had turned tools down by now, in another attempt
             raise Refused(f"{request.model} took no tools when it was recorded", code="no-tools")
         self._differs(call, request, list(there.values()))
+
+    def get(self, model: str, messages: Sequence[Message], params: Mapping[str, Any], call: Call) -> Reply | None:
+        """The reply of a call that came from a cache when it was recorded, as it does now; None of any other."""
+        there = self._calls.get(call.id, {})
+        if not any(line.get("reply", {}).get("from_cache") for line in there.values()):
+            return None
+        reply = there.get(Request.of(model, messages, params).digest, {}).get("reply", {})
+        return Reply.model_validate(reply) if reply.get("from_cache") else None
 
     def _differs(self, call: Call, request: Request, there: Sequence[Mapping[str, Any]]) -> NoReturn:
         shown = f"at {call.id} (" + ", ".join(filter(None, (call.role, call.phase, call.task))) + ")"

@@ -35,6 +35,9 @@ class ReplyCache:
     """Replies by what was asked. Any number of threads and processes may share a folder."""
 
     def __init__(self, folder: Path) -> None:
+        """Raises BadInput for what is no folder."""
+        if folder.exists() and not folder.is_dir():
+            raise BadInput(f"{paths.short(folder)} is a file", fix="name a folder with --cache", code="bad-cache")
         self.folder = folder
 
     def get(self, model: str, messages: Sequence[Message], params: Mapping[str, Any], call: Call) -> Reply | None:

@@ -19,7 +19,7 @@ from typing import Any
 from recreate.api.errors import BadInput, CheckFailed, Fault, Interrupted, Transient
 from recreate.api.ports import Model, Overriding, Price
 from recreate.api.types import Call, Message, Reply, ToolCall, Usage
-from recreate.models.cassette import Recording
+from recreate.models.cassette import Cassette, Recording
 from recreate.models.chat import content
 from recreate.models.reply_cache import ReplyCache
 from recreate.runs.budget import Ledger
@@ -51,7 +51,7 @@ class Calls:
         retries: int = 3,
         backoff: float = 1.0,
         recorder: Recording | None = None,
-        cache: ReplyCache | None = None,
+        cache: ReplyCache | Cassette | None = None,
     ) -> None:
         self.run = run
         self.journal = journal
@@ -90,7 +90,7 @@ class Calls:
                 if self.recorder is not None:
                     self.recorder.keep(model.name, messages, params, call, e, lost)
                 raise
-            if self.cache is not None:
+            if isinstance(self.cache, ReplyCache):
                 self.cache.put(model.name, messages, params, call, reply)
         try:
             self.journal.keep(call.id, check, reply.model_dump(exclude_defaults=True), call.role)

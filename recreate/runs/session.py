@@ -356,6 +356,7 @@ def open_session(
     _refuse_keys(settings)
     _refuse_tapes(settings)
     cassette = Cassette(Path(settings.replay)) if settings.replay else None
+    cache = cassette or (ReplyCache(folder_of(settings.cache)) if settings.cache else None)
     backend = open_backend(settings, parts.backend)
     domain = open_domain(settings, workspace, backend) if parts.domain is None else fit("domain", parts.domain)
     fit_tasks(domain)
@@ -433,7 +434,7 @@ def open_session(
             ledger,
             retries=settings.models.retries,
             recorder=recorder,
-            cache=ReplyCache(folder_of(settings.cache)) if settings.cache and cassette is None else None,
+            cache=cache,
         ),
         say=say,
         own_memory=own_memory,

@@ -8,13 +8,14 @@ import io
 import json
 import shutil
 import socket
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recreate.api.errors import Transient
+from recreate.api.errors import BadInput, Transient
 from recreate.api.paths import shipped
 from recreate.api.types import Call, Reply
 from recreate.cli import run as cli
@@ -259,6 +260,29 @@ def test_a_cassette_of_another_version_is_refused_with_what_to_type(
     assert says in found["error"]["fix"]
 
 
+def test_a_packed_file_that_is_longer_than_it_says_is_refused_before_it_is_read(
+    recorded: dict[str, Any], workspace: Path
+) -> None:
+    packed = workspace / "tape" / PACKED
+    with packed.open("ab") as out:
+        out.write(gzip.compress(bytes(200_000_000), 1))
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInput, match="more than it says"):
+            Cassette(workspace / "tape")
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_that_is_no_recording_is_not_taken_for_one(workspace: Path) -> None:
+    (workspace / "keys").mkdir()
+    (workspace / "keys" / LINES).write_text("mine\n")
+    with pytest.raises(BadInput, match="holds"):
+        Recording(workspace / "keys", read_about_of_nothing())
+    assert (workspace / "keys" / LINES).read_text() == "mine\n"
+
+
 def test_what_is_no_cassette_is_refused(go: Go, workspace: Path) -> None:
     code, found = go("build", "--replay", "nowhere")
     assert (code, found["error"]["code"]) == (2, "no-cassette")
@@ -393,6 +417,23 @@ def test_a_cached_call_is_made_though_the_budget_could_not_pay_for_it(go: Go, wo
         assert go(*words, "--out", "runs/b", "--budget", "0.01usd")[0] == 0
         assert go(*words[:-2], "--out", "runs/c", "--budget", "0.01usd")[0] == 3
     assert ReplyCache(workspace / "kept").size()[0] == 6
+
+
+def test_cached_calls_are_replayed_as_such_though_the_budget_could_not_pay_for_them(go: Go, workspace: Path) -> None:
+    with Stub("```bash\nsubmit\n```") as stub:
+        words = (*BENCH, "--model", f"openai:{stub.url}#stub", "--price", "1000,1000", "--cache", "kept")
+        assert go(*words, "--out", "runs/a")[0] == 0
+        code, cached = go(*words, "--out", "runs/b", "--budget", "0.01usd", *TAPE)
+        assert code == 0
+    code, again = go(*BENCH, "--replay", "tape", "--out", "runs/c")
+    assert (code, again["cells"]) == (0, cached["cells"])
+    assert go("show", "runs/c")[1]["spend"]["cached"] == 6
+
+
+def test_a_cache_that_cannot_be_one_is_refused(go: Go, workspace: Path) -> None:
+    (workspace / "notes.txt").write_text("mine")
+    code, found = go(*BENCH, "--model", "scripted:script.jsonl", "--cache", "notes.txt")
+    assert (code, found["error"]["code"]) == (2, "bad-cache")
 
 
 def test_failed_calls_are_never_kept(go: Go, workspace: Path) -> None:
