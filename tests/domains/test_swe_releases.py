@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from recreate.api import registry
 from recreate.api.errors import BadInput, Fault, Interrupted
 from recreate.api.types import Split
-from recreate.domains.swe import Swe, facts, hunks, releases, sources
+from recreate.domains.python_env import Environment
+from recreate.domains.swe import Swe, change, commits, facts, hunks, releases, sources
 from recreate.domains.swe.case import RealCase
+from recreate.domains.swe.change import Candidate, ChangeStudy
 from recreate.domains.swe.facts import Bug, wrong_issue
-from recreate.domains.swe.releases import Candidate, ChangeStudy
 from recreate.domains.swe.test_run import TestResults as Results
 from recreate.domains.validate import validate
 from recreate.sandboxes import choose
@@ -158,12 +159,12 @@ def _repo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def studied(_project: Project, _repo: Path) -> tuple[list[Candidate], list[Candidate]]:
+def _found(_project: Project, _repo: Path) -> list[Candidate]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RECREATE_HOME", str(_project.home / "home"))
         study = ChangeStudy(bug(_repo), _project.env, choose(), lambda _: None)
         study.begin()
-        return study.behaviours(), study.behaviours(split=False)
+        return study.behaviours()
 
 
 @pytest.fixture
@@ -172,13 +173,14 @@ def repo(_repo: Path, project: Project) -> Path:
 
 
 @pytest.fixture
-def found(project: Project, studied: tuple[list[Candidate], list[Candidate]]) -> list[Candidate]:
+def found(project: Project, _found: list[Candidate]) -> list[Candidate]:
     """What the last commit mends, told apart as that of a release is."""
-    return studied[0]
+    return _found
 
 
 def bug(repo: Path) -> Bug:
-    (after, parent, _, _), *_ = sources.commits(repo)
+    last, *_ = sources.commits(repo)
+    after, parent = last.id, last.parent
     return Bug(
         id="?",
         package="calm",
@@ -316,13 +318,11 @@ def test_an_issue_is_shown_unless_the_whole_is_asked_for(found: list[Candidate])
     assert told(one.model_copy(update={"prompt": "All."}), "issue").task().prompt.count("All.") == 1
 
 
-def test_without_a_text_half_of_the_tests_are_shown_and_the_others_are_not_there(
-    project: Project, studied: tuple[list[Candidate], list[Candidate]]
-) -> None:
-    [whole] = [c for c in studied[1] if c.kind == "bug"]
-    assert not whole.bug.hunks
-    assert whole.bug.public == ("tests/test_words.py::test_first",)
-    case = told(whole.bug)
+def test_without_a_text_half_of_the_tests_are_shown_and_the_others_are_not_there(found: list[Candidate]) -> None:
+    shout, first = (c.bug for c in found if c.kind == "bug")
+    both = {"fail_to_pass": (*first.fail_to_pass, *shout.fail_to_pass), "hunks": {}, "hunks_digest": ""}
+    assert first.public == ("tests/test_words.py::test_first",)
+    case = told(first.model_copy(update=both))
     prompt = case.task().prompt
     assert "tests/test_words.py::test_first\n  AssertionError: assert 'y' == 'x'" in prompt.replace(
         "assert ", "assert "
@@ -360,9 +360,9 @@ def test_an_issue_that_names_a_test_stops_the_file(found: list[Candidate], tmp_p
 def test_the_prompt_names_tests_that_the_earlier_sources_have(found: list[Candidate], tmp_path: Path) -> None:
     write(tmp_path / "old", {"test_a.py": "def test(): ...", "a.py": ""})
     write(tmp_path / "new", {"tests/test_a.py": "def test(): ...", "a.py": ""})
-    layout = releases._layout(tmp_path / "old", tmp_path / "new", (), (), "a")
+    layout = change.layout(tmp_path / "old", tmp_path / "new", (), (), "a")
     assert (layout["tests"], layout["given"]) == (("tests",), ("test_a.py",))
-    assert "given" not in releases._layout(tmp_path / "new", tmp_path / "new", (), (), "a")
+    assert "given" not in change.layout(tmp_path / "new", tmp_path / "new", (), (), "a")
     bug = found[0].bug.model_copy(update={"issue": ISSUE, "given": ("test_a.py",)})
     assert "`python3 -m pytest test_a.py`" in told(bug).task().prompt
 
@@ -405,28 +405,92 @@ def test_how_bugs_are_told_is_a_flag_of_the_domain(found: list[Candidate], tmp_p
 # --- making them ------------------------------------------------------------------------------------------
 
 
-def test_commits_become_tasks_newest_first(repo: Path, project: Project, tmp_path: Path) -> None:
+def branch(repo: Path) -> None:
+    """Merge a branch that mends `last` in one commit, beside something that no test tells, and tests it in another."""
+    git(repo, "checkout", "-qb", "last")
+    mended = AFTER["calm/words.py"].replace("text[-1]", "text[-1:]").replace("text.lower()", "str(text).lower()")
+    write(repo, {"calm/words.py": mended})
+    git(repo, "commit", "-qam", "mend", date="2026-01-04T00:00:00")
+    tests = "def test_last():\n    assert words.last('') == ''\n"
+    write(repo, {"tests/test_words.py": AFTER["tests/test_words.py"] + "\n\n" + tests})
+    git(repo, "commit", "-qam", "test", date="2026-01-05T00:00:00")
+    git(repo, "checkout", "-q", "-")
+    git(repo, "merge", "-q", "--no-ff", "-m", "merged", "last", date="2026-01-06T00:00:00")
+
+
+@pytest.mark.slow
+def test_commits_become_tasks_newest_first_and_the_same_command_goes_on(
+    repo: Path, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     repo = Path(shutil.copytree(repo, tmp_path / "calm"))
-    write(repo, {"calm/words.py": AFTER["calm/words.py"].replace("-1", "-2"), "tests/test_words.py": "x = 1\n"})
-    git(repo, "commit", "-qam", "no test tells", date="2026-01-04T00:00:00")
-    file = tmp_path / "benchmarks" / "swe" / "releases.toml"
-    said: list[str] = []
-    made = Swe(env=project.env).make(
-        repo=repo, history=True, n=5, file=file, env=project.env, backend=choose(), on_progress=said.append
-    )
-    assert [t.facts["after"] for t in made.tasks] == [sources.commits(repo)[1][0]]
-    assert made.tried == 2
-    assert "1 of 5 after 2 commits" in said[-1]
-    assert facts.bugs(file)[0].fail_to_pass == ("tests/test_words.py::test_first", "tests/test_words.py::test_shout")
+    branch(repo)
+    merged = (repo / "calm/words.py").read_text()
+    write(repo, {"calm/words.py": merged.replace("-1:", "-2:"), "tests/test_words.py": "def test(): ...\n"})
+    git(repo, "commit", "-qam", "no test tells", date="2026-01-07T00:00:00")
+    (repo / "calm" / "words.py").write_bytes(b"# caf\xe9\n")
+    write(repo, {"tests/test_words.py": "x = 2\n"})
+    git(repo, "commit", "-qam", "not UTF-8", date="2026-01-08T00:00:00")
+    file, said = tmp_path / "benchmarks" / "swe" / "releases.toml", list[str]()
+
+    def make(n: int) -> releases.MadeTasks:
+        said.clear()
+        domain = Swe(env=project.env)
+        how = {"history": True, "file": file, "env": project.env, "backend": choose(), "on_progress": said.append}
+        return domain.make(repo=repo, n=n, **how)
+
+    main = sources.commits(repo)
+    whole = make(1)
+    assert [t.facts["after"] for t in whole.tasks] == [main[2].id]
+    assert not whole.tasks[0].facts.get("hunks")  # all that was merged, what no test tells too
+    assert whole.tried == 3
+    assert any("1 commits  no test turns from failing to passing" in text for text in said)
+    assert any("1 commits  it changes a source that is not UTF-8" in text for text in said)
+    with monkeypatch.context() as patched:
+        patched.setattr(commits, "ready", pytest.fail)
+        assert make(1).tasks == whole.tasks
+    assert any("3 of 3 commits had been tried before" in text for text in said)
+    more = make(5)
+    assert (more.tried, len(more.tasks)) == (4, 3)  # the commit with two bugs is two tasks
+    assert {t.facts["fail_to_pass"] for t in more.tasks if t.facts["after"] == main[3].id} == {
+        ("tests/test_words.py::test_first",),
+        ("tests/test_words.py::test_shout",),
+    }
+    assert len(facts.bugs(file)) == 3
+    kept = releases.read(project.home / "home" / "swe" / "candidates" / "calm-history.jsonl")
+    assert {c.bug.task for c in kept} == {t.id for t in more.tasks}
     with pytest.raises(BadInput, match="no bug that tests tell"):
-        releases.make(repo=repo, since="2026-01-04", file=file, env=project.env, backend=choose())
+        releases.make(repo=repo, since="2026-01-07", file=file, env=project.env, backend=choose())
+
+
+def test_a_branch_that_was_merged_is_one_change(repo: Path, tmp_path: Path) -> None:
+    repo = Path(shutil.copytree(repo, tmp_path / "calm"))
+    branch(repo)
+    merged, *earlier = sources.commits(repo)
+    assert sorted(merged.files) == ["calm/words.py", "tests/test_words.py"]
+    assert merged.parent == earlier[0].id
+    assert len(earlier) == 2
+
+
+def test_a_history_in_which_no_commit_changes_sources_and_tests_is_said(repo: Path) -> None:
+    with pytest.raises(BadInput) as refused:
+        releases.make(repo=repo, since="2026-02-01", backend=choose())
+    assert refused.value.code == "no-commits"
+
+
+def test_old_commits_run_in_what_there_was_in_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "interpreter", lambda python: object() if python != "3.9" else None)
+    monkeypatch.setattr(commits.sys, "version_info", (3, 12))
+    assert commits.of_the_time("2020-12-31") == {"index_before": "2021-01-01", "python": "", "pytest": ""}
+    assert commits.of_the_time("2016-02-29") == {"index_before": "2016-03-01", "python": "3.8", "pytest": "6.2.5"}
+    assert commits.of_the_time("2022-11-01")["python"] == "3.11"
+    assert commits.of_the_time("2025-01-01")["python"] == ""
 
 
 def test_real_bugs_are_written_as_they_are_found_and_ctrl_c_says_how_many(
-    project: Project, studied: tuple[list[Candidate], list[Candidate]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Project, found: list[Candidate], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bugs, file = [c for c in studied[0] if c.kind == "bug"], tmp_path / "releases.toml"
-    monkeypatch.setattr(releases, "release", lambda *_, **__: studied[0])
+    bugs, file = [c for c in found if c.kind == "bug"], tmp_path / "releases.toml"
+    monkeypatch.setattr(releases, "release", lambda *_, **__: found)
 
     def ask(text: str) -> str:
         if file.exists():
@@ -437,7 +501,7 @@ def test_real_bugs_are_written_as_they_are_found_and_ctrl_c_says_how_many(
     with pytest.raises(Interrupted, match="1 task is written to"):
         releases.make(releases=["calm==1..2"], file=file, backend=choose(), ask=ask)
     kept = releases.read(project.home / "home" / "swe" / "candidates" / "calm-2.jsonl")
-    assert [c.bug.id for c in kept] == [c.bug.id for c in studied[0]]
+    assert [c.bug.id for c in kept] == [c.bug.id for c in found]
     made = releases.make(releases=["calm==1..2"], file=file, backend=choose())
     assert [b.task for b in facts.bugs(file)] == sorted(t.id for t in made.tasks)
     assert len(made.tasks) == 2
@@ -492,11 +556,12 @@ def test_of_several_environments_the_refusal_is_that_of_the_nearest(
                 self.after = Results(messages={"t": "No module named 'yaml'"})
             raise BadInput(said, code="failing-suite")
 
-    monkeypatch.setattr(releases, "ChangeStudy", Study)
-    monkeypatch.setattr(releases, "environment", lambda *_: tmp_path)
+    monkeypatch.setattr(change, "ChangeStudy", Study)
+    monkeypatch.setattr(change, "environment", lambda *_: tmp_path)
     told: list[str] = []
+    places = [Environment(), Environment(), Environment(index_before="2020-01-01")]
     with pytest.raises(BadInput, match="1 required"):
-        releases._ready(found[0].bug, tmp_path, (), "2020-01-01", None, choose(), told.append)
+        change.ready(found[0].bug, tmp_path, places, None, choose(), told.append)
     assert told == ["the tests lack PyYAML"]
 
 
@@ -510,6 +575,17 @@ def test_packages_are_dealt_whole_and_known_ones_stay() -> None:
     assert [splits[b.package] for b in found] == [b.split for b in found]
     assert set(splits.values()) == {"train", "validation", "test"}
     assert {b.split for b in releases.dealt(bugs, "validation", known)} == {"validation"}
+
+
+def test_the_modules_of_a_repository_are_dealt_to_train_and_validation() -> None:
+    bugs = [Bug.model_construct(package="a", path="a", group=f"a/{m}", split="train") for m in "xxxxxyyyz"]
+    assert {b.group: b.split for b in releases.dealt(bugs, None, {})} == {
+        "a/x": "validation",
+        "a/y": "train",
+        "a/z": "train",
+    }
+    assert {b.group: b.split for b in releases.dealt(bugs, None, {"a/y": "validation"})}["a/y"] == "validation"
+    assert {b.split for b in releases.dealt(bugs, None, {"a/y": "test"})} == {"test"}
 
 
 @pytest.mark.parametrize("text", ["click", "click==8", "click==8.0..", "==1..2"])

@@ -154,12 +154,13 @@ def make(
 
 
 @contextmanager
-def stoppable(file: Path, found: Sized, write: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C writes what is found, where that was interrupted, and says how many tasks it is. Raises Interrupted."""
+def stoppable(file: Path, found: Sized, write: Callable[[], None], again: str = "") -> Iterator[None]:
+    """Ctrl-C writes what is found, where that was interrupted, and says how many tasks it is. Raises Interrupted.
+    again: what the same command does, unless it begins anew."""
     try:
         yield
     except KeyboardInterrupt:
-        again = "the same command begins anew and finds the same"
+        again = again or "the same command begins anew and finds the same"
         if not found:
             raise Interrupted("no task was found yet", fix=again) from None
         write()
@@ -731,17 +732,31 @@ def _dealt(origin: Origin, kept: list[Injected], split: Split | None, known: Map
     A group that has a split keeps it, and a package of the test split stays there whole. In a project with one
     module the functions are dealt instead: there is nothing else to divide it by.
     """
-    if split is None and any(g.startswith(f"{origin.package}/") and s == "test" for g, s in known.items()):
-        split = "test"
-    if split is not None:
-        return [b.model_copy(update={"split": split}) for b in kept]
-    if len({b.group for b in kept}) == 1 and kept[0].group not in known:
+    split = _whole_package(origin.package, split, known)
+    if split is None and len({b.group for b in kept}) == 1 and kept[0].group not in known:
         kept = [b.model_copy(update={"group": f"{b.group}.{b.function}"}) for b in kept]
-    sizes = Counter(b.group for b in kept)
+    chosen = dealt_by_module(origin.package, Counter(b.group for b in kept), split, known)
+    return [b.model_copy(update={"split": chosen[b.group]}) for b in kept]
+
+
+def dealt_by_module(
+    package: str, sizes: Counter[str], split: Split | None, known: Mapping[str, Split]
+) -> dict[str, Split]:
+    """Group -> split, of groups with these numbers of tasks: that which is asked, else the largest first, so that two
+    fifths of the tasks are train. A group that has a split keeps it, and a package of the test split stays there."""
+    split = _whole_package(package, split, known)
+    if split is not None:
+        return dict.fromkeys(sizes, split)
     chosen: dict[str, Split] = {g: known[g] for g in sizes if g in known}
-    room = round(len(kept) * 0.4) - sum(sizes[g] for g, s in chosen.items() if s == "train")
+    room = round(sizes.total() * 0.4) - sum(sizes[g] for g, s in chosen.items() if s == "train")
     for group, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
         if group not in chosen:
             chosen[group] = "train" if size <= room else "validation"
             room -= size if chosen[group] == "train" else 0
-    return [b.model_copy(update={"split": chosen[b.group]}) for b in kept]
+    return chosen
+
+
+def _whole_package(package: str, split: Split | None, known: Mapping[str, Split]) -> Split | None:
+    """The split of a whole package: that which is asked, or test where it has one of test."""
+    test = any(g.startswith(f"{package}/") and s == "test" for g, s in known.items())
+    return "test" if split is None and test else split

@@ -13,6 +13,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from recreate.api import paths
 from recreate.api.errors import BadInput
@@ -130,12 +131,22 @@ def at(path: Path, commit: str) -> tuple[Path, str]:
         return once(folder, lambda fresh: copy(taken, fresh)), manifest_
 
 
-def commits(path: Path, since: str = "") -> list[tuple[str, str, str, list[str]]]:
-    """(commit, its only parent, the day, the files that it changes) of a repository, newest first.
+class HistoryCommit(NamedTuple):
+    """One of the main line. parent: the one before it there. day: ISO. files: that it changes, those of the branch that
+    it merges."""
+
+    id: str
+    parent: str
+    day: str
+    files: Sequence[str]
+
+
+def commits(path: Path, since: str = "") -> list[HistoryCommit]:
+    """The main line of a repository, newest first, but for its first commit.
 
     since: a day, or what else git takes. Raises BadInput for a folder without history.
     """
-    arguments = ["log", "--no-merges", "--relative", "--no-renames", "--name-only", "--format=%x01%H %P %cs"]
+    arguments = ["log", "--first-parent", "-m", "--relative", "--no-renames", "--name-only", "--format=%x01%H %P %cs"]
     said = _git(path, *arguments, *([f"--since={since}"] if since else []), "--", ".")
     if said is None:
         raise BadInput(
@@ -147,8 +158,8 @@ def commits(path: Path, since: str = "") -> list[tuple[str, str, str, list[str]]
     for entry in said.split("\x01")[1:]:
         head, *names = entry.strip().split("\n")
         words = head.split()
-        if len(words) == 3:
-            found.append((words[0], words[1], words[2], [n for n in names if n]))
+        if len(words) >= 3:
+            found.append(HistoryCommit(words[0], words[1], words[-1], [n for n in names if n]))
     return found
 
 
@@ -158,7 +169,7 @@ def _snapshot(path: Path, commit: str, scratch: Path) -> tuple[Path, str, str]:
         exported = scratch / "tree.tar"
         if _git(path, "archive", "--format=tar", f"--output={exported}", f"{commit}:./") is not None:
             with tarfile.open(exported) as tar:
-                tar.extractall(taken, filter="data")
+                tar.extractall(taken, members=[m for m in tar if m.isfile() or m.isdir()], filter="data")
             return taken, commit, digest(manifest(taken))
     listed = _git(path, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if listed is None:
