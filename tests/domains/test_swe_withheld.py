@@ -175,6 +175,9 @@ def test_claims_keep_their_numbers_when_less_is_asked() -> None:
     assert "_seen(1, f(3))" in less
     assert "_seen(2, f(4) == 5)" in blind(text, plainly=frozenset({2}))
     ast.parse(blind(text, known=True))
+    text = "def test_a():\n    f(1)\n    if f(2):\n        assert f(3)\n"
+    text += "def test_b():\n    with pytest.raises(E):\n        f(4)\n"
+    assert "_raised(1)" in blind(text, "test_a", "test_b", off=frozenset({0}))
 
 
 # --- forms go by equality ---------------------------------------------------------------------------------

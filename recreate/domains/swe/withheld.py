@@ -178,7 +178,7 @@ def rewrite(
         scope = _Purity(node, suite.module_of(node))
         writer = _Writer(scope, names[id(node)], number, known, plainly, off, suite.own_calls)
         node.body = writer.block(node.body)
-        if not writer.claims and any(node is test for test in wanted.values()):
+        if writer.number == number and any(node is test for test in wanted.values()):
             node.body = writer.results(node.body)
         made.claims += writer.claims
         number = writer.number
