@@ -210,6 +210,7 @@ class _Attempt:
         """What every call asks for, but for `tools`."""
         model = self.agent.model
         asked = {k: v for k in ("temperature", "top_p", "max_tokens") if (v := getattr(model, k)) is not None}
+        asked |= {"stop": list(model.stop)} if model.stop else {}
         return asked | ({"json_schema": COMMAND_SCHEMA} if self.agent.action == "json" else {})
 
     @property

@@ -8,7 +8,8 @@ import posixpath
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from operator import not_
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
@@ -29,11 +30,13 @@ class AgentLimits(Record):
 
 
 class AgentModel(Record):
-    """How the model is asked; None leaves the endpoint's own default."""
+    """How the model is asked; None leaves the endpoint's own default. stop: texts that end a reply, and are no part of
+    it."""
 
     temperature: float | None = Field(default=None, ge=0, le=5)
     top_p: float | None = Field(default=None, gt=0, le=1)
     max_tokens: int = Field(default=1024, ge=1)
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(default=(), max_length=4, exclude_if=not_)
 
 
 class AgentMemory(Record):

@@ -263,7 +263,8 @@ def _agent(agent: Scaffold, settings: Agent) -> Iterator[str]:
         f"command {limits.command_seconds:g} s, an observation {limits.observation_chars:,} characters"
     )
     asked = [f"{k} {v:g}" for k, v in (("temperature", model.temperature), ("top_p", model.top_p)) if v is not None]
-    yield f"model      {', '.join([*asked, f'at most {model.max_tokens} tokens a reply'])}"
+    asked += [f"at most {model.max_tokens} tokens a reply", *(f"a reply ends at {text!r}" for text in model.stop)]
+    yield f"model      {', '.join(asked)}"
     if settings.protect:
         yield f"protected  {', '.join(settings.protect)}"
     yield ""

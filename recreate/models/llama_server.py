@@ -12,8 +12,20 @@ import os
 import sys
 from pathlib import Path
 
-CACHE_MB = 1024
-"""RAM for prompts that no slot holds any more, so that a prefix met again is not computed again."""
+CACHE_MB = 4096
+"""RAM for prompts that no slot holds any more, at most, and at most a quarter of the machine's: a candidate is asked
+what its parent was asked, a whole validation set later. The 1.5B model takes 28 kB a token, some 45 MB for a prompt of
+the small seed with its reply. The oldest are dropped first, so that of a set which does not fit none is met again."""
+
+MATCH = 12
+"""So many tokens must have stood before, just like this, until what followed them is proposed again. Of 61 recorded
+replies of the small seed 91 of 100 proposed tokens were taken then, and 83 after 6. llama.cpp proposes nothing where
+what followed is shorter than the match."""
+
+
+def cache_mb() -> int:
+    """What the cache of prompts may take on this machine."""
+    return min(CACHE_MB, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**22)
 
 
 def main() -> None:
@@ -25,6 +37,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--parallel", type=int, default=1, help="requests answered at once")
     parser.add_argument("--context", type=int, default=8192, help="tokens each request may use")
+    parser.add_argument("--draft", type=int, default=0, help="tokens proposed at once from what was read or written")
+    parser.add_argument("--cache", type=int, default=cache_mb(), help="MB of RAM for prompts met before")
     args = parser.parse_args()
 
     import xllamacpp
@@ -41,7 +55,11 @@ def main() -> None:
     p.n_ctx = args.context * args.parallel  # llama.cpp divides it among the slots
     p.n_gpu_layers = 0
     p.cache_prompt = True
-    p.cache_ram_mib = CACHE_MB
+    p.cache_ram_mib = args.cache
+    if args.draft:
+        p.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
+        p.speculative.ngram_simple.size_n = MATCH
+        p.speculative.ngram_simple.size_m = args.draft
     p.warmup = False
     p.ui = False
     p.verbosity = 1

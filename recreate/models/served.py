@@ -17,7 +17,7 @@ from recreate.api.types import Call, Message, Reply
 from recreate.models import catalog
 from recreate.models.openai import OpenAI
 from recreate.models.pricing import FREE
-from recreate.models.server import MOST_SLOTS, Engine, Launch, ServeConfig, Server, cores, plan
+from recreate.models.server import DRAFT, MOST_SLOTS, Engine, Launch, ServeConfig, Server, cores, plan
 from recreate.storage.download import Progress
 
 TIMEOUT_SECONDS = 1800.0
@@ -59,6 +59,8 @@ class ServedModel:
             e.unspent = True
             raise
         params.setdefault("timeout", self.timeout)
+        if self.config.draft:  # llama.cpp says 0 of every token that was proposed
+            params = {name: value for name, value in params.items() if name not in ("logprobs", "top_logprobs")}
         try:
             return client.reply(messages, call, **params).model_copy(update={"model": self.name})
         except Transient as e:
@@ -122,6 +124,7 @@ class Local(ServedModel):
             context=context or tokens,
             threads=max(1, threads or cores()),
             parallel=max(1, parallel or min(jobs, MOST_SLOTS)),
+            draft=DRAFT,
         )
         super().__init__(f"local:{what}", f"local:{entry or file}", config, timeout)
 

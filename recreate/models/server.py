@@ -47,6 +47,12 @@ MOST_SLOTS = 4
 """Requests llama.cpp serves at once, at most, by default. On 2 cores a warm request of the 1.5B model took 7.0, 6.1 and
 4.9 CPU seconds with 1, 2 and 4 slots; each slot computes a new prefix once, and holds a context of its own."""
 
+DRAFT = 15
+"""Tokens that llama.cpp proposes at once for `local:` models: what followed the last ones when they stood earlier
+in prompt or reply, for a rewritten function is mostly its own source. The model draws every token itself, and the first
+that differs ends a proposal, so replies are drawn as without; but their log-probs are lost. With the next token they
+are a batch of 16, which takes as long as nine tokens one by one (of 8: six, of 24: fourteen)."""
+
 SPIN_COUNT = "2000"
 """GOMP_SPINCOUNT for llama.cpp. Waiting threads spin for ever by default: fast alone, but on shared cores two threads
 then make 1 token a second instead of 20. A short spin, then sleep, is as fast alone and bears neighbours."""
@@ -88,7 +94,7 @@ class ServeConfig:
     else this one. context: tokens of a prompt and its reply together, 0: the model's. gpu: None looks. share: of the
     GPU's memory that vLLM may take, 0: its default. dtype: vLLM's, '' for its choice. rank: of the adapters to come.
     raw: log-probs at temperature 1 and before top_p and top_k, rather than after them. threads and parallel (requests
-    at once) are llama.cpp's.
+    at once) are llama.cpp's, and draft, tokens that it proposes at once where no log-probs are wanted.
     """
 
     port: int = 0
@@ -102,6 +108,7 @@ class ServeConfig:
     raw: bool = False
     threads: int = 0
     parallel: int = 0
+    draft: int = 0
 
 
 def plan(
@@ -244,7 +251,7 @@ def _xllamacpp(
         file = catalog.fetch_model(entry, progress, say)
     command = [*_LLAMA_SERVER, "--model", str(file), "--alias", file.stem, "--port", str(port)]
     command += ["--threads", str(config.threads or cores()), "--parallel", str(config.parallel or MOST_SLOTS)]
-    command += ["--context", str(config.context or context)]
+    command += ["--context", str(config.context or context), "--draft", str(config.draft)]
     env = {"GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", SPIN_COUNT), **_own()}
     return Launch("xllamacpp", (sys.executable, *command), port, file.stem, env)
 

@@ -75,6 +75,18 @@ def test_a_malformed_reply_costs_one_step_and_gets_the_scaffolds_format_message(
     assert trace.steps[1].observation == "NO: the reply must hold exactly one ```bash block; found 0, 2 left"
 
 
+@pytest.mark.parametrize(("toml", "asked"), [('stop = ["\\n```\\n"]', ["\n```\n"]), ("", None)])
+def test_what_ends_a_reply_is_asked_of_the_model(toml: str, asked: list[str] | None) -> None:
+    seen = []
+
+    def ask(messages: list[Message], call: Call, **params: Any) -> Reply:
+        seen.append(params.get("stop"))
+        return Reply(text="```bash\nsubmit\n```", model="m")
+
+    attempt(agent(f"[model]\n{toml}"), TASK, Toy(), choose(), ask, Call(run="r", attempt="a", step=0))
+    assert seen == [asked]
+
+
 def test_two_blocks_are_malformed_not_half_obeyed() -> None:
     two = "```bash\ntouch a\n```\n```bash\ntouch b\n```"
     trace = go(agent("[limits]\nsteps = 1"), [{"text": two}])

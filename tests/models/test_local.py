@@ -11,13 +11,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recreate.api.errors import Fault, Transient
-from recreate.api.types import Call, Message
+from recreate.api.types import Call, Message, Reply
 from recreate.models import open_model, server
+from recreate.models.openai import OpenAI
 from recreate.models.served import Local
 
 CALL = Call(run="run", attempt="attempt", step=0)
@@ -93,6 +96,22 @@ def test_threads_slots_and_context_are_stated(fake: Path) -> None:
     config = Local(fake, jobs=16, threads=3, parallel=5, context=1000).config
     assert (config.threads, config.parallel, config.context) == (3, 5, 1000)
     assert Local("smollm2-135m").config.context == 4096
+
+
+def test_log_probs_that_proposed_tokens_would_falsify_are_not_asked_for(
+    fake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def reply(self: OpenAI, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
+        seen.append(params)
+        return Reply(text="ok", model="m")
+
+    monkeypatch.setattr(OpenAI, "reply", reply)
+    model = Local(fake, threads=1)
+    model.reply(ASK, CALL, logprobs=True, top_logprobs=1, temperature=0)
+    model.close()
+    assert seen[0].keys() == {"temperature", "timeout"}
 
 
 def test_a_server_that_died_is_told_and_started_anew(fake: Path) -> None:

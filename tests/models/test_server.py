@@ -19,7 +19,7 @@ import pytest
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Call
 from recreate.models.openai import OpenAI
-from recreate.models.server import Launch, ServeConfig, Server, plan, vllm_python
+from recreate.models.server import DRAFT, Launch, ServeConfig, Server, plan, vllm_python
 from tests import tiny_gguf
 
 CALL = Call(run="r", attempt="a", step=0)
@@ -80,6 +80,37 @@ def test_a_gguf_file_is_served_until_recreate_ends(gguf: Path, how: signal.Signa
         process.communicate()
     assert process.returncode == (0 if how == signal.SIGINT else -how)
     _gone(told["pid"], "the server outlived recreate")
+
+
+@pytest.mark.slow
+def test_what_a_reply_repeats_of_its_prompt_is_proposed_and_the_reply_is_as_without(gguf: Path) -> None:
+    said = "".join(chr(97 + n * n % 23) for n in range(60))
+    ask = {"messages": [{"role": "user", "content": f'{{"said": "{said}"}}'}], "temperature": 0.8, "seed": 5}
+    schema = {"type": "object", "properties": {"said": {"const": said}}, "required": ["said"]}
+    ask["response_format"] = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
+    told = {}
+    for draft in (DRAFT, 0):
+        with Server(plan(gguf, ServeConfig(threads=1, parallel=1, context=512, draft=draft))) as server:
+            server.wait(60)
+            told[draft] = json.loads(server._ask("POST", "/v1/chat/completions", ask)[1])
+    ours, plain = told[DRAFT], told[0]
+    assert ours["choices"][0]["message"] == plain["choices"][0]["message"]
+    assert said in ours["choices"][0]["message"]["content"]
+    assert ours["timings"]["draft_n_accepted"] > 20
+    assert "draft_n" not in plain["timings"]
+
+
+@pytest.mark.slow
+def test_a_prompt_that_other_prompts_followed_is_not_computed_again(gguf: Path) -> None:
+    prompts = [chr(97 + n) * 100 for n in range(6)]
+    with Server(plan(gguf, ServeConfig(threads=1, parallel=1, context=512))) as server:
+        server.wait(60)
+        model = OpenAI(f"{server.url}#{server.launch.name}", key_env="")
+        for round_ in ("", " Take care."):
+            for prompt in prompts:
+                reply = model.reply([{"role": "user", "content": prompt + round_}], CALL, max_tokens=1)
+                assert (reply.tokens_cached > 90) == bool(round_), (prompt[0], round_, reply)
+        model.close()
 
 
 @pytest.mark.slow

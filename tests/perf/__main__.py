@@ -22,6 +22,7 @@ NAMES = {
     "house": "tests.perf.house",
     "grading": "tests.perf.grading",
     "view": "tests.perf.view",
+    "local": "tests.perf.local",
 }
 
 
@@ -29,7 +30,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.perf", description="Example: python -m tests.perf step")
     parser.add_argument("name", nargs="?", choices=NAMES, help="what to measure; without it the names are listed")
     parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
-    parser.add_argument("--size", type=int, help="recall, view: how many steps; grading: how many tasks")
+    parser.add_argument(
+        "--size", type=int, help="recall, view: how many steps; grading: how many tasks; local: functions"
+    )
     parser.add_argument("--root", type=Path, help="house only: another checkout")
     args = parser.parse_args()
     if args.name is None:
