@@ -40,7 +40,7 @@ class Cgroup:
         found = bases()
         if not found:
             return None
-        name = f"recreate-{os.getpid()}-{os.urandom(4).hex()}"
+        name = _fresh()
         memory = found["memory"] / name if "memory" in found else None
         pids = found["pids"] / name if "pids" in found else None
         group = Cgroup(memory, pids)
@@ -141,7 +141,7 @@ def _candidates() -> dict[str, list[Path]]:
 
 
 def _works(base: Path, controller: str) -> bool:
-    folder = base / f"recreate-{os.getpid()}-{os.urandom(4).hex()}"
+    folder = base / _fresh()
     try:
         folder.mkdir()
     except OSError:
@@ -161,10 +161,19 @@ def _works(base: Path, controller: str) -> bool:
         Cgroup(folder, None).remove()
 
 
+def _ours() -> str:
+    """How the names of groups begin whose processes we can see: numbers of another namespace mean nothing here."""
+    return f"recreate-{Path('/proc/self/ns/pid').stat().st_ino}-"
+
+
+def _fresh() -> str:
+    return f"{_ours()}{os.getpid()}-{os.urandom(4).hex()}"
+
+
 def _sweep(base: Path) -> None:
     """Remove what a recreate left that was killed: groups of a process that is gone. Ones in use refuse."""
-    for old in base.glob("recreate-*-*"):
-        pid = old.name.split("-")[1]
+    for old in base.glob(f"{_ours()}*-*"):
+        pid = old.name.split("-")[2]
         if pid.isdigit() and not Path("/proc", pid).exists():
             with contextlib.suppress(OSError):
                 old.rmdir()

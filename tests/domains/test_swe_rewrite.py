@@ -6,6 +6,8 @@ import textwrap
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recreate.domains.swe.withheld import Rewritten, rewrite
 
@@ -833,6 +835,39 @@ def test_a_claim_that_is_off_stays_and_one_that_is_asked_plainly_is_a_truth() ->
         """,
     )
     assert told(made) == ["truth True", "truth False", "truth False", "value"]
+
+
+SEVERAL = """
+def check(x):
+    assert f(x) == 1
+    f(x)
+
+def test_a():
+    f(0)
+    assert f(1) == 2
+    f(2)
+
+def test_b():
+    f(3)
+    with pytest.raises(E):
+        f(4)
+
+def test_c():
+    check(5)
+    f(6)
+    f(7)
+
+def test_d():
+    assert f(8) and f(9) == 10
+"""
+
+
+@given(st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)), st.booleans())
+def test_claims_keep_their_numbers_whatever_is_asked_of_them(off: set[int], plainly: set[int], known: bool) -> None:
+    tests = ("test_a", "test_b", "test_c", "test_d")
+    whole = {c.number: c.test for c in rewritten(SEVERAL, *tests).claims}
+    less = rewritten(SEVERAL, *tests, off=frozenset(off), plainly=frozenset(plainly), known=known)
+    assert {c.number: c.test for c in less.claims} == {n: test for n, test in whole.items() if n not in off}
 
 
 def test_a_table_that_is_read_for_more_than_its_inputs_stays() -> None:

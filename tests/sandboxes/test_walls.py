@@ -265,7 +265,9 @@ def test_memory_is_counted_in_bytes(tmp_path: Path) -> None:
 
 def test_only_groups_of_processes_that_are_gone_are_swept(tmp_path: Path) -> None:
     gone = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
-    for name in (f"recreate-{gone}-a", f"recreate-{os.getpid()}-b", "recreate-other-c"):
+    own = Path("/proc/self/ns/pid").stat().st_ino
+    kept = {f"recreate-{own}-{os.getpid()}-b", f"recreate-{own + 1}-{gone}-of-another-namespace", "recreate-other-c"}
+    for name in (f"recreate-{own}-{gone}-a", *kept):
         (tmp_path / name).mkdir()
     limits._sweep(tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [f"recreate-{os.getpid()}-b", "recreate-other-c"]
+    assert {p.name for p in tmp_path.iterdir()} == kept
