@@ -171,7 +171,9 @@ def test_shipped_tasks_are_enough_and_no_group_is_split() -> None:
     real = [t for t in tasks if t.facts["kind"] == "real"]
     injected = [t for t in tasks if t.facts["kind"] == "injected"]
     splits = Counter(t.split for t in tasks)
-    assert len(real) >= 6
+    assert len(real) >= 120
+    assert len({t.facts["package"] for t in real}) >= 30
+    assert all(count >= 40 for count in Counter(t.split for t in real).values())
     assert len(injected) >= 48
     assert splits["train"] >= 16
     assert splits["validation"] >= 24
