@@ -7,10 +7,10 @@ CPU seconds on one thread, so that neighbours matter little; what counts tokens 
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import inspect
 import os
-import posixpath
 import shlex
 import statistics
 import textwrap
@@ -29,11 +29,11 @@ from tests.perf.table import Row
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     shlex.quote,
-    posixpath.commonprefix,
-    textwrap.indent,
-    statistics.median_grouped,
     fnmatch.filter,
+    textwrap.indent,
+    difflib.get_close_matches,
     textwrap.dedent,
+    statistics.median_grouped,
 )
 _CALL = Call(run="perf", attempt="local", step=0)
 _WORK = "`{}` fails for some input. {}Write that whole function again with the one wrong place corrected."
