@@ -292,3 +292,9 @@ def test_the_place_of_a_change_is_the_function_that_differs_else_the_first() -> 
     before = "def first():\n    return 1\n\n\nclass A:\n    def other(self):\n        return 2\n"
     assert patch.changed_place({"a.py": before}, {"a.py": before.replace("2", "3")}) == ("a.py", "A.other")
     assert patch.changed_place({"a.py": "\n\n" + before}, {"a.py": "X = 1\n\n" + before}) == ("a.py", "first")
+    near = "X = 1\n\ndef f():\n    return X\n"  # a line that is not the function's own, one away from it
+    both = {"a.py": near, "b.py": before}
+    assert patch.changed_place(both, {"a.py": near.replace("1", "2"), "b.py": before.replace("2", "3")}) == (
+        "b.py",
+        "A.other",
+    )

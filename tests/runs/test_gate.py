@@ -445,6 +445,16 @@ def test_an_agent_that_is_worse_by_the_margin_is_called_not_worse_in_at_most_fiv
     assert kept / trials <= 0.05
 
 
+def test_what_may_have_done_harm_is_never_not_worse() -> None:
+    """One task in 32 lost: a fall of 0.1 is not ruled out, and with as many tasks and none lost it is."""
+    before = {(f"t{n}", 0): 1.0 for n in range(32)}
+    assert not_worse(before, before, margin=0.10) == ""
+    assert "its score is lower" in not_worse(before, {**before, ("t0", 0): 0.0}, margin=0.10)
+    low = {place: float(int(place[0][1:]) % 2) for place in before}
+    swapped = {**low, ("t0", 0): 1.0, ("t1", 0): 0.0}
+    assert "do not rule out" in not_worse(low, swapped, margin=0.10)
+
+
 def test_a_saving_is_paired_and_must_be_worth_a_change() -> None:
     before = {(f"t{n}", 0): 1000.0 + 100 * n for n in range(8)}
     less = saving(before, {place: cost * 0.7 for place, cost in before.items()}, unit="tokens")

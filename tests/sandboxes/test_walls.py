@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from recreate.api.ports import Limits
+from recreate.api.ports import Limits, Output
 from recreate.api.registry import find
 from recreate.sandboxes import bwrap, limits, rootfs, seccomp, unshare
 from recreate.sandboxes.bwrap import Bwrap
@@ -271,3 +273,50 @@ def test_only_groups_of_processes_that_are_gone_are_swept(tmp_path: Path) -> Non
         (tmp_path / name).mkdir()
     limits._sweep(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == kept
+
+
+def test_what_no_folder_shows_is_looked_for_only_when_the_disk_lost_more_than_the_quota(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [100 * 2**20]
+    monkeypatch.setattr(limits.Watch, "_left", lambda self: free[0])
+    monkeypatch.setattr(limits, "unlinked", lambda init: looked.append(1) or 2**30)
+    looked: list[int] = []
+    watch = limits.Watch(Limits(disk_mb=40), [tmp_path], None)
+    free[0] -= 30 * 2**20
+    assert (watch._disk(None), looked) == (False, [])
+    free[0] -= 30 * 2**20
+    assert (watch._disk(None), looked) == (True, [1])
+
+
+def test_a_command_that_ended_well_and_filled_the_disk_is_told_as_killed(tmp_path: Path) -> None:
+    watch = limits.Watch(Limits(disk_mb=1), [tmp_path], None)
+    watch._free += 10 * 2**20
+    (tmp_path / "much").write_bytes(bytes(3 * 2**20))
+    told = watch.last(Output(text="", status=0))
+    assert (told.limit, told.status) == ("disk", 137)
+
+
+def test_a_pipe_may_hold_what_a_pipe_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fd").mkdir()
+    for n in range(3):
+        (tmp_path / "fd" / str(n)).symlink_to(f"pipe:[{n % 2}]")
+    monkeypatch.setattr(limits, "_inside", lambda init: [tmp_path])
+    assert limits.buffers(None) == 2 * limits._PIPE
+
+
+def test_containers_may_speak_with_the_kernel_of_routes_and_of_nothing_else() -> None:
+    """As an engine reads the profile: the first rule all of whose conditions hold refuses."""
+
+    def refused(call: str, *args: int) -> int:
+        for rule in seccomp.profile()["syscalls"]:
+            holds = {"EQ": int.__eq__, "NE": int.__ne__, "GE": int.__ge__}
+            told = [(a["op"].removeprefix("SCMP_CMP_"), args[a["index"]], a["value"]) for a in rule["args"]]
+            if call in rule["names"] and all(holds[op](given, value) for op, given, value in told):
+                return int(rule["errnoRet"])
+        return 0
+
+    assert refused("socket", socket.AF_NETLINK, socket.SOCK_RAW, 0) == 0
+    assert refused("socket", socket.AF_NETLINK, socket.SOCK_RAW, 9) == errno.EAFNOSUPPORT
+    assert refused("socket", socket.AF_INET, socket.SOCK_STREAM, 6) == 0
+    assert refused("socket", socket.AF_PACKET, socket.SOCK_RAW, 0) == errno.EAFNOSUPPORT

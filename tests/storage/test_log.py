@@ -270,6 +270,16 @@ def test_a_torn_end_is_cut_off_however_long_it_is(tmp_path: Path) -> None:
         assert [r["text"][-5:] for r in again.read()] == ["xxxxx", "kept", "after"]
 
 
+def test_a_log_that_is_one_torn_line_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    for torn in (1, 65_536, 65_537):
+        path.write_bytes(b"y" * torn)
+        log = Log(path)
+        log.append({"kind": "note"})
+        log.close()
+        assert [r["kind"] for r in log.read()] == ["note"]
+
+
 def test_a_line_says_where_it_is_and_what_its_checksum_is(tmp_path: Path) -> None:
     log = Log(tmp_path / "log.jsonl")
     assert log.end == 0
