@@ -32,6 +32,10 @@ docs/tour.md made nine in 69 calls, 2.65 million tokens in and 0.19 million out;
 TURNS = (4, 15)
 """Turns of an attempt that nobody has measured here."""
 
+CALL_SECONDS, LOCAL_SECONDS = 12.0, 17.0
+"""Of a call that nobody has measured here: to an endpoint, and to `local:` on two cores, which all jobs share. That
+is reckoned from the CPU seconds in docs/serve.md, with half of the calls meeting their prompt again."""
+
 ASSUMED_RATE = 0.3
 """The seed's validation score where nothing was measured."""
 
@@ -75,7 +79,7 @@ class Span(NamedTuple):
     source: str
 
 
-def typical(scaffold: Scaffold, past: Sequence[Usage], price: Price) -> Span:
+def typical(scaffold: Scaffold, past: Sequence[Usage], price: Price, settings: Settings) -> Span:
     """One attempt."""
     if past:
         total = sum(past, Usage())
@@ -90,6 +94,8 @@ def typical(scaffold: Scaffold, past: Sequence[Usage], price: Price) -> Span:
         )
         return Span(mean, mean, f"the mean of {n} attempts made here before")
     agent = scaffold.agent
+    local = _local(settings)
+    each = LOCAL_SECONDS * settings.jobs if local else CALL_SECONDS
 
     def guess(turns: int, cached: bool) -> Usage:
         turns = min(turns, agent.limits.steps)
@@ -97,11 +103,16 @@ def typical(scaffold: Scaffold, past: Sequence[Usage], price: Price) -> Span:
         # a transcript grows with every turn: on average half of it is sent again
         tokens_in = min(agent.limits.tokens, calls * (2500 + 700 * turns // 2))
         tokens_out = calls * min(agent.model.max_tokens, 500)
-        used = Usage(calls=calls, tokens_in=tokens_in, tokens_out=tokens_out, seconds=calls * 12.0)
+        used = Usage(calls=calls, tokens_in=tokens_in, tokens_out=tokens_out, seconds=calls * each)
         return _cached(used, turns, price) if cached else used
 
     few, many = guess(TURNS[0], True), guess(TURNS[1], False)
-    return Span(few, many, "a guess from the scaffold's limits: no attempts were made here before")
+    where = " and two cores" if local else ""
+    return Span(few, many, f"a guess from the scaffold's limits{where}: no attempts were made here before")
+
+
+def _local(settings: Settings) -> bool:
+    return settings.model.startswith("local:")
 
 
 class Proposal(Record):
@@ -183,7 +194,7 @@ def plan(
 ) -> Estimate:
     """The plan of a build. past, studies: what attempts and studies took here. base_rate: the validation score to
     expect before any edit, measured as `base_source` says; None: assumed."""
-    attempt, inquiry = typical(scaffold, past, price), study(settings, optimizer_price, studies)
+    attempt, inquiry = typical(scaffold, past, price, settings), study(settings, optimizer_price, studies)
     one = proposal(settings)
     budget = Budget.parse(settings.budget)
     reflect = Usage(calls=1, tokens_in=5000, tokens_out=600)
@@ -202,7 +213,8 @@ def plan(
         usd = attempts * _usd(each, price) + looks * looked + calls * _usd(reflect, optimizer_price)
         asked = looks * look.calls + calls
         tokens = attempts * _tokens(each) + looks * _tokens(look) + calls * _tokens(reflect)
-        seconds = (attempts * each.seconds) / settings.jobs + asked * (each.seconds / max(1, each.calls)) * 2
+        alone = settings.jobs if _local(settings) else 1  # what asks by itself has the cores to itself
+        seconds = (attempts * each.seconds) / settings.jobs + asked * (each.seconds / max(1, each.calls)) * 2 / alone
         whole = attempts * each.calls + asked
         return Amounts(calls=whole, tokens=tokens, usd=round(usd, 4), minutes=round(seconds / 60, 1))
 

@@ -62,7 +62,8 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     domain, held = open_domain(settings, where), HeldOut(where / "memory")
     model, price, other, other_price, note = open_models(settings)
     try:
-        settings = settings.model_copy(update={"optimizer": settings.optimizer or default_optimizer(other)})
+        known = {"optimizer": settings.optimizer or default_optimizer(other), "model": settings.model or model.name}
+        settings = settings.model_copy(update=known)
         seed = seed_of(settings, domain.name, where, model.name)
         rater = Rater(seed.name, seed.digest, model.name)
         found = select(domain, settings.select, where, rater) if settings.select.given else None

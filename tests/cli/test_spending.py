@@ -49,6 +49,15 @@ def test_a_plan_says_what_a_build_takes_and_spends_nothing(
     assert not (workspace / "runs").exists()
 
 
+@pytest.mark.parametrize(("model", "faster"), [("local:smollm2-135m", 1.0), ("openai:http://127.0.0.1:9/v1#m", 3.0)])
+def test_jobs_make_an_endpoint_faster_and_share_the_cores_of_a_local_model(
+    workspace: Path, model: str, faster: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [*TOY, "--model", model, "--price", "0,0", "--optimizer", "reflect", "--rounds", "0"]
+    one, four = (printed(capsys, "plan", *flags, "--jobs", n)["minutes"] for n in ("1", "4"))
+    assert one / four == pytest.approx(faster, rel=0.5)
+
+
 def test_a_plan_learns_from_attempts_made_here(
     workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
