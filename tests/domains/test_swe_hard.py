@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recreate.api import paths
 from recreate.api.errors import BadInput
@@ -14,7 +17,17 @@ from recreate.domains.python_env import asked
 from recreate.domains.swe import Swe, hard_mutation
 from recreate.domains.swe.case import case_of
 from recreate.domains.swe.facts import INJECTED, Injected, Part, Releases
-from recreate.domains.swe.generate import _anywhere, _Candidate, _id, _Noticed, _origin, _Trial, likely, steady
+from recreate.domains.swe.generate import (
+    _anywhere,
+    _Candidate,
+    _id,
+    _Noticed,
+    _origin,
+    _Trial,
+    joined,
+    likely,
+    steady,
+)
 from recreate.domains.swe.hard_mutation import (
     beyond_one_token,
     differing_statements,
@@ -25,6 +38,7 @@ from recreate.domains.swe.hard_mutation import (
     unmarked,
 )
 from recreate.domains.swe.mutation import Source
+from recreate.domains.swe.test_run import TestResults as Results
 from recreate.domains.swe.test_run import TrialRun, run_each
 from recreate.domains.validate import validate
 from tests.swe_project import FILES, SUMS, Project, _project, project, write
@@ -399,3 +413,54 @@ def test_the_shipped_hard_tasks_are_many_and_nothing_small_mends_them() -> None:
     assert len(hard) >= 30
     assert len({t.facts["origin"]["package"] for t in hard}) >= 8
     assert {t.split for t in hard} == {"train", "validation", "test"}
+
+
+# --- bugs that are judged together ------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.data())
+def test_bugs_in_other_lines_join_and_those_that_touch_do_not(numbers: list[int], data: st.DataObject) -> None:
+    lines = [f"{n}\n" for n in numbers]
+    places = data.draw(st.lists(st.integers(0, len(lines) - 1), min_size=1, max_size=3))
+    others = [[*lines[:at], f"{chr(97 + n)}\n", *lines[at + 1 :]] for n, at in enumerate(places)]
+    found = joined("".join(lines), ["".join(each) for each in others])
+    if len(set(places)) < len(places):
+        assert found is None
+        return
+    for n, at in enumerate(places):
+        lines[at] = f"{chr(97 + n)}\n"
+    assert found == "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "asked"),
+    [
+        ({"a": "failed", "b": "failed", "c": "passed"}, 1),  # as each alone: the suite is run once for both
+        ({"a": "failed", "b": "failed", "c": "failed"}, 3),
+        ({"a": "failed", "b": "passed", "c": "passed"}, 3),
+    ],
+)
+def test_the_suite_is_run_once_for_several_bugs_and_with_each_only_where_it_says_otherwise(
+    outcomes: dict[str, str], asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = _Trial.__new__(_Trial)
+    trial.passing, trial._took, trial._cpu = frozenset("abc"), {}, 1.0
+    trial._modules = {"m.py": Source("x = 1\ny = 2\n")}
+    texts, seen = {"a": "x = 0\ny = 2\n", "b": "x = 1\ny = 0\n"}, list[str]()
+    alone = {"a": {"a": "failed", "b": "passed", "c": "passed"}, "b": {"a": "passed", "b": "failed", "c": "failed"}}
+
+    def each(runs: Sequence[TrialRun]) -> list[Results]:
+        told = [str(run.files["m.py"]) for run in runs]
+        seen.extend(told)
+        which = [outcomes if t == "x = 0\ny = 0\n" else alone["a" if t == texts["a"] else "b"] for t in told]
+        return [Results(outcomes=o, messages={t: f"assert {t}" for t in o if o[t] == "failed"}) for o in which]
+
+    monkeypatch.setattr(trial, "_each", each)
+    part = Part(file="m.py", function="f", operator="o", occurrence=0)
+    found = {
+        _Candidate("o", (part,), {"m.py": text}, frozenset(t)): _Noticed((t,), {t: f"assert {t}"})
+        for t, text in texts.items()
+    }
+    agreed = trial._agreed(found)
+    assert len(seen) == asked
+    assert [noticed.failing for noticed in agreed.values()] == [("a",), ("b",)][: 2 if asked == 1 else 1]

@@ -402,6 +402,27 @@ def test_how_bugs_are_told_is_a_flag_of_the_domain(found: list[Candidate], tmp_p
         registry.open_domain("swe", tmp_path, str(file), prompt="riddle")
 
 
+@pytest.mark.parametrize(
+    ("more", "alike"),
+    [
+        ("def grown(): ...\n\nclass TestB:\n    def setUp(self): ...\n    def test_b(self): ...\n", True),
+        ("import os\n", True),
+        ("def test_c(): ...\n", True),
+        ("def helper(): ...\n", False),  # which the old text names
+        ("def setUpModule(): ...\n", False),
+        ("@fixture\ndef grown(): ...\n", False),
+        ("LIMIT = 4\n", False),
+    ],
+)
+def test_tests_that_did_not_change_are_left_out_where_nothing_that_they_read_did(more: str, alike: bool) -> None:
+    old = "LIMIT = 3\n\nclass TestA(Base):\n    def setUp(self): helper()\n    def test_a(self): ...\n"
+    assert sources.reads_alike(old, old + more) is alike
+    assert not sources.reads_alike(old, old.replace("helper()", "pass"))
+    assert not sources.reads_alike(old, old.replace("(Base)", ""))
+    assert not sources.reads_alike(old, old.replace("LIMIT = 3\n", ""))
+    assert not sources.reads_alike(old, old + "(")
+
+
 # --- making them ------------------------------------------------------------------------------------------
 
 

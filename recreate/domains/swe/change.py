@@ -37,6 +37,8 @@ MOST_TESTS = 60
 """More tests than that turn for a rewrite, not for a behaviour."""
 MOST_PROBES, MOST_IN_ALL = 50, 200
 """Sets of hunks that are tried for one test before it is given up, and for one change."""
+MOST_SHOWN = 6
+"""Test functions that an agent is shown, all of them, where there is no text."""
 _SHOWN = 4000
 """Characters of a test's text, or of the changelog, in a candidate."""
 _LOUD = frozenset({"failed", "error"})
@@ -120,8 +122,13 @@ class ChangeStudy:
         """Run the tests on the later sources. Raises BadInput (failing-suite) where too few of them pass."""
         self._tests, self._only = self._changed_tests()
         whole = self._texts(self.hunks)
+        if self._only == []:  # no test differs, so that none turns
+            self.after = self._first = self._again = self._steady = TestResults()
+            return
         for _ in range(4):
-            self.after, self._first, self._again, self._steady = self._each([whole, {}, {}, whole], self._only)
+            self.after, self._first = self._each([whole, {}], self._only)
+            turning = self._turning(self._first, self.after)
+            self._again, self._steady = self._each([{}, whole], turning) if turning else [TestResults()] * 2
             hanging = {sources.function_of(t) for run in (self._first, self._again) if run.doubt for t in _cut_off(run)}
             if not hanging:
                 break
@@ -147,27 +154,30 @@ class ChangeStudy:
 
     def _turned(self) -> list[str]:
         """The tests that fail before and pass after, each seen twice."""
-        if self._first.doubt or self._again.doubt:
-            return []
-        passing = self.after.passed() & self._steady.passed()
-        failing = [{t for t, o in run.outcomes.items() if o in _LOUD} for run in (self._first, self._again)]
-        return [t for t in self.after.outcomes if t in passing and t in failing[0] & failing[1]]
+        again = set(self._turning(self._again, self._steady))
+        return [t for t in self._turning(self._first, self.after) if t in again]
 
-    def _changed_tests(self) -> tuple[list[str], list[str]]:
+    def _turning(self, before: TestResults, after: TestResults) -> list[str]:
+        """The tests that fail in one run and pass in the other, in the order of the other."""
+        failing = {t for t, outcome in before.outcomes.items() if outcome in _LOUD and not before.doubt}
+        turning = failing & after.passed()
+        return [t for t in after.outcomes if t in turning]
+
+    def _changed_tests(self) -> tuple[list[str], list[str] | None]:
         """The test files to run and, where these alone can turn, the test functions of them that differ. All of the
-        suite where what tests read differs."""
+        suite, and None, where what tests read differs."""
         roots = (self.case.graded(), self.case._before())
         files = [{p: (r / p).read_bytes() for p in sources.files(r) if self.case._tests(p)} for r in roots]
         changed = [p for p, data in files[0].items() if files[1].get(p) != data]
         modules = [p for p in changed if re.fullmatch(r"test_.*\.py|.*_test\.py|tests?\.py", PurePosixPath(p).name)]
         if not modules or len(modules) != len(changed):
-            return list(self.bug.tests), []
+            return list(self.bug.tests), None
         only: list[str] = []
         for path in modules:
             new, old = (f.get(path, b"").decode("utf-8", "replace") for f in files)
             functions, known = sources.test_functions(new), sources.test_functions(old)
-            rest = [sources.outside_tests(text) for text in (new, old)]
-            differ = [name for name, text in functions.items() if known.get(name) != text or rest[0] != rest[1]]
+            alike = sources.reads_alike(old, new)
+            differ = [name for name, text in functions.items() if known.get(name) != text or not alike]
             only += ["::".join((path, *name)) for name in differ]
         return modules, only
 
@@ -304,8 +314,8 @@ class ChangeStudy:
         for chosen, run in zip(few, self._each(few.values(), self._asked), strict=True):
             self._known[chosen] = run.passed()
 
-    def _each(self, texts: Iterable[Mapping[str, str | None]], only: Sequence[str] = ()) -> list[TestResults]:
-        runs = [test_run.TrialRun(files, frozenset(only), 0, self._seconds) for files in texts]
+    def _each(self, texts: Iterable[Mapping[str, str | None]], only: Sequence[str] | None) -> list[TestResults]:
+        runs = [test_run.TrialRun(files, frozenset(only or ()), 0, self._seconds) for files in texts]
         return test_run.run_each(self._backend, self.case.graded(), self._env, self._suite(self._tests), runs)
 
     def _suite(self, tests: Iterable[str]) -> ProjectTests:
@@ -367,7 +377,7 @@ class ChangeStudy:
         shown = test_run.short
         bug = bug.model_copy(
             update={
-                "public": tuple(_public(self.case.graded(), turned)),
+                "public": tuple(_public(turned)),
                 "observed": {t: shown(failures[t]) for t in turned if failures.get(t)},
             }
         )
@@ -428,10 +438,11 @@ def _group(bug: Bug, file: str) -> str:
     return "/".join((bug.package, *(parts[1:] if len(parts) > 1 else parts)))
 
 
-def _public(graded: Path, failing: Sequence[str]) -> list[str]:
-    """The tests that an agent may see where nobody wrote a text: the first half of the functions."""
+def _public(failing: Sequence[str]) -> list[str]:
+    """The tests that an agent may see where nobody wrote a text: all of a few functions, since a hidden one may ask for
+    what these do not tell; of many the first half."""
     functions = list(dict.fromkeys(map(sources.function_of, failing)))
-    shown = set(functions[: (len(functions) + 1) // 2])
+    shown = set(functions[: max(MOST_SHOWN, (len(functions) + 1) // 2)])
     return [t for t in failing if sources.function_of(t) in shown]
 
 

@@ -8,6 +8,7 @@ in the changed statements.
 from __future__ import annotations
 
 import ast
+import itertools
 import random
 import re
 from collections import Counter
@@ -254,9 +255,10 @@ def _whole(origin: Origin, run: TestResults) -> TestResults:
     if not run.doubt:
         return run
     last = next(reversed(list(run.outcomes)), "")
+    begun = f"name tests that do, with --tests; the last that began is {test_run.short(last)}"
     raise BadInput(
         f"the tests of {origin.name} do not run to their end: {run.doubt}\n{run.output[-1200:]}",
-        fix="name tests that do, with --tests" + (f"; the last that began is {test_run.short(last)}" if last else ""),
+        fix=begun if last else "another --pytest may do, like 7.4.4, or --index-before the day when it came out",
         code="failing-suite",
     )
 
@@ -505,24 +507,33 @@ class _Trial:
             if not batch:
                 break
             tried += len(batch)
-            for candidate, noticed in self._noticed(batch, hard).items():
-                if len(kept) == n or candidate.functions & functions or kinds[candidate.kind] >= often:
+            chosen: dict[_Candidate, _Noticed] = {}
+            soon, taken, loud = kinds.copy(), set(functions), crashes
+            for candidate, noticed in self._near(batch, hard).items():
+                if len(kept) + len(chosen) == n or candidate.functions & taken or soon[candidate.kind] >= often:
                     continue
                 # A wrong value is what most bugs give; a crash names its line, and would make most tasks easy.
-                if noticed.crash and crashes >= max(1, n // 4):
+                if noticed.crash and loud >= max(1, n // 4):
+                    continue
+                chosen[candidate] = noticed
+                loud += noticed.crash
+                taken |= candidate.functions
+                soon[candidate.kind] += 1
+            for candidate, noticed in self._agreed(chosen).items():
+                if hard and not (self._shown(candidate, noticed) and self._stays(candidate, noticed)):
                     continue
                 bug = self._bug(candidate, noticed)
-                crashes += noticed.crash
                 kept.append(bug)
                 write()
+                crashes += noticed.crash
                 functions |= candidate.functions
                 kinds[candidate.kind] += 1
                 self._say(f"{len(kept)} of {n} after {tried} mutants: {bug.id}, noticed by {len(bug.fail_to_pass)}")
         return tried
 
-    def _noticed(self, batch: Sequence[_Candidate], hard: bool) -> dict[_Candidate, _Noticed]:
-        """Those of the batch that make good tasks: first the tests that run what is changed, then the whole suite
-        must agree."""
+    def _near(self, batch: Sequence[_Candidate], hard: bool) -> dict[_Candidate, _Noticed]:
+        """Those of the batch that a few of the tests that run what is changed notice; hard ones as hard as they are to
+        be."""
         few = [self._trial(c.files, c.tests, MOST_FAILING + 1) for c in batch]
         found: dict[_Candidate, _Noticed] = {}
         for candidate, near in zip(batch, self._each(few), strict=True):
@@ -532,18 +543,46 @@ class _Trial:
             seen = _Noticed(tuple(sorted(failing)), {t: near.messages.get(t, "") for t in failing})
             if not hard or self._far(candidate, seen):
                 found[candidate] = seen
-        if hard:
-            found = {c: seen for c, seen in found.items() if self._alone(c, set(seen.failing))}
+        return {c: seen for c, seen in found.items() if not hard or self._alone(c, set(seen.failing))}
+
+    def _agreed(self, found: Mapping[_Candidate, _Noticed]) -> dict[_Candidate, _Noticed]:
+        """Those of which the whole suite says the same. It is run once with all of them, and only where it then says
+        anything else than they do together, with each."""
+        both = self._together(list(found)) if len(found) > 1 else None
+        if both is not None:
+            [run] = self._each([self._trial(both, frozenset(), 0)])
+            each = {t for seen in found.values() for t in seen.failing}
+            if self._same(run, each):
+                agreed = {c: self._said(run, seen) for c, seen in found.items()}
+                if all(_alike(seen.messages, agreed[c].messages) for c, seen in found.items()):
+                    return agreed
         whole = self._each([self._trial(c.files, frozenset(), 0) for c in found])
-        agreed = {}
-        for (candidate, seen), run in zip(found.items(), whole, strict=True):
-            failing = set(seen.failing)
-            same = not run.doubt and run.passed() == self.passing - failing
-            if same and all(run.outcomes.get(t) == "failed" for t in failing):
-                ordered = tuple(t for t in run.outcomes if t in failing)
-                said = {t: steady(run.messages.get(t, ""), seen.messages[t]) for t in ordered}
-                agreed[candidate] = _Noticed(ordered, said)
-        return {c: seen for c, seen in agreed.items() if not hard or (self._shown(c, seen) and self._stays(c, seen))}
+        return {
+            c: self._said(run, seen)
+            for (c, seen), run in zip(found.items(), whole, strict=True)
+            if self._same(run, set(seen.failing))
+        }
+
+    def _same(self, run: TestResults, failing: set[str]) -> bool:
+        """Whether these tests fail in a run of the suite, and no other that passes without a bug."""
+        same = not run.doubt and run.passed() == self.passing - failing
+        return same and all(run.outcomes.get(t) == "failed" for t in failing)
+
+    def _said(self, run: TestResults, seen: _Noticed) -> _Noticed:
+        ordered = tuple(t for t in run.outcomes if t in seen.messages)
+        return _Noticed(ordered, {t: steady(run.messages.get(t, ""), seen.messages[t]) for t in ordered})
+
+    def _together(self, several: Sequence[_Candidate]) -> dict[str, str] | None:
+        """The files with all of these bugs; None where two of them touch."""
+        found: dict[str, str] = {}
+        for file in {f for c in several for f in c.files}:
+            module = self._module(file)
+            texts = [c.files[file] for c in several if file in c.files]
+            text = joined(module.text, texts) if module else None
+            if text is None:
+                return None
+            found[file] = text
+        return found
 
     def _trial(self, files: Mapping[str, str], only: frozenset[str], most: int) -> TrialRun:
         tests = only or self.passing
@@ -638,6 +677,35 @@ def _id(pristine: Path, candidate: _Candidate) -> str:
 def _anywhere(message: str) -> str:
     """A test's message without where Python is installed on this machine."""
     return re.sub(r"(?:/[\w.+-]+)+(?=/lib/python3)", "", message)
+
+
+def joined(text: str, several: Sequence[str]) -> str | None:
+    """A text with the changes of several others of it; None where two of these touch."""
+    old = hunks.lines(text)
+    edits = []
+    for new in map(hunks.lines, several):
+        low = 0
+        while low < min(len(old), len(new)) and old[low] == new[low]:
+            low += 1
+        same = 0
+        while same < min(len(old), len(new)) - low and old[-1 - same] == new[-1 - same]:
+            same += 1
+        edits.append((low, len(old) - same, new[low : len(new) - same]))
+    edits.sort(key=lambda edit: edit[:2])
+    if any(low < before for (_, before, _), (low, _, _) in itertools.pairwise(edits)):
+        return None
+    for low, high, new in reversed(edits):
+        old[low:high] = new
+    return "".join(old)
+
+
+def _alike(messages: Mapping[str, str], others: Mapping[str, str]) -> bool:
+    """Whether tests say the same both times, but for numbers."""
+    return all(_words(message) == _words(others[t]) for t, message in messages.items())
+
+
+def _words(message: str) -> str:
+    return re.sub(r"0x[0-9a-f]+|\d+(?:\.\d+)?|\.\.\.", "...", message)
 
 
 def steady(message: str, again: str) -> str:

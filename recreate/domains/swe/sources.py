@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -341,22 +342,46 @@ def test_functions(text: str) -> dict[tuple[str, ...], str]:
     return found
 
 
-def outside_tests(text: str) -> str:
-    """What a test file has besides test functions and imports: what any of its tests may read."""
+def reads_alike(old: str, new: str) -> bool:
+    """Whether a test that is the same in two texts of a test file reads the same there: what the old one has besides
+    tests and imports is in the new one, which adds nothing but classes, and functions by names that the old one does
+    not hold."""
     try:
-        tree = ast.parse(text)
+        before, after = _outside_tests(ast.parse(old)), _outside_tests(ast.parse(new))
     except (SyntaxError, ValueError, RecursionError):
-        return text
-    kept = []
-    for node in ast.walk(tree):
-        body = node.body if isinstance(node, ast.ClassDef | ast.Module) else []
-        kept += [
-            ast.dump(n)
-            for n in body
-            if not isinstance(n, ast.Import | ast.ImportFrom | ast.ClassDef)
-            and not (isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name.startswith("test"))
-        ]
-    return "\n".join(kept)
+        return old == new
+    rest = [ast.dump(node) for node in before.pop(())]
+    for node in after.pop(()):
+        if rest and ast.dump(node) == rest[0]:
+            rest.pop(0)
+            continue
+        name = node.name if isinstance(node, ast.FunctionDef) and not node.decorator_list else ""
+        if not name or _HOOK.match(name) or re.search(rf"\b{re.escape(name)}\b", old):
+            return False
+    inside = [{name: [ast.dump(n) for n in body] for name, body in found.items()} for found in (before, after)]
+    return not rest and all(inside[1].get(name) == body for name, body in inside[0].items())
+
+
+_HOOK = re.compile(r"pytest_|(set_?up|tear_?down)|load_tests", re.IGNORECASE)
+"""Functions of a module that who runs its tests calls."""
+
+
+def _outside_tests(module: ast.Module) -> dict[tuple[str, ...], list[ast.AST]]:
+    """Name path of a class, () for the module -> its statements but for imports, tests and classes."""
+    found: dict[tuple[str, ...], list[ast.AST]] = {}
+
+    def visit(body: list[ast.stmt], prefix: tuple[str, ...], own: list[ast.AST]) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                visit(node.body, (*prefix, node.name), [*node.bases, *node.keywords, *node.decorator_list])
+            elif not isinstance(node, ast.Import | ast.ImportFrom) and not (
+                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test")
+            ):
+                own.append(node)
+        found[prefix] = own
+
+    visit(module.body, (), [])
+    return found
 
 
 def cut_tests(text: str, functions: Iterable[Sequence[str]]) -> tuple[str, set[tuple[str, ...]]]:

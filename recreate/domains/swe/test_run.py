@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -226,12 +227,13 @@ def run_each(
     each other's files alone: mutants, never an answer. A run that was ended at `most` failures has only those."""
     if not runs:
         return []
+    crowd = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     if suite.first:  # pytest holds what is changed, so that no run can have it imported before
         how = [
             (suite.model_copy(update={"tests": tuple(files_of(one.only))}) if one.only else suite, one) for one in runs
         ]
         return [
-            run(backend, source, env, tests, timeout=5 * one.seconds, files=one.files, only=one.only)
+            run(backend, source, env, tests, timeout=5 * crowd * one.seconds, files=one.files, only=one.only)
             for tests, one in how
         ]
     ready = f"ready {secrets.token_hex(8)}\n"
@@ -241,8 +243,8 @@ def run_each(
         near = suite.model_copy(update={"tests": tuple(files_of(one.only))}) if one.only else suite
         order = _order(near, "", file, one.only, False, one.trace)
         told.append({"order": order, "files": dict(one.files), "most": one.most, "seconds": one.seconds})
-    line = json.dumps({"ready": ready, "runner": program(), "runs": told}).encode() + b"\n"
-    timeout = 30 + 6 * sum(one.seconds for one in runs)
+    line = json.dumps({"ready": ready, "runner": program(), "runs": told, "crowd": crowd}).encode() + b"\n"
+    timeout = 30 + 6 * crowd * sum(one.seconds for one in runs)
     limits = Limits(seconds=timeout, cpu_seconds=int(timeout) + 30)
     sandbox = open_sandbox(backend, source, env, suite, limits, worked_in=False)
     try:

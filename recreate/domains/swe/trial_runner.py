@@ -5,6 +5,7 @@ It is never imported by recreate: it is the program of `python3 -s -B -c`. The o
     runner   the text of the program that runs the tests once (pytest_runner.py)
     runs     [{order: what that program is told, files: {path: text, or null for one that is deleted}, most: failures
              after which it stops, 0 for never, seconds: of processor time and, five times as many, of wall time}]
+    crowd    how many processes want each processor, at least 1: wall time is longer by so much
 The last line on stdout is the processor seconds of each run, a JSON list. What is imported here, pytest above all, each
 run finds imported.
 """
@@ -49,7 +50,7 @@ def main() -> None:
                 once(runner, run)
             finally:
                 os._exit(0)
-        used.append(watch(child, 5.0 * run["seconds"]))
+        used.append(watch(child, 5.0 * told["crowd"] * run["seconds"]))
         for path in run["files"]:
             if path in kept:
                 data, known = kept[path]
