@@ -329,7 +329,8 @@ def test_a_part_that_only_hidden_tests_notice_is_refused_and_what_a_part_or_a_to
     assert trial._stays(hidden, noticed)
     single, noticed = candidate(("Shelf.get", "override", 0))
     assert trial._stays(single, noticed)
-    assert trial._alone(single, set(noticed.failing))
+    assert trial._alone({single: noticed}) == {single: noticed}
+    assert not trial._alone({single: _Noticed((tests["test_label"],), {})})
 
 
 @pytest.mark.slow

@@ -298,3 +298,12 @@ def test_the_place_of_a_change_is_the_function_that_differs_else_the_first() -> 
         "b.py",
         "A.other",
     )
+
+
+@pytest.mark.parametrize(("at", "new"), [(0, ["x"]), (5_100, []), (5_600, ["x"]), (100, ["@@ -1 +1 @@", ""])])
+def test_a_small_change_of_a_long_file_is_a_small_diff_that_applies(at: int, new: list[str]) -> None:
+    lines = [f"line {n}" for n in range(5_600)]
+    before, after = ("\n".join(each) + "\n" for each in (lines, [*lines[:at], *new, *lines[at + 1 :]]))
+    diff = patch.make({"a.py": before}, {"a.py": after})
+    assert len(diff.splitlines()) < 15
+    assert patch.apply(patch.read(diff), {"a.py": before}) == {"a.py": after}

@@ -543,7 +543,7 @@ class _Trial:
             seen = _Noticed(tuple(sorted(failing)), {t: near.messages.get(t, "") for t in failing})
             if not hard or self._far(candidate, seen):
                 found[candidate] = seen
-        return {c: seen for c, seen in found.items() if not hard or self._alone(c, set(seen.failing))}
+        return self._alone(found) if hard else found
 
     def _agreed(self, found: Mapping[_Candidate, _Noticed]) -> dict[_Candidate, _Noticed]:
         """Those of which the whole suite says the same. It is run once with all of them, and only where it then says
@@ -602,11 +602,15 @@ class _Trial:
         gold = {f: module.text for f in mutant if (module := self._module(f))}
         return hard_mutation.beyond_one_token(gold, mutant) and hard_mutation.unmarked(gold, mutant)
 
-    def _alone(self, candidate: _Candidate, failing: set[str]) -> bool:
-        """Whether each failing test fails when nothing runs before it."""
-        first = {sources.function_of(t): t for t in sorted(failing, reverse=True)}
-        runs = self._each([self._trial(candidate.files, frozenset({t}), 0) for t in first.values()])
-        return all(run.outcomes.get(t) == "failed" for t, run in zip(first.values(), runs, strict=True))
+    def _alone(self, found: Mapping[_Candidate, _Noticed]) -> dict[_Candidate, _Noticed]:
+        """Those of which each failing test fails when nothing runs before it."""
+        asked = []
+        for candidate, seen in found.items():
+            first = {sources.function_of(t): t for t in sorted(seen.failing, reverse=True)}
+            asked += [(candidate, t) for t in first.values()]
+        runs = self._each([self._trial(candidate.files, frozenset({t}), 0) for candidate, t in asked])
+        other = {candidate for (candidate, t), run in zip(asked, runs, strict=True) if run.outcomes.get(t) != "failed"}
+        return {candidate: seen for candidate, seen in found.items() if candidate not in other}
 
     def _shown(self, candidate: _Candidate, seen: _Noticed) -> bool:
         """Whether the public tests notice each part that any test notices: nobody looks for what nothing shows. Swapped

@@ -21,7 +21,9 @@ LONGEST = 500
 _LARGEST = 16_000_000
 """Characters that a diff may have."""
 _FINE = 25_000_000
-"""Two versions of a file with more pairs of lines than that are not compared line by line."""
+"""Two versions of a file with more pairs of lines than that are not compared line by line, between the first and the
+last that differ."""
+_CONTEXT = 3
 
 
 class BadPatch(Exception):
@@ -81,8 +83,21 @@ def _compared(old: list[str], new: list[str]) -> list[str]:
     """The hunks that turn `old` into `new`; one of everything when finer ones would take for ever."""
     if len(old) * len(new) <= _FINE:
         return list(difflib.unified_diff(old, new))[2:]
+    first = next((n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    both = min(len(old), len(new)) - first
+    last = next((n for n in range(both) if old[-1 - n] != new[-1 - n]), both)
+    start, rest = max(0, first - _CONTEXT), max(0, last - _CONTEXT)
+    near, other = (lines[start : len(lines) - rest] for lines in (old, new))
+    if len(near) * len(other) <= _FINE:
+        return [_further(line, start) for line in list(difflib.unified_diff(near, other, n=_CONTEXT))[2:]]
     head = f"@@ -{min(1, len(old))},{len(old)} +{min(1, len(new))},{len(new)} @@\n"
     return [head, *(f"-{line}" for line in old), *(f"+{line}" for line in new)]
+
+
+def _further(line: str, count: int) -> str:
+    """The head of a hunk so many lines further down; any other line as it is."""
+    place = re.fullmatch(r"@@ -(\d+)(.*) \+(\d+)(.*) @@\n", line)
+    return f"@@ -{int(place[1]) + count}{place[2]} +{int(place[3]) + count}{place[4]} @@\n" if place else line
 
 
 def _quoted(path: str, end: str = "\t") -> str:
