@@ -35,7 +35,7 @@ def demo(
     begun, tell = time.monotonic(), _Teller()
     made = recorded.about()
     agent = made.models["agent"].name.removeprefix("local:")
-    say(f"A build that was recorded with {agent} as the agent, and a lesson that a stronger reader worded.")
+    say(f"A build that was recorded with {agent} as the agent, and a stronger model as the optimizer.")
     say("What the models said is played back; commands, grades and the verdict are made now, on this machine.\n")
     built = recorded.replay(jobs=jobs, say=tell)
     seconds = round(time.monotonic() - begun, 1)
@@ -75,6 +75,7 @@ class _Teller:
         self.scores: list[float] = []
         self.total = 0
         self.judged = False
+        self.round = 0
 
     def __call__(self, event: str, facts: dict[str, Any]) -> None:
         match event:
@@ -85,28 +86,38 @@ class _Teller:
                 if len(self.scores) == self.total:
                     self.gathered(facts["phase"], sum(self.scores) / self.total)
             case "propose":
-                say(f"3. The optimizer reads these {facts['experiences']} attempts and what the grader said of them.")
+                self.round += 1
+                many = f"{facts['experiences']} attempts and what the grader said of them."
+                if self.round == 1:
+                    say(f"3. The optimizer reads these {many}")
+                else:
+                    say(f"\nRound {self.round}. The optimizer reads {many[:-1]}, of the agent as it is now.")
             case "candidate":
-                say("4. It proposes:")
+                self.step(4, "It proposes:")
                 for edit in facts["edits"]:
                     cited = len({e.experience for e in edit.evidence})
                     say(f"     {edit.path}, from {cited} attempt{'s' * (cited != 1)}: {_first(edit.new)}")
             case "revision":
                 kept = "kept" if facts["revision"].kept else "dropped"
-                say(f"6. The gate compares the same tasks before and after: {kept}.")
+                self.step(6, f"The gate compares the same tasks before and after: {kept}.")
 
     def gathered(self, phase: str, mean: float) -> None:
         if phase == "train":
-            say(f"2. It attempts {self.total} train tasks, to learn from. Score {mean:.2f}.")
+            if not self.round:
+                say(f"2. It attempts {self.total} train tasks, to learn from. Score {mean:.2f}.")
         elif self.judged:
-            say(f"5. The candidate attempts the same {self.total} tasks. Score {mean:.2f}.")
+            self.step(5, f"The candidate attempts the same {self.total} tasks. Score {mean:.2f}.")
         else:
             self.judged = True
             say(f"1. The seed agent attempts {self.total} tasks that nothing is learned from. Score {mean:.2f}.")
+
+    def step(self, number: int, text: str) -> None:
+        """What happens in each round; its steps are numbered in the first."""
+        say(f"{number}. {text}" if self.round == 1 else f"   {text}")
 
 
 def _first(text: str) -> str:
     """The advice of a lesson, or the beginning of a text, in one line."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith(("#", "born_of"))]
-    text = " ".join(lines)
+    text = " ".join(" ".join(lines).split())
     return text if len(text) <= 240 else text[:240].rpartition(" ")[0] + " ..."
