@@ -123,7 +123,7 @@ def test_untouched_only_what_the_gold_may_have_mended_or_broken_is_run(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs, run = [], Swe._run
-    monkeypatch.setattr(Swe, "_run", lambda *args: runs.append(run(*args)) or runs[-1])
+    monkeypatch.setattr(Swe, "_run", lambda *args, **how: runs.append(run(*args, **how)) or runs[-1])
     grade, broken = project.swe.compared(project.task, project.backend)
     assert (grade.score, grade.passed, broken) == (0.0, False, [])
     assert grade.evidence.startswith("FAIL_TO_PASS 0/2, PASS_TO_PASS ")
