@@ -73,6 +73,8 @@ def replay(folder: Path | None = None, *, jobs: int = 2, say: Say = silent) -> O
     where the last replay is kept. Raises Differs, BadInput when no sandbox works."""
     about()
     backend = AnySandbox()
+    if backend.backend.name == "none":  # what commands find there is this machine's, and not what was recorded
+        raise BadInput("the demo needs a sandbox with walls", fix="unset RECREATE_SANDBOX", code="no-sandbox")
     if folder is None:
         folder = paths.home() / "demo"
         files.make(folder)

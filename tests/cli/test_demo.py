@@ -58,6 +58,14 @@ def test_a_grade_of_the_demo_is_made_here_and_not_read(workspace: Path, monkeypa
     assert cli(["demo", "--json"]) == 4
 
 
+def test_without_walls_the_demo_says_what_it_needs(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RECREATE_SANDBOX", "none")
+    assert cli(["demo", "--json"]) == 2
+    assert "RECREATE_SANDBOX" in json.loads(capsys.readouterr().out)["error"]["fix"]
+
+
 def test_a_demo_that_was_edited_is_refused(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
