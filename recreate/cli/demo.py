@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from recreate.api.errors import Interrupted
 from recreate.cli.options import Json
 from recreate.cli.terminal import answer, say
 
@@ -37,7 +38,11 @@ def demo(
     agent = made.models["agent"].name.removeprefix("local:")
     say(f"A build that was recorded with {agent} as the agent, and a stronger model as the optimizer.")
     say("What the models said is played back; commands, grades and the verdict are made now, on this machine.\n")
-    built = recorded.replay(jobs=jobs, say=tell)
+    try:
+        built = recorded.replay(jobs=jobs, say=tell)
+    except Interrupted as e:
+        e.fix = "recreate demo begins anew: nothing was paid for"
+        raise
     seconds = round(time.monotonic() - begun, 1)
     page = built.run / html.FILE
     record = {

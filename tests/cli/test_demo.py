@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from recreate.agents.scaffold import load
+from recreate.api.errors import Interrupted
 from recreate.api.paths import shipped
 from recreate.builder import demo
 from recreate.cli import run as cli
@@ -64,6 +65,17 @@ def test_without_walls_the_demo_says_what_it_needs(
     monkeypatch.setenv("RECREATE_SANDBOX", "none")
     assert cli(["demo", "--json"]) == 2
     assert "RECREATE_SANDBOX" in json.loads(capsys.readouterr().out)["error"]["fix"]
+
+
+def test_ctrl_c_in_the_demo_says_what_to_type(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*args: Any, **how: Any) -> Any:
+        raise Interrupted("stopped", fix="the same call with out=... goes on")
+
+    monkeypatch.setattr(demo, "replay", stopped)
+    assert cli(["demo", "--json"]) == 130
+    assert "recreate demo" in json.loads(capsys.readouterr().out)["error"]["fix"]
 
 
 def test_a_demo_that_was_edited_is_refused(
