@@ -249,7 +249,8 @@ class Child:
         if limit == "seconds":
             return Output(text=text, status=124, seconds=took, timed_out=True, cut=cut, limit=limit)
         code = self.process.wait()
-        status = 137 if limit else 128 - code if code < 0 else code
+        # unshare may end with 1 when the command in it is killed from another thread
+        status = 137 if limit or self._killed else 128 - code if code < 0 else code
         return Output(text=text, status=status, seconds=took, cut=cut, limit=limit)
 
     def _gone(self) -> None:
