@@ -1,8 +1,9 @@
 """recreate: LLM agents for a domain, created from experience.
 
     verbs   build, run, bench
+    doors   domain: your rows as a domain; wrap: your agent as one of ours
     nouns   Task, Step, Trace, Grade, Experience, Lesson, Scaffold, Edit, Study, Verdict, Revision, ...
-    ports   Model, Sandbox, SandboxBackend, Domain, Validatable, Memory, MemoryPolicy, Embedder, Optimizer
+    ports   Agent, Model, Sandbox, SandboxBackend, Domain, Validatable, Memory, MemoryPolicy, Embedder, Optimizer
     errors  RecreateError and its kinds
 
 This is the table of contents: what is listed here stays. Names are found when they are first used, so that
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from recreate.agents.scaffold import Scaffold as Scaffold
+    from recreate.agents.wrap import wrap as wrap
     from recreate.api.errors import BadInput as BadInput
     from recreate.api.errors import CheckFailed as CheckFailed
     from recreate.api.errors import Fault as Fault
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from recreate.api.errors import RecreateError as RecreateError
     from recreate.api.errors import Refused as Refused
     from recreate.api.errors import Transient as Transient
+    from recreate.api.ports import Agent as Agent
+    from recreate.api.ports import Desk as Desk
     from recreate.api.ports import Domain as Domain
     from recreate.api.ports import Embedder as Embedder
     from recreate.api.ports import Hit as Hit
@@ -63,6 +67,7 @@ if TYPE_CHECKING:
     from recreate.builder.sdk import bench as bench
     from recreate.builder.sdk import build as build
     from recreate.builder.sdk import run as run
+    from recreate.domains.rows.domain import domain as domain
     from recreate.memory.store import ExperienceStore as ExperienceStore
     from recreate.optimizers.context import OptimizerContext as OptimizerContext
     from recreate.runs.settings import Settings as Settings
@@ -71,13 +76,15 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "agents.scaffold": "Scaffold",
+    "agents.wrap": "wrap",
     "api.errors": "BadInput CheckFailed Fault Interrupted Missing OutOfBudget RecreateError Refused Transient",
-    "api.ports": "Domain Embedder Hit Limits Memory MemoryPolicy Model Optimizer Price Sandbox "
+    "api.ports": "Agent Desk Domain Embedder Hit Limits Memory MemoryPolicy Model Optimizer Price Sandbox "
     "SandboxBackend Validatable",
     "api.types": "Call Change Edit Evidence Experience Gain Grade Lesson Message Output Reply "
     "Review Revision Split Step Study Task ToolCall Trace Trial Usage Verdict",
     "builder.measure": "BenchResult",
     "builder.sdk": "Outcome bench build run",
+    "domains.rows.domain": "domain",
     "memory.store": "ExperienceStore",
     "optimizers.context": "OptimizerContext",
     "runs.settings": "Settings",
@@ -93,12 +100,12 @@ _RENAMED = {
 """Names of 0.1 that are found for one more release, with a DeprecationWarning."""
 
 __all__ = [
-    "BadInput", "BenchResult", "Call", "Change", "CheckFailed", "Domain", "Edit", "Embedder", "Evidence",
-    "Experience", "ExperienceStore", "Fault", "Gain", "Grade", "Hit", "Interrupted", "Lesson", "Limits", "Memory",
-    "MemoryPolicy", "Message", "Missing", "Model", "Optimizer", "OptimizerContext", "OutOfBudget", "Outcome",
+    "Agent", "BadInput", "BenchResult", "Call", "Change", "CheckFailed", "Desk", "Domain", "Edit", "Embedder",
+    "Evidence", "Experience", "ExperienceStore", "Fault", "Gain", "Grade", "Hit", "Interrupted", "Lesson", "Limits",
+    "Memory", "MemoryPolicy", "Message", "Missing", "Model", "Optimizer", "OptimizerContext", "OutOfBudget", "Outcome",
     "Output", "Price", "RecreateError", "Refused", "Reply", "Review", "Revision", "Sandbox", "SandboxBackend",
     "Scaffold", "Settings", "Split", "Step", "Study", "Task", "ToolCall", "Trace", "Transient", "Trial", "Usage",
-    "Validatable", "Verdict", "bench", "build", "run",
+    "Validatable", "Verdict", "bench", "build", "domain", "run", "wrap",
 ]  # fmt: skip
 
 

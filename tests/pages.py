@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PORTS = ("domain", "embedder", "memory", "model", "optimizer", "policy", "sandbox", "scaffold")
+PORTS = ("agent", "domain", "embedder", "memory", "model", "optimizer", "policy", "sandbox", "scaffold")
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SAVED = re.compile(r"Save it as `(\w+\.py)`")
 
@@ -39,6 +39,7 @@ def save_all(folder: Path) -> None:
 
 CALLER = """
 import recreate
+from brief import agent
 from first_failure import FirstFailure
 from function import Function
 from logged import Logged
@@ -48,11 +49,12 @@ from trigrams import Trigrams
 from words import Words
 
 built: recreate.Outcome = recreate.build(
-    Problems(), model=Function(), optimizer=FirstFailure, sandbox=Logged(), embedder=Trigrams(), memory=Words()
+    Problems(), model=Function(), optimizer=FirstFailure, sandbox=Logged(), embedder=Trigrams(), recall=Words()
 )
 better: bool = built.verdict.better
 experience: recreate.Experience = recreate.run(built.scaffold, "problems:sums:test-0", Problems(), model=Function())
 cells: list[recreate.Cell] = recreate.bench([built.path, "seed"], "problems:Problems", split="test")
+own: list[recreate.BenchResult] = recreate.bench(agent, Problems(), model=Function())
 provable: recreate.Validatable = Problems()
 policy: type[recreate.MemoryPolicy] = Remarks
 """

@@ -71,7 +71,7 @@ def test_all_examples_together_are_a_build_that_learns(saved: Callable[[str], An
         optimizer=saved("first_failure").FirstFailure,
         sandbox=saved("logged").Logged(),
         scaffold="seed",
-        memory=memory,
+        recall=memory,
         **FEW | {"embedder": saved("trigrams").Trigrams()},
     )
     assert (built.verdict.before, built.verdict.after, built.verdict.better) == (0.0, 1.0, True)
@@ -107,6 +107,19 @@ def test_the_models_example_answers_by_name(saved: Callable[[str], Any], capsys:
     assert cli(["run", "seed", "problems:sums:train-0", *flags]) == 0
     experience = json.loads(capsys.readouterr().out)
     assert (experience["ending"], experience["score"], experience["steps"]) == ("submitted", 0.0, 2)
+
+
+def test_the_agents_example_is_measured_and_its_prompt_is_what_it_says(saved: Callable[[str], Any]) -> None:
+    brief = saved("brief").agent
+
+    def told(messages: Sequence[recreate.Message]) -> str:
+        assert messages[0]["content"] == "Answer with the number alone.\n"
+        numbers = map(int, re.findall(r"\d+", messages[-1]["content"].partition("?")[0]))
+        unit = re.search(r"\d+ (\w+) lie", messages[-1]["content"])
+        return f"{sum(numbers)} {unit[1] if unit else ''}"
+
+    (cell,) = recreate.bench(brief, "problems:Problems", model=saved("function").Function(told), tasks=3)
+    assert (cell.scaffold, cell.mean, cell.n) == ("brief", 1.0, 3)
 
 
 def test_the_optimizers_example_proposes_nothing_for_what_all_passed(saved: Callable[[str], Any]) -> None:
@@ -187,7 +200,7 @@ def test_the_scaffolds_example_is_sound_and_is_measured(
 
 
 def test_the_sdks_ten_lines_do_what_the_command_does(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (text,) = examples(ROOT / "docs" / "sdk.md")
+    _, text = examples(ROOT / "docs" / "sdk.md")
     assert len(text.splitlines()) <= 13
     model = write_script(workspace / "s.jsonl")
     text = text.replace('"swe"', '"tests.toy:Toy"')
@@ -198,6 +211,18 @@ def test_the_sdks_ten_lines_do_what_the_command_does(workspace: Path, capsys: py
     assert told[0].startswith("done better ")
     assert [line.split()[:2] for line in told[1:]] == [["seed", "0.0"], ["toy", "1.0"]]
     assert space["built"].run == workspace / "runs" / "mine"
+
+
+def test_the_sdks_rows_are_built_with(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, _ = examples(ROOT / "docs" / "sdk.md")
+    (workspace / "s.jsonl").write_text('{"text": "```bash\\nsubmit\\n```"}\n')
+    text = re.sub(r'"litellm:[^"]*"', repr(f"scripted:{workspace / 's.jsonl'}"), text)
+    text = text.replace('budget="5usd"', 'train=2, validation=5, embedder="hashed"')
+    space: dict[str, Any] = {}
+    exec(compile(text, "sdk.md", "exec"), space)
+    assert capsys.readouterr().out.startswith("done undecided ")
+    assert space["built"].path == workspace / "scaffolds" / "sums"
+    assert not (workspace / "benchmarks").exists()
 
 
 # -------------------------------------------------------------------------------------- what pages tell to type

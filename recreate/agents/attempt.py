@@ -5,6 +5,8 @@ How the agent acts is its scaffold's (agent.toml, `action`):
     bash        the one ```bash block of the reply is run; `submit` alone hands the work in. With `native`, and a
                 model that takes tools, the same two are tools, and a reply may call `bash` several times
     json        the reply is {"command": ...}, held to that schema where the endpoint can
+    tools       the reply calls functions: the scaffold's tools and MCP servers' (functions.py), in the endpoint's own
+                way where the model takes tools, else as {"tool", "arguments"}
     tool:NAME   the whole reply goes to the scaffold's tools/NAME on standard input; exit status 2 says it was
                 malformed and the output says how
 
@@ -17,22 +19,36 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from recreate.agents.config import ServerEntry
+from recreate.agents.functions import (
+    Function,
+    own_functions,
+    read_arguments,
+    read_call,
+    server_functions,
+    spelled,
+    told,
+)
+from recreate.agents.mcp import McpError, McpServer, McpTool, RemoteServer
+from recreate.agents.request import Requests
 from recreate.agents.retrieval import LastSeen, LessonRetrieval, support
-from recreate.agents.scaffold import Scaffold
+from recreate.agents.scaffold import Scaffold, Template
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import cut_middle
 from recreate.api.errors import BadInput, Fault, Refused
-from recreate.api.ports import Domain, Sandbox, SandboxBackend
+from recreate.api.ports import BringsServers, Domain, Sandbox, SandboxBackend, Talking
+from recreate.api.theirs import expect
 from recreate.api.types import (
     Call,
     Ending,
@@ -65,9 +81,11 @@ KEPT = ".recreate/output"
 KEPT_OUT = "\n[... {} characters left out here; the output is kept: see the rest by sed -n '%d,%dp' /work/%s ...]\n"
 CUT_OFF = 3
 """So many replies in a row that were cut off before they held a command end the attempt: each is billed whole."""
+RAISED = "; from now on a reply may have %d tokens"
 CUT_CHARS = 1000
 """What is sent again of such a reply."""
 
+_OF_A_SANDBOX = ("run", "write", "read", "close")
 COMMAND_SCHEMA = object_of(thought={"type": "string"}, command={"type": "string"})
 _ALONE = "nothing was handed in: submit counts when it stands alone, so see what the other commands print, then submit"
 _NESTED = (
@@ -97,6 +115,10 @@ class AskAgent(Protocol):
     """How an attempt reaches its model: Calls.ask with model and price filled in."""
 
     def __call__(self, messages: list[Message], call: Call, **params: Any) -> Reply: ...
+
+
+FullParams = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""All that a call asks of its model, from what an attempt asks for: Calls.params with the model filled in."""
 
 
 def attempt_key(
@@ -140,11 +162,13 @@ def tokens(text: str) -> int:
 @dataclass(frozen=True)
 class _Action:
     """One thing that a reply asks for: a command, or what is wrong with it. call: the id of the tool call, '' for a
-    reply in text."""
+    reply in text. function, arguments: what is called where it is neither a command nor a hand-in."""
 
     command: str
     wrong: str = ""
     call: str = ""
+    function: Function | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -180,7 +204,9 @@ class _Done:
 
 
 @dataclass
-class _Attempt:
+class Attempt:
+    """One attempt under way: its limits, its steps, and what it was offered."""
+
     scaffold: Scaffold
     task: Task
     domain: Domain
@@ -191,14 +217,19 @@ class _Attempt:
     on_step: Callable[[Step], None] | None
     offers: LessonRetrieval | None = None
     native: bool = False
+    full: FullParams = dict
     steps: list[Step] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
+    requests: Requests = field(default_factory=Requests)
+    raised: int = 0
 
     def __post_init__(self) -> None:
         agent = self.scaffold.agent
         self.agent = agent
         self.limits = _Limits(agent.limits.tokens, agent.limits.usd, time.monotonic() + agent.limits.seconds)
-        self.native = self.native and agent.native
+        self.native = self.native and agent.calls
+        self.functions: dict[str, Function] = {f.name: f for f in _shell(agent.shell)}
+        self.servers: dict[str, McpServer] = {}
         self.address = self.call.model_dump(exclude={"step", "sample"})
         self.prompt = redact(self.task.prompt)
         self.when: tuple[str, ...] = ()
@@ -207,21 +238,34 @@ class _Attempt:
 
     @cached_property
     def params(self) -> dict[str, Any]:
-        """What every call asks for, but for `tools`."""
+        """What every call asks for, but for `tools` and a cap that was raised."""
         model = self.agent.model
         asked = {k: v for k in ("temperature", "top_p", "max_tokens") if (v := getattr(model, k)) is not None}
         asked |= {"stop": list(model.stop)} if model.stop else {}
         return asked | ({"json_schema": COMMAND_SCHEMA} if self.agent.action == "json" else {})
 
     @property
+    def offered_functions(self) -> dict[str, Any]:
+        """`tools`, or the schema of a reply that names one."""
+        if self.native:
+            own = [f.native for f in self.functions.values()]
+            return {"tools": NATIVE_TOOLS if self.agent.action == "bash" else own}
+        return {"json_schema": _call_schema(self.functions)} if self.agent.action == "tools" else {}
+
+    @property
     def shown(self) -> dict[str, Any]:
         """What every template may use."""
         return {"task": {"prompt": self.prompt}, "native": self.native}
+
+    def render(self, name: Template, **shown: Any) -> str:
+        """A template filled in, as it is sent: what its words and a text make together may look like a key."""
+        return redact(self.scaffold.render(name, **shown, **self.shown))
 
     def note(self, offered: tuple[str, ...] = (), **fields: Any) -> None:
         fields |= {"offered": offered} if offered else {}
         step = Step(step=len(self.steps), **fields)
         self.steps.append(step)
+        self.requests.know(step)
         if self.lines is not None:
             self.lines.append({"step": step.step, **fields})
         if self.on_step is not None:
@@ -229,9 +273,16 @@ class _Attempt:
 
     def sample(self, number: int) -> tuple[Sandbox, Ending, str]:
         """One independent try in a fresh sandbox; the caller closes the sandbox."""
-        sandbox = self.domain.prepare(self.task, self.backend)
+        sandbox = prepared(self.domain, self.task, self.backend)
         try:
             furnish(sandbox, self.scaffold, self.prompt, number)
+            if self.agent.action == "tools":
+                try:
+                    self.open_functions(sandbox)
+                except McpError as e:
+                    # what runs before anything is spent has tried the servers: an edit broke one, or its task did
+                    self.note(sample=number, kind="malformed", action="", output=redact(str(e)))
+                    return sandbox, "error", "mcp"
             before = {n: self.before(sandbox, n, number) for n in self.agent.before}
             try:
                 ending, limit = self.talk(sandbox, before, number)
@@ -246,12 +297,88 @@ class _Attempt:
             sandbox.close()
             raise
 
+    def open_functions(self, sandbox: Sandbox, *, elsewhere: bool = True) -> None:
+        """What may be called in this sandbox; its MCP servers are started. Raises McpError when one does not start.
+
+        elsewhere: servers that are not in the sandbox are asked too.
+        """
+        self.servers.clear()
+        found = [*_shell(self.agent.shell), *own_functions(self.scaffold)]
+        entries: dict[str, ServerEntry] = {}
+        if isinstance(self.domain, BringsServers):
+            for name, what in self.domain.servers(self.task).items():
+                entry = ServerEntry(url=what) if isinstance(what, str) else ServerEntry(command=tuple(what))
+                entries[spelled(name)] = entry
+        entries |= self.agent.mcp
+        for name, entry in entries.items():
+            if entry.url and not elsewhere:
+                continue
+            self.servers[name], tools = self.open_server(sandbox, name, entry)
+            found += server_functions(name, tools)
+        self.functions = {}
+        for function in found:
+            self.functions.setdefault(function.name, function)
+
+    def open_server(self, sandbox: Sandbox, name: str, entry: ServerEntry) -> tuple[McpServer, list[McpTool]]:
+        """A server that runs, and its tools. Raises McpError."""
+        patience = self.agent.limits.command_seconds
+        if entry.url:
+            server = McpServer(name, RemoteServer(entry.url, os.environ.get(entry.token, "")), patience)
+            return server, server.open()
+        if not isinstance(sandbox, Talking):
+            raise McpError(f"the server {name}: sandboxes of {sandbox.backend} cannot keep a program going")
+        log = f".recreate/mcp/{name}.log"
+        sandbox.write(log, b"", 0o666)
+        command = entry.command or (f"/work/{BIN}/{entry.server}",)
+        words = ["/bin/sh", "-c", f'exec "$@" 2>>/work/{log}', "sh", *command]
+        server = McpServer(name, sandbox.start(words, self.agent.limits.seconds), patience)
+        try:
+            return server, server.open()
+        except McpError as e:
+            raise McpError(f"{e}{_last_words(sandbox, log)}") from None
+
+    def asked_for(self, reply: Reply) -> list[_Action]:
+        """What a reply asks for; never none."""
+        if self.agent.action != "tools":
+            return asked_for(self.agent.action, reply, native=self.native)
+        if reply.tool_calls and self.native:
+            return [self.function_call(c.name, c.arguments, c.id, reply) for c in reply.tool_calls]
+        name, arguments, wrong = read_call(reply.text)
+        if not wrong:
+            return [self.function_call(name, arguments, "", reply)]
+        wrong = "the reply calls no tool" if self.native else wrong
+        return [_Action("", wrong + _cut_words(reply))]
+
+    def function_call(self, name: str, arguments: str, call: str, reply: Reply) -> _Action:
+        function = self.functions.get(name)
+        if function is None:
+            return _Action("", f"there is no tool {name[:60]!r}; there are: {', '.join(self.functions)}", call)
+        if name == SUBMIT:
+            return _Action(SUBMIT, call=call)
+        given, wrong = read_arguments(function, arguments)
+        if wrong:
+            return _Action("", wrong + _cut_words(reply), call)
+        if name == "bash":
+            command = str(given["command"]).strip()
+            return _Action(command, "" if command else "the command was empty", call)
+        return _Action(f"{name} {arguments}", "", call, function, given)
+
+    def call_function(self, sandbox: Sandbox, function: Function, arguments: Mapping[str, Any]) -> Output:
+        """A call of a tool of the scaffold's or of a server's."""
+        if function.server:
+            return _masked(self.servers[function.server].call(function.tool, arguments))
+        if function.words:
+            command = [f"/work/{BIN}/{function.tool}", *arguments["args"]]
+            return _masked(sandbox.run(command, timeout=self.agent.limits.command_seconds))
+        return self.tool(sandbox, function.tool, json.dumps(arguments, ensure_ascii=False))
+
     def talk(self, sandbox: Sandbox, before: dict[str, str], number: int) -> tuple[Ending, str]:
-        shown = {**self.shown, "before": before}
         messages: list[Message] = [
-            {"role": "system", "content": self.scaffold.render("system", **shown)},
-            {"role": "user", "content": self.scaffold.render("workflow", **shown)},
+            {"role": "system", "content": self.render("system", before=before)},
+            {"role": "user", "content": self.render("workflow", before=before)},
         ]
+        if self.agent.action == "tools" and not self.native:
+            messages[0]["content"] += "\n\n" + redact(told(list(self.functions.values())))
         so_far = _Offered()
         seen = "\n".join([self.prompt, *(text[-QUERY_CHARS:] for text in before.values())])
         messages[1]["content"] += self.offered("start", seen, so_far)
@@ -288,13 +415,18 @@ class _Attempt:
         so_far.ids.update(lesson.id for lesson in found)
         so_far.fresh = tuple(lesson.id for lesson in found)
         given = [{**x.model_dump(include={"id", "title", "body", "scope"}), "support": support(x)} for x in found]
-        return "\n\n" + self.scaffold.render("offer", offered=given, why=why, **self.shown).strip("\n")
+        return "\n\n" + self.render("offer", offered=given, why=why).strip("\n")
+
+    def offered_at_start(self) -> tuple[str, tuple[str, ...]]:
+        """(the same, ids of the lessons) for an agent that runs by itself: it is offered nothing later."""
+        so_far = _Offered()
+        return self.offered("start", self.prompt, so_far), so_far.fresh
 
     def turns(self, sandbox: Sandbox, messages: list[Message], number: int, so_far: _Offered) -> tuple[Ending, str]:
         limits = self.agent.limits
         last = LastSeen()
         past: tuple[int, ...] = ()
-        seen, cut_off = messages[-1]["content"], 0
+        seen, cut_off, offered = messages[-1]["content"], 0, self.offered_functions
         for turn in range(limits.steps):
             reached = self.limits.reached(self.usage)
             if reached:
@@ -302,9 +434,10 @@ class _Attempt:
             step = len(self.steps)
             call = Call(**self.address, step=step, sample=number)
             seed = zlib.crc32(f"{call.attempt}/{step}".encode()) >> 1
-            tools = {"tools": NATIVE_TOOLS} if self.native else {}
+            params = {"seed": seed, **self.params, **offered}
+            params |= {"max_tokens": self.raised} if self.raised else {}
             try:
-                reply = self.ask(messages, call, seed=seed, **self.params, **tools)
+                reply = self.ask(messages, call, **params)
             except BadInput as e:
                 if e.code != "context-length":
                     raise
@@ -312,9 +445,11 @@ class _Attempt:
             usage = Usage.of(reply, call)
             self.usage = self.usage + usage
             fresh, so_far.fresh = so_far.fresh, ()
-            actions = asked_for(self.agent.action, reply, native=self.native)
+            actions = self.asked_for(reply)
             called = [c.model_dump(exclude={"schema_"}) for c in reply.tool_calls if actions[0].call]
             record: dict[str, Any] = {"observation": seen, "reply": reply.text, "usage": usage, "offered": fresh}
+            record["sent"] = self.requests.add(step, messages, self.full(params), seen)
+            record |= {"cut": True} if reply.finish == "length" else {}
             record |= in_tokens(reply, past)
             past = (*(reply.prompt_ids or ()), *(reply.token_ids or ()))
             if len(actions) == 1 and actions[0].command == SUBMIT:
@@ -323,7 +458,7 @@ class _Attempt:
                 return "submitted", ""
             done = _Done()
             try:
-                self.answer(sandbox, actions, done, turn)
+                self.answer(sandbox, actions, done, turn, reply)
                 if done.commands:
                     last, why = last.after("\n".join(done.texts))
                     done.answers[-1] += self.offered(why, done.texts[-1][-QUERY_CHARS:], so_far)
@@ -340,7 +475,24 @@ class _Attempt:
             seen = "\n".join(done.answers)
         return "limit", "steps"
 
-    def answer(self, sandbox: Sandbox, actions: Sequence[_Action], done: _Done, turn: int) -> None:
+    def raise_cap(self, reply: Reply) -> str:
+        """After a reply that was cut off before it held what was to be done, let the next have twice the tokens, once
+        in an attempt: what is said of that, '' where it is not so.
+
+        Nor is it where that would not help, since the model's own parameters or its window decide, or would eat up what
+        is left of the attempt's limits.
+        """
+        if self.raised or reply.finish != "length":
+            return ""
+        cap = self.agent.model.max_tokens
+        asked = self.full({"max_tokens": 2 * cap}).get("max_tokens")
+        left = self.limits.tokens - self.usage.tokens_in - self.usage.tokens_out
+        if asked != 2 * cap or not may_rise(cap, reply, left, self.limits.usd - self.usage.usd):
+            return ""
+        self.raised = 2 * cap
+        return RAISED % self.raised
+
+    def answer(self, sandbox: Sandbox, actions: Sequence[_Action], done: _Done, turn: int, reply: Reply) -> None:
         """Do what a reply asks for, one after the other, and fill in what is answered."""
         left = self.agent.limits.steps - turn - 1
         for n, action in enumerate(actions):
@@ -348,39 +500,47 @@ class _Attempt:
             if n and not wrong and time.monotonic() >= self.limits.ends:
                 wrong = "it was not run: the time is over"
             if not wrong:
-                output, text = self.act(sandbox, action.command, _name(len(self.steps), n))
+                output, text = self.act(sandbox, action, _name(len(self.steps), n))
                 if output.status == 2 and self.agent.action.startswith("tool:"):
-                    wrong = text.strip() or "the reply could not be read"
+                    wrong = (text.strip() or "the reply could not be read") + _cut_words(reply)
                 else:
                     shown = {**output.model_dump(include={"status", "seconds", "timed_out", "cut"}), "text": text}
                     done.add(action.command, text, output)
                     told = {"output": shown, "step": turn}
-                    done.answers.append(self.scaffold.render("observation", **told, steps_left=left, **self.shown))
+                    done.answers.append(self.render("observation", **told, steps_left=left))
                     continue
+            wrong += self.raise_cap(reply)
             done.wrong.append(wrong)
-            done.answers.append(self.scaffold.render("format", error=wrong, steps_left=left, **self.shown))
+            done.answers.append(self.render("format", error=wrong, steps_left=left))
 
-    def act(self, sandbox: Sandbox, action: str, name: str) -> tuple[Output, str]:
+    def act(self, sandbox: Sandbox, action: _Action, name: str) -> tuple[Output, str]:
         """(what came of an action, its text as it is shown). name: of the file that keeps what is left out of that."""
         kind, limit = self.agent.action, self.agent.limits.observation_chars
+        if action.function is not None:
+            output = self.call_function(sandbox, action.function, action.arguments)
+            return output, self.kept(sandbox, output, f"{KEPT}/{name}.txt")
         if kind.startswith("tool:"):
-            output = self.tool(sandbox, kind.removeprefix("tool:"), action)
+            output = self.tool(sandbox, kind.removeprefix("tool:"), action.command)
             return output, cut_middle(output.text, limit, LEFT_OUT, dropped=output.cut)
         line = f'export PATH="/work/{BIN}:$PATH"\n'
         if SUBMIT not in self.scaffold.tools:
             line += f"{SUBMIT}() {{ echo '{_ALONE}' >&2; return 1; }}\n"
-        output = _masked(sandbox.run(line + action, timeout=self.agent.limits.command_seconds))
+        output = _run(sandbox, line + action.command, timeout=self.agent.limits.command_seconds)
         return output, self.kept(sandbox, output, f"{KEPT}/{name}.txt")
 
     def again(self, sandbox: Sandbox, step: Step) -> int | None:
         """Do a step's actions once more, each by itself as it was: its status."""
         calls = [ToolCall.model_validate(c) for c in step.foreign.get("tool_calls", ())]
-        ours = bool(calls) and all(call.name in ("bash", SUBMIT) for call in calls)
-        actions = [_called(call) for call in calls] if ours else [_Action(step.action)]
+        if self.agent.action == "tools":
+            self.native = bool(calls)
+            actions = self.asked_for(Reply(text=step.reply, tool_calls=tuple(calls)))
+        else:
+            ours = bool(calls) and all(call.name in ("bash", SUBMIT) for call in calls)
+            actions = [_called(call) for call in calls] if ours else [_Action(step.action)]
         done = _Done()
         for n, action in enumerate(actions):
             if not action.wrong and action.command != SUBMIT:
-                output, text = self.act(sandbox, action.command, _name(step.step, n))
+                output, text = self.act(sandbox, action, _name(step.step, n))
                 done.add(action.command, text, output)
         return done.status
 
@@ -398,12 +558,12 @@ class _Attempt:
         return cut_middle(text, limit, mark, dropped=output.cut)
 
     def tool(self, sandbox: Sandbox, name: str, stdin: str = "") -> Output:
-        output = sandbox.run(
+        return _run(
+            sandbox,
             [f"/work/{BIN}/{name}"],
             timeout=self.agent.limits.command_seconds,
             stdin=stdin.encode("utf-8", "surrogatepass"),
         )
-        return _masked(output)
 
     def rank(self, sandbox: Sandbox) -> float:
         """What the `choose` tool thinks of a sample: the number on its last line, lowest when there is none."""
@@ -428,19 +588,21 @@ def attempt(
     on_step: Callable[[Step], None] | None = None,
     offers: LessonRetrieval | None = None,
     native: bool = False,
+    full: FullParams = dict,
 ) -> Trace:
     """Let the agent work on the task. Returns the trace with what was handed in.
 
     `call` carries run, attempt, role, phase, task and repeat; its step is counted here. With `folder`, every
-    step is in folder/steps.jsonl as soon as it happened. native: the model takes tools. What the agent does wrong is
-    data in the trace; what is raised is ours: OutOfBudget, Refused, Fault, Interrupted.
+    step is in folder/steps.jsonl as soon as it happened. native: the model takes tools. full: what is recorded as
+    asked. What the agent does wrong is data in the trace; what is raised is ours: OutOfBudget, Refused, Fault,
+    Interrupted.
     """
     lines = None
     if folder is not None:
         path = folder / "steps.jsonl"
         path.unlink(missing_ok=True)
         lines = Log(path)
-    work = _Attempt(scaffold, task, domain, backend, ask, call, lines, on_step, offers, native)
+    work = Attempt(scaffold, task, domain, backend, ask, call, lines, on_step, offers, native, full)
     agent = scaffold.agent
     best: tuple[float, int, str, Ending, str] | None = None
     try:
@@ -452,7 +614,9 @@ def attempt(
                 if done and agent.done:
                     rank = float("inf")
                 if best is None or rank > best[0]:
-                    best = (rank, number, domain.collect(task, sandbox), ending, limit)
+                    answer = domain.collect(task, sandbox)
+                    expect(isinstance(answer, str), domain, "collect", answer)
+                    best = (rank, number, answer, ending, limit)
             finally:
                 sandbox.close()
             if rank == float("inf") or limit in ("tokens", "usd", "seconds"):
@@ -484,6 +648,40 @@ def furnish(sandbox: Sandbox, scaffold: Scaffold, prompt: str = "", sample: int 
         sandbox.write(ABOUT, json.dumps({"prompt": prompt, "sample": sample}).encode())
 
 
+def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: SandboxBackend) -> None:
+    """Start the MCP servers that the scaffold or the domain names, as an attempt at the task would. Raises BadInput
+    (`bad-mcp`) when one does not start."""
+    if scaffold.agent.action != "tools" or not (scaffold.agent.mcp or isinstance(domain, BringsServers)):
+        return
+    call = Call(run="try", attempt="try", step=0)
+    work = Attempt(scaffold, task, domain, backend, _nobody, call, None, None)
+    sandbox = prepared(domain, task, backend)
+    try:
+        furnish(sandbox, scaffold, work.prompt)
+        work.open_functions(sandbox)
+    except McpError as e:
+        raise BadInput(
+            f"MCP: {redact(str(e))}",
+            fix="mend the server, or take it out of [mcp] in agent.toml",
+            code="bad-mcp",
+        ) from None
+    finally:
+        sandbox.close()
+
+
+def prepared(domain: Domain, task: Task, backend: SandboxBackend) -> Sandbox:
+    """A sandbox in which the task can be worked on. Raises BadInput where the domain gives none."""
+    sandbox = domain.prepare(task, backend)
+    expect(all(callable(getattr(sandbox, each, None)) for each in _OF_A_SANDBOX), domain, "prepare", sandbox)
+    return sandbox
+
+
+def _run(sandbox: Sandbox, command: str | Sequence[str], **how: Any) -> Output:
+    output = sandbox.run(command, **how)
+    expect(isinstance(output, Output), sandbox, "run", output)
+    return _masked(output)
+
+
 def replay(
     scaffold: Scaffold, task: Task, trace: Trace, domain: Domain, backend: SandboxBackend
 ) -> tuple[Sandbox, str]:
@@ -492,26 +690,63 @@ def replay(
     A sandbox is not kept for this: it would be lost with the process, and an experience of an earlier run has none.
     """
     call = Call(run="replay", attempt=trace.attempt, step=0)
-    work = _Attempt(scaffold, task, domain, backend, _nobody, call, None, None)
-    sandbox = domain.prepare(task, backend)
+    work = Attempt(scaffold, task, domain, backend, _nobody, call, None, None)
+    sandbox = prepared(domain, task, backend)
     again, other = 0, []
     try:
         furnish(sandbox, scaffold, work.prompt, trace.chosen)
+        if work.agent.action == "tools":
+            try:
+                work.open_functions(sandbox, elsewhere=False)  # what is not in the sandbox is not done twice
+            except McpError as e:
+                other.append(str(e))
         for step in trace.steps:
-            if step.sample != trace.chosen or step.kind == "malformed" or step.action in ("", SUBMIT):
+            if step.sample != trace.chosen or step.kind in ("malformed", "ended") or step.action in ("", SUBMIT):
+                continue
+            if scaffold.foreign and (theirs := _not_shell(step)):
+                other.append(f"step {step.step} called {theirs}, which only the agent's own program can do")
                 continue
             if work.limits.reached(Usage()):
                 other.append(f"there was no time for step {step.step} and what followed")
                 break
             status = work.tool(sandbox, step.action).status if step.kind == "before" else work.again(sandbox, step)
             again += 1
-            if status != step.status:
+            if status != step.status and step.status is not None:  # what a program of its own ran told no status
                 other.append(f"step {step.step} ended with status {status}, it had been {step.status}")
     except BaseException:
         sandbox.close()
         raise
     summary = f"{again} actions were done again"
     return sandbox, f"{summary}; {'; '.join(other)}" if other else f"{summary}, and all ended as they had"
+
+
+def _not_shell(step: Step) -> str:
+    """The functions of a foreign agent that a step called and that are no shell's command; '' for none."""
+    lines = step.action.split("\n")
+    calls = step.foreign.get("tool_calls", ())
+    return ", ".join(c["name"] for c in calls if f"{c['name']} {c['arguments']}" in lines)
+
+
+def _shell(bash: bool) -> list[Function]:
+    """`bash` and `submit` as functions."""
+    told = [each["function"] for each in NATIVE_TOOLS]
+    return [Function(f["name"], f["description"], f["parameters"]) for f in told if bash or f["name"] != "bash"]
+
+
+def _call_schema(functions: Sequence[str] | Mapping[str, Function]) -> dict[str, Any]:
+    """What a reply is held to that names a function as JSON."""
+    tool = {"type": "string", "enum": list(functions)}
+    named = {"thought": {"type": "string"}, "tool": tool, "arguments": {"type": "object"}}
+    return {"type": "object", "properties": named, "required": list(named)}
+
+
+def _last_words(sandbox: Sandbox, log: str) -> str:
+    """What a program said on stderr at last."""
+    try:
+        text = sandbox.read(log).decode("utf-8", "replace").strip()
+    except (FileNotFoundError, BadInput):
+        return ""
+    return f"; it said: {text[-500:]}" if text else ""
 
 
 def _masked(output: Output) -> Output:
@@ -594,6 +829,11 @@ def _exchange(reply: Reply, actions: Sequence[_Action], answers: Sequence[str], 
         {"role": "assistant", "content": reply.text, "tool_calls": calls},
         *[Message(role="tool", content=answer, tool_call_id=action.call) for action, answer in told],
     ]
+
+
+def may_rise(cap: int, reply: Reply, tokens: int, usd: float) -> bool:
+    """Whether a reply that was cut off did reach its cap, and what is left of tokens and usd has room for twice it."""
+    return reply.tokens_out >= cap // 2 and tokens >= 4 * cap and usd >= 2 * reply.usd
 
 
 def _cut_words(reply: Reply) -> str:

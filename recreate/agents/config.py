@@ -6,7 +6,7 @@ import difflib
 import json
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from operator import not_
 from typing import Annotated, Any, Literal
@@ -16,6 +16,9 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from recreate.api.config import read_toml
 from recreate.api.errors import BadInput
 from recreate.api.types import SCHEMA, Record
+
+FOREIGN_TOKENS = 8192
+"""Of a reply to a foreign agent, when its agent.toml does not say."""
 
 
 class AgentLimits(Record):
@@ -49,17 +52,49 @@ class AgentMemory(Record):
     when: tuple[Literal["start", "error", "tests"], ...] = ("start", "error", "tests")
 
 
-class Agent(Record):
+class ServerEntry(Record):
+    """An MCP server. server: the scaffold's tool that it is; or command: a program that the sandbox has, and its
+    arguments; or url: one elsewhere, and token: the environment variable that has its bearer token, MCP_...: a
+    folder from elsewhere must not send any other key away. No edit of an optimizer may name or change the last two."""
+
+    server: str = ""
+    command: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    url: str = Field(default="", pattern=r"^(https?://[^\s]+)?$")
+    token: str = Field(default="", pattern=r"^(MCP_[A-Z0-9_]+)?$")
+
+    @model_validator(mode="after")
+    def _one_of(self) -> ServerEntry:
+        if sum(map(bool, (self.server, self.command, self.url))) != 1 or (self.token and not self.url):
+            raise ValueError(
+                'an MCP server is one of server = "NAME", a tool of this folder, command = [...], or url = "https://..."'
+            )
+        return self
+
+
+class AgentConfig(Record):
     """agent.toml, parsed.
 
-    action   `bash` (one command a turn), `json` ({"command": ...}), or `tool:NAME`: the reply is given to
-             tools/NAME on its standard input
+    action   `bash` (one command a turn), `json` ({"command": ...}), `tools` (functions that are called: functions.py),
+             or `tool:NAME`: the reply is given to tools/NAME on its standard input; `command` or `python:MODULE:NAME`:
+             a foreign agent (docs/agents.md)
+    shell    with `tools`: `bash` is one of the functions
+    mcp      with `tools`: MCP servers by name, whose tools are functions too
     native   with `bash`: where the model takes tools, commands are calls of the tool `bash`, several a turn if it
              likes; elsewhere it is asked for the block. `{{ native }}` tells prompts which of the two it is
     before   tools run before the first turn; their output is `{{ before.NAME }}`
     done     a tool run after each action; exit 0 means that the work is handed in
     samples  independent tries at a task; `choose` names the tool whose last line is a number, the highest wins
     protect  patterns of files no edit may touch: see `protects`
+
+    Of a foreign agent:
+
+    command  what a shell runs in the sandbox; `{prompt_file}`, `{agent}` (the folder of these files), `{base_url}`
+             and `{model}` stand for what they say
+    texts    patterns of the files that may be edited; all others are protected
+    env      variables that the command gets besides
+    venv     the host's folder of a Python environment, mounted read-only; its programs are first on PATH
+    mounts   path inside -> folder or file of the host, mounted read-only
+    version  of the code that is not in this folder: scores are reused only under the same one
     """
 
     parent: str = ""
@@ -75,36 +110,110 @@ class Agent(Record):
     model: AgentModel = AgentModel()
     memory: AgentMemory = AgentMemory()
     protect: tuple[str, ...] = ()
+    command: str = Field(default="", exclude_if=not_)
+    texts: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    env: Mapping[str, str] = Field(default={}, exclude_if=not_)
+    venv: str = Field(default="", exclude_if=not_)
+    mounts: Mapping[str, str] = Field(default={}, exclude_if=not_)
+    version: str = Field(default="", exclude_if=not_)
+    shell: bool = Field(default=True, exclude_if=bool)
+    mcp: Mapping[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,29}$")], ServerEntry] = Field(
+        default={}, exclude_if=not_
+    )
 
     @field_validator("action")
     @classmethod
     def _known(cls, value: str) -> str:
-        if value in ("bash", "json") or re.fullmatch(r"tool:[\w.-]+", value):
+        if value in ("bash", "json", "tools", "command") or re.fullmatch(r"tool:[\w.-]+|python:[\w.]+:[\w.]+", value):
             return value
-        raise ValueError(f"{value!r} is none of bash, json, tool:NAME")
+        raise ValueError(f"{value!r} is none of bash, json, tools, tool:NAME, command, python:MODULE:NAME")
+
+    @field_validator("env")
+    @classmethod
+    def _names(cls, value: Mapping[str, str]) -> Mapping[str, str]:
+        for name in value:
+            if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+                raise ValueError(f"{name!r} cannot be an environment variable")
+        return value
 
     @model_validator(mode="after")
-    def _callable(self) -> Agent:
-        if self.native and self.action != "bash":
-            raise ValueError(f"native is for action bash, and this is {self.action}")
+    def _foreign(self) -> AgentConfig:
+        if self.foreign:
+            ours = [key for key in ("native", "before", "done", "choose") if getattr(self, key)]
+            ours += ["samples"] * (self.samples > 1)
+            if ours:
+                raise ValueError(f"{ours[0]} is for agents of recreate's own, and this is action {self.action}")
+            if self.action == "command" and not self.command.strip():
+                raise ValueError('action command needs what is run: command = "..."')
+        for key in ("command", "env", "venv", "mounts") if self.action != "command" else ():
+            if getattr(self, key):
+                raise ValueError(f"{key} is for action command, and this is {self.action}")
+        if self.texts and not self.foreign:
+            raise ValueError(f"texts is for foreign agents, and this is action {self.action}")
         return self
 
+    @model_validator(mode="after")
+    def _callable(self) -> AgentConfig:
+        if self.native and self.action != "bash":
+            raise ValueError(f"native is for action bash, and this is {self.action}")
+        if self.mcp and self.action != "tools":
+            raise ValueError(f"mcp is for action tools, and this is {self.action}")
+        return self
+
+    @property
+    def calls(self) -> bool:
+        """Whether a model that takes tools is handed some."""
+        return self.native or self.action == "tools"
+
     def protects(self, path: str) -> bool:
-        """Whether no edit may touch (make, change, delete) the file. A pattern that names a folder means all in it."""
-        for pattern in self.protect:
-            plain = posixpath.normpath(pattern.strip()).lstrip("/")
-            if any(fnmatchcase(path, p) for p in (plain, plain.removeprefix("**/"), f"{plain}/*")):
-                return True
-        return False
+        """Whether no edit may touch (make, change, delete) the file. A pattern that names a folder means all in it; of
+        a foreign agent everything is protected but for its `texts`."""
+        return _matches(path, self.protect) or (self.foreign and not self.declares(path))
+
+    def declares(self, path: str) -> bool:
+        """Whether a file of a foreign agent is one of its `texts`."""
+        return path not in ("agent.toml", "README.md") and _matches(path, self.texts)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the agent is a program of somebody else's, of which only the texts are ours to edit."""
+        return self.action == "command" or self.action.startswith("python:")
+
+    @property
+    def reply_tokens(self) -> int:
+        """The most tokens of one reply. A foreign agent, which asks for as many as it likes, has more where agent.toml
+        says nothing."""
+        said = "max_tokens" in self.model.model_fields_set
+        return self.model.max_tokens if said or not self.foreign else FOREIGN_TOKENS
 
     @property
     def uses(self) -> dict[str, str]:
         """The tools named here: key (`action`, `before`, `done`, `choose`) and name, as {name: key}."""
         named = {name: "before" for name in self.before}
         named |= {name: key for key, name in (("done", self.done), ("choose", self.choose)) if name}
+        named |= {entry.server: "mcp" for entry in self.mcp.values() if entry.server}
         if self.action.startswith("tool:"):
             named[self.action.removeprefix("tool:")] = "action"
         return named
+
+
+def _matches(path: str, patterns: Sequence[str]) -> bool:
+    for pattern in patterns:
+        plain = posixpath.normpath(pattern.strip()).lstrip("/")
+        if any(
+            fnmatchcase(path, p) for p in (plain, plain.removeprefix("**/"), plain.replace("/**/", "/"), f"{plain}/*")
+        ):
+            return True
+    return False
+
+
+def is_foreign(text: str) -> bool:
+    """Whether an agent.toml is a foreign agent's, whatever else is wrong with it."""
+    try:
+        action = read_toml(text).get("action", "")
+    except ValueError:
+        return False
+    return isinstance(action, str) and (action == "command" or action.startswith("python:"))
 
 
 def with_limits(text: str, limits: Mapping[str, float]) -> str:
@@ -140,19 +249,19 @@ def _with_key(text: str, table: str, key: str, value: str) -> str:
     return "\n".join(lines)
 
 
-def read_agent(text: str) -> tuple[Agent | None, list[tuple[int, str]]]:
+def read_agent(text: str) -> tuple[AgentConfig | None, list[tuple[int, str]]]:
     """agent.toml and what is wrong with it as (line, message); the agent is None when anything is."""
     try:
         raw = read_toml(text)
     except ValueError as e:
         at = re.search(r"at line (\d+)", str(e))
         return None, [(int(at[1]) if at else max(1, text.count("\n") + 1), f"not TOML: {e}")]
-    faults = _unknown(raw, Agent, text, ())
+    faults = _unknown(raw, AgentConfig, text, ())
     schema = raw.get("schema", SCHEMA)
     if isinstance(schema, int) and schema > SCHEMA:
         faults.append((key_line(text, ("schema",)), f"schema {schema} is newer than this recreate reads ({SCHEMA})"))
     try:
-        agent = Agent.model_validate(raw)
+        agent = AgentConfig.model_validate(raw)
     except ValidationError as e:
         for error in e.errors(include_url=False):
             keys = tuple(str(k) for k in error["loc"] if isinstance(k, str))
@@ -170,6 +279,10 @@ def _unknown(raw: Mapping[str, Any], kind: type[BaseModel], text: str, under: tu
             near = difflib.get_close_matches(key, known, 1, 0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
             faults.append((key_line(text, (*under, key)), f"unknown key {'.'.join((*under, key))!r}; {hint}"))
+        elif key == "mcp" and not under and isinstance(value, Mapping):
+            for name, entry in value.items():
+                if isinstance(entry, Mapping):
+                    faults += _unknown(entry, ServerEntry, text, ("mcp", str(name)))
         elif key in _TABLES and not under and isinstance(value, Mapping):
             faults += _unknown(value, _TABLES[key], text, (key,))
     return faults

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import warnings
 from collections.abc import Iterator, Mapping, Set
 from functools import lru_cache
@@ -18,10 +19,10 @@ from typing import Any
 
 from jinja2 import TemplateSyntaxError, meta, nodes
 
-from recreate.agents.config import Agent, key_line, read_agent
+from recreate.agents.config import AgentConfig, key_line, read_agent
+from recreate.agents.functions import OWN_FUNCTIONS, own_functions, read_schema
 from recreate.agents.scaffold import (
     DEFAULTS,
-    REQUIRED,
     TEMPLATES,
     VARIABLES,
     Scaffold,
@@ -29,7 +30,9 @@ from recreate.agents.scaffold import (
     path_fault,
     variables_example,
 )
+from recreate.agents.surroundings import places
 from recreate.agents.template import BRACES, OWN_NAMES, parse_template, reason, render_text
+from recreate.api.config import read_json, read_toml
 from recreate.api.errors import BadInput
 from recreate.api.ports import SandboxBackend
 from recreate.api.types import Record
@@ -57,22 +60,28 @@ def check(
 ) -> list[Problem]:
     """All faults, by file and line; [] when there are none. With a backend, each tool is started in a sandbox."""
     found: list[Problem] = []
-    for name in REQUIRED:
+    for name in scaffold.required:
         if name not in scaffold.files:
             found.append(Problem(file=name, line=1, message="is missing: every scaffold has one"))
     found += _keys(scaffold)
     for path in scaffold.files:
-        if wrong := path_fault(path):
+        if wrong := path_fault(path, scaffold.foreign):
             found.append(Problem(file=path, line=1, message=wrong))
     agent, faults = read_agent(scaffold.files.get("agent.toml", ""))
     found += [Problem(file="agent.toml", line=line, message=message) for line, message in faults]
+    if scaffold.foreign:
+        found += _foreign(scaffold, agent, backend)
+        return sorted(found, key=lambda fault: (fault.file, fault.line, fault.message))
     if agent is not None:
         found += _named(scaffold, agent)
+        found += _functions(scaffold, agent)
     found += _templates(scaffold, agent, prompt_chars)
     found += _lessons(scaffold)
     found += _tools(scaffold)
     if backend is not None:
         broken = {fault.file for fault in found}
+        if agent is not None:  # a server waits for what it is sent, and has what the domain brings
+            broken |= {scaffold.tools.get(entry.server, "") for entry in agent.mcp.values()}
         found += _starts(scaffold, backend, [path for path in scaffold.tools.values() if path not in broken])
     return sorted(found, key=lambda fault: (fault.file, fault.line, fault.message))
 
@@ -100,7 +109,7 @@ def _keys(scaffold: Scaffold) -> Iterator[Problem]:
             yield Problem(file=file, line=line, message="holds what looks like a key: leave it out")
 
 
-def _named(scaffold: Scaffold, agent: Agent) -> Iterator[Problem]:
+def _named(scaffold: Scaffold, agent: AgentConfig) -> Iterator[Problem]:
     for name, key in agent.uses.items():
         if name not in scaffold.tools:
             there = ", ".join(scaffold.tools) or "none"
@@ -108,10 +117,97 @@ def _named(scaffold: Scaffold, agent: Agent) -> Iterator[Problem]:
             yield Problem(file="agent.toml", line=line, message=f"{key} names the tool {name!r}; there are: {there}")
 
 
+# ---------------------------------------------------------------------------------------------- foreign agents
+
+PLAIN = (".md", ".txt", ".prompt", ".toml", ".json", ".yaml", ".yml", ".csv", "")
+"""How the texts of an agent in our own process may end: a model edits them, and what a model writes is not run here."""
+MAX_TEXTS = 200_000
+"""Characters of all texts of a foreign agent together."""
+
+
+def _foreign(scaffold: Scaffold, agent: AgentConfig | None, backend: SandboxBackend | None) -> Iterator[Problem]:
+    toml = scaffold.files.get("agent.toml", "")
+    texts = {path: text for path, text in scaffold.files.items() if agent is not None and agent.declares(path)}
+    if agent is not None and agent.texts and not texts:
+        message = f"texts matches no file of this folder: {', '.join(agent.texts)}"
+        yield Problem(file="agent.toml", line=key_line(toml, ("texts",)), message=message)
+    if (size := sum(map(len, texts.values()))) > MAX_TEXTS:
+        message = f"the texts have {size} characters, over {MAX_TEXTS}: name fewer"
+        yield Problem(file="agent.toml", line=key_line(toml, ("texts",)), message=message)
+    inside = agent is not None and agent.action == "command"
+    for path, text in texts.items():
+        if not inside and PurePosixPath(path).suffix not in PLAIN:
+            message = (
+                f"is code, and code that a model edits runs in no process of ours: {', '.join(filter(None, PLAIN))}"
+            )
+            yield Problem(file=path, line=1, message=message)
+        elif path.endswith(".py"):
+            yield from _compiles(path, text)
+        elif path.endswith((".json", ".toml")):
+            yield from _parses(path, text)
+    if inside and agent is not None and backend is not None:
+        yield from _runs(agent, toml, backend)
+
+
+def _parses(path: str, text: str) -> Iterator[Problem]:
+    try:
+        read_json(text) if path.endswith(".json") else read_toml(text)
+    except ValueError as e:
+        at = re.search(r"line (\d+)", str(e))
+        message = f"is not {'JSON' if path.endswith('.json') else 'TOML'}: {e}"
+        yield Problem(file=path, line=int(at[1]) if at else 1, message=message)
+
+
+def _runs(agent: AgentConfig, toml: str, backend: SandboxBackend) -> Iterator[Problem]:
+    """Whether the sandbox has the program that the command begins with, and a Python to start it."""
+    line = key_line(toml, ("command",))
+    try:
+        mounts, path = places(agent)
+    except BadInput as e:
+        yield Problem(file="agent.toml", line=key_line(toml, ("venv",)), message=f"{e.message}; {e.fix}")
+        return
+    try:
+        words = [w for w in shlex.split(agent.command) if not re.match(r"\w+=", w)]
+    except ValueError as e:
+        yield Problem(file="agent.toml", line=line, message=f"command is no shell's: {e}")
+        return
+    program = words[0] if words and re.fullmatch(r"[\w./+-]+", words[0]) else "sh"
+    try:
+        sandbox = backend.open(mounts=mounts)
+    except BadInput as e:
+        yield Problem(file="agent.toml", line=line, message=f"{e.message}; {e.fix}")
+        return
+    try:
+        for name in ("python3", program):
+            output = sandbox.run(f"PATH={shlex.quote(path)}${{PATH:+:$PATH}}\ncommand -v {shlex.quote(name)}")
+            if output.status:
+                what = "which starts the command" if name != program else "which the command begins with"
+                message = (
+                    f"the sandbox has no {name}, {what}: name its environment with venv, or its folder with mounts"
+                )
+                yield Problem(file="agent.toml", line=line, message=message)
+                break
+    finally:
+        sandbox.close()
+
+
+def _functions(scaffold: Scaffold, agent: AgentConfig) -> Iterator[Problem]:
+    """What a model may call has names that no other has."""
+    if agent.action != "tools":
+        return
+    taken = dict.fromkeys(OWN_FUNCTIONS, "the agent's own")
+    for function in own_functions(scaffold):
+        path = scaffold.tools[function.tool]
+        if function.name in taken:
+            message = f"would be called as {function.name!r}, which is {taken[function.name]}: rename it"
+            yield Problem(file=path, line=1, message=message)
+        taken[function.name] = path
+
+
 # ---------------------------------------------------------------------------------------------- templates
 
 
-def _templates(scaffold: Scaffold, agent: Agent | None, prompt_chars: int) -> Iterator[Problem]:
+def _templates(scaffold: Scaffold, agent: AgentConfig | None, prompt_chars: int) -> Iterator[Problem]:
     shown, prompt = False, 0
     for template in TEMPLATES:
         file = f"{template}.md"
@@ -220,6 +316,12 @@ def _tools(scaffold: Scaffold) -> Iterator[Problem]:
         if not path.startswith("tools/") or path_fault(path):
             continue
         name = PurePosixPath(path).stem
+        if path.endswith(".json"):
+            _, wrong = read_schema(text)
+            wrong = wrong if name in scaffold.tools else f"is the schema of no tool: there is no tools/{name}.py"
+            if wrong:
+                yield Problem(file=path, line=1, message=wrong)
+            continue
         if path not in known:
             twin = scaffold.tools.get(name)
             message = f"has the same name as {twin}" if twin else "is no tool: those are NAME.py, NAME.sh and NAME"

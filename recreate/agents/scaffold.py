@@ -31,11 +31,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from recreate.agents.config import Agent as Agent
+from recreate.agents.config import AgentConfig as AgentConfig
 from recreate.agents.config import AgentLimits as AgentLimits
 from recreate.agents.config import AgentMemory as AgentMemory
 from recreate.agents.config import AgentModel as AgentModel
-from recreate.agents.config import read_agent, with_limits
+from recreate.agents.config import ServerEntry, is_foreign, read_agent, with_limits
 from recreate.agents.lesson import lesson_file as lesson_file
 from recreate.agents.lesson import read_lesson as read_lesson
 from recreate.agents.template import render_text as render_text
@@ -47,6 +47,8 @@ Template = Literal["system", "workflow", "observation", "format", "offer"]
 
 TEMPLATES: tuple[Template, ...] = ("system", "workflow", "observation", "format", "offer")
 REQUIRED = ("agent.toml", "system.md", "workflow.md")
+FOREIGN_REQUIRED = ("agent.toml",)
+"""Of a foreign agent's folder: the rest is its own."""
 UNCOUNTED = ("README.md",)
 """Not in the digest: it carries the score, which is found only after the digest."""
 MAX_FILE = 256_000
@@ -100,7 +102,7 @@ class Scaffold(Record):
         return digest({p: t for p, t in self.files.items() if p not in UNCOUNTED})
 
     @cached_property
-    def agent(self) -> Agent:
+    def agent(self) -> AgentConfig:
         """agent.toml. Raises BadInput with file, line and the nearest key there is."""
         agent, faults = read_agent(self.files.get("agent.toml", ""))
         if agent is None:
@@ -109,9 +111,22 @@ class Scaffold(Record):
         return agent
 
     @cached_property
+    def foreign(self) -> bool:
+        """Whether the agent is a program of somebody else's: docs/agents.md."""
+        return is_foreign(self.files.get("agent.toml", ""))
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The files that must be there."""
+        return FOREIGN_REQUIRED if self.foreign else REQUIRED
+
+    @cached_property
     def tools(self) -> dict[str, str]:
-        """Name -> path of each tool: tools/NAME.py, tools/NAME.sh or tools/NAME; `_shared.py` is none."""
+        """Name -> path of each tool: tools/NAME.py, tools/NAME.sh or tools/NAME; `_shared.py` is none. A foreign
+        agent's are its own affair: {}."""
         found: dict[str, str] = {}
+        if self.foreign:
+            return found
         for path in sorted(self.files):
             parts = PurePosixPath(path)
             if parts.parts[:-1] == ("tools",) and parts.suffix in (".py", ".sh", "") and parts.name[0] not in "_.":
@@ -247,16 +262,17 @@ def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:
     Semantics in `Edit`. Raises BadEdit naming the first edit that cannot be made.
     """
     files = dict(scaffold.files)
-    agent = scaffold.agent if "agent.toml" in files else Agent()
+    agent = scaffold.agent if "agent.toml" in files else AgentConfig()
     for index, edit in enumerate(edits):
 
         def refuse(message: str, fix: str, edit: Edit = edit, index: int = index) -> BadEdit:
             return BadEdit(message, edit=edit, index=index, fix=fix)
 
-        if wrong := path_fault(edit.path):
-            raise refuse(wrong, f"use one of {ROOTS}")
+        if wrong := path_fault(edit.path, agent.foreign):
+            raise refuse(wrong, f"use one of {', '.join(agent.texts) if agent.foreign else ROOTS}")
         if agent.protects(edit.path):
-            raise refuse("is protected by agent.toml", "leave this file as it is")
+            why = f"edit what matches {', '.join(agent.texts) or 'nothing: it declares no texts'}"
+            raise refuse("is protected by agent.toml", why if agent.foreign else "leave this file as it is")
         if edit.origin == "experience" and not edit.evidence:
             raise refuse("comes from experience and cites none", "cite an experience and a step in it")
         if edit.origin == "prune" and not _removes(edit):
@@ -275,7 +291,7 @@ def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:
         elif not edit.old:
             files[edit.path] = text + edit.new
         elif edit.old == text and not edit.new:
-            if edit.path in REQUIRED:
+            if edit.path in scaffold.required:
                 raise refuse("cannot be deleted: every scaffold has one", "replace its text")
             del files[edit.path]
         else:
@@ -291,11 +307,20 @@ def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:
                     "take more of the lines around it, so that it names one place",
                 )
             files[edit.path] = text[:first] + edit.new + text[first + len(edit.old) :]
-        if edit.path == "agent.toml" and agent.protect:
+        if edit.path == "agent.toml":
             child, _ = read_agent(files[edit.path])
+            if child is not None and edit.origin != "human" and _commands(child) != _commands(agent):
+                raise refuse(
+                    "changes which commands and addresses are MCP servers",
+                    'a server is a tool of the agent: server = "NAME"',
+                )
             if child is not None and not set(agent.protect) <= set(child.protect):
                 raise refuse("takes protection away from files", "leave `protect` as it is")
     return Scaffold(name=scaffold.name, files=files)
+
+
+def _commands(agent: AgentConfig) -> set[tuple[str, ServerEntry]]:
+    return {(name, entry) for name, entry in agent.mcp.items() if not entry.server}
 
 
 def _removes(edit: Edit) -> bool:
@@ -307,8 +332,10 @@ def _removes(edit: Edit) -> bool:
 ROOTS = "system.md, workflow.md, observation.md, format.md, offer.md, agent.toml, README.md, tools/NAME, memory/NAME.md"
 
 
-def path_fault(path: str) -> str:
-    """Why a path cannot be a scaffold's file, or ''."""
+def path_fault(path: str, foreign: bool = False) -> str:
+    """Why a path cannot be a scaffold's file, or ''. foreign: of an agent that is somebody else's program."""
+    if foreign:
+        return _foreign_path_fault(path)
     if path in (*REQUIRED, "observation.md", "format.md", "offer.md", "README.md"):
         return ""
     if path.startswith("/") or "\\" in path or ".." in path.split("/"):
@@ -318,6 +345,17 @@ def path_fault(path: str) -> str:
     ):
         return ""
     return "is not a file that a scaffold has"
+
+
+def _foreign_path_fault(path: str) -> str:
+    parts = path.split("/")
+    if path.startswith("/") or "\\" in path or ".." in parts or not path:
+        return "leads outside the agent's folder"
+    if any(part in ("", "__pycache__") or part.startswith(".") for part in parts) or path.endswith(".pyc"):
+        return "is hidden: such files are no part of an agent"
+    if len(path) > 200 or not path.isprintable():
+        return "has a name that is too long, or has characters that cannot be seen"
+    return ""
 
 
 def same_edit(a: Edit, b: Edit) -> bool:
@@ -385,15 +423,24 @@ def load(path: Path | str, *, parse: bool = True) -> Scaffold:
             fix=f"there are: {', '.join(near)}" if near else "name a folder that has an agent.toml",
             code="no-scaffold",
         )
-    for name in REQUIRED:
+    needed = FOREIGN_REQUIRED if is_foreign(_toml(root)) else REQUIRED
+    for name in needed:
         if not (root / name).is_file():
             raise BadInput(
-                f"{root / name} is missing", fix=f"a scaffold needs {', '.join(REQUIRED)}", code="bad-scaffold"
+                f"{root / name} is missing", fix=f"a scaffold needs {', '.join(needed)}", code="bad-scaffold"
             )
     scaffold = Scaffold(name=root.resolve().name, files={p: _read(root, p) for p in _walk(root)})
     if parse:
         _ = scaffold.agent
     return scaffold
+
+
+def _toml(root: Path) -> str:
+    """agent.toml as far as it can be read: what is wrong with it is said by who reads it in earnest."""
+    try:
+        return (root / "agent.toml").read_text("utf-8")
+    except (OSError, UnicodeError):
+        return ""
 
 
 def _walk(root: Path) -> list[str]:
@@ -441,6 +488,14 @@ def _bad(path: Path, message: str, fix: str) -> BadInput:
     return BadInput(f"{str(path).encode(errors='replace').decode()} {message}", fix=fix, code="bad-scaffold")
 
 
+def _writable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeError:  # half a character, from somebody else's JSON
+        return False
+    return True
+
+
 def save(scaffold: Scaffold, path: Path | str) -> None:
     """Write the folder: all files first to a sibling, then each moved into place, then the vanished removed.
 
@@ -448,7 +503,9 @@ def save(scaffold: Scaffold, path: Path | str) -> None:
     scaffold. Raises BadInput, or Fault when the disk does (nothing was touched then).
     """
     root = Path(path).resolve()
-    for name in scaffold.files:
+    for name, text in scaffold.files.items():
+        if not _writable(name) or "\0" in name or not _writable(text):
+            raise BadInput(f"{name!r} is not UTF-8 text", fix="a scaffold holds text only", code="bad-scaffold")
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or not PurePosixPath(name).parts:
             raise BadInput(f"{name!r} leads outside the scaffold", fix="use a relative path", code="bad-scaffold")
     if root.exists() and not root.is_dir():

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 
-from recreate.api.types import Edit, Experience, Record, Step, Trace
+from recreate.api.types import UNASKED, Edit, Experience, Record, Step, Trace
 from recreate.storage.log import decode
 
 # --------------------------------------------------------------------------------------- what a text mentions
@@ -179,6 +179,8 @@ def tell_step(step: Step, limit: int) -> str:
     parts = [f"step {step.step}" + (f" (sample {step.sample})" if step.sample else "")]
     if step.kind == "before":
         parts[0] += f": the tool {step.action} ran before the first turn and printed"
+    elif step.kind == "ended":
+        parts[0] += ": the agent's program ended and had printed"
     elif step.kind == "malformed":
         parts[0] += ": the reply could not be read"
         parts.append(clip(step.reply, limit))
@@ -294,7 +296,7 @@ def differ(a: Experience, b: Experience) -> str:
 
 def _row(step: Step) -> IndexRow:
     # a reply that a tool of the scaffold took whole is no shell: its words are not commands
-    done = step.action if step.action != step.reply or step.kind == "before" else ""
+    done = step.action if (step.action != step.reply or step.kind == "before") and step.kind != "ended" else ""
     bare = without_heredocs(done)[:_ACTION_CHARS]
     action = done[:_ACTION_CHARS]
     # Python in a here-document may write files itself
@@ -320,6 +322,8 @@ def _line(row: IndexRow) -> str:
     parts = [f"step {row.step}" + (f" sample {row.sample}" if row.sample else "")]
     if row.kind == "before":
         parts.append(f"{', '.join(row.commands)} ran before the first turn")
+    elif row.kind == "ended":
+        parts.append("the agent's program ended")
     elif row.kind == "malformed":
         parts.append("the reply could not be read")
     elif row.commands:
@@ -375,7 +379,7 @@ def signature(experience: Experience, without: Collection[str] = ()) -> str:
     trace = experience.trace
     if experience.grade.passed:
         return "passed"
-    acted = [s for s in trace.steps if s.kind != "before"]
+    acted = [s for s in trace.steps if s.kind not in UNASKED]
     wrong = sum(s.kind == "malformed" for s in acted)
     if acted and 2 * wrong > len(acted):
         return "malformed replies"

@@ -5,9 +5,9 @@ or `module:Class`, and compared with its port before anything is spent. Each por
 docs/ports/.
 
 What a part may offer besides is a small Protocol of its own, listed under the port it adds to and asked for by
-`isinstance`: OpensImages (a SandboxBackend); Preparable, ToolCalling, Overriding (a Model); Versioned, Describable,
-Validatable, GradesUntouched, ComparesUntouched, Hiding, Refusing, Weighing, Auditable, TaskGenerator, Kinds, Rated,
-Imaged (a Domain). An attribute or method of that name suffices.
+`isinstance`: OpensImages (a SandboxBackend); Talking (a Sandbox); Preparable, ToolCalling, Overriding (a Model);
+Versioned, Describable, Validatable, GradesUntouched, ComparesUntouched, AsksModel, Hiding, BringsServers, Refusing,
+Weighing, Auditable, TaskGenerator, Kinds, Rated, Imaged (a Domain). An attribute or method of that name suffices.
 """
 
 from __future__ import annotations
@@ -157,6 +157,34 @@ class Sandbox(Protocol):
 
 
 @runtime_checkable
+class RunningProgram(Protocol):
+    """A program that goes on in a sandbox while commands are run there. `send` and `take` raise Fault when the sandbox
+    itself failed."""
+
+    def send(self, line: bytes, seconds: float) -> bool:
+        """Write a line to its standard input; False when it is gone, or did not take it for so long."""
+        ...
+
+    def take(self, seconds: float) -> bytes | None:
+        """The next line of its standard output; None when none came for so long, or none will."""
+        ...
+
+    def close(self) -> None:
+        """End it. Safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class Talking(Protocol):
+    """A sandbox in which a program can go on while commands are run: what MCP servers need."""
+
+    def start(self, command: str | Sequence[str], timeout: float) -> RunningProgram:
+        """Start it; it is ended with the sandbox, and after `timeout` seconds at the latest. It shares the sandbox's
+        files and limits. Raises Fault when the sandbox itself fails, BadInput for what is no command."""
+        ...
+
+
+@runtime_checkable
 class SandboxBackend(Protocol):
     """A way to make sandboxes: bwrap, unshare, docker ... `open` is called from several threads at once."""
 
@@ -264,6 +292,17 @@ class ComparesUntouched(Protocol):
 
 
 @runtime_checkable
+class BringsServers(Protocol):
+    """A domain that brings MCP servers: agents with `action = "tools"` are offered their tools, as NAME__TOOL."""
+
+    def servers(self, task: Task) -> Mapping[str, str | Sequence[str]]:
+        """name -> the command that starts a server in the sandbox that `prepare` made; it speaks MCP over its standard
+        input and output, and what it says on stderr is shown when it does not start. A text is the address of a server
+        elsewhere, which is asked over HTTP."""
+        ...
+
+
+@runtime_checkable
 class Refusing(Protocol):
     """A domain that leaves out what it was given and cannot use here: `tasks check` lists it."""
 
@@ -288,6 +327,27 @@ class Auditable(Protocol):
     def exploits(self, task: Task) -> Mapping[str, str]:
         """name -> an answer, in the form `collect` returns, that leaves the task unsolved and tries to be scored all
         the same. `recreate.domains.audit` has lists to take: `python` for code, `texts` for text."""
+        ...
+
+
+class AskJudge(Protocol):
+    """A call of the judge's model, paid once and in the run's ledger under the role `judge`. attempt: what tells this
+    judging from every other; step: counts the calls of one. Raises OutOfBudget, Refused, Fault, Interrupted."""
+
+    def __call__(
+        self, messages: Sequence[Message], *, attempt: str, task: str, step: int = 0, **params: Any
+    ) -> Reply: ...
+
+
+@runtime_checkable
+class AsksModel(Protocol):
+    """A domain that asks a model while it grades. `grade` stays as it is: the domain is handed what to ask with."""
+
+    asks_model: bool
+
+    def judged_by(self, model: str, ask: AskJudge) -> Domain:
+        """The same domain with a model to ask, known by its name: scores of another one are not reused. It must show
+        the model nothing of who made the answer: no scaffold, no model, no side of a comparison."""
         ...
 
 
@@ -440,6 +500,44 @@ class Ask(Protocol):
     finds the reply again. Raises OutOfBudget, Refused, Fault, Interrupted."""
 
     def __call__(self, messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply: ...
+
+
+@runtime_checkable
+class Desk(Protocol):
+    """What an agent of the user's own is handed for one attempt at one task.
+
+    prompt     the task's words          texts     the files that it declares, as they stand now: path -> text
+    sandbox    where the task is; what is run there stands in the trace
+    base_url   of an endpoint on this machine, for libraries that want one: OpenAI's, with `/v1`; api_key: its key,
+               for this attempt alone; model: a name to give it
+    """
+
+    prompt: str
+    texts: Mapping[str, str]
+    sandbox: Sandbox
+    model: str
+
+    @property
+    def base_url(self) -> str: ...
+
+    @property
+    def api_key(self) -> str: ...
+
+    def ask(self, messages: Sequence[Message | Mapping[str, Any]], **params: Any) -> Reply:
+        """The model's reply to chat messages; params: temperature, max_tokens, tools, tool_choice, stop, ...
+
+        Raises when the attempt is over, at a limit: let it through. BadInput for messages that are none."""
+        ...
+
+
+@runtime_checkable
+class Agent(Protocol):
+    """Something that attempts tasks: `recreate.wrap` makes a scaffold of it. Called from several threads at once."""
+
+    def attempt(self, desk: Desk) -> str | None:
+        """Work on the task. Returns what is handed in, in the form that the domain's `collect` returns; None: what lies
+        in the sandbox. What it raises ends the attempt as an `error`, and what is in the sandbox is graded."""
+        ...
 
 
 @runtime_checkable

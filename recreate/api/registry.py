@@ -15,7 +15,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -25,6 +25,7 @@ from typing import Any, TypeVar, get_args
 from recreate.api import paths
 from recreate.api.errors import BadInput, Missing, RecreateError
 from recreate.api.ports import Domain, Embedder, Memory, MemoryPolicy, Model, Optimizer, Price, Sandbox, SandboxBackend
+from recreate.api.theirs import expect, raised
 from recreate.api.types import Split, Task
 
 Part = TypeVar("Part")
@@ -58,7 +59,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "docker": "recreate.sandboxes.docker:Docker",
         "podman": "recreate.sandboxes.docker:Podman",
     },
-    "domain": {"swe": "recreate.domains.swe:Swe"},
+    "domain": {"rows": "recreate.domains.rows.domain:RowDomain", "swe": "recreate.domains.swe:Swe"},
     "optimizer": {
         "recreate": "recreate.optimizers.investigator:Investigator",
         "reflect": "recreate.optimizers.reflect:Reflect",
@@ -136,10 +137,11 @@ EXTRAS = {
     "yaml": "verl",
     "zstandard": "memory",
     "datasets": "hub",
+    "pyarrow": "hub",
 }
 """Which extra brings a module: a missing one is answered with the command that installs it."""
 
-_HUB = re.compile(r"(hub:)?[\w.-]+/[\w.-]+(?<!\.jsonl)(?<!\.json)(?<!\.toml)(?<!\.parquet)(:\w+)?")
+_HUB = re.compile(r"hf:.+|(hub:)?[\w.-]+/[\w.-]+(?<!\.jsonl)(?<!\.json)(?<!\.toml)(?<!\.parquet)(:\w+)?")
 """A data set's name on the hub, and one of its splits."""
 
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -240,10 +242,15 @@ def open_domain(
     repos: str = "",
     prompt: str = "",
     backend: SandboxBackend | None = None,
+    *,
+    score: str = "",
+    columns: Mapping[str, str] | None = None,
 ) -> Domain:
     """The domain called `name`, given what it takes of: the workspace, a file or folder of tasks (or a data set's name
-    on the hub, OWNER/NAME), a folder of clones, how its tasks are told, what its sandboxes will be opened with. Raises
-    BadInput as `open`, and for what is not there or not taken."""
+    on the hub, OWNER/NAME), a folder of clones, how its tasks are told, what its sandboxes will be opened with; how
+    answers are scored, and which column of the data is what. A name that no part has is one of rows, where there is
+    data for it: given, or named in benchmarks/NAME/domain.toml. Raises BadInput as `open`, and for what is not there or
+    not taken."""
     folders = {
         "data": Path(data).expanduser() if data else None,
         "repos": Path(repos).expanduser() if repos else None,
@@ -252,14 +259,34 @@ def open_domain(
         raise BadInput(f"there is no {data}", fix="name a file or folder of tasks", code="no-tasks-file")
     if (place := folders["repos"]) is not None and not place.is_dir():
         raise BadInput(f"{repos} is not a folder", fix="name a folder of repositories", code="no-repos")
-    given: dict[str, Path | str | None] = {**folders, "prompt": prompt or None}
-    takes = inspect.signature(find("domain", name)).parameters
+    columns = {what: column for what, column in (columns or {}).items() if column}
+    given: dict[str, Any] = {**folders, "prompt": prompt or None, "score": score or None, "columns": columns or None}
+    part = "rows" if is_rows(name, workspace, data) else name
+    if part == "rows" and data.startswith("hf:"):
+        given["data"] = data  # as a path it would lose a slash
+    takes = inspect.signature(find("domain", part)).parameters
     for flag, value in given.items():
         if value is not None and flag not in takes:
+            flag = next(iter(columns)) if flag == "columns" else flag
             raise BadInput(f"the domain {name} takes no --{flag}", fix="leave it out", code="usage")
     offered = {key: value for key, value in given.items() if value is not None}
-    domain: Domain = open("domain", name, workspace=workspace, backend=backend, **offered)
+    own = [name] if part == "rows" else []
+    domain: Domain = open("domain", part, *own, workspace=workspace, backend=backend, **offered)
     return domain
+
+
+def is_rows(name: str, workspace: Path, data: str) -> bool:
+    """Whether a domain's name is that of rows: nothing else is called so, and there is data for it."""
+    if name == "rows":
+        return True
+    if ":" in name or name in names("domain"):
+        return False
+    return bool(data) or (_FOLDER.fullmatch(name) is not None and rows_file(name, workspace).is_file())
+
+
+def rows_file(name: str, workspace: Path) -> Path:
+    """Where a domain of rows keeps what is known of it."""
+    return workspace / "benchmarks" / name / "domain.toml"
 
 
 def _made(kind: str, name: str, part: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -280,6 +307,8 @@ def _theirs(part: Any, what: str, code: str) -> Iterator[None]:
         if str(module).partition(".")[0] == "recreate":
             raise
         said = f"{type(e).__name__}: {e}".partition("\n")[0]
+        if (theirs := raised(e)) is not None:
+            raise BadInput(f"{what}: {theirs.message}", fix=theirs.fix, code=code) from e
         raise BadInput(f"{what}: {said}", fix=f"mend {spelled(part)}", code=code) from e
 
 
@@ -406,7 +435,9 @@ def fit_tasks(domain: Domain) -> None:
     groups: dict[str, str] = {}
     for split in get_args(Split):
         with _theirs(domain, f"domain {domain.name} does not tell its tasks", "bad-tasks"):
-            found = list(domain.tasks(split))
+            found = domain.tasks(split)
+            expect(isinstance(found, Iterable), domain, "tasks", found)
+            found = list(found)
         for task in found:
             if not isinstance(task, Task):
                 raise _bad(domain, f"tasks({split!r}) holds {type(task).__name__}, not Task")
@@ -460,6 +491,13 @@ def installed(module: str) -> bool:
         return find_spec(module) is not None
     except ValueError:  # set to None in sys.modules
         return False
+
+
+def reachable(module: str) -> bool:
+    """Whether a module could be imported here, as `find` looks for it; it is not."""
+    top = module.partition(".")[0]
+    here = paths.workspace() / top
+    return top in sys.modules or installed(top) or here.is_dir() or here.with_name(f"{top}.py").is_file()
 
 
 def _broken(module: str, error: BaseException) -> BadInput:

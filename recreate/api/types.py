@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from operator import not_
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from recreate.api.config import SCHEMA as SCHEMA
 from recreate.api.config import Split as Split
@@ -143,8 +143,8 @@ class TaskSet(Record):
 class Call(Record):
     """Who asks a model, and for what: the address under which the reply is journalled.
 
-    role: agent | optimizer; phase: train | validation | test | select | rerun | propose | observe; task '' for an
-    optimizer; repeat and sample count from 0.
+    role: agent | optimizer | judge; phase: train | validation | test | select | rerun | propose | observe | grade;
+    task '' for an optimizer; repeat and sample count from 0.
     `id` = run/attempt/step is sent as the header `x-recreate-call`; a proposal's "attempt" is its own digest.
     `step` counts over all samples of an attempt, so that the id is unique.
     """
@@ -284,14 +284,36 @@ class Output(Record):
     limit: str = ""
 
 
+def _is_none(value: Any) -> bool:
+    return value is None
+
+
+class Sent(Record):
+    """What the model was sent before a step, told by what it was sent before; recreate/agents/request.py has it back.
+
+    base     the step with whose request this one begins, None for none; keep: so many of its messages
+    rest     the messages that follow: the number of one that was sent before in this attempt (from 0, in the order in
+             which they were sent first), or a whole one. In these {"@": [STEP, FIELD, ...]} stands for a text of a step
+    params   the parameters that base's request had otherwise, or not; dropped: those that it had and this one has not
+    """
+
+    base: int | None = Field(default=None, exclude_if=_is_none)
+    keep: int = Field(default=0, exclude_if=not_)
+    rest: tuple[Any, ...] = Field(default=(), exclude_if=not_)
+    params: Mapping[str, Any] = Field(default_factory=dict, exclude_if=not_)
+    dropped: tuple[str, ...] = Field(default=(), exclude_if=not_)
+
+
 class Step(Record):
     """One turn: what the agent saw (`observation`, the anchor state), said, did, and what came of it.
 
     step counts from 0 over all samples of the attempt, sample from 0; status as in Output, None when nothing ran;
     seconds are the action's own.
     kind: `action` (the reply was acted on), `malformed` (the scaffold's format message was the answer),
-    `before` (a tool of the scaffold ran before the first turn; no model was asked).
-    tokens: the same turn in token ids, where the model tells them.
+    `before` (a tool of the scaffold ran before the first turn; no model was asked), `ended` (the program of a foreign
+    agent ended: what it printed, and its exit status; no model was asked).
+    tokens: the same turn in token ids, where the model tells them. sent: what it was sent, system message and all.
+    cut: the reply ended at the most tokens that it might have.
     foreign: of an imported step, what has no place among our fields. Of one that called tools in the endpoint's own
     way `tool_calls` (id, name, arguments) and `answered` (id, and text where there were several): its commands and
     their outputs stand one after the other in action and output, status is the first that is not 0.
@@ -309,15 +331,23 @@ class Step(Record):
     usage: Usage = Usage()
     offered: tuple[str, ...] = ()
     tokens: TurnTokens | None = None
+    sent: Sent | None = Field(default=None, exclude_if=_is_none)
+    cut: bool = Field(default=False, exclude_if=not_)
     foreign: Mapping[str, Any] = Field(default_factory=dict, exclude_if=not_)
+
+
+UNASKED = ("before", "ended")
+"""Kinds of steps for which no model was asked."""
 
 
 class Trace(Record):
     """A whole attempt, ungraded. `answer` is what was handed in; `fault` is set when ours, not the agent's.
 
     ending: submitted | limit | error; limit names the one reached: steps, tokens, usd, seconds, context, reply (three
-    in a row were cut off before they held a command); or `template`, when a template of the agent could not be filled
-    in (`error`). chosen is the sample that was handed in.
+    in a row were cut off before they held a command); or with `error`: `template`, when a template of the agent could
+    not be filled in, and `mcp`, when a server of its did not start. Of a foreign agent also memory, processes, disk
+    (`limit`), and with `error` exit (its status was not 0), no-calls (it never asked its model) and flood. chosen is
+    the sample that was handed in. attempt: its key, under which its calls were made.
     """
 
     attempt: str
@@ -348,7 +378,10 @@ class Grade(Record):
 
 
 class Experience(Record):
-    """Trace + grade + what is needed to find a way back: the unit learned from. id = the attempt's id.
+    """Trace + grade + what is needed to find a way back: the unit learned from.
+
+    id: the attempt's key (`trace.attempt`), or one made of it and of what happened, where another attempt of the same
+    key went otherwise.
 
     foreign: of an imported one, where it comes from and what has no place among our fields.
     """
@@ -397,6 +430,7 @@ class Lesson(Record):
     scope        instance: born of one experience; domain, general: a pattern that earned it
     status       candidate: being tested; active: offered; quarantined: it stopped helping; forgotten: nobody used it;
                  merged: it lives on in `merged_into`; vetoed: a person forbade it
+    before_veto  the status that it had then; '' where nobody vetoed it
     frozen       a person forbade that code changes it
     born_of, supports, contradicts: ids of experiences, each at most once, whatever is observed twice
     groups       the independent groups of tasks among its supports
@@ -416,6 +450,7 @@ class Lesson(Record):
     supports: tuple[str, ...] = ()
     contradicts: tuple[str, ...] = ()
     status: Standing = "candidate"
+    before_veto: Standing | Literal[""] = Field(default="", exclude_if=not_)
     frozen: bool = False
     groups: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
@@ -503,6 +538,12 @@ class Verdict(Record):
     reason: str = ""
     dropped: int = 0
     saving: Saving | None = Field(default=None, exclude_if=not_)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if (self.lo is None) != (self.hi is None):
+            raise ValueError("an interval has two ends")
+        return self
 
     @property
     def better(self) -> bool:

@@ -105,7 +105,7 @@ def record(folder: Path, into: Path, model: str, optimizer_model: str, *, jobs: 
         sandbox=AnySandbox(),
         model=model,
         optimizer="reflect",
-        optimizer_model=optimizer_model,
+        models__optimizer=optimizer_model,
         workspace=_emptied(folder),
         record=str(into),
         out=str(folder / "runs" / "recorded"),

@@ -36,6 +36,9 @@ CALL_SECONDS, LOCAL_SECONDS = 12.0, 17.0
 """Of a call that nobody has measured here: to an endpoint, and to `local:` on two cores, which all jobs share. That
 is reckoned from the CPU seconds in docs/serve.md, with half of the calls meeting their prompt again."""
 
+OPTIMIZER_CALL = 2.0
+"""Of the optimizer's model, in calls of an attempt: it reads and writes more."""
+
 ASSUMED_RATE = 0.3
 """The seed's validation score where nothing was measured."""
 
@@ -160,6 +163,48 @@ def study(settings: Settings, price: Price, past: Sequence[Usage] = ()) -> Span:
     return Span(few, many, f"{turns} of {STUDY_IN:,} tokens, as elsewhere: no studies were made here before")
 
 
+class Course(Record):
+    """What a build does one after the other, when each round proposes one candidate.
+
+    judged     attempts that judge an agent on validation: the seed once, then each round's candidate
+    first      attempts at train tasks in the first round; batch: in each later one; proposing: more for each proposal
+    calls      of the optimizer's model for a proposal, at least and at most
+    call       how long such a call takes, in calls of an attempt
+    """
+
+    rounds: int
+    judged: int
+    first: int
+    batch: int
+    proposing: int
+    calls: tuple[int, int]
+    call: float
+
+    def attempts(self, rounds: int | None = None) -> int:
+        """Of so many of its rounds, the seed's among them."""
+        rounds = self.rounds if rounds is None else rounds
+        return (
+            self.judged
+            + rounds * (self.batch + self.proposing + self.judged)
+            + (self.first - self.batch) * (rounds > 0)
+        )
+
+
+def course(settings: Settings, optimizer_price: Price, studies: Sequence[Usage] = ()) -> Course:
+    """Of a build with these settings. studies: what each took that was made here before."""
+    one, look = proposal(settings), study(settings, optimizer_price, studies)
+    low, high = (one.studies * each.calls + one.calls for each in (look.low, look.high))
+    return Course(
+        rounds=settings.rounds,
+        judged=settings.validation * settings.repeats,
+        first=0 if settings.from_experience else settings.batch_size,
+        batch=settings.batch_size,
+        proposing=one.attempts,
+        calls=(low, high),
+        call=OPTIMIZER_CALL / (settings.jobs if _local(settings) else 1),  # what asks alone has the cores to itself
+    )
+
+
 def _cached(used: Usage, turns: int, price: Price) -> Usage:
     """The same with what a conversation repeats read from the cache: its prompts grow evenly, turn by turn, so that of
     1 + 2 + ... + n parts n are new."""
@@ -195,26 +240,21 @@ def plan(
     """The plan of a build. past, studies: what attempts and studies took here. base_rate: the validation score to
     expect before any edit, measured as `base_source` says; None: assumed."""
     attempt, inquiry = typical(scaffold, past, price, settings), study(settings, optimizer_price, studies)
-    one = proposal(settings)
+    one, way = proposal(settings), course(settings, optimizer_price, studies)
     budget = Budget.parse(settings.budget)
     reflect = Usage(calls=1, tokens_in=5000, tokens_out=600)
 
     def count(rounds: int, rehearsals: int = 0) -> int:
-        judged = settings.validation * settings.repeats
-        attempts = judged * (1 + rounds) + (settings.batch_size + one.attempts + rehearsals) * rounds
-        if settings.from_experience and rounds:
-            attempts -= settings.batch_size  # the first round makes none
-        return attempts
+        return way.attempts(rounds) + rehearsals * rounds
 
     def cost(rounds: int, high: bool, rehearsals: int = 0) -> Amounts:
         each, look = (attempt.high, inquiry.high) if high else (attempt.low, inquiry.low)
         attempts, looks, calls = count(rounds, rehearsals), one.studies * rounds, one.calls * rounds
         looked = min(_usd(look, optimizer_price), settings.study.usd)
         usd = attempts * _usd(each, price) + looks * looked + calls * _usd(reflect, optimizer_price)
-        asked = looks * look.calls + calls
+        asked = way.calls[high] * rounds
         tokens = attempts * _tokens(each) + looks * _tokens(look) + calls * _tokens(reflect)
-        alone = settings.jobs if _local(settings) else 1  # what asks by itself has the cores to itself
-        seconds = (attempts * each.seconds) / settings.jobs + asked * (each.seconds / max(1, each.calls)) * 2 / alone
+        seconds = (attempts * each.seconds) / settings.jobs + asked * (each.seconds / max(1, each.calls)) * way.call
         whole = attempts * each.calls + asked
         return Amounts(calls=whole, tokens=tokens, usd=round(usd, 4), minutes=round(seconds / 60, 1))
 

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from recreate.agents.lesson import lesson_file
-from recreate.agents.retrieval import LessonRetrieval, exactly, frozen, support
+from recreate.agents.retrieval import LessonRetrieval, Retriever, exactly, frozen, support
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, Missing, OutOfBudget
 from recreate.api.paths import short
 from recreate.api.ports import MemoryPolicy
-from recreate.api.types import Call, Edit, Evidence, Experience, Lesson, Message, Reply, Revision, Task, digest
+from recreate.api.theirs import all_are, expect
+from recreate.api.types import Call, Change, Edit, Evidence, Experience, Lesson, Message, Reply, Revision, Task, digest
 from recreate.lessons.context import PolicyContext
 from recreate.lessons.store import OURS, LessonStore
 from recreate.runs.attempts import attempt_task, ended, fresh
@@ -63,7 +64,7 @@ class Learning:
             else:
                 lessons = _stored(folder / known["file"])
             policy = self._made(dict(lessons), _nobody, _nothing)
-            self._offers[round] = frozen(self.policy, policy.offer, lessons)
+            self._offers[round] = frozen(self.policy, _checked(policy), lessons)
         return self._offers[round]
 
     def announce(self, agent: Scaffold) -> None:
@@ -116,7 +117,9 @@ class Learning:
         before = self._read()
         after = dict(before)
         shown = [_carrying(e, [x.id for x in agent.lessons if x.id in before]) for e in experiences]
-        changes = self._made(after, ask, rerun, len(shown)).observe(shown)
+        policy = self._made(after, ask, rerun, len(shown))
+        changes = list(found) if isinstance(found := policy.observe(shown), tuple) else found
+        expect(all_are(changes, Change), policy, "observe", changes)
         dropped = self._drop_leaks(before, after)
         changes = [change for change in changes if change.lesson not in dropped]
         for id, lesson in after.items():
@@ -319,3 +322,14 @@ def _nobody(messages: Sequence[Message], **params: Any) -> Reply:
 
 def _nothing(lessons: Sequence[Lesson], experience: Experience, repeat: int = 0) -> float | None:
     raise AssertionError("offering attempts nothing")
+
+
+def _checked(policy: MemoryPolicy) -> Retriever:
+    """What a policy offers, seen to be lessons."""
+
+    def offer(query: str, budget: int) -> Sequence[Lesson]:
+        found = policy.offer(query, budget)
+        expect(all_are(found, Lesson), policy, "offer", found)
+        return found
+
+    return offer

@@ -20,24 +20,27 @@ from __future__ import annotations
 import inspect
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, get_args
 
 from recreate.agents import scaffold as scaffolds
+from recreate.agents.attempt import try_servers
 from recreate.agents.history import History, describe
 from recreate.agents.lint import problems, refuse
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.errors import BadInput, Fault, OutOfBudget
 from recreate.api.ports import Describable, Population, Price
+from recreate.api.theirs import all_are, expect
 from recreate.api.types import Edit, Experience, Revision, Split, Task, Verdict, digest
 from recreate.builder import proposals
+from recreate.builder.estimate import course
 from recreate.builder.learning import Learning
 from recreate.builder.proposals import Proposals
-from recreate.builder.review import Desk, Reviewer, human_edits
+from recreate.builder.review import ReviewDesk, Reviewer, human_edits
 from recreate.builder.selection import tasks_of, too_few
 from recreate.memory.importers.overlap import Overlap
 from recreate.optimizers.investigator.create import create as write_seed
@@ -95,6 +98,9 @@ def build(session: Session, seed: Scaffold, review: Reviewer | None = None) -> B
     Raises what stops a run (OutOfBudget is not raised but is the status); everything paid for is on disk.
     """
     refuse(seed, session.backend)
+    if seed.agent.action == "tools":
+        for task in session.tasks("validation", needed=False)[:1]:
+            try_servers(seed, task, session.domain, session.backend)
     return _Build(session, seed, review).run()
 
 
@@ -133,7 +139,7 @@ class _Build:
         self.seed = seed
         self.reviewer = reviewer
         self.history = History(session.folder / "scaffold.git")
-        self.desk = Desk(session, self.history)
+        self.desk = ReviewDesk(session, self.history)
         if seed.digest not in {e.digest for e in self.history.log()}:
             self.history.commit(seed, None, True, f"Start from {seed.name}")
         session.memory.hold_out([t for s in ("validation", "test") for t in session.domain.tasks(s)])
@@ -167,9 +173,9 @@ class _Build:
         with checkpoints(self.session.folder / "checkpoint.sqlite", graph, config, self.agrees, self.note) as compiled:
             earlier: BuildState = compiled.get_state(config).values
             start: Any = None if earlier else {"round": 0, "scaffold": self.seed.digest}
-            settings, train, validation = self.session.settings, len(self.train), len(self.validation)
-            usual = settings.rounds * train + (settings.rounds + 1) * validation * settings.repeats
-            self.session.say("build", {"train": train, "validation": validation, "attempts": usual})
+            there = {"train": len(self.train), "validation": len(self.validation)}
+            ahead = course(self.session.settings.model_copy(update=there), self.session.optimizer_price)
+            self.session.say("build", {**there, "course": ahead, "over": earlier.get("round", 0)})
             if self.session.settings.rounds == 0:
                 self.scores(self.seed)
             elif not earlier or self.again(earlier) != "end":
@@ -231,15 +237,18 @@ class _Build:
         batch = self.proposals(key, current, experiences, self.learning.offers(state["round"]))
         optimizer = self.session.optimizer(batch.context())
         if isinstance(optimizer, Population):
-            proposed = [list(edits) for edits in optimizer.candidates(current, experiences)] or [[]]
+            made = optimizer.candidates(current, experiences)
+            expect(isinstance(made, Iterable), optimizer, "candidates", made)
+            for edits in made:
+                expect(isinstance(edits, Iterable), optimizer, "candidates", made)
+            proposed = [list(edits) for edits in made] or [[]]
         else:
-            proposed = [list(optimizer.propose(current, experiences))]
-        if strange := [type(e).__name__ for edits in proposed for e in edits if not isinstance(e, Edit)]:
-            raise BadInput(
-                f"the optimizer {self.session.settings.optimizer} proposed a {strange[0]}, not an Edit",
-                fix="docs/ports/optimizer.md has an example",
-                code="misfit",
-            )
+            found = optimizer.propose(current, experiences)
+            expect(isinstance(found, Iterable), optimizer, "propose", found)
+            proposed = [list(found)]
+        method = "candidates" if isinstance(optimizer, Population) else "propose"
+        for edits in proposed:
+            expect(all_are(edits, Edit), optimizer, method, edits)
         proposed = [[proposals.proposed(e) for e in edits] for edits in proposed]
         promoted = self.learning.promotions(current, self.revisions)
         candidates = [[*edits, *promoted] for edits in proposed] + [self.learning.removals(current, self.revisions)]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from recreate.agents.attempt import try_servers
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
@@ -55,10 +56,7 @@ def measure(session: Session, scaffold: Scaffold, split: Split, most: int = 0) -
 
     On the test split it is an opening, written down and counted.
     """
-    tasks = tasks_of(session, split)
-    if most and most < len(tasks):
-        random.Random(f"{session.settings.seed}/{split}").shuffle(tasks)
-        tasks = tasks[:most]
+    tasks = measured_tasks(session, split, most)
     offers = Learning(session).offers()
     repeats = session.settings.repeats
     who = {"name": scaffold.name, "scaffold": scaffold.digest}
@@ -66,6 +64,8 @@ def measure(session: Session, scaffold: Scaffold, split: Split, most: int = 0) -
         session.journal.add("agent", **who)
     if session.tape is not None:
         session.tape.agent(scaffold.name, scaffold.digest, scaffold.files)
+    for task in tasks[:1]:
+        try_servers(scaffold, task, session.domain, session.backend)
     openings = opening(session, scaffold, tasks, repeats, offers) if split == "test" else test_openings(session)
     scores = run_attempts(session, scaffold, tasks, repeats=repeats, phase=split, offers=offers)
     held = {(s.task, s.repeat): s for s in scores if s.score is not None}
@@ -88,6 +88,15 @@ def measure(session: Session, scaffold: Scaffold, split: Split, most: int = 0) -
         test_openings=openings,
         scores=tuple({"task": s.task, "repeat": s.repeat, "score": s.score, "experience": s.attempt} for s in scores),
     )
+
+
+def measured_tasks(session: Session, split: Split, most: int = 0) -> list[Task]:
+    """The tasks that `measure` takes, in their order."""
+    tasks = tasks_of(session, split)
+    if most and most < len(tasks):
+        random.Random(f"{session.settings.seed}/{split}").shuffle(tasks)
+        tasks = tasks[:most]
+    return tasks
 
 
 def measured_in(run: Run, workspace: Path) -> list[BenchResult]:

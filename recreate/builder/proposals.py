@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recreate.agents import scaffold as scaffolds
-from recreate.agents.attempt import furnish, replay
+from recreate.agents.attempt import furnish, prepared, replay
 from recreate.agents.config import read_agent
 from recreate.agents.lint import problems
 from recreate.agents.retrieval import LessonRetrieval
@@ -177,7 +177,7 @@ class Proposals:
             scaffold = self.agent
             other = "; its agent's files are not in this run, so those of the present one were used"
         if not done:
-            sandbox = self.session.domain.prepare(task, self.session.backend)
+            sandbox = prepared(self.session.domain, task, self.session.backend)
             furnish(sandbox, scaffold, task.prompt)
             return sandbox, "as the agent found it" + other
         sandbox, how = replay(scaffold, task, experience.trace, self.session.domain, self.session.backend)

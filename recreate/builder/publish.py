@@ -5,6 +5,7 @@ Nothing is lost: what stands there and is in no history of the run is first comm
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,17 +46,32 @@ def standing(target: Path) -> str:
     return scaffolds.load(target, parse=False).digest
 
 
-def untouched(target: Path, run: Run) -> bool:
-    """Whether a build may put its result there: what stands there is what stood there when it began, or its own."""
-    if _writing(target) in {r.id for r in run.revisions() if r.kept}:
-        return True  # it was killed while it put it there
+def target_of(name: str, where: Path) -> Path:
+    """scaffolds/NAME of a workspace. Raises BadInput for a name that is none."""
+    if not re.fullmatch(r"\w[\w.-]{0,99}", name):
+        raise BadInput(f"{name!r} cannot be a folder under scaffolds/", fix="give a plain name", code="bad-name")
+    return where / "scaffolds" / name
+
+
+def left_alone(target: Path, run: Run) -> str:
+    """Why a build may not put its result there; '' where nothing stands, what stood there when it began (which was said
+    then, where it began from something else: `stranger`), or a revision of its own."""
+    kept = {r.id for r in run.revisions() if r.kept}
+    if _writing(target) in kept:
+        return ""  # it was killed while it put it there
     try:
         now = standing(target)
     except BadInput:
-        return False  # somebody is in the middle of writing
-    seed = run.seed()
-    began = next(run.records("seed"), {}).get("stood", now)
-    return now in {"", began, seed.digest if seed else "", *(r.id for r in run.revisions() if r.kept)}
+        return "somebody is writing it"
+    seed, began = run.seed(), next(run.records("seed"), {}).get("stood", now)
+    return "" if now in {"", began, seed.digest if seed else "", *kept} else "it was changed while this build ran"
+
+
+def stranger(digest: str, run: Run) -> bool:
+    """Whether what stood somewhere is nothing that a build came from: another build's, or a person's."""
+    seed, begun = run.seed(), next(run.records("seed"), {})
+    own = {"", seed.digest if seed else "", begun.get("made_of", ""), *(r.id for r in run.revisions() if r.kept)}
+    return digest not in own
 
 
 def publish(agent: Scaffold, folder: Path, target: Path, text: str = "") -> Kept:

@@ -14,6 +14,7 @@ from recreate.agents.history import History
 from recreate.agents.lint import check
 from recreate.agents.scaffold import UNCOUNTED, Scaffold
 from recreate.api.errors import BadInput
+from recreate.api.theirs import callback, expect
 from recreate.api.types import Edit, Review, Revision
 from recreate.runs.session import Session
 from recreate.storage.redact import redact
@@ -22,7 +23,7 @@ Reviewer = Callable[[Revision, Scaffold, Scaffold], Review | None]
 """(the revision, its parent, the candidate) -> a decision; None leaves the candidate waiting and ends the session."""
 
 
-class Desk:
+class ReviewDesk:
     """The candidates of one run that were offered, and what was said of them."""
 
     def __init__(self, session: Session, history: History) -> None:
@@ -87,7 +88,9 @@ class Desk:
         self.session.say("review", {"revision": revision})
         try:
             with self.session.ledger.unclocked():
-                return reviewer(revision, parent, child)
+                said = callback(reviewer)(revision, parent, child)
+                expect(isinstance(said, Review | None), reviewer, "review", said)
+                return said
         finally:
             self.session.say("reviewed", {"revision": revision})
 

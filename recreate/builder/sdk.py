@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,29 +16,35 @@ from pathlib import Path
 from typing import Any
 
 from recreate.agents import scaffold as scaffolds
+from recreate.agents.attempt import try_servers
 from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault, Interrupted
 from recreate.api.ports import Domain, Embedder, Memory, MemoryPolicy, Model, Optimizer, Preparable, SandboxBackend
 from recreate.api.registry import spelled
+from recreate.api.theirs import callback, raised
 from recreate.api.types import Experience, Revision, Split, Task, Verdict
 from recreate.builder.estimate import refuse_if_too_small
 from recreate.builder.learning import Learning
 from recreate.builder.loop import build as build_loop
 from recreate.builder.loop import create
 from recreate.builder.measure import BenchResult, measure, opening
-from recreate.builder.publish import Kept, publish, standing, untouched
+from recreate.builder.publish import Kept, left_alone, publish, standing, stranger, target_of
 from recreate.builder.review import Reviewer
-from recreate.builder.selection import CREATE, fitted, selected, unknown_task
+from recreate.builder.selection import CREATE, find_task, fitted, named_or_default, selected
+from recreate.domains.rows.domain import RowDomain
 from recreate.models.cassette import Cassette
 from recreate.runs import settings as settings_
 from recreate.runs.attempts import attempt_task, ended
-from recreate.runs.reader import BuildResult, Run, default_seed, find_agent
+from recreate.runs.reader import BuildResult, Run, find_agent
 from recreate.runs.session import Parts, Say, Session, load_run, open_session, run_folder, silent
-from recreate.runs.settings import Settings
+from recreate.runs.settings import AgentCaps, Settings
 from recreate.viewer import html, markdown
 from recreate.viewer.text import visible
+
+_OLD = {"optimizer_model": "models__optimizer", "policy": "memory"}
+"""Names that arguments had; taken for one release."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +52,14 @@ class Outcome:
     """What a build ended with.
 
     run        the run folder: reports, lineage, every attempt
-    path       the agent's folder, scaffolds/DOMAIN; it is written when something was kept, or when there was none
+    path       the agent's folder, scaffolds/NAME (`name=`, else the domain's); written when something was kept, or when
+               there was none
     status     done | budget | review | ceiling: the seed leaves no room for an outcome that the gate could keep
     scaffold   the best version, which is `seed` when nothing was kept
     verdict    how `scaffold` and `seed` compare on validation: scores 0..1, `.better`
     revisions  what was judged, kept and dropped alike, in order
-    place      where the result is found again: `path`, or RUN:DIGEST when what a person wrote there `stays`
+    place      where the result is found again: `path`, or RUN:DIGEST when what stands there `stays`, since a person
+               changed it meanwhile
     waiting    the candidate that a person must see first, with status `review`
     kept       what was put into the folder, and what stood there before; None when nothing was
     """
@@ -75,12 +84,12 @@ def build(
     *,
     model: str | Model = "",
     optimizer: str | Optimizer | Callable[..., Optimizer] = "",
-    optimizer_model: str | Model = "",
+    models__optimizer: str | Model = "",
     scaffold: str | Path | Scaffold = "",
     sandbox: str | SandboxBackend = "",
     embedder: str | Embedder = "",
-    memory: str | Memory = "",
-    policy: str | Callable[..., MemoryPolicy] = "",
+    memory: str | Callable[..., MemoryPolicy] = "",
+    recall: str | Memory = "",
     workspace: str | Path | None = None,
     review: bool | Reviewer = False,
     say: Say = silent,
@@ -91,9 +100,9 @@ def build(
     domain           its name, `module:Class`, or an object that fits the port; so for the other parts
     optimizer        an Optimizer, or a class or function that makes one from OptimizerContext
     scaffold         the agent to start from: itself, its folder or name, "create"; "": the domain's own, else a seed
-    memory           who recalls for the optimizer; "": the workspace's own memory
-    policy           who learns lessons and offers them: recreate, playbook, mistakes, or what makes a MemoryPolicy from
-                     PolicyContext; "": none
+    memory           the policy, as `--memory`: who learns lessons and offers them, recreate, playbook, mistakes, or
+                     what makes a MemoryPolicy from PolicyContext; "": none
+    recall           who recalls for the optimizer; "": the workspace's own memory
     review           asked before a revision is kept (docs/review.md); True waits there, with status `review`
     workspace        the folder that holds scaffolds/, memory/ and runs/; None: the one around the current folder
     say              progress, called from several threads: say(event, facts)
@@ -109,9 +118,15 @@ def build(
     """
     settings = {"review": True, **settings} if review else settings
     named: dict[str, Any] = {"domain": domain, "model": model, "sandbox": sandbox, "scaffold": scaffold}
-    named |= {"optimizer": optimizer, "models.optimizer": optimizer_model}
-    named |= {"memory.embedder": embedder, "memory.recall": memory, "memory.policy": policy}
-    with _started(named, workspace, say, settings) as (session, where):
+    old = {name: settings.pop(name) for name in _OLD if name in settings}
+    for name in old:
+        warnings.warn(f"{name}= is called {_OLD[name]}= now", DeprecationWarning, stacklevel=2)
+    if isinstance(memory, Memory):
+        warnings.warn("a Memory that recalls is given as recall= now", DeprecationWarning, stacklevel=2)
+        memory, recall = "", memory
+    named |= {"optimizer": optimizer, "models.optimizer": old.get("optimizer_model", models__optimizer)}
+    named |= {"memory.embedder": embedder, "memory.recall": recall, "memory.policy": old.get("policy", memory)}
+    with _named(), _started(named, workspace, say, settings) as (session, where):
         built = improve(session, where, scaffold, review=review if callable(review) else None)
         folder, name = session.folder, session.domain.name
     return deliver(where, folder, name, built)
@@ -137,7 +152,10 @@ def run(
     """
     named = {"domain": domain, "model": model, "sandbox": sandbox}
     id = task if isinstance(task, str) else task.id
-    with _started(named, workspace, say, settings, prefix="run", scaffold=scaffold, task=id) as (session, where):
+    with (
+        _named(),
+        _started(named, workspace, say, settings, prefix="run", scaffold=scaffold, task=id) as (session, where),
+    ):
         return attempt_one(session, starting(session.settings, where, scaffold), id)
 
 
@@ -165,7 +183,7 @@ def bench(
     settings = settings if isinstance(tasks, int) else {"tasks": tuple(tasks), **settings}
     if {"difficulty", "select__difficulty"} & settings.keys() and isinstance(several[0], str | Path):
         settings = {"scaffold": str(several[0]), **settings}  # whose pass rates it goes by
-    with _started(named, workspace, say, settings, prefix="bench-{domain}") as (session, where):
+    with _named(), _started(named, workspace, say, settings, prefix="bench-{domain}") as (session, where):
         agents = [starting(session.settings, where, each) for each in several]
         return [measure(session, agent, split, most) for agent in agents]
 
@@ -186,6 +204,12 @@ def improve(
     fit = fitted(session.settings, session.domain, session.memory.held_out, selected(session))
     session = replace(session, settings=fit)
     seed = _seed(session, where, scaffold)
+    if seed.agent.foreign and not any(map(seed.agent.declares, seed.files)):
+        raise BadInput(
+            f"{seed.name} declares no texts, so there is nothing of it to improve",
+            fix="--texts 'prompts/*.md', or `texts` in its agent.toml",
+            code="no-texts",
+        )
     refuse_if_too_small(session.settings, seed, session.price, session.optimizer_price)
     if session.tape is not None:
         session.tape.agent(seed.name, seed.digest, seed.files)
@@ -198,32 +222,35 @@ def improve(
 
 
 def deliver(where: Path, folder: Path, domain: str, built: BuildResult) -> Outcome:
-    """Put the agent into scaffolds/DOMAIN and write the reports; after the session is closed.
+    """Put the agent into scaffolds/NAME and write the reports; after the session is closed.
 
     An agent there that a person changed while the build ran stays as it stands: then `stays` is True.
     """
     seen = Run(folder)
-    target = where / "scaffolds" / domain
+    target = target_of(seen.settings.name or domain, where)
     agent = built.scaffold.model_copy(update={"name": target.name})
-    place, stays, kept = str(target), False, None
+    place, stays, kept = str(target), "", None
     if any(r.kept for r in built.revisions) or not target.exists():
-        if stays := not untouched(target, seen):
+        if stays := left_alone(target, seen):
             place = f"{paths.short(folder)}:{agent.digest}"
         else:
             kept = publish(agent, folder, target, visible(markdown.readme(agent, seen, built)))
+    said: dict[str, Any] = {"stays": stays} if stays else {}
+    if kept is not None and stranger(kept.before, seen):
+        said["replaced"] = kept.before  # of another build, or a person's: the run's history has it now
     (folder / "report.md").write_text(visible(markdown.report(seen, built)), "utf-8")
     html.write(seen, built)
     return Outcome(
         run=folder,
         path=target,
         place=place,
-        stays=stays,
+        stays=bool(stays),
         status=built.status,
         seed=built.seed,
         scaffold=built.scaffold,
         verdict=built.verdict,
         revisions=built.revisions,
-        record=markdown.result(seen, built, place),
+        record={**markdown.result(seen, built, place), **said},
         waiting=built.waiting,
         kept=kept,
     )
@@ -237,6 +264,7 @@ def attempt_one(session: Session, agent: Scaffold, task: str) -> Experience:
     if session.tape is not None:
         session.tape.agent(agent.name, agent.digest, agent.files)
     wanted, offers = known.model_copy(update={"split": split}), Learning(session).offers()
+    try_servers(agent, wanted, session.domain, session.backend)
     if split == "test":
         opening(session, agent, [wanted], 1, offers)
     score = attempt_task(session, agent, wanted, 0, split, offers=offers)
@@ -248,10 +276,7 @@ def attempt_one(session: Session, agent: Scaffold, task: str) -> Experience:
 
 def task_of(session: Session, id: str) -> Task:
     """Raises BadInput when it is not there."""
-    tasks = {t.id: t for t in session.domain.tasks()}
-    if id not in tasks:
-        raise unknown_task(id, list(tasks))
-    return tasks[id]
+    return find_task(session.domain.tasks(), id)
 
 
 def check_scaffold(folder: Path, where: Path, scaffold: str | Path | Scaffold) -> None:
@@ -271,16 +296,23 @@ def _seed(session: Session, where: Path, scaffold: str | Path | Scaffold) -> Sca
     if not folder.is_dir():
         wanted = scaffold or session.settings.scaffold
         if wanted == CREATE:
-            chosen = create(session, starting(session.settings, where, "seed"))
+            chosen = made_of = create(session, starting(session.settings, where, "seed"))
         elif isinstance(session.tape, Cassette) and not wanted:
-            ((name, texts), *_) = session.tape.agents.values()
-            chosen = Scaffold(name=name, files=texts)
+            chosen = made_of = _recorded(session.tape)
         else:
-            chosen = starting(session.settings, where, wanted, session.domain.name, session.model_name)
-        stood = standing(where / "scaffolds" / session.domain.name)
+            who = (where, wanted, session.domain.name, session.model_name)
+            chosen = starting(session.settings, *who)
+            made_of = starting(session.settings.model_copy(update={"limits": AgentCaps()}), *who)
+        target = target_of(session.settings.name or session.domain.name, where)
+        stood = standing(target)
         record = {"name": chosen.name, "scaffold": chosen.digest}
         if not any(record.items() <= r.items() for r in session.journal.records("seed")):  # killed right after it
-            session.journal.add("seed", **record, stood=stood)
+            from_ = {"made_of": made_of.digest} if made_of.digest != chosen.digest else {}
+            session.journal.add("seed", **record, stood=stood, **from_)
+        if stood not in ("", chosen.digest, made_of.digest):
+            text = f"{paths.short(target)} holds {stood}, and this build begins from {chosen.name} {chosen.digest}: "
+            text += "what it makes takes that place (recreate keep brings it back); --name NAME puts it beside instead"
+            session.say("note", {"text": text})
         scaffolds.save(chosen, folder)
     begun = next(session.journal.records("seed"), None)
     if begun is None:
@@ -296,9 +328,21 @@ def _seed(session: Session, where: Path, scaffold: str | Path | Scaffold) -> Sca
     return seed.model_copy(update={"name": begun["name"]})
 
 
+def _recorded(tape: Cassette) -> Scaffold:
+    """The agent that a recorded build began with. Raises BadInput where the cassette has none."""
+    for name, texts in tape.agents.values():
+        return Scaffold(name=name, files=texts)
+    raise BadInput(
+        f"the cassette {paths.short(tape.folder)} has no agent: its recording ended before one was read",
+        fix="name the one it was recorded with: --scaffold; or record it again: the same command with --record",
+        code="damaged",
+    )
+
+
 def models_of(session: Session) -> list[Model]:
-    """The agent's model, and the optimizer's when it is another."""
-    return [session.model] if session.optimizer_model is session.model else [session.model, session.optimizer_model]
+    """The agent's model, and the optimizer's and the judge's when they are others."""
+    every = [session.model, session.optimizer_model, *([session.judge[0]] if session.judge else [])]
+    return list({id(model): model for model in every}.values())
 
 
 @contextmanager
@@ -331,6 +375,17 @@ def stopping(
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """What a caller's own part raises is said to be that, with its place."""
+    try:
+        yield
+    except Exception as e:
+        if (theirs := raised(e)) is None:
+            raise
+        raise theirs from e
 
 
 @contextmanager
@@ -370,7 +425,7 @@ def _started(
     if resume:
         _refuse_another(folder, loaded)
     session = open_session(
-        loaded, where, folder, say=say, resume=resume, parts=parts, command="" if prefix else "build"
+        loaded, where, folder, say=callback(say), resume=resume, parts=parts, command="" if prefix else "build"
     )
     try:
         with stopping(session, f"the same call with out={str(folder)!r} goes on"):
@@ -387,6 +442,8 @@ def _spelling(part: Any) -> str:
     """How a part is written in settings.toml: an object by its class, a scaffold by its digest."""
     if isinstance(part, Scaffold):
         return f"{part.name}@{part.digest}"
+    if isinstance(part, RowDomain):
+        return part.name
     return str(part) if isinstance(part, str | Path) else spelled(part)
 
 
@@ -409,8 +466,7 @@ def starting(
 ) -> Scaffold:
     """The agent to start from, with the limits that the settings give in place of its own. '' names the domain's own,
     else a seed for the model."""
-    found = find_scaffold(named, where) if named else default_seed(domain, where, model)
-    return found.limited(settings.limits.model_dump())
+    return named_or_default(settings, find_scaffold(named, where) if named else None, domain, where, model)
 
 
 def find_scaffold(named: str | Path | Scaffold, where: Path) -> Scaffold:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from recreate.agents.given import from_command
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.ports import Domain, Kinds, Rated
@@ -94,7 +95,20 @@ def fitted(settings: Settings, domain: Domain, held: HeldOut, found: Selected | 
 def seed_of(settings: Settings, domain: str, where: Path, model: str) -> Scaffold:
     """The agent that a build with these settings starts from, as far as it is there already."""
     named = settings.scaffold if settings.scaffold != CREATE else "seed"
-    found = find_agent(named, where) if named else default_seed(domain, where, model)
+    return named_or_default(settings, find_agent(named, where) if named else None, domain, where, model)
+
+
+def named_or_default(settings: Settings, named: Scaffold | None, domain: str, where: Path, model: str) -> Scaffold:
+    """The agent that was named, else the command of `--agent`, else the domain's own or a seed; with the limits that
+    the settings give. Raises BadInput (`usage`) when two are named."""
+    agent = settings.agent
+    if agent.command and named is not None:
+        raise BadInput("--agent is in place of --scaffold, and both are given", fix="leave one out", code="usage")
+    if not agent.command and (agent.texts or agent.files or agent.venv):
+        raise BadInput("--texts, --files and --venv are of --agent", fix='--agent "python agent.py"', code="usage")
+    if agent.command:
+        named = from_command(agent.command, Path.cwd(), texts=agent.texts, files=agent.files, venv=agent.venv)
+    found = named or default_seed(domain, where, model, settings.name)
     return found.limited(settings.limits.model_dump())
 
 
@@ -103,10 +117,7 @@ def select(domain: Domain, wanted: Select, where: Path, rater: Rater) -> Selecte
     tasks, told = list(domain.tasks()), list[str]()
     if wanted.tasks:
         known = {task.id: task for task in tasks}
-        for id in wanted.tasks:
-            if id not in known:
-                raise unknown_task(id, list(known))
-        tasks = [known[id] for id in dict.fromkeys(wanted.tasks)]
+        tasks = [known[id] for id in dict.fromkeys(find_task(tasks, id).id for id in wanted.tasks)]
     if wanted.kind:
         kinds = {task.id: domain.kind(task) for task in domain.tasks()} if isinstance(domain, Kinds) else {}
         if wanted.kind not in kinds.values():
@@ -155,6 +166,20 @@ def too_few(count: int, session: Session) -> BadInput:
         else "raise --validation, or add tasks with recreate tasks make",
         code="too-few-tasks",
     )
+
+
+def find_task(tasks: Iterable[Task], id: str) -> Task:
+    """The task of an id, or of the unique beginning of one. Raises BadInput (`unknown-task`) with the near ones."""
+    known = {task.id: task for task in tasks}
+    if id in known:
+        return known[id]
+    near = [name for name in known if id and name.startswith(id)]
+    if len(near) == 1:
+        return known[near[0]]
+    if near:
+        some = ", ".join(near[:8]) + (", ..." if near[8:] else "")
+        raise BadInput(f"{len(near)} tasks begin with {id!r}", fix=f"one of: {some}", code="unknown-task")
+    raise unknown_task(id, list(known))
 
 
 def unknown_task(task: str, known: list[str]) -> BadInput:

@@ -29,7 +29,9 @@ def run(arguments: list[str]) -> int:
     import typer
 
     from recreate.api.errors import BadInput, Interrupted, RecreateError
+    from recreate.api.theirs import raised
     from recreate.cli.app import app
+    from recreate.cli.options import as_shown
     from recreate.cli.terminal import fail
 
     # typer carries its own click since 0.26 and publishes only this much of it
@@ -37,6 +39,7 @@ def run(arguments: list[str]) -> int:
     usage_error, click_error = kinds[1:3]
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
     as_json = "--json" in ours
+    arguments = [*as_shown(ours), *arguments[len(ours) :]]
     for at, word in enumerate(ours):  # a flag with a value that may be left out, which click has no more
         if word == "--cache" and (at + 1 == len(ours) or ours[at + 1].startswith("-")):
             arguments = [*arguments[:at], "--cache=on", *arguments[at + 1 :]]
@@ -60,7 +63,7 @@ def run(arguments: list[str]) -> int:
         if isinstance(e, BrokenPipeError) or isinstance(e.__context__, BrokenPipeError):
             _hush()  # click leaves by SystemExit(1) when the pipe breaks
             return 0
-        return fail(_ours(e), as_json)  # also of a part that calls sys.exit
+        return fail(raised(e) or _ours(e), as_json)  # also of a part that calls sys.exit
 
 
 def _hush() -> None:

@@ -11,7 +11,9 @@ from recreate import __version__
 from recreate.cli import (
     bench,
     build,
+    ci,
     demo,
+    export,
     memory,
     models,
     review,
@@ -24,9 +26,11 @@ from recreate.cli import (
     view,
     workspace,
 )
+from recreate.cli.help import Command, Group, Top
 
 app = typer.Typer(
     name="recreate",
+    cls=Top,
     help="Creates LLM agents for a domain from experience.\n\nExample: recreate build --domain swe",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -50,15 +54,15 @@ def recreate(
 
 
 GROUPS = {
-    "traces": "What agents did, step by step.",
+    "traces": "What agents did, step by step.\n\nExample: recreate traces list last --failed",
     "studies": "What the optimizer looked at and concluded.\n\nExample: recreate studies list last",
-    "tasks": "The tasks of a domain.",
-    "sandbox": "Run a command the way agents' commands are run.",
-    "scaffold": "Look an agent's folder over.",
-    "models": "Models that run on this machine.",
-    "recipes": "How a model is trained.",
-    "memory": "Ask the workspace's memory.",
-    "patterns": "What experience taught, and your word on it.",
+    "tasks": "The tasks of a domain.\n\nExample: recreate tasks list swe",
+    "sandbox": "Run a command the way agents' commands are run.\n\nExample: recreate sandbox exec -- id",
+    "scaffold": "Look an agent's folder over.\n\nExample: recreate scaffold check seed",
+    "models": "Models that run on this machine.\n\nExample: recreate models list",
+    "recipes": "How a model is trained.\n\nExample: recreate recipes list",
+    "memory": 'Ask what was attempted in this workspace.\n\nExample: recreate memory recall "width of a tab"',
+    "patterns": "What experience taught, and your word on it.\n\nExample: recreate patterns list",
 }
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -79,6 +83,8 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "doctor": workspace.doctor,
     "clean": workspace.clean,
     "list": workspace.list_,
+    "export": export.export,
+    "ci": ci.ci,
     "compare": bench.compare,
     "judge": bench.judge,
     "tune": train.tune,
@@ -97,6 +103,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "tasks list": tasks.list_,
     "tasks check": tasks.check,
     "tasks audit": tasks.audit,
+    "tasks agree": tasks.agree,
     "tasks make": tasks.make,
     "tasks rate": tasks.rate,
     "sandbox exec": sandbox.execute,
@@ -117,10 +124,10 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 
 _groups = {"": app}
 for name, words in GROUPS.items():
-    _groups[name] = typer.Typer(help=words, no_args_is_help=True, rich_markup_mode=None)
+    _groups[name] = typer.Typer(cls=Group, help=words, no_args_is_help=True, rich_markup_mode=None)
     _groups[name].callback()(lambda: None)  # it stays a group, also with one command
     app.add_typer(_groups[name], name=name)
 for words, command in COMMANDS.items():
     group, _, name = words.rpartition(" ")
     settings = {"allow_interspersed_args": False} if words == "sandbox exec" else None  # what follows is the command's
-    _groups[group].command(name, context_settings=settings)(command)
+    _groups[group].command(name, cls=Command, context_settings=settings)(command)

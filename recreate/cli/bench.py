@@ -17,7 +17,9 @@ from recreate.cli.terminal import EXCLUDED, answer, say
 from recreate.runs.settings import Settings
 
 TASKS = {"select.tasks": "At most so many tasks, 0 for all; or which: ids, comma-separated, or @FILE; repeatable."}
-FLAGS = tuple(dict.fromkeys(f for f in (*RUN, *BUILD, *TAPES) if f not in ("scaffold", "review", "from_experience")))
+FLAGS = tuple(
+    dict.fromkeys(f for f in (*RUN, *BUILD, *TAPES) if f not in ("scaffold", "name", "review", "from_experience"))
+)
 
 MAKES = (
     "models.optimizer", "models.optimizer_price", "optimizer", "without", "best_of", "study.steps", "study.tokens",
@@ -62,7 +64,7 @@ def bench(
     Example: recreate bench --arms seed,scaffold,weights,both --recipe grpo --domain swe --model ./SmolLM2-135M
     --budget 4000attempts
     """
-    settings, count = _counted(settings)
+    settings, count = counted(settings)
     if count is not None:
         typed = {address: value for address, value in typed.items() if address != "select.tasks"}
     how = {"recipe": recipe or None, "steps": steps, "build_share": build_share}
@@ -80,8 +82,12 @@ def bench(
         flags = {**typed, **({"scaffold": scaffold[0]} if scaffold else {})}
         _arms(where, flags, suite, arms, how, split, count, as_json)
         return
+    if not scaffold and settings.agent.command:
+        scaffold = [""]
     if not scaffold:
-        raise BadInput("nothing to measure is named", fix="--scaffold NAME, --arms or a SUITE.toml", code="usage")
+        raise BadInput(
+            "nothing to measure is named", fix="--scaffold NAME, --agent COMMAND, --arms or a SUITE.toml", code="usage"
+        )
     if idle := [address for address in typed if address in MAKES]:
         raise BadInput(
             f"--{idle[0]} is for making agents, and here they are only measured",
@@ -107,7 +113,7 @@ def bench(
     )
 
 
-def _counted(settings: Settings) -> tuple[Settings, int | None]:
+def counted(settings: Settings) -> tuple[Settings, int | None]:
     """(the settings, how many tasks at most) where --tasks says a number and not which; None where it does not."""
     match settings.select.tasks:
         case (text,) if text.isdecimal():
@@ -162,7 +168,9 @@ def judge(
     before: Annotated[Path, typer.Argument(metavar="A.jsonl", help="Scores before the change.")],
     after: Annotated[Path, typer.Argument(metavar="B.jsonl", help="Scores after it, on the same tasks.")],
     alpha: Annotated[float, typer.Option("--alpha", help="1 - the interval's level.")] = 0.10,
-    seed: Annotated[int, typer.Option("--seed", help="Of the random sign flips, where they are not counted.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", help="The random seed of the sign flips, where they are not counted.")
+    ] = 0,
     fail_unless: Annotated[
         str, typer.Option("--fail-unless", help="better, undecided or not-better: exit 4 on any other verdict.")
     ] = "",

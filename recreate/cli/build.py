@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from recreate.api.errors import BadInput
 from recreate.api.paths import workspace
 from recreate.cli import runner
 from recreate.cli.options import BUILD, RUN, TAPES, Json, RunName, with_settings
@@ -50,18 +51,19 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
 
     Example: recreate plan --domain swe --model gpt-5-mini --budget 5usd
     """
-    from recreate.api.registry import find
     from recreate.builder import estimate as planning
     from recreate.builder import past
     from recreate.builder.selection import Rater, fitted, seed_of, select
     from recreate.memory.held_out import HeldOut
-    from recreate.runs.session import default_optimizer, open_domain, open_models
+    from recreate.runs.session import default_optimizer, open_domain, open_models, tried, why_optimizer
 
-    if settings.optimizer:
-        find("optimizer", settings.optimizer)
+    for address, _, opens in tried(settings, where):
+        if not address.startswith("model"):  # those are opened below, without their keys
+            opens()
     domain, held = open_domain(settings, where), HeldOut(where / "memory")
-    model, price, other, other_price, note = open_models(settings)
+    model, price, other, other_price, note = open_models(settings, asked=False)
     try:
+        why = "" if settings.optimizer else f": {why_optimizer(other)}"
         known = {"optimizer": settings.optimizer or default_optimizer(other), "model": settings.model or model.name}
         settings = settings.model_copy(update=known)
         seed = seed_of(settings, domain.name, where, model.name)
@@ -90,9 +92,12 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     gain = f"a true gain of {made.detectable_gain:+.2f} eight times in ten; a smaller one will mostly stay undecided"
     if made.detectable_gain >= 1:
         gain = "no gain eight times in ten: more tasks (--validation), or harder ones (--difficulty, --kind, --data)"
+    with_model = "" if other is model else f" with {other.name}"
+    parts = {"model": model.name, "optimizer": settings.optimizer, "models": {"optimizer": other.name}}
     answer(
         as_json,
-        made.model_dump(mode="json"),
+        {**made.model_dump(mode="json"), **parts},
+        f"optimizer {settings.optimizer}{with_model}{why}",
         f"at most {made.attempts} attempts of {seed.name} with {model.name}, {', '.join(spans)}",
         *(f"  {text}" for text in made.assumes),
         f"{made.proposals} of {settings.rounds} proposals are paid for by the budget, at the high end",
@@ -111,8 +116,8 @@ def _span(form: str, low: float, high: float) -> str:
 def run(
     settings: Settings,
     where: Path,
-    scaffold: Annotated[str, typer.Argument(help="A scaffold's folder or name.")],
-    task: Annotated[str, typer.Argument(help="A task's id (`recreate tasks list` shows them).")],
+    scaffold: Annotated[str, typer.Argument(help="A scaffold's folder or name; none with --agent.")],
+    task: Annotated[str, typer.Argument(help="A task's id (`recreate tasks list` shows them).")] = "",
     as_json: Json = False,
 ) -> None:
     """Let one agent attempt one task.
@@ -121,7 +126,12 @@ def run(
     """
     from recreate.builder.measure import test_openings
     from recreate.builder.sdk import attempt_one, starting
+    from recreate.viewer.text import cut_off
 
+    if settings.agent.command and not task:
+        scaffold, task = "", scaffold
+    if not task:
+        raise BadInput("no task is named", fix="recreate run SCAFFOLD TASK; recreate tasks list", code="usage")
     folder = runner.folder_of(settings, where, "run")
     with runner.opened(settings, where, folder, scaffold=scaffold, task=task) as session:
         experience = attempt_one(session, starting(settings, where, scaffold), task)
@@ -144,5 +154,6 @@ def run(
         record,
         f"{outcome} ({grade.score:g}), {f'{trace.ending} {trace.limit}'.strip()} after {len(trace.steps)} steps"
         + "".join(f"; opening {n} of the test split" for n in opened.values()),
+        *filter(None, [cut_off(trace)]),
         f"recreate traces show {experience.id} shows what it did",
     )

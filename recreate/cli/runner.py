@@ -42,10 +42,12 @@ def build(
         f"agent: {agent}   report: {here(folder / 'report.md')}, to look at: {here(folder / html.FILE)}",
         *(f"{EXCLUDED}: {row['task']}: {row['fault']}" for row in made.record["set_aside"]),
     )
-    if made.kept and made.kept.saved:
+    if "replaced" in made.record:
+        say(f"{here(made.path)} held an agent that this build did not begin from; --name NAME puts one beside it")
+    if made.kept and (made.kept.saved or "replaced" in made.record):
         say_back(made.kept)
     if made.stays:
-        say(f"{here(made.path)} was changed while this build ran, so it is left as it stands")
+        say(f"{here(made.path)} is left as it stands: {made.record['stays']}")
         say(f"recreate keep {made.place} puts the result there")
     if made.waiting:
         say(f"{made.waiting.id} waits for your review: recreate review {here(folder)} shows it")

@@ -11,19 +11,18 @@ import typer
 from recreate.api.errors import BadInput, CheckFailed
 from recreate.api.paths import shipped, workspace
 from recreate.api.ports import OpensImages, SandboxBackend
-from recreate.cli.options import Json, open_backend
+from recreate.cli.options import Json, SandboxName, open_backend
 from recreate.cli.terminal import answer, emit, pass_on, say
 
 
 def execute(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run, after `--`.")],
-    backend: Annotated[
-        str, typer.Option("--rung", help="bwrap, unshare, docker, podman or none; default: the best here.")
-    ] = "",
+    backend: SandboxName = "",
+    rung: Annotated[str, typer.Option("--rung", hidden=True)] = "",
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds of wall time.")] = 60.0,
     folder: Annotated[Path | None, typer.Option("--dir", help="A folder whose copy becomes /work.")] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="Give the command our standard input.")] = False,
-    image: Annotated[str, typer.Option("--image", help="An image to run it in, with --rung docker or podman.")] = "",
+    image: Annotated[str, typer.Option("--image", help="An image to run it in, with --sandbox docker or podman.")] = "",
     inside: Annotated[str, typer.Option("--image-dir", help="The image's folder that is worked on.")] = "",
     as_json: Json = False,
 ) -> int:
@@ -37,7 +36,9 @@ def execute(
             fix="give more than 0, at most a million, such as --timeout 60",
             code="usage",
         )
-    chosen = open_backend(backend)
+    if rung:
+        say("--rung is called --sandbox; it is still taken")
+    chosen = open_backend(backend or rung)
     if image or inside:
         chosen = _of_image(chosen, image, inside)
     sandbox = chosen.open(source=folder)
@@ -60,14 +61,14 @@ def _of_image(chosen: SandboxBackend, image: str, inside: str) -> SandboxBackend
         raise BadInput("--image-dir without --image", fix="name the image too: --image NAME", code="usage")
     if not isinstance(chosen, OpensImages):
         raise BadInput(
-            f"the sandbox {chosen.name} opens no images", fix="add --rung docker or podman", code="no-images"
+            f"the sandbox {chosen.name} opens no images", fix="add --sandbox docker or podman", code="no-images"
         )
     return chosen.image(image, inside, say)
 
 
 def check(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="A scaffold's folder, or its name.")],
-    backend: Annotated[str, typer.Option("--sandbox", help="Where its tools are started; default: the best.")] = "",
+    backend: SandboxName = "",
     as_json: Json = False,
 ) -> int:
     """List what is wrong with a scaffold: templates, variables, sizes, tools that do not start. Exits 4 then.

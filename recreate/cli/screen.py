@@ -20,11 +20,12 @@ from recreate.cli.terminal import EXCLUDED, printable, say
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from recreate.builder.estimate import Course
     from recreate.runs.budget import Ledger
 
 SHOWN = 6
 """Jobs that the panel shows; of more it says how many."""
-NARROWEST = 40
+NARROWEST, RULE = 20, 40
 LOOKS = 2
 """How often a second the panel is drawn: often enough to be believed, seldom enough to be read."""
 
@@ -44,11 +45,11 @@ class Progressing:
     """What events have told so far.
 
     total     attempts of this phase, 0 where nobody knows
-    planned   attempts of all phases of a build, as far as it goes its usual way; 0 where nobody knows
-    made      of them, in the phases that are over
+    course    of a build what it does, as far as it goes its usual way; over: how many of its rounds are
+    stage     where in a round: '' before the first | train | proposal | candidate
     scores    of this phase, None: excluded
-    seconds   how long each attempt of a phase took that was made now; one that was read back is no measure
-    judging   whether the attempts are a candidate's
+    seconds   how long each attempt took that was made now; one that was read back is no measure. calls: of all of them
+    proposals how long each of the build's took
     means     what the agent before it scored in each phase
     """
 
@@ -59,26 +60,41 @@ class Progressing:
     since: float = 0.0
     at_once: int = 1
     scores: dict[tuple[str, int], float | None] = field(default_factory=dict)
-    seconds: dict[str, list[float]] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    calls: int = 0
     jobs: dict[str, InFlight] = field(default_factory=dict)
-    planned: int = 0
-    made: int = 0
-    judging: bool = False
+    course: Course | None = None
+    over: int = 0
+    stage: str = ""
+    proposals: list[float] = field(default_factory=list)
+    proposing: float = 0.0
     means: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def judging(self) -> bool:
+        """Whether the attempts are a candidate's."""
+        return self.stage == "candidate"
 
     def take(self, event: str, facts: Mapping[str, Any], now: float) -> None:
         """Learn from one event. Raises KeyError for one without its facts."""
         match event:
             case "build":
-                self.planned = facts.get("attempts", 0)
+                self.course, self.over = facts["course"], facts["over"]
+            case "round":
+                self.over, self.stage = facts["round"] - 1, "train"
             case "gather":
                 self.begin(facts["phase"], now, facts["total"])
-            case "candidate" | "revision":
-                self.judging = event == "candidate"
-            case "propose":
-                self.begin(f"studying {facts['experiences']} experiences", now)
-            case "observe":
-                self.begin(f"learning from {facts['experiences']} experiences", now)
+            case "candidate" | "nothing":
+                if self.stage == "proposal":
+                    self.proposals.append(now - self.proposing)
+                self.stage = "candidate"
+            case "revision":
+                self.stage = "judged"
+            case "propose" | "observe":
+                if self.stage != "proposal":
+                    self.stage, self.proposing = "proposal", now
+                does = "studying" if event == "propose" else "learning from"
+                self.begin(f"{does} {facts['experiences']} experiences", now)
             case "begin":
                 self.jobs[facts["attempt"]] = InFlight(facts["task"], now, now)
             case "step" | "grading" if facts["attempt"] in self.jobs:
@@ -86,39 +102,62 @@ class Progressing:
                 job.since = now
                 job.doing = "grading" if event == "grading" else f"step {facts['step'].step + 2}"
             case "ended" if facts["attempt"] in self.jobs:
-                ended = self.jobs.pop(facts["attempt"])
-                self.seconds.setdefault(self.phase, []).append(now - ended.began)
+                self.seconds.append(now - self.jobs.pop(facts["attempt"]).began)
             case "score":
                 score = facts["score"]
                 self.done += 1
                 self.passed += score.passed
                 self.scores[score.task, score.repeat] = score.score
+                self.calls += 0 if score.reused else score.usage.calls
                 if not self.judging and score.score is not None:
                     told = [s for s in self.scores.values() if s is not None]
                     self.means[self.phase] = math.fsum(told) / len(told)
 
     def begin(self, phase: str, now: float, total: int = 0) -> None:
-        self.made += self.done
         self.phase, self.total, self.done, self.passed, self.since = phase, total, 0, 0, now
         self.scores, self.jobs = {}, {}
 
+    def ahead(self) -> tuple[int, int] | None:
+        """(attempts, proposals) that come after this phase; None where nobody knows."""
+        if self.course is None:
+            return None
+        c, later = self.course, self.course.rounds - self.over - (self.stage != "")
+        rest = later * (c.batch + c.proposing + c.judged) + (c.first - c.batch) * (later == c.rounds > 0)
+        if self.phase == "starting":
+            rest += c.judged
+        if self.stage == "train":
+            return rest + c.proposing + c.judged, later + 1
+        return rest + c.judged * (self.stage == "proposal"), later
+
 
 def panel(
-    known: Progressing, by_role: Mapping[str, Usage], minutes: float, cap: str, now: float, width: int, height: int = 24
+    known: Progressing,
+    by_role: Mapping[str, Usage],
+    minutes: float,
+    cap: str,
+    now: float,
+    width: int,
+    height: int = 24,
+    stops: float = math.inf,
 ) -> list[str]:
     """The panel's lines, each at most `width` characters wide: phase and score, bar and time left, a line a job, what
-    was spent by role and of the cap. height: of the terminal; the panel takes half of it at most."""
+    was spent by role and of the cap. height: of the terminal; the panel takes half of it at most. stops: seconds until
+    the budget's time is over."""
     width = max(width, NARROWEST)
     of = f" {known.done} of {known.total}" if known.total else f"  {_clock(now - known.since)}"
     head = f"{'the candidate on ' * known.judging}{known.phase}{of}"
     score = _score(known)
     together = [f"{head}   {score}" if score else head]
     # Short, as most lines are: where a terminal is made narrower, what is drawn does not wrap.
-    lines = ["─" * NARROWEST, *(together if len(together[0]) <= width else [head, f"  {score}"])]
-    if known.total:
-        room = min(20, width // 3)
+    lines = ["─" * min(RULE, width), *(together if len(together[0]) <= width else [head, f"  {score}"])]
+    time_left = _left(known, now, stops)
+    if len(time_left) > width:
+        time_left = time_left.partition(" (")[0]
+    room = min(20, width - len(time_left) - 2)
+    if known.total and room >= 5:
         filled = room * known.done // known.total
-        lines.append(f"{'━' * filled}{'·' * (room - filled)}  {_left(known, now)}")
+        time_left = f"{'━' * filled}{'·' * (room - filled)}  {time_left}"
+    lines += [time_left] * bool(time_left)
     jobs = sorted(known.jobs.values(), key=lambda job: job.began)
     most = max(1, min(SHOWN, height // 2 - 5))
     for job in jobs[:most]:
@@ -156,26 +195,60 @@ def left(seconds: list[float], running: list[float], todo: int, at_once: int) ->
     return max(0.0, rest - off) / lanes, rest / lanes, (rest + off) / lanes
 
 
-def _left(known: Progressing, now: float) -> str:
-    todo = known.total - known.done
-    if not todo:
-        return "done"
-    found = left(
-        known.seconds.get(known.phase, []), [now - job.began for job in known.jobs.values()], todo, known.at_once
-    )
+def whole(known: Progressing, now: float) -> tuple[float, float, float] | None:
+    """(low, likely, high) seconds until the build has ended, if every round proposes one candidate: its attempts as
+    `left` reckons them, its proposals as long as the ones before, else by the calls that the plan gives them. None
+    where nobody knows."""
+    ahead = known.ahead()
+    if ahead is None or known.course is None:
+        return None
+    attempts, proposals = ahead
+    running = [now - job.began for job in known.jobs.values()]
+    found = left(known.seconds, running, known.total - known.done + attempts, known.at_once)
+    if found is None:
+        return None
+    in_work = known.stage == "proposal"
+    if not proposals + in_work:
+        return found
+    if known.proposals:  # one alone says little: half or twice as long
+        n, mean = len(known.proposals), math.fsum(known.proposals) / len(known.proposals)
+        each = (min(known.proposals), mean, max(known.proposals)) if n > 1 else (mean / 2, mean, mean * 2)
+    elif known.calls:
+        call = known.course.call * math.fsum(known.seconds) / known.calls
+        low, high = (calls * call for calls in known.course.calls)
+        each = low, (low + high) / 2, high
+    else:
+        return None
+    begun = (now - known.proposing) * in_work
+    low, likely, high = (a + proposals * p + max(0.0, p - begun) * in_work for a, p in zip(found, each, strict=True))
+    return low, likely, high
+
+
+def _left(known: Progressing, now: float, stops: float) -> str:
+    """What is left of the whole run, where that is known; else of this phase; '' where neither is."""
+    todo, what = known.total - known.done, "in all"
+    if (found := whole(known, now)) is None:
+        if not known.total:
+            return ""
+        what = "in this phase"
+        found = left(known.seconds, [now - job.began for job in known.jobs.values()], todo, known.at_once)
+    if not todo and (found is None or found[2] == 0):
+        return "done" if known.total else ""
     if found is None:
         return "time left: known after 3 attempts"
-    low, likely, high = found
+    if stops < found[0]:
+        return f"about {_span(stops)} left of the budget's time"
+    low, likely, high = (min(seconds, stops) for seconds in found)
     first, last = _span(low), _span(high)
     if first.split()[-1] == last.split()[-1]:
         first = first.split()[0]
     between = f" ({first} to {last})" if first != last.split()[0] else ""
-    return f"about {_span(likely)} left in this phase{between}"
+    return f"about {_span(likely)} left {what}{between}"
 
 
 def _later(known: Progressing) -> str:
-    rest = known.planned - known.made - max(known.total, known.done)
-    return f"; then about {rest} attempts" if known.planned and rest > 0 else ""
+    ahead = known.ahead()
+    return f"; then about {ahead[0]} attempts" if ahead and ahead[0] > 0 else ""
 
 
 def _span(seconds: float) -> str:
@@ -198,6 +271,16 @@ def _score(known: Progressing) -> str:
     mean, low, high = interval(known.scores)
     before = f", before {known.means[known.phase]:.2f}" if known.judging and known.phase in known.means else ""
     return f"{known.passed} passed, score {mean:.2f} [{low:.2f}, {high:.2f}]{before}"
+
+
+def _proposer(session: Any) -> str:
+    """Who proposes edits, and by which model where that is another than the agent's."""
+    from recreate.api.registry import spelled
+
+    given = session.given.optimizer
+    name = session.settings.optimizer if given is None else spelled(given)
+    other = session.optimizer_model is not session.model
+    return f"{name} with {session.optimizer_model.name}" if other else str(name)
 
 
 def _spent(usage: Usage, whole: int = 100_000) -> str:
@@ -261,6 +344,10 @@ class Screen:
     def _cap(self) -> str:
         return str(self.ledger.budget).replace("no cap", "") if self.ledger else ""
 
+    def _stops(self) -> float:
+        cap = self.ledger.budget.minutes if self.ledger else None
+        return math.inf if cap is None else max(0.0, 60 * (cap - self._minutes()))
+
     def _minutes(self) -> float:
         return self.ledger.minutes if self.ledger else (time.monotonic() - self.started) / 60
 
@@ -270,7 +357,16 @@ class Screen:
         by_role = self.ledger.by_role if self.ledger else {}
         size = self.console.size
         with self._alone:
-            lines = panel(self.known, by_role, self._minutes(), self._cap(), time.monotonic(), size.width, size.height)
+            lines = panel(
+                self.known,
+                by_role,
+                self._minutes(),
+                self._cap(),
+                time.monotonic(),
+                size.width,
+                size.height,
+                self._stops(),
+            )
         return Text("\n".join(map(printable, lines)), no_wrap=True, overflow="crop")
 
     def __call__(self, event: str, facts: dict[str, Any]) -> None:
@@ -294,8 +390,8 @@ class Screen:
             case "seed":
                 session = facts["session"]
                 self.line(
-                    f"run folder {short(session.folder)}; seed {facts['scaffold'].digest}, model {session.model_name}, "
-                    f"sandbox {session.backend.name}"
+                    f"run folder {short(session.folder)}; seed agent {facts['scaffold'].digest}, "
+                    f"model {session.model_name}, optimizer {_proposer(session)}, sandbox {session.backend.name}"
                 )
             case "indexing":
                 done, total = facts["done"], facts["total"]

@@ -17,7 +17,7 @@ from recreate.cli.terminal import show as put
 from recreate.viewer.text import wrong
 
 if TYPE_CHECKING:
-    from recreate.agents.config import Agent
+    from recreate.agents.config import AgentConfig
     from recreate.agents.scaffold import Scaffold
     from recreate.api.types import Revision
     from recreate.runs.reader import Run
@@ -243,12 +243,19 @@ def _show_agent(agent: Scaffold, as_json: bool) -> None:
     answer(as_json, record, *([] if as_json else _agent(agent, settings)))
 
 
-def _agent(agent: Scaffold, settings: Agent) -> Iterator[str]:
+def _agent(agent: Scaffold, settings: AgentConfig) -> Iterator[str]:
     """An agent for a person: how it acts, its limits, its files and lessons."""
     yield f"{agent.name} ({agent.digest})" + (f": {settings.description}" if settings.description else "")
     if settings.parent:
         yield f"made from {settings.parent}" + (f", for {settings.domain}" if settings.domain else "")
-    acts = {"bash": "runs one bash command a turn", "json": 'answers {"command": ...} each turn, which is run'}
+    acts = {
+        "bash": "runs one bash command a turn",
+        "json": 'answers {"command": ...} each turn, which is run',
+        "tools": "calls functions: its own tools" + "".join(f", the MCP server {name}" for name in settings.mcp),
+        "command": f"is a program of its own: {settings.command}",
+    }
+    if settings.foreign:
+        acts.setdefault(settings.action, f"is Python of its own: {settings.action[7:]}")
     yield f"acts       {acts.get(settings.action, 'hands its whole reply to the tool ' + settings.action[5:])}"
     if settings.before:
         yield f"first      {', '.join(settings.before)} run before the first turn"
@@ -263,8 +270,10 @@ def _agent(agent: Scaffold, settings: Agent) -> Iterator[str]:
         f"command {limits.command_seconds:g} s, an observation {limits.observation_chars:,} characters"
     )
     asked = [f"{k} {v:g}" for k, v in (("temperature", model.temperature), ("top_p", model.top_p)) if v is not None]
-    asked += [f"at most {model.max_tokens} tokens a reply", *(f"a reply ends at {text!r}" for text in model.stop)]
+    asked += [f"at most {settings.reply_tokens} tokens a reply", *(f"a reply ends at {text!r}" for text in model.stop)]
     yield f"model      {', '.join(asked)}"
+    if settings.foreign:
+        yield f"texts      {', '.join(settings.texts) or 'none: nothing of it can be improved'}"
     if settings.protect:
         yield f"protected  {', '.join(settings.protect)}"
     yield ""

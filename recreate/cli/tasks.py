@@ -9,16 +9,17 @@ import re
 import stat
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from recreate.api.errors import BadInput, CheckFailed, Interrupted
+from recreate.api.errors import UNSOUND, BadInput, CheckFailed, Fault, Interrupted
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
-from recreate.cli.options import HELP, SELECT, Json, SandboxName, open_backend, open_run, split_of, with_settings
+from recreate.cli.options import DATA, JUDGE, SELECT, Json, SandboxName, open_backend, open_run, split_of, with_settings
 from recreate.cli.terminal import answer, answers, bar, say
 from recreate.runs.settings import Settings
 
@@ -32,26 +33,26 @@ Given = TypeVar("Given")
 LARGEST = 20_000_000
 """Bytes of one file that `grade --dir` puts into the sandbox."""
 
-DomainName = Annotated[str, typer.Argument(metavar="DOMAIN", help="A built-in, installed or module:Class domain.")]
-Data = Annotated[str, typer.Option("--data", help=HELP["data"])]
-Prompt = Annotated[str, typer.Option("--prompt", help=HELP["prompt"])]
-Repos = Annotated[str, typer.Option("--repos", help=HELP["repos"])]
+DomainName = Annotated[
+    str,
+    typer.Argument(
+        metavar="DOMAIN", help="A built-in, installed or module:Class domain, or one of rows; default: that of --data."
+    ),
+]
 RATER = {
-    "scaffold": "With --difficulty: the agent whose pass rates count; default: the domain's seed.",
+    "scaffold": "With --difficulty: the agent whose pass rates count; default: the domain's seed agent.",
     "model": "With --difficulty: the model whose pass rates count.",
 }
 SplitOption = Annotated[str, typer.Option("--split", help="train, validation or test only.")]
 
 
-@with_settings(*SELECT, "scaffold", "model", words=RATER)
+@with_settings(*DATA, *SELECT, "scaffold", "model", words=RATER)
 def list_(
     settings: Settings,
     where: Path,
-    domain: DomainName,
+    typed: Mapping[str, Any],
+    domain: DomainName = "",
     split: SplitOption = "",
-    data: Data = "",
-    repos: Repos = "",
-    prompt: Prompt = "",
     as_json: Json = False,
 ) -> None:
     """List the tasks of a domain: id, split, the group that is never split, and how often it was passed.
@@ -61,20 +62,19 @@ def list_(
     from recreate.builder.selection import rates_of
     from recreate.sandboxes import named
 
-    part = open_domain(domain, data, repos, prompt, named(settings.sandbox))
+    part = domain_of(domain, settings, typed, where, named(settings.sandbox))
+    domain = domain or part.name
     tasks, rated = _selected(part, split, settings, where), rates_of(part, where)
     rows = (({**_row(task), "prompt": task.prompt, **_rates(task, rated)}, _line(task, rated)) for task in tasks)
     answers(as_json, rows, f"{domain} has no {split} tasks".replace("  ", " "))
 
 
-@with_settings(*SELECT, "scaffold", "model", words=RATER)
+@with_settings(*DATA, *JUDGE, "budget", *SELECT, "scaffold", "model", words=RATER)
 def check(
     settings: Settings,
     where: Path,
-    domain: DomainName,
-    data: Data = "",
-    repos: Repos = "",
-    prompt: Prompt = "",
+    typed: Mapping[str, Any],
+    domain: DomainName = "",
     task: Annotated[list[str] | None, typer.Option("--task", help="Only this one; repeatable.")] = None,
     split: SplitOption = "",
     shuffled: Annotated[
@@ -94,12 +94,31 @@ def check(
 
     Example: recreate tasks check swe --split validation --jobs 2
     """
+    backend = open_backend(sandbox)
+    part = domain_of(domain, settings, typed, where, backend)
+    with judged(part, settings, where) as asking:
+        return _check(
+            asking, domain or part.name, settings, where, task, split, shuffled, jobs, again, backend, as_json
+        )
+
+
+def _check(
+    part: Domain,
+    domain: str,
+    settings: Settings,
+    where: Path,
+    task: Sequence[str] | None,
+    split: str,
+    shuffled: int,
+    jobs: int | None,
+    again: bool,
+    backend: SandboxBackend,
+    as_json: bool,
+) -> int:
     from recreate.api.ports import Refusing, Versioned
     from recreate.api.types import digest
     from recreate.domains.validate import Proof, exchanged, proved, unfinished, validate
 
-    backend = open_backend(sandbox)
-    part = open_domain(domain, data, repos, prompt, backend)
     tasks = _selected(part, split, settings, where)
     if task:
         tasks = [_one(tasks, id) for id in dict.fromkeys(task)]
@@ -161,12 +180,13 @@ def check(
     return CheckFailed.exit_code if wrong or refused else 0
 
 
+@with_settings(*DATA)
 def rate(
-    domain: DomainName,
+    settings: Settings,
+    where: Path,
+    typed: Mapping[str, Any],
     run: Annotated[list[str], typer.Option("--from", metavar="RUN", help="A run with finished attempts; repeatable.")],
-    data: Data = "",
-    repos: Repos = "",
-    prompt: Prompt = "",
+    domain: DomainName = "",
     name: Annotated[str, typer.Option("--model", help="Write the rates under this name of the model.")] = "",
     file: Annotated[Path | None, typer.Option("--out", help="The file to write; default: the workspace's.")] = None,
     as_json: Json = False,
@@ -178,9 +198,10 @@ def rate(
     from recreate.builder.past import rates_in
     from recreate.domains import rates
 
-    part, beside = open_domain(domain, data, repos, prompt), Path(data)
-    folder = workspace() / "benchmarks" / part.name
-    if data and beside.exists():
+    part = domain_of(domain, settings, typed, where)
+    domain, beside = domain or part.name, Path(typed.get("data", ""))
+    folder = where / "benchmarks" / part.name
+    if "data" in typed and not (folder / "domain.toml").is_file() and beside.exists():
         folder = beside if beside.is_dir() else beside.parent
     place = file or folder / rates.RATES
     found = [each for one in run for each in rates_in(open_run(one), part, name)]
@@ -200,11 +221,12 @@ def rate(
     )
 
 
+@with_settings(*DATA, *JUDGE, "budget")
 def audit(
-    domain: DomainName,
-    data: Data = "",
-    repos: Repos = "",
-    prompt: Prompt = "",
+    settings: Settings,
+    where: Path,
+    typed: Mapping[str, Any],
+    domain: DomainName = "",
     split: SplitOption = "",
     tasks: Annotated[int, typer.Option("--tasks", help="How many, of as many groups as there are.", min=1)] = 1,
     task: Annotated[list[str] | None, typer.Option("--task", help="Only this one; repeatable.")] = None,
@@ -225,7 +247,8 @@ def audit(
     from recreate.domains import audit as audit_
 
     backend = open_backend(sandbox)
-    part = open_domain(domain, data, repos, prompt, backend)
+    part = domain_of(domain, settings, typed, where, backend)
+    domain = domain or part.name
     known = _of_split(part, split)
     chosen = [_one(known, id) for id in dict.fromkeys(task)] if task else _spread(known, tasks)
     if not chosen:
@@ -248,8 +271,8 @@ def audit(
             code="unknown-exploit",
         )
     done: list[audit_.AuditResult] = []
-    with bar("attacking", len(pairs)) as tell:
-        for outcome in _each(pairs, lambda pair: audit_.audit(part, *pair, backend), jobs):
+    with judged(part, settings, where) as asking, bar("attacking", len(pairs)) as tell:
+        for outcome in _each(pairs, lambda pair: audit_.audit(asking, *pair, backend), jobs):
             done.append(outcome)
             word = "held  " if outcome.held else "STOPS " if outcome.fault else "PASSES"
             say(f"{len(done)}/{len(pairs)}  {word}  {outcome.exploit}  {outcome.task}  {outcome.seconds:.1f} s")
@@ -281,7 +304,7 @@ def make(
     package: Annotated[str, typer.Option("--package", metavar="NAME==VERSION", help="A release on the index.")] = "",
     repo: Annotated[Path | None, typer.Option("--repo", help="A repository of yours.")] = None,
     n: Annotated[int, typer.Option("--n", "-n", help="How many.", min=1)] = 10,
-    seed: Annotated[int, typer.Option("--seed", help="Which ones.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="The random seed: which ones.")] = 0,
     split: Annotated[
         str, typer.Option("--split", help="Of all of them; default: train and validation by module.")
     ] = "",
@@ -381,15 +404,16 @@ def make(
     say(f"recreate tasks check {domain} validates them")
 
 
+@with_settings(*DATA, *JUDGE, "budget")
 def grade(
-    domain: DomainName,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="A task's id; recreate tasks list shows them.")],
+    settings: Settings,
+    where: Path,
+    typed: Mapping[str, Any],
+    domain: DomainName = "",
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task's id; recreate tasks list shows them.")] = "",
     patch: Annotated[Path | None, typer.Option("--patch", help="A file with the diff to grade; - reads stdin.")] = None,
     folder: Annotated[Path | None, typer.Option("--dir", help="A folder whose files are put over the task's.")] = None,
     reply: Annotated[str | None, typer.Option("--answer", help="The answer as text.")] = None,
-    data: Data = "",
-    repos: Repos = "",
-    prompt: Prompt = "",
     sandbox: SandboxName = "",
     as_json: Json = False,
 ) -> None:
@@ -401,8 +425,12 @@ def grade(
 
     if sum(x is not None for x in (patch, folder, reply)) != 1:
         raise BadInput("give one answer to grade", fix="--patch FILE, --dir DIR or --answer TEXT", code="usage")
+    if not task:  # DOMAIN may be left out with --data
+        domain, task = "", domain
+    if not task:
+        raise BadInput("which task?", fix="recreate grade DOMAIN TASK --answer TEXT", code="usage")
     backend = open_backend(sandbox)
-    part = open_domain(domain, data, repos, prompt, backend)
+    part = domain_of(domain, settings, typed, where, backend)
     wanted = _one(list(part.tasks()), task)
     if patch is not None:
         text = _read(patch)
@@ -411,7 +439,13 @@ def grade(
     elif reply is not None:
         text = reply
     trace = Trace(attempt="grade", task=wanted.id, scaffold="", model="", answer=text)
-    found = part.grade(wanted, trace, backend)
+    try:
+        with judged(part, settings, where) as asking:
+            found = asking.grade(wanted, trace, backend)
+    except Fault as e:
+        if e.code != UNSOUND:
+            raise
+        raise BadInput(e.message, fix=e.fix, code=e.code) from None  # the task's own, so the user's to mend
     answer(
         as_json,
         {"task": wanted.id, "score": found.score, "passed": found.passed, "evidence": found.evidence},
@@ -420,7 +454,91 @@ def grade(
     )
 
 
+@with_settings(*DATA, *JUDGE, "budget")
+def agree(
+    settings: Settings,
+    where: Path,
+    typed: Mapping[str, Any],
+    domain: DomainName = "",
+    labels: Annotated[
+        Path, typer.Option("--labels", help="Answers that people have labelled: rows of task, answer and label.")
+    ] = Path(),
+    jobs: Annotated[int, typer.Option("--jobs", help="Answers at once.", min=1, max=64)] = 4,
+    sandbox: SandboxName = "",
+    as_json: Json = False,
+) -> None:
+    """Say how far a domain's grader, such as a judge, agrees with people: on answers that they have labelled.
+
+    A label is true or false, or a score from 0 to 1. At least 20 answers are needed.
+
+    Example: recreate tasks agree essays --labels labels.jsonl --models.judge gpt-5-mini
+    """
+    from recreate.api.types import Trace
+    from recreate.domains.rows import judge
+
+    backend = open_backend(sandbox)
+    part = domain_of(domain, settings, typed, where, backend)
+    known = {task.id: task for task in part.tasks()}
+    rows = judge.labelled(str(labels), known)
+    pairs: list[tuple[bool, bool]] = []
+    differing: list[dict[str, Any]] = []
+    unsure = 0
+    with judged(part, settings, where) as asking, bar("judging", len(rows)) as tell:
+
+        def graded(row: judge.Labelled) -> tuple[judge.Labelled, Any]:
+            trace = Trace(attempt="agree", task=row.task, scaffold="", model="", answer=row.answer)
+            try:
+                return row, asking.grade(known[row.task], trace, backend)
+            except Fault as e:
+                if e.code != UNSOUND:
+                    raise
+                return row, None
+
+        for row, found in _each(rows, graded, jobs):
+            tell("")
+            if found is None:
+                unsure += 1
+                continue
+            pairs.append((found.passed, row.right))
+            if found.passed != row.right:
+                differing.append(
+                    {"row": row.number, "task": row.task, "score": found.score, "evidence": found.evidence}
+                )
+    made = judge.agreement(pairs)
+    differing.sort(key=lambda each: int(each["row"]))
+    kappa = (
+        "kappa is not defined: one side says the same of all"
+        if made.kappa is None
+        else (f"kappa {made.kappa:.2f} [{made.lo:.2f}, {made.hi:.2f}]")
+    )
+    answer(
+        as_json,
+        {**made.model_dump(mode="json", exclude={"schema_"}), "no_verdict": unsure, "differing": differing},
+        f"{made.agreement:.0%} of {made.n} answers, {kappa}" + (f"; {unsure} had no verdict" if unsure else ""),
+        f"both right {made.both}   both wrong {made.neither}   only the grader passes {made.grader_only}   "
+        f"only people do {made.people_only}",
+        *(
+            f"  row {each['row']}  {each['task']}  {each['score']:g}  {each['evidence'][:200]}"
+            for each in differing[:10]
+        ),
+    )
+
+
 # --------------------------------------------------------------------------------------------- their parts
+
+
+@contextmanager
+def judged(part: Domain, settings: Settings, where: Path) -> Iterator[Domain]:
+    """The domain, with its judge where it asks one; what that cost is said at the end."""
+    from recreate.cli.runner import ready
+    from recreate.runs.session import judging
+
+    with judging(settings, where, part, ready) as (asking, ledger):
+        before = ledger.spent if ledger else None
+        yield asking
+        if ledger is not None and before is not None:
+            calls, usd = ledger.spent.calls - before.calls, ledger.spent.usd - before.usd
+            say(f"the judge was asked {calls} times, ${usd:.4f}: runs/judge-{part.name}/ledger.jsonl")
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -444,13 +562,34 @@ def _ask(model: str) -> Callable[[str], str]:
     return ask
 
 
-def open_domain(
-    name: str, data: str = "", repos: str = "", prompt: str = "", backend: SandboxBackend | None = None
-) -> Domain:
-    """The domain by name, given what it takes of: the workspace, --data, --repos, --prompt, --sandbox."""
+def open_domain(name: str) -> Domain:
+    """The domain by name, as this workspace has it."""
     from recreate.api import registry
 
-    return registry.open_domain(name, workspace(), data, repos, prompt, backend)
+    return registry.open_domain(name, workspace())
+
+
+def domain_of(
+    name: str, settings: Settings, typed: Mapping[str, Any], where: Path, backend: SandboxBackend | None = None
+) -> Domain:
+    """The domain that a command names, or means by its data. Of another one than the settings', what they say of data
+    counts only where it was typed."""
+    from recreate.api import registry
+    from recreate.runs.session import open_domain as of_settings
+
+    if not name and not settings.data:
+        raise BadInput(
+            "which domain?",
+            fix="name it: recreate tasks list swe; or give rows: --data FILE --score SCORER",
+            code="usage",
+        )
+    if name in ("", settings.domain):
+        return of_settings(settings, where, backend)
+    given = {key: typed.get(key, "") for key in ("data", "repos", "prompt", "score")}
+    given["data"] = settings.data if given["data"] else ""  # as a whole path
+    given["score"] = settings.score if given["score"] else ""
+    columns = {key.partition(".")[2]: str(value) for key, value in typed.items() if key.startswith("columns.")}
+    return registry.open_domain(name, where, backend=backend, columns=columns, **given)
 
 
 def _kind(reason: str) -> str:
@@ -487,13 +626,10 @@ def _of_split(part: Domain, split: str) -> list[Task]:
 
 
 def _one(tasks: Sequence[Task], id: str) -> Task:
-    """The task of an id. Raises BadInput with the near ones."""
-    from recreate.builder.selection import unknown_task
+    """The task of an id, or of its beginning. Raises BadInput with the near ones."""
+    from recreate.builder.selection import find_task
 
-    for task in tasks:
-        if task.id == id:
-            return task
-    raise unknown_task(id, [task.id for task in tasks])
+    return find_task(tasks, id)
 
 
 def _spread(tasks: Sequence[Task], count: int) -> list[Task]:

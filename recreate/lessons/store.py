@@ -97,6 +97,20 @@ class LessonStore:
             write(path, headed(changed))
         return changed
 
+    def veto(self, id: str, *, undo: bool = False) -> Lesson:
+        """A person's veto on a lesson, or its end: then it has the status again that it had. Raises BadInput."""
+        with locked(self.folder):
+            path = self.find(id)
+            lesson = read_lesson(path.stem, path.read_text("utf-8"))
+            if undo and lesson.status != "vetoed":
+                raise BadInput(f"{path.stem} is not vetoed: it is {lesson.status}", fix="leave --undo out to veto it")
+            if lesson.status != "vetoed":
+                lesson = lesson.model_copy(update={"status": "vetoed", "before_veto": lesson.status})
+            elif undo:
+                lesson = lesson.model_copy(update={"status": lesson.before_veto or "candidate", "before_veto": ""})
+            write(path, headed(lesson))
+        return lesson
+
     def find(self, id: str) -> Path:
         """The file of a lesson by its id or a unique beginning. Raises BadInput that lists near ones."""
         files = {path.stem: path for path in self._files()}
@@ -162,5 +176,5 @@ def united(before: Lesson | None, now: Lesson, after: Lesson) -> Lesson:
         fields[name] = getattr(now if theirs(name) else after, name)
     fields["scope"] = after.scope
     if now.frozen or now.status == "vetoed":
-        fields |= {name: getattr(now, name) for name in ("title", "body", "status", "frozen", "scope")}
+        fields |= {name: getattr(now, name) for name in ("title", "body", "status", "before_veto", "frozen", "scope")}
     return now.model_copy(update=fields)

@@ -5,12 +5,14 @@
 
 A line keeps a large text's beginning and end with a note between them, so that whoever reads only lines (search by
 meaning, the index, `jq`) sees that something was left out; beside the experience it has a reference for each text.
-Equal texts are one file. Nothing is believed: a file is hashed when it is read.
+Equal texts are one file, and so are the system messages and the parameters (schemas of tools) that many attempts
+share: of these the line keeps nothing. Nothing is believed: a file is hashed when it is read.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel
 
 from recreate.api.errors import BadInput
-from recreate.api.types import SCHEMA, Experience, Grade, Step, Trace, digest
+from recreate.api.types import SCHEMA, Experience, Grade, Sent, Step, Trace, digest
 from recreate.storage.files import make, write
 from recreate.storage.log import encode, now, seal
 from recreate.storage.redact import redacted
@@ -28,6 +30,9 @@ Kept = TypeVar("Kept", bound=BaseModel)
 
 LARGE = 64 * 1024
 """Bytes of UTF-8 that a text in a line may have."""
+
+SHARED = 512
+"""Bytes from which on a system message, or a parameter as JSON, is a file that attempts share."""
 
 HEAD, TAIL = 4_000, 20_000
 """Characters of a large text that stay in the line. An error is looked for in the last 20,000 of a text."""
@@ -57,11 +62,13 @@ def file_of(folder: Path, domain: str, run: str, kind: str = "experiences") -> P
 def sealed(e: Experience) -> tuple[bytes, dict[str, bytes]]:
     """The line to be written, and the texts that are too large for it by SHA-256."""
     when = now()
+    e, named, texts = _share(e)
     if any(map(is_large, _texts(e))):
-        record, refs, large = _take_out(e.model_dump(mode="json"))
-        line = {"experience": record, "blobs": [ref._asdict() for ref in refs], "when": when}
-        return seal(line), large
-    return seal(encode({"experience": e, "schema": SCHEMA, "when": when})), {}
+        record, more, large = _take_out(e.model_dump(mode="json"))
+        line = {"experience": record, "blobs": [ref.named() for ref in (*named, *more)], "when": when}
+        return seal(line), texts | large
+    about = {"blobs": [ref.named() for ref in named]} if named else {}
+    return seal(encode({"experience": e, **about, "schema": SCHEMA, "when": when})), texts
 
 
 _NAMES: Mapping[type, frozenset[str]] = {
@@ -84,12 +91,24 @@ def masked(record: Kept) -> Kept:
 
 
 def _masked(value: Any) -> Any:
-    if isinstance(value, Experience | Trace | Step | Grade):
+    if isinstance(value, Experience | Trace | Step | Grade | Sent):
         return masked(value)
     if isinstance(value, tuple) and value and isinstance(value[0], Step):
         steps = tuple(map(masked, value))
         return value if all(a is b for a, b in zip(steps, value, strict=True)) else steps
     return redacted(value)
+
+
+_OF_A_STEP = {"sample", "kind", "observation", "reply", "action", "output", "status", "offered"}
+
+
+def what_happened(e: Experience) -> str:
+    """A digest of what was said, done, handed in and graded: the same for two attempts that went alike, whatever they
+    cost and how long they took."""
+    trace, grade = e.trace, e.grade
+    steps = [step.model_dump(mode="json", include=_OF_A_STEP) for step in trace.steps]
+    end = [trace.ending, trace.limit, trace.chosen, trace.answer]
+    return digest([steps, end, grade.score, grade.passed, grade.evidence])
 
 
 def _texts(e: Experience) -> Iterator[str]:
@@ -111,11 +130,17 @@ def _texts(e: Experience) -> Iterator[str]:
 
 
 class Ref(NamedTuple):
-    """Where in an experience a large text belongs: `at` is the way there, keys and places in lists."""
+    """Where in an experience a text belongs: `at` is the way there, keys and places in lists. json: the text is JSON,
+    and its value belongs there, where the line has null."""
 
     at: tuple[str | int, ...]
     sha256: str
     bytes: int
+    json: bool = False
+
+    def named(self) -> dict[str, Any]:
+        """As it stands in a line."""
+        return {**self._asdict(), "json": True} if self.json else {k: getattr(self, k) for k in self._fields[:3]}
 
 
 def is_large(text: str) -> bool:
@@ -123,6 +148,47 @@ def is_large(text: str) -> bool:
     if len(text) * 4 <= LARGE:
         return False
     return len(text) > LARGE or len(_encoded(text)) > LARGE
+
+
+def _share(e: Experience) -> tuple[Experience, list[Ref], dict[str, bytes]]:
+    """(the experience without the system messages and parameters that its requests share with those of other attempts,
+    their references, the texts by SHA-256)."""
+    refs: list[Ref] = []
+    texts: dict[str, bytes] = {}
+    steps = list(e.trace.steps)
+
+    def out(value: Any, *at: str | int) -> bool:
+        is_text = isinstance(value, str)
+        data = _encoded(value if is_text else encode(value))
+        if len(data) < SHARED:
+            return False
+        sha = hashlib.sha256(data).hexdigest()
+        texts[sha] = data
+        refs.append(Ref(("trace", "steps", *at), sha, len(data), not is_text))
+        return True
+
+    for n, step in enumerate(steps):
+        if (sent := step.sent) is None:
+            continue
+        rest = [
+            {**part, "content": ""}
+            if _is_system(part) and out(part["content"], n, "sent", "rest", i, "content")
+            else part
+            for i, part in enumerate(sent.rest)
+        ]
+        values = {k: v for k, v in sent.params.items() if isinstance(v, str | list | tuple | Mapping)}
+        params = {k: "" if isinstance(v, str) else None for k, v in values.items() if out(v, n, "sent", "params", k)}
+        if params or rest != list(sent.rest):
+            update = {"rest": tuple(rest), "params": {**sent.params, **params}}
+            steps[n] = step.model_copy(update={"sent": sent.model_copy(update=update)})
+    if not refs:
+        return e, refs, texts
+    return e.model_copy(update={"trace": e.trace.model_copy(update={"steps": tuple(steps)})}), refs, texts
+
+
+def _is_system(part: Any) -> bool:
+    role = part.get("role") if isinstance(part, Mapping) else None
+    return role in ("system", "developer") and isinstance(part.get("content"), str)
 
 
 def _take_out(record: Mapping[str, Any]) -> tuple[dict[str, Any], list[Ref], dict[str, bytes]]:
@@ -157,8 +223,8 @@ def refs(record: Mapping[str, Any]) -> list[Ref]:
     listed = record.get("blobs")
     for each in listed if isinstance(listed, list) else ():
         try:
-            ref = Ref(tuple(each["at"]), each["sha256"], each["bytes"])
-        except (KeyError, TypeError):
+            ref = Ref(tuple(each["at"]), each["sha256"], each["bytes"], each.get("json") is True)
+        except (KeyError, TypeError, AttributeError):
             continue
         if isinstance(ref.sha256, str) and _SHA.fullmatch(ref.sha256) and isinstance(ref.bytes, int):
             found.append(ref)
@@ -202,10 +268,11 @@ class Blobs:
                 read[ref.sha256] = self._read(str(experience.get("domain", "")), ref)
             found = read[ref.sha256]
             if isinstance(found, bytes):
-                place[ref.at[-1]] = found.decode("utf-8", "surrogatepass")
+                text = found.decode("utf-8", "surrogatepass")
+                place[ref.at[-1]] = json.loads(text) if ref.json else text
             else:
                 about = f"a text of {ref.bytes:,} bytes, SHA-256 {ref.sha256}. What the line kept of it"
-                place[ref.at[-1]] = f"[{found}: {about}:]\n{place[ref.at[-1]]}"
+                place[ref.at[-1]] = f"[{found}: {about}:]\n{place[ref.at[-1]] or ''}"
         return experience
 
     def all(self) -> Iterator[tuple[str, str, Path]]:
@@ -248,7 +315,8 @@ def _place(experience: Any, ref: Ref) -> Any:
     try:
         for step in ref.at[:-1]:
             experience = experience[step]
-        return experience if isinstance(experience[ref.at[-1]], str) else None
+        there = experience[ref.at[-1]]
+        return experience if (there is None if ref.json else isinstance(there, str)) else None
     except (KeyError, IndexError, TypeError):
         return None
 

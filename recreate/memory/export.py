@@ -1,7 +1,8 @@
 """Experiences as other tools read them: chat JSON lines, OpenTelemetry GenAI spans, SWE-bench predictions, our lines.
 
-Of several samples only the one that was handed in is written. Nothing here has a clock: spans begin at 0 and are as
-long as the steps were.
+Chats and spans hold what was sent, as the steps have it; of imported attempts, and of those of earlier versions, what
+their texts tell of it. Of several samples only the one that was handed in is written. Nothing here has a clock: spans
+begin at 0 and are as long as the steps were.
 """
 
 from __future__ import annotations
@@ -11,23 +12,24 @@ from collections.abc import Mapping
 from itertools import dropwhile
 from typing import Any
 
-from recreate.api.types import Experience, Step, digest
+from recreate.agents.request import Recorded
+from recreate.api.types import UNASKED, Experience, Step, digest
 from recreate.memory.importers.format import parsed
 
 FORMATS = ("openai", "otel", "jsonl", "predictions")
 
 
-def exported(e: Experience, form: str) -> dict[str, Any]:
-    """One line of an export. form: one of FORMATS."""
+def exported(e: Experience, form: str) -> list[dict[str, Any]]:
+    """The lines of an experience in an export. form: one of FORMATS; `openai` has one for each conversation."""
     match form:
         case "openai":
-            return {"messages": messages(e)}
+            return chats(e)
         case "otel":
-            return spans(e)
+            return [spans(e)]
         case "predictions":
-            return prediction(e)
+            return [prediction(e)]
         case _:
-            return e.model_dump(mode="json")
+            return [e.model_dump(mode="json")]
 
 
 def prediction(e: Experience) -> dict[str, Any]:
@@ -41,41 +43,68 @@ def prediction(e: Experience) -> dict[str, Any]:
     }
 
 
+def chats(e: Experience) -> list[dict[str, Any]]:
+    """The conversations as fine-tuning takes them, each its last request and the reply to it: an agent that begins
+    anew, or asks beside, has several. `tools` where it was offered some."""
+    recorded, steps = _requests(e)
+    if recorded is None:
+        return [{"messages": messages(e)}]
+    by_number = {step.step: step for step in steps}
+    found = []
+    for number in recorded.last():
+        if number in by_number:
+            request = recorded[number]
+            tools = {"tools": request.params["tools"]} if request.params.get("tools") else {}
+            found.append({"messages": [*request.messages, _said(by_number[number])], **tools})
+    return found
+
+
 def messages(e: Experience) -> list[dict[str, Any]]:
-    """The conversation as a chat endpoint takes it; tool calls where the agent made them in the endpoint's own way."""
+    """The conversation as a chat endpoint takes it: the last request of what was handed in, and its reply."""
+    recorded, steps = _requests(e)
+    if recorded is not None:
+        return [*map(dict, recorded[steps[-1].step].messages), _said(steps[-1])]
     found: list[dict[str, Any]] = []
     system = e.foreign.get("system")
     if system:
         found.append({"role": "system", "content": system})
     before: Step | None = None
-    for step in _asked(e):
-        found += _seen(step, before)
-        reply: dict[str, Any] = {"role": "assistant", "content": step.reply}
-        if calls := _calls(step):
-            reply["tool_calls"] = [
-                {"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}}
-                for c in calls
-            ]
-        found.append(reply)
+    for step in steps:
+        found += [*_seen(step, before), _said(step)]
         before = step
     return found
+
+
+def _said(step: Step) -> dict[str, Any]:
+    calls = [
+        {"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}}
+        for c in _calls(step)
+    ]
+    return {"role": "assistant", "content": step.reply, **({"tool_calls": calls} if calls else {})}
 
 
 def spans(e: Experience) -> dict[str, Any]:
     """One OTLP JSON document: an `invoke_agent` span, a `chat` span a step, `execute_tool` for what was done."""
     trace, now = digest(["trace", e.id], 32), 0
+    recorded, steps = _requests(e)
     system = e.foreign.get("system")
     history: list[dict[str, Any]] = []
     found: list[dict[str, Any]] = []
     root = digest(["span", e.id])
     before: Step | None = None
-    for step in _asked(e):
-        for raw in _seen(step, before):
-            if raw["role"] == "tool":
-                part = {"type": "tool_call_response", "id": raw["tool_call_id"], "response": raw["content"]}
-            else:
-                part = {"type": "text", "content": raw["content"]}
-            history.append({"role": raw["role"], "parts": [part]})
+    for step in steps:
+        asked: dict[str, Any] = {}
+        if recorded is not None:
+            sent, params = recorded[step.step]
+            asked = {name: params[k] for k, name in _PARAMS.items() if params.get(k) is not None}
+            asked |= {
+                k: v if isinstance(v, int | float) else json.dumps(v, ensure_ascii=False) for k, v in asked.items()
+            }
+            told = sent[1:] if sent and sent[0]["role"] == "system" else sent
+            system = sent[0]["content"] if told is not sent else ""
+            history = [_parts(dict(m)) for m in told]
+        else:
+            history += map(_parts, _seen(step, before))
         parts: list[dict[str, Any]] = [{"type": "text", "content": step.reply}] if step.reply else []
         calls = _calls(step)
         parts += [
@@ -90,6 +119,7 @@ def spans(e: Experience) -> dict[str, Any]:
             "gen_ai.usage.output_tokens": step.usage.tokens_out,
             "gen_ai.input.messages": json.dumps(history, ensure_ascii=False),
             "gen_ai.output.messages": json.dumps([reply], ensure_ascii=False),
+            **asked,
         }
         if system:
             chat["gen_ai.system_instructions"] = json.dumps([{"type": "text", "content": system}], ensure_ascii=False)
@@ -144,8 +174,43 @@ def spans(e: Experience) -> dict[str, Any]:
     }
 
 
-def _asked(e: Experience) -> list[Step]:
-    return [s for s in e.trace.steps if s.kind != "before" and s.sample == e.trace.chosen]
+_PARAMS = {
+    "temperature": "gen_ai.request.temperature",
+    "top_p": "gen_ai.request.top_p",
+    "max_tokens": "gen_ai.request.max_tokens",
+    "seed": "gen_ai.request.seed",
+    "stop": "gen_ai.request.stop_sequences",
+    "tools": "gen_ai.tool.definitions",
+}
+
+
+def _parts(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A chat message as the conventions write it."""
+    text = message.get("content")
+    if message["role"] == "tool":
+        part = {"type": "tool_call_response", "id": message.get("tool_call_id", ""), "response": text}
+        return {"role": "tool", "parts": [part]}
+    parts: list[dict[str, Any]] = []
+    if isinstance(text, str):
+        parts = [{"type": "text", "content": text}] if text or "tool_calls" not in message else []
+    elif isinstance(text, list):
+        parts = [p if p.get("type") != "text" else {"type": "text", "content": p.get("text", "")} for p in text]
+    for call in message.get("tool_calls") or ():
+        function = call.get("function", {})
+        arguments = parsed(function.get("arguments", "{}"))
+        parts.append({"type": "tool_call", "id": call.get("id"), "name": function.get("name"), "arguments": arguments})
+    return {"role": message["role"], "parts": parts}
+
+
+def _requests(e: Experience) -> tuple[Recorded | None, list[Step]]:
+    """(the requests as they were sent, None where the steps do not have them all; the steps in which a model was
+    asked, of the sample that was handed in)."""
+    steps = [s for s in e.trace.steps if s.kind not in UNASKED and s.sample == e.trace.chosen]
+    sent = [s for s in steps if s.sent is not None]
+    recorded = Recorded(e.trace.steps) if sent else None
+    if recorded is None or not all(s.step in recorded for s in sent):
+        return None, steps
+    return recorded, sent
 
 
 def _seen(step: Step, before: Step | None) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import Embedder, Hit
 from recreate.api.types import Experience, Lesson, Task, digest
 from recreate.memory import documents
-from recreate.memory.codec import Blobs, file_of, masked, sealed
+from recreate.memory.codec import Blobs, file_of, masked, sealed, what_happened
 from recreate.memory.documents import Document, Sources, experience_hit, occurrences, scan
 from recreate.memory.embedders import default_embedder, named
 from recreate.memory.embedders.cached import checked
@@ -64,7 +64,8 @@ class ExperienceStore:
     """The memory of a workspace (port `Memory`). `root` holds the folder `memory`.
 
     embedder: an Embedder, its name (`minilm`, `hashed`, `sentence:FOLDER`, `module:Class`), or None for the best
-    one installed; it is only opened when something is recalled. progress(done, to do) hears of long indexing.
+    one installed; it is only opened when something is recalled. progress(done, to do) hears of long indexing, note
+    once of a recall that goes by words because a package is missing.
     Safe for several threads and processes. Adding costs a line of a file: the index catches up when asked.
     """
 
@@ -73,12 +74,14 @@ class ExperienceStore:
         root: Path,
         embedder: Embedder | str | None = None,
         progress: Callable[[int, int], None] | None = None,
+        note: Callable[[str], None] = log.warning,
     ) -> None:
         self.folder = root / "memory"
         self.metadata = Metadata(self.folder)
         self.held_out = HeldOut(self.folder)
         self.blobs = Blobs(self.folder)
         self.progress = progress
+        self.note = note
         self._embedder = embedder
         self._index: Index | Scan | None = None
         self._embedding = threading.Lock()
@@ -94,8 +97,33 @@ class ExperienceStore:
         Groups of validation and test are held out from then on. Raises Fault naming the folder when the disk is
         full or the folder cannot be written, BadInput for a domain that is no name.
         """
+        self._append(experiences)
+
+    def keep(self, experience: Experience) -> Experience:
+        """Add an attempt that has just ended, and return it as it is known from now on.
+
+        That is as it was given, but where memory holds another attempt of the same key that went otherwise (a model
+        may answer otherwise when it is asked again): then its id is one made of the key and of what happened, so that
+        both are kept. Raises as `add` does.
+        """
+        if not self._append([experience]):
+            return experience
+        named = self.named(experience)
+        if named.id != experience.id:
+            self._append([named])
+        return named
+
+    def named(self, experience: Experience) -> Experience:
+        """The attempt under the id that `keep` would give it; nothing is added."""
+        known = self.get(experience.id)
+        if known is None or (here := what_happened(masked(experience))) == what_happened(known):
+            return experience
+        return experience.model_copy(update={"id": digest([experience.id, here])})
+
+    def _append(self, experiences: Sequence[Experience]) -> set[str]:
+        """`add`, and the ids that were recorded before."""
         if not experiences:
-            return
+            return set()
         self.held_out.add(Held(e.group, e.task, e.split, e.domain) for e in experiences)
         new = [(e.id, file_of(self.folder, e.domain, e.run), *sealed(masked(e))) for e in experiences]
         paths = {path for _, path, _, _ in new}
@@ -104,6 +132,7 @@ class ExperienceStore:
                 make(path.parent, ignored=True)
         with locked(self.folder):
             known = self._known([id for id, *_ in new], paths)
+            before = known & {id for id, *_ in new}
             by_file: dict[Path, list[bytes]] = {}
             for id, path, line, large in new:
                 if id not in known:
@@ -115,6 +144,7 @@ class ExperienceStore:
                     log.append(*lines)
                 self._left[path] = _stamp(path)
             self._added.update(id for id, *_ in new)
+        return before
 
     def get(self, id: str, reader: str = "human") -> Experience | None:
         """The experience with this id, whole; None when there is none, or none that the reader may see.
@@ -193,7 +223,7 @@ class ExperienceStore:
         """The k documents that answer `query` best, best first.
 
         how: `keywords` (score: BM25), `vectors` (the cosine), or both fused, `hybrid` (the sum of 1 / (60 + rank)).
-        Where the embedder's package is missing, hybrid finds by words alone and a note in the log says so.
+        Where the embedder's package is missing, hybrid finds by words alone and `note` is told so.
         filters: a name of KEYS -> a value or a list of values, e.g. {"domain": "swe", "grain": "step"}. Raises
         BadInput for an unknown filter, reader or way, Missing for `vectors` without the packages it needs.
         """
@@ -289,7 +319,7 @@ class ExperienceStore:
     def embedder(self) -> Embedder:
         """What makes the vectors. Raises Missing when its package is not installed."""
         if self._embedder is None:
-            self._embedder = default_embedder()
+            self._embedder = default_embedder(self.note)
         elif isinstance(self._embedder, str):
             self._embedder = named(self._embedder)
         return self._embedder
@@ -398,7 +428,7 @@ class ExperienceStore:
                 raise
             if not self._warned:
                 self._warned = True
-                log.warning(f"{e.message}, so recall compares words and not meaning; {e.fix}")
+                self.note(f"{e.message}, so recall compares words and not meaning; {e.fix}")
             return self.index.search(question._replace(how="keywords"), n, sources, self.progress)
 
     def _sources(self, scope: _Scope, lessons: Mapping[str, tuple[str, Lesson]]) -> Sources:

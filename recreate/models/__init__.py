@@ -12,7 +12,9 @@ module:Class              your own
 
 from __future__ import annotations
 
+import difflib
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from recreate.api import registry
@@ -24,7 +26,8 @@ __all__ = ["default_model", "open_model"]
 
 def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Model:
     """The model spelled `spec`. `price` overrides the table's. Options a kind of model does not take are left out:
-    jobs (how many callers there will be), threads, context, parallel, timeout (s), key_env, api_base.
+    jobs (how many callers there will be), threads, context, parallel, timeout (s), key_env, api_base, asked (False:
+    nothing will be asked, so no key is needed).
 
     Raises BadInput for a spelling nobody knows; nothing is fetched, started or asked yet.
     """
@@ -33,6 +36,12 @@ def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Mode
     known = registry.names("model")
     if colon and prefix in known:
         kind, argument = prefix, rest
+    elif colon and (meant := _meant(prefix, rest, known)):
+        raise BadInput(
+            f"no model is called {spec!r}: {prefix!r} is no kind of model",
+            fix=f"did you mean {meant}:{rest}?",
+            code="unknown-model",
+        )
     elif (spec in known and spec not in registry.BUILT_IN["model"]) or (colon and _class(prefix, rest)):
         kind, argument = spec, ""
     elif "/" in spec or _in_table(spec):
@@ -82,6 +91,14 @@ def default_model() -> tuple[str, str]:
         notice += "A hosted model does better, and costs money: "
         notice += f"export {variable}=... and --model litellm:anthropic/{model}"
     return f"local:{name}", notice
+
+
+def _meant(prefix: str, rest: str, known: Iterable[str]) -> str:
+    """The kind of model that a misspelling of it means; '' for what is something else: a provider's path, a model of
+    the price table, a module that is there."""
+    if "/" in prefix or _in_table(f"{prefix}:{rest}") or (_class(prefix, rest) and registry.reachable(prefix)):
+        return ""
+    return next(iter(difflib.get_close_matches(prefix.lower(), known, 1, 0.75)), "")
 
 
 def _class(module: str, name: str) -> bool:

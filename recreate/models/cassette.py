@@ -31,7 +31,7 @@ from recreate.api.ports import Model, Overriding, Price, ToolCalling
 from recreate.api.types import Call, Message, Record, Reply, digest
 from recreate.models.chat import content
 from recreate.storage import files
-from recreate.storage.log import Fields, Line, Log, fits, seal, unseal
+from recreate.storage.log import Fields, Log, fits, plain, seal, unseal
 from recreate.storage.redact import redacted
 
 VERSION = 1
@@ -42,12 +42,19 @@ LINES = "replies.jsonl"
 PACKED = LINES + ".gz"
 _LOCK = ".lock"
 
+_PLACE = {"role": str, "phase": str, "task": str, "repeat": int, "sample": int}
+_TOLD = {"code": str, "message": str, "fix": str}
 KINDS: Fields = {
     "text": {"id": str, "text": dict},
-    "agent": {"name": str, "digest": str, "files": dict},
-    "reply": {"call": str, "request": str, "messages": list, "params": str, "lost": list},
-    "grade": {"attempt": str, "score": int | float, "passed": bool},
-}
+    "agent": {"name": str, "digest": str, "files": dict[str, str]},
+    "reply": {
+        "call": str, "request": str, **_PLACE, "model": str, "messages": [str], "params": str,
+        "lost": [{**_TOLD, "unspent": bool}],
+        "reply": Reply | None,
+        "error": ({**_TOLD, "kind": str, "last": bool, "unspent": bool | None}, None),
+    },
+    "grade": {"attempt": str, "score": float, "passed": bool},
+}  # fmt: skip
 DIFF_LINES, DIFF_CHARS = 14, 110
 """Of the diff that a person is shown."""
 
@@ -93,7 +100,7 @@ class About(Record):
     cost: Mapping[str, Any] = {}
     end: Mapping[str, Any] = {}
     lines: int | None = None
-    bytes: int = 0
+    bytes: int = Field(default=0, ge=0)
     packed: int = 0
     sha256: str = ""
 
@@ -204,8 +211,10 @@ class Recording:
         """An agent that is built from or measured, by the digest of its files."""
         self._once(agent, {"kind": "agent", "name": name, "digest": agent, "files": dict(texts)})
 
-    def grade(self, attempt: str, score: float, passed: bool) -> None:
-        self._once(attempt, {"kind": "grade", "attempt": attempt, "score": score, "passed": passed})
+    def grade(self, attempt: str, score: float, passed: bool, key: str = "") -> None:
+        """key: of the attempt, where it is known by another id."""
+        named = {"key": key} if key not in ("", attempt) else {}
+        self._once(attempt, {"kind": "grade", "attempt": attempt, "score": score, "passed": passed, **named})
 
     def end(self, status: str, scaffold: str) -> None:
         """How the run ended, and with which agent."""
@@ -323,9 +332,14 @@ def read_about(folder: Path) -> About:
             code="other-version",
         )
     try:
-        return About.model_validate(record)
+        about = About.model_validate(record)
     except ValidationError as e:
         raise _damaged(folder, f"{ABOUT} lacks {'.'.join(map(str, e.errors()[0]['loc']))}") from None
+    if "agent" not in about.models:
+        raise _damaged(folder, f"{ABOUT} lacks models.agent")
+    if not plain(record):
+        raise _damaged(folder, f"{ABOUT} has a number that cannot be")
+    return about
 
 
 def _lines(folder: Path, about: About) -> Iterator[dict[str, Any]]:
@@ -341,11 +355,17 @@ def _lines(folder: Path, about: About) -> Iterator[dict[str, Any]]:
                     raise _damaged(folder, "it holds more than it says")
                 number, size = number + 1, size + len(raw)
                 whole.update(raw)
-                line = Line(size, len(raw), "", unseal(raw))
-                if line.record is None or not fits(line.record, KINDS):
+                line = unseal(raw)
+                if line is None or not fits(line, KINDS) or not _answered(line):
                     raise _damaged(folder, f"line {number} was edited or is broken")
-                yield line.record
+                yield line
     except FileNotFoundError:
+        if about.lines is None and (folder / PACKED).exists():
+            raise BadInput(
+                f"the recording of {paths.short(folder)} ended while it was read",
+                fix="the same command again",
+                code="cassette-in-use",
+            ) from None
         if about.lines is None:  # killed before the first line
             return
         raise _damaged(folder, f"{PACKED} is gone") from None
@@ -355,6 +375,11 @@ def _lines(folder: Path, about: About) -> Iterator[dict[str, Any]]:
         raise _damaged(folder, f"it was cut: {number} of {about.lines} lines are there")
     if about.lines is not None and whole.hexdigest() != about.sha256:
         raise _damaged(folder, "its lines are not those that were recorded")
+
+
+def _answered(line: Mapping[str, Any]) -> bool:
+    """Whether a call has one end: a reply, or an error."""
+    return line["kind"] != "reply" or (line.get("reply") is None) != (line.get("error") is None)
 
 
 def _damaged(folder: Path, why: str) -> BadInput:
@@ -375,6 +400,8 @@ class Cassette:
         self._texts: dict[str, Mapping[str, Any]] = {}
         self._calls: dict[str, dict[str, dict[str, Any]]] = {}
         self._grades: dict[str, tuple[float, bool]] = {}
+        self.renamed: dict[str, str] = {}
+        """key -> id of the attempts that were known by another than their key"""
         for line in _lines(folder, self.about):
             match line["kind"]:
                 case "text":
@@ -385,6 +412,8 @@ class Cassette:
                     self._calls.setdefault(line["call"], {})[line["request"]] = line
                 case "grade":
                     self._grades[line["attempt"]] = line["score"], line["passed"]
+                    if "key" in line:
+                        self.renamed[line["key"]] = line["attempt"]
 
     def models(self) -> tuple[Replayed, Price, Replayed, Price, str]:
         """(agent's model, its price, optimizer's, its price, what to tell of it); one model where it was one."""
@@ -395,6 +424,11 @@ class Cassette:
         told = f"a replay of {paths.short(self.folder)}: {self.about.cost.get('calls', 'its')} calls, recorded with "
         told += " and ".join(dict.fromkeys(each.name for each in (who, other))) + "; nothing is asked or paid now"
         return agent, who.price, optimizer, other.price, told
+
+    def judge(self) -> tuple[Replayed, Price] | None:
+        """The judge's model and its price, where it was one of its own."""
+        who = self.about.models.get("judge")
+        return None if who is None else (Replayed(self, who), who.price)
 
     def agent(self, name: str, agent: str, texts: Mapping[str, str]) -> None:
         """Raises BadInput (another-scaffold) for an agent that was not recorded."""
@@ -408,7 +442,7 @@ class Cassette:
                 code="another-scaffold",
             )
 
-    def grade(self, attempt: str, score: float, passed: bool) -> None:
+    def grade(self, attempt: str, score: float, passed: bool, key: str = "") -> None:
         """Raises Differs when an attempt was graded otherwise than it was then."""
         then = self._grades.get(attempt)
         if then is not None and then != (score, passed):
@@ -448,9 +482,9 @@ class Cassette:
     def get(self, model: str, messages: Sequence[Message], params: Mapping[str, Any], call: Call) -> Reply | None:
         """The reply of a call that came from a cache when it was recorded, as it does now; None of any other."""
         there = self._calls.get(call.id, {})
-        if not any(line.get("reply", {}).get("from_cache") for line in there.values()):
+        if not any((line.get("reply") or {}).get("from_cache") for line in there.values()):
             return None
-        reply = there.get(Request.of(model, messages, params).digest, {}).get("reply", {})
+        reply = there.get(Request.of(model, messages, params).digest, {}).get("reply") or {}
         return Reply.model_validate(reply) if reply.get("from_cache") else None
 
     def _differs(self, call: Call, request: Request, there: Sequence[Mapping[str, Any]]) -> NoReturn:
@@ -499,7 +533,7 @@ def _shown(asked: Mapping[str, Any], texts: Mapping[str, Mapping[str, Any]]) -> 
     for id in asked["messages"]:
         message: Any = texts.get(id, {"role": "?", "content": ""})
         rest = {k: v for k, v in message.items() if k not in ("role", "content")}
-        lines += [f"--- {message['role']}", *content(message).split("\n")]
+        lines += [f"--- {message.get('role', '?')}", *str(content(message)).split("\n")]
         lines += json.dumps(rest, indent=1, sort_keys=True).split("\n") if rest else []
     return lines
 
@@ -539,7 +573,7 @@ class Replayed:
         if error is None:
             return Reply.model_validate(line["reply"])
         if error["kind"] in ("Fault", "Transient"):
-            raise Fault(error["message"], fix=error["fix"], code=error["code"], unspent=error["unspent"])
+            raise Fault(error["message"], fix=error["fix"], code=error["code"], unspent=bool(error.get("unspent")))
         raise (Refused if error["kind"] == "Refused" else BadInput)(
             error["message"], fix=error["fix"], code=error["code"]
         )

@@ -42,9 +42,10 @@ _OTHER_NAMES = {"gemini": ("GOOGLE_API_KEY",), "together_ai": ("TOGETHER_API_KEY
 
 
 class LiteLLM:
-    """A hosted model. A key that is missing is refused here, before any network.
+    """A hosted model. A package, then a key that is missing is refused here, before any network.
 
     api_base   an own endpoint, for providers that allow one
+    asked      False: it is looked up only, as for a plan, and no key is needed
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class LiteLLM:
         price: Price | None = None,
         api_base: str | None = None,
         timeout: float = TIMEOUT_SECONDS,
+        asked: bool = True,
     ) -> None:
         if not model:
             raise BadInput("litellm: names no model", fix="write litellm:PROVIDER/NAME", code="bad-model")
@@ -72,7 +74,7 @@ class LiteLLM:
         self._native: bool | None = None
         provider = model.partition("/")[0] if "/" in model else str((facts(model) or {}).get("litellm_provider", ""))
         variable, there = key_variable(provider)
-        if variable and not there and not api_base:
+        if asked and variable and not there and not api_base:
             raise _no_key(model, [variable])
 
     @property

@@ -46,7 +46,7 @@ class ReplyCache:
         try:
             record = unseal(file.read_bytes())
             return None if record is None else Reply.model_validate({**record["reply"], "from_cache": True})
-        except (OSError, ValueError, KeyError, ValidationError, BadInput):
+        except (OSError, ValueError, KeyError, TypeError, ValidationError, BadInput):
             return None
 
     def put(self, model: str, messages: Sequence[Message], params: Mapping[str, Any], call: Call, reply: Reply) -> None:

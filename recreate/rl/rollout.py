@@ -17,7 +17,7 @@ from recreate.agents.config import AgentLimits
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Domain, Model
-from recreate.api.types import Call, Experience, Message, Reply, Task
+from recreate.api.types import UNASKED, Call, Experience, Message, Reply, Task
 from recreate.models.openai import OpenAI
 from recreate.models.pricing import FREE
 from recreate.models.served import DYING_SECONDS, ServedModel, started
@@ -85,7 +85,7 @@ def roll_out(
         if found is None:
             continue
         rows = rows_of(found, tokenizer=tokenizer, each_turn=each_turn)
-        if not rows and any(step.kind != "before" for step in found.trace.steps):
+        if not rows and any(step.kind not in UNASKED for step in found.trace.steps):
             raise BadInput(
                 f"{session.model_name} tells no token ids, so nothing can be trained on what it did",
                 fix="a model's reply needs token_ids, logprobs and prompt_ids: transformers:FOLDER gives them",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from recreate.api.errors import BadInput
-from recreate.api.types import Experience
+from recreate.api.types import UNASKED, Experience
 from recreate.rl import lazy_torch as torch
 from recreate.rl.parts.a2r import Rollouts
 
@@ -57,7 +57,7 @@ def rows_of(experience: Experience, *, tokenizer: str = "", each_turn: bool = Fa
     rows: list[Row] = []
     before: tuple[int, ...] = ()
     trace = experience.trace
-    turns = [s for s in trace.steps if s.sample == trace.chosen and s.kind != "before"]
+    turns = [s for s in trace.steps if s.sample == trace.chosen and s.kind not in UNASKED]
     cut = trace.limit if trace.limit != "steps" else ""
     if not cut and turns and turns[-1].tokens is not None and turns[-1].tokens.cut:
         cut = "reply"

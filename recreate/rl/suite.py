@@ -110,6 +110,15 @@ def read(file: Path, where: Path, given: Mapping[str, Any], split: str = "", tas
     return of(loaded, split or own["split"] or "validation", own["tasks"] if tasks is None else tasks, arms)
 
 
+def measuring(
+    file: Path, where: Path, given: Mapping[str, Any], split: str = "", tasks: int | None = None
+) -> tuple[Settings, str, int]:
+    """(settings, split, tasks at most) of a suite whose arms are not made. Raises BadInput."""
+    table, own, _ = _parsed(file)
+    loaded = settings_.load(where, {**settings_.flat(table), **given})
+    return loaded, split or own["split"] or "validation", (own["tasks"] or 0) if tasks is None else tasks
+
+
 def write(suite: Suite, file: Path) -> None:
     """SUITE.toml, whole or not at all."""
     files.write(file, suite.dump())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -19,13 +20,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from recreate.agents.attempt import attempt, attempt_key
+from recreate.agents.foreign import attempt_foreign
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import IMAGE, UNSOUND, BadInput, Fault, Interrupted
 from recreate.api.paths import short
 from recreate.api.ports import Imaged, ToolCalling, Versioned
+from recreate.api.theirs import expect
 from recreate.api.types import Call, Experience, Grade, Step, Task, Usage
 from recreate.memory.codec import masked
+from recreate.models.cassette import Cassette
 from recreate.runs.session import Session
 from recreate.storage import files
 from recreate.storage.log import Log, encode, seal, unseal
@@ -135,11 +139,12 @@ def attempt_task(
     if fault is not None:
         session.ledger.begin(key)
         return _set_aside(session, key, task, repeat, phase, outage, fault)
-    folder = session.folder / "attempts" / key
-    known = ended(session, key, steps=False)
+    id = session.journal.renamed.get(key, key)
+    folder = session.folder / "attempts" / id
+    known = ended(session, id, steps=False)
     if known is not None:
-        if key not in session.journal.ended:  # killed between its file and its line
-            note_end(session, read_experience(folder) or known, in_memory=in_memory)
+        if id not in session.journal.ended:  # killed between its file and its line
+            known = note_end(session, read_experience(folder) or known, folder, phase, in_memory=in_memory)
         session.journal.forget(key)
         return _score(known, task, repeat, reused=True)
     session.ledger.begin(key)
@@ -158,7 +163,7 @@ def attempt_task(
                 break
             continue
         outage.ended()
-        remember(session, experience, folder, in_memory=in_memory)
+        experience = remember(session, experience, folder, phase, in_memory=in_memory)
         return _score(experience, task, repeat)
     assert fault is not None
     return _set_aside(session, key, task, repeat, phase, outage, fault)
@@ -232,7 +237,8 @@ def attempted(
     """Whether this run folder holds all these attempts already."""
     work = ((task, repeat) for task in tasks for repeat in range(repeats))
     keys = (_key_or_fault(session, scaffold, task, repeat, offers)[0] for task, repeat in work)
-    return all((session.folder / "attempts" / key / "experience.json").exists() for key in keys)
+    ids = (session.journal.renamed.get(key, key) for key in keys)
+    return all((session.folder / "attempts" / id / "experience.json").exists() for id in ids)
 
 
 def fresh(
@@ -255,27 +261,18 @@ def attempt_and_grade(
     def on_step(step: Step) -> None:
         session.say("step", {"attempt": call.attempt, "task": task.id, "step": step})
 
-    trace = attempt(
-        scaffold,
-        task,
-        session.domain,
-        session.backend,
-        session.ask,
-        call,
-        model=session.model_name,
-        folder=folder,
-        on_step=on_step,
-        offers=offers,
-        native=scaffold.agent.native and isinstance(session.model, ToolCalling) and session.model.native_tools,
-    )
+    given = scaffold, task, session.domain, session.backend, session.ask, call
+    told: dict[str, Any] = {"model": session.model_name, "folder": folder, "on_step": on_step, "offers": offers}
+    told["full"] = session.full
+    if scaffold.agent.foreign:
+        trace = attempt_foreign(*given, **told, stop=session.calls.stop)
+    else:
+        native = scaffold.agent.calls and isinstance(session.model, ToolCalling) and session.model.native_tools
+        trace = attempt(*given, **told, native=native)
     session.say("grading", {"attempt": call.attempt, "task": task.id})
     grade = session.domain.grade(task, trace, session.backend)
-    if not isinstance(grade, Grade) or not 0 <= grade.score <= 1:
-        raise BadInput(
-            f"domain {session.domain.name} graded {task.id} with {grade!r}"[:300],
-            fix="grade returns Grade(score=0..1, passed=..., evidence=...): docs/ports/domain.md",
-            code="misfit",
-        )
+    good = isinstance(grade, Grade) and 0 <= grade.score <= 1
+    expect(good, session.domain, "grade", grade, f"graded {task.id} with {grade!r}"[:250])
     experience = Experience(
         id=call.attempt,
         domain=session.domain.name,
@@ -295,7 +292,7 @@ def copy_in(session: Session, experience: Experience) -> None:
     """Put an experience of memory into the run folder, steps and all, so that the run can be read without memory."""
     if experience.id in session.journal.ended:
         return
-    _write_whole(experience, session.folder / "attempts" / experience.id)
+    write_whole(experience, session.folder / "attempts" / experience.id)
     session.journal.add(
         "brought",
         attempt=experience.id,
@@ -305,24 +302,39 @@ def copy_in(session: Session, experience: Experience) -> None:
     )
 
 
-def remember(session: Session, experience: Experience, folder: Path, *, in_memory: bool = True) -> None:
-    """Write the graded attempt: to its folder, which makes it final, to memory, and to the journal."""
+def remember(
+    session: Session, experience: Experience, folder: Path, phase: str = "", *, in_memory: bool = True
+) -> Experience:
+    """Write the graded attempt: to its folder, which makes it final, to memory, and to the journal. Returns it as it is
+    known from now on."""
     _write(experience, folder)
-    note_end(session, experience, in_memory=in_memory)
+    return note_end(session, experience, folder, phase, in_memory=in_memory)
 
 
-def note_end(session: Session, experience: Experience, *, in_memory: bool = True) -> None:
-    """An attempt that is final in its folder, to memory and to the journal. Doing it again changes nothing there."""
-    if in_memory:
-        session.memory.add([experience])
-        if session.own_memory is not None and experience.split == "train":
-            session.own_memory.add([experience])
+def note_end(
+    session: Session, experience: Experience, folder: Path, phase: str = "", *, in_memory: bool = True
+) -> Experience:
+    """An attempt that is final in its folder, to memory and to the journal. Doing it again changes nothing there.
+
+    Where memory has another attempt of the same key that went otherwise, this one gets an id of its own, and its folder
+    that name: every attempt that was paid for is kept, and shown as itself.
+    """
+    key = experience.trace.attempt
+    if isinstance(session.tape, Cassette):  # memory was another when it was recorded
+        experience = experience.model_copy(update={"id": session.tape.renamed.get(key, experience.id)})
+    experience = session.memory.keep(experience) if in_memory else session.memory.named(experience)
+    if folder.name != experience.id:
+        folder = _rename(experience, folder)
+    if in_memory and session.own_memory is not None and experience.split == "train":
+        session.own_memory.add([experience])
     grade = experience.grade
     session.journal.add(
         "experience",
         attempt=experience.id,
+        **({"key": key} if key != experience.id else {}),
         task=experience.task,
         split=experience.split,
+        phase=phase,
         repeat=experience.trace.repeat,
         scaffold=experience.digest,
         model=session.model_name,
@@ -330,9 +342,19 @@ def note_end(session: Session, experience: Experience, *, in_memory: bool = True
         passed=grade.passed,
         ending=experience.trace.ending,
     )
-    session.journal.forget(experience.id)
     if session.tape is not None:
-        session.tape.grade(experience.id, grade.score, grade.passed)
+        session.tape.grade(experience.id, grade.score, grade.passed, key)
+    return experience
+
+
+def _rename(experience: Experience, folder: Path) -> Path:
+    """The folder of an attempt under the name of its id; what a kill left under that name was of the same attempt."""
+    _write(experience, folder)
+    target = folder.with_name(experience.id)
+    with files.disk(target, files.RESUME):
+        shutil.rmtree(target, ignore_errors=True)
+        folder.rename(target)
+    return target
 
 
 def _write(experience: Experience, folder: Path) -> None:
@@ -343,7 +365,8 @@ def _write(experience: Experience, folder: Path) -> None:
     files.write(folder / "experience.json", seal(encode(record)), fix=files.RESUME)
 
 
-def _write_whole(experience: Experience, folder: Path) -> None:
+def write_whole(experience: Experience, folder: Path) -> None:
+    """An attempt's folder with its steps. It has ended then: who asks for that attempt reads it back."""
     path = folder / "steps.jsonl"
     path.unlink(missing_ok=True)
     with Log(path) as lines:
@@ -369,7 +392,7 @@ def ended(session: Session, id: str, *, steps: bool = True) -> Experience | None
     if whole is None:
         return found
     session.say("note", {"text": f"attempt {id} is put back from memory: {why}"})
-    _write_whole(whole, folder)
+    write_whole(whole, folder)
     return Experience.model_validate(whole)
 
 

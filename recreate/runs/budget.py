@@ -111,12 +111,18 @@ NOTE_SECONDS = 5.0
 LOST = "lost in flight"
 """The role of what was reserved and never settled."""
 
+_ANY = {"session": int | None, "seconds": float | None}
+_OF_CALL = {**_ANY, "call": str}
+_USAGE = {name: float | None if name in ("usd", "seconds") else int | None for name in (*_ALWAYS, *_SELDOM)}
 LINES: Fields = {
-    "reserve": {"call": str, "usd": int | float, "tokens": int},
-    "settle": {"call": str, "role": str, "usage": dict},
-    "release": {"call": str},
-    "lost": {"call": str},
-    "attempt": {"attempt": str},
+    "open": {**_ANY, "replayed": bool | None},
+    "clock": _ANY,
+    "session": _ANY,
+    "reserve": {**_OF_CALL, "usd": float, "tokens": int},
+    "settle": {**_OF_CALL, "role": str, "usage": _USAGE, "doubtful": bool | None, "from_cache": bool | None},
+    "release": _OF_CALL,
+    "lost": _OF_CALL,
+    "attempt": {**_ANY, "attempt": str},
 }
 """What lines of these kinds are read for. One without it is passed over like one whose checksum is wrong."""
 
@@ -194,7 +200,7 @@ class Spend:
 
     def take_all(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Lines of other sessions: what they hold is charged until they settle it, for they may have been killed."""
-        for line in (line for line in lines if fits(line, LINES)):
+        for line in _fit(lines):
             self.take(line)
             if line["kind"] == "reserve":
                 self.others[_held(line)] = self.held[_held(line)]
@@ -257,6 +263,11 @@ class Spend:
             self._add(LOST, {"calls": 1, "tokens_in": tokens, "usd": usd}, -1)
 
 
+def _fit(lines: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Those that a ledger writes."""
+    return (line for line in lines if fits(line, LINES) and line["kind"] in LINES)
+
+
 def _held(line: Mapping[str, Any]) -> Held:
     return line.get("session", 0), line["call"]
 
@@ -268,7 +279,7 @@ def unwritten(ledger: Iterable[Mapping[str, Any]], journal: Iterable[Mapping[str
     how long the sessions were, nobody knows then.
     """
     settled, reserved, begun = Counter[str](), dict[str, int](), set[str]()
-    for line in (line for line in ledger if fits(line, LINES)):
+    for line in _fit(ledger):
         match line["kind"]:
             case "reserve":
                 reserved[line["call"]] = line.get("session", 0)
@@ -278,9 +289,10 @@ def unwritten(ledger: Iterable[Mapping[str, Any]], journal: Iterable[Mapping[str
                 begun.add(line["attempt"])
     found = []
     for record in journal:
-        if record["kind"] in ("experience", "aside") and record["attempt"] not in begun:
-            begun.add(record["attempt"])
-            found.append({"kind": "attempt", "session": 0, "attempt": record["attempt"]})
+        if record["kind"] in ("experience", "aside"):
+            if (key := record.get("key", record["attempt"])) not in begun:
+                begun.add(key)
+                found.append({"kind": "attempt", "session": 0, "attempt": key})
         elif record["kind"] == "reply":
             settled[call := record["call"]] -= 1
             if settled[call] < 0:

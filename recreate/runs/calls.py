@@ -18,6 +18,7 @@ from typing import Any
 
 from recreate.api.errors import BadInput, CheckFailed, Fault, Interrupted, Transient
 from recreate.api.ports import Model, Overriding, Price
+from recreate.api.theirs import expect
 from recreate.api.types import Call, Message, Reply, ToolCall, Usage
 from recreate.models.cassette import Cassette, Recording
 from recreate.models.chat import content
@@ -103,6 +104,10 @@ class Calls:
             self.recorder.keep(model.name, messages, params, call, reply, lost)
         return reply
 
+    def params(self, model: Model, params: Mapping[str, Any]) -> dict[str, Any]:
+        """All that `model` is asked for by a call with these parameters."""
+        return {"max_tokens": MAX_TOKENS, **params, **self._override(model)}
+
     def _override(self, model: Model) -> Mapping[str, Any]:
         """Asked of a model once: a Protocol's isinstance costs as much as sending the request."""
         known = self._overriding.get(id(model))
@@ -144,11 +149,8 @@ class Calls:
                 self.ledger.drop(call, unspent=unspent)
                 raise
             self.ledger.drop(call, unspent=False)
-            raise BadInput(
-                f"the model {model.name} answered with {type(reply).__name__}, not a Reply",
-                fix="return recreate.Reply(text=...): docs/ports/model.md",
-                code="misfit",
-            )
+            why = f"answered with {type(reply).__name__}, not a Reply"
+            expect(False, model, "reply", reply, why)
         raise AssertionError("unreachable")
 
 

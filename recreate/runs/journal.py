@@ -16,32 +16,40 @@ from recreate.storage.files import lock
 from recreate.storage.log import Fields, Log, fits
 
 _OF_ATTEMPT = {"attempt": str, "task": str, "split": str, "passed": bool}
+_TEXT, _WHOLE, _NUMBER = str | None, int | None, float | None
 FIELDS: Fields = {
-    "start": {"run": str},
+    "start": {"run": str, "model": _TEXT, "domain": _TEXT, "sandbox": _TEXT, "command": _TEXT},
     "seed": {"name": str, "scaffold": str},
     "agent": {"name": str, "scaffold": str},
-    "reply": {"call": str, "check": str, "reply": dict},
-    "experience": {**_OF_ATTEMPT, "repeat": int, "scaffold": str, "score": int | float, "ending": str},
-    "brought": _OF_ATTEMPT,
+    "reply": {"call": str, "check": str, "reply": dict, "role": _TEXT},
+    "experience": {**_OF_ATTEMPT, "repeat": int, "scaffold": str, "score": float, "ending": str, "model": _TEXT},
+    "brought": {**_OF_ATTEMPT, "repeat": _WHOLE, "scaffold": _TEXT, "score": _NUMBER, "ending": _TEXT},
     "aside": {"attempt": str, "task": str, "repeat": int, "phase": str, "fault": str},
     "snapshot": {"round": int, "file": str},
     "memory": {"round": int, "policy": str, "changes": [Change], "before": [Lesson], "after": [Lesson]},
     "proposal": {"attempt": str, "round": int, "edits": list},
     "nothing": {"round": int, "reason": str},
-    "selection": {"tasks": list},
+    "selection": {"tasks": [str]},
     "revision": {"revision": Revision},
     "candidate": {"offer": int, "revision": Revision},
-    "review": {"offer": int, "decision": str, "reason": str, "edited": str},
-    "end": {"status": str},
+    "review": {"offer": int, "decision": str, "reason": str, "edited": str, "revision": _TEXT},
+    "tune": {"name": str, "recipe": str, "scaffold": str, "base": str, "seed": int},
+    "update": {"step": int},
+    "arm": {
+        "arm": str, "model": str, "digest": str, "n": _WHOLE, "tokens": _WHOLE, "usd": _NUMBER,
+        "mean": _NUMBER, "lo": _NUMBER, "hi": _NUMBER,
+    },
+    "end": {"status": str, "why": _TEXT, "scaffold": _TEXT},
     "note": {"text": str},
-}
+}  # fmt: skip
 """What records of these kinds are read for. One without it is passed over like one whose checksum is wrong."""
 
 
 class Journal:
     """A run's journal: replies that need not be paid for again, and the events of the run.
 
-    ended    the attempts whose end is written down; runs: the ids under which replies were paid for
+    ended    the attempts whose end is written down; renamed: key -> id of those that are known by another than that
+    runs     the ids under which replies were paid for
     started  whether a session was ever begun; damaged: lines that are passed over
 
     Kinds of record: `start` (a session began), `seed`, `agent` (one is measured), `selection` (which tasks are taken),
@@ -57,6 +65,7 @@ class Journal:
         self.folder = folder
         self.log = Log(folder / "journal.jsonl")
         self.ended: set[str] = set()
+        self.renamed: dict[str, str] = {}
         self.runs: set[str] = set()
         self.started = False
         self.damaged = 0
@@ -94,8 +103,11 @@ class Journal:
             case "proposal":
                 self.forget(record["attempt"])
             case "experience" | "brought":
-                self.forget(record["attempt"])
+                key = record.get("key", record["attempt"])
+                self.forget(key)
                 self.ended.add(record["attempt"])
+                if key != record["attempt"]:
+                    self.renamed[key] = record["attempt"]
 
     def forget(self, attempt: str) -> None:
         """An attempt (or a proposal) is complete: its replies will not be asked for again."""

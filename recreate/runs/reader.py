@@ -106,7 +106,7 @@ class Run:
         ended, excluded = set(), {}
         for record in self.records("experience", "aside"):
             if record["kind"] == "experience":
-                ended.add(record["attempt"])
+                ended.add(record.get("key", record["attempt"]))
             else:
                 excluded[record["attempt"]] = {k: record[k] for k in ("attempt", "task", "repeat", "phase", "fault")}
         return [row for attempt, row in excluded.items() if attempt not in ended]
@@ -160,16 +160,25 @@ def latest(workspace: Path) -> Path:
     return runs(workspace)[0]
 
 
-def find_run(text: str, workspace: Path) -> Path:
-    """A run folder by path, by name under runs/, or the newest for '' and 'last'."""
+def find_run(text: str, workspace: Path, *, whole: bool = False) -> Path:
+    """A run folder by path, by name under runs/ or the unique beginning of one, or the newest for '' and 'last'.
+
+    whole: only a whole name counts.
+    """
     if text in ("", "last"):
         return latest(workspace)
     for path in (Path(text), workspace / "runs" / text):
         if (path / "settings.toml").is_file():
             return path.resolve()
+    near = [] if whole else sorted(p.parent for p in (workspace / "runs").glob("*/settings.toml"))
+    near = [folder for folder in near if folder.name.startswith(text)]
+    if len(near) == 1:
+        return near[0].resolve()
     raise BadInput(
-        f"{text!r} is not a run folder",
-        fix="give a folder under runs/, or `last` for the newest",
+        f"{len(near)} runs begin with {text!r}" if near else f"{text!r} is not a run folder",
+        fix=f"one of: {', '.join(p.name for p in near[:8])}"
+        if near
+        else "give a folder under runs/ or the beginning of its name, or `last` for the newest",
         code="no-run",
     )
 
@@ -194,7 +203,7 @@ def find_agent(text: str, where: Path) -> Scaffold:
         if (path / "agent.toml").is_file() or (path.is_dir() and not (path / "settings.toml").is_file()):
             return load(path)
     name, colon, digest = text.rpartition(":")
-    folder = named_run(name if colon else text, where)
+    folder = named_run(name, where) if colon else named_run(text, where, whole=True)  # a word may be a scaffold's
     if folder is None:
         roots = (where / "scaffolds", shipped("scaffolds"))
         known = sorted({file.parent.name for root in roots for file in root.glob("*/agent.toml")})
@@ -231,23 +240,23 @@ def find_agent(text: str, where: Path) -> Scaffold:
     return History(folder / "scaffold.git").read(wanted[0])
 
 
-def named_run(text: str, where: Path) -> Path | None:
-    """The run folder that `text` names, or None when it names none."""
+def named_run(text: str, where: Path, *, whole: bool = False) -> Path | None:
+    """The run folder that `text` names, or None when it names none. whole: not by the beginning of its name."""
     try:
-        return find_run(text, where) if text else None
+        return find_run(text, where, whole=whole) if text else None
     except BadInput:
         if text == "last":
             raise
         return None
 
 
-def default_seed(domain: str, where: Path, model: str) -> Scaffold:
-    """The agent to start from when nobody names one: the domain's own, else a shipped seed.
+def default_seed(domain: str, where: Path, model: str, own: str = "") -> Scaffold:
+    """The agent to start from when nobody names one: the one called `own`, the domain's, else a shipped seed.
 
     A local model gets the seed that was made for small ones, where the domain has one.
     """
     small = [f"seed-{domain}-small"] if model.startswith("local:") else []
-    for name in (domain, *small, f"seed-{domain}", "seed"):
+    for name in (*filter(None, [own]), domain, *small, f"seed-{domain}", "seed"):
         for root in (where / "scaffolds", shipped("scaffolds")):
             if (root / name / "agent.toml").is_file():
                 return load(root / name)

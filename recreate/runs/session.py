@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +23,8 @@ from recreate.agents.leakage import Scanner
 from recreate.api import paths, registry
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import (
+    AskJudge,
+    AsksModel,
     Domain,
     Embedder,
     Hiding,
@@ -34,6 +38,7 @@ from recreate.api.ports import (
     Validatable,
 )
 from recreate.api.registry import fit, fit_tasks, spelled
+from recreate.api.theirs import all_are, expect
 from recreate.api.types import Call, Message, Reply, Split, Task, digest
 from recreate.memory.held_out import lacking
 from recreate.models.cassette import About, Answerer, Cassette, Recording
@@ -46,6 +51,8 @@ from recreate.runs.settings import FREE, OWN, Settings
 from recreate.storage import files
 from recreate.storage.log import Log
 from recreate.storage.redact import redact, redacted
+
+log = logging.getLogger("recreate")
 
 Say = Callable[[str, dict[str, Any]], None]
 """Where progress goes: (event, facts). The CLI shows it; a library user may ignore it."""
@@ -106,6 +113,8 @@ class Session:
     own_memory: Memory | None = None
     tape: Recording | Cassette | None = None
     given: Parts = field(default_factory=Parts)
+    judge: tuple[Model, Price] | None = None
+    """Who judges answers, of a domain that asks a model while it grades."""
 
     def with_model(self, model: Model, name: str = "") -> Session:
         """The same run with another model for its agents, known by `name`. Closing the model is the caller's."""
@@ -164,6 +173,10 @@ class Session:
         """The agent's model."""
         return self.calls.ask(self.model, self.price, messages, call, **self.patience(), **params)
 
+    def full(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """All that the agent's model is asked for by a call with these parameters."""
+        return self.calls.params(self.model, params)
+
     def ask_optimizer(self, messages: list[Message], call: Call, **params: Any) -> Reply:
         """The optimizer's model."""
         return self.calls.ask(
@@ -181,6 +194,7 @@ class Session:
             hits: Sequence[Hit] = self.memory.recall(query, k, filters, "optimizer")
             return hits
         found = self.own_memory.recall(query, k, filters, "optimizer")
+        expect(all_are(found, Hit), self.own_memory, "recall", found)
         seen = [h for h in found if not h.experience or self.memory.get(h.experience, "optimizer") is not None]
         return [h.model_copy(update={"text": redact(h.text)}) for h in seen]
 
@@ -191,13 +205,14 @@ class Session:
     def close(self) -> None:
         """Release everything, whatever fails on the way: a full disk must not keep the folder taken."""
         with ExitStack() as stack:
-            for model in (self.model, self.optimizer_model):
+            judge = () if self.judge is None or self.judge[0] is self.optimizer_model else (self.judge[0],)
+            for model in (self.model, self.optimizer_model, *judge):
                 if model is not self.given.model and model is not self.given.optimizer_model:
                     stack.callback(model.close)
             stack.callback(self.memory.close)
             stack.callback(self.journal.close)
             if isinstance(self.tape, Recording):
-                models = answerers(self.model, self.price, self.optimizer_model, self.optimizer_price)
+                models = answerers(self.model, self.price, self.optimizer_model, self.optimizer_price, self.judge)
                 stack.callback(self.tape.close, self.ledger.record(), models)
             try:
                 self.ledger.close()
@@ -254,21 +269,29 @@ def _possible(out: str, workspace: Path) -> Path:
     return folder
 
 
-def answerers(model: Model, price: Price, other: Model, other_price: Price) -> dict[str, Answerer]:
-    """Who answers, by role; the optimizer's only where it is another."""
+def answerers(
+    model: Model, price: Price, other: Model, other_price: Price, judge: tuple[Model, Price] | None = None
+) -> dict[str, Answerer]:
+    """Who answers, by role; the optimizer's and the judge's only where they are others."""
     found = {"agent": Answerer.of(model, price)}
-    return found if other is model else {**found, "optimizer": Answerer.of(other, other_price)}
+    found |= {} if other is model else {"optimizer": Answerer.of(other, other_price)}
+    return found if judge is None or judge[0] is other else {**found, "judge": Answerer.of(*judge)}
 
 
-def open_models(settings: Settings, parts: Parts | None = None) -> tuple[Model, Price, Model, Price, str]:
-    """(agent's model, its price, optimizer's, its price, what to tell the user about the choice)."""
+def open_models(
+    settings: Settings, parts: Parts | None = None, *, asked: bool = True
+) -> tuple[Model, Price, Model, Price, str]:
+    """(agent's model, its price, optimizer's, its price, what to tell the user about the choice).
+
+    asked: False where none of them will be asked anything, so that none needs its key.
+    """
     from recreate.models import default_model, open_model
     from recreate.models.pricing import known_price, parse_price
 
     parts = parts or Parts()
     spec, told = (settings.model, "") if settings.model else default_model()
     options: dict[str, Any] = {"jobs": settings.jobs, "threads": settings.models.threads}
-    options["vllm_python"] = settings.vllm_python
+    options |= {"vllm_python": settings.vllm_python, "asked": asked}
     given = parse_price(settings.price) if settings.price else None
     model = open_model(spec, price=given, **options) if parts.model is None else fit("model", parts.model)
     price = given or known_price(model)
@@ -283,9 +306,113 @@ def open_models(settings: Settings, parts: Parts | None = None) -> tuple[Model, 
     return model, price, optimizer, given or known_price(optimizer, flag="--models.optimizer_price"), told
 
 
+def open_judge(settings: Settings, other: tuple[Model, Price], cassette: Cassette | None = None) -> tuple[Model, Price]:
+    """(the judge's model, its price): that of `--models.judge`, else the optimizer's, `other`."""
+    from recreate.models import open_model
+    from recreate.models.pricing import known_price, parse_price
+
+    if cassette is not None:
+        return cassette.judge() or other
+    spec = settings.models.judge
+    if not spec or spec == (settings.models.optimizer or settings.model):
+        return other
+    given = parse_price(settings.models.judge_price) if settings.models.judge_price else None
+    options: dict[str, Any] = {"jobs": settings.jobs, "threads": settings.models.threads}
+    model = open_model(spec, price=given, vllm_python=settings.vllm_python, **options)
+    return model, given or known_price(model, flag="--models.judge_price")
+
+
+def judge_asking(calls: Calls, judge: tuple[Model, Price], patience: Mapping[str, Any]) -> AskJudge:
+    """The judge's model as a domain asks it: every call reserved, journalled, paid once, in the ledger as `judge`."""
+
+    def ask(messages: Sequence[Message], *, attempt: str, task: str, step: int = 0, **params: Any) -> Reply:
+        call = Call(run=calls.run, attempt=attempt, step=step, role="judge", phase="grade", task=task)
+        return calls.ask(judge[0], judge[1], messages, call, **patience, **params)
+
+    return ask
+
+
+@contextmanager
+def judging(
+    settings: Settings, workspace: Path, domain: Domain, ready: Callable[[Model], None] = lambda model: None
+) -> Iterator[tuple[Domain, Ledger | None]]:
+    """A domain that asks a judge, for whoever grades outside of a run: (it with its judge, the ledger of that); as it
+    is where it asks none. What is asked is kept in runs/judge-NAME, so that the same answer is paid once.
+
+    ready: told of the model before its first call. Raises BadInput, `run-in-use` while another process judges there.
+    """
+    if not (isinstance(domain, AsksModel) and domain.asks_model):
+        yield domain, None
+        return
+    from recreate.models import default_model, open_model
+    from recreate.models.pricing import known_price, parse_price
+
+    spec = settings.models.judge or settings.models.optimizer or settings.model or default_model()[0]
+    given = parse_price(settings.models.judge_price) if settings.models.judge_price else None
+    folder = workspace / "runs" / f"judge-{domain.name}"
+    with ExitStack() as stack:
+        model = open_model(spec, price=given, jobs=settings.jobs, threads=settings.models.threads)
+        stack.callback(model.close)
+        ready(model)
+        journal = Journal(folder)
+        stack.callback(journal.close)
+        journal.open()
+        ledger = Ledger(Log(folder / "ledger.jsonl"), Budget.parse(settings.budget))
+        stack.callback(ledger.close)
+        calls = Calls(digest([domain.name, model.name], 12), journal, ledger, retries=settings.models.retries)
+        price = given or known_price(model, flag="--models.judge_price")
+        patience = {"timeout": settings.models.timeout} if settings.models.timeout else {}
+        yield domain.judged_by(model.name, judge_asking(calls, (model, price), patience)), ledger
+
+
 def default_optimizer(model: Model) -> str:
-    """Who proposes edits when nobody says: the agent for a hosted model, the one structured call for others."""
-    return "recreate" if model.name.startswith("litellm:") else "reflect"
+    """Who proposes edits when nobody says: the agent for a hosted model or an endpoint, the one structured call for
+    what runs on this machine. An address does not say how strong a model is, also not 127.0.0.1, where gateways to
+    hosted ones listen as well as llama.cpp; so what was taken is said (`why_optimizer`)."""
+    return "recreate" if model.name.startswith(("litellm:", "openai:")) else "reflect"
+
+
+def why_optimizer(model: Model) -> str:
+    """What is said of the choice that `default_optimizer` makes."""
+    if default_optimizer(model) == "recreate":
+        kind = "a hosted model" if model.name.startswith("litellm:") else "an endpoint"
+        return f"nobody named one, and {model.name} is {kind}; --optimizer reflect suits a small model better"
+    return f"nobody named one, and {model.name} may be a small model; --optimizer recreate is for strong ones"
+
+
+def tried(settings: Settings, workspace: Path) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """(address, name, what opens it) of the parts that the settings name, each to be opened by itself: nothing is
+    fetched, started or asked. What opens it raises BadInput for one that is not there or does not fit."""
+    from recreate.memory import embedders
+    from recreate.models import open_model
+
+    def policy() -> Any:
+        return registry.factory("policy", settings.memory.policy)
+
+    def optimizer() -> Any:
+        registry.factory("optimizer", settings.optimizer)
+        found = registry.find("optimizer", settings.optimizer)
+        return settings_.own(found, settings.optimizer, settings.optimizer_settings)
+
+    def model(spec: str) -> Callable[[], Any]:
+        return lambda: open_model(spec, vllm_python=settings.vllm_python).close()
+
+    memory = settings.memory
+    found: tuple[tuple[str, str, Callable[[], Any]], ...] = (
+        ("domain", settings.domain, lambda: open_domain(settings, workspace)),
+        ("model", settings.model, model(settings.model)),
+        ("models.optimizer", settings.models.optimizer, model(settings.models.optimizer)),
+        ("optimizer", settings.optimizer, optimizer),
+        ("memory.policy", memory.policy, policy),
+        ("memory.embedder", memory.embedder, lambda: embedders.named(memory.embedder)),
+        ("memory.recall", memory.recall, lambda: registry.open("memory", memory.recall, workspace=workspace)),
+        ("budget", ", ".join(settings.budget), lambda: Budget.parse(settings.budget)),
+    )
+    defaults = settings_.addresses()
+    for address, name, opens in found:
+        elsewhere = address == "domain" and (settings.data or settings.repos or settings.prompt)
+        if name and (name != defaults[address] or elsewhere):
+            yield address, name, opens
 
 
 def open_domain(settings: Settings, workspace: Path, backend: SandboxBackend | None = None) -> Domain:
@@ -294,7 +421,16 @@ def open_domain(settings: Settings, workspace: Path, backend: SandboxBackend | N
     from recreate.sandboxes import named
 
     backend = backend or named(settings.sandbox)
-    return registry.open_domain(settings.domain, workspace, settings.data, settings.repos, settings.prompt, backend)
+    return registry.open_domain(
+        settings.domain,
+        workspace,
+        settings.data,
+        settings.repos,
+        settings.prompt,
+        backend,
+        score=settings.score,
+        columns=settings.columns.model_dump(),
+    )
 
 
 def open_backend(settings: Settings, given: SandboxBackend | None = None) -> SandboxBackend:
@@ -305,10 +441,14 @@ def open_backend(settings: Settings, given: SandboxBackend | None = None) -> San
         backend = choose(settings.sandbox or None)
     else:
         backend = fit("sandbox", given)
-        if why := backend.probe():
+        why = backend.probe()
+        expect(isinstance(why, str), backend, "probe", why)
+        if why:
             raise BadInput(f"the sandbox {backend.name} does not work here: {why}", fix="mend that", code="no-sandbox")
     if not type(backend).__module__.startswith("recreate."):
-        fit("opened-sandbox", sandbox := backend.open())
+        sandbox = backend.open()
+        expect(sandbox is not None and hasattr(sandbox, "run"), backend, "open", sandbox)
+        fit("opened-sandbox", sandbox)
         sandbox.close()
     return backend
 
@@ -354,6 +494,8 @@ def open_session(
             code="run-exists",
         )
     _refuse_keys(settings)
+    if settings.name and not re.fullmatch(r"\w[\w.-]{0,99}", settings.name):
+        raise BadInput(f"{settings.name!r} cannot be a folder's name", fix="give a plain --name", code="bad-name")
     _refuse_tapes(settings)
     cassette = Cassette(Path(settings.replay)) if settings.replay else None
     cache = cassette or (ReplyCache(folder_of(settings.cache)) if settings.cache else None)
@@ -371,6 +513,7 @@ def open_session(
             folder / "replay" if cassette else workspace,  # what came after the recording must not be recalled
             embedder,
             lambda done, total: say("indexing", {"done": done, "total": total}),
+            log.warning if say is silent else lambda text: say("note", {"text": text}),  # who hears nothing has the log
         )
         undo.callback(memory.close)
         if cassette is not None:
@@ -382,9 +525,16 @@ def open_session(
                 undo.callback(each.close)
         if optimizer is None:
             settings = settings.model_copy(update={"optimizer": default_optimizer(optimizer_model)})
+            if command == "build":
+                say("note", {"text": f"optimizer {settings.optimizer}: {why_optimizer(optimizer_model)}"})
             optimizer = registry.factory("optimizer", settings.optimizer)
         proposer = registry.find("optimizer", settings.optimizer) if parts.optimizer is None else parts.optimizer
         own = settings_.own(proposer, settings.optimizer or spelled(proposer), settings.optimizer_settings)
+        judge = None
+        if isinstance(domain, AsksModel) and domain.asks_model:
+            judge = open_judge(settings, (optimizer_model, optimizer_price), cassette)
+            if judge[0] is not optimizer_model:
+                undo.callback(judge[0].close)
         if note:
             say("model", {"text": note})
         own_memory = open_memory(settings, workspace, parts.memory, domain.name, memory)
@@ -398,7 +548,7 @@ def open_session(
                 sandbox=backend.name,
                 settings=settings.model_dump(mode="json", exclude={*FREE}),
                 budget=settings.budget,
-                models=answerers(model, price, optimizer_model, optimizer_price),
+                models=answerers(model, price, optimizer_model, optimizer_price, judge),
                 memory=memory.count(domain.name),
             )
             recorder = Recording(Path(settings.record), about, begun=resume and _has_replies(folder))
@@ -407,8 +557,12 @@ def open_session(
         undo.callback(journal.close)
         _take(journal, settings, run=run, model=model.name, sandbox=backend.name, domain=domain.name, command=command)
         ledger = Ledger(Log(folder / "ledger.jsonl"), budget, replayed=cassette is not None)
-        calls, attempts = ledger.put_back(journal.records("reply", "experience", "aside"))
+        unwritten, attempts = ledger.put_back(journal.records("reply", "experience", "aside"))
         undo.pop_all()
+    calls = Calls(run, journal, ledger, retries=settings.models.retries, recorder=recorder, cache=cache)
+    if judge is not None and isinstance(domain, AsksModel):
+        patience = {"timeout": settings.models.timeout} if settings.models.timeout else {}
+        domain = domain.judged_by(judge[0].name, judge_asking(calls, judge, patience))
     session = Session(
         settings=settings,
         workspace=workspace,
@@ -428,23 +582,17 @@ def open_session(
         optimizer_settings=own,
         policy=policy,
         policy_name=settings.memory.policy if parts.policy is None else spelled(parts.policy),
-        calls=Calls(
-            run,
-            journal,
-            ledger,
-            retries=settings.models.retries,
-            recorder=recorder,
-            cache=cache,
-        ),
+        calls=calls,
         say=say,
+        judge=judge,
         own_memory=own_memory,
         tape=recorder or cassette,
         given=parts,
     )
     if text := passed_over(journal.log.path, journal.damaged):
         say("note", {"text": text})
-    if attempts or calls > settings.jobs:  # fewer calls are what a kill leaves
-        many = f"{calls} calls and {attempts} attempts"
+    if attempts or unwritten > settings.jobs:  # fewer calls are what a kill leaves
+        many = f"{unwritten} calls and {attempts} attempts"
         told = f"ledger.jsonl was damaged or lost: {many} are counted again from the journal"
         say("note", {"text": f"{told}; how long earlier sessions ran may not be known any more"})
     return session

@@ -19,6 +19,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from recreate.api.config import Config, read_toml
 from recreate.api.errors import BadInput
+from recreate.domains.rows import NamedColumns, meant_by
 from recreate.optimizers import StudySettings
 
 OWN = "optimizer_settings"
@@ -38,6 +39,17 @@ ALIASES = {
     "tasks": "select.tasks",
     "kind": "select.kind",
     "difficulty": "select.difficulty",
+    "agent.max_tokens": "limits.max_tokens",
+    "agent": "agent.command",
+    "texts": "agent.texts",
+    "files": "agent.files",
+    "venv": "agent.venv",
+    "answer": "columns.answer",
+    "id": "columns.id",
+    "group": "columns.group",
+    "split": "columns.split",
+    "row-files": "columns.files",
+    "gold": "columns.gold",
 }
 """Shorter names that flags have for some addresses."""
 
@@ -49,6 +61,8 @@ class Models(Config):
 
     optimizer: str = ""
     optimizer_price: str = ""
+    judge: str = Field(default="", exclude_if=not_)
+    judge_price: str = Field(default="", exclude_if=not_)
     threads: int = Field(default=0, ge=0, le=1024)
     timeout: float = Field(default=0.0, ge=0, le=MOST_SECONDS)
     retries: int = Field(default=3, ge=0, le=10)
@@ -111,17 +125,32 @@ class Select(Config):
         return bool(self.tasks or self.kind or self.difficulty)
 
 
+class AgentCommand(Config):
+    """An agent that exists already, in place of a scaffold: see docs/agents.md.
+
+    command: what a shell runs in the sandbox; texts: patterns, below the current folder, of the files that may be
+    edited; files: of those that it needs besides; venv: the folder of its Python environment.
+    """
+
+    command: str = ""
+    texts: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    venv: str = ""
+
+
 class Settings(Config):
     """All that can be set for a build, a run or a bench, with its default.
 
     optimizer_settings: what the optimizer has of its own, by key; its `Config` knows them (`own`).
+    name: what the agent is called under scaffolds/, the domain's name when empty.
     record, replay: folders of cassettes; cache: a folder of replies across runs, or `on` (docs/cassettes.md).
     """
 
     domain: str = "swe"
     data: str = Field(default="", exclude_if=not_)
     repos: str = Field(default="", exclude_if=not_)
-    prompt: Literal["", "issue", "title", "spec"] = Field(default="", exclude_if=not_)
+    prompt: str = Field(default="", exclude_if=not_)
+    score: str = Field(default="", exclude_if=not_)
     model: str = ""
     optimizer: str = ""
     without: tuple[Switch, ...] = ()
@@ -140,6 +169,7 @@ class Settings(Config):
     jobs: int = Field(default=2, ge=1, le=256)
     seed: int = Field(default=0, ge=-(2**63), lt=2**63)
     out: str = ""
+    name: str = Field(default="", exclude_if=not_)
     vllm_python: str = ""
     record: str = Field(default="", exclude_if=not_)
     replay: str = Field(default="", exclude_if=not_)
@@ -149,7 +179,9 @@ class Settings(Config):
     optimizer_settings: Mapping[str, Any] = {}
     gate: Gate = Gate()
     limits: AgentCaps = Field(default=AgentCaps(), exclude_if=_none)
+    agent: AgentCommand = Field(default=AgentCommand(), exclude_if=lambda value: value == AgentCommand())
     select: Select = Field(default=Select(), exclude_if=lambda value: not value.given)
+    columns: NamedColumns = Field(default=NamedColumns(), exclude_if=lambda value: value == NamedColumns())
     memory: MemorySettings = MemorySettings()
 
     @property
@@ -158,9 +190,9 @@ class Settings(Config):
         return self.batch or max(1, -(-self.train // max(1, self.rounds)))
 
 
-FREE = ("out", "jobs", "budget", "review", "vllm_python", "repos", *TAPES)
+FREE = ("out", "name", "jobs", "budget", "review", "vllm_python", "repos", *TAPES)
 """What may change when a run goes on; the rest is in its id."""
-OF_THE_MACHINE = ("out", "jobs", "vllm_python", "repos", "sandbox", *TAPES)
+OF_THE_MACHINE = ("out", "name", "jobs", "vllm_python", "repos", "sandbox", *TAPES)
 """What a replay does not take from its cassette."""
 
 
@@ -196,12 +228,14 @@ def load(workspace: Path, flags: Mapping[str, Any] | None = None, environ: Mappi
     for name, value in sorted((os.environ if environ is None else environ).items()):
         if name.startswith("RECREATE_") and name not in _OTHER_VARIABLES and value != "":
             address = name.removeprefix("RECREATE_").lower().replace("__", ".")
-            if address in known or address.startswith(OWN + "."):
+            if address in known or ("." in address and address in ALIASES) or address.startswith(OWN + "."):
                 _put(values, address, _placed(address, value, Path()), name)
     for name, value in (flags or {}).items():
         if value is not None:
-            address = ALIASES.get(name.replace("_", "-"), name)
+            address = ALIASES.get(name, ALIASES.get(name.replace("_", "-"), name))
             _put(values, address, _placed(address, value, Path()), "--" + name)
+    if values.get("data") and (flags or {}).get("domain") is None and values.get("domain", "swe") == "swe":
+        values["domain"] = meant_by(values["data"])
     if named := values.get("select", {}).get("tasks"):
         values["select"]["tasks"] = tuple(id for each in named for id in _named(each, workspace))
     try:
@@ -244,7 +278,8 @@ def _as_recorded(loaded: Settings, flags: Mapping[str, Any]) -> Settings:
                 code="another-build",
             )
     taken = {name: getattr(loaded, name) for name in OF_THE_MACHINE}
-    taken["sandbox"] = loaded.sandbox if "sandbox" in typed else about.sandbox
+    own = recorded.sandbox if ":" in recorded.sandbox else about.sandbox  # module:Class is no name that others know
+    taken["sandbox"] = loaded.sandbox if "sandbox" in typed else own
     taken["scaffold"] = loaded.scaffold if "scaffold" in typed else recorded.scaffold * (recorded.scaffold == "create")
     taken |= {name: getattr(loaded, name) for name in ("budget", "review") if name in typed}
     return recorded.model_copy(update=taken)
@@ -255,7 +290,14 @@ def _said(value: Any) -> str:
 
 
 def _placed(address: str, value: Any, base: Path) -> Any:
-    """The whole path of a place that is there; a data set's name stays."""
+    """The whole path of a place that is there; a data set's name, and a scorer's, stay."""
+    if address == "score" and isinstance(value, str) and ":" in value:
+        kind, _, rest = value.partition(":") if value.startswith("judge:") else value[::-1].partition(":")
+        named = rest if kind == "judge" else rest[::-1]
+        place = base / Path(named).expanduser()
+        if place.is_file():
+            return f"judge:{place.resolve()}" if kind == "judge" else f"{place.resolve()}:{kind[::-1]}"
+        return value
     if address in TAPES and isinstance(value, str) and value and (address, value) != ("cache", "on"):
         return str((base / Path(value).expanduser()).resolve())
     if address not in PLACES or not isinstance(value, str) or not value:
@@ -338,7 +380,7 @@ def _named(text: str, workspace: Path) -> list[str]:
 
 
 def _put(values: dict[str, Any], address: str, value: Any, source: str) -> None:
-    known = addresses()
+    known, address = addresses(), ALIASES.get(address, address) if "." in address else address
     if address == OWN:
         given = [value] if isinstance(value, str) else value
         for key, each in given.items() if isinstance(given, Mapping) else (str(g).partition("=")[::2] for g in given):

@@ -354,10 +354,10 @@ class ContainerSandbox(FolderSandbox):
             more = (filesystem.usage([self.work], sys.maxsize) >> 20) + 1
         self.limits = self.limits.model_copy(update={"disk_mb": self.limits.disk_mb + more})
 
-    def _started(self, inside: Sequence[bytes], stdin: bytes) -> tuple[Child, Watch]:
+    def _started(self, inside: Sequence[bytes], stdin: bytes, kind: type[Child] = Child) -> tuple[Child, Watch]:
         container = Container(self._backend.engine)
         argv = self._backend.command(self, container.name, inside)
-        child = Child(
+        child = kind(
             self.backend, argv, stdin, self.limits.output_bytes, False, env=container.engine.env, end=container.end
         )
         return child, ContainerWatch(self.limits, self._writable, container, child)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import re
 import select
 import shlex
@@ -26,7 +27,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from recreate.api.errors import Fault
 from recreate.api.types import Output
@@ -320,3 +321,114 @@ class Child:
             fix="recreate doctor shows what works here",
             code="sandbox-failed",
         )
+
+
+LONGEST_LINE = 4 << 20
+"""Bytes of one line that a program may print, and of all lines that nobody has taken yet: more ends it."""
+
+
+class Dialogue(Child):
+    """A started program that goes on while lines are sent to it and taken from it. `go` sees it through."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.ended: Output | Fault | None = None
+        self._line = bytearray()
+        self._waiting = 0
+        self._sending = threading.Lock()
+        self._fed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def go(self, seconds: float, check: Check, over: Callable[[], None]) -> None:
+        """See it through on a thread of its own; `over` is called when all of it is gone."""
+
+        def through() -> None:
+            try:
+                self.ended = self.finish(seconds, check)
+            except Fault as e:
+                self.ended = e
+            finally:
+                over()
+                self._fed.set()
+                self.lines.put(None)
+
+        self._thread = threading.Thread(target=through, name="talk", daemon=True)
+        self._thread.start()
+
+    def send(self, line: bytes, seconds: float) -> bool:
+        """Write a line; False when the program is gone, or took none of it for so long. Raises Fault when the sandbox
+        failed."""
+        data, ends = memoryview(line + b"\n"), time.monotonic() + seconds
+        with self._sending:
+            self._fed.wait(seconds)  # the first line is the shim's
+            while data:
+                if isinstance(self.ended, Fault):
+                    raise self.ended
+                stream = self.process.stdin
+                if (
+                    not self._fed.is_set()
+                    or stream is None
+                    or stream.closed
+                    or self.ended is not None
+                    or time.monotonic() >= ends
+                ):
+                    return False
+                try:
+                    data = data[os.write(stream.fileno(), data[: 1 << 16]) :]
+                except BlockingIOError:
+                    time.sleep(0.005)
+                except (OSError, ValueError):
+                    return False
+        return True
+
+    def take(self, seconds: float) -> bytes | None:
+        """The next line, None when none came for so long or none will."""
+        try:
+            line = self.lines.get(timeout=max(0.0, seconds))
+        except queue.Empty:
+            return None
+        if line is None:
+            self.lines.put(None)
+            if isinstance(self.ended, Fault):
+                raise self.ended
+            return None
+        with self._guard:
+            self._waiting -= len(line)
+        return line
+
+    def close(self) -> None:
+        """End it, and wait until it is gone. Safe to call twice."""
+        self.kill()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _feed(self) -> bool:
+        """Write the line that starts the command, and keep its input open."""
+        stream = self._streams()[0]
+        try:
+            self.stdin = self.stdin[os.write(stream.fileno(), self.stdin) :]
+        except BlockingIOError:
+            return True
+        except BrokenPipeError:
+            return False
+        if not self.stdin:
+            self._fed.set()
+        return bool(self.stdin)
+
+    def _read(self, out: int) -> int:
+        try:
+            data = os.read(out, 1 << 16)
+        except BlockingIOError:
+            return -1
+        *whole, rest = (bytes(self._line) + data).split(b"\n")
+        self._line = bytearray(rest)
+        with self._guard:
+            self._waiting += sum(map(len, whole))
+            flood = max(self._waiting, len(rest)) > LONGEST_LINE
+        for line in whole if not flood else ():
+            self.lines.put(line)
+        if flood:
+            self._line.clear()
+            self.kill()
+        return len(data)

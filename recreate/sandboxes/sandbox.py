@@ -30,7 +30,7 @@ from recreate.api.ports import Limits
 from recreate.api.types import Output
 from recreate.sandboxes import filesystem, rootfs, seccomp
 from recreate.sandboxes.limits import Cgroup, Watch, bases
-from recreate.sandboxes.process import LAUNCH, Child, launcher, shim
+from recreate.sandboxes.process import LAUNCH, Child, Dialogue, launcher, shim
 
 DROP = "setpriv --reuid={uid} --regid={uid} --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs"
 WRITABLE = ("work", "home", "tmp", "shm")
@@ -162,6 +162,27 @@ class FolderSandbox:
             self._mend()
             return self._run(words, self.limits.seconds if timeout is None else timeout, stdin or b"")
 
+    def start(self, command: str | Sequence[str], timeout: float) -> Dialogue:
+        """Start a program that goes on beside the commands that are run: lines go to its input and come from its
+        output, for `timeout` seconds at the most. It shares the sandbox's files and limits, not its processes.
+
+        Raises Fault when the sandbox itself fails, BadInput for a command that no kernel would run.
+        """
+        words = self._shell(_bytes(command)) if isinstance(command, str) else [*map(_bytes, command)]
+        if refused := _refused(words):
+            raise BadInput(f"it cannot be started: {refused}", fix="give a program and its arguments")
+        with self._one:
+            self._mend()
+            if self._enclosure.own_namespaces:
+                self._place_mounts()
+            start, places = self._enclosure.surroundings(self)
+            inside = shim(words, {**LAUNCH, **places, **self.env}, self._ulimits(), start)
+            talk, watch = self._started(inside, b"", Dialogue)
+            assert isinstance(talk, Dialogue)
+            self._running.add(talk)
+            talk.go(timeout, watch.look, lambda: self._running.discard(talk))
+        return talk
+
     def _run(self, words: Sequence[bytes], seconds: float, stdin: bytes) -> Output:
         if self._enclosure.own_namespaces:
             try:
@@ -183,7 +204,7 @@ class FolderSandbox:
     def _shell(self, command: bytes) -> list[bytes]:
         return [_shell(), b"-c", command]
 
-    def _started(self, inside: Sequence[bytes], stdin: bytes) -> tuple[Child, Watch]:
+    def _started(self, inside: Sequence[bytes], stdin: bytes, kind: type[Child] = Child) -> tuple[Child, Watch]:
         """The shim, started in its walls, and what watches it."""
         joins = self._cgroup.joins if self._cgroup else ()
         walls = self._enclosure.own_namespaces
@@ -192,7 +213,7 @@ class FolderSandbox:
             given = seccomp.descriptor() if walls and not under else -1
         try:
             argv = launcher(self._enclosure.argv(self, inside, given), joins)
-            child = Child(self.backend, argv, stdin, self.limits.output_bytes, not walls, given, under)
+            child = kind(self.backend, argv, stdin, self.limits.output_bytes, not walls, given, under)
         finally:
             if given >= 0:
                 os.close(given)
@@ -217,6 +238,8 @@ class FolderSandbox:
         self._closed = True
         for child in tuple(self._running):
             child.kill()
+            if isinstance(child, Dialogue):
+                child.close()
         with self._one:
             if self._cgroup:
                 self._cgroup.remove()

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import GenericAlias, NoneType, UnionType
 from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, ValidationError
@@ -74,9 +75,17 @@ def unseal(line: bytes) -> dict[str, Any] | None:
     head, mark, tail = line.rstrip(b"\n").rpartition(b',"sum":"')
     if not mark or tail != b'%08x"}' % zlib.crc32(head + b"}"):
         return None
-    record: dict[str, Any] = json.loads((head + b"}").decode("utf-8", "surrogatepass"))
+    try:
+        record = json.loads((head + b"}").decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError):  # somebody sealed what is no JSON, or nested without end
+        return None
+    if not isinstance(record, dict):
+        return None
     for each in (record, record.get("experience")):
-        if isinstance(each, dict) and (schema := each.get("schema", SCHEMA)) > SCHEMA:
+        schema = each.get("schema", SCHEMA) if isinstance(each, dict) else SCHEMA
+        if not isinstance(schema, int):
+            return None
+        if schema > SCHEMA:
             raise BadInput(
                 f"this record has schema {schema}; this recreate reads up to {SCHEMA}",
                 fix=paths.upgrade(),
@@ -85,27 +94,58 @@ def unseal(line: bytes) -> dict[str, Any] | None:
     return record
 
 
+LARGEST = 1e15
+"""A number in a record of ours is no larger: sums, squares and columns of it stay numbers."""
+
 Fields = Mapping[str, Mapping[str, Any]]
-"""By kind of record the fields it must have: a type, or a Record that it must make, or [that] for a list of such."""
+"""By kind of record the fields it must have: a type (`int` and `float` are numbers up to LARGEST, `X | None` may be
+absent), a Record that it must make, [that] for a list of such, `dict[str, that]`, the fields of an object, or a tuple
+of which one will do."""
 
 
 def fits(record: Mapping[str, Any], fields: Fields) -> bool:
     """Whether a record has a kind, and what that kind must have; one that `fields` does not name may have anything."""
     kind = record.get("kind")
-    return isinstance(kind, str) and all(_is(record.get(k), wanted) for k, wanted in fields.get(kind, {}).items())
+    return isinstance(kind, str) and _has(record, fields.get(kind, {}))
+
+
+def _has(record: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+    return all(_is(record.get(name), wanted) for name, wanted in fields.items())
 
 
 def _is(value: Any, wanted: Any) -> bool:
+    if wanted is int or wanted is float:
+        return type(value) in (int, wanted) and abs(value) <= LARGEST
+    if isinstance(wanted, tuple | UnionType):
+        several = wanted if isinstance(wanted, tuple) else wanted.__args__
+        return any(value is None if each in (None, NoneType) else _is(value, each) for each in several)
     if isinstance(wanted, list):
         (inner,) = wanted
         return isinstance(value, list) and all(_is(each, inner) for each in value)
-    if not (isinstance(wanted, type) and issubclass(wanted, BaseModel)):
+    if isinstance(wanted, GenericAlias):
+        _, inner = wanted.__args__
+        return isinstance(value, dict) and all(_is(each, inner) for each in value.values())
+    if isinstance(wanted, Mapping):
+        return isinstance(value, dict) and _has(value, wanted)
+    if not issubclass(wanted, BaseModel):
         return isinstance(value, wanted)
+    if not plain(value):
+        return False
     try:
         wanted.model_validate(value)
     except ValidationError:
         return False
     return True
+
+
+def plain(value: Any, depth: int = DEEPEST) -> bool:
+    """Whether JSON is nested no deeper than that, and no number in it, but for lists of numbers, is past LARGEST."""
+    if isinstance(value, dict):
+        numbers = (v for v in value.values() if isinstance(v, int | float))
+        if not all(abs(number) <= LARGEST for number in numbers):
+            return False
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return depth > 0 and all(plain(v, depth - 1) for v in inner if isinstance(v, dict | list))
 
 
 class Line(NamedTuple):

@@ -25,7 +25,7 @@ from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold, diff
 from recreate.api.errors import BadInput, Fault
 from recreate.api.registry import find
-from recreate.api.types import Revision, Verdict
+from recreate.api.types import Experience, Revision, Verdict
 from recreate.runs.budget import Spend
 from recreate.runs.reader import BuildResult, Run
 from recreate.storage import files
@@ -45,7 +45,7 @@ from recreate.viewer.charts import (
     versions,
     why,
 )
-from recreate.viewer.markdown import ended
+from recreate.viewer.markdown import REHEARSED, ended, whose
 from recreate.viewer.text import FileDiff, cut, read_diff, visible
 from recreate.viewer.traces import Room, citations, read_traces, show_studies
 
@@ -124,7 +124,8 @@ def page(run: Run, built: BuildResult | None = None) -> str:
     """The report of a build; without `built`, from what the folder holds."""
     built = built or ended(run)
     room, studies = Room(), run.studies()
-    attempts = run.records("experience", "brought")
+    attempts = list(run.records("experience", "brought"))
+    phases = {r["attempt"]: REHEARSED.get(r.get("phase", ""), "") for r in attempts}
     train = {r["attempt"]: (r["attempt"], r["task"], bool(r["passed"])) for r in attempts if r["split"] == "train"}
     traces = read_traces(run.folder, list(train.values()), citations(built.revisions, studies), studies, room)
     shown = {trace.experience.id for trace in traces.shown}
@@ -133,7 +134,12 @@ def page(run: Run, built: BuildResult | None = None) -> str:
         there = experience in shown if step is None else (experience, step) in traces.anchors
         return f"#e-{_anchor(experience)}" + ("" if step is None else f"-{step}") if there else ""
 
+    def ran(e: Experience) -> str:
+        """Whose files an attempt ran, and what for where it was not the agent's own."""
+        return ", ".join(filter(None, [whose(e.digest, built), phases.get(e.id, "")]))
+
     told, count = facts(run, built)
+    told |= {"whose": ran}
     told |= {"cite": cite, "traces": traces, "studies": show_studies(run.folder, studies, room)}
     return filled("page", style=text_of("page.css") + sizes(*count), script=text_of("page.js"), **told)
 

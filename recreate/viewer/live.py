@@ -14,8 +14,8 @@ from typing import Any
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import RecreateError
 from recreate.api.types import Usage
-from recreate.runs.budget import Spend
-from recreate.runs.journal import FIELDS
+from recreate.runs.budget import LINES, Spend
+from recreate.runs.journal import FIELDS, passed_over
 from recreate.runs.reader import Run
 from recreate.runs.session import load_run
 from recreate.storage.log import Log, fits
@@ -30,8 +30,8 @@ _UNSHOWN = {"memory": ("before", "after"), "proposal": ("edits", "others")}
 class LiveRun(Run):
     """A `Run` whose records and spending are kept in memory; `refresh` takes in what was appended.
 
-    at: the journal's byte offset up to which it was read. fault: why it cannot be read on, None when it can.
-    paid: attempt -> calls, tokens in and out, usd; begun: attempts in the order
+    at: the journal's byte offset up to which it was read; damaged: how many of its lines were passed over. fault: why
+    it cannot be read on, None when it can. paid: attempt -> calls, tokens in and out, usd; begun: attempts in the order
     in which they were. agents: those of its lineage that were read, by digest.
     """
 
@@ -45,7 +45,7 @@ class LiveRun(Run):
         self._forget()
 
     def _forget(self) -> None:
-        self.at = self._paid_at = 0
+        self.at = self._paid_at = self.damaged = 0
         self._kept: list[dict[str, Any]] = []
         self._spend = Spend()
         self._ends = b"", b""
@@ -67,6 +67,8 @@ class LiveRun(Run):
                     self.at = line.offset + line.length
                     if line.record is not None and fits(line.record, FIELDS):
                         self._take(line.record)
+                    elif line.record != {}:  # a reply, which nobody read
+                        self.damaged += 1
                 for line in self._ledger.lines(self._paid_at) if sizes[1] > self._paid_at else ():
                     self._paid_at = line.offset + line.length
                     if line.record is not None:
@@ -80,18 +82,20 @@ class LiveRun(Run):
     def _take(self, record: dict[str, Any]) -> None:
         for name in _UNSHOWN.get(record["kind"], ()):
             record.pop(name, None)
-        del record["schema"]
+        record.pop("schema", None)
         self._kept.append(record)
 
     def _pay(self, line: Mapping[str, Any]) -> None:
+        if not fits(line, LINES) or line["kind"] not in LINES:
+            return
         self._spend.take_all((line,))
-        if line.get("kind") == "attempt" and isinstance(line.get("attempt"), str):
+        if line["kind"] == "attempt":
             self.begun[line["attempt"]] = None
-        usage, call = line.get("usage"), line.get("call")
-        if line.get("kind") == "settle" and isinstance(usage, dict) and isinstance(call, str):
-            paid = [float(v) if isinstance(v := usage.get(name), int | float) else 0.0 for name in _COUNTED]
-            whose = str(line.get("role", "")), str(line.get("phase", ""))
-            for sums in (self._used.setdefault(whose, [0.0] * 4), self.paid.setdefault(_attempt(call), [0.0] * 4)):
+        if line["kind"] == "settle":
+            paid = [float(line["usage"].get(name) or 0) for name in _COUNTED]
+            whose = line["role"], str(line.get("phase", ""))
+            of = _attempt(line["call"])
+            for sums in (self._used.setdefault(whose, [0.0] * 4), self.paid.setdefault(of, [0.0] * 4)):
                 for n, value in enumerate(paid):
                     sums[n] += value
 
@@ -104,6 +108,10 @@ class LiveRun(Run):
     def spend(self) -> Spend:
         """What the ledger had at the last refresh."""
         return self._spend
+
+    def passed_over(self) -> str:
+        """Of what was read up to here."""
+        return passed_over(self._journal.path, self.damaged)
 
     @property
     def usage(self) -> dict[tuple[str, str], Usage]:

@@ -9,7 +9,8 @@ from typing import Any
 from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold, diff
 from recreate.api.errors import BadInput
-from recreate.api.types import Revision, Study, Verdict
+from recreate.api.paths import short
+from recreate.api.types import Change, Revision, Study, Verdict
 from recreate.runs.gate import unjudged
 from recreate.runs.reader import BuildResult, Run
 from recreate.viewer.charts import per_task, read_scores
@@ -112,7 +113,7 @@ def report(run: Run, built: BuildResult) -> str:
         f"# Building an agent for {settings.domain}",
         "",
         f"Model `{start.get('model', settings.model)}`, optimizer `{settings.optimizer}`, sandbox "
-        f"`{start.get('sandbox', '')}`, seed {settings.seed}. Ended: {built.status}. "
+        f"`{start.get('sandbox', '')}`, random seed {settings.seed}. Ended: {built.status}. "
         f"{_count(len(built.revisions), 'candidate was', 'candidates were')} judged, {kept} kept.",
         *([f"The optimizer worked without: {', '.join(settings.without)}."] if settings.without else []),
         *([f"It ended before training, since nothing could be kept; {HARDER}."] if built.status == "ceiling" else []),
@@ -124,7 +125,7 @@ def report(run: Run, built: BuildResult) -> str:
         "",
         "The interval is a 90 % one for the mean paired difference over tasks. The same validation tasks judged every "
         "candidate, so this score flatters the result; the untouched figure is "
-        f"`recreate bench --scaffold ... --domain {settings.domain} --split test`.",
+        f"`{opening(run, built)}`.",
         "",
         "| task | " + " | ".join(["before", "after"]) + " |",
         "|---|---|---|",
@@ -142,6 +143,7 @@ def report(run: Run, built: BuildResult) -> str:
     for number, revision in enumerate(built.revisions, 1):
         lines += _revision(number, revision, history)
     lines += _studies(run.studies())
+    lines += _rehearsed(run, built)
     lines += _learned(run)
     lines += ["## Spending", "", "| role | calls | tokens in | tokens out | USD |", "|---|---|---|---|---|"]
     for role, usage in [*sorted(spend.by_role.items()), ("all", spend.total)]:
@@ -216,12 +218,48 @@ def _studies(studies: Sequence[Study]) -> list[str]:
     return lines
 
 
+REHEARSED = {
+    "rehearse": "a rehearsal of an edit",
+    "select": "a trial of one of several candidates",
+    "rerun": "a re-run with and without a lesson",
+}
+"""Phases of attempts at train tasks that the optimizer or the policy made, not the agent's own."""
+
+
+def opening(run: Run, built: BuildResult) -> str:
+    """The command that measures what a build made on the test tasks."""
+    agent = f"{short(run.folder)}:{built.scaffold.digest}"
+    return f"recreate bench --scaffold {agent} --domain {run.settings.domain} --split test"
+
+
+def whose(digest: str, built: BuildResult) -> str:
+    """Whose scaffold an attempt ran: the seed's, a revision's, or a draft's that nobody judged."""
+    if digest == built.seed.digest:
+        return "the seed"
+    for number, revision in enumerate(built.revisions, 1):
+        if revision.id == digest:
+            return f"revision {number}"
+    return "a draft of the optimizer, which no validation judged"
+
+
+def _rehearsed(run: Run, built: BuildResult) -> list[str]:
+    """The attempts that were made beside the agent's own, and whose scaffold each ran; [] without any."""
+    lines = [
+        f"- `{r['attempt']}` {r['task']}, {'passed' if r['passed'] else 'failed'}: {REHEARSED[r['phase']]}, run by "
+        f"{whose(r['scaffold'], built)} (`{r['scaffold']}`)"
+        for r in run.records("experience")
+        if r.get("phase") in REHEARSED
+    ]
+    return ["## Tried by the optimizer", "", *lines, ""] if lines else []
+
+
 def _learned(run: Run) -> list[str]:
     """What a memory policy did, round by round; nothing without one."""
     lines = []
     for record in run.records("memory"):
         head = f"Round {record['round'] + 1}, policy {record['policy']}"
-        changes = [f"  - {c['lesson']} {c['kind']}{': ' * bool(c['why'])}{c['why']}" for c in record["changes"]]
+        told = map(Change.model_validate, record["changes"])
+        changes = [f"  - {c.lesson} {c.kind}{': ' * bool(c.why)}{c.why}" for c in told]
         lines += [f"- {head}: {_count(len(changes), 'change', 'changes')}", *changes]
     return ["## Memory", "", *lines, ""] if lines else []
 

@@ -16,6 +16,8 @@ import json
 import re
 import secrets
 import socket
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +25,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from recreate.api.errors import BadInput, RecreateError
 from recreate.api.types import Review, Revision
-from recreate.storage.log import Log
+from recreate.runs.journal import FIELDS
+from recreate.storage.log import Log, fits
 from recreate.storage.redact import redact
 from recreate.viewer.html import environment, sizes, text_of
 from recreate.viewer.live import LiveRun
@@ -142,6 +145,7 @@ def application(
     at = f"static/{edition}/"
     site.links(Linked(at + "page.css", at + "view.js", sizes=at + SIZES))
     site.secret = hmac.new(token.encode(), b"form", "sha256").hexdigest()
+    overview = _shared(lambda: _overview(site))
     deciding = asyncio.Lock()  # the second of two tabs finds that nothing waits any more
 
     for name in ("document", "components", "view"):  # compiled before the first page is asked for
@@ -165,7 +169,7 @@ def application(
 
     async def events(request: Request) -> Response:
         query = dict(request.query_params)
-        stream = _events(site, query, request.headers.get("last-event-id", ""), stopping)
+        stream = _events(site, query, request.headers.get("last-event-id", ""), stopping, overview)
         return StreamingResponse(stream, 200, {**HEADERS, "Cache-Control": "no-store"}, "text/event-stream")
 
     async def review(request: Request) -> Response:
@@ -242,24 +246,28 @@ def _as_sent(text: str) -> str:
 
 
 async def _events(
-    site: Website, query: Mapping[str, str], last: str, stopping: Callable[[], bool]
+    site: Website,
+    query: Mapping[str, str],
+    last: str,
+    stopping: Callable[[], bool],
+    overview: Callable[[], tuple[Any, ...]],
 ) -> AsyncIterator[bytes]:
     """What happens, as server-sent events until the browser goes away: of a run (`run`, from byte `at` of its journal,
     or where the browser says it was cut off), of an attempt's steps (`attempt`), or of all runs."""
     name, attempt = query.get("run", ""), query.get("attempt", "")
     quiet, before = 0.0, None
+    folder = (await asyncio.to_thread(site.names)).get(name) if name else None
     at = _offset(last or query.get("at", "")) if last or "at" in query else -1
     yield b"retry: 1000\n\n"
     while not stopping():
         told: list[bytes] = []
         if not name:
-            now = await asyncio.to_thread(_overview, site)
+            now = await asyncio.to_thread(overview)
             if before is not None and now != before:
                 told = [_event("changed", {})]
             before = now
         else:
-            folder = (await asyncio.to_thread(site.names)).get(name)
-            if folder is None or not re.fullmatch(r"\w*", attempt):
+            if folder is None or _size(folder / "settings.toml") < 0 or not re.fullmatch(r"\w*", attempt):
                 yield _event("gone", {"text": f"{name} is not there any more: it was moved or deleted."})
                 return
             if attempt:
@@ -313,7 +321,7 @@ def _lines(log: Log, at: int) -> tuple[dict[str, Any], int]:
     for line in log.lines(at):
         at = line.offset + line.length
         count += 1
-        if line.record is not None:
+        if line.record is not None and fits(line.record, FIELDS):
             told.append(visible(redact(_said(line.record)))[:300])
             changes = changes or line.record.get("kind") != "reply"
         if count == BATCH:
@@ -322,10 +330,10 @@ def _lines(log: Log, at: int) -> tuple[dict[str, Any], int]:
 
 
 def _said(record: Mapping[str, Any]) -> str:
-    """One journal record in a line."""
+    """One journal record, with what its kind must have, in a line."""
     match record.get("kind"):
         case "reply":
-            reply = record.get("reply") or {}
+            reply = record["reply"]
             text = " ".join(str(reply.get("text", ""))[:400].split())
             return f"{record.get('role', 'agent')} replied ({reply.get('tokens_out', 0)} tokens): {text[:120]}"
         case "experience":
@@ -334,19 +342,19 @@ def _said(record: Mapping[str, Any]) -> str:
         case "aside":
             return f"excluded: {record.get('task')}: {record.get('fault')}"
         case "revision":
-            revision = record.get("revision") or {}
+            revision = record["revision"]
             fate = "kept" if revision.get("kept") else "dropped"
-            return f"revision {str(revision.get('id'))[:8]} {fate}: {(revision.get('verdict') or {}).get('verdict')}"
+            return f"revision {revision['id'][:8]} {fate}: {revision['verdict']['verdict']}"
         case "candidate":
-            return f"a candidate waits for a person: {str((record.get('revision') or {}).get('id'))[:8]}"
+            return f"a candidate waits for a person: {record['revision']['id'][:8]}"
         case "review":
             return f"a person decided: {record.get('decision')} {record.get('reason')}"
         case "proposal":
-            return f"round {_round(record)}: {len(record.get('edits') or ())} edits are proposed"
+            return f"round {record['round'] + 1}: {len(record['edits'])} edits are proposed"
         case "nothing":
-            return f"round {_round(record)}: nothing to judge: {record.get('reason')}"
+            return f"round {record['round'] + 1}: nothing to judge: {record.get('reason')}"
         case "memory":
-            return f"round {_round(record)}: memory changed {len(record.get('changes') or ())} lessons"
+            return f"round {record['round'] + 1}: memory changed {len(record['changes'])} lessons"
         case "update":
             return f"training step {record.get('step')}: reward {record.get('reward')}, kl {record.get('kl')}"
         case "end":
@@ -360,11 +368,6 @@ def _said(record: Mapping[str, Any]) -> str:
             return f"{kind}: " + ", ".join(f"{k} {str(v)[:60]}" for k, v in rest.items())
 
 
-def _round(record: Mapping[str, Any]) -> int:
-    number = record.get("round", 0)
-    return number + 1 if isinstance(number, int) else 0
-
-
 def _overview(site: Website) -> tuple[Any, ...]:
     """What differs when any run, or any lesson, is not as it was."""
     runs = [
@@ -372,6 +375,21 @@ def _overview(site: Website) -> tuple[Any, ...]:
     ]
     busy = site.indexing is not None or any(name not in site.runs and name not in site.faults for name, *_ in runs)
     return (*runs, len(site.runs), len(site.faults), busy)
+
+
+def _shared(look: Callable[[], tuple[Any, ...]]) -> Callable[[], tuple[Any, ...]]:
+    """The same for whoever asks within a TICK: a hundred open pages are one look at the files."""
+    lock, last = threading.Lock(), (0.0, ())
+
+    def shared() -> tuple[Any, ...]:
+        nonlocal last
+        with lock:
+            if time.monotonic() > last[0]:
+                found = look()
+                last = time.monotonic() + TICK, found
+            return last[1]
+
+    return shared
 
 
 def _size(path: Path) -> int:

@@ -17,6 +17,7 @@ what was appended since.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -38,18 +39,18 @@ from recreate.api.errors import BadInput, Fault, RecreateError
 from recreate.api.paths import short
 from recreate.api.types import Experience, Grade, Lesson, Revision, Trace
 from recreate.lessons.promotion import bound
-from recreate.memory.export import messages
+from recreate.memory.export import chats
 from recreate.memory.store import ExperienceStore
 from recreate.memory.ungraded import Ungraded
 from recreate.runs.attempts import read_experience, read_steps
 from recreate.runs.gate import interval
-from recreate.storage.log import iso
+from recreate.storage.log import LARGEST, encode, iso
 from recreate.viewer import html
 from recreate.viewer.charts import per_task, read_scores, series
 from recreate.viewer.live import LiveRun
 from recreate.viewer.markdown import ended
 from recreate.viewer.text import read_diff
-from recreate.viewer.traces import Citing, Room, citations, show_step, show_studies
+from recreate.viewer.traces import Citing, Room, citations, show_step, show_studies, system_of
 
 ROWS = 100
 """Rows of a list on one page."""
@@ -118,9 +119,8 @@ class Website:
     def names(self) -> dict[str, Path]:
         """Run folders by name, the one that was last written to first."""
         root = self.where / "runs"
-        found = {p.parent.name: p.parent for p in root.glob("*/settings.toml")}
-        for file in root.glob("*/arms/*/*/settings.toml"):
-            found["~".join(file.parent.relative_to(root).parts)] = file.parent
+        files = [*root.glob("*/settings.toml"), *root.glob("*/arms/*/*/settings.toml")]
+        found = {_written("~".join(file.parent.relative_to(root).parts)): file.parent for file in files}
         return dict(sorted(found.items(), key=lambda each: (-_changed(each[1]), each[0])))
 
     def run(self, name: str) -> LiveRun:
@@ -286,28 +286,33 @@ class Website:
 
     def _row(self, name: str) -> dict[str, Any]:
         empty = {"name": name, "kind": "", "status": "", "domain": "", "model": "", "fault": None, "read": False}
-        live = self.runs.get(name)
-        if live is not None:
-            try:
-                live = self.run(name)
-            except RecreateError as e:
-                return {**empty, "fault": e}
-        if live is None:
+        if name not in self.runs:
             return {**empty, "fault": self.faults.get(name)}
+        try:
+            return {**empty, **self._told_of(self.run(name))}
+        except RecreateError as e:
+            return {**empty, "fault": e}
+        except (ArithmeticError, LookupError, TypeError, ValueError) as e:  # one run must not take the list away
+            said = f"its files hold what this recreate cannot show: {type(e).__name__}: {str(e)[:200]}"
+            return {**empty, "fault": Fault(said, fix="its page may show more", code="unshown")}
+
+    def _told_of(self, live: LiveRun) -> dict[str, Any]:
+        """What the list says of a run that was read."""
         status, stamp = live.status(), live.stamp
         known = live.made.get("row")
         if known is None or known[0] != (stamp, status):
             start = next(live.records("start"), {})
             attempts = Counter(r["split"] for r in live.records("experience"))
             row = {
-                **empty, "read": True, "kind": live.kind, "status": status, "attempts": attempts,
+                "read": True, "kind": live.kind, "status": status, "attempts": attempts,
                 "domain": str(start.get("domain", live.settings.domain)),
                 "model": str(start.get("model", live.settings.model)),
                 "when": iso(_changed(live.folder)), "spend": live.spend(), "waiting": live.waiting() is not None,
-                "scores": list(_scores(live)),
+                "scores": list(_scores(live)), "damaged": live.damaged,
             }  # fmt: skip
             live.made["row"] = known = ((stamp, status), row)
-        return dict(known[1])
+        row = known[1]
+        return row
 
     def _run(self, name: str, told: str) -> Shown:
         live = self.run(name)
@@ -332,11 +337,11 @@ class Website:
             "notes": list(live.records("note"))[-20:],
             "studies": [(n, s) for n, s in enumerate(live.studies(), 1)], "waiting": live.waiting(),
             "series": [
-                series(words, [float(u[key]) for u in updates if isinstance(u.get(key), int | float)])
+                series(words, values)
                 for key, words in CURVE.items()
-                if any(isinstance(u.get(key), int | float) for u in updates)
+                if (values := [n for u in updates if (n := _figure(u.get(key))) is not None])
             ],
-            "updates": len(updates), "tune": next(live.records("tune"), None),
+            "updates": len(updates), "tune": next(live.records("tune"), None), "damaged": live.passed_over(),
         }  # fmt: skip
         shown.pop("run", None)
         at = f"/events?{urlencode({'run': name, 'at': live.at})}"
@@ -481,6 +486,7 @@ class Website:
             prompt=room.cut(e.prompt, WHOLE), answer=room.cut(e.trace.answer, WHOLE),
             cited=sum(map(len, cited.values())),
             evidence=room.cut(e.grade.evidence, WHOLE), system=room.cut(self._system(e, live), WHOLE), count=len(steps),
+            sent=bool(system_of(e)),
             page=page, pages=max(1, -(-len(steps) // STEPS)), foreign=e.foreign, lesson_of=self._lesson_paths(),
         )  # fmt: skip
 
@@ -496,10 +502,10 @@ class Website:
         return live.agents[digest]
 
     def _system(self, e: Experience, live: LiveRun | None) -> str:
-        """The system message of an attempt: as it was imported, or filled in again from the agent's files; '' where
-        those are not here any more."""
-        if e.foreign.get("system"):
-            return str(e.foreign["system"])
+        """The system message of an attempt as it was sent or imported; of an earlier version's filled in again from the
+        agent's files, '' where those are not here any more."""
+        if sent := system_of(e):
+            return sent
         agent = self._agent(live, e.digest) if live is not None and e.digest else None
         if agent is None:
             return ""
@@ -516,10 +522,11 @@ class Website:
         whole = e.model_copy(update={"foreign": {**e.foreign, "system": system}})
         rows = [
             {
-                "role": m["role"], "text": room.cut(str(m.get("content") or ""), WHOLE),
-                "calls": [c["function"] for c in m.get("tool_calls", ())], "answers": m.get("tool_call_id", ""),
+                "role": m["role"], "text": room.cut(_content(m), WHOLE), "begins": n if not at else 0,
+                "calls": [c["function"] for c in m.get("tool_calls") or ()], "answers": m.get("tool_call_id", ""),
             }
-            for m in messages(whole)
+            for n, chat in enumerate(chats(whole))
+            for at, m in enumerate(chat["messages"])
         ]  # fmt: skip
         back = f"/runs/{quote(name)}/attempts/{id}" if live is not None else f"/experiences/{id}"
         samples = len({s.sample for s in e.trace.steps})
@@ -699,6 +706,17 @@ class Website:
 # --------------------------------------------------------------------------------------------------- its parts
 
 
+def _content(message: Mapping[str, Any]) -> str:
+    """A message's text; what is no text as JSON."""
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else encode(content)
+
+
+def _written(name: str) -> str:
+    """A file's name as an address can have it: bytes that are no text are spelled out."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
 def _changed(folder: Path) -> float:
     """When a run was last written to, in unix seconds."""
     for name in ("journal.jsonl", "settings.toml"):
@@ -713,7 +731,8 @@ def _scores(live: LiveRun) -> Iterator[dict[str, Any]]:
     """What the list of runs says of a run's scores: {name, mean, lo, hi}, the most important first."""
     alpha = live.settings.gate.alpha
     if updates := list(live.records("update")):
-        yield {"name": f"reward, step {len(updates)}", "mean": updates[-1].get("reward"), "lo": None, "hi": None}
+        reward = _figure(updates[-1].get("reward"))
+        yield {"name": f"reward, step {len(updates)}", "mean": reward, "lo": None, "hi": None}
         return
     if arms := list(live.records("arm")):
         for row in arms[:6]:
@@ -734,6 +753,11 @@ def _scores(live: LiveRun) -> Iterator[dict[str, Any]]:
         name = f"{names.get(digest, digest[:8])}, {split}"
         held = {place: r["score"] for place, r in rows.items()}
         yield dict(zip(("name", "mean", "lo", "hi"), (name, *interval(held, alpha=alpha)), strict=True))
+
+
+def _figure(value: Any) -> float | None:
+    """What a training tells, where it is a number that can be drawn: a loss may have become nan."""
+    return float(value) if type(value) in (int, float) and abs(value) <= LARGEST else None
 
 
 def _attempt_rows(live: LiveRun) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recreate.api.types import Step
+    from recreate.api.types import Step, Trace
 
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
@@ -40,8 +40,17 @@ def _mark(found: re.Match[str]) -> str:
 def wrong(step: Step) -> str:
     """What went wrong in a step, '' for nothing."""
     if step.kind == "malformed":
-        return "the reply could not be read"
+        return "the reply was cut off at max_tokens" if step.cut else "the reply could not be read"
     return f"exit status {step.status}" if step.status else ""
+
+
+def cut_off(trace: Trace) -> str:
+    """How many replies of an attempt were cut off, and what gives them more room; '' where none was."""
+    cut = sum(step.cut for step in trace.steps)
+    if not cut:
+        return ""
+    many = f"{cut} of {trace.usage.calls} replies were" if trace.usage.calls > 1 else "the reply was"
+    return f"{many} cut off at max_tokens: --agent.max_tokens N lets a reply have more"
 
 
 @dataclass(frozen=True)

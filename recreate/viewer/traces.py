@@ -8,7 +8,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from recreate.api.types import Edit, Experience, Revision, Step, Study
+from recreate.agents.request import Recorded
+from recreate.api.types import UNASKED, Edit, Experience, Revision, Step, Study
 from recreate.runs.attempts import read_experience, read_steps
 from recreate.storage.log import decode
 from recreate.viewer.text import Cut, cut, wrong
@@ -90,6 +91,7 @@ class ShownTrace:
     count: int
     steps: Sequence[ShownStep]
     prompt: Cut
+    system: Cut
     answer: Cut
     evidence: Cut
     cited: int
@@ -150,6 +152,7 @@ def _show(
         count=len(steps),
         steps=shown,
         prompt=room.cut(experience.prompt, TEXT),
+        system=room.cut(system_of(experience), TEXT),
         answer=room.cut(experience.trace.answer, TEXT),
         evidence=room.cut(experience.grade.evidence, 2 * TEXT),
         cited=sum(len(c) for c in cited.values()),
@@ -157,6 +160,18 @@ def _show(
         gap=len(steps) - last - 1,
         cited_by=[c for i, who in cited.items() if i not in set(chosen) for c in who],
     )
+
+
+def system_of(e: Experience) -> str:
+    """The system message that the sample which was handed in began with; '' where nobody recorded it."""
+    if e.foreign.get("system"):
+        return str(e.foreign["system"])
+    recorded = Recorded(e.trace.steps)
+    for step in e.trace.steps:
+        if step.step in recorded and step.sample == e.trace.chosen:
+            said = [m["content"] for m in recorded[step.step].messages if m["role"] == "system"]
+            return str(said[0]) if said else ""
+    return ""
 
 
 def _chosen(count: int, cited: Mapping[int, object], *, full: bool) -> list[int]:
@@ -184,15 +199,22 @@ def show_step(
     return ShownStep(
         index=index,
         sample=step.sample,
-        what=f"{step.action} ran before the first turn" if step.kind == "before" else "",
+        what=_what(step),
         wrong=wrong(step),
         saw=room.cut(seen, limit),
         said=room.cut(step.reply, limit),
-        did=room.cut("" if step.kind == "before" or step.action.strip() in step.reply else step.action, limit),
+        did=room.cut("" if step.kind in UNASKED or step.action.strip() in step.reply else step.action, limit),
         got=room.cut(step.output, limit),
         cited_by=cited_by,
         gap=gap,
     )
+
+
+def _what(step: Step) -> str:
+    """What a step was in which no model was asked; '' for a turn."""
+    if step.kind == "ended":
+        return "the agent's program ended"
+    return f"{step.action} ran before the first turn" if step.kind == "before" else ""
 
 
 # -------------------------------------------------------------------------------------------------- studies

@@ -476,3 +476,10 @@ def test_any_text_renders_or_is_bad_input(source: str) -> None:
     except BadInput as e:
         code = e.code
     assert code == "bad-template"
+
+
+@pytest.mark.parametrize(("name", "text"), [("a\0b", "x"), ("\ud800", "x"), ("system.md", "half \ud83d")])
+def test_what_is_no_text_is_not_saved(tmp_path: Path, name: str, text: str) -> None:
+    with pytest.raises(BadInput, match="is not UTF-8 text"):
+        save(Scaffold(name="x", files={name: text}), tmp_path / "x")
+    assert not (tmp_path / "x").exists()

@@ -18,8 +18,10 @@ from recreate.api.paths import shipped
 from recreate.api.types import Call, Experience, Grade, Message, Reply, ToolCall, Trace
 from recreate.memory.export import messages as exported
 from recreate.models.scripted import Scripted
+from recreate.runs.settings import load
 from recreate.sandboxes import choose
-from tests.agents.test_attempt import TASK, bash
+from recreate.viewer.text import cut_off, wrong
+from tests.agents.test_attempt import TASK, agent, bash
 from tests.toy import Toy
 
 SEED = scaffolds.load(shipped("scaffolds") / "seed")
@@ -80,7 +82,7 @@ def test_a_stored_attempt_gives_back_the_messages_that_were_sent() -> None:
     grade = Grade(score=0.0, passed=False)
     facts = {"domain": "toy", "task": TASK.id, "group": "g", "split": "train", "prompt": "p", "digest": "d"}
     whole = exported(Experience(id="a", trace=trace, grade=grade, **facts))
-    assert whole[: len(asked.messages[-1]) - 1] == asked.messages[-1][1:]
+    assert whole[:-1] == asked.messages[-1]
 
 
 def test_submit_beside_other_calls_hands_nothing_in_and_says_so() -> None:
@@ -174,6 +176,53 @@ def test_three_replies_in_a_row_that_were_cut_off_end_the_attempt() -> None:
     cut = Reply(text="Hm", finish="length")
     trace, _ = go([cut, cut, calling("true"), cut, cut, cut])
     assert (trace.ending, trace.limit, trace.usage.calls) == ("limit", "reply", 6)
+
+
+def short(**limits: float) -> Scaffold:
+    return SEED.limited({"max_tokens": 100, **limits})
+
+
+CUT = Reply(text="Hm. " * 100, finish="length", tokens_out=100, usd=0.01)
+
+
+def test_after_a_reply_that_was_cut_off_the_next_may_have_twice_the_tokens_once_and_that_is_said() -> None:
+    replies = [calling("true"), CUT, calling("true"), CUT, calling(submit=True)]
+    trace, asked = go(replies, scaffold=short())
+    assert [p["max_tokens"] for p in asked.params] == [100, 100, 200, 200, 200]
+    assert "cut off at its limit of 100 tokens; from now on a reply may have 200 tokens" in trace.steps[2].observation
+    assert "from now on" not in trace.steps[4].observation
+    assert [s.cut for s in trace.steps] == [False, True, False, True, False]
+    assert wrong(trace.steps[1]) == "the reply was cut off at max_tokens"
+    assert cut_off(trace) == "2 of 5 replies were cut off at max_tokens: --agent.max_tokens N lets a reply have more"
+
+
+@pytest.mark.parametrize(
+    ("reply", "scaffold", "full"),
+    [
+        (CUT.model_copy(update={"tokens_out": 20}), short(), dict),  # the model's window was full, not the reply
+        (CUT, short(tokens=450), dict),
+        (CUT, short(usd=0.02), dict),
+        (CUT, short(), lambda params: {**params, "max_tokens": 100}),  # a recipe says what may be asked
+    ],
+)
+def test_the_cap_is_not_raised_where_that_would_not_help_or_use_up_the_limits(
+    reply: Reply, scaffold: Scaffold, full: Any
+) -> None:
+    asked = Asked([reply, calling(submit=True)])
+    call = Call(run="r", attempt="a", step=0, task=TASK.id)
+    trace = attempt(scaffold, TASK, Toy(), choose(), asked, call, native=True, full=full)
+    assert [p["max_tokens"] for p in asked.params] == [100, 100]
+    assert "from now on" not in trace.steps[1].observation
+
+
+@pytest.mark.parametrize("action", ["json", "tool:strict"])
+def test_a_cut_off_reply_is_said_to_be_whatever_it_should_have_been(action: str) -> None:
+    strict = "#!/usr/bin/env python3\n'''Refuses.'''\nimport sys\nprint('no JSON')\nsys.exit(2)\n"
+    scaffold = agent(f'action = "{action}"\n[model]\nmax_tokens = 100\n[limits]\nsteps = 2', tools__strict_py=strict)
+    trace, asked = go([CUT, CUT], scaffold=scaffold)
+    said = trace.steps[1].observation
+    assert "cut off at its limit of 100 tokens; from now on a reply may have 200 tokens" in said
+    assert asked.params[1]["max_tokens"] == 200
 
 
 def test_a_whole_command_in_a_reply_that_was_cut_off_is_run() -> None:
@@ -284,6 +333,13 @@ def test_limits_are_changed_where_they_stand_and_nothing_else_is() -> None:
     assert faults == []
     assert bare is not None
     assert (bare.limits.seconds, bare.model.max_tokens) == (5.5, 3)
+
+
+def test_a_reply_s_cap_is_the_agent_s_in_a_file_a_variable_and_a_flag(tmp_path: Path) -> None:
+    (tmp_path / "recreate.toml").write_text("[agent]\nmax_tokens = 7\n")
+    assert load(tmp_path, {}, {}).limits.max_tokens == 7
+    assert load(tmp_path, {}, {"RECREATE_AGENT__MAX_TOKENS": "8"}).limits.max_tokens == 8
+    assert load(tmp_path, {"agent.max_tokens": 9}, {}) == load(tmp_path, {"limits.max_tokens": 9}, {})
 
 
 def test_limits_written_in_another_way_are_not_changed_behind_ones_back() -> None:

@@ -80,7 +80,7 @@ def test_a_build_stops_exactly_where_the_gate_could_keep_nothing(
 def test_a_build_that_learns_lessons_goes_on_to_learn_and_proposes_nothing(workspace: Path) -> None:
     (workspace / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in solves(0)))
     made = recreate.build(
-        "tests.toy:Toy", model=f"scripted:{workspace / 's.jsonl'}", policy="playbook", scaffold="seed",
+        "tests.toy:Toy", model=f"scripted:{workspace / 's.jsonl'}", memory="playbook", scaffold="seed",
         memory__embedder="hashed",
     )  # fmt: skip
     assert (made.status, made.revisions) == ("done", ())

@@ -195,7 +195,7 @@ def test_a_task_that_is_held_out_while_a_build_runs_is_attempted_no_more(
 
 def test_no_lesson_is_born_of_what_is_held_out(workspace: Path, model: str) -> None:
     hold(workspace, *range(1, 8))
-    recreate.build(Toy(), model=model, policy="recreate", **FLAGS)
+    recreate.build(Toy(), model=model, memory="recreate", **FLAGS)
     (lesson,) = [x for _, x in ExperienceStore(workspace).lessons().values()]
     born = [ExperienceStore(workspace).get(id) for id in lesson.born_of]
     assert {e.task for e in born if e is not None} == {"toy:train:0"}

@@ -142,7 +142,7 @@ def test_a_lesson_in_memory_that_names_a_held_out_task_is_not_offered(
     heard: list[str] = []
     say = lambda event, facts: heard.append(facts["text"]) if event == "note" else None  # noqa: E731
     model = write_script(workspace / "script.jsonl")
-    made = recreate.build(Telling(), model=model, policy="recreate", optimizer=Silent, say=say, **FLAGS)
+    made = recreate.build(Telling(), model=model, memory="recreate", optimizer=Silent, say=say, **FLAGS)
     (stored,) = (made.run / "memory").glob("*.json")
     assert [x["id"] for x in json.loads(stored.read_text())] == ["good"]
     assert any(text.startswith("the lesson bad is not used: it copies the text of a held-out task") for text in heard)
@@ -175,7 +175,7 @@ class Gossip:
 
 def test_a_lesson_that_names_a_held_out_task_is_neither_tried_nor_learned(workspace: Path) -> None:
     model = write_script(workspace / "script.jsonl")
-    made = recreate.build(Telling(), model=model, policy=Gossip, optimizer=Silent, **FLAGS)
+    made = recreate.build(Telling(), model=model, memory=Gossip, optimizer=Silent, **FLAGS)
     assert Gossip.reruns == [None, 1.0]
     name = "tests.builder.test_leaks:Gossip"
     (good,) = LessonStore(workspace / "memory", "toy", name).read().values()

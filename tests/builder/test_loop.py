@@ -393,6 +393,7 @@ def build_flags(url: str, out: str) -> list[str]:
     return [
         "build", "--domain", "tests.toy:Toy", "--model", f"openai:{url}#toy", "--price", "0,0", "--out", out,
         "--jobs", "2", "--rounds", "2", "--json", "--scaffold", "seed", "--memory.embedder", "hashed",
+        "--optimizer", "reflect",
     ]  # fmt: skip
 
 

@@ -49,7 +49,7 @@ CONTENTS = {
         "Revision",
         "Scaffold",
     ),
-    *("Price", "Limits", "Hit", "OptimizerContext"),
+    *("Price", "Limits", "Hit", "OptimizerContext", "Agent", "Desk", "wrap", "domain"),
     *("Model", "Sandbox", "SandboxBackend", "Domain", "Validatable", "Memory", "MemoryPolicy", "Embedder", "Optimizer"),
     *("RecreateError", "BadInput", "Missing", "Refused", "OutOfBudget", "CheckFailed", "Fault", "Transient"),
     "Interrupted",
@@ -281,7 +281,7 @@ def test_what_a_users_memory_recalls_is_held_against_the_registry(workspace: Pat
         def __init__(self, materials: recreate.Materials) -> None:
             seen.extend(materials.recall("word", 100, {}))
 
-    recreate.build(Toy(), model=model, optimizer=Asks, memory=Cheat(workspace), **FLAGS)
+    recreate.build(Toy(), model=model, optimizer=Asks, recall=Cheat(workspace), **FLAGS)
     assert len(seen) == 8
     assert all(" train list" in hit.text for hit in seen)
     # the next run tells a memory what there is already
@@ -291,7 +291,7 @@ def test_what_a_users_memory_recalls_is_held_against_the_registry(workspace: Pat
         def add(self, experiences: Sequence[recreate.Experience]) -> None:
             known.extend(e.id for e in experiences)
 
-    recreate.build(Toy(), model=model, memory=Told(workspace), **FLAGS | {"rounds": 0})
+    recreate.build(Toy(), model=model, recall=Told(workspace), **FLAGS | {"rounds": 0})
     assert set(known) == {hit.experience for hit in seen}
 
 
@@ -428,7 +428,7 @@ MISFITS: list[tuple[dict[str, Any], str, str, str]] = [
     ({"sandbox": Half()}, "misfit", "it has no `read(path)`", "docs/ports/sandbox.md"),
     ({"sandbox": Broken()}, "no-sandbox", "no container here", ""),
     ({"embedder": Toy()}, "misfit", "it has no `dimensions`", "docs/ports/embedder.md"),
-    ({"memory": Toy()}, "misfit", "it has no `recall(query, k=8", "docs/ports/memory.md"),
+    ({"recall": Toy()}, "misfit", "it has no `recall(query, k=8", "docs/ports/memory.md"),
 ]
 
 
@@ -485,7 +485,8 @@ def test_ctrl_c_in_a_library_build_loses_nothing(workspace: Path) -> None:
 import sys, recreate
 from tests.toy import Toy
 try:
-    built = recreate.build(Toy(), model=sys.argv[1], price="0,0", scaffold="seed", embedder="hashed", out="runs/x")
+    how = {"price": "0,0", "scaffold": "seed", "embedder": "hashed", "optimizer": "reflect"}
+    built = recreate.build(Toy(), model=sys.argv[1], out="runs/x", **how)
     print(built.verdict.verdict)
 except recreate.Interrupted as e:
     print(e.message, "|", e.fix)

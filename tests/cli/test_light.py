@@ -95,6 +95,13 @@ def test_a_build_and_a_bench_with_an_endpoint_need_no_extra(light: Light, stub: 
     assert "[memory]'" in ran[-1][1]
 
 
+def test_the_first_minute_says_nothing_of_what_it_does_not_need(light: Light) -> None:
+    ((code, said),) = light("demo --no-browser")
+    assert code == 0
+    assert "better" in said
+    assert not [word for word in ("numpy", "pip install", "meaning", "extra") if word in said]
+
+
 def test_a_command_that_lacks_an_extra_names_it(light: Light) -> None:
     ran = light(
         "build --domain swe --model local:qwen2.5-coder-1.5b",

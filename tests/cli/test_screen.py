@@ -18,8 +18,14 @@ from types import SimpleNamespace
 import pytest
 from rich.cells import cell_len
 
+from recreate.agents import scaffold as scaffolds
+from recreate.api.paths import shipped
+from recreate.api.ports import Price
 from recreate.api.types import Usage
-from recreate.cli.screen import Progressing, left, panel
+from recreate.builder.estimate import Course, course, plan
+from recreate.cli.screen import Progressing, left, panel, whole
+from recreate.optimizers import StudySettings
+from recreate.runs.settings import Settings
 from tests.pages import ROOT
 from tests.toy import write_script
 
@@ -31,8 +37,8 @@ BY_ROLE = {
 
 
 def score(n: int, value: float | None, reused: bool = False) -> dict[str, object]:
-    one = SimpleNamespace(attempt=f"a{n}", task=f"t{n}", repeat=0, score=value, passed=value == 1, reused=reused)
-    return {"score": one}
+    told = {"score": value, "passed": value == 1, "reused": reused, "usage": Usage(calls=4)}
+    return {"score": SimpleNamespace(attempt=f"a{n}", task=f"t{n}", repeat=0, **told)}
 
 
 def running(jobs: int = 2, ended: int = 4, total: int = 20) -> Progressing:
@@ -52,7 +58,7 @@ def shown(known: Progressing, width: int = 80, height: int = 24) -> list[str]:
     return panel(known, BY_ROLE, 8.2, "$25 or 40 min", 100.0, width, height)
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
 def test_every_line_fits_and_half_of_the_terminal_stays_free(width: int) -> None:
     known = running(jobs=16)
     known.take("step", {"attempt": "a4", "step": SimpleNamespace(step=8)}, 97.0)
@@ -117,6 +123,100 @@ def test_time_left_is_unsure_as_long_as_little_is_known() -> None:
     assert few[1] == many[1] == pytest.approx(100.0)
     assert few[0] < many[0] < 100 < many[2] < few[2]
     assert left([10.0] * 3, [4.0, 50.0], 4, 2) == pytest.approx((13.0, 13.0, 13.0))  # 6, 0, 10 and 10 s in two lanes
+
+
+WAY = Course(rounds=2, judged=6, first=4, batch=4, proposing=0, calls=(10, 30), call=2.0)
+
+
+def building(known: Progressing | None = None) -> Progressing:
+    """A build that validates its seed: 4 of 6 attempts took 10 s each, of 4 calls, one at a time."""
+    known = known or Progressing(at_once=1)
+    known.take("build", {"course": WAY, "over": 0}, 0.0)
+    gather(known, "validation", 6, 4, 0.0)
+    return known
+
+
+def gather(known: Progressing, phase: str, total: int, ended: int, now: float) -> float:
+    """A phase of which so many attempts ended, 10 s each; when the last one did."""
+    known.take("gather", {"phase": phase, "total": total}, now)
+    for n in range(ended):
+        known.take("begin", {"attempt": f"a{n}", "task": f"t{n}"}, now)
+        now += 10.0
+        known.take("ended", {"attempt": f"a{n}", "task": f"t{n}"}, now)
+        known.take("score", score(n, 1.0), now)
+    return now
+
+
+def test_time_left_is_of_the_whole_build_with_its_proposals_as_the_plan_reckons_them() -> None:
+    known = building()
+    assert known.ahead() == (20, 2)
+    # 22 attempts of 10 s, and two proposals of 10 to 30 calls, each as long as two calls of 2.5 s
+    assert whole(known, 40.0) == pytest.approx((220 + 100, 220 + 200, 220 + 300))
+    assert "about 7 min left in all (5 to 9 min)" in "\n".join(shown(known, 120))
+
+
+def test_what_is_left_of_a_build_shrinks_through_its_stages_to_nothing() -> None:
+    known = building()
+    now, found = 40.0, [whole(known, 40.0)]
+    for number in (1, 2):
+        known.take("round", {"round": number, "rounds": 2}, now)
+        now = gather(known, "train", 4, 4, now)
+        found.append(whole(known, now))
+        known.take("propose", {"experiences": 4, "failures": 1}, now)
+        now += 60.0
+        found.append(whole(known, now))
+        known.take("candidate", {"edits": []}, now)
+        now = gather(known, "validation", 6, 6, now)
+        known.take("revision", {"revision": None}, now)
+        found.append(whole(known, now))
+    likely = [each[1] for each in found if each is not None]
+    assert likely == sorted(likely, reverse=True)
+    assert likely[3] == pytest.approx(100 + 60)  # a round: ten attempts, and a proposal as long as the first
+    assert likely[-1] == 0
+    assert shown(known)[2].endswith("  done")
+
+
+def test_a_proposal_in_work_has_its_time_left_though_it_has_no_attempts() -> None:
+    known = building()
+    known.take("round", {"round": 2, "rounds": 2}, 40.0)
+    known.take("propose", {"experiences": 4, "failures": 1}, 40.0)
+    assert whole(known, 70.0) == pytest.approx((60 + 20, 60 + 70, 60 + 120))
+    assert panel(known, {}, 1.0, "", 70.0, 80)[2] == "about 2 min left in all (80 s to 3 min)"
+
+
+def test_of_a_run_that_is_no_build_the_phases_time_is_said() -> None:
+    assert whole(running(), 100.0) is None
+    assert "left in this phase" in "\n".join(shown(running()))
+
+
+def test_no_more_time_is_left_than_the_budget_has() -> None:
+    known = building()
+    assert "about 60 s left of the budget's time" in "\n".join(panel(known, {}, 1.0, "2 min", 40.0, 80, stops=60.0))
+    assert "(5 to 6 min)" in "\n".join(panel(known, {}, 1.0, "7 min", 40.0, 80, stops=360.0))
+
+
+def test_a_build_that_goes_on_in_its_second_round_has_only_that_round_left() -> None:
+    known = Progressing(at_once=1)
+    known.take("build", {"course": WAY, "over": 1}, 0.0)
+    assert known.ahead() == (4 + 6 + 6, 1)  # the agent it has is looked up first
+    known.take("candidate", {"edits": []}, 1.0)
+    gather(known, "validation", 6, 3, 1.0)
+    assert known.ahead() == (0, 0)
+
+
+@pytest.mark.parametrize("optimizer", ["reflect", "best-of-n", "recreate"])
+@pytest.mark.parametrize("from_experience", [False, True])
+def test_the_panel_and_the_plan_count_the_same_attempts(optimizer: str, from_experience: bool) -> None:
+    asked = Settings(
+        optimizer=optimizer, from_experience=from_experience, rounds=3, train=8, validation=10, repeats=2,
+        study=StudySettings(rehearsals=0),
+    )  # fmt: skip
+    way = course(asked, Price())
+    estimate = plan(asked, scaffolds.load(shipped("scaffolds") / "seed"), Price(), Price())
+    assert way.attempts() == estimate.attempts
+    known = Progressing()
+    known.take("build", {"course": way, "over": 0}, 0.0)
+    assert known.ahead() == (estimate.attempts, 3)
 
 
 # --- on a terminal ----------------------------------------------------------------------------------------

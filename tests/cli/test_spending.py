@@ -188,7 +188,7 @@ def test_the_limits_of_an_agent_are_flags(
     run = ["run", "seed", "toy:train:1", *TOY, *model]
     found = printed(capsys, *run, "--limits.steps", "1")
     assert (found["ending"], found["limit"], found["steps"]) == ("limit", "steps", 1)
-    bench = ["bench", *TOY, *model, "--scaffold", "seed", "--tasks", "1", "--limits.max_tokens"]
+    bench = ["bench", *TOY, *model, "--scaffold", "seed", "--tasks", "1", "--agent.max_tokens"]
     cells = [printed(capsys, *bench, most)["cells"][0]["digest"] for most in ("9", "0")]
     assert cells[1] == load(shipped("scaffolds") / "seed").digest != cells[0]  # 0: as the agent has it
     assert [row["limits"] for row in (Settings().model_dump(),) if "limits" in row] == []  # ids of runs are as before

@@ -1,4 +1,4 @@
-"""python -m tests.crash [--boundaries [N]] [--random N] [--disk [N]] [--tmpfs N] [--after N] [--busy] [--json]"""
+"""python -m tests.crash [--boundaries [N]] [--random N] [--disk [N]] [--tmpfs N] [--after N] [--record] [--json]"""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--tmpfs", type=int, default=0, help="N builds on a file system that is too small; needs root")
     parser.add_argument("--random", type=int, default=0, help="N builds killed at random moments, some again and again")
     parser.add_argument("--after", type=int, default=0, help="only the boundaries after this one")
+    parser.add_argument("--record", action="store_true", help="builds that are recorded, and then replayed")
     parser.add_argument("--busy", action="store_true", help="beside two busy loops")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
@@ -56,6 +57,7 @@ def _kinds(root: Path, args: Any) -> Iterator[tuple[str, int, list[tuple[str, li
     from tests.crash import trial
 
     here = root / "w"
+    trial.recording = args.record
     trial.warm(here)
     begun = time.monotonic()
     whole, long = trial.uninterrupted(here), time.monotonic() - begun
@@ -93,7 +95,8 @@ def _chosen(names: Sequence[str], number: int) -> list[int]:
     if number == ALL or number >= len(names):
         return list(every)
     checkpoints = [at for at in every if names[at - 1].startswith(("sqlite INSERT", "sqlite COMMIT"))]
-    return sorted({*_spread(every, number - number // 2), *_spread(checkpoints, number // 2)})
+    begun = _spread(checkpoints, number // 2)
+    return sorted([*begun, *_spread([at for at in every if at not in begun], number - len(begun))])
 
 
 def _spread(among: Sequence[int], number: int) -> list[int]:

@@ -37,6 +37,10 @@ RUN = "runs/x"
 CAP = Budget(attempts=23, tokens=900_000)
 """Just the attempts that the build takes, and about the tokens that it is thought to take at most."""
 
+TAPE = "tape"
+recording = False
+"""Whether the builds are recorded, and what is recorded is played when they have ended: `--record`."""
+
 _CLOCK = {"when", "seconds", "sum", "pid", "latency"}
 """Fields that no two runs share."""
 
@@ -86,12 +90,20 @@ def asked(folder: Path) -> list[str]:
     """What a user types next: to go on where there is a run, else the same again."""
     if (folder / RUN / "settings.toml").exists():
         return ["resume", RUN, "--json"]
-    return ["build", *FLAGS, *(f"--budget={text}" for text in CAP.texts()), "--out", RUN]
+    tape = ["--record", TAPE] if recording else []
+    return ["build", *FLAGS, *(f"--budget={text}" for text in CAP.texts()), "--out", RUN, *tape]
 
 
-def begin(folder: Path, counter: Counter | None = None, jobs: int = 1, printed: Path | None = None) -> int:
-    """The id of a process of its own at work there. What it prints lies in out.json and err.txt, or in `printed`."""
-    arguments = [*asked(folder), "--jobs", str(jobs)]
+def begin(
+    folder: Path,
+    counter: Counter | None = None,
+    jobs: int = 1,
+    printed: Path | None = None,
+    words: Sequence[str] = (),
+) -> int:
+    """The id of a process of its own at work there. What it prints lies in out.json and err.txt, or in `printed`.
+    words: what is typed, else what a user types next."""
+    arguments = [*(words or asked(folder)), "--jobs", str(jobs)]
     pid = os.fork()
     if pid:
         return pid
@@ -175,7 +187,18 @@ def gone_on(folder: Path, whole: Mapping[str, Any], stops: int) -> list[str]:
     spent, tokens = Spend.of(Log(folder / RUN / "ledger.jsonl").read()), sum(row["tokens"] for row in paid)
     if not tokens <= spent.tokens <= (CAP.tokens or 0):
         faults.append(f"{tokens} tokens were paid, the ledger says {spent.tokens}, the cap is {CAP.tokens}")
-    return faults
+    return faults + played(folder, whole) * recording
+
+
+def played(folder: Path, whole: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the cassette of a build that ended; [] when its replay is that build, unpaid."""
+    paid = (folder / PAID).stat().st_size
+    code = ended(begin(folder, words=["build", "--replay", TAPE, "--out", "runs/replayed", "--json"]))
+    told, then = _record(folder), whole["result"]
+    if code:
+        return [f"its replay ended with {code}: {told.get('error') or _said(folder)}"]
+    faults = [_difference(k, then[k], told.get(k)) for k in ("status", "validation", "revisions") if told[k] != then[k]]
+    return faults + ["its replay paid"] * ((folder / PAID).stat().st_size != paid)
 
 
 def state(folder: Path) -> dict[str, Any]:

@@ -122,6 +122,24 @@ def test_a_veto_and_a_freeze_given_while_a_build_runs_hold(store: LessonStore) -
     assert (after["a"].status, after["b"].status, after["b"].body) == ("vetoed", "candidate", "Read the test.")
 
 
+@pytest.mark.parametrize("status", ["candidate", "active", "quarantined", "forgotten", "merged"])
+def test_a_veto_that_is_taken_back_leaves_what_was_there(store: LessonStore, status: str) -> None:
+    before = lesson("a", status=status)
+    store.write({}, {"a": before})
+    assert store.veto("a").status == "vetoed"
+    assert store.veto("a").before_veto == status, "a second veto forgets nothing"
+    assert store.read()["a"].before_veto == status
+    assert store.veto("a", undo=True) == before
+    assert store.read()["a"] == before
+    with pytest.raises(BadInput, match=f"a is not vetoed: it is {status}"):
+        store.veto("a", undo=True)
+
+
+def test_a_veto_of_before_it_was_noted_becomes_a_candidate(store: LessonStore) -> None:
+    store.write({}, {"a": lesson("a", status="vetoed")})
+    assert store.veto("a", undo=True).status == "candidate"
+
+
 @pytest.mark.parametrize("held_by", [{"status": "vetoed"}, {"frozen": True}])
 def test_no_policy_overrules_a_person_of_whom_it_knew(store: LessonStore, held_by: dict[str, Any]) -> None:
     store.write({}, {"a": lesson("a")})

@@ -276,7 +276,7 @@ def test_a_tuning_that_has_not_ended_is_no_row(bench: Bench, workspace: Path) ->
     flags = ("--scaffold", "seed", "--domain", "tests.toy:Toy", "--model", "scripted:s.jsonl", "--out", "tuned")
     digest = bench(*flags)[1]["cells"][0]["digest"]
     journal = Log(workspace / "tuned/journal.jsonl")
-    journal.append({"kind": "tune", "name": "grpo", "scaffold": digest})
+    journal.append({"kind": "tune", "name": "grpo", "recipe": "", "scaffold": digest, "base": "", "seed": 0})
     journal.close()
     (workspace / "tuned/checkpoints/step-000002").mkdir(parents=True)
     (workspace / "tuned/checkpoints/step-000002/state.json").write_text("{}")

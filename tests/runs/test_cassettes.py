@@ -6,8 +6,13 @@ import contextlib
 import gzip
 import io
 import json
+import os
 import shutil
+import signal
 import socket
+import subprocess
+import sys
+import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +27,7 @@ from recreate.cli import run as cli
 from recreate.models.cassette import ABOUT, LINES, PACKED, Cassette, Recording, Request, read_about
 from recreate.models.reply_cache import ReplyCache, folder_of
 from recreate.storage.log import seal, unseal
+from tests.pages import ROOT
 from tests.stub import Stub
 from tests.toy import script, write_script
 
@@ -128,13 +134,13 @@ def test_a_tool_that_answers_otherwise_stops_the_replay_at_that_call_and_shows_t
 ) -> None:
     from recreate.agents import attempt
 
-    was = attempt._Attempt.act
+    was = attempt.Attempt.act
 
     def act(self: Any, *args: Any) -> Any:
         output, text = was(self, *args)
         return output, text + "a new word"
 
-    monkeypatch.setattr(attempt._Attempt, "act", act)
+    monkeypatch.setattr(attempt.Attempt, "act", act)
     code, found = go("build", "--replay", "tape", "--out", "runs/b", "--jobs", "1")
     assert code == 4
     _, attempt_id, step = found["call"].split("/")
@@ -283,6 +289,17 @@ def test_a_file_that_is_no_recording_is_not_taken_for_one(workspace: Path) -> No
     assert (workspace / "keys" / LINES).read_text() == "mine\n"
 
 
+def test_a_cassette_whose_recording_ended_before_an_agent_was_read_is_refused(
+    go: Go, recorded: dict[str, Any], workspace: Path
+) -> None:
+    about = unseal((workspace / "tape" / ABOUT).read_bytes()) or {}
+    (workspace / "tape" / ABOUT).write_bytes(seal({**about, "lines": None}))
+    (workspace / "tape" / PACKED).unlink()
+    code, found = go("build", "--replay", "tape", "--out", "runs/b")
+    assert (code, found["error"]["code"]) == (2, "damaged")
+    assert "no agent" in found["error"]["message"]
+
+
 def test_what_is_no_cassette_is_refused(go: Go, workspace: Path) -> None:
     code, found = go("build", "--replay", "nowhere")
     assert (code, found["error"]["code"]) == (2, "no-cassette")
@@ -293,6 +310,56 @@ def test_a_cassette_is_not_written_over(go: Go, recorded: dict[str, Any], worksp
     assert (code, found["error"]["code"]) == (2, "cassette-exists")
     assert not (workspace / "runs/b").exists()
     assert go("build", "--replay", "tape", "--out", "runs/c")[0] == 0
+
+
+def test_two_recordings_do_not_share_a_folder_and_the_first_goes_on(recorded: dict[str, Any], workspace: Path) -> None:
+    about = read_about(workspace / "tape").model_copy(update={"lines": None})
+    call, asked = Call(run=about.run, attempt="a", step=0), {"role": "user", "content": "What?"}
+    first = Recording(workspace / "new", about)
+    for begun in (False, True):
+        with pytest.raises(BadInput, match="another run records into") as e:
+            Recording(workspace / "new", about, begun=begun)
+        assert e.value.code == "cassette-in-use"
+    first.keep("m", [asked], {}, call, Reply(text="That."))
+    there = Cassette(workspace / "new")  # what is there can be played while it is recorded
+    assert there.find(call, Request.of("m", [asked], {}))["reply"]["text"] == "That."
+    first.close()
+    assert read_about(workspace / "new").lines == 3
+    with pytest.raises(BadInput) as e:
+        Recording(workspace / "new", about)
+    assert e.value.code == "cassette-exists"
+
+
+def test_a_recording_that_ends_while_it_is_read_is_read_with_the_same_command_again(
+    recorded: dict[str, Any], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = read_about(workspace / "tape").model_copy(update={"lines": None})
+    monkeypatch.setattr("recreate.models.cassette.read_about", lambda folder: before)
+    with pytest.raises(BadInput, match="ended while it was read"):
+        Cassette(workspace / "tape")
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_recording_leaves_what_resume_makes_whole(workspace: Path, go: Go) -> None:
+    write_script(workspace / "slow.jsonl", delay_ms=100)
+    words = [*BUILD, "--model", "scripted:slow.jsonl", "--out", "runs/a", *TAPE, "--json"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    asked = subprocess.Popen([sys.executable, "-m", "recreate", *words], stdout=subprocess.PIPE, env=env)
+    while (
+        not (workspace / "tape" / LINES).exists() or b'"kind":"grade"' not in (workspace / "tape" / LINES).read_bytes()
+    ):
+        assert asked.poll() is None
+        time.sleep(0.05)
+    asked.send_signal(signal.SIGINT)
+    asked.communicate(timeout=60)
+    assert asked.returncode == 130
+    part = read_about(workspace / "tape")
+    assert part.lines is not None
+    code, built = go("resume", "runs/a")
+    assert (code, built["status"]) == (0, "done")
+    (workspace / "slow.jsonl").unlink()
+    code, again = go("build", "--replay", "tape", "--out", "runs/b")
+    assert (code, outcome(again)) == (0, outcome(built))
 
 
 @pytest.mark.slow

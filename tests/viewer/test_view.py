@@ -25,7 +25,7 @@ from recreate.api.types import Gain, Lesson, Review, Revision
 from recreate.builder.measure import measured_in
 from recreate.cli import run as cli
 from recreate.runs.reader import Run
-from recreate.storage.log import Log
+from recreate.storage.log import Log, seal
 from recreate.viewer import server
 from recreate.viewer.live import LiveRun
 from recreate.viewer.site import Website
@@ -565,6 +565,50 @@ def test_what_a_run_appended_is_on_its_page(running: Path, workspace: Path) -> N
         record = {"attempt": "a", "task": "t", "split": "train", "repeat": 0, "scaffold": "s", "score": 1.0}
         journal.append({"kind": "experience", **record, "passed": True, "ending": "submitted"})
         assert "1 train passed" in Tree(served.ask("/runs/live")[1]).text
+
+
+@pytest.mark.slow
+def test_a_browser_that_never_reads_is_waited_for_and_the_others_are_served(
+    running: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, read = [0], server._lines
+
+    def counted(log: Log, at: int) -> tuple[dict[str, Any], int]:
+        told[0] += 1
+        return read(log, at)
+
+    monkeypatch.setattr(server, "_lines", counted)
+    batches = 150  # of 500 lines with 300 characters: 23 MB, which no buffer of a kernel holds
+    line = seal({"kind": "note", "text": "x" * 400})
+    with (running / "journal.jsonl").open("ab") as journal:
+        journal.write(line * (batches * server.BATCH))
+    with serving(workspace) as served:
+        link, answer = served.stream("/events?run=live&at=0")
+        before = -1
+        while told[0] > before:
+            before = told[0]
+            time.sleep(2)
+        assert 0 < told[0] < batches
+        assert served.ask("/runs/live")[0] == 200
+        answer.read(1_000_000)
+        link.close()
+
+
+@pytest.mark.slow
+def test_two_hundred_pages_are_open_and_each_hears_of_what_is_new(running: Path, workspace: Path) -> None:
+    with serving(workspace) as served:
+        assert served.ask("/runs/live")[0] == 200
+        open_ = [served.stream(f"/events?run=live&at={(running / 'journal.jsonl').stat().st_size}") for _ in range(150)]
+        lists = [served.stream("/events") for _ in range(50)]
+        with Log(running / "journal.jsonl") as journal:
+            journal.append({"kind": "note", "text": "heard by all"})
+        for _, answer in open_:
+            ((kind, _, data),) = events(answer, 1)
+            assert (kind, data["count"]) == ("journal", 1)
+        assert served.ask("/")[0] == 200
+        for link, _ in [*open_, *lists]:
+            link.close()
+        assert served.ask("/runs/live")[0] == 200
 
 
 def test_a_run_that_is_moved_while_it_is_shown_is_said_to_be_gone(running: Path, workspace: Path) -> None:

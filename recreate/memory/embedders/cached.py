@@ -12,6 +12,7 @@ from pathlib import Path
 
 from recreate.api.errors import BadInput
 from recreate.api.ports import Embedder
+from recreate.api.theirs import expect
 
 
 class Cached:
@@ -96,6 +97,8 @@ def forget(path: Path, embedders: Collection[str]) -> None:
 def checked(embedder: Embedder, texts: Sequence[str], kind: str) -> list[list[float]]:
     """What the embedder makes of the texts. Raises BadInput when it is not what the port promises."""
     vectors = embedder.embed(texts, kind)
+    rows = isinstance(vectors, Sequence) or hasattr(vectors, "__array__")
+    expect(rows and all(hasattr(v, "__len__") for v in vectors), embedder, "embed", vectors)
     wrong = ""
     if len(vectors) != len(texts):
         wrong = f"{len(vectors)} vectors for {len(texts)} texts"

@@ -43,13 +43,15 @@ class Writer:
             about = {"reason": text("why this helps on other tasks, in a sentence"), **self.citing}
             return Tool(name, "edit", help, run, {**parameters, **about}, self.optional)
 
-        return [
+        agent = self.draft.current.agent
+        paths = f"a file that matches {', '.join(agent.texts)}" if agent.foreign else PATHS
+        found = [
             change(
                 "edit",
                 "Replace text in a file, or add to it. `old` is replaced by `new` and must be in the file exactly "
                 "once, to the letter; an empty `old` adds `new` at the end.",
                 self.edit,
-                path=text(PATHS),
+                path=text(paths),
                 old=text("what is replaced"),
                 new=text("what replaces it"),
             ),
@@ -60,7 +62,7 @@ class Writer:
                 "help that the agent sees; `--help` must end at once. The agent only uses what its prompt or "
                 "agent.toml tells it of.",
                 self.write,
-                path=text(PATHS),
+                path=text(paths),
                 text=text("all of the file; a tool is Python where its name ends in .py, else begin with #!"),
             ),
             change(
@@ -73,12 +75,15 @@ class Writer:
             ),
             change(
                 "delete",
-                "Delete a tool or a lesson that does not help.",
+                "Delete a file that does not help."
+                if agent.foreign
+                else "Delete a tool or a lesson that does not help.",
                 self.delete,
-                path=text("tools/NAME.py or memory/NAME.md"),
+                path=text(paths if agent.foreign else "tools/NAME.py or memory/NAME.md"),
             ),
             Tool("undo", "edit", "Take back one of your edits.", self.undo, {"edit": number("its number, from 1")}),
         ]
+        return [tool for tool in found if tool.name != "lesson"] if agent.foreign else found
 
     def edit(self, path: str, old: str, new: str, reason: str, **citing: Any) -> str:
         exists = path in self.draft.current.files
@@ -114,7 +119,7 @@ class Writer:
         return self._add(Edit(path=there, old=old, new=whole, reason=reason, evidence=evidence))
 
     def delete(self, path: str, reason: str, **citing: Any) -> str:
-        if not path.startswith(("tools/", "memory/")):
+        if not (path.startswith(("tools/", "memory/")) or self.draft.current.agent.declares(path)):
             raise Wrong("only tools and lessons can be deleted: replace the text of other files")
         old = self.draft.current.files.get(path)
         if old is None:

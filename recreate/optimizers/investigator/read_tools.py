@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from recreate.agents.config import Agent
+from recreate.agents.config import AgentConfig
 from recreate.agents.trajectory import clip, differ, index, tell_index, tell_reply
 from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import Hit
@@ -316,6 +316,10 @@ def tell_whole(step: Step, limit: int, once: Callable[[str], str] = str) -> str:
         parts.append(f"the tool {step.action} ran before the first turn (status {step.status}) and printed:")
         parts.append(clip(once(step.output.strip()), limit))
         return "\n".join(parts)
+    if step.kind == "ended":
+        parts.append(f"the agent's program ended with status {step.status}, and had printed:")
+        parts.append(clip(once(step.output.strip()), limit))
+        return "\n".join(parts)
     if step.observation:
         parts.append(f"the agent was shown:\n{clip(once(step.observation.strip()), limit)}")
     parts.append(f"the agent replied:\n{clip(tell_reply(step), limit)}")
@@ -359,8 +363,10 @@ def tell_files(draft: Draft) -> str:
 # --- how an agent runs, from its agent.toml: an optimizer that has to guess it builds on sand
 
 
-def tell_agent(agent: Agent) -> str:
+def tell_agent(agent: AgentConfig) -> str:
     """What happens with the agent's files in one attempt, in the order in which it happens."""
+    if agent.foreign:
+        return _foreign(agent)
     lines = []
     if agent.samples > 1:
         lines.append(f"It makes up to {agent.samples} independent samples of a task, each in a fresh environment.")
@@ -389,11 +395,21 @@ def tell_agent(agent: Agent) -> str:
     return " ".join(lines)
 
 
+def _foreign(agent: AgentConfig) -> str:
+    runs = f"the command `{agent.command}`" if agent.action == "command" else f"the function {agent.action[7:]}"
+    return (
+        f"It is a program of somebody else's: {runs} reads its files as it likes, and they are no templates. Only "
+        f"those that match {', '.join(agent.texts)} can be edited. A step is one question to its model, with what it "
+        f"told the model that was new; what came of the reply is what its next question tells. It may ask "
+        f"{agent.limits.steps} times. What is in the environment when it ends is what it hands in."
+    )
+
+
 def _turns(steps: int) -> str:
     return "one turn" if steps == 1 else f"{steps} turns"
 
 
-def _action(agent: Agent) -> str:
+def _action(agent: AgentConfig) -> str:
     if agent.native:
         return (
             "Where its model takes tools it calls `bash`, several times a turn if it likes, and `submit` alone; else "
@@ -401,6 +417,14 @@ def _action(agent: Agent) -> str:
         )
     if agent.action == "bash":
         return "Each reply must hold one ```bash block, which is run; `submit` alone hands the work in."
+    if agent.action == "tools":
+        shell = "`bash`, " if agent.shell else ""
+        return (
+            f"It calls functions, several a turn if it likes: {shell}`submit` alone to hand the work in, each tool "
+            "of tools/ (with tools/NAME.json, the JSON schema of its arguments, it gets them as one JSON object on "
+            "standard input; without, the words `args` of its command line), and those of the MCP servers that "
+            "agent.toml names."
+        )
     if agent.action == "json":
         return 'Each reply is one JSON object {"thought", "command"}; the command is run, `submit` hands the work in.'
     name = agent.action.removeprefix("tool:")

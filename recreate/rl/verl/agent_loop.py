@@ -23,7 +23,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 
 from recreate.agents import scaffold as scaffolds
 from recreate.api.errors import BadInput, Fault
-from recreate.api.types import Experience, Task, digest
+from recreate.api.types import UNASKED, Experience, Task, digest
 from recreate.rl.samples import Row, rows_of
 from recreate.rl.verl.functions import chosen
 from recreate.rl.verl.model import Rolled
@@ -135,7 +135,7 @@ class AttemptLoop(AgentLoopBase):  # type: ignore[misc]
         phase = "train" if str(row.get("split") or "train") == "train" else "validation"
         done = await loop.run_in_executor(self.work.threads, self.work.attempt, model, str(row["task"]), repeat, phase)
         rows = rows_of(done, tokenizer=model.digest, each_turn=turns)
-        if not rows and any(s.kind != "before" for s in done.trace.steps):
+        if not rows and any(s.kind not in UNASKED for s in done.trace.steps):
             raise BadInput(
                 f"attempt {done.id} holds no tokens, so nothing can be trained on it",
                 fix="have each turn of the scaffold take an answer of the model: recreate scaffold check shows faults",
@@ -145,7 +145,7 @@ class AttemptLoop(AgentLoopBase):  # type: ignore[misc]
 
 
 def _output(row: Row, done: Experience, steps: list[int]) -> AgentLoopOutput:
-    turns = sum(s.kind != "before" for s in done.trace.steps)
+    turns = sum(s.kind not in UNASKED for s in done.trace.steps)
     return AgentLoopOutput(
         prompt_ids=list(row.prompt),
         response_ids=list(row.response),

@@ -1,0 +1,98 @@
+"""What `--help` shows: flags in groups, summaries whole, and of all commands the five to begin with first.
+
+Plain text, as typer writes it without rich: rich's import would be a third of what `recreate --help` takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+BEGIN = {
+    "demo": "Watch an agent being created: a minute, no key, nothing to pay.",
+    "init": "Make a workspace. Overwrites nothing.",
+    "doctor": "Say what works here, and what to type for what does not.",
+    "build": "Create an agent for a domain from experience.",
+    "view": "Look at all of it in a browser, while it runs.",
+}
+"""The commands to begin with, in the order in which a newcomer types them, each in one line."""
+
+MORE: Mapping[str, tuple[str, ...]] = {
+    "build more": ("plan", "resume", "review", "keep", "revert", "export"),
+    "look": ("show", "log", "diff", "traces", "studies", "memory", "patterns"),
+    "measure": ("run", "bench", "compare", "judge", "ci", "tasks", "grade"),
+    "train": ("tune", "recipes", "serve"),
+    "set up": ("list", "models", "scaffold", "sandbox", "clean"),
+}
+"""The others, by what they are for; what is in none of these stands at the end."""
+
+
+def panel_of(address: str) -> str:
+    """The group of a setting's flag; '' for what has no place in one."""
+    return _PANELS.get(address) or _PANELS.get(address.partition(".")[0] + ".*", "")
+
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Tasks": ("domain", "data", "repos", "prompt", "score", "columns.*", "select.*"),
+    "Agent": ("scaffold", "agent", "name", "agent.*", "limits.*"),
+    "Models": ("model", "models.optimizer", "price", "models.optimizer_price", "models.*", "vllm_python"),
+    "Optimizer": ("optimizer", "optimizer_settings", "without", "best_of", "review", "from_experience", "study.*"),
+    "Memory": ("memory.*",),
+    "How much": ("budget", "rounds", "train", "validation", "repeats", "batch", "jobs", "seed"),
+    "Gate": ("gate.*",),
+    "Where": ("out", "sandbox", "record", "replay", "cache"),
+}
+"""Group of flags -> the addresses in it; `x.*` is the rest of a table."""
+
+_PANELS = {address: title for title, addresses in GROUPS.items() for address in addresses}
+
+
+class Command(TyperCommand):
+    """A command whose flags are shown in their groups."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        _options(self, ctx, formatter)
+
+
+class Group(TyperGroup):
+    """A group of commands, each with its whole summary."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary(self.commands[name])) for name in self.list_commands(ctx)])
+        _options(self, ctx, formatter)
+
+
+class Top(TyperGroup):
+    """All of recreate, on one screen."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Begin with"):
+            formatter.write_dl(list(BEGIN.items()))
+        known = {name for names in MORE.values() for name in names} | set(BEGIN)
+        rest = tuple(name for name in self.list_commands(ctx) if name not in known)
+        rows = [*MORE.items(), *([("more", rest)] if rest else [])]
+        with formatter.section("Then, each with --help of its own"):
+            formatter.write_dl([(title, ", ".join(n for n in names if n in self.commands)) for title, names in rows])
+        _options(self, ctx, formatter)
+
+
+def summary(command: Any) -> str:
+    """What a command does: the first sentences of its help, whole, up to the first empty line."""
+    first: str = (command.help or "").replace("\f", "").partition("\n\n")[0]
+    return " ".join(first.split())
+
+
+def _options(command: Any, ctx: Any, formatter: Any) -> None:
+    """Its arguments, its own flags, then those of the settings, group by group."""
+    rows: dict[str, list[tuple[str, str]]] = {}
+    for param in command.get_params(ctx):
+        if (record := param.get_help_record(ctx)) is not None:
+            title = "Arguments" if param.param_type_name == "argument" else param.rich_help_panel or "Options"
+            rows.setdefault(title, []).append(record)
+    order: Sequence[str] = ("Arguments", *GROUPS)
+    for title in [*(t for t in order if t in rows), *(t for t in rows if t not in order)]:
+        with formatter.section(title):
+            formatter.write_dl(rows[title])

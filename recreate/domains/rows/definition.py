@@ -1,0 +1,253 @@
+"""Which column is what, how answers are scored, how rows are dealt into splits: guessed once, or said, and kept as
+benchmarks/NAME/domain.toml, which a person may edit. docs/format.md has its lines."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from recreate.api import paths
+from recreate.api.config import Config, Split, read_toml
+from recreate.api.errors import BadInput
+from recreate.api.types import digest
+from recreate.domains.rows import HUB, Columns
+from recreate.domains.rows.scorers import CHOICE, ScorerSettings, kind_of, number_in
+from recreate.domains.rows.table import DataTable, shown
+
+FILE = "domain.toml"
+
+GUESSES: Mapping[str, Sequence[str]] = {
+    "prompt": ("prompt", "question", "problem", "input", "instruction", "query", "text"),
+    "answer": ("answer", "answers", "target", "label", "output", "solution", "expected", "reference"),
+    "id": ("id", "task_id", "uid"),
+    "group": ("group",),
+    "split": ("split",),
+    "files": ("files",),
+    "gold": ("gold", "canonical_solution"),
+}
+"""What a column is likely called, the likeliest first."""
+FIRST: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "tests": {"answer": ("tests", "test"), "gold": ("solution", "canonical_solution", "gold")},
+    "sql": {"answer": ("sql", "query"), "prompt": ("prompt", "question", "problem", "input")},
+    "regex": {"answer": ("regex", "pattern"), "gold": ("gold", "example")},
+    "json-schema": {"answer": ("schema", "json_schema"), "gold": ("gold", "example", "answer")},
+}
+"""What is looked for before that, by scorer."""
+COUNTS: Mapping[str, Sequence[str]] = {
+    "numeric": ("tolerance",),
+    "exact": ("ignore_case",),
+    "contains": ("longest",),
+    "tests": ("seconds", "answer_file"),
+    "sql": ("seconds", "database"),
+    "file": ("seconds",),
+}
+"""Of [scorer], what is written down for each."""
+NEEDS_NO_ANSWER = ("judge", "file")
+
+
+class Shares(Config):
+    """How groups are dealt where no column says the split. A group's place is its digest's, so it never moves."""
+
+    train: float = Field(default=0.4, ge=0, le=1)
+    validation: float = Field(default=0.3, ge=0, le=1)
+    test: float = Field(default=0.3, ge=0, le=1)
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _whole(self) -> Shares:
+        if abs(self.train + self.validation + self.test - 1) > 1e-6:
+            raise ValueError("train, validation and test must add up to 1")
+        return self
+
+    def split(self, group: str) -> Split:
+        """The split of a group: by its digest and the seed alone, whatever other groups there are."""
+        place = int(digest([self.seed, group], 12), 16) / 16**12
+        return "train" if place < self.train else "validation" if place < self.train + self.validation else "test"
+
+    def of_train(self, group: str) -> Split:
+        """The same, of rows that are called train where none are called validation."""
+        both = self.train + self.validation
+        place = int(digest([self.seed, "train", group], 12), 16) / 16**12
+        return "train" if not both or place * both < self.train else "validation"
+
+
+class Definition(Config):
+    """What domain.toml says. data: a path from its folder, or hf:NAME; answer_file: what an agent writes; requires:
+    packages of the Python in the sandbox."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    data: str
+    score: str
+    about: str = ""
+    answer_file: str = Field(default="answer.txt", pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")
+    requires: tuple[str, ...] = ()
+    columns: Columns
+    splits: Shares = Shares()
+    scorer: ScorerSettings = ScorerSettings()
+
+
+class Wanted(Config):
+    """What a command or a caller says; '' for what is left open."""
+
+    data: str = ""
+    score: str = ""
+    columns: Columns = Columns()
+
+
+def load(file: Path) -> Definition:
+    """Read domain.toml. Raises BadInput that names the line's address."""
+    try:
+        return Definition.model_validate(read_toml(file.read_text("utf-8")))
+    except ValidationError as e:
+        first = e.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        said = first["msg"].removeprefix("Value error, ").lower()
+        raise BadInput(
+            f"{paths.short(file)}: {where + ': ' if where else ''}{said}",
+            fix="docs/format.md has every line that it may have",
+            code="bad-domain-file",
+        ) from None
+    except (OSError, ValueError) as e:
+        fix = "mend it, or delete it and name the data once more: --data FILE --score SCORER"
+        raise BadInput(f"{paths.short(file)} cannot be read: {e}", fix=fix, code="bad-domain-file") from None
+
+
+def absolute(definition: Definition, folder: Path) -> Definition:
+    """The same with whole paths for the files that it names, which count from `folder`."""
+
+    def whole(path: str) -> str:
+        return str((folder / Path(path).expanduser()).resolve())
+
+    return _placed(definition, whole)
+
+
+def _placed(definition: Definition, place: Callable[[str], str]) -> Definition:
+    data, (kind, named) = definition.data, kind_of(definition.score)
+    if not data.startswith(HUB):
+        data = place(data)
+    elif data.startswith((f"{HUB}.", f"{HUB}/", f"{HUB}~")):
+        data = HUB + place(data.removeprefix(HUB))
+    score = definition.score
+    if kind == "file":
+        path, _, function = named.rpartition(":")
+        score = f"{place(path)}:{function}"
+    elif kind == "judge":
+        score = f"judge:{place(named)}"
+    return definition.model_copy(update={"data": data, "score": score})
+
+
+def decided(table: DataTable, wanted: Wanted) -> tuple[Definition, list[str]]:
+    """(the definition, what was guessed, in words). Raises BadInput for a column that is not there, and for what can
+    neither be guessed nor was said."""
+    named = wanted.columns.model_dump()
+    for what, column in named.items():
+        if column and column not in table.columns:
+            near = difflib.get_close_matches(column, table.columns, 1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise BadInput(
+                f"{shown(table)} has no column {column!r} (--{'row-files' if what == 'files' else what})",
+                fix=f"{hint}there are: {', '.join(table.columns)}",
+                code="no-column",
+            )
+    told: list[str] = []
+    kind = kind_of(wanted.score)[0] if wanted.score else ""
+    for what, column in named.items():
+        if not column and (found := _guess(what, kind, table, named)):
+            named[what] = found
+            told.append(f"{what} = {found}")
+    for what in ("prompt", "answer"):
+        if not named[what] and not (what == "answer" and kind in NEEDS_NO_ANSWER):
+            raise BadInput(
+                f"which column of {shown(table)} is the {what}? There are: {', '.join(table.columns)}",
+                fix=f"name it: --{what} COLUMN",
+                code="no-column",
+            )
+    score = wanted.score
+    if not score:
+        score = _scorer(table, named["answer"])
+        told.append(f"score = {score}")
+    columns = Columns(**named)
+    return Definition(data=wanted.data or table.source, score=score, columns=columns), told
+
+
+def open_questions(table: DataTable, wanted: Wanted) -> list[str]:
+    """What `decided` could not guess: of prompt, answer, score."""
+    kind = kind_of(wanted.score)[0] if wanted.score else ""
+    named = wanted.columns.model_dump()
+    for what in named:
+        named[what] = named[what] or _guess(what, kind, table, named)
+    left = [w for w in ("prompt", "answer") if not named[w] and not (w == "answer" and kind in NEEDS_NO_ANSWER)]
+    if not wanted.score and named["answer"]:
+        try:
+            _scorer(table, named["answer"])
+        except BadInput:
+            left.append("score")
+    return left
+
+
+def _guess(what: str, kind: str, table: DataTable, named: Mapping[str, str]) -> str:
+    """The likeliest column that nothing else is; '' for none."""
+    free = {column.casefold(): column for column in table.columns if column not in named.values()}
+    likely = [*FIRST.get(kind, {}).get(what, ()), *GUESSES[what]]
+    if what == "gold" and kind not in FIRST:
+        return ""  # the answer itself is right
+    return next((free[name] for name in likely if name in free), "")
+
+
+def _scorer(table: DataTable, answer: str) -> str:
+    """numeric where every answer is a number, exact where all are short. Raises BadInput where neither is."""
+    values = [row.values.get(answer) for row in table.rows]
+    texts = [str(value) for value in values if isinstance(value, str | int | float) and not isinstance(value, bool)]
+    if texts and len(texts) == len(values):
+        if all(number_in(text) is not None and re.fullmatch(r"[-+$\s\d.,/%]+", text) for text in texts):
+            return "numeric"
+        if max(map(len, texts)) <= 40 and not any("\n" in text for text in texts):
+            return "exact"
+    raise BadInput(
+        f"how are answers of {shown(table)} scored? They are too long to be compared as they are",
+        fix=CHOICE,
+        code="no-scorer",
+    )
+
+
+def text(definition: Definition, folder: Path, workspace: Path) -> str:
+    """As domain.toml in `folder` has it: files within the workspace as seen from there, others by their whole path."""
+
+    def seen(path: str) -> str:
+        inside = Path(path).is_relative_to(workspace.resolve())
+        return os.path.relpath(path, folder.resolve()) if inside else path
+
+    definition = _placed(definition, seen)
+    counts = COUNTS.get(kind_of(definition.score)[0], ())
+    asked = definition.model_dump(by_alias=True)
+    lines = ["# The tasks of this folder's domain: docs/data.md. Yours to edit; recreate writes it once and reads it."]
+    tables: list[str] = []
+    for name, value in asked.items():
+        if isinstance(value, dict):
+            kept = {key: each for key, each in value.items() if each not in ("", None)}
+            if name == "scorer":  # the lines that count for this one, and what a person set besides
+                default = ScorerSettings().model_dump()
+                kept = {key: each for key, each in kept.items() if key in counts or each != default[key]}
+            tables += [f"\n[{name}]", *(f"{key} = {_toml(each)}" for key, each in kept.items())] if kept else []
+        elif value not in ("", ()):
+            lines.append(f"{name} = {_toml(value)}")
+    return "\n".join(lines + tables) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML writes it: texts, numbers and lists are written as in JSON."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def differences(kept: Definition, wanted: Wanted) -> list[str]:
+    """What is asked for otherwise than domain.toml says it, but for the data."""
+    said = {**kept.columns.model_dump(), "score": kept.score}
+    asked = {**wanted.columns.model_dump(), "score": wanted.score}
+    return [f"{name} = {value}" for name, value in asked.items() if value and value != said[name]]

@@ -1,0 +1,238 @@
+"""A file of rows: JSON lines, a JSON list, CSV, TSV, Parquet, or a data set that the package `datasets` loads.
+
+Each row keeps where it stands. What is no row is collected, so that all of it is told at once.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from recreate.api import paths
+from recreate.api.errors import BadInput
+from recreate.api.registry import need
+from recreate.domains.rows import HUB, SUFFIXES
+
+SPLIT = "split"
+"""The column in which rows of a data set carry the split that it has them in, where it has no such column itself."""
+_SET = re.compile(r"^([^,:]+)(?:,([\w.-]+))?(?::([\w.-]+))?$")
+_SHOWN = 12
+"""Places that are named of rows with the same fault."""
+
+
+class DataRow(NamedTuple):
+    """One row. number: its line (rows of a table in lines), else its place counted from 1."""
+
+    number: int
+    values: Mapping[str, Any]
+
+
+class BadRow(NamedTuple):
+    """What is wrong with one row."""
+
+    number: int
+    reason: str
+
+
+class DataTable(NamedTuple):
+    """The rows of `source`. place: what a number counts, `line` or `row`; columns in the order of their appearance."""
+
+    source: str
+    place: str
+    rows: Sequence[DataRow]
+    columns: Sequence[str]
+    faults: Sequence[BadRow] = ()
+
+
+def read(data: str) -> DataTable:
+    """The rows of a file, or of `hf:NAME`. Raises BadInput when it cannot be read as a whole, Missing without the
+    package that reads it; what is wrong with single rows is in `faults`."""
+    if data.startswith(HUB):
+        return _table(data, "row", enumerate(_from_datasets(data.removeprefix(HUB)), 1))
+    path = Path(data).expanduser()
+    if not path.is_file():
+        raise BadInput(
+            f"there is no file {data}" if not path.is_dir() else f"{data} is a folder",
+            fix="name a .jsonl, .json, .csv, .tsv or .parquet file, or a data set as hf:OWNER/NAME",
+            code="no-tasks-file",
+        )
+    kind = path.suffix.lower()
+    if kind == ".parquet":
+        return _table(data, "row", enumerate(_from_parquet(path), 1))
+    if kind not in SUFFIXES:
+        _refuse(data, f"{kind or 'a file without a suffix'} is no form of rows", f"one of {', '.join(SUFFIXES)}")
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        _refuse(data, f"it is not UTF-8 at byte {e.start}", "convert it: iconv -f latin1 -t utf-8 FILE")
+    except OSError as e:
+        _refuse(data, e.strerror or str(e), "is it yours to read?")
+    if kind in (".csv", ".tsv"):
+        return _from_csv(data, text, "\t" if kind == ".tsv" else ",")
+    if text.lstrip().startswith("["):
+        try:
+            values = _json(text)
+        except ValueError as e:
+            _refuse(data, f"it is not JSON: {e}", "mend it; a row is an object")
+        return _table(data, "row", enumerate(values, 1))
+    return _table(data, "line", _from_lines(text))
+
+
+def of_rows(rows: Sequence[Mapping[str, Any]], source: str = "rows") -> DataTable:
+    """Rows that are objects of Python already, such as a list of dicts."""
+    return _table(source, "row", enumerate(rows, 1))
+
+
+def refuse(table: DataTable, faults: Sequence[BadRow]) -> None:
+    """Raise BadInput that tells all bad rows at once, by what is wrong and where; nothing without one."""
+    if not faults:
+        return
+    by_reason: dict[str, list[int]] = {}
+    for fault in sorted(faults):
+        by_reason.setdefault(fault.reason, []).append(fault.number)
+    told = [f"{_places(table.place, numbers)}: {reason}" for reason, numbers in list(by_reason.items())[:_SHOWN]]
+    more = f"; and {len(by_reason) - _SHOWN} other reasons" if by_reason.keys() - list(by_reason)[:_SHOWN] else ""
+    bad, where = len({fault.number for fault in faults}), shown(table)
+    raise BadInput(
+        f"{bad} of {len({*(row.number for row in table.rows), *(f.number for f in faults)})} rows of {where} cannot "
+        f"be tasks. {'; '.join(told)}{more}",
+        fix="mend these rows, or take them out",
+        code="bad-rows",
+    )
+
+
+def shown(table: DataTable) -> str:
+    """Where the rows come from, as short as it can be said."""
+    return table.source if table.source.startswith(HUB) else paths.short(Path(table.source))
+
+
+def _places(what: str, numbers: Sequence[int]) -> str:
+    numbers = list(dict.fromkeys(numbers))
+    some = ", ".join(map(str, numbers[:_SHOWN]))
+    more = f" and {len(numbers) - _SHOWN} more" if numbers[_SHOWN:] else ""
+    return f"{what}{'s' * (len(numbers) > 1)} {some}{more}"
+
+
+def _table(source: str, place: str, values: Iterator[tuple[int, Any]] | Any) -> DataTable:
+    rows: list[DataRow] = []
+    faults: list[BadRow] = []
+    columns: dict[str, None] = {}
+    for number, value in values:
+        if isinstance(value, BadRow):
+            faults.append(value)
+        elif not isinstance(value, Mapping) or not value:
+            faults.append(BadRow(number, f"it is {_kind(value)}, not an object with columns"))
+        else:
+            row = {str(name): each for name, each in value.items()}
+            columns.update(dict.fromkeys(row))
+            rows.append(DataRow(number, row))
+    if not rows and not faults:
+        _refuse(source, "it has no rows", "a row is a JSON object a line, or a line of CSV below its header")
+    return DataTable(source, place, rows, list(columns), faults)
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an empty object", list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
+    return next((name for kind, name in names.items() if isinstance(value, kind)), "a number")
+
+
+def _refuse(source: str, why: str, fix: str) -> NoReturn:
+    raise BadInput(f"{source} cannot be read: {why}", fix=fix, code="bad-rows")
+
+
+def _nothing(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_nothing)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _from_lines(text: str) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                yield number, _json(line)
+            except ValueError as e:
+                said = re.sub(r"line 1 column", "column", str(e))
+                yield number, BadRow(number, f"it is not JSON ({re.sub(r' .char [0-9]+.', '', said)})")
+
+
+def _from_csv(source: str, text: str, delimiter: str) -> DataTable:
+    csv.field_size_limit(100_000_000)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    found: list[tuple[int, Any]] = []
+    header: list[str] = []
+    before = 0
+    try:
+        for cells in reader:
+            number, before = before + 1, reader.line_num
+            if not cells:
+                continue
+            if not header:
+                header = [cell.strip() for cell in cells]
+                continue
+            if len(cells) != len(header):
+                why = f"it has {len(cells)} cells, and the header {len(header)}"
+                found.append((number, BadRow(number, why)))
+            else:
+                found.append((number, dict(zip(header, cells, strict=True))))
+    except csv.Error as e:
+        found.append((before + 1, BadRow(before + 1, f"it is not CSV ({e})")))
+    if "" in header or len(set(header)) < len(header):
+        _refuse(source, "its header has an empty name, or one twice", "give every column a name of its own")
+    return _table(source, "line", iter(found))
+
+
+# --- Parquet, and the hub ---------------------------------------------------------------------------------
+
+
+def _from_parquet(path: Path) -> Iterator[Any]:
+    parquet = need("pyarrow.parquet")
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                yield from map(_plain, batch.to_pylist())
+    except Exception as e:  # whatever its reader raises for what is no Parquet
+        _refuse(str(path), f"{type(e).__name__}: {str(e).partition(chr(10))[0][:200]}", "is it a Parquet file?")
+
+
+def _from_datasets(name: str) -> Iterator[Any]:
+    """The rows of a data set: OWNER/NAME[,CONFIG][:SPLIT] of the hub, or a local folder of one."""
+    datasets = need("datasets")
+    match = _SET.match(name)
+    if match is None:
+        _refuse(HUB + name, "that is no data set's name", "hf:OWNER/NAME, hf:OWNER/NAME,CONFIG or hf:OWNER/NAME:SPLIT")
+    which, config, split = match[1], match[2], match[3]
+    try:
+        folder = Path(which).expanduser()
+        if (folder / "dataset_dict.json").is_file() or (folder / "dataset_info.json").is_file():
+            found = datasets.load_from_disk(str(folder))
+            found = found[split] if split else found
+        else:
+            found = datasets.load_dataset(str(folder) if folder.is_dir() else which, config, split=split)
+    except Exception as e:  # whatever its many back ends raise
+        raise BadInput(
+            f"{HUB}{name} cannot be loaded: {type(e).__name__}: {str(e).partition(chr(10))[0][:300]}",
+            fix="is the name right, and the hub reachable? a file needs neither: --data ROWS.jsonl",
+            code="no-tasks-file",
+        ) from None
+    parts = found.items() if isinstance(found, dict) else [("", found)]
+    for part, rows in parts:
+        for value in rows:
+            row = _plain(value)
+            yield {SPLIT: str(part), **row} if part else row
+
+
+def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as JSON has it; what JSON has not (a date, a picture) as its text."""
+    row: dict[str, Any] = json.loads(json.dumps(value, default=str))
+    return row

@@ -1,0 +1,140 @@
+"""Every attempt that is paid for is kept, and shown as itself: also the second one of the same thing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import recreate
+from recreate.api.ports import Price
+from recreate.api.types import Call, Message, Reply
+from recreate.cli import run as cli
+from recreate.memory.store import ExperienceStore
+from recreate.models.cassette import Cassette
+from recreate.runs.attempts import read_experience
+from recreate.runs.journal import Journal
+from recreate.runs.reader import Run
+from tests.toy import Toy
+
+
+class Wavering:
+    """Answers one word at its first attempt of anything, and another at each later one."""
+
+    name = "tests:wavering"
+    price: Price | None = Price()
+
+    def __init__(self, *words: str) -> None:
+        self.words = list(words)
+        self.asked = 0
+
+    def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
+        if call.step:
+            return Reply(text="```bash\nsubmit\n```")
+        self.asked += 1
+        return Reply(text=f"```bash\nprintf %s '{self.words.pop(0)}' > answer.txt\n```")
+
+    def close(self) -> None: ...
+
+
+def attempted(model: Wavering, **more: Any) -> recreate.Experience:
+    return recreate.run("seed", "toy:train:0", Toy(), model=model, memory__embedder="hashed", **more)
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert cli(["traces", "show", *words, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_second_run_with_another_answer_is_kept_and_shown_as_itself(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Wavering("wrong", "w0!", "w0!", "third")
+    made = [attempted(model) for _ in range(4)]
+    assert [e.trace.answer for e in made] == ["wrong", "w0!", "w0!", "third"]
+    assert made[1].id == made[2].id, "what went the same way is the same attempt"
+    assert len({e.id for e in made}) == 3
+    for e in made:
+        told = shown(capsys, e.id)
+        assert (told["experience"], told["answer"], told["score"]) == (e.id, e.trace.answer, e.grade.score)
+    kept = {e.id: e.trace.answer for e in ExperienceStore(workspace).experiences()}
+    assert kept == {e.id: e.trace.answer for e in made}
+
+
+def test_its_id_is_made_from_what_happened(workspace: Path, tmp_path: Path) -> None:
+    """Same inputs, same ids: the same two attempts in another workspace are called the same."""
+    other = tmp_path / "other"
+    (other / "scaffolds").mkdir(parents=True)
+    ids = [[attempted(m, workspace=w).id for _ in range(2)] for w in (workspace, other) for m in [Wavering("a", "b")]]
+    assert ids[0] == ids[1]
+
+
+def test_a_second_bench_keeps_its_own_scores(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = Wavering("w0!", "w0", "w0", "w0!")
+    how: dict[str, Any] = {"model": model, "memory__embedder": "hashed", "repeats": 2, "jobs": 1, "split": "train"}
+    benches = [recreate.bench("seed", Toy(), tasks=["toy:train:0"], out=f"runs/{n}", **how)[0] for n in "ab"]
+    assert [[s["score"] for s in b.scores] for b in benches] == [[1.0, 0.0], [0.0, 1.0]]
+    assert len({s["experience"] for b in benches for s in b.scores}) == 4
+    for bench in benches:
+        for score in bench.scores:
+            assert shown(capsys, score["experience"])["score"] == score["score"]
+    again = recreate.bench("seed", Toy(), tasks=["toy:train:0"], out="runs/b", **how)[0]
+    assert (again.scores, model.asked) == (benches[1].scores, 4), "going on with it pays for nothing"
+    run = Run(workspace / "runs" / "b")
+    assert run.spend().attempts == 2
+    assert not run.excluded()
+    assert {p.name for p in (run.folder / "attempts").iterdir()} == {s["experience"] for s in benches[1].scores}
+
+
+@pytest.mark.parametrize("killed", ["_rename", "add", "after"])
+def test_a_kill_before_it_has_its_name_pays_for_nothing_twice(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, killed: str
+) -> None:
+    attempted(Wavering("first"))
+    model = Wavering("second")
+
+    class Killed(BaseException): ...
+
+    def die(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        if killed == "_rename":
+            patch.setattr("recreate.runs.attempts._rename", die)
+        elif killed == "add":
+            patch.setattr(ExperienceStore, "keep", die)
+        else:
+            add = Journal.add
+            patch.setattr(
+                Journal, "add", lambda self, kind, **f: die() if kind == "experience" else add(self, kind, **f)
+            )
+        with pytest.raises(Killed):
+            attempted(model, out="runs/b")
+    again = attempted(model, out="runs/b")
+    assert (again.trace.answer, model.asked) == ("second", 1)
+    assert [p.name for p in (workspace / "runs" / "b" / "attempts").iterdir()] == [again.id]
+    assert read_experience(workspace / "runs" / "b" / "attempts" / again.id) == again
+    kept = [(e.id, e.trace.answer) for e in ExperienceStore(workspace).experiences()]
+    assert sorted(answer for _, answer in kept) == ["first", "second"]
+    assert (again.id, "second") in kept
+    assert Run(workspace / "runs" / "b").spend().attempts == 1
+
+
+def test_a_replay_calls_it_what_it_was_called(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    attempted(Wavering("first"))
+    second = attempted(Wavering("second"), record="tape")
+    assert Cassette(workspace / "tape").renamed == {second.trace.attempt: second.id}
+    again = recreate.run("seed", "toy:train:0", Toy(), replay="tape")
+    assert (again.id, again.trace.answer) == (second.id, "second")
+
+
+def test_calls_are_found_by_the_key_that_they_were_made_under(workspace: Path) -> None:
+    attempted(Wavering("first"))
+    second = attempted(Wavering("second"), out="runs/b")
+    calls = [r["call"].split("/")[1] for r in Run(workspace / "runs" / "b").records("reply")]
+    assert set(calls) == {second.trace.attempt}
+    assert second.trace.attempt != second.id
