@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import tempfile
 import threading
@@ -37,7 +38,7 @@ class SolverAgent:
             try:
                 once = GenerateConfig(max_retries=0)
                 where = {"base_url": desk.base_url, "api_key": desk.api_key}
-                model = get_model(f"openai-api/recreate/{desk.model}", config=once, memoize=False, **where)
+                model = get_model(f"{_provider()}/{desk.model}", config=once, memoize=False, **where)
                 task = inspect_ai.Task(
                     name="attempt",
                     dataset=[Sample(input=desk.prompt)],
@@ -61,6 +62,104 @@ def solver_agent(make: Callable[[Desk], Any], *, answers: bool = False) -> Solve
     if not callable(make):
         raise BadInput("a solver is made for each attempt", fix="solver_agent(lambda desk: my_solver())", code="misfit")
     return SolverAgent(make, answers)
+
+
+@cache
+def _provider() -> str:
+    """Register the gateway as a provider of models: its name.
+
+    Inspect's own providers, and its functions that turn messages into JSON, ask for a version of the package openai
+    that litellm forbade for months: who has both could not evaluate. So nothing of openai is needed here.
+    """
+    import httpx
+    from inspect_ai.model import ModelAPI, ModelOutput, modelapi
+
+    class Gateway(ModelAPI):  # type: ignore[misc]
+        async def generate(self, input: Sequence[Any], tools: Any, tool_choice: Any, config: Any) -> ModelOutput:
+            sets = ("max_tokens", "temperature", "top_p", "seed", "parallel_tool_calls", "reasoning_effort")
+            body = {
+                "model": self.model_name,
+                "messages": [_message(message) for message in input],
+                "stop": config.stop_seqs,
+                **{name: getattr(config, name) for name in sets},
+            }
+            if tools:
+                named = getattr(tool_choice, "name", None)
+                one = {"type": "function", "function": {"name": named}}
+                body["tool_choice"] = one if named else {"any": "required"}.get(tool_choice, tool_choice)
+                body["tools"] = [
+                    {"type": "function", "function": tool.model_dump(exclude={"options"}, exclude_none=True)}
+                    for tool in tools
+                ]
+            async with httpx.AsyncClient(timeout=None) as client:  # the attempt's own clock ends it
+                answer = await client.post(
+                    f"{self.base_url}/chat/completions",
+                    headers={"Authorization": f"Bearer {self.api_key}"},
+                    json={name: value for name, value in body.items() if value is not None},
+                )
+            told = answer.json()
+            if answer.status_code != 200:
+                raise RuntimeError(told["error"]["message"])
+            return _output(self.model_name, told)
+
+    modelapi(name="recreate")(Gateway)
+    return "recreate"
+
+
+def _message(message: Any) -> dict[str, Any]:
+    """A message of Inspect as OpenAI's chat completions spell it. Raises ValueError for what is no text."""
+    if not isinstance(message.content, str):
+        odd = {part.type for part in message.content} - {"text", "reasoning"}
+        if odd:
+            raise ValueError(f"messages hold text here, not {', '.join(sorted(odd))}")
+    sent = {"role": message.role, "content": message.text}
+    if message.role == "tool":
+        error = message.error.message if message.error else None
+        return {**sent, "content": error or message.text, "tool_call_id": message.tool_call_id}
+    calls = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.function, "arguments": json.dumps(call.arguments)},
+        }
+        for call in getattr(message, "tool_calls", None) or []
+    ]
+    return {**sent, "tool_calls": calls} if calls else sent
+
+
+def _output(model: str, told: Mapping[str, Any]) -> Any:
+    """What the gateway answered, as Inspect takes it."""
+    from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, ModelOutput, ModelUsage
+
+    choice, usage = told["choices"][0], told["usage"]
+    message = ChatMessageAssistant(
+        content=choice["message"].get("content") or "",
+        tool_calls=[_call(call) for call in choice["message"].get("tool_calls") or []] or None,
+        model=model,
+        source="generate",
+    )
+    ends = {"length": "max_tokens", "tool_calls": "tool_calls", "content_filter": "content_filter"}
+    return ModelOutput(
+        model=model,
+        choices=[ChatCompletionChoice(message=message, stop_reason=ends.get(choice["finish_reason"], "stop"))],
+        usage=ModelUsage(
+            input_tokens=usage["prompt_tokens"],
+            output_tokens=usage["completion_tokens"],
+            total_tokens=usage["prompt_tokens"] + usage["completion_tokens"],
+        ),
+    )
+
+
+def _call(call: Mapping[str, Any]) -> Any:
+    from inspect_ai.tool import ToolCall
+
+    name, words = call["function"]["name"], call["function"]["arguments"]
+    try:
+        arguments = json.loads(words)
+        wrong = None if isinstance(arguments, dict) else "the arguments are no JSON object"
+    except ValueError as e:
+        arguments, wrong = {}, f"the arguments are no JSON: {e}"
+    return ToolCall(id=call["id"], function=name, arguments={} if wrong else arguments, parse_error=wrong)
 
 
 @cache
