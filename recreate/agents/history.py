@@ -237,8 +237,9 @@ def score_line(revision: Revision) -> str:
     v = revision.verdict
     if v.before is None or v.after is None or v.diff is None or v.lo is None or v.hi is None or v.p is None:
         return f"Score: not measured; {v.verdict}" + (f", {v.reason}" if v.reason else "")
+    level = "at 90 %" if v.alpha is None else f"at every time, {v.alpha:.2g} an end"
     return (
-        f"Score: {v.before:.3f} -> {v.after:.3f}, difference {v.diff:+.3f} [{v.lo:+.3f}, {v.hi:+.3f}] at 90 %, "
+        f"Score: {v.before:.3f} -> {v.after:.3f}, difference {v.diff:+.3f} [{v.lo:+.3f}, {v.hi:+.3f}] {level}, "
         f"p {v.p:.3f}, {v.tasks} tasks x {v.repeats}; {v.verdict}" + (f", {v.reason}" if v.reason else "")
     )
 

@@ -74,7 +74,7 @@ def _provider() -> str:
     import httpx
     from inspect_ai.model import ModelAPI, ModelOutput, modelapi
 
-    class Gateway(ModelAPI):  # type: ignore[misc]
+    class ByGateway(ModelAPI):  # type: ignore[misc]
         async def generate(self, input: Sequence[Any], tools: Any, tool_choice: Any, config: Any) -> ModelOutput:
             sets = ("max_tokens", "temperature", "top_p", "seed", "parallel_tool_calls", "reasoning_effort")
             body = {
@@ -102,7 +102,7 @@ def _provider() -> str:
                 raise RuntimeError(told["error"]["message"])
             return _output(self.model_name, told)
 
-    modelapi(name="recreate")(Gateway)
+    modelapi(name="recreate")(ByGateway)
     return "recreate"
 
 

@@ -392,6 +392,15 @@ class Kinds(Protocol):
 
 
 @runtime_checkable
+class Stratified(Protocol):
+    """A domain whose verdicts are split: by kind where it has no word for it (`Kinds`)."""
+
+    def stratum(self, task: Task) -> str:
+        """What the task is counted with, in a word or two: a library, a level of difficulty."""
+        ...
+
+
+@runtime_checkable
 class Rated(Protocol):
     """A domain that knows how hard its tasks were: what `--difficulty` chooses by. One without it is asked for in the
     workspace's benchmarks/NAME/pass_rates.jsonl and sets.toml."""

@@ -519,11 +519,22 @@ class Saving(Record):
     cheaper: bool
 
 
+class Stratum(Record):
+    """The part of a verdict that is of one kind of task: mean scores of parent and candidate on so many of them."""
+
+    name: str
+    tasks: int
+    before: float
+    after: float
+
+
 class Verdict(Record):
     """Paired scores on the same tasks and repeats: mean difference, its 90 % interval, sign-flip p.
 
     before, after, diff, lo and hi are in units of the score (0..1), None when nothing could be paired; tasks counts
     pairs, dropped those lost because an attempt was excluded. saving: what it costs, where it is not worse and cheaper.
+    alpha: of a candidate's trial, the chance that it is kept without helping: then lo, hi and p hold at every time, and
+    each end misses with that chance at most. strata: the same by kind of task, where there are several.
     """
 
     before: float | None
@@ -538,6 +549,8 @@ class Verdict(Record):
     reason: str = ""
     dropped: int = 0
     saving: Saving | None = Field(default=None, exclude_if=not_)
+    alpha: float | None = Field(default=None, exclude_if=not_)
+    strata: tuple[Stratum, ...] = Field(default=(), exclude_if=not_)
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

@@ -12,6 +12,7 @@ own, at the low end; nothing at the high one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import quantiles
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from recreate.optimizers.reflect import MOST_CALLS
 from recreate.runs.budget import Budget
 from recreate.runs.gate import detectable_gain
 from recreate.runs.settings import Settings
+from recreate.runs.trial import LATTICE, SPREAD, decidable, detectable, odds, share
 
 STUDY_CALLS, STUDY_IN, STUDY_OUT = (8, 50), 38_000, 2_800
 """Calls that one study of the optimizer `recreate`, or its distilling, takes, and the tokens of each call: the build of
@@ -180,12 +182,12 @@ class Course(Record):
     calls: tuple[int, int]
     call: float
 
-    def attempts(self, rounds: int | None = None) -> int:
-        """Of so many of its rounds, the seed's among them."""
+    def attempts(self, rounds: int | None = None, trial: int | None = None) -> int:
+        """Of so many of its rounds, the seed's among them. trial: of one candidate's, in place of the most."""
         rounds = self.rounds if rounds is None else rounds
         return (
             self.judged
-            + rounds * (self.batch + self.proposing + self.judged)
+            + rounds * (self.batch + self.proposing + (self.judged if trial is None else trial))
             + (self.first - self.batch) * (rounds > 0)
         )
 
@@ -236,20 +238,25 @@ def plan(
     studies: Sequence[Usage] = (),
     base_rate: float | None = None,
     base_source: str = "",
+    spread: float | None = None,
 ) -> Estimate:
     """The plan of a build. past, studies: what attempts and studies took here. base_rate: the validation score to
-    expect before any edit, measured as `base_source` says; None: assumed."""
+    expect before any edit, measured as `base_source` says; None: assumed. spread: of its tasks, as calibrated."""
     attempt, inquiry = typical(scaffold, past, price, settings), study(settings, optimizer_price, studies)
     one, way = proposal(settings), course(settings, optimizer_price, studies)
     budget = Budget.parse(settings.budget)
     reflect = Usage(calls=1, tokens_in=5000, tokens_out=600)
 
-    def count(rounds: int, rehearsals: int = 0) -> int:
-        return way.attempts(rounds) + rehearsals * rounds
+    rate = ASSUMED_RATE if base_rate is None else base_rate
+    gain, quickly = _finds(settings, rate, SPREAD if spread is None else spread)
+
+    def count(rounds: int, rehearsals: int = 0, trial: int | None = None) -> int:
+        return way.attempts(rounds, trial) + rehearsals * rounds
 
     def cost(rounds: int, high: bool, rehearsals: int = 0) -> Amounts:
         each, look = (attempt.high, inquiry.high) if high else (attempt.low, inquiry.low)
-        attempts, looks, calls = count(rounds, rehearsals), one.studies * rounds, one.calls * rounds
+        attempts = count(rounds, rehearsals, None if high else quickly)
+        looks, calls = one.studies * rounds, one.calls * rounds
         looked = min(_usd(look, optimizer_price), settings.study.usd)
         usd = attempts * _usd(each, price) + looks * looked + calls * _usd(reflect, optimizer_price)
         asked = way.calls[high] * rounds
@@ -267,24 +274,42 @@ def plan(
             and (budget.minutes is None or most.minutes <= budget.minutes)
         )
 
-    rate = ASSUMED_RATE if base_rate is None else base_rate
     assumes = [f"attempts: {attempt.source}"]
     assumes += [f"studies: {inquiry.source}"] if one.studies else []
     if any(p.cached is not None for p in (price, optimizer_price)) and not (past and (studies or not one.studies)):
         assumes.append("at the low end a conversation's earlier turns are read from the cache, at the high end none")
     assumes.append(f"the seed's score: {base_source}" if base_source else f"the seed's score: {rate:g}, assumed")
+    if spread is not None:
+        assumes.append(f"how tasks differ: calibrated, {spread:.0%} of a score's variance lies between them")
+    if quickly < way.judged:
+        assumes.append(
+            f"at the low end a trial is clear after {quickly} attempts, as one that changes nothing mostly is"
+        )
     low, high = (cost(settings.rounds, end, one.rehearsals * end) for end in (False, True))
     return Estimate(
         attempts=count(settings.rounds, one.rehearsals),
         **high.model_dump(exclude={"schema_"}),
         proposals=max((r for r in range(settings.rounds + 1) if fits(r)), default=0),
-        detectable_gain=round(detectable_gain(settings.validation, settings.repeats, rate), 3),
+        detectable_gain=round(gain, 3),
         source=attempt.source,
         low=low,
         high=high,
         base_rate=round(rate, 3),
         assumes=tuple(assumes),
     )
+
+
+def _finds(settings: Settings, rate: float, spread: float) -> tuple[float, int]:
+    """(the gain that the gate keeps eight times in ten; the attempts that judge a candidate which changes nothing)."""
+    tasks, repeats, gate = settings.validation, settings.repeats, settings.gate
+    if not gate.false_keep:
+        return detectable_gain(tasks, repeats, rate), tasks * repeats
+    rate, alpha = min(0.99, round(rate, 2)), share(gate, decidable(gate, tasks, settings.rounds))
+    gain = detectable(tasks, repeats, rate, alpha, spread)
+    if gate.cheaper:
+        return gain, tasks * repeats
+    tried = odds(min(tasks, LATTICE), repeats, rate, 0.0, alpha=alpha, worth=gain, spread=spread).tasks * repeats
+    return gain, min(tasks * repeats, math.ceil(tried) + settings.jobs)
 
 
 def _tokens(used: Usage) -> int:

@@ -33,21 +33,22 @@ from recreate.agents.lint import problems, refuse
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.errors import BadInput, Fault, OutOfBudget
-from recreate.api.ports import Describable, Population, Price
+from recreate.api.ports import Describable, Domain, Population, Price, Stratified
 from recreate.api.theirs import all_are, expect
 from recreate.api.types import Edit, Experience, Revision, Split, Task, Verdict, digest
-from recreate.builder import proposals
+from recreate.builder import calibration, proposals
 from recreate.builder.estimate import course
 from recreate.builder.learning import Learning
 from recreate.builder.proposals import Proposals
 from recreate.builder.review import ReviewDesk, Reviewer, human_edits
-from recreate.builder.selection import tasks_of, too_few
+from recreate.builder.selection import cannot_decide, tasks_of, too_few
 from recreate.memory.importers.overlap import Overlap
 from recreate.optimizers.investigator.create import create as write_seed
 from recreate.runs.attempts import Score, copy_in, ended, fresh, run_attempts
-from recreate.runs.gate import MIN_TASKS, alone, ceiling, interval, judge, not_worse, saved, saving, unjudged
-from recreate.runs.reader import BuildResult
+from recreate.runs.gate import MIN_TASKS, alone, interval, judge, not_worse, saved, saving, unjudged
+from recreate.runs.reader import BuildResult, Run
 from recreate.runs.session import Session
+from recreate.runs.trial import SPREAD, Terms, decidable, detectable, room, share, tried
 from recreate.storage import files
 
 
@@ -88,6 +89,9 @@ def choose_tasks(session: Session) -> tuple[list[Task], list[Task]]:
     validation = pick("validation", session.settings.validation, needed=False)
     if len(validation) < MIN_TASKS:
         raise too_few(len(validation), session)
+    count = session.settings.model_copy(update={"validation": len(validation)})
+    if session.policy_name == "none" and (wrong := cannot_decide(count)):
+        raise wrong
     return train, validation
 
 
@@ -129,6 +133,13 @@ def _unfit(session: Session, scaffold: Scaffold, edits: Sequence[Edit]) -> list[
     return proposals.closed(scaffold, child) or problems(child) or session.scanner.leaks(edits, scaffold)
 
 
+def strata(domain: Domain, tasks: Sequence[Task]) -> dict[str, str]:
+    """What each task is counted with; {} where that is the same for all."""
+    name = getattr(domain, "stratum" if isinstance(domain, Stratified) else "kind", None)
+    found = {task.id: str(name(task)) for task in tasks} if callable(name) else {}
+    return found if len(set(found.values())) > 1 else {}
+
+
 class _NoRoom(Exception):
     """No candidate could be kept in place of the seed: why."""
 
@@ -144,6 +155,8 @@ class _Build:
             self.history.commit(seed, None, True, f"Start from {seed.name}")
         session.memory.hold_out([t for s in ("validation", "test") for t in session.domain.tasks(s)])
         self.train, self.validation = choose_tasks(session)
+        measured = calibration.known(session.workspace, session.domain.name, seed.digest, session.model_name)
+        self.spread = measured.spread if measured is not None else SPREAD
         self.learning = Learning(session, self.judging)
         self.known = {seed.digest: seed}
         self.revisions = [Revision.model_validate(r["revision"]) for r in session.journal.records("revision")]
@@ -175,6 +188,12 @@ class _Build:
             start: Any = None if earlier else {"round": 0, "scaffold": self.seed.digest}
             there = {"train": len(self.train), "validation": len(self.validation)}
             ahead = course(self.session.settings.model_copy(update=there), self.session.optimizer_price)
+            settings = self.session.settings
+            over = decidable(settings.gate, len(self.validation), settings.rounds) if settings.gate.false_keep else 0
+            if 0 < over < settings.rounds and not earlier:
+                first = f"the first {over}" if over > 1 else "the first one"
+                text = f"{len(self.validation)} validation tasks decide {first} of {settings.rounds} rounds' candidates"
+                self.session.say("note", {"text": f"{text}: more with --validation, or --gate.false_keep"})
             self.session.say("build", {**there, "course": ahead, "over": earlier.get("round", 0)})
             if self.session.settings.rounds == 0:
                 self.scores(self.seed)
@@ -306,7 +325,9 @@ class _Build:
         else:
             self.afford(child)
             self.session.say("candidate", {"edits": made})
-            verdict = self.judged(current, child)
+            known = self.session.journal.records("proposal")
+            several = [1 + len(r.get("others", ())) for r in known if r["round"] == state["round"] and r["edits"]]
+            verdict = self.judged(current, child, state["round"], max(several, default=1))
         won = self.wins(verdict)
         revision = Revision(
             id=child.digest,
@@ -343,7 +364,7 @@ class _Build:
         self.afford(edited)
         edits = human_edits(current, offered, child, edited, answer["reason"] or "edited by a person")
         self.session.say("candidate", {"edits": edits})
-        verdict = self.judged(current, edited)
+        verdict = self.judged(current, edited, state["round"])
         changes = {"id": edited.digest, "edits": tuple(edits), "verdict": verdict, "faults": ()}
         made = offered.model_copy(update=changes)
         if self.wins(verdict):
@@ -407,47 +428,128 @@ class _Build:
         )
 
     def compare(self, before: Scaffold, after: Scaffold) -> Verdict:
-        """The gate. With less than the gate needs on disk (the budget ended first): undecided."""
+        """What the build ends with, on all validation tasks. With less than the gate needs on disk (the budget ended
+        first): undecided."""
+        short = "the budget ended before validation did"
         try:
             a, b = self.scores(before), self.scores(after)
         except OutOfBudget:
-            if before.digest != after.digest:
-                raise
-            return unjudged("undecided", "the budget ended before validation did")
+            if before.digest == after.digest:
+                return unjudged("undecided", short)
+            found = Run(self.session.folder).validation(before.digest, after.digest)
+            return found or unjudged("undecided", short)
         if before.digest == after.digest:
-            return alone(_by_task(a), "nothing was kept: before and after are the same agent", **self.rule)
-        if failed := [s for s in b if s.limit == "template"]:
-            first = ended(self.session, failed[0].attempt)
-            assert first is not None
-            at = first.trace.steps[-1].output.partition(": ")[0]  # where, and not what it met: these tasks are held out
-            words = f"the check failed: {at} cannot be filled in at run time: it ended {len(failed)} attempts"
-            return unjudged("not-better", words)
+            settings = self.session.settings
+            top = room(settings.gate, settings.rounds, _by_task(a), settings.seed)
+            return alone(_by_task(a), "nothing was kept: before and after are the same agent", top)
+        if (terms := self.terms_of(before, after)) is not None:
+            return tried(terms, _by_task(a), _by_task(b), whole=True)[0]
         return judge(_by_task(a), _by_task(b), **self.rule)
+
+    def terms(self) -> list[Terms]:
+        """How candidates were judged so far."""
+        return [Terms.model_validate(r["terms"]) for r in self.session.journal.records("trial")]
+
+    def terms_of(self, current: Scaffold, child: Scaffold) -> Terms | None:
+        """How a candidate is judged, if that stands."""
+        ends = current.digest, child.digest
+        return next((t for t in self.terms() if (t.parent, t.candidate) == ends), None)
+
+    def trial(self, current: Scaffold, child: Scaffold, in_round: int, of: int) -> Verdict:
+        """A candidate's validation tasks, one stretch after the other, until it is clear. What it may err stands in the
+        journal before its first attempt. of: how many candidates the round has; 0: this is a person's edit.
+        """
+        settings, gate = self.session.settings, self.session.settings.gate
+        before = _by_task(self.scores(current))
+        terms = self.terms_of(current, child)
+        if terms is None:
+            known, over = self.terms(), decidable(gate, len(self.validation), settings.rounds)
+            if len({t.round for t in known if t.of} - {in_round}) >= over:
+                of = 0  # more candidates than so few tasks decide
+            extra = sum(not t.of for t in known) + 1
+            alpha = share(gate, over, of=of) if of else share(gate, over, extra=extra)
+            order = [task.id for task in self.validation]
+            random.Random(f"{settings.seed}/{child.digest}").shuffle(order)
+            held = [score for score in before.values() if score is not None]
+            rate = min(0.99, round(sum(held) / max(1, len(held)), 2))
+            terms = Terms(
+                candidate=child.digest,
+                parent=current.digest,
+                round=in_round,
+                of=of,
+                alpha=alpha,
+                gain=1.0 if gate.cheaper else detectable(len(order), settings.repeats, rate, alpha, self.spread),
+                repeats=settings.repeats,
+                order=tuple(order),
+                strata=strata(self.session.domain, self.validation),
+            )
+            self.session.journal.add("trial", terms=terms.model_dump(mode="json"))
+        place = {id: at for at, id in enumerate(terms.order)}
+
+        def clear(done: Sequence[Score]) -> bool:
+            if gate.cheaper:  # that it is not worse takes every task to be seen
+                return False
+            return self.unfit(done) is not None or tried(terms, before, _by_task(done))[1]
+
+        scores = run_attempts(
+            self.session,
+            child,
+            sorted(self.validation, key=lambda task: place[task.id]),
+            repeats=settings.repeats,
+            phase="validation",
+            offers=self.learning.offers(),
+            until=clear,
+        )
+        return self.unfit(scores) or tried(terms, before, _by_task(scores))[0]
+
+    def unfit(self, scores: Sequence[Score]) -> Verdict | None:
+        """The verdict on an agent whose template could not be filled in with what happened."""
+        if not (failed := [s for s in scores if s.limit == "template"]):
+            return None
+        first = ended(self.session, failed[0].attempt)
+        assert first is not None
+        at = first.trace.steps[-1].output.partition(": ")[0]  # where, and not what it met: these tasks are held out
+        words = f"the check failed: {at} cannot be filled in at run time: it ended {len(failed)} attempts"
+        return unjudged("not-better", words)
 
     @property
     def rule(self) -> dict[str, Any]:
-        """What the gate decides by, besides the scores."""
+        """What the paired test decides by, besides the scores."""
         return {"alpha": self.session.settings.gate.alpha, "seed": self.session.settings.seed}
 
     def top(self, current: Scaffold) -> str:
         """Why nothing could be kept in place of the seed, '' when something could, or `current` is another agent."""
-        gate, before = self.session.settings.gate, _by_task(self.scores(current))
+        settings, gate = self.session.settings, self.session.settings.gate
+        before = _by_task(self.scores(current))
         if current.digest != self.seed.digest:
             return ""
-        text = ceiling(before, **self.rule)
+        text = room(gate, settings.rounds, before, settings.seed)
         if not text or not gate.cheaper:
             return text
-        best = not_worse(before, dict.fromkeys(before, 1.0), margin=gate.margin, alpha=gate.alpha)
+        best = not_worse(before, dict.fromkeys(before, 1.0), margin=gate.margin, alpha=self.half)
         return f"{text}; nor could one be kept as cheaper: {best}" if best else ""
 
-    def judged(self, current: Scaffold, child: Scaffold) -> Verdict:
+    @property
+    def half(self) -> float:
+        """Twice the error that keeping one candidate as cheaper may make."""
+        gate = self.session.settings.gate
+        over = decidable(gate, len(self.validation), self.session.settings.rounds)
+        return 2 * share(gate, over) if gate.false_keep else gate.alpha
+
+    def judged(self, current: Scaffold, child: Scaffold, in_round: int, of: int = 0) -> Verdict:
         """The gate on a candidate; what is not better may be cheaper and not worse, which the reason then says.
 
         Not worse than the best agent so far, which need not be the one that it came from: or each that is kept as
         cheaper could lose a little, and all of them together a lot.
         """
-        gate, verdict = self.session.settings.gate, self.compare(current, child)
-        if verdict.better or verdict.diff is None:
+        gate = self.session.settings.gate
+        if gate.false_keep:
+            verdict = self.trial(current, child, in_round, of)
+        else:
+            verdict = self.unfit(self.scores(child)) or judge(
+                _by_task(self.scores(current)), _by_task(self.scores(child)), **self.rule
+            )
+        if verdict.better or verdict.diff is None or (gate.false_keep and not gate.cheaper):
             return verdict
         price, after = self.session.price, self.scores(child)
         unit = "usd" if price.tokens_in or price.tokens_out else "tokens"
@@ -456,7 +558,7 @@ class _Build:
             return verdict
         so_far = [self.seed, *(self.scaffold(r.id) for r in self.revisions if r.kept)]
         best = max((_by_task(self.scores(each)) for each in so_far), key=lambda scores: interval(scores)[0])
-        why = not_worse(best, _by_task(after), margin=gate.margin, alpha=gate.alpha)
+        why = not_worse(best, _by_task(after), margin=gate.margin, alpha=self.half)
         if why and not gate.cheaper:
             return verdict
         reason = f"cheaper: {saved(found)}, and a fall of its score by {gate.margin:g} or more is ruled out"

@@ -19,6 +19,7 @@ from recreate.runs.gate import MIN_TASKS
 from recreate.runs.reader import default_seed, find_agent
 from recreate.runs.session import Session
 from recreate.runs.settings import Select, Settings
+from recreate.runs.trial import decidable, share, wins
 
 CREATE = "create"
 """As `scaffold`: the optimizer writes the seed."""
@@ -164,6 +165,19 @@ def too_few(count: int, session: Session) -> BadInput:
         fix="select more: recreate tasks list takes the same flags, and says how many there are"
         if found
         else "raise --validation, or add tasks with recreate tasks make",
+        code="too-few-tasks",
+    )
+
+
+def cannot_decide(settings: Settings) -> BadInput | None:
+    """The error for settings with which no candidate could be kept, whatever it did; None where one could."""
+    gate, tasks = settings.gate, settings.validation
+    if not gate.false_keep or not settings.rounds or decidable(gate, tasks, 1):
+        return None
+    return BadInput(
+        f"{tasks} validation tasks decide nothing: with an error of {gate.false_keep:g} it takes "
+        f"{wins(tasks, share(gate, 1))} tasks that are won, and none lost, to keep a candidate",
+        fix="more with --validation, or --gate.false_keep 0, which judges each candidate by itself",
         code="too-few-tasks",
     )
 

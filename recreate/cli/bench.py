@@ -11,7 +11,7 @@ import typer
 from recreate.api.errors import BadInput, CheckFailed
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
-from recreate.cli.options import BUILD, RUN, TAPES, Json, one_of, split_of, with_settings
+from recreate.cli.options import BUILD, RUN, SELECT, TAPES, Json, one_of, split_of, with_settings
 from recreate.cli.runner import folder_of, measured, opened
 from recreate.cli.terminal import EXCLUDED, answer, say
 from recreate.runs.settings import Settings
@@ -24,6 +24,7 @@ FLAGS = tuple(
 MAKES = (
     "models.optimizer", "models.optimizer_price", "optimizer", "without", "best_of", "study.steps", "study.tokens",
     "study.usd", "study.rehearsals", "study.tools", "rounds", "train", "validation", "batch", "gate.alpha",
+    "gate.false_keep",
 )  # fmt: skip
 """Flags of making an agent: they say nothing where agents are only measured."""
 
@@ -110,6 +111,48 @@ def bench(
         {"run": str(folder), "cells": cells, "test_openings": openings},
         *map(_line, cells),
         f"scores: {here(folder)}; this domain's test split was opened {openings} times here",
+    )
+
+
+@with_settings(
+    *RUN, "repeats", "validation", "rounds", "seed", "gate.false_keep", *SELECT,
+    words={"rounds": "Candidates of the build, one a round.", "validation": "Validation tasks of the build."},
+)  # fmt: skip
+def calibrate(
+    settings: Settings,
+    where: Path,
+    typed: Mapping[str, Any],
+    scaffold: Annotated[str, typer.Option("--scaffold", help="The agent: a folder or a name.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Run an agent against itself: its noise, and the gains that a build of it could tell from noise.
+
+    What it finds is kept in benchmarks/DOMAIN, and `plan` and `build` go by it. --repeats: 3 unless given.
+
+    Example: recreate calibrate --scaffold seed --domain swe --validation 20
+    """
+    from recreate.builder.calibration import calibrate as calibrated
+    from recreate.builder.sdk import starting
+
+    if "repeats" not in typed:
+        settings = settings.model_copy(update={"repeats": 3})
+    folder = folder_of(settings, where, f"calibrate-{settings.domain}")
+    agent = starting(settings, where, scaffold)
+    with measured(settings, where, folder) as session:
+        found, cell = calibrated(session, agent)
+    noise, wrong = found.noise, found.false_keep
+    table = [
+        f"  {d.tasks:>4} tasks x {d.repeats}: " + (f"{d.gain:+.2f}" if d.gain < 1 else "none") for d in found.detectable
+    ]
+    answer(
+        as_json,
+        {"run": str(folder), "usd": cell.usd, **found.model_dump(mode="json")},
+        f"{found.scaffold} with {found.model} on {found.tasks} tasks x {found.repeats}: {found.mean:.3f} "
+        f"[{found.lo:.3f}, {found.hi:.3f}]; {noise.flips:.0%} of the tasks are solved at times",
+        f"of candidates that change nothing, {wrong.candidates} a build, one is kept in {wrong.rate:.1%} "
+        f"[{wrong.lo:.1%}, {wrong.hi:.1%}] of builds",
+        "the smallest gain that is kept eight times in ten:",
+        *table,
     )
 
 

@@ -51,9 +51,9 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
 
     Example: recreate plan --domain swe --model gpt-5-mini --budget 5usd
     """
+    from recreate.builder import calibration, past
     from recreate.builder import estimate as planning
-    from recreate.builder import past
-    from recreate.builder.selection import Rater, fitted, seed_of, select
+    from recreate.builder.selection import Rater, cannot_decide, fitted, seed_of, select
     from recreate.memory.held_out import HeldOut
     from recreate.runs.session import default_optimizer, open_domain, open_models, tried, why_optimizer
 
@@ -70,11 +70,15 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         rater = Rater(seed.name, seed.digest, model.name)
         found = select(domain, settings.select, where, rater) if settings.select.given else None
         settings = fitted(settings, domain, held, found)
+        if settings.memory.policy == "none" and (wrong := cannot_decide(settings)):
+            raise wrong  # as build does
         judged = held.usable(domain, "validation")[0]
         made_here = past.attempts(where, domain, judged if found is None else found.of(judged), rater)
         studies = past.studies(where, other.name)
+        measured = calibration.known(where, domain.name, seed.digest, model.name)
+        spread = measured.spread if measured is not None else None
         made = planning.plan(
-            settings, seed, price, other_price, made_here.usages, studies, made_here.rate, made_here.source
+            settings, seed, price, other_price, made_here.usages, studies, made_here.rate, made_here.source, spread
         )
     finally:
         model.close()
@@ -89,7 +93,7 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         _span("${:.2f}", made.low.usd, made.usd),
         _span("{:g}", made.low.minutes, made.minutes) + f" minutes with {settings.jobs} at once",
     ]
-    gain = f"a true gain of {made.detectable_gain:+.2f} eight times in ten; a smaller one will mostly stay undecided"
+    gain = f"a true gain of {made.detectable_gain:+.2f} eight times in ten; a smaller one is mostly not kept"
     if made.detectable_gain >= 1:
         gain = "no gain eight times in ten: more tasks (--validation), or harder ones (--difficulty, --kind, --data)"
     with_model = "" if other is model else f" with {other.name}"

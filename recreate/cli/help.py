@@ -21,8 +21,8 @@ BEGIN = {
 
 MORE: Mapping[str, tuple[str, ...]] = {
     "build more": ("plan", "resume", "review", "keep", "revert", "export"),
-    "look": ("show", "log", "diff", "traces", "studies", "memory", "patterns"),
-    "measure": ("run", "bench", "compare", "judge", "ci", "tasks", "grade"),
+    "look": ("show", "log", "diff", "blame", "traces", "studies", "memory", "patterns"),
+    "measure": ("run", "bench", "compare", "judge", "calibrate", "ci", "tasks", "grade"),
     "train": ("tune", "recipes", "serve"),
     "set up": ("list", "models", "scaffold", "sandbox", "clean"),
 }

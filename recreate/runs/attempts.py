@@ -11,7 +11,7 @@ import contextlib
 import json
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,8 +74,12 @@ def run_attempts(
     phase: str = "train",
     in_memory: bool = True,
     offers: LessonRetrieval | None = None,
+    until: Callable[[Sequence[Score]], bool] | None = None,
 ) -> list[Score]:
     """Scores in the order of (task, repeat). in_memory: False when the experiences come into memory later.
+
+    until: asked after each stretch of twice as many attempts as go on at once, with all scores so far; when it says so,
+    no more are made. Stretches end together, so that which attempts are made is no matter of who was faster.
 
     Raises OutOfBudget, Refused or Interrupted after the attempts in flight have ended; all that ended is on disk.
     """
@@ -84,18 +88,22 @@ def run_attempts(
     outage = _Outage()
     session.say("gather", {"phase": phase, "total": len(work), "scaffold": scaffold.digest})
     failed: BaseException | None = None
+    stretch = repeats * max(1, 2 * session.settings.jobs // repeats)
+    begun, allowed = 0, len(work) if until is None else min(len(work), stretch)
     with ThreadPoolExecutor(max_workers=session.settings.jobs, thread_name_prefix="attempt") as pool:
         pending: set[Future[Score]] = set()
-        queue = iter(work)
         while True:
-            while failed is None and len(pending) < session.settings.jobs:
-                item = next(queue, None)
-                if item is None:
-                    break
+            while failed is None and len(pending) < session.settings.jobs and begun < allowed:
                 told: dict[str, Any] = {"in_memory": in_memory, "offers": offers}
-                pending.add(pool.submit(attempt_task, session, scaffold, *item, phase, outage, **told))
+                pending.add(pool.submit(attempt_task, session, scaffold, *work[begun], phase, outage, **told))
+                begun += 1
             if not pending:
-                break
+                if failed is not None or begun == len(work):
+                    break
+                if until is not None and until([scores[task.id, repeat] for task, repeat in work[:begun]]):
+                    break
+                allowed = min(len(work), allowed + stretch)
+                continue
             finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
             if session.calls.stop.is_set() and failed is None:
                 failed = Interrupted("stopped")
@@ -109,7 +117,7 @@ def run_attempts(
                 session.say("score", {"phase": phase, "score": score})
     if failed is not None:
         raise failed
-    return [scores[task.id, repeat] for task, repeat in work]
+    return [scores[task.id, repeat] for task, repeat in work[:begun]]
 
 
 def attempt_task(

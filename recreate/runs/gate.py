@@ -196,11 +196,11 @@ def saved(found: Saving) -> str:
     return f"{form.format(found.before)} -> {form.format(found.after)} a task, {share[0]} [{share[1]}, {share[2]}]"
 
 
-def alone(scores: Scores, reason: str, *, alpha: float | None = None, seed: int = 0) -> Verdict:
-    """The score of one agent as a verdict on no change at all: before and after are the same. alpha, seed: of the gate,
-    which is then asked whether anything could be better at all; `not-better` where nothing could."""
+def alone(scores: Scores, reason: str, top: str = "") -> Verdict:
+    """The score of one agent as a verdict on no change at all: before and after are the same. top: why nothing could be
+    better, where that is so; then it is `not-better`."""
     held = {key: score for key, score in scores.items() if score is not None}
-    top = ceiling(scores, alpha=alpha, seed=seed) if held and alpha is not None else ""
+    top = top if held else ""
     verdict = unjudged("not-better" if top else "undecided", top or reason, len(scores) - len(held))
     if not held:
         return verdict
@@ -298,6 +298,13 @@ def interval(scores: Scores, *, alpha: float = 0.10) -> tuple[float, float, floa
     middle = (mean + z * z / (2 * worth)) / (1 + z * z / worth)
     half = z / (1 + z * z / worth) * math.sqrt(mean * (1 - mean) / worth + z * z / (4 * worth * worth))
     return mean, max(0.0, min(mean, middle - half)), min(1.0, max(mean, middle + half))
+
+
+def wilson(hits: int, of: int, *, alpha: float = 0.05) -> tuple[float, float]:
+    """Wilson's interval of a share, at level 1 - alpha."""
+    z, rate = NormalDist().inv_cdf(1 - alpha / 2), hits / of
+    middle, half = rate + z * z / (2 * of), z * math.sqrt(rate * (1 - rate) / of + z * z / (4 * of * of))
+    return max(0.0, (middle - half) / (1 + z * z / of)), min(1.0, (middle + half) / (1 + z * z / of))
 
 
 def detectable_gain(tasks: int, repeats: int = 1, base_rate: float = 0.3, *, power: float = 0.80) -> float:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from recreate.api.errors import BadInput
 from recreate.api.paths import short
 from recreate.api.types import Change, Lesson, Reply, Revision
+from recreate.runs.trial import Terms
 from recreate.storage.files import lock
 from recreate.storage.log import Fields, Log, fits
 
@@ -31,6 +32,7 @@ FIELDS: Fields = {
     "nothing": {"round": int, "reason": str},
     "selection": {"tasks": [str]},
     "revision": {"revision": Revision},
+    "trial": {"terms": Terms},
     "candidate": {"offer": int, "revision": Revision},
     "review": {"offer": int, "decision": str, "reason": str, "edited": str, "revision": _TEXT},
     "tune": {"name": str, "recipe": str, "scaffold": str, "base": str, "seed": int},
@@ -54,8 +56,8 @@ class Journal:
 
     Kinds of record: `start` (a session began), `seed`, `agent` (one is measured), `selection` (which tasks are taken),
     `reply` (call, check, reply), `experience` (an attempt ended and was graded), `aside` (it was excluded for an
-    infrastructure failure), `proposal`, `nothing`, `revision`, `candidate` (it waits for a person), `review` (what the
-    person decided), `test-opened`, `arm` (a row of a table), `end`.
+    infrastructure failure), `proposal`, `nothing`, `trial` (how a candidate is judged), `revision`, `candidate` (it
+    waits for a person), `review` (what the person decided), `test-opened`, `arm` (a row of a table), `end`.
 
     Only replies of attempts that have not ended are kept findable, as byte offsets: memory does not grow with
     the number of finished attempts.

@@ -22,6 +22,7 @@ from recreate.runs.gate import alone, judge
 from recreate.runs.journal import FIELDS, passed_over, records
 from recreate.runs.session import load_run
 from recreate.runs.settings import Settings
+from recreate.runs.trial import Terms, room, tried
 from recreate.storage.files import is_locked
 from recreate.storage.log import Log
 
@@ -86,10 +87,15 @@ class Run:
                 sides[record["scaffold"]][record["task"], record["repeat"]] = record["score"]
         if not all(sides.values()):
             return None
-        alpha, seed = self.settings.gate.alpha, self.settings.seed
+        gate, seed = self.settings.gate, self.settings.seed
         if before == after:
-            return alone(sides[before], "it is what the build started from", alpha=alpha, seed=seed)
-        return judge(sides[before], sides[after], alpha=alpha, seed=seed)
+            top = room(gate, self.settings.rounds, sides[before], seed)
+            return alone(sides[before], "it is what the build started from", top)
+        terms = (Terms.model_validate(record["terms"]) for record in self.records("trial"))
+        if found := next((t for t in terms if (t.parent, t.candidate) == (before, after)), None):
+            kept = any(r.kept and r.id == after for r in self.revisions())
+            return tried(found, sides[before], sides[after], whole=kept)[0]
+        return judge(sides[before], sides[after], alpha=gate.alpha, seed=seed)
 
     def cells(self) -> dict[tuple[str, str, str], dict[tuple[str, int], dict[str, Any]]]:
         """What was measured, in the order in which it began: (model, agent's digest, split) -> (task, repeat) -> its

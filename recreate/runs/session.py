@@ -47,7 +47,7 @@ from recreate.runs import settings as settings_
 from recreate.runs.budget import Budget, Ledger
 from recreate.runs.calls import Calls
 from recreate.runs.journal import Journal, passed_over
-from recreate.runs.settings import FREE, OWN, Settings
+from recreate.runs.settings import FREE, OWN, Settings, as_begun
 from recreate.storage import files
 from recreate.storage.log import Log
 from recreate.storage.redact import redact, redacted
@@ -692,7 +692,7 @@ def load_run(folder: Path) -> Settings:
     if not file.is_file():
         raise BadInput(f"{folder} is not a run folder", fix="runs lie under runs/; `ls runs` shows them", code="no-run")
     try:
-        return Settings.model_validate(tomllib.loads(file.read_text("utf-8")))
+        return as_begun(tomllib.loads(file.read_text("utf-8")))
     except (ValueError, RecursionError) as e:  # not UTF-8, not TOML, not settings
         said = " ".join(str(e).split("\n")[:3])
         raise BadInput(

@@ -99,11 +99,15 @@ def _none(caps: AgentCaps) -> bool:
 class Gate(Config):
     """What it takes for a revision to be kept: see docs/format.md.
 
+    false_keep: how often, at most, a build keeps anything that does not help, all its candidates together; 0: each
+    candidate by itself, by the paired test at `alpha` on all tasks, as in runs before 2026-11-23. alpha: 1 - the level
+    of intervals.
     cheaper: one that is measurably cheaper is kept too when its score is not lower, and a fall of `margin` or more is
     ruled out.
     """
 
     alpha: float = Field(default=0.10, gt=0, lt=1)
+    false_keep: float = Field(default=0.05, ge=0, le=0.5, exclude_if=not_)
     cheaper: bool = Field(default=False, exclude_if=not_)
     margin: float = Field(default=0.10, ge=0.01, le=0.5, exclude_if=lambda value: value == 0.10)
 
@@ -258,7 +262,7 @@ def _as_recorded(loaded: Settings, flags: Mapping[str, Any]) -> Settings:
     folder = Path(loaded.replay)
     about = read_about(folder)
     try:
-        recorded = Settings.model_validate({**about.settings, "budget": about.budget})
+        recorded = as_begun({**about.settings, "budget": about.budget})
     except ValidationError as e:
         raise BadInput(
             f"{folder} was recorded with settings that this recreate does not have: {e.errors()[0]['loc']}",
@@ -283,6 +287,11 @@ def _as_recorded(loaded: Settings, flags: Mapping[str, Any]) -> Settings:
     taken["scaffold"] = loaded.scaffold if "scaffold" in typed else recorded.scaffold * (recorded.scaffold == "create")
     taken |= {name: getattr(loaded, name) for name in ("budget", "review") if name in typed}
     return recorded.model_copy(update=taken)
+
+
+def as_begun(values: Mapping[str, Any]) -> Settings:
+    """The settings that a run, or a cassette, was begun with. Raises ValidationError."""
+    return Settings.model_validate({**values, "gate": {"false_keep": 0, **values.get("gate", {})}})
 
 
 def _said(value: Any) -> str:

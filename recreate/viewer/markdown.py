@@ -123,10 +123,10 @@ def report(run: Run, built: BuildResult) -> str:
         "",
         verdict_text(built.verdict),
         "",
-        "The interval is a 90 % one for the mean paired difference over tasks. The same validation tasks judged every "
-        "candidate, so this score flatters the result; the untouched figure is "
-        f"`{opening(run, built)}`.",
+        f"{_promised(run)} The same validation tasks judged every candidate, so this score flatters the result; the "
+        f"untouched figure is `{opening(run, built)}`.",
         "",
+        *_strata(built.verdict),
         "| task | " + " | ".join(["before", "after"]) + " |",
         "|---|---|---|",
     ]
@@ -160,6 +160,25 @@ def report(run: Run, built: BuildResult) -> str:
     if not excluded:
         lines.append("None: no attempt failed because of the infrastructure.")
     return "\n".join(lines) + "\n"
+
+
+def _strata(verdict: Verdict) -> list[str]:
+    if not verdict.strata:
+        return []
+    rows = [f"| {s.name} | {s.tasks} | {s.before:.3f} | {s.after:.3f} |" for s in verdict.strata]
+    return ["| kind of task | tasks | before | after |", "|---|---|---|---|", *rows, ""]
+
+
+def _promised(run: Run) -> str:
+    """What the gate vouches for, and what that was spent on."""
+    gate, spent = run.settings.gate, [record["terms"]["alpha"] for record in run.records("trial")]
+    if not gate.false_keep:
+        return "The interval is a 90 % one for the mean paired difference over tasks."
+    return (
+        f"In at most {gate.false_keep:.1%} of builds is anything kept that does not help, all candidates together: "
+        f"{_count(len(spent), 'trial', 'trials')} here had {sum(spent):.1%} of that to spend. A trial takes the "
+        "tasks in an order of its own and ends when it is clear; its interval holds at every such moment."
+    )
 
 
 def _revision(number: int, revision: Revision, history: History) -> list[str]:

@@ -249,7 +249,7 @@ def test_a_removal_that_changes_nothing_is_judged_once_and_dropped(
     go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Tells, "observe", lambda self, experiences: [])
-    monkeypatch.setattr("recreate.builder.loop.ceiling", lambda *_, **__: "")  # the agent passes all there is
+    monkeypatch.setattr("recreate.builder.loop.room", lambda *_, **__: "")  # the agent passes all there is
     put(workspace, "quarantined")
     put(workspace, "active", "good")
     built, _ = go(seed=carrying(**{"memory/bad.md": BAD}), rounds=2)

@@ -17,7 +17,7 @@ import pytest
 
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.history import History
-from recreate.api.errors import Fault
+from recreate.api.errors import BadInput, Fault
 from recreate.api.paths import shipped
 from recreate.builder.loop import BuildResult, build
 from recreate.cli import run as cli
@@ -73,8 +73,52 @@ def test_a_gain_that_chance_may_have_made_is_not_kept(go: Go) -> None:
     still = {f"toy:validation:{n}" for n in range(2, 8)}
     built, _ = go([r for r in script() if not (r.get("contains") and r.get("task") in still)], rounds=1)
     (revision,) = built.revisions
-    assert (revision.verdict.diff, revision.verdict.verdict, revision.kept) == (0.25, "undecided", False)
+    assert not revision.kept
+    assert revision.verdict.verdict != "better"
     assert built.scaffold.digest == built.seed.digest
+
+
+def test_a_trial_takes_the_tasks_in_an_order_that_stands_before_it_and_ends_when_it_is_clear(go: Go) -> None:
+    idle = [row for row in script() if not row.get("contains")]  # the lesson changes nothing
+    built, run = go(idle, rounds=1, jobs=1)
+    (revision,), (record,) = built.revisions, run.records("trial")
+    terms = record["terms"]
+    assert (revision.kept, revision.verdict.tasks, revision.verdict.alpha) == (False, 2, terms["alpha"])
+    assert sorted(terms["order"]) == [f"toy:validation:{n}" for n in range(8)]
+    kinds = [(r["kind"], r.get("scaffold")) for r in run.records("trial", "experience")]
+    tries = [at for at, kind in enumerate(kinds) if kind == ("experience", revision.id)]
+    assert len(tries) == 2
+    assert kinds.index(("trial", None)) < tries[0]
+    assert run.validation(built.seed.digest, revision.id) == revision.verdict
+    assert "had 4.0% of that to spend" in markdown.report(run, built)
+
+
+def test_all_candidates_of_a_build_share_its_error(go: Go) -> None:
+    built, run = go(rounds=3, **{"gate.false_keep": 0.06})
+    kept = [r for r in built.revisions if r.kept]
+    spent = [r["terms"]["alpha"] for r in run.records("trial")]
+    assert len(kept) == 1
+    assert kept[0].verdict.p is not None
+    assert kept[0].verdict.p <= spent[0] == pytest.approx(0.016)
+    assert sum(spent) < 0.06
+    # what was kept is measured whole, and stays what its trial said
+    assert (built.verdict.tasks, built.verdict.verdict) == (8, "better")
+    assert run.validation(built.seed.digest, built.scaffold.digest) == built.verdict
+
+
+def test_tasks_that_could_decide_nothing_are_refused_before_anything_is_paid(go: Go) -> None:
+    with pytest.raises(BadInput) as refused:
+        go(rounds=3, validation=5, **{"gate.false_keep": 0.01})
+    assert (refused.value.code, "takes 7 tasks that are won" in refused.value.message) == ("too-few-tasks", True)
+    built, _ = go(rounds=3, validation=5, name="b", **{"gate.false_keep": 0})
+    assert [r.kept for r in built.revisions] == [True]
+
+
+def test_few_tasks_spend_the_error_on_the_first_candidates(go: Go) -> None:
+    built, run = go(rounds=3, validation=5)
+    assert [r.kept for r in built.revisions] == [True]
+    (record,) = run.records("trial")
+    assert record["terms"]["alpha"] == pytest.approx(0.04)
 
 
 def test_a_tool_that_does_not_start_costs_its_candidate_and_no_attempt(go: Go) -> None:

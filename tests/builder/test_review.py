@@ -65,7 +65,8 @@ def go(workspace: Path) -> Go:
         file = workspace / "script.jsonl"
         file.write_text("".join(json.dumps(r) + "\n" for r in lines or rows()))
         values: dict[str, Any] = {"domain": "tests.toy:Toy", "model": f"scripted:{file}", "rounds": 2, "review": True}
-        values |= {"train": 4, "validation": 6, "sandbox": "none", "memory.embedder": "hashed", **flags}
+        values |= {"train": 4, "validation": 6, "sandbox": "none", "memory.embedder": "hashed"}
+        values |= {"gate.false_keep": 0, **flags}  # six tasks: what is asked, and not how sure the gate is
         folder = workspace / "runs" / "a"
         resume = (folder / "settings.toml").exists()
         session = open_session(settings.load(workspace, values, {}), workspace, folder, resume=resume)

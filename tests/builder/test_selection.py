@@ -69,7 +69,7 @@ def test_a_build_takes_the_tasks_that_are_named_and_no_others(
     ids = [f"toy:validation:{n}" for n in range(2, 8)]
     (workspace / "ids.txt").write_text("# to learn from\ntoy:train:3\ntoy:train:5  # and this\n")
     build = ["build", *flags, "--out", "runs/a", "--tasks", ",".join(ids), "--tasks", "@ids.txt"]
-    made = printed(capsys, *build, "--rounds", "1")
+    made = printed(capsys, *build, "--rounds", "1", "--gate.false_keep", "0")
     assert made["validation"]["tasks"] == 6
     assert attempted("runs/a") == set(ids)
     assert attempted("runs/a", "train") == {"toy:train:3", "toy:train:5"}
@@ -103,7 +103,18 @@ def test_difficulty_goes_by_what_the_builds_own_agent_passed_and_counts_what_is_
     rated(workspace, [0, 1, 1, 2, 2, 3, 4])  # and the last was never measured
     rated(workspace, [2, 2, 4], "train")
     rated(workspace, [4] * 8, model="another")
-    command = ["build", *flags, "--difficulty", "0.2..0.8", "--out", "runs/a", "--rounds", "1"]
+    command = [
+        "build",
+        *flags,
+        "--difficulty",
+        "0.2..0.8",
+        "--out",
+        "runs/a",
+        "--rounds",
+        "1",
+        "--gate.false_keep",
+        "0",
+    ]
     assert cli(command) == 0
     said = capsys.readouterr().err
     assert "goes by what seed with scripted:" in said
@@ -198,7 +209,15 @@ def test_bench_takes_a_number_of_tasks_as_ever(flags: list[str], capsys: pytest.
 
 def test_a_run_that_selects_nothing_has_the_id_that_it_always_had(workspace: Path) -> None:
     plain = settings_.load(workspace, {"domain": "toy"}, {})
-    assert run_id(plain) == "fbaabd9dd868"
+    assert run_id(settings_.as_begun({"domain": "toy"})) == "fbaabd9dd868"
     assert run_id(settings_.load(workspace, {"domain": "toy", "kind": "real"}, {})) != run_id(plain)
     assert "select" not in settings_.dump(plain)
     assert "cheaper" not in settings_.dump(plain)
+
+
+def test_plan_refuses_what_build_refuses(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    few = [*flags, "--validation", "5", "--rounds", "3", "--gate.false_keep", "0.01"]
+    refused = [printed(capsys, command, *few, code=2)["error"] for command in ("plan", "build")]
+    assert refused[0] == refused[1]
+    assert refused[0]["code"] == "too-few-tasks"
+    assert printed(capsys, "plan", *few, "--gate.false_keep", "0")["proposals"] == 3

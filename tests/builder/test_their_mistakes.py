@@ -23,7 +23,7 @@ from recreate.sandboxes import choose
 from tests.toy import Toy, script
 
 FILE = "test_their_mistakes.py"
-SMALL: dict[str, Any] = {"scaffold": "seed", "rounds": 1, "train": 2, "validation": 5, "models__retries": 0, "jobs": 1}
+SMALL: dict[str, Any] = {"scaffold": "seed", "rounds": 1, "train": 2, "validation": 7, "models__retries": 0, "jobs": 1}
 
 
 class Words:

@@ -26,7 +26,18 @@ from tests.ready import ready
 from tests.toy import LESSON
 
 Say = Callable[..., tuple[int, str, str]]
-FLAGS = ["--domain", "tests.toy:Toy", "--train", "4", "--validation", "6", "--sandbox", "none"]
+FLAGS = [
+    "--domain",
+    "tests.toy:Toy",
+    "--train",
+    "4",
+    "--validation",
+    "6",
+    "--gate.false_keep",
+    "0",
+    "--sandbox",
+    "none",
+]
 FLAGS += ["--memory.embedder", "hashed", "--rounds", "2"]
 
 

@@ -115,7 +115,7 @@ def test_a_plan_takes_studies_and_the_seeds_score_from_what_was_measured_here(
         (folder / "study.json").write_text(Study(id=str(number), usage=usage).model_dump_json())
     plan = printed(capsys, "plan", *flags)
     assert "studies: the middle half of 3 studies made here before" in plan["assumes"]
-    attempts = plan["attempts"] - 2 * 9  # the high end has rehearsals besides
+    attempts = plan["attempts"] - 2 * 9 - 4  # the high end has rehearsals besides, and a trial of all eight tasks
     assert (plan["low"]["calls"], plan["high"]["calls"]) == (2 * attempts + 9 * 15, 2 * plan["attempts"] + 9 * 25)
     assert plan["base_rate"] == 0.0
     assert "the seed's score: 0.00 on 8 validation tasks attempted here" in plan["assumes"]

@@ -24,7 +24,7 @@ _write = os.write
 FLAGS = [
     "--domain", "tests.crash.toy:Marks", "--model", "tests.crash.toy:Paid", "--sandbox", "tests.crash.toy:InMemory",
     "--optimizer", "reflect", "--memory.policy", "recreate", "--memory.embedder", "hashed", "--scaffold", "seed",
-    "--rounds", "3", "--train", "3", "--validation", "5", "--json",
+    "--rounds", "3", "--train", "3", "--validation", "5", "--gate.false_keep", "0", "--json",
 ]  # fmt: skip
 
 

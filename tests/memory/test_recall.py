@@ -369,6 +369,7 @@ def test_without_chromadb_nothing_is_lost(
 def test_an_embedder_that_is_not_installed_leaves_the_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("WARNING", "recreate")
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     memory = ExperienceStore(tmp_path, "sentence:somewhere")
     fill(memory)
@@ -381,6 +382,7 @@ def test_an_embedder_that_is_not_installed_leaves_the_words(
 def test_without_a_model_words_are_compared_and_a_note_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("WARNING", "recreate")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert embedders.default_embedder().name.startswith("hashed")
     assert paths.install("memory") in caplog.text

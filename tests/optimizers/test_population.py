@@ -181,4 +181,4 @@ def test_its_own_settings_are_checked_by_its_own_config_before_anything_is_spent
 
 
 def test_a_run_without_such_settings_keeps_the_id_that_it_always_had(workspace: Path) -> None:
-    assert run_id(settings.load(workspace, {}, {})) == "ff86fdbbcf88"
+    assert run_id(settings.as_begun({})) == "ff86fdbbcf88"

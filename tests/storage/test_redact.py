@@ -213,7 +213,7 @@ def test_a_value_never_survives_plain_or_as_json(value: str) -> None:
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOME_TOKEN", value)
-        if redact(value) == value or value in "[redacted:SOME_TOKEN]":
+        if redact(value) == value or value in "[redacted:SOME_TOKEN]" or value in "arguments":
             return  # a word that stands everywhere
         assert value not in redact(f"<{value}>")
         for ascii_only in (True, False):

@@ -39,6 +39,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("RECREATE_HOME", str(folder / "home"))
         model = write_script(folder / "script.jsonl")
         flags = ["--domain", "tests.words:Words", "--model", model, "--optimizer", "tests.words:Planned"]
+        flags += ["--gate.false_keep", "0"]  # each candidate by itself: what the page shows is more
         flags += ["--rounds", "6", "--batch", "2", "--train", "12"]
         assert cli(["build", *flags, "--sandbox", "none", "--out", "runs/a", "--json"]) == 0
         run = Run(folder / "runs" / "a")

@@ -38,6 +38,10 @@ VERDICT = {
 }  # fmt: skip
 EDIT = {"path": "system.md", "new": "Read.", "evidence": [{"experience": "a1", "step": 0}]}
 REVISION = {"id": "c1", "parent": SEED.digest, "round": 0, "edits": [EDIT], "verdict": VERDICT, "kept": False}
+TERMS = {
+    "candidate": "c1", "parent": SEED.digest, "round": 0, "of": 1, "alpha": 0.04, "gain": 0.5, "repeats": 1,
+    "order": ["t1"],
+}  # fmt: skip
 LESSON = {"id": "l", "title": "t", "body": "b"}
 ATTEMPT = {"attempt": "a1", "task": "t1", "split": "validation", "passed": True}
 BUILD: tuple[dict[str, Any], ...] = (
@@ -55,6 +59,7 @@ BUILD: tuple[dict[str, Any], ...] = (
     },
     {"kind": "proposal", "attempt": "p", "round": 0, "edits": [EDIT]},
     {"kind": "nothing", "round": 0, "reason": "why"},
+    {"kind": "trial", "terms": TERMS},
     {"kind": "revision", "revision": REVISION},
     {"kind": "candidate", "offer": 1, "revision": REVISION},
     {"kind": "review", "offer": 2, "revision": "c1", "decision": "reject", "reason": "no", "edited": ""},

@@ -1,0 +1,194 @@
+"""A candidate's trial decides as its module says: nothing is kept by chance more often than promised."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recreate.runs.gate import Scores
+from recreate.runs.settings import Gate
+from recreate.runs.trial import BETS, Terms, detectable, no_room, odds, room, share, trial, tried, wins
+
+ORDER = [f"t{n}" for n in range(20)]
+Kept = dict[tuple[str, int], float | None]
+
+
+def side(*scores: float | None, repeats: int = 1) -> Kept:
+    """Of tasks t0, t1, ...: each has so many of the scores, one after the other."""
+    return {(f"t{n // repeats}", n % repeats): score for n, score in enumerate(scores)}
+
+
+def verdict(before: Scores, after: Scores, order: list[str] = ORDER, **terms: float) -> tuple[str, int, bool]:
+    given: dict[str, float] = {"repeats": 1, "alpha": 0.05, "gain": 1.0, **terms}
+    found, settled = trial(before, after, order, **given)  # type: ignore[arg-type]
+    return found.verdict, found.tasks, settled
+
+
+def test_a_candidate_is_kept_as_soon_as_it_is_clear_and_not_before() -> None:
+    zeros = side(*[0.0] * 20)
+    assert wins(20, 0.05) == 6
+    assert verdict(zeros, side(*[1.0] * 5)) == ("undecided", 5, False)
+    assert verdict(zeros, side(*[1.0] * 6)) == ("better", 6, True)
+    assert verdict(zeros, side(*[1.0] * 6, *[0.0] * 14)) == ("better", 6, True)  # what comes after is not looked at
+
+
+def test_what_was_settled_stays_so_while_the_scores_are_of_all_tasks() -> None:
+    found, settled = trial(
+        side(*[0.0] * 20), side(*[1.0] * 6, *[0.0] * 14), ORDER, repeats=1, alpha=0.05, gain=1.0, whole=True
+    )
+    assert (found.verdict, found.tasks, found.diff, settled) == ("better", 20, 0.3, True)
+    assert found.lo is not None
+    assert found.lo > 0
+    assert found.reason == "clear after 6 of 20 tasks"
+
+
+def test_few_tasks_are_enough_for_what_wins_nearly_all_of_them() -> None:
+    assert (wins(5, 0.04), wins(6, 0.02), wins(8, 0.0134), wins(5, 0.02)) == (5, 6, 7, 6)
+    order = ORDER[:6]
+    assert verdict(side(*[0.0] * 6), side(*[1.0] * 6), order, alpha=0.02) == ("better", 6, True)
+    assert verdict(side(*[0.0] * 5, 1.0), side(*[1.0] * 6), order, alpha=0.04) == ("better", 5, True)  # a tie harms not
+    assert verdict(side(1.0, *[0.0] * 5), side(0.0, *[1.0] * 5), order, alpha=0.04) == ("undecided", 1, True)
+
+
+def test_a_gain_worth_finding_is_ruled_out_early() -> None:
+    found, settled = trial(side(*[0.0] * 20), side(*[0.0] * 6), ORDER, repeats=1, alpha=0.05, gain=0.5)
+    assert (found.verdict, settled) == ("not-better", True)
+    assert found.tasks == 4
+    assert found.reason == "a gain of +0.50 or more is ruled out after 4 of 20 tasks"
+
+
+def test_a_trial_ends_when_no_task_that_is_left_could_change_it() -> None:
+    before = side(*[0.0] * 6, *[1.0] * 14)
+    assert verdict(before, side(0.0))[1:] == (1, True)
+    assert verdict(before, side(1.0))[1:] == (1, False)
+
+
+def test_a_candidate_that_is_worse_is_said_to_be_worse() -> None:
+    found, _ = trial(side(*[1.0] * 8), side(*[0.0] * 8), ORDER[:8], repeats=1, alpha=0.05, gain=1.0, whole=True)
+    assert (found.verdict, found.hi is not None and found.hi < 0) == ("not-better", True)
+
+
+def test_a_task_that_the_parent_solves_each_time_must_not_be_failed_each_time() -> None:
+    before = side(*[1.0] * 3, *[0.0] * 57, repeats=3)
+    after = side(*[0.0] * 3, *[1.0] * 57, repeats=3)
+    found, _ = trial(before, after, ORDER, repeats=3, alpha=0.05, gain=1.0)
+    assert found.verdict == "not-better"
+    assert found.reason.startswith("it fails each time 1 of the tasks that its parent solves each time")
+    assert verdict(before, {**after, ("t0", 0): 1.0}, repeats=3)[0] == "better"
+
+
+def test_excluded_attempts_drop_their_task_and_too_many_leave_it_undecided() -> None:
+    after = side(None, *[1.0] * 19)
+    found, _ = trial(side(*[0.0] * 20), after, ORDER, repeats=1, alpha=0.05, gain=1.0)
+    assert (found.verdict, found.tasks, found.dropped) == ("better", 6, 1)
+    found, settled = trial(side(*[0.0] * 20), side(*[None] * 5), ORDER, repeats=1, alpha=0.05, gain=1.0)
+    assert (found.verdict, found.diff, settled) == ("undecided", None, True)
+
+
+def test_where_no_outcome_could_be_better_is_said_beforehand() -> None:
+    assert no_room(side(*[0.0] * 6, *[1.0] * 14), alpha=0.05) == ""
+    assert "5 of 20 tasks leave room above it" in no_room(side(*[0.0] * 5, *[1.0] * 15), alpha=0.05)
+    assert "every task is solved" in room(Gate(), 1, side(1.0, 1.0))
+    assert "there is no task" in no_room({}, alpha=0.05)
+
+
+@given(
+    st.floats(0.001, 0.5), st.integers(1, 30), st.integers(1, 8), st.integers(0, 60), st.booleans()
+)  # fmt: skip
+def test_all_candidates_together_spend_no_more_than_the_build_has(
+    error: float, rounds: int, of: int, extra: int, cheaper: bool
+) -> None:
+    gate = Gate(false_keep=error, cheaper=cheaper)
+    spent = rounds * of * share(gate, rounds, of=of) + sum(share(gate, rounds, extra=n) for n in range(1, extra + 1))
+    assert spent <= error / (2 if cheaper else 1) + 1e-12
+
+
+SCORES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(SCORES, SCORES), min_size=1, max_size=20), st.sampled_from([0.01, 0.05]))
+def test_the_interval_the_verdict_and_p_never_disagree(pairs: list[tuple[float, float]], alpha: float) -> None:
+    before, after = (side(*scores) for scores in zip(*pairs, strict=True))
+    found, settled = trial(before, after, ORDER[: len(pairs)], repeats=1, alpha=alpha, gain=1.0, whole=True)
+    assert settled
+    assert found.lo is not None
+    assert found.hi is not None
+    assert found.p is not None
+    assert -1 <= found.lo <= found.hi <= 1
+    assert (found.verdict == "better") == (found.lo > 0) == (found.p <= alpha)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(SCORES, SCORES), min_size=1, max_size=20), st.integers(1, 20))
+def test_what_comes_later_never_changes_what_was_settled(pairs: list[tuple[float, float]], cut: int) -> None:
+    before, after = (side(*scores) for scores in zip(*pairs, strict=True))
+    order = ORDER[: len(pairs)]
+    part = {key: after[key] for key in list(after)[:cut]}
+    early, settled = trial(before, part, order, repeats=1, alpha=0.05, gain=0.4)
+    late, _ = trial(before, after, order, repeats=1, alpha=0.05, gain=0.4)
+    if settled:
+        assert (early.verdict, early.tasks, early.p) == (late.verdict, late.tasks, late.p)
+
+
+@given(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0]), min_size=1, max_size=4))
+def test_the_stake_is_a_fair_game_against_no_gain(values: list[float]) -> None:
+    """Whatever the differences are, as long as their mean is 0: the mean of what a bet makes of 1 is 1."""
+    fair = [*values, *(-v for v in values)]
+    for x in BETS:
+        assert math.fsum(1 + x * v for v in fair) / len(fair) == pytest.approx(1)
+
+
+def test_a_record_of_the_journal_gives_the_same_verdict() -> None:
+    terms = Terms(candidate="b", parent="a", round=0, of=1, order=tuple(ORDER), repeats=1, alpha=0.05, gain=0.5)
+    sides = side(*[0.0] * 20), side(*[1.0] * 7)
+    assert tried(terms, *sides) == trial(*sides, ORDER, repeats=1, alpha=0.05, gain=0.5)
+
+
+def test_more_tasks_find_smaller_gains_and_more_candidates_larger_ones() -> None:
+    found = [detectable(tasks, 1, 0.3, 0.04) for tasks in (10, 20, 40, 60, 120, 480)]
+    assert found == sorted(found, reverse=True)
+    assert detectable(40, 1, 0.3, 0.004) > detectable(40, 1, 0.3, 0.04)
+    assert detectable(20, 3, 0.3, 0.04) < detectable(20, 1, 0.3, 0.04)
+    assert (detectable(4, 1, 0.3, 0.04), detectable(20, 1, 1.0, 0.04)) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_the_chances_that_plan_goes_by_are_those_of_the_trial(repeats: int) -> None:
+    draw, kept, tasks, worlds = random.Random(5), 0, 0, 300
+    gain = detectable(20, repeats, 0.3, 0.04)
+    for _ in range(worlds):
+        before: Kept = {}
+        after: Kept = {}
+        for task in ORDER:
+            rate = draw.betavariate(0.3, 0.7)
+            for repeat in range(repeats):
+                before[task, repeat] = float(draw.random() < rate)
+                after[task, repeat] = float(draw.random() < rate + gain / 0.7 * (1 - rate))
+        found, _ = trial(before, after, ORDER, repeats=repeats, alpha=0.04, gain=gain)
+        kept += found.better
+        tasks += found.tasks
+    expected = odds(20, repeats, 0.3, gain, alpha=0.04, worth=gain)
+    assert kept / worlds == pytest.approx(expected.kept, abs=0.08)
+    assert tasks / worlds == pytest.approx(expected.tasks, rel=0.12)
+
+
+def test_a_loss_in_one_kind_of_task_beside_a_gain_in_another_is_said_first() -> None:
+    kinds = {task: "real" if n % 4 == 0 else "injected" for n, task in enumerate(ORDER)}
+    terms = Terms(
+        candidate="b", parent="a", round=0, of=1, order=tuple(ORDER), repeats=1, alpha=0.05, gain=1.0, strata=kinds
+    )
+    before = side(*[1.0, 0.0, 0.0, 0.0] * 5)
+    after = side(*[0.0, 1.0, 1.0, 1.0] * 5)
+    found, _ = tried(terms, before, after, whole=True)
+    assert [(s.name, s.tasks, s.before, s.after) for s in found.strata] == [("injected", 15, 0, 1), ("real", 5, 1, 0)]
+    assert found.reason.startswith(
+        "a gain in one kind of task with a loss in another (injected +1.00 on 15, real -1.00 on 5)"
+    )
+    alike, _ = tried(terms, before, side(*[1.0] * 20))
+    assert not alike.reason.startswith("a gain in one")
+    assert sum(s.tasks for s in alike.strata) == alike.tasks
