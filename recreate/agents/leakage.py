@@ -233,8 +233,10 @@ def _identifiers(text: str) -> set[str]:
         if PurePosixPath(path).name not in _FILES:
             found |= {path, PurePosixPath(path).name}
     for dotted in _DOTTED.findall(text):
-        first = dotted.partition(".")[0]
-        if first not in sys.stdlib_module_names and first not in ("self", "cls") and not dotted.endswith(".py"):
+        first, second = dotted.split(".")[:2]
+        if first in sys.stdlib_module_names or first in ("self", "cls") or dotted.endswith(".py"):
+            continue
+        if not hasattr(getattr(builtins, first, None), second):  # dict.fromkeys is Python's, dict.of_this_task is not
             found.add(dotted)
     for word in _WORD.findall(text):
         if (_SNAKE.fullmatch(word) or _CAMEL.fullmatch(word)) and not _pythons(word):

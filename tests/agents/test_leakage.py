@@ -149,6 +149,13 @@ def test_hidden_text_is_not_copied_either() -> None:
     assert said("Use my_hidden_fix.") == []
 
 
+def test_methods_of_pythons_own_types_are_nobodys() -> None:
+    gold = "+    return list(dict.fromkeys(names)) + dict.of_this_task(names)\n"
+    scanner = Scanner(TASKS, {TASKS[0].id: [gold]})
+    assert scanner.says("names = list(dict.fromkeys(names))") == []
+    assert scanner.says("call dict.of_this_task")
+
+
 def test_the_name_of_a_lesson_file_is_looked_at_too() -> None:
     path, text = lesson_file("Change splitlevel", "Be careful with levels.")
     assert said(text, path) == []
