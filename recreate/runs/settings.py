@@ -350,6 +350,8 @@ def dump(settings: Settings) -> str:
     for name, value in settings.model_dump().items():
         if name == OWN and not value:
             continue
+        if name == "gate":
+            value = {**value, "false_keep": settings.gate.false_keep}  # without it, it is of a run before there was one
         if isinstance(value, dict):
             tables += [f"\n[{name}]", *(f"{k} = {toml(v)}" for k, v in value.items())]
         else:

@@ -63,7 +63,8 @@ def call(place: Path, capsys: pytest.CaptureFixture[str]) -> Call:
 
 TABLE = (
     "--arms", "seed,scaffold,weights,both", "--recipe", "./grpo-small.toml", "--steps", "3", "--train", "2",
-    "--validation", "5", "--models.optimizer", "scripted:optimizer.jsonl", "--split", "test", "--budget", "26attempts",
+    "--validation", "5", "--gate.false_keep", "0", "--models.optimizer", "scripted:optimizer.jsonl", "--split", "test",
+    "--budget", "26attempts",
     "--build-share", "0.6",
 )  # fmt: skip
 
