@@ -601,3 +601,15 @@ class Configurable(Protocol):
     before anything is spent; `context.settings` is an object of it."""
 
     Config: type[BaseModel]
+
+
+@runtime_checkable
+class Estimated(Protocol):
+    """An optimizer that says what a proposal of it takes, which `plan` and the first lines of a build tell. One that
+    does not is taken for an agent that studies every experience, the dearest."""
+
+    @staticmethod
+    def takes(settings: Any, batch: int) -> tuple[int, int]:
+        """(calls of the optimizer's model, attempts at train tasks) at most. settings: an object of its `Config`, None
+        without one; batch: experiences in a round."""
+        ...

@@ -64,6 +64,10 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "recreate": "recreate.optimizers.investigator:Investigator",
         "reflect": "recreate.optimizers.reflect:Reflect",
         "best-of-n": "recreate.optimizers.best_of_n:BestOfN",
+        "gepa": "recreate.optimizers.gepa:Gepa",
+        "ace": "recreate.optimizers.ace:Ace",
+        "adas": "recreate.optimizers.adas:Adas",
+        "opro": "recreate.optimizers.opro:Opro",
     },
     "embedder": {
         "minilm": "recreate.memory.embedders.minilm:MiniLM",
@@ -138,6 +142,7 @@ EXTRAS = {
     "zstandard": "memory",
     "datasets": "hub",
     "pyarrow": "hub",
+    "gepa": "gepa",
 }
 """Which extra brings a module: a missing one is answered with the command that installs it."""
 

@@ -18,13 +18,14 @@ from statistics import quantiles
 from typing import NamedTuple
 
 from recreate.agents.scaffold import Scaffold
+from recreate.api import registry
 from recreate.api.errors import BadInput
-from recreate.api.ports import Price
+from recreate.api.ports import Estimated, Price
 from recreate.api.types import Record, Usage
 from recreate.optimizers.reflect import MOST_CALLS
 from recreate.runs.budget import Budget
 from recreate.runs.gate import detectable_gain
-from recreate.runs.settings import Settings
+from recreate.runs.settings import Settings, own
 from recreate.runs.trial import LATTICE, SPREAD, decidable, detectable, odds, share
 
 STUDY_CALLS, STUDY_IN, STUDY_OUT = (8, 50), 38_000, 2_800
@@ -139,6 +140,15 @@ def proposal(settings: Settings) -> Proposal:
     if settings.optimizer == "best-of-n":
         n = settings.best_of
         return Proposal(calls=MOST_CALLS * n, attempts=n * settings.batch_size)
+    if settings.optimizer not in ("", "recreate"):
+        try:
+            part = registry.find("optimizer", settings.optimizer)
+        except BadInput:  # an object of a script: the build has it, its name finds nothing
+            part = None
+        if isinstance(part, Estimated):
+            its = own(part, settings.optimizer, settings.optimizer_settings)
+            calls, attempts = part.takes(its, settings.batch_size)
+            return Proposal(calls=calls, attempts=attempts)
     studies = settings.batch_size + 1
     rehearsals = settings.study.rehearsals * studies if settings.optimizer == "recreate" else 0
     return Proposal(studies=studies, rehearsals=rehearsals)

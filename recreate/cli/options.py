@@ -38,7 +38,7 @@ HELP = {
     "columns.gold": "Of rows: the column with a right answer, where --answer is a pattern, a schema or tests.",
     "model": "The agent's model: litellm:PROVIDER/NAME, openai:URL#MODEL, local:NAME, scripted:FILE.",
     "optimizer": "Who proposes edits: recreate (an agent, for strong models), reflect (one structured call), "
-    "best-of-n, or your own; default: recreate for hosted models and endpoints, else reflect.",
+    "best-of-n, opro, ace, adas, gepa, or your own; default: recreate for hosted models and endpoints, else reflect.",
     "without": "Take trajectory, environment, evidence, guidance or distilling from the optimizer; comma-separated.",
     "best_of": "Proposals that best-of-n chooses from.",
     "review": "Ask a person before a revision is kept.",

@@ -1,0 +1,90 @@
+"""`opro`: an instruction, rewritten in sight of earlier ones and their scores.
+
+After Yang et al., "Large Language Models as Optimizers" (arXiv 2309.03409), sections 2 and 5: the model is shown the
+best instructions so far in ascending order of score with a few tasks, and writes new ones; each is scored on train
+tasks, and the best goes on. The instruction is the agent's file memory/instruction.md, which its prompts show as they
+show every lesson; all else of the agent stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from pydantic import BaseModel, Field
+
+from recreate.agents.scaffold import Scaffold
+from recreate.agents.template import object_of, read_object
+from recreate.agents.trajectory import tell
+from recreate.api.types import Edit, Experience
+from recreate.optimizers.context import OptimizerContext, prompt
+from recreate.optimizers.search import Search
+
+FILE = "memory/instruction.md"
+TITLE = "# Instruction\n\n"
+SCHEMA = object_of(instruction={"type": "string", "maxLength": 1500})
+
+
+class OproSettings(BaseModel, frozen=True, extra="forbid"):
+    """steps: times the model is shown the record; children: instructions it writes each time, each scored on the
+    batch's train tasks; shown: how many of the record it sees (the paper has 20); examples: attempts it sees."""
+
+    steps: int = Field(default=2, ge=1, le=100)
+    children: int = Field(default=2, ge=1, le=16)
+    shown: int = Field(default=20, ge=1, le=100)
+    examples: int = Field(default=3, ge=0, le=20)
+
+
+class Opro:
+    """The optimizer `opro`; `[optimizer_settings]`: see OproSettings."""
+
+    Config = OproSettings
+
+    def __init__(self, context: OptimizerContext) -> None:
+        self.context = context
+        self.settings: OproSettings = context.settings
+        self.file = context.state / "record.json"
+        self.record: dict[str, float] = json.loads(self.file.read_text()) if self.file.exists() else {}
+
+    @staticmethod
+    def takes(settings: OproSettings, batch: int) -> tuple[int, int]:
+        written = settings.steps * settings.children
+        return written, written * batch
+
+    def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
+        """The edit to the best instruction found; [] when none did better on the batch than the one that is there."""
+        search = Search(self.context, scaffold, experiences)
+        if not search.evidence:
+            return []
+        self.record[scaffold.files.get(FILE, "").removeprefix(TITLE).strip()] = search.parent.mean
+        best = search.parent
+        for number in range(self.settings.steps * self.settings.children):
+            text = self.write(search, number)
+            edits = search.edits({FILE: f"{TITLE}{text}\n"}, "the best instruction of a search on train tasks")
+            if not text or text in self.record or not edits:
+                continue
+            if faults := self.context.validate(scaffold, edits):
+                self.context.note(f"instruction {number + 1} is not used: {'; '.join(faults)}")
+                continue
+            made = search.measure(edits)
+            if made is None:
+                break
+            self.record[text] = made.mean
+            self.context.note(f"instruction {number + 1}: {made.mean:.3f} on the batch's train tasks")
+            if search.gain(made) > search.gain(best):
+                best = made
+        self.file.write_text(json.dumps(self.record))
+        return best.edits
+
+    def write(self, search: Search, number: int) -> str:
+        """One new instruction; '' when the reply holds none. The children of a step are shown the same record."""
+        ranked = sorted(self.record.items(), key=lambda item: item[1])[-self.settings.shown :]
+        messages = prompt(
+            "opro",
+            record=[(text or "(no instruction)", f"{score:.2f}") for text, score in ranked],
+            examples=[tell(e, 1200, self.context.without) for e in search.failed[: self.settings.examples]],
+            number=number % self.settings.children + 1,
+        )
+        reply = self.context.ask(messages, step=number, json_schema=SCHEMA, temperature=1.0, max_tokens=700)
+        found = (read_object(reply.text) or {}).get("instruction")
+        return " ".join(found.split()) if isinstance(found, str) else ""

@@ -1,0 +1,195 @@
+"""The optimizers of other work, gepa, ace, adas and opro: each finds what helps, and its calls are paid once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recreate.agents import scaffold as scaffolds
+from recreate.api.errors import BadInput
+from recreate.api.paths import shipped
+from recreate.builder.estimate import proposal
+from recreate.builder.loop import BuildResult, build
+from recreate.models import open_model
+from recreate.runs import settings
+from recreate.runs.reader import Run
+from recreate.runs.session import Parts, open_session
+from tests.toy import LESSON, SIZES
+
+SEED = scaffolds.load(shipped("scaffolds") / "seed")
+TRAIN = 4
+WORSE = "Answer slowly."
+LEAK = "See toy:train:1 for how it is done."
+SYSTEM = SEED.files["system.md"]
+
+
+def as_json(**fields: Any) -> str:
+    return json.dumps(fields)
+
+
+REPLIES: dict[str, list[str | tuple[str, str]]] = {
+    "opro": [
+        as_json(instruction=WORSE),
+        as_json(instruction=LEAK),
+        "no JSON at all",
+        as_json(instruction=LESSON),
+    ],
+    "ace": [
+        ("What its latest attempts taught", as_json(add=[LESSON, LEAK, LESSON.upper()])),
+        as_json(tags=[{"id": "b9", "tag": "helpful"}, "nonsense"], insight="Be loud."),
+    ],
+    "adas": [
+        (
+            "This cannot be used",
+            as_json(thought="louder", name="loud", files=[{"path": "memory/loud.md", "text": LESSON}]),
+        ),
+        as_json(thought="its limits", name="rich", files=[{"path": "README.md", "text": "mine"}]),
+    ],
+    "gepa": [("You are", f"```\n{SYSTEM}\n{LESSON}\n```"), "```\n{{ broken\n```"],
+}
+"""What the optimizer's model says, in turn, or whenever it is asked something that holds the first of a pair."""
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for split, size in SIZES.items():
+        for n in range(size):
+            for text in (LESSON, None):
+                answer = f"```bash\nprintf %s 'w{n}{'!' * (text is not None)}' > answer.txt\n```"
+                row = {"role": "agent", "task": f"toy:{split}:{n}", "step": 0, "text": answer}
+                found.append(row | ({"contains": text} if text else {}))
+    found.append({"role": "agent", "text": "```bash\nsubmit\n```"})
+    plain = [reply for reply in REPLIES[name] if isinstance(reply, str)]
+    found += [{"role": "optimizer", "contains": r[0], "text": r[1]} for r in REPLIES[name] if isinstance(r, tuple)]
+    found += [{"role": "optimizer", "step": n, "text": text} for n, text in enumerate(plain)]
+    return [*found, {"role": "optimizer", "text": plain[-1]}]
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing in recreate catches it."""
+
+
+class Built:
+    def __init__(self, workspace: Path, name: str, run: str = "a", at: int = -1, **flags: Any) -> None:
+        file = workspace / f"{name}.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows(name)))
+        values: dict[str, Any] = {"domain": "tests.toy:Toy", "model": f"scripted:{file}", "train": TRAIN, "jobs": 1}
+        values |= {"optimizer": name, "rounds": 1, "validation": 8, "batch": TRAIN, "memory.policy": "none"}
+        values |= {"models.retries": 0, "memory.embedder": "hashed", "sandbox": "none", **flags}
+        model = open_model(f"scripted:{file}")
+        asked: list[str] = []
+        first = model.reply
+
+        def reply(messages: Any, call: Any, **params: Any) -> Any:
+            if len(asked) == at:
+                raise Killed
+            asked.append(call.id)
+            return first(messages, call, **params)
+
+        model.reply = reply  # type: ignore[method-assign]
+        folder = workspace / "runs" / run
+        self.asked, self.notes = asked, list[str]()
+        self.settings = settings.load(workspace, values, {})
+        resume = (folder / "settings.toml").exists()
+        parts = Parts(model=model, optimizer_model=model)
+        session = open_session(self.settings, workspace, folder, resume=resume, parts=parts, say=self.say)
+        try:
+            self.built: BuildResult = build(session, SEED)
+        finally:
+            session.close()
+        self.run = Run(folder)
+
+    def say(self, kind: str, about: Any) -> None:
+        if kind == "note":
+            self.notes.append(about["text"])
+
+    @property
+    def proposed(self) -> dict[str, str]:
+        (revision,) = self.built.revisions
+        return {edit.path: edit.new for edit in revision.edits}
+
+
+def test_opro_proposes_the_best_scored_instruction_and_none_that_names_a_task(workspace: Path) -> None:
+    made = Built(workspace, "opro")
+    assert made.built.revisions[0].kept
+    assert made.proposed == {"memory/instruction.md": f"# Instruction\n\n{LESSON}\n"}
+    assert any("is not used" in note and "toy:train:1" in note for note in made.notes)
+    (record,) = (made.run.folder / "optimizer").glob("*/record.json")
+    assert json.loads(record.read_text()) == {"": 0.0, WORSE: 0.0, LESSON: 1.0}
+
+
+def test_ace_grows_the_playbook_by_bullets_that_are_new_and_name_no_task(workspace: Path) -> None:
+    made = Built(workspace, "ace")
+    assert made.built.revisions[0].kept
+    assert made.proposed == {"memory/playbook.md": f"# Playbook\n\n- [b1] {LESSON}\n"}
+    assert not [r for r in made.run.records("attempt") if r.get("phase") == "select"]
+
+
+def test_ace_takes_out_a_bullet_that_harmed_more_than_it_helped(workspace: Path) -> None:
+    from recreate.optimizers.ace import FILE, Ace, Bullet
+
+    made = Built(workspace, "ace")
+    agent = made.built.scaffold
+    ace = Ace.__new__(Ace)
+    ace.next, ace.bullets = 1, {"b1": Bullet(id="b1", text="old words", harmful=1), "b7": Bullet(id="b7", text="gone")}
+    ace.carried(agent)
+    assert {id: (b.harmful, b.text) for id, b in ace.bullets.items()} == {"b1": (1, "old words")}
+    assert ace.next == 2
+    assert FILE in agent.files
+
+
+def test_adas_mends_an_agent_that_is_refused_and_keeps_its_archive(workspace: Path) -> None:
+    made = Built(workspace, "adas", optimizer_settings=["agents=1"])
+    assert made.built.revisions[0].kept
+    assert made.proposed == {"memory/loud.md": LESSON}
+    (archive,) = (made.run.folder / "optimizer").glob("*/archive.json")
+    assert [(m["name"], m["score"]) for m in json.loads(archive.read_text())] == [("loud", 1.0)]
+
+
+def test_adas_gives_up_an_agent_that_stays_refused(workspace: Path) -> None:
+    made = Built(workspace, "adas", optimizer_settings=["agents=1", "mends=0"])
+    assert not made.built.revisions or not made.built.revisions[0].kept
+    assert any("is not used: README.md" in note for note in made.notes)
+
+
+def test_gepa_proposes_the_best_of_its_pool_and_scores_a_broken_text_as_nothing(workspace: Path) -> None:
+    made = Built(workspace, "gepa")
+    assert made.built.revisions[0].kept
+    assert list(made.proposed) == ["system.md"]
+    assert LESSON in made.proposed["system.md"]
+    assert any(note.startswith("gepa's pool: 0.000, 1.000") for note in made.notes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(REPLIES))
+def test_a_search_killed_on_the_way_ends_as_the_uninterrupted_one_and_pays_for_nothing_twice(
+    workspace: Path, name: str
+) -> None:
+    whole = Built(workspace, name, "whole")
+    attempts = {r["attempt"] for r in whole.run.records("proposal")}
+    mine = [n for n, call in enumerate(whole.asked) if call.split("/")[1] in attempts]
+    for at in (mine[0] + 1, mine[-1], mine[-1] + 2):
+        with pytest.raises(Killed):
+            Built(workspace, name, f"killed-{at}", at)
+        before = {r["call"] for r in Run(workspace / "runs" / f"killed-{at}").records("reply")}
+        again = Built(workspace, name, f"killed-{at}")
+        assert not before & set(again.asked)
+        assert len(before) + len(again.asked) == len(whole.asked)
+        assert again.built.scaffold.digest == whole.built.scaffold.digest
+
+
+@pytest.mark.parametrize("name", list(REPLIES))
+def test_plan_reckons_with_no_fewer_calls_than_a_proposal_makes(workspace: Path, name: str) -> None:
+    made = Built(workspace, name)
+    attempts = {r["attempt"] for r in made.run.records("proposal")}
+    calls = [call for call in made.asked if call.split("/")[1] in attempts]
+    assert 0 < len(calls) <= proposal(made.settings).calls
+
+
+@pytest.mark.parametrize("name", list(REPLIES))
+def test_a_setting_that_it_does_not_have_is_refused_by_name(workspace: Path, name: str) -> None:
+    with pytest.raises(BadInput, match=r"has no setting optimizer_settings\.speed"):
+        Built(workspace, name, optimizer_settings=["speed=1"])
