@@ -2,7 +2,8 @@
 
 Every paid call of every role goes through `Calls.ask`. A reply that is in the journal is returned from there;
 a transient fault is tried again with exponential backoff and full jitter, and then raised as a Fault: never
-the agent's failure. Each try is reserved for by itself, and one that may have been worked on stays charged.
+the agent's failure. A model that is busy is asked less at once (`pace`). Each try is reserved for by itself, and one
+that may have been worked on stays charged.
 What is asked is recorded here (`--record`), and looked up among what earlier runs paid for (`--cache`).
 """
 
@@ -13,7 +14,7 @@ import math
 import random
 import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from recreate.api.errors import BadInput, CheckFailed, Fault, Interrupted, Transient
@@ -25,6 +26,7 @@ from recreate.models.chat import content
 from recreate.models.reply_cache import ReplyCache
 from recreate.runs.budget import Ledger
 from recreate.runs.journal import Journal
+from recreate.runs.pace import BUSY, LONGEST, Pace, Turn
 from recreate.storage.log import encode
 from recreate.storage.redact import redact
 
@@ -36,6 +38,8 @@ TOOLS_PREAMBLE = 1024
 
 TOKEN_CHARS = 100
 """Characters of a reply for each token that it may have; what is longer is cut. Natural text has 2 to 6."""
+BUSY_TRIES = 30
+"""How often a call is refused by a model that is busy, beside its retries: one that is too large for it ends too."""
 CALLS_IN_A_REPLY = 64
 """Tool calls that are read; those after are passed over."""
 
@@ -53,7 +57,9 @@ class Calls:
         backoff: float = 1.0,
         recorder: Recording | None = None,
         cache: ReplyCache | Cassette | None = None,
+        told: Callable[[str], None] = lambda text: None,
     ) -> None:
+        """told: takes what a user is to hear of a model that is busy."""
         self.run = run
         self.journal = journal
         self.ledger = ledger
@@ -62,6 +68,9 @@ class Calls:
         self.recorder = recorder
         self.cache = cache
         self.stop = threading.Event()
+        self.told = told
+        self._lock = threading.Lock()
+        self._paces: dict[int, tuple[Model, Pace]] = {}
         self._overriding: dict[int, tuple[Model, bool]] = {}
 
     def ask(self, model: Model, price: Price, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
@@ -126,32 +135,64 @@ class Calls:
         lost: list[Transient],
     ) -> Reply:
         """The reply, as it is to be paid; what was reserved for it is still held. lost: takes the tries that failed."""
-        for tried in range(self.retries + 1):
-            self.ledger.reserve(call, sum(bound), price.most(*bound))
-            try:
-                reply = model.reply(messages, call, **params)
-                if isinstance(reply, Reply):
-                    reply = _paid(masked(reply, params), price, *bound)
-                    return reply.model_copy(update={"retries": tried}) if tried else reply
-            except Transient as e:
-                self.ledger.drop(call, unspent=e.unspent)
-                lost.append(e)
-                if tried == self.retries:
-                    text = f"{e.message} (tried {tried + 1} times)"
-                    raise Fault(text, fix=e.fix, code=e.code, unspent=e.unspent) from e
-                wish = e.after if e.after is not None else random.uniform(0, self.backoff * 2 ** min(tried, 10))
-                if self.stop.wait(min(wish, 60.0)):
-                    raise Interrupted("stopped") from None
-                continue
-            except BaseException as e:
-                # turned down with a reason, or by itself said to have cost nothing; of all else nobody knows
-                unspent = e.unspent if isinstance(e, Fault) else isinstance(e, BadInput | CheckFailed)
-                self.ledger.drop(call, unspent=unspent)
-                raise
-            self.ledger.drop(call, unspent=False)
-            why = f"answered with {type(reply).__name__}, not a Reply"
-            expect(False, model, "reply", reply, why)
+        pace, tried = self._pace(model), 0
+        while True:
+            answered = pace.answered
+            with pace.turn(self.stop) as turn:
+                reply = self._once(model, price, messages, call, params, bound, turn)
+            if reply is not None:
+                return reply.model_copy(update={"retries": len(lost)}) if lost else reply
+            assert turn.refused is not None
+            e, busy = turn.refused, turn.refused.code in BUSY
+            lost.append(e)
+            # a model that is busy, and answers others meanwhile, will answer this one too: that is no failed try
+            tried += not busy or pace.answered == answered
+            if tried > self.retries or len(lost) > self.retries + BUSY_TRIES:
+                text = f"{e.message} (tried {len(lost)} times)"
+                raise Fault(text, fix=e.fix, code=e.code, unspent=e.unspent) from e
+            wish = e.after if e.after is not None else random.uniform(0, self.backoff * 2 ** min(len(lost) - 1, 10))
+            if self.stop.wait(min(wish, LONGEST)):
+                raise Interrupted("stopped")
+
+    def _once(
+        self,
+        model: Model,
+        price: Price,
+        messages: Sequence[Message],
+        call: Call,
+        params: dict[str, Any],
+        bound: tuple[int, int],
+        turn: Turn,
+    ) -> Reply | None:
+        """One try, reserved for by itself; None where it failed in a way that may pass, which the turn is told."""
+        self.ledger.reserve(call, sum(bound), price.most(*bound))
+        try:
+            reply = model.reply(messages, call, **params)
+            if isinstance(reply, Reply):
+                return _paid(masked(reply, params), price, *bound)
+        except Transient as e:
+            self.ledger.drop(call, unspent=e.unspent)
+            turn.refused = e
+            return None
+        except BaseException as e:
+            # turned down with a reason, or by itself said to have cost nothing; of all else nobody knows
+            unspent = e.unspent if isinstance(e, Fault) else isinstance(e, BadInput | CheckFailed)
+            self.ledger.drop(call, unspent=unspent)
+            raise
+        self.ledger.drop(call, unspent=False)
+        expect(False, model, "reply", reply, f"answered with {type(reply).__name__}, not a Reply")
         raise AssertionError("unreachable")
+
+    def _pace(self, model: Model) -> Pace:
+        with self._lock:
+            known = self._paces.get(id(model))
+            if known is None or known[0] is not model:
+
+                def tell(limit: int) -> None:
+                    self.told(f"{model.name} is busy: {limit} calls at once, more again as it answers")
+
+                known = self._paces[id(model)] = model, Pace(tell)
+            return known[1]
 
 
 def _paid(reply: Reply, price: Price, bound_in: int, bound_out: int) -> Reply:

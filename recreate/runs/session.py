@@ -559,7 +559,15 @@ def open_session(
         ledger = Ledger(Log(folder / "ledger.jsonl"), budget, replayed=cassette is not None)
         unwritten, attempts = ledger.put_back(journal.records("reply", "experience", "aside"))
         undo.pop_all()
-    calls = Calls(run, journal, ledger, retries=settings.models.retries, recorder=recorder, cache=cache)
+    calls = Calls(
+        run,
+        journal,
+        ledger,
+        retries=settings.models.retries,
+        recorder=recorder,
+        cache=cache,
+        told=lambda text: say("note", {"text": text}),
+    )
     if judge is not None and isinstance(domain, AsksModel):
         patience = {"timeout": settings.models.timeout} if settings.models.timeout else {}
         domain = domain.judged_by(judge[0].name, judge_asking(calls, judge, patience))
