@@ -11,6 +11,7 @@ import contextlib
 import json
 import shutil
 import threading
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -23,13 +24,14 @@ from recreate.agents.attempt import attempt, attempt_key
 from recreate.agents.foreign import attempt_foreign
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
-from recreate.api.errors import IMAGE, UNSOUND, BadInput, Fault, Interrupted
+from recreate.api.errors import IMAGE, UNSOUND, BadInput, Fault, Interrupted, OutOfBudget, Refused
 from recreate.api.paths import short
 from recreate.api.ports import Imaged, ToolCalling, Versioned
 from recreate.api.theirs import expect
 from recreate.api.types import Call, Experience, Grade, Step, Task, Usage
 from recreate.memory.codec import masked
 from recreate.models.cassette import Cassette
+from recreate.runs.budget import CELL_BUDGET
 from recreate.runs.session import Session
 from recreate.storage import files
 from recreate.storage.log import Log, encode, seal, unseal
@@ -47,6 +49,11 @@ _ITS_OWN = (UNSOUND, IMAGE)
 IN_A_ROW = 3
 """So many attempts excluded one after the other, with none between that ended, is an outage: the run stops."""
 
+OUTAGE = "outage"
+
+Place = tuple[str, str, int]
+"""A cell of a table ('' for none), a task's id, a repeat."""
+
 
 @dataclass(frozen=True)
 class Score:
@@ -63,6 +70,24 @@ class Score:
     usage: Usage = field(default_factory=Usage)
     reused: bool = False
     fault: str = ""
+
+
+@dataclass(frozen=True)
+class Work:
+    """An attempt that is to be made. cell: of a table what it is a part of; a cap of its own ends that cell alone."""
+
+    session: Session
+    scaffold: Scaffold
+    task: Task
+    repeat: int
+    phase: str = "train"
+    in_memory: bool = True
+    offers: LessonRetrieval | None = None
+    cell: str = ""
+
+    @property
+    def place(self) -> Place:
+        return self.cell, self.task.id, self.repeat
 
 
 def run_attempts(
@@ -83,41 +108,98 @@ def run_attempts(
 
     Raises OutOfBudget, Refused or Interrupted after the attempts in flight have ended; all that ended is on disk.
     """
-    work = [(task, repeat) for task in tasks for repeat in range(repeats)]
-    scores: dict[tuple[str, int], Score] = {}
-    outage = _Outage()
+    each = ((task, repeat) for task in tasks for repeat in range(repeats))
+    work = [Work(session, scaffold, task, repeat, phase, in_memory, offers) for task, repeat in each]
     session.say("gather", {"phase": phase, "total": len(work), "scaffold": scaffold.digest})
+    scores: dict[Place, Score] = {}
+    if until is None:
+        run_work(session, work, scores)
+    stretch, begun, outages = repeats * max(1, 2 * session.settings.jobs // repeats), 0, dict[str, _Outage]()
+    while until is not None and begun < len(work):
+        run_work(session, work[begun : begun + stretch], scores, outages)
+        begun += stretch
+        if until([scores[w.place] for w in work[:begun]]):
+            break
+    return [scores[w.place] for w in work if w.place in scores]
+
+
+def run_work(
+    session: Session,
+    work: Sequence[Work],
+    scores: dict[Place, Score],
+    outages: dict[str, _Outage] | None = None,
+) -> None:
+    """Make these attempts, `jobs` at once, in their order; of several models the one with the fewest in flight is next,
+    so that a slow one holds nobody up. scores: takes each as it ends.
+
+    A cell whose own cap is reached ends alone, and a model that is out or refuses ends its cells alone. Raises what the
+    first of them ended with once the rest is done; OutOfBudget, Interrupted and what else stops a run after the
+    attempts in flight have ended. All that ended is on disk.
+
+    outages: by model, where several calls of this are one stretch after the other.
+    """
+    queue, outages = _Queue(work), {} if outages is None else outages
     failed: BaseException | None = None
-    stretch = repeats * max(1, 2 * session.settings.jobs // repeats)
-    begun, allowed = 0, len(work) if until is None else min(len(work), stretch)
+    ended_alone: BaseException | None = None
     with ThreadPoolExecutor(max_workers=session.settings.jobs, thread_name_prefix="attempt") as pool:
-        pending: set[Future[Score]] = set()
+        pending: dict[Future[Score], Work] = {}
         while True:
-            while failed is None and len(pending) < session.settings.jobs and begun < allowed:
-                told: dict[str, Any] = {"in_memory": in_memory, "offers": offers}
-                pending.add(pool.submit(attempt_task, session, scaffold, *work[begun], phase, outage, **told))
-                begun += 1
+            while failed is None and len(pending) < session.settings.jobs and (each := queue.take()) is not None:
+                outage = outages.setdefault(each.session.model_name, _Outage())
+                given = each.session, each.scaffold, each.task, each.repeat, each.phase, outage
+                told: dict[str, Any] = {"in_memory": each.in_memory, "offers": each.offers}
+                pending[pool.submit(attempt_task, *given, **told)] = each
             if not pending:
-                if failed is not None or begun == len(work):
-                    break
-                if until is not None and until([scores[task.id, repeat] for task, repeat in work[:begun]]):
-                    break
-                allowed = min(len(work), allowed + stretch)
-                continue
-            finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
+                break
+            finished, _ = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
             if session.calls.stop.is_set() and failed is None:
                 failed = Interrupted("stopped")
             for future in finished:
+                each = pending.pop(future)
+                queue.ended(each)
                 error = future.exception()
-                if error is not None:
+                if error is None:
+                    score = scores[each.place] = future.result()
+                    session.say("score", {"phase": each.phase, "score": score, "cell": each.cell})
+                elif queue.drop(each, error):
+                    ended_alone = ended_alone or error
+                else:
                     failed = failed or error
-                    continue
-                score = future.result()
-                scores[score.task, score.repeat] = score
-                session.say("score", {"phase": phase, "score": score})
-    if failed is not None:
-        raise failed
-    return [scores[task.id, repeat] for task, repeat in work[:begun]]
+    if failed is not None or ended_alone is not None:
+        raise failed or ended_alone  # type: ignore[misc]
+
+
+class _Queue:
+    """Which attempt is begun next."""
+
+    def __init__(self, work: Sequence[Work]) -> None:
+        self.lanes: dict[str, deque[Work]] = {}
+        for each in work:
+            self.lanes.setdefault(each.session.model_name, deque()).append(each)
+        self.several = len(self.lanes) > 1
+        self.in_flight = Counter[str]()
+
+    def take(self) -> Work | None:
+        waiting = [name for name, lane in self.lanes.items() if lane]
+        if not waiting:
+            return None
+        name = min(waiting, key=self.in_flight.__getitem__)
+        self.in_flight[name] += 1
+        return self.lanes[name].popleft()
+
+    def ended(self, work: Work) -> None:
+        self.in_flight[work.session.model_name] -= 1
+
+    def drop(self, work: Work, error: BaseException) -> bool:
+        """Whether an error ends a part of the work alone, which is then not begun any more."""
+        name = work.session.model_name
+        if isinstance(error, OutOfBudget) and error.code == CELL_BUDGET:
+            self.lanes[name] = deque(each for each in self.lanes[name] if each.cell != work.cell)
+            return True
+        if self.several and (isinstance(error, Refused) or (isinstance(error, Fault) and error.code == OUTAGE)):
+            self.lanes[name].clear()
+            return True
+        return False
 
 
 def attempt_task(
@@ -346,6 +428,7 @@ def note_end(
         repeat=experience.trace.repeat,
         scaffold=experience.digest,
         model=session.model_name,
+        domain=experience.domain,
         score=grade.score,
         passed=grade.passed,
         ending=experience.trace.ending,
@@ -473,5 +556,5 @@ class _Outage:
                 raise Fault(
                     f"{self.row} infrastructure failures in a row excluded as many attempts; the last: {fault.message}",
                     fix=fault.fix or "mend that, then recreate resume RUN",
-                    code="outage",
+                    code=OUTAGE,
                 ) from fault

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -101,6 +101,9 @@ class Budget(Record):
         ]
         return " or ".join(p for p in parts if p) or "no cap"
 
+
+CELL_BUDGET = "cell-budget"
+"""The code of an OutOfBudget that ends a part of a run, and not all of it."""
 
 ALL = ""
 _ALWAYS = ("calls", "tokens_in", "tokens_out", "usd", "seconds")
@@ -340,6 +343,7 @@ class Ledger:
         self._started = time.monotonic()
         self._paused: float | None = None
         self._closed = threading.Event()
+        self._shares: dict[str, _Share] = {}
         self._read = 0
         self._file = _Taken(self)
         with self._file:
@@ -370,6 +374,18 @@ class Ledger:
         with self._lock:
             return self._spend.minutes + (self._seconds() - self._noted) / 60
 
+    def cap(self, attempts: Iterable[str], budget: Budget, name: str) -> None:
+        """Give these attempts, all together, a cap of their own below that of the run: on usd, tokens and attempts.
+
+        What they used in earlier sessions counts. Beyond it `reserve` and `begin` raise OutOfBudget whose code is
+        `cell-budget`; name: what it says has reached it.
+        """
+        with self._lock, self._file:
+            share = _Share(name, budget, Spend())
+            keys = dict.fromkeys(attempts, share)
+            share.spend.take_all(line for line in self._lines.read() if _attempt_of(line) in keys)
+            self._shares |= keys
+
     def reserve(self, call: Call, tokens: int, usd: float) -> None:
         """Hold `tokens` and `usd` for one call. Raises OutOfBudget; nothing is held then."""
         with self._lock:
@@ -379,15 +395,12 @@ class Ledger:
     def _reserved(self, call: Call, tokens: int, usd: float) -> bool:
         with self._file:
             self._refuse_time()
-            short = self._short(tokens, usd)
-            if short:
-                raise OutOfBudget(
-                    f"the budget of {self.budget} does not cover the next call ({short})",
-                    fix="recreate resume RUN --budget with a larger cap goes on where this stopped",
-                )
-            held = self._spend.held.values()
-            if held and self._short(tokens + sum(t for _, t in held), usd + sum(u for u, _ in held)):
-                return False
+            for share in self._caps(call.attempt):
+                if short := share.short(tokens, usd):
+                    raise share.reached(f"does not cover the next call ({short})")
+                held = share.spend.held.values()
+                if held and share.short(tokens + sum(t for _, t in held), usd + sum(u for u, _ in held)):
+                    return False
             self._write("reserve", call=call.id, usd=usd, tokens=tokens)
             return True
 
@@ -410,12 +423,9 @@ class Ledger:
             self._refuse_time()
             if attempt in self._spend.begun:
                 return
-            cap = self.budget.attempts
-            if cap is not None and self.attempts >= cap:
-                raise OutOfBudget(
-                    f"all {cap} attempts of the budget are used",
-                    fix="recreate resume RUN --budget with a larger cap goes on where this stopped",
-                )
+            for share in self._caps(attempt):
+                if (cap := share.budget.attempts) is not None and share.spend.attempts >= cap:
+                    raise share.reached("is used up")
             self._write("attempt", attempt=attempt)
 
     def put_back(self, journal: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
@@ -495,14 +505,11 @@ class Ledger:
                 fix="recreate resume RUN --budget with a larger cap goes on where this stopped",
             )
 
-    def _short(self, tokens: int, usd: float) -> str:
-        """What is lacking when so much more were spent; '' for nothing."""
-        spent, budget = self._spend, self.budget
-        if budget.usd is not None and spent.usd + usd > budget.usd + 1e-12:
-            return f"${spent.usd:.4f} spent, up to ${usd:.4f} more needed"
-        if budget.tokens is not None and spent.tokens + tokens > budget.tokens:
-            return f"{spent.tokens:,} tokens spent, up to {tokens:,} more needed"
-        return ""
+    def _caps(self, attempt: str) -> Iterator[_Share]:
+        """The caps that an attempt is under: the run's, and its own if it has one."""
+        yield _Share("", self.budget, self._spend)
+        if (share := self._shares.get(attempt)) is not None:
+            yield share
 
     def _write(self, kind: str, **fields: Any) -> None:
         seconds = round(self._seconds(), 3)
@@ -511,6 +518,38 @@ class Ledger:
         self._read = self._lines.end
         self._spend.take(line)
         self._noted = seconds
+        if self._shares and (share := self._shares.get(_attempt_of(line))) is not None:
+            share.spend.take(line)
+
+
+class _Share(NamedTuple):
+    """A cap, and what was spent under it. name: of a part of the run; '' is the whole."""
+
+    name: str
+    budget: Budget
+    spend: Spend
+
+    def short(self, tokens: int, usd: float) -> str:
+        """What is lacking when so much more were spent; '' for nothing."""
+        spent, budget = self.spend, self.budget
+        if budget.usd is not None and spent.usd + usd > budget.usd + 1e-12:
+            return f"${spent.usd:.4f} spent, up to ${usd:.4f} more needed"
+        if budget.tokens is not None and spent.tokens + tokens > budget.tokens:
+            return f"{spent.tokens:,} tokens spent, up to {tokens:,} more needed"
+        return ""
+
+    def reached(self, what: str) -> OutOfBudget:
+        if self.name:
+            fix = "the same command with a larger --cell-budget goes on where this stopped"
+            return OutOfBudget(f"the budget of {self.budget} of {self.name} {what}", fix=fix, code=CELL_BUDGET)
+        fix = "recreate resume RUN --budget with a larger cap goes on where this stopped"
+        return OutOfBudget(f"the budget of {self.budget} {what}", fix=fix)
+
+
+def _attempt_of(line: Mapping[str, Any]) -> str:
+    """The attempt that a ledger's line is of; '' for none."""
+    call = str(line.get("call", ""))
+    return call.partition("/")[2].partition("/")[0] if call else str(line.get("attempt", ""))
 
 
 class _Taken:
