@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from recreate.agents.scaffold import Scaffold, load
-from recreate.api.errors import BadInput, Fault
+from recreate.api.errors import BadInput
 from recreate.api.paths import short
 from recreate.api.types import Record, Split, Verdict
-from recreate.builder.learning import Learning
-from recreate.builder.measure import BenchResult, measure, measured_tasks
-from recreate.runs.attempts import key_of, read_experience, write_whole
+from recreate.builder.measure import BenchResult, measure
 from recreate.runs.gate import judge
 from recreate.runs.session import Session
 
@@ -117,41 +115,11 @@ def compared(session: Session, pair: Pair, split: Split, most: int = 0) -> Judge
     assert pair.base is not None
     limits = session.settings.limits.model_dump()
     sides = [scaffold.limited(limits) for scaffold in (pair.base, pair.head)]
-    for side in sides:
-        bring(session, side, split, most)
-    base, head = (measure(session, side, split, most) for side in sides)
+    base, head = (measure(session, side, split, most, reuse=True) for side in sides)
     before, after = ({(s["task"], s["repeat"]): s["score"] for s in cell.scores} for cell in (base, head))
     settings = session.settings
     verdict = judge(before, after, alpha=settings.gate.alpha, seed=settings.seed)
     return Judged(pair=pair, base=base, head=head, verdict=verdict)
-
-
-def bring(session: Session, scaffold: Scaffold, split: Split, most: int) -> int:
-    """Take what was attempted before into this run folder: how many attempts that were."""
-    offers, found = Learning(session).offers(), 0
-    folders = sorted(session.workspace.glob("runs/*/attempts"))
-    for task in measured_tasks(session, split, most):
-        for repeat in range(session.settings.repeats):
-            try:
-                key = key_of(session, scaffold, task, repeat, offers)
-            except Fault:  # its image cannot be had, which excludes the attempt when its turn comes
-                continue
-            if (session.folder / "attempts" / key / "experience.json").exists():
-                continue
-            for folder in folders:
-                try:
-                    known = read_experience(folder / key)
-                except BadInput:  # damaged: it is attempted again
-                    continue
-                if known is not None:
-                    write_whole(known, session.folder / "attempts" / key)
-                    found += 1
-                    break
-    if found:
-        session.say(
-            "note", {"text": f"{found} attempts of {scaffold.name} ({scaffold.digest}) are read back from runs/"}
-        )
-    return found
 
 
 def markdown(base: str, commit: str, judged: Sequence[Judged], still: Sequence[Pair]) -> str:

@@ -1,23 +1,30 @@
-"""A scaffold measured on a split, in a run folder of its own; who measures one on test is written down here."""
+"""Scaffolds measured on a split, in a run folder; who measures one on test is written down here.
+
+What an earlier measuring of this workspace paid for is read back by the attempt's key, whoever made it.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import os
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import Field
 
 from recreate.agents.attempt import try_servers
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
-from recreate.api.errors import BadInput
+from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Record, Split, Task, Usage, digest
 from recreate.builder.learning import Learning
 from recreate.builder.selection import tasks_of
-from recreate.runs.attempts import key_of, run_attempts
-from recreate.runs.gate import interval, judge
-from recreate.runs.reader import Run
+from recreate.runs.attempts import Place, Score, Work, key_of, read_experience, run_attempts, write_whole
+from recreate.runs.gate import interval, judge, pass_hat
+from recreate.runs.reader import CellKey, Run
 from recreate.runs.session import Session
 from recreate.storage.files import locked
 from recreate.storage.log import Log
@@ -26,7 +33,10 @@ from recreate.storage.log import Log
 class BenchResult(Record):
     """One scaffold on one split. mean with its 90 % interval [lo, hi] over `n` tasks; None when nothing was graded.
 
-    set_aside: attempts that an infrastructure failure excluded; scores: task, repeat, score, experience of each.
+    set_aside: attempts that an infrastructure failure excluded; scores: task, repeat, score, experience of each, and
+    how it ended. usd, tokens, calls: of the graded attempts, when they were made; latency: seconds a reply took, their
+    mean. pass_1 with its interval: the share that passed; pass_hat: k (as a text) -> the chance that k attempts at a
+    task all pass. endings: how many ended how, `passed` and `failed` those that handed in.
     test_openings: on the test split the number of this opening, else how many there were.
     """
 
@@ -45,20 +55,72 @@ class BenchResult(Record):
     set_aside: int
     test_openings: int
     scores: tuple[Mapping[str, Any], ...]
+    pass_1: float | None = None
+    pass_1_lo: float | None = None
+    pass_1_hi: float | None = None
+    pass_hat: Mapping[str, float] = Field(default={})
+    tokens_in: int = 0
+    tokens_out: int = 0
+    calls: int = 0
+    latency: float | None = None
+    endings: Mapping[str, int] = Field(default={})
+
+    @property
+    def held(self) -> dict[tuple[str, int], float]:
+        """(task, repeat) -> score, of those that have one."""
+        return {(s["task"], s["repeat"]): s["score"] for s in self.scores if s["score"] is not None}
 
     def row(self) -> dict[str, Any]:
         """The object that `--json` prints as a cell of the table."""
         return self.model_dump(mode="json", exclude={"schema_"})
 
 
-def measure(session: Session, scaffold: Scaffold, split: Split, most: int = 0) -> BenchResult:
+@dataclass(frozen=True)
+class Cell:
+    """What is measured in one place of a table, before it is: an agent on tasks, as the session has model and domain.
+
+    openings: as in BenchResult. name: what the table calls it.
+    """
+
+    session: Session
+    scaffold: Scaffold
+    split: Split
+    tasks: Sequence[Task]
+    offers: LessonRetrieval | None
+    openings: int
+    name: str = ""
+
+    def work(self) -> list[Work]:
+        """Its attempts, in the order of (task, repeat)."""
+        rest: dict[str, Any] = {"phase": self.split, "offers": self.offers, "cell": self.name}
+        each = ((task, repeat) for task in self.tasks for repeat in range(self.session.settings.repeats))
+        return [Work(self.session, self.scaffold, task, repeat, **rest) for task, repeat in each]
+
+    def result(self, scores: Mapping[Place, Score]) -> BenchResult:
+        """What came of it; an attempt without a score was not made."""
+        session, made = self.session, [scores[w.place] for w in self.work() if w.place in scores]
+        key = CellKey(session.model_name, self.scaffold.digest, self.split, session.domain.name)
+        return _result(key, self.scaffold.name, made, repeats=session.settings.repeats, openings=self.openings)
+
+
+def measure(session: Session, scaffold: Scaffold, split: Split, most: int = 0, *, reuse: bool = False) -> BenchResult:
     """`scaffold` on `most` tasks of a split, 0 for all. What the workspace holds out as another split is left out.
 
-    On the test split it is an opening, written down and counted.
+    On the test split it is an opening, written down and counted. reuse: attempts that lie in runs/ are not made again.
     """
+    cell = begin(session, scaffold, split, most)
+    if reuse:
+        bring(session, cell.work())
+    scores = run_attempts(
+        session, scaffold, cell.tasks, repeats=session.settings.repeats, phase=split, offers=cell.offers
+    )
+    return cell.result({("", s.task, s.repeat): s for s in scores})
+
+
+def begin(session: Session, scaffold: Scaffold, split: Split, most: int = 0, name: str = "") -> Cell:
+    """A cell whose agent is seen to start, in the journal, its opening counted: it can be measured now."""
     tasks = measured_tasks(session, split, most)
     offers = Learning(session).offers()
-    repeats = session.settings.repeats
     who = {"name": scaffold.name, "scaffold": scaffold.digest}
     if not any(who.items() <= r.items() for r in session.journal.records("agent")):
         session.journal.add("agent", **who)
@@ -66,17 +128,61 @@ def measure(session: Session, scaffold: Scaffold, split: Split, most: int = 0) -
         session.tape.agent(scaffold.name, scaffold.digest, scaffold.files)
     for task in tasks[:1]:
         try_servers(scaffold, task, session.domain, session.backend)
+    repeats = session.settings.repeats
     openings = opening(session, scaffold, tasks, repeats, offers) if split == "test" else test_openings(session)
-    scores = run_attempts(session, scaffold, tasks, repeats=repeats, phase=split, offers=offers)
-    held = {(s.task, s.repeat): s for s in scores if s.score is not None}
+    return Cell(session, scaffold, split, tasks, offers, openings, name)
+
+
+def bring(session: Session, work: Sequence[Work]) -> int:
+    """Take what was attempted before into this run folder: how many attempts that were. Of a recording or a replay
+    nothing: a cassette holds all that it was made from."""
+    if session.tape is not None:
+        return 0
+    own = session.folder / "attempts"
+    before = _attempted(session.workspace, {entry.name for entry in os.scandir(own)} if own.is_dir() else set())
+    found = Counter[str]()
+    for each in work if before else ():
+        try:
+            key = key_of(each.session, each.scaffold, each.task, each.repeat, each.offers)
+        except Fault:  # its image cannot be had, which excludes the attempt when its turn comes
+            continue
+        try:
+            known = read_experience(before[key]) if key in before else None
+        except BadInput:  # damaged: it is attempted again
+            continue
+        # what has become another split since then is another record: it is attempted anew
+        if known is not None and known.split == each.task.split:
+            write_whole(known, own / key)
+            found[each.scaffold.name] += 1
+    for name, count in found.items():
+        session.say("note", {"text": f"{count} attempts of {name} are read back from runs/"})
+    return found.total()
+
+
+def _attempted(workspace: Path, own: set[str]) -> dict[str, Path]:
+    """The folders of attempts in runs/, by their names; not those of `own`."""
+    found: dict[str, Path] = {}
+    for folder in sorted(workspace.glob("runs/*/attempts")):
+        with os.scandir(folder) as entries:
+            found |= {entry.name: folder / entry.name for entry in entries if entry.name not in own}
+    return found
+
+
+def _result(
+    key: CellKey, name: str, made: Sequence[Score], *, repeats: int, openings: int, excluded: int | None = None
+) -> BenchResult:
+    """excluded: where `made` does not say how many were."""
+    held = {(s.task, s.repeat): s for s in made if s.score is not None}
     mean, lo, hi = interval({place: s.score for place, s in held.items()}) if held else (None, None, None)
+    passes = {place: s.passed for place, s in held.items()}
+    pass_1, pass_lo, pass_hi = interval({p: float(v) for p, v in passes.items()}) if held else (None, None, None)
     usage = sum((s.usage for s in held.values()), Usage())
     return BenchResult(
-        scaffold=scaffold.name,
-        digest=scaffold.digest,
-        model=session.model_name,
-        domain=session.domain.name,
-        split=split,
+        scaffold=name,
+        digest=key.agent,
+        model=key.model,
+        domain=key.domain,
+        split=key.split,
         n=len({task for task, _ in held}),
         repeats=repeats,
         mean=mean,
@@ -84,10 +190,34 @@ def measure(session: Session, scaffold: Scaffold, split: Split, most: int = 0) -
         hi=hi,
         usd=round(usage.usd, 6),
         tokens=usage.tokens_in + usage.tokens_out,
-        set_aside=len(scores) - len(held),
+        tokens_in=usage.tokens_in,
+        tokens_out=usage.tokens_out,
+        calls=usage.calls,
+        latency=round(usage.seconds / usage.calls, 3) if usage.calls else None,
+        set_aside=len(made) - len(held) if excluded is None else excluded,
+        pass_1=pass_1,
+        pass_1_lo=pass_lo,
+        pass_1_hi=pass_hi,
+        pass_hat={str(k): value for k, value in pass_hat(passes).items()},
+        endings=dict(sorted(Counter(map(how, made)).items())),
         test_openings=openings,
-        scores=tuple({"task": s.task, "repeat": s.repeat, "score": s.score, "experience": s.attempt} for s in scores),
+        scores=tuple(_score(s) for s in made),
     )
+
+
+def how(score: Score) -> str:
+    """How an attempt ended, in a word: passed | failed (it handed in) | limit NAME | error NAME | excluded."""
+    if score.score is None:
+        return "excluded"
+    if score.passed:
+        return "passed"
+    return "failed" if score.ending == "submitted" else f"{score.ending} {score.limit}".strip()
+
+
+def _score(s: Score) -> dict[str, Any]:
+    row = {"task": s.task, "repeat": s.repeat, "score": s.score, "experience": s.attempt, "passed": s.passed}
+    paid = {"usd": round(s.usage.usd, 6), "tokens": s.usage.tokens_in + s.usage.tokens_out, "calls": s.usage.calls}
+    return row | {"ending": how(s)} | paid | ({"fault": s.fault} if s.fault else {})
 
 
 def measured_tasks(session: Session, split: Split, most: int = 0) -> list[Task]:
@@ -106,40 +236,42 @@ def measured_in(run: Run, workspace: Path) -> list[BenchResult]:
     """
     seed, kept = run.seed(), [r.id for r in run.revisions() if r.kept]
     result = (kept[-1:] or [seed.digest])[0] if seed is not None else ""
-    first = next(run.records("start"), {})
-    found = {key: rows for key, rows in run.cells().items() if not result or key[1:] == (result, "validation")}
+    found = {k: rows for k, rows in run.cells().items() if not result or (k.agent, k.split) == (result, "validation")}
     if not found:
         raise BadInput(f"{run.folder} measured nothing", fix="name a run of bench or of build", code="no-scores")
+    names = {r["scaffold"]: r["name"] for r in run.records("agent")} | ({seed.digest: seed.name} if seed else {})
     excluded = run.excluded()
-    cells = []
-    for (model, digest_, split), rows in found.items():
-        scores = {place: row["score"] for place, row in rows.items()}
-        mean, lo, hi = interval(scores)
-        usage = sum((_usage(run, row["attempt"]) for row in rows.values()), Usage())
-        domain = str(first.get("domain", run.settings.domain))
-        cells.append(
-            BenchResult(
-                scaffold=seed.name if seed is not None and digest_ == seed.digest else digest_,
-                digest=digest_,
-                model=model,
-                domain=domain,
-                split=split,
-                n=len({task for task, _ in scores}),
-                repeats=len({repeat for _, repeat in scores}),
-                mean=mean,
-                lo=lo,
-                hi=hi,
-                usd=round(usage.usd, 6),
-                tokens=usage.tokens_in + usage.tokens_out,
-                set_aside=sum(row["phase"] == split for row in excluded) if not result and len(found) == 1 else 0,
-                test_openings=sum(r.get("domain") == domain for r in openings_of(workspace).read()),
-                scores=tuple(
-                    {"task": task, "repeat": repeat, "score": row["score"], "experience": row["attempt"]}
-                    for (task, repeat), row in sorted(rows.items())
-                ),
-            )
+    opened = Counter(r.get("domain") for r in openings_of(workspace).read())
+    return [
+        _result(
+            key,
+            names.get(key.agent, key.agent),
+            [_made(run, row) for _, row in sorted(rows.items())],
+            repeats=len({repeat for _, repeat in rows}),
+            openings=opened[key.domain],
+            excluded=sum(row["phase"] == key.split for row in excluded) if not result and len(found) == 1 else 0,
         )
-    return cells
+        for key, rows in found.items()
+    ]
+
+
+def _made(run: Run, row: Mapping[str, Any]) -> Score:
+    """An attempt as a run's journal and its folder have it; one whose folder is damaged has its score."""
+    try:
+        known = read_experience(run.folder / "attempts" / row["attempt"], steps=False)
+    except BadInput:
+        known = None
+    trace = known.trace if known is not None else None
+    return Score(
+        attempt=row["attempt"],
+        task=row["task"],
+        repeat=row["repeat"],
+        score=row["score"],
+        passed=bool(row["passed"]),
+        ending=row["ending"],
+        limit=trace.limit if trace is not None else "",
+        usage=trace.usage if trace is not None else Usage(),
+    )
 
 
 def compared(before: Sequence[BenchResult], after: Sequence[BenchResult]) -> list[dict[str, Any]]:
@@ -148,7 +280,7 @@ def compared(before: Sequence[BenchResult], after: Sequence[BenchResult]) -> lis
     verdicts = []
     for a in before:
         for b in after:
-            old, new = ({(s["task"], s["repeat"]): s["score"] for s in cell.scores} for cell in (a, b))
+            old, new = a.held, b.held
             both = old.keys() & new.keys()
             if (a.domain, a.split) != (b.domain, b.split) or not both:
                 continue
@@ -156,12 +288,6 @@ def compared(before: Sequence[BenchResult], after: Sequence[BenchResult]) -> lis
             place = {"split": a.split, "before_agent": a.scaffold, "after_agent": b.scaffold}
             verdicts.append({**place, **verdict.model_dump(mode="json", exclude={"schema_"})})
     return verdicts
-
-
-def _usage(run: Run, attempt: str) -> Usage:
-    with contextlib.suppress(BadInput):
-        return run.experience(attempt).trace.usage
-    return Usage()
 
 
 def openings_of(workspace: Path) -> Log:

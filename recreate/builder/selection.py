@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -50,12 +51,15 @@ def selected(session: Session) -> Selected | None:
     settings = session.settings
     if not settings.select.given:
         return None
+    wanted = settings.select.model_dump(mode="json")
+    here = {"domain": session.domain.name, "wanted": wanted}
     for record in session.journal.records("selection"):
-        return Selected(ids=frozenset(record["tasks"]), told=tuple(record.get("told", ())))
+        if all(record.get(key, value) == value for key, value in here.items()):
+            return Selected(ids=frozenset(record["tasks"]), told=tuple(record.get("told", ())))
     seed = seed_of(settings, session.domain.name, session.workspace, session.model_name)
     rater = Rater(seed.name, seed.digest, session.model_name)
     found = select(session.domain, settings.select, session.workspace, rater)
-    session.journal.add("selection", tasks=sorted(found.ids), told=found.told)
+    session.journal.add("selection", tasks=sorted(found.ids), told=found.told, **here)
     for text in found.told:
         session.say("note", {"text": text})
     return found
@@ -118,7 +122,7 @@ def select(domain: Domain, wanted: Select, where: Path, rater: Rater) -> Selecte
     tasks, told = list(domain.tasks()), list[str]()
     if wanted.tasks:
         known = {task.id: task for task in tasks}
-        tasks = [known[id] for id in dict.fromkeys(find_task(tasks, id).id for id in wanted.tasks)]
+        tasks = [known[id] for id in dict.fromkeys(id for text in wanted.tasks for id in matching(tasks, text))]
     if wanted.kind:
         kinds = {task.id: domain.kind(task) for task in domain.tasks()} if isinstance(domain, Kinds) else {}
         if wanted.kind not in kinds.values():
@@ -180,6 +184,28 @@ def cannot_decide(settings: Settings) -> BadInput | None:
         fix="more with --validation, or --gate.false_keep 0, which judges each candidate by itself",
         code="too-few-tasks",
     )
+
+
+_SLICE = re.compile(r"(-?\d*):(-?\d*)")
+
+
+def matching(tasks: Sequence[Task], text: str) -> list[str]:
+    """The ids that a word of --tasks means: `0:20` is the first twenty of each split, in their order; what has * ? or [
+    is a pattern (fnmatch); else one id, or the beginning of one. Raises BadInput where there is none."""
+    if found := _SLICE.fullmatch(text):
+        part = slice(*(int(end) if end else None for end in found.groups()))
+        splits = dict.fromkeys(task.split for task in tasks)
+        ids = [task.id for split in splits for task in [t for t in tasks if t.split == split][part]]
+        missing = f"--tasks {text} takes none of {len(tasks)} tasks"
+        fix = "--tasks 0:20 takes the first twenty of each split"
+    elif any(c in text for c in "*?["):
+        ids = fnmatch.filter([task.id for task in tasks], text)
+        missing, fix = f"no task's id is like {text!r}", "recreate tasks list DOMAIN shows them"
+    else:
+        return [find_task(tasks, text).id]
+    if not ids:
+        raise BadInput(missing, fix=fix, code="unknown-task")
+    return ids
 
 
 def find_task(tasks: Iterable[Task], id: str) -> Task:

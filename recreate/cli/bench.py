@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from recreate.api.errors import BadInput, CheckFailed
+from recreate.api.errors import BadInput, CheckFailed, OutOfBudget
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
-from recreate.cli.options import BUILD, RUN, SELECT, TAPES, Json, one_of, split_of, with_settings
-from recreate.cli.runner import folder_of, measured, opened
+from recreate.cli.options import BUILD, RUN, SELECT, TAPES, Json, one_of, with_settings
+from recreate.cli.runner import folder_of, measured, opened, stopped_by_budget
 from recreate.cli.terminal import EXCLUDED, answer, say
 from recreate.runs.settings import Settings
 
-TASKS = {"select.tasks": "At most so many tasks, 0 for all; or which: ids, comma-separated, or @FILE; repeatable."}
+if TYPE_CHECKING:
+    from recreate.agents.scaffold import Scaffold
+    from recreate.builder.batch import Batch, Batched
+    from recreate.runs.session import Session
+
+TASKS = {
+    "select.tasks": "At most so many tasks, 0 for all; or which: ids, patterns (*swe*), 0:20 of each split, or @FILE; "
+    "repeatable."
+}
 FLAGS = tuple(
     dict.fromkeys(f for f in (*RUN, *BUILD, *TAPES) if f not in ("scaffold", "name", "review", "from_experience"))
 )
+SEVERAL = {
+    "model": "The agent's model; repeatable: litellm:PROVIDER/NAME, openai:URL#MODEL, local:NAME, scripted:FILE.",
+    "domain": "Where the tasks come from; repeatable: a name, a folder of benchmarks/, or module:Class.",
+}
 
 MAKES = (
     "models.optimizer", "models.optimizer_price", "optimizer", "without", "best_of", "study.steps", "study.tokens",
@@ -29,18 +41,33 @@ MAKES = (
 """Flags of making an agent: they say nothing where agents are only measured."""
 
 
-@with_settings(*FLAGS, words=TASKS)
+@with_settings(*FLAGS, words={**TASKS, **SEVERAL}, several=tuple(SEVERAL))
 def bench(
     settings: Settings,
     where: Path,
     typed: Mapping[str, Any],
+    several: Mapping[str, tuple[str, ...]],
     suite: Annotated[
-        Path | None, typer.Argument(metavar="SUITE.toml", help="Arms to make and compare: docs/arms.md.")
+        Path | None,
+        typer.Argument(metavar="SUITE.toml", help="What to measure (docs/bench.md), or arms to make (docs/arms.md)."),
     ] = None,
     scaffold: Annotated[
         list[str] | None, typer.Option("--scaffold", help="A scaffold's folder or name; repeatable without arms.")
     ] = None,
     split: Annotated[str, typer.Option("--split", help="train, validation (default) or test.")] = "",
+    baseline: Annotated[
+        str,
+        typer.Option(
+            "--baseline", help="The scaffold or model that the others are compared with; default: the first of several."
+        ),
+    ] = "",
+    cell_budget: Annotated[
+        list[str] | None, typer.Option("--cell-budget", help="A cap of each cell, besides --budget; repeatable.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Attempt anew what a run in runs/ holds already.")] = False,
+    formats: Annotated[
+        str, typer.Option("--format", help="What is written into the run folder: jsonl,csv,predictions.")
+    ] = "jsonl,csv",
     arms: Annotated[
         str, typer.Option("--arms", help="seed,scaffold,weights,both: make these under --budget, and compare.")
     ] = "",
@@ -56,62 +83,138 @@ def bench(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure scaffolds on a split. `--split test` opens the test tasks, which is written down and counted.
+    """Measure scaffolds with models on domains. `--split test` opens the test tasks, which is written down and counted.
 
-    With --arms, or a suite: first make what is compared, each under the budget, and measure it in one table.
+    What any run in runs/ measured under the same key is not paid again. With --arms, or a suite of arms: first make
+    what is compared, each under the budget, and measure it in one table.
 
     Example: recreate bench --scaffold seed --scaffold swe --domain swe --split test
 
     Example: recreate bench --arms seed,scaffold,weights,both --recipe grpo --domain swe --model ./SmolLM2-135M
     --budget 4000attempts
     """
+    from recreate.builder import batch
+
     settings, count = counted(settings)
     if count is not None:
         typed = {address: value for address, value in typed.items() if address != "select.tasks"}
+    begun = [suite / name for name in ("suite.toml", "bench.toml") if suite is not None and (suite / name).is_file()]
+    if suite is not None and begun:  # a table that was begun
+        typed, suite = {"out": str(suite), **typed}, begun[0]
     how = {"recipe": recipe or None, "steps": steps, "build_share": build_share}
     how = {key: value for key, value in how.items() if value is not None}
+    making = bool(arms) or (suite is not None and batch.has_arms(suite))
     if how and (suite is not None or not arms):
         flag = "--" + next(iter(how)).replace("_", "-")
         fix = "write it into the suite's arms" if suite is not None else "--arms seed,weights"
         raise BadInput(f"{flag} goes with --arms, and without a suite", fix=fix, code="usage")
-    if suite is not None or arms:
-        if tape := next((name for name in ("record", "replay") if name in typed), ""):
-            fix = f"make the agents first, then recreate bench --scaffold NAME ... --{tape} DIR"
-            raise BadInput(f"--{tape} is of one build or one measuring, not of several arms", fix=fix, code="usage")
-        if scaffold and len(scaffold) > 1:
-            raise BadInput("all arms begin with one scaffold", fix="name one --scaffold", code="usage")
-        flags = {**typed, **({"scaffold": scaffold[0]} if scaffold else {})}
+    chosen = {axis: tuple(names) for axis, names in {**several, "scaffold": tuple(scaffold or ())}.items() if names}
+    if making:
+        _refuse_in_arms(typed, chosen)
+        flags = {**typed, **({"scaffold": chosen["scaffold"][0]} if "scaffold" in chosen else {})}
         _arms(where, flags, suite, arms, how, split, count, as_json)
         return
-    if not scaffold and settings.agent.command:
-        scaffold = [""]
-    if not scaffold:
-        raise BadInput(
-            "nothing to measure is named", fix="--scaffold NAME, --agent COMMAND, --arms or a SUITE.toml", code="usage"
-        )
     if idle := [address for address in typed if address in MAKES]:
         raise BadInput(
             f"--{idle[0]} is for making agents, and here they are only measured",
             fix="leave it out, or --arms scaffold --budget 200attempts",
             code="usage",
         )
-    from recreate.builder.measure import measure, test_openings
-    from recreate.builder.sdk import starting
+    own = {"split": split, "tasks": count, "baseline": baseline, "cell_budget": tuple(cell_budget or ())}
+    kinds = [one_of("format", name, batch.FORMATS) for name in formats.replace(",", " ").split()]
+    if suite is not None:
+        found = batch.read(suite, where, typed, chosen, **own)
+    else:
+        if not chosen.get("scaffold") and settings.agent.command:
+            chosen["scaffold"] = ("",)
+        settings = settings.model_copy(update={"scaffold": ""})
+        found = batch.of(settings, chosen, **{k: v for k, v in own.items() if v not in ("", (), None)})
+    _measure(found, where, kinds, fresh, as_json)
 
-    wanted = split_of(split or "validation")
-    folder = folder_of(settings, where, f"bench-{settings.domain}")
-    agents = [starting(settings, where, name) for name in scaffold]
+
+def _refuse_in_arms(typed: Mapping[str, Any], chosen: Mapping[str, tuple[str, ...]]) -> None:
+    """What is of measuring alone."""
+    if tape := next((name for name in ("record", "replay") if name in typed), ""):
+        fix = f"make the agents first, then recreate bench --scaffold NAME ... --{tape} DIR"
+        raise BadInput(f"--{tape} is of one build or one measuring, not of several arms", fix=fix, code="usage")
+    for axis, names in chosen.items():
+        if len(names) > 1:
+            raise BadInput(f"all arms begin with one {axis}", fix=f"name one --{axis}", code="usage")
+
+
+def _measure(found: Batch, where: Path, formats: Sequence[str], fresh: bool, as_json: bool) -> None:
+    """Measure a batch in its run folder, say what came of it, and end as it ended."""
+    from recreate.builder import batch
+    from recreate.builder.sdk import starting
+    from recreate.cli.runner import ready
+    from recreate.storage import files
+
+    settings = found.settings
+    for name in filter(None, found.scaffolds):
+        starting(settings, where, name)
+    if len(found.models) * len(found.domains) > 1 and (settings.record or settings.replay):
+        fix = "record each by itself: one --model and one --domain"
+        raise BadInput("a cassette is of one model and one domain", fix=fix, code="usage")
+    folder = folder_of(settings, where, f"bench-{'-'.join(name.rpartition(':')[2] for name in found.domains)}"[:80])
     if settings.select.difficulty:  # goes by the pass rates of the first
-        settings = settings.model_copy(update={"scaffold": scaffold[0]})
+        settings = settings.model_copy(update={"scaffold": found.scaffolds[0]})
     with measured(settings, where, folder) as session:
-        cells = [measure(session, agent, wanted, count or 0).row() for agent in agents]
-        openings = test_openings(session)
+        files.write(folder / "bench.toml", found.dump())
+
+        def agent(name: str, own: Session) -> Scaffold:
+            return starting(own.settings, where, name, own.domain.name, own.model_name)
+
+        made = batch.measure_all(session, found, agent, ready, fresh=fresh)
+    files_made = batch.write(made, formats)
+    lines = [_line(cell.row()) for cell in made.cells] if len(made.cells) == 1 else table(made)
+    written = f"{here(folder)}: {', '.join(dict.fromkeys(file.relative_to(folder).parts[0] for file in files_made))}"
     answer(
         as_json,
-        {"run": str(folder), "cells": cells, "test_openings": openings},
-        *map(_line, cells),
-        f"scores: {here(folder)}; this domain's test split was opened {openings} times here",
+        made.record(),
+        *lines,
+        f"scores: {written if files_made else here(folder)}; the test split was opened {made.openings} times here",
     )
+    for text in made.stopped:
+        say(f"not whole: {text}")
+    if isinstance(made.error, OutOfBudget):
+        stopped_by_budget(f"recreate bench {here(folder)}")
+    if made.error is not None:
+        say(f"fix: {made.error.fix or 'mend that'}, then: recreate bench {here(folder)}")
+        raise typer.Exit(made.error.exit_code)
+
+
+def table(made: Batched) -> list[str]:
+    """The cells as lines of a table, those of a domain together; then the differences to the baseline."""
+    most = max((int(k) for cell in made.cells for k in cell.pass_hat), default=1)
+    head = ["scaffold", "model", "domain", "tasks", "score", *(f"pass^{k}" for k in sorted({1, most})), "USD", "tokens",
+            "s/call", "ended"]  # fmt: skip
+    rows = [head]
+    for cell in made.cells:
+        score = "none" if cell.mean is None else f"{cell.mean:.3f} [{cell.lo:.3f}, {cell.hi:.3f}]"
+        hats = [f"{cell.pass_hat[str(k)]:.3f}" if str(k) in cell.pass_hat else "-" for k in sorted({1, most})]
+        ended = ", ".join(f"{count} {name}" for name, count in cell.endings.items())
+        latency = "-" if cell.latency is None else f"{cell.latency:.2f}"
+        rows.append(
+            [cell.scaffold, cell.model, cell.domain, f"{cell.n} x {cell.repeats}", score, *hats, f"{cell.usd:.3f}",
+             f"{cell.tokens:,}", latency, ended]
+        )  # fmt: skip
+    same = [c for c in (1, 2) if len({row[c] for row in rows[1:]}) == 1]
+    said = ", ".join(f"{rows[0][c]} {rows[1][c]}" for c in same)
+    rows = [[text for c, text in enumerate(row) if c not in same] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    for d in made.differences:
+        base = d["baseline"]
+        who = f"{d['scaffold']} with {d['model']} on {d['domain']}, to {base['scaffold']} with {base['model']}"
+        if d["diff"] is None:
+            lines.append(f"{who}: {d['verdict']}: {d['reason']}")
+            continue
+        p = f", p = {d['p']:.3f}" if d["p"] is not None else ""
+        held = f"{d['diff']:+.3f} [{d['lo']:+.3f}, {d['hi']:+.3f}]{p}, {d['won']} attempts won, {d['lost']} lost"
+        lines.append(f"{who}: {d['verdict']}, {held}" + (f"; {d['reason']}" if d["reason"] else ""))
+    if len(made.differences) > 1:
+        lines.append(f"these are {len(made.differences)} comparisons, and no correction is made for that")
+    return [*([said] if said else []), *lines]
 
 
 @with_settings(
@@ -192,9 +295,6 @@ def _arms(
 
     chosen = [name for name in names.replace(",", " ").split() if name]
     if file is not None:
-        if (file / "suite.toml").is_file():  # a table that was begun
-            flags = {"out": str(file), **flags}
-            file = file / "suite.toml"
         suite = suites.read(file, where, flags, split, tasks)
         suite = suites.chosen(suite, chosen) if chosen else suite
     else:

@@ -166,26 +166,29 @@ RUN = (
 
 
 def with_settings(
-    *names: str, words: Mapping[str, str] | None = None
+    *names: str, words: Mapping[str, str] | None = None, several: Sequence[str] = ()
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command the flags of some addresses (all of them when none is named). words: what they mean to this
     command where that is not what HELP says.
 
     The command is called with `settings: Settings` and `where: Path` (the workspace) in their place; one that has a
-    parameter `typed` also with the addresses that were typed.
+    parameter `typed` also with the addresses that were typed. several: addresses whose flag may be repeated; the
+    settings have the first, and all come as `several`, by address.
     """
     chosen: Sequence[str] = names or tuple(addresses())
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(command, eval_str=True)
-        own = [p for p in signature.parameters.values() if p.name not in ("settings", "where", "typed")]
+        own = [p for p in signature.parameters.values() if p.name not in ("settings", "where", "typed", "several")]
         taken = {name for p in own for name in _names(p)}
-        flags = [_flag(address, (words or {}).get(address, HELP[address]), taken) for address in chosen]
+        flags = [_flag(a, (words or {}).get(a, HELP[a]), taken, repeated=a in several) for a in chosen]
 
         @wraps(command)
         def called(**values: Any) -> Any:
             where = workspace()
             typed = {a: v for a in chosen if (v := values.pop(_parameter(a))) not in (None, [])}
+            every = {a: tuple(typed[a]) for a in several if a in typed}
+            typed |= {a: names[0] for a, names in every.items()}
             if "data" in typed and not _is_split(values.get("split", "")):
                 typed["columns.split"], values["split"] = values["split"], ""
             settings = settings_.load(where, typed)
@@ -194,6 +197,8 @@ def with_settings(
                 typed |= told
             if "typed" in signature.parameters:
                 values["typed"] = typed
+            if several:
+                values["several"] = every
             return command(settings=settings, where=where, **values)
 
         called.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
@@ -242,11 +247,11 @@ def _names(parameter: inspect.Parameter) -> list[str]:
     return [name for name in (given.default, *(given.param_decls or ())) if isinstance(name, str)] if given else []
 
 
-def _flag(address: str, words: str, taken: Collection[str] = ()) -> inspect.Parameter:
+def _flag(address: str, words: str, taken: Collection[str] = (), *, repeated: bool = False) -> inspect.Parameter:
     """taken: flags that mean something else to this command; the whole address is left then."""
     default = addresses().get(address, {})
     flag = f"--{address}" if flag_of(address) in taken else flag_of(address)
-    if isinstance(default, tuple | dict):
+    if repeated or isinstance(default, tuple | dict):
         kind: Any = list[str] | None
     else:
         kind = type(default) | None

@@ -41,6 +41,32 @@ class InFlight:
 
 
 @dataclass
+class CellProgress:
+    """A cell of a table that is being measured: attempts that ended, those that passed, the scores' sum and count."""
+
+    total: int
+    done: int = 0
+    passed: int = 0
+    scored: int = 0
+    sum: float = 0.0
+    usd: float = 0.0
+
+    def take(self, score: Any) -> None:
+        """One attempt more."""
+        self.done += 1
+        self.passed += score.passed
+        self.usd += score.usage.usd
+        if score.score is not None:
+            self.scored += 1
+            self.sum += score.score
+
+    def line(self, name: str, room: int) -> str:
+        """The cell in a line, its name cut to `room` cells."""
+        mean = f"{self.sum / self.scored:.2f}" if self.scored else "  - "
+        return f"  {cell_cut(name, room):<{room}}  {self.done:>4} of {self.total:<4}  {mean}  ${self.usd:.3f}"
+
+
+@dataclass
 class Progressing:
     """What events have told so far.
 
@@ -51,6 +77,7 @@ class Progressing:
     seconds   how long each attempt took that was made now; one that was read back is no measure. calls: of all of them
     proposals how long each of the build's took
     means     what the agent before it scored in each phase
+    cells     of a table that has several, by name
     """
 
     phase: str = "starting"
@@ -69,6 +96,7 @@ class Progressing:
     proposals: list[float] = field(default_factory=list)
     proposing: float = 0.0
     means: dict[str, float] = field(default_factory=dict)
+    cells: dict[str, CellProgress] = field(default_factory=dict)
 
     @property
     def judging(self) -> bool:
@@ -84,6 +112,8 @@ class Progressing:
                 self.over, self.stage = facts["round"] - 1, "train"
             case "gather":
                 self.begin(facts["phase"], now, facts["total"])
+                cells = facts.get("cells", {})
+                self.cells = {name: CellProgress(total) for name, total in cells.items()} if len(cells) > 1 else {}
             case "candidate" | "nothing":
                 if self.stage == "proposal":
                     self.proposals.append(now - self.proposing)
@@ -107,9 +137,12 @@ class Progressing:
                 score = facts["score"]
                 self.done += 1
                 self.passed += score.passed
-                self.scores[score.task, score.repeat] = score.score
+                if (cell := self.cells.get(facts.get("cell", ""))) is not None:
+                    cell.take(score)
+                else:
+                    self.scores[score.task, score.repeat] = score.score
                 self.calls += 0 if score.reused else score.usage.calls
-                if not self.judging and score.score is not None:
+                if not self.judging and score.score is not None and not self.cells:
                     told = [s for s in self.scores.values() if s is not None]
                     self.means[self.phase] = math.fsum(told) / len(told)
 
@@ -158,8 +191,13 @@ def panel(
         filled = room * known.done // known.total
         time_left = f"{'━' * filled}{'·' * (room - filled)}  {time_left}"
     lines += [time_left] * bool(time_left)
+    if known.cells:
+        rows, most = list(known.cells.items()), max(2, height // 2 - 6)
+        room = max(8, min(max(len(name) for name, _ in rows), width - 32))
+        lines += [cell.line(name, room) for name, cell in rows[:most]]
+        lines += [f"  and {len(rows) - most} more cells"] * (len(rows) > most)
     jobs = sorted(known.jobs.values(), key=lambda job: job.began)
-    most = max(1, min(SHOWN, height // 2 - 5))
+    most = 1 if known.cells else max(1, min(SHOWN, height // 2 - 5))
     for job in jobs[:most]:
         lines.append(f"  {job.doing:<9} {_clock(now - job.since):>6}  {job.task}")
     if len(jobs) > most:
@@ -381,8 +419,9 @@ class Screen:
                 score = facts["score"]
                 if score.score is not None and not score.reused:
                     mark = "passed" if score.passed else "failed"
+                    of = f"[{facts['cell']}] " if self.known.cells else ""
                     self.line(
-                        f"  {self.known.phase} {self.known.done}/{self.known.total}  {mark}  {score.task} "
+                        f"  {self.known.phase} {self.known.done}/{self.known.total}  {mark}  {of}{score.task} "
                         f"({f'{score.ending} {score.limit}'.strip()}, {score.usage.calls} calls){self.left()}"
                     )
             case "aside":

@@ -300,6 +300,24 @@ def interval(scores: Scores, *, alpha: float = 0.10) -> tuple[float, float, floa
     return mean, max(0.0, min(mean, middle - half)), min(1.0, max(mean, middle + half))
 
 
+def pass_hat(passes: Mapping[tuple[str, int], bool]) -> dict[int, float]:
+    """pass^k for k from 1 to the most repeats a task has: the chance that k attempts at a task all pass, over tasks.
+
+    passes: (task, repeat) -> whether it passed. Of c passes in n attempts C(c, k) / C(n, k) is unbiased for one task
+    (tau-bench, Yao et al. 2024, arXiv 2406.12045, section 4); tasks with fewer than k attempts are left out of that k.
+    pass^1 is pass@1, the mean share of passes (Chen et al. 2021, arXiv 2107.03374).
+    """
+    by_task: dict[str, list[bool]] = {}
+    for (task, _), passed in passes.items():
+        by_task.setdefault(task, []).append(passed)
+    counts = [(sum(each), len(each)) for each in by_task.values()]
+    found = {}
+    for k in range(1, max((n for _, n in counts), default=0) + 1):
+        shares = [math.comb(c, k) / math.comb(n, k) for c, n in counts if n >= k]
+        found[k] = math.fsum(shares) / len(shares)
+    return found
+
+
 def wilson(hits: int, of: int, *, alpha: float = 0.05) -> tuple[float, float]:
     """Wilson's interval of a share, at level 1 - alpha."""
     z, rate = NormalDist().inv_cdf(1 - alpha / 2), hits / of

@@ -23,7 +23,9 @@ FIELDS: Fields = {
     "seed": {"name": str, "scaffold": str},
     "agent": {"name": str, "scaffold": str},
     "reply": {"call": str, "check": str, "reply": dict, "role": _TEXT},
-    "experience": {**_OF_ATTEMPT, "repeat": int, "scaffold": str, "score": float, "ending": str, "model": _TEXT},
+    "experience": {
+        **_OF_ATTEMPT, "repeat": int, "scaffold": str, "score": float, "ending": str, "model": _TEXT, "domain": _TEXT,
+    },
     "brought": {**_OF_ATTEMPT, "repeat": _WHOLE, "scaffold": _TEXT, "score": _NUMBER, "ending": _TEXT},
     "aside": {"attempt": str, "task": str, "repeat": int, "phase": str, "fault": str},
     "snapshot": {"round": int, "file": str},

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -38,6 +38,15 @@ class BuildResult:
     verdict: Verdict
     revisions: tuple[Revision, ...]
     waiting: Revision | None = None
+
+
+class CellKey(NamedTuple):
+    """What is measured in one place of a table. agent: a digest."""
+
+    model: str
+    agent: str
+    split: str
+    domain: str
 
 
 class Run:
@@ -97,14 +106,15 @@ class Run:
             return tried(found, sides[before], sides[after], whole=kept)[0]
         return judge(sides[before], sides[after], alpha=gate.alpha, seed=seed)
 
-    def cells(self) -> dict[tuple[str, str, str], dict[tuple[str, int], dict[str, Any]]]:
-        """What was measured, in the order in which it began: (model, agent's digest, split) -> (task, repeat) -> its
-        `experience` record. Arms may be one agent with the weights of several models."""
-        own = str(next(self.records("start"), {}).get("model", self.settings.model))
-        found: dict[tuple[str, str, str], dict[tuple[str, int], dict[str, Any]]] = {}
-        for r in self.records("experience"):  # those of before 2026-11-22 have no model
-            cell = found.setdefault((str(r.get("model") or own), r["scaffold"], r["split"]), {})
-            cell[r["task"], r["repeat"]] = r
+    def cells(self) -> dict[CellKey, dict[tuple[str, int], dict[str, Any]]]:
+        """What was measured, in the order in which it began: (task, repeat) -> its `experience` record. Arms may be one
+        agent with the weights of several models."""
+        first = next(self.records("start"), {})
+        model, domain = str(first.get("model", self.settings.model)), str(first.get("domain", self.settings.domain))
+        found: dict[CellKey, dict[tuple[str, int], dict[str, Any]]] = {}
+        for r in self.records("experience"):  # those of before 2026-11-22 have no model, of before 11-23 no domain
+            key = CellKey(str(r.get("model") or model), r["scaffold"], r["split"], str(r.get("domain") or domain))
+            found.setdefault(key, {})[r["task"], r["repeat"]] = r
         return found
 
     def excluded(self) -> list[dict[str, Any]]:

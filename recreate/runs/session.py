@@ -116,9 +116,20 @@ class Session:
     judge: tuple[Model, Price] | None = None
     """Who judges answers, of a domain that asks a model while it grades."""
 
-    def with_model(self, model: Model, name: str = "") -> Session:
+    def with_model(self, model: Model, name: str = "", price: Price | None = None) -> Session:
         """The same run with another model for its agents, known by `name`. Closing the model is the caller's."""
-        return replace(self, model=model, model_name=name or model.name)
+        return replace(self, model=model, model_name=name or model.name, price=price or self.price)
+
+    def with_domain(self, settings: Settings) -> Session:
+        """The same run with the tasks that `settings` name. Where they are judged by a model, it is this run's judge,
+        else the optimizer's model."""
+        domain = open_domain(settings, self.workspace, self.backend)
+        fit_tasks(domain)
+        judge = self.judge
+        if isinstance(domain, AsksModel) and domain.asks_model:
+            judge = judge or (self.optimizer_model, self.optimizer_price)
+            domain = domain.judged_by(judge[0].name, judge_asking(self.calls, judge, self.patience()))
+        return replace(self, settings=settings, domain=domain)
 
     def tasks(self, split: Split, *, needed: bool = True) -> list[Task]:
         """The domain's tasks of a split but for those that the workspace holds out as another one, and those for which

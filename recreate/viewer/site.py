@@ -355,7 +355,7 @@ class Website:
         names = {r["scaffold"]: r["name"] for r in live.records("agent")}
         arms = {(r["model"], r["digest"]): r["arm"] for r in live.records("arm")}
         columns, alpha = [], live.settings.gate.alpha
-        for (model, digest, split), rows in live.cells().items():
+        for (model, digest, split, _), rows in live.cells().items():
             mean, lo, hi = interval({place: r["score"] for place, r in rows.items()}, alpha=alpha)
             paid = [live.paid.get(r["attempt"], [0.0] * 4) for r in rows.values()]
             agent = arms.get((model, digest)) or names.get(digest, "")
@@ -749,7 +749,7 @@ def _scores(live: LiveRun) -> Iterator[dict[str, Any]]:
                 )
         return
     names = {r["scaffold"]: r["name"] for r in live.records("agent")}
-    for (_, digest, split), rows in list(live.cells().items())[:6]:
+    for (_, digest, split, _), rows in list(live.cells().items())[:6]:
         name = f"{names.get(digest, digest[:8])}, {split}"
         held = {place: r["score"] for place, r in rows.items()}
         yield dict(zip(("name", "mean", "lo", "hi"), (name, *interval(held, alpha=alpha)), strict=True))

@@ -459,7 +459,7 @@ def test_a_request_is_the_same_whatever_its_patience_and_another_with_any_other_
 
 # ------------------------------------------------------------------------------------------------- the cache
 
-BENCH = ("bench", "--scaffold", "seed", "--domain", "tests.toy:Toy", "--tasks", "3", "--repeats", "2")
+BENCH = ("bench", "--scaffold", "seed", "--domain", "tests.toy:Toy", "--tasks", "3", "--repeats", "2", "--fresh")
 
 
 def test_cached_replies_are_asked_once_over_runs_and_cost_nothing(go: Go, workspace: Path) -> None:

@@ -1,0 +1,192 @@
+"""A bench of several agents, models and domains: one table, one queue, paid once, stopped by budgets and resumed."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recreate.api.paths import shipped
+from recreate.cli import run as cli
+from recreate.runs.gate import pass_hat
+from tests.toy import LESSON, Toy, script
+
+Go = Callable[..., tuple[int, dict[str, Any]]]
+
+
+class Other(Toy):
+    """The same tasks under another name. tests.builder.test_batch:Other"""
+
+    name = "other"
+
+    def tasks(self, split: Any = None) -> Any:
+        return [
+            t.model_copy(update={"id": t.id.replace("toy:", "other:"), "domain": "other", "group": f"o{t.group}"})
+            for t in super().tasks(split)
+        ]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two models, plain.jsonl that never ends an answer as it must and right.jsonl that does, and two agents."""
+    (tmp_path / "recreate.toml").write_text('sandbox = "none"\n[memory]\nembedder = "hashed"\n')
+    for name in ("a", "b"):
+        place = tmp_path / "scaffolds" / name
+        place.mkdir(parents=True)
+        for file in (shipped("scaffolds") / "seed").iterdir():
+            (place / file.name).write_text(file.read_text("utf-8") + ("\n" if name == "b" else ""))
+    rows = [{k: v for k, v in row.items() if k != "task"} | {"task": row["task"]} for row in script() if "task" in row]
+    plain = [row for row in rows if "contains" not in row]
+    right = [{k: v for k, v in row.items() if k != "contains"} for row in rows if row.get("contains") == LESSON]
+    for name, lines in (("plain", plain), ("right", right)):
+        lines = [*lines, *({**line, "task": line["task"].replace("toy:", "other:")} for line in lines)]
+        lines.append({"role": "agent", "text": "```bash\nsubmit\n```"})
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def go(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Go:
+    def called(*words: str) -> tuple[int, dict[str, Any]]:
+        code = cli([*words, "--json"])
+        out = capsys.readouterr().out.strip()
+        return code, json.loads(out) if out else {}
+
+    return called
+
+
+TWO = ("bench", "--scaffold", "a", "--scaffold", "b", "--domain", "tests.toy:Toy", "--model", "scripted:plain.jsonl")
+FOUR = (*TWO, "--model", "scripted:right.jsonl")
+
+
+def test_every_scaffold_is_measured_with_every_model_on_every_domain(go: Go, workspace: Path) -> None:
+    words = (*FOUR, "--domain", "tests.builder.test_batch:Other", "--repeats", "2", "--tasks", "0:3", "--jobs", "4")
+    code, made = go(*words, "--out", "runs/x", "--format", "jsonl,csv,predictions")
+    assert code == 0
+    cells = made["cells"]
+    assert len(cells) == 8
+    assert {(c["scaffold"], c["model"], c["domain"]) for c in cells} == {
+        (s, f"scripted:{m}.jsonl", d) for s in "ab" for m in ("plain", "right") for d in ("toy", "other")
+    }
+    for cell in cells:
+        right = float("right" in cell["model"])
+        assert (cell["n"], cell["repeats"], cell["mean"], cell["pass_1"]) == (3, 2, right, right)
+        assert cell["pass_hat"] == {"1": right, "2": right}
+        assert cell["endings"] == {"passed" if right else "failed": 6}
+    pairs = [(d["scaffold"], d["model"] == d["baseline"]["model"]) for d in made["differences"]]
+    assert pairs == [("b", True)] * 4, "the first scaffold is the baseline, with the same model"
+    lines = [json.loads(line) for line in (workspace / "runs/x/results.jsonl").read_text().splitlines()]
+    assert len(lines) == 48
+    assert len({(r["digest"], r["model"], r["task"], r["repeat"]) for r in lines}) == 48
+    rows = list(csv.DictReader((workspace / "runs/x/cells.csv").read_text().splitlines()))
+    assert [row["pass^2"] for row in rows] == [str(c["pass_hat"]["2"]) for c in cells]
+    answers = [json.loads(x) for f in (workspace / "runs/x/predictions").iterdir() for x in f.read_text().splitlines()]
+    assert len(answers) == 24
+    assert {"task", "answer", "instance_id", "model_patch"} <= answers[0].keys()
+
+
+def test_a_suite_says_the_same_as_flags_and_its_folder_goes_on(go: Go, workspace: Path) -> None:
+    (workspace / "suite.toml").write_text(
+        'scaffold = ["a", "b"]\nmodel = ["scripted:plain.jsonl", "scripted:right.jsonl"]\ndomain = "tests.toy:Toy"\n'
+        'tasks = "0:2"\nbaseline = "scripted:plain.jsonl"\nbudget = ["3attempts"]\njobs = 1\n'
+    )
+    code, first = go("bench", "suite.toml", "--out", "runs/x")
+    assert (code, first["status"]) == (3, "budget")
+    assert sum(len(c["scores"]) for c in first["cells"]) == 3
+    code, again = go("bench", "runs/x", "--budget", "100attempts")
+    assert (code, again["status"], again["stopped"]) == (0, "done", [])
+    assert [c["n"] for c in again["cells"]] == [2] * 4
+    assert [d["diff"] for d in again["differences"]] == [1.0, 1.0], "with the other model, each scaffold to itself"
+    code, spent = go("show", "runs/x")
+    assert spent["spend"]["calls"] == 8 * 2, "what was attempted before the budget ended was not paid again"
+
+
+def test_a_cell_that_is_used_up_ends_alone_and_goes_on_with_a_larger_cap(go: Go) -> None:
+    words = (*TWO, "--jobs", "1", "--tasks", "0:4", "--out", "runs/x")
+    code, made = go(*words, "--cell-budget", "2attempts")
+    assert (code, made["status"]) == (3, "budget")
+    assert [len(c["scores"]) for c in made["cells"]] == [2, 2], "each has its own"
+    assert {s["task"] for s in made["cells"][0]["scores"]} == {s["task"] for s in made["cells"][1]["scores"]}
+    code, made = go(*words, "--cell-budget", "4attempts")
+    assert (code, [len(c["scores"]) for c in made["cells"]]) == (0, [4, 4])
+
+
+def test_what_a_run_measured_is_read_back_by_another_and_measured_anew_when_asked(go: Go) -> None:
+    one = ("bench", "--scaffold", "a", "--domain", "tests.toy:Toy", "--model", "scripted:plain.jsonl", "--tasks", "0:3")
+    assert go(*one, "--out", "runs/first")[0] == 0
+    code, more = go(*FOUR, "--tasks", "0:3", "--out", "runs/second")
+    assert (code, [c["n"] for c in more["cells"]]) == (0, [3] * 4)
+    assert go("show", "runs/second")[1]["spend"]["calls"] == 9 * 2, "three of twelve attempts lay in runs/first"
+    assert go(*one, "--out", "runs/third", "--fresh")[0] == 0
+    assert go("show", "runs/third")[1]["spend"]["calls"] == 3 * 2
+
+
+def test_a_model_that_refuses_ends_its_cells_alone(go: Go, workspace: Path) -> None:
+    (workspace / "gone.jsonl").write_text(json.dumps({"role": "agent", "fault": "refused"}) + "\n")
+    words = (*TWO, "--model", "scripted:gone.jsonl", "--tasks", "0:3", "--models.retries", "0", "--out", "runs/x")
+    code, told = go(*words)
+    assert (code, told["status"], told["error"]["code"]) == (1, "stopped", "outage")
+    lines = [json.loads(line) for line in (workspace / "runs/x/results.jsonl").read_text().splitlines()]
+    whole = [r for r in lines if r["model"] == "scripted:plain.jsonl"]
+    assert len(whole) == 6, "the other model was measured to its end"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ((*TWO, "--baseline", "c"), "no-baseline", "one of: a, b"),
+        ((*TWO, "--scaffold", "scaffolds/a"), "named-twice", "--repeats"),
+        ((*TWO, "--format", "xml"), "usage", "jsonl"),
+        ((*TWO, "--cell-budget", "5min"), "bad-budget", "--budget"),
+        ((*TWO, "--tasks", "nothing*"), "unknown-task", "tasks list"),
+        ((*TWO, "--tasks", "90:99"), "unknown-task", "0:20"),
+        (("bench", "none.toml"), "no-suite", "docs/bench.md"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_with_what_to_type(go: Go, words: Any, code: str, says: str) -> None:
+    exit_code, told = go(*words)
+    assert (exit_code, told["error"]["code"]) == (2, code)
+    assert says in told["error"]["fix"]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "says"),
+    [
+        ('scaffold = ["a"]\nrepeat = 2\n', "unknown-key", "did you mean 'repeats'?"),
+        ('scaffold = ["a"]\nbase_line = "a"\n', "unknown-key", "did you mean 'baseline'?"),
+        ('scaffold = ["a", 3]\n', "bad-suite", 'scaffold = ["NAME", "NAME"]'),
+        ("domain = 'toy'\n", "usage", "--scaffold NAME"),
+        ("scaffold = [", "bad-suite", "mend the line"),
+    ],
+)
+def test_a_suite_with_a_mistake_names_the_right_key(go: Go, workspace: Path, text: str, code: str, says: str) -> None:
+    (workspace / "s.toml").write_text(text)
+    exit_code, told = go("bench", "s.toml")
+    assert (exit_code, told["error"]["code"]) == (2, code)
+    assert says in told["error"]["fix"]
+    assert not (workspace / "runs").exists()
+
+
+@given(st.dictionaries(st.tuples(st.sampled_from("abc"), st.integers(0, 4)), st.booleans(), min_size=1))
+def test_the_chance_that_several_attempts_all_pass_falls_with_how_many_there_are(passes: Any) -> None:
+    found = pass_hat(passes)
+    assert set(found) == set(range(1, max(found) + 1))
+    assert all(0 <= value <= 1 for value in found.values())
+    whole = {(t, r): p for (t, r), p in passes.items()}
+    counts = {t: sum(1 for (u, _) in whole if u == t) for t, _ in whole}
+    if len(set(counts.values())) == 1:  # else each k is over other tasks
+        assert list(found.values()) == sorted(found.values(), reverse=True)
+    if all(passes.values()):
+        assert set(found.values()) == {1.0}
+
+
+def test_three_passes_in_four_attempts_are_half_of_all_pairs() -> None:
+    passes = {("t", n): n < 3 for n in range(4)}
+    assert pass_hat(passes) == pytest.approx({1: 3 / 4, 2: 3 / 6, 3: 1 / 4, 4: 0.0})
