@@ -84,7 +84,7 @@ def audit(domain: Domain, task: Task, name: str, answer: str, backend: SandboxBa
     found = AuditResult(task=task.id, exploit=name)
     try:
         grade = domain.grade(task, trace, backend)
-    except Exception as e:
+    except Exception as e:  # a stranger's domain may raise anything
         found = found.model_copy(update={"fault": f"{type(e).__name__}: {e}"[:2000]})
     else:
         changes = {"score": grade.score, "passed": grade.passed, "evidence": grade.evidence[:2000]}

@@ -309,6 +309,37 @@ def test_a_build_ends_with_its_verdict_once_and_what_to_type_next(workspace: Pat
     assert "next: recreate diff runs/a/seed scaffolds/toy" in text
 
 
+@pytest.mark.slow
+def test_a_terminal_of_20_columns_has_a_panel_that_fits_and_back_at_80_all_of_it(workspace: Path) -> None:
+    narrow: list[str] = []
+    wide: list[str] = []
+
+    def look(terminal: Terminal, file: int, pid: int) -> None:
+        text = terminal.text()
+        panel = text.rpartition("─" * 20)[2]
+        if terminal.width == 80 and not narrow and "starting" in panel:
+            resize(file, 20)
+            terminal.width = 20
+        elif terminal.width == 20 and "─" * 40 not in text and "min, $" in panel:
+            narrow.append(panel)
+            if "validation 1 of 6" in panel:
+                resize(file, 80)
+                terminal.width = 80
+        elif narrow and "─" * 40 in text:
+            wide.append(text.rpartition("─" * 40)[2])
+
+    code, terminal, _ = on_terminal(workspace, command(workspace, 200), 80, look)
+    assert code == 0, terminal.text()
+    assert "validation 1 of 6" in narrow[-1], narrow
+    assert all(len(line) <= 20 for panel in narrow for line in panel.splitlines()), narrow
+    assert any("toy:validation:" in text for text in wide)
+    after = terminal.text().partition("validation 6/6")[2]
+    assert after
+    assert "─" not in after, after  # above, a rule may stay that was drawn for 80 just as the terminal became 20
+    assert terminal.cursor
+    assert terminal.text().count("better: 0.000 -> 1.000") == 1
+
+
 def test_ctrl_c_leaves_the_terminal_clean_and_says_how_to_go_on(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

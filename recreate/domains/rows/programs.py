@@ -107,7 +107,7 @@ def of_own(function: Callable[..., Any], task: Task, answer: str) -> Scored:
     place = f"{paths.short(Path(code.co_filename))}:{code.co_firstlineno} ({name})" if code is not None else name
     try:
         value = function(answer, dict(task.facts["row"]))
-    except Exception as e:
+    except Exception as e:  # a caller's function may raise anything
         lines = [f.lineno for f in traceback.extract_tb(e.__traceback__) if code and f.filename == code.co_filename]
         at = f"{paths.short(Path(code.co_filename))}:{lines[-1]} ({name})" if code and lines else place
         why = redact(f"the scorer {at} raised {type(e).__name__}: {str(e)[:300]}, at {task.id}")
