@@ -491,8 +491,8 @@ class Edit(Record):
     old=""  and the file does not exist: create it with `new`.      old="" and it exists: append `new`.
     new=""  with old == the whole file: delete it.                  otherwise: replace `old`, found exactly once.
     origin is given by whoever accepts the edit, never by who proposes it: `experience` for an optimizer's (without
-    evidence it is refused), `search` for the writing of a seed, `human` for a review, `prune` for a removal by the
-    loop, which may only take lines away.
+    evidence it is refused), `search` for the writing of a seed and for text that a pruning puts back, `human` for a
+    review, `prune` for a removal by the loop, which may only take lines away.
     """
 
     path: str

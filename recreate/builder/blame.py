@@ -8,7 +8,7 @@ before it; a line that both have keeps its writer. What stands in the folder and
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -58,7 +58,9 @@ class BlamedLine:
 
 
 @dataclass(frozen=True)
-class _Version:
+class AgentVersion:
+    """An agent as it stood: files, and the run and revision that made it so; human: a person wrote in it."""
+
     files: Scaffold
     run: Path | None = None
     revision: Revision | None = None
@@ -76,9 +78,7 @@ def blame(text: str, where: Path) -> list[BlamedLine]:
     name = path.relative_to(folder).as_posix()
     if name not in (agent := load(folder, parse=False)).files:
         raise BadInput(f"{name} is no part of the agent {folder.name}", fix="hidden files are none", code="no-file")
-    lines: list[tuple[str, LineWriter]] = []
-    for version in reversed(list(_versions(agent, where))):
-        lines = _over(lines, version, name)
+    lines = written(list(versions(agent, folders_of(where))), name)
     found = [BlamedLine(at, said, writer) for at, (said, writer) in enumerate(lines, 1)]
     if number is not None and not 1 <= number <= len(found):
         raise BadInput(f"{name} has {len(found)} lines", fix=f"{text.rpartition(':')[0]}:1", code="no-line")
@@ -100,10 +100,23 @@ def _place(text: str, where: Path) -> tuple[Path, int | None]:
     )
 
 
-def _versions(agent: Scaffold, where: Path) -> Iterator[_Version]:
-    """From what stands there back to the first seed."""
+def folders_of(where: Path) -> list[Path]:
+    """The runs of a workspace that have a history."""
+    return [file.parent for file in (where / "runs").glob("*/scaffold.git")]
+
+
+def written(lineage: Sequence[AgentVersion], name: str) -> list[tuple[str, LineWriter]]:
+    """The lines of a file in the newest of these versions, each with who wrote it."""
+    lines: list[tuple[str, LineWriter]] = []
+    for version in reversed(lineage):
+        lines = _over(lines, version, name)
+    return lines
+
+
+def versions(agent: Scaffold, folders: Iterable[Path]) -> Iterator[AgentVersion]:
+    """From what stands there back to the first seed, through the histories of these runs."""
     histories: dict[Path, dict[str, Commit]] = {}  # the newest first
-    for folder in sorted((p.parent for p in (where / "runs").glob("*/scaffold.git")), key=_when, reverse=True):
+    for folder in sorted(folders, key=_when, reverse=True):
         histories[folder] = {commit.digest: commit for commit in History(folder / "scaffold.git").log()}
     first = {load(file.parent, parse=False).digest for file in shipped("scaffolds").glob("*/agent.toml")}
     current = agent
@@ -115,7 +128,7 @@ def _versions(agent: Scaffold, where: Path) -> Iterator[_Version]:
             commit = known[current.digest]
             while commit.parent:
                 revision = judged.get(commit.digest)
-                yield _Version(current, run, revision, human=revision is None)
+                yield AgentVersion(current, run, revision, human=revision is None)
                 commit = by_sha[commit.parent]
                 current = history.read(commit.sha)
             histories = {f: known for f, known in histories.items() if _when(f) <= _when(run)}
@@ -123,9 +136,9 @@ def _versions(agent: Scaffold, where: Path) -> Iterator[_Version]:
         began = [f for f, known in histories.items() if current.digest in known]  # and made nothing of it
         near = [] if current.digest in first else list(_near(current, histories, began))
         if not near:
-            yield _Version(current)
+            yield AgentVersion(current)
             return
-        yield _Version(current, human=True)  # a person wrote in it between two builds, or since the last
+        yield AgentVersion(current, human=True)  # a person wrote in it between two builds, or since the last
         _, _, current = max(near, key=lambda found: found[:2])
 
 
@@ -157,7 +170,7 @@ def _made(known: dict[str, Commit], digest: str) -> bool:
     return digest in known and bool(known[digest].parent)
 
 
-def _over(lines: Sequence[tuple[str, LineWriter]], version: _Version, name: str) -> list[tuple[str, LineWriter]]:
+def _over(lines: Sequence[tuple[str, LineWriter]], version: AgentVersion, name: str) -> list[tuple[str, LineWriter]]:
     """A version's text, each line with its writer: who wrote it before, where it was there already."""
     new = version.files.files.get(name, "").splitlines()
     made: list[tuple[str, LineWriter]] = []
@@ -171,7 +184,7 @@ def _over(lines: Sequence[tuple[str, LineWriter]], version: _Version, name: str)
     return made
 
 
-def _writer(version: _Version, name: str, text: str) -> LineWriter:
+def _writer(version: AgentVersion, name: str, text: str) -> LineWriter:
     if version.revision is None:
         return LineWriter("human" if version.human else "seed", version.run)
     edits = [edit for edit in version.revision.edits if edit.path == name]

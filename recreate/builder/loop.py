@@ -124,6 +124,44 @@ def create(session: Session, start: Scaffold) -> Scaffold:
     return seed.model_copy(update={"name": f"created-{domain.name}"})
 
 
+def judge_candidate(session: Session, agent: Scaffold, edits: Sequence[Edit], seen: Sequence[str] = ()) -> BuildResult:
+    """A candidate that somebody has made already, through the gate of a build: kept or dropped, in the history and the
+    journal. Doing it again changes nothing. seen: validation tasks whose scores it was made from; it is judged on
+    others, where there are enough. Raises BadEdit, BadInput for one that the check refuses, OutOfBudget."""
+    if not (session.folder / "seed").is_dir():
+        session.journal.add("seed", name=agent.name, scaffold=agent.digest)
+        scaffolds.save(agent, session.folder / "seed")
+    work = _Build(session, agent, None)
+    others, gate = [task for task in work.validation if task.id not in seen], session.settings.gate
+    if decidable(gate, len(others), 1) if gate.false_keep else len(others) >= MIN_TASKS:
+        work.validation = others
+    elif seen:
+        work.validation = [task for task in work.validation if task.id in seen]
+        text = (
+            "there are too few other validation tasks: the candidate is judged on those that it was made from, which "
+        )
+        session.say("note", {"text": text + "flatters it"})
+    child = scaffolds.apply(agent, edits)
+    refuse(child, session.backend)
+    work.known[child.digest] = child
+    if not work.revisions:
+        work.afford(child)
+        session.say("candidate", {"edits": edits})
+        verdict = work.judged(agent, child, 0, 1)
+        made = Revision(
+            id=child.digest,
+            parent=agent.digest,
+            round=0,
+            edits=tuple(edits),
+            verdict=verdict,
+            kept=work.wins(verdict),
+        )
+        work.record(made)
+    best = work.best()
+    session.journal.add("end", status="done", scaffold=best.digest)
+    return BuildResult("done", agent, best, work.compare(agent, best), tuple(work.revisions))
+
+
 def _unfit(session: Session, scaffold: Scaffold, edits: Sequence[Edit]) -> list[str]:
     """What is wrong with edits that come from no experience."""
     try:

@@ -125,11 +125,11 @@ def human_edits(parent: Scaffold, offered: Revision, child: Scaffold, edited: Sc
     for path in sorted({*parent.files, *edited.files} - same - set(UNCOUNTED)):
         old, new = parent.files.get(path), edited.files.get(path)
         if old != new:
-            edits.append(_change(path, old, new).model_copy(update={"origin": "human", "reason": reason}))
+            edits.append(change(path, old, new).model_copy(update={"origin": "human", "reason": reason}))
     return edits
 
 
-def _change(path: str, old: str | None, new: str | None) -> Edit:
+def change(path: str, old: str | None, new: str | None) -> Edit:
     """One edit that makes a file's text another: the lines that differ, and as many around as make them unique."""
     if old is None or new is None:
         return Edit(path=path, old=old or "", new=new or "")

@@ -126,10 +126,10 @@ def opened(
 
 
 @contextmanager
-def measured(settings: Settings, where: Path, folder: Path) -> Iterator[Session]:
+def measured(settings: Settings, where: Path, folder: Path, command: str = "") -> Iterator[Session]:
     """`opened` for a command that goes on when it is given the same folder again."""
-    again = (folder / "settings.toml").exists()
-    with opened(settings, where, folder, resume=again, go_on=f"the same command with --out {here(folder)}") as session:
+    again, go_on = (folder / "settings.toml").exists(), f"the same command with --out {here(folder)}"
+    with opened(settings, where, folder, resume=again, command=command, go_on=go_on) as session:
         yield session
 
 
@@ -156,11 +156,11 @@ def go_on(folder: Path, where: Path, as_json: bool, review: Reviewer | None = No
 
     run = Run(folder)
     settings = run.settings
-    begun = any(r.get("command") == "build" for r in run.records("start"))
-    if not begun and not (folder / "seed").is_dir():
+    commands = {r.get("command", "") for r in run.records("start")}
+    if "build" not in commands and ("prune" in commands or not (folder / "seed").is_dir()):
         raise BadInput(
             f"{here(folder)} is not a build",
-            fix=f"run, bench and tune go on when they are given the same folder: --out {here(folder)}",
+            fix=f"run, bench, tune and credit go on when they are given the same folder: --out {here(folder)}",
             code="not-a-build",
         )
     build(settings.model_copy(update=change), where, folder, as_json, again=True, review=review)

@@ -4,6 +4,7 @@
     chooser    the same, of an adversary who picks the next candidate and the end by what was seen so far
     cost       attempts to a verdict and power, beside a paired test of fixed size, for true gains of 0 to 0.5
     plan       does `plan` name the gain that is kept eight times in ten?
+    credit     does `recreate credit` tell planted edits apart, and at what cost beside one knock-out after the other?
 
 Yes-or-no and partial scores, tasks of mixed difficulty, scores of the parent used again for each of its candidates.
 Seeds are fixed; shares come with Wilson's 95 % interval. All of it takes a quarter of an hour on one core; `--builds N`
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 from recreate.runs.gate import detectable_gain, judge, wilson
 from recreate.runs.settings import Gate
 from recreate.runs.trial import detectable, share, trial
+from tests.evidence.planted import credit
 
 CANDIDATES = 20
 GATE = Gate()
@@ -158,7 +160,9 @@ def plan(builds: int) -> Iterator[Row]:
                "gain_of_the_paired_test_per_candidate": old}  # fmt: skip
 
 
-NAMES: dict[str, Callable[[int], Iterator[Row]]] = {"nulls": nulls, "chooser": chooser, "cost": cost, "plan": plan}
+NAMES: dict[str, Callable[[int], Iterator[Row]]] = {
+    "nulls": nulls, "chooser": chooser, "cost": cost, "plan": plan, "credit": credit,
+}  # fmt: skip
 
 
 def main() -> None:
