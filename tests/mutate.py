@@ -58,7 +58,7 @@ MODULES = {
     "recreate/models/cassette.py": ("tests/models/test_cassette.py",),
     "recreate/models/reply_cache.py": ("tests/models/test_cassette.py",),
     "recreate/viewer/server.py": ("tests/viewer/test_asked.py", "tests/viewer/test_view.py"),
-    "recreate/viewer/site.py": ("tests/viewer/test_asked.py", "tests/viewer/test_view.py"),
+    "recreate/viewer/site.py": ("tests/viewer/test_site.py", "tests/viewer/test_asked.py", "tests/viewer/test_view.py"),
     "recreate/sandboxes/sandbox.py": (
         "tests/sandboxes/test_walls.py",
         "tests/sandboxes/test_sandbox.py",

@@ -384,6 +384,13 @@ def test_a_reply_with_two_ends_or_none_is_not_believed(tape: Path) -> None:
         assert f"line {at + 1} " in e.value.message
 
 
+def test_lines_beyond_what_a_cassette_says_are_refused(tape: Path) -> None:
+    with (tape / PACKED).open("ab") as out:
+        out.write(gzip.compress(seal({"kind": "agent", "name": "n", "digest": "d", "files": {}})))
+    with pytest.raises(BadInput, match="more than it says"):
+        Cassette(tape)
+
+
 @pytest.mark.parametrize("change", [{"models": {}}, {"run": None}, {"bytes": -1}, {"packed": 1e300}])
 def test_what_a_cassette_says_of_itself_must_be_possible(tape: Path, change: dict[str, Any]) -> None:
     record = unseal((tape / ABOUT).read_bytes()) or {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,12 +10,14 @@ from typing import Any
 
 import pytest
 from starlette.requests import Request
+from starlette.testclient import TestClient
 
 from recreate.api.errors import BadInput, RecreateError
 from recreate.api.types import Review
 from recreate.storage.log import Log, seal
 from recreate.viewer import server, site
 from recreate.viewer.server import Guard
+from tests.viewer.test_view import serving
 
 TOKEN = "secret"
 AT = "127.0.0.1:8712"
@@ -76,6 +79,49 @@ def test_only_a_page_of_this_server_may_change_something(headers: dict[str, str]
 
 def test_a_link_with_the_token_changes_nothing() -> None:
     assert "own form" in wrong("POST", f"t={TOKEN}", **OURS)
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> TestClient:
+    """The application over an empty workspace, asked without a token."""
+    (tmp_path / "recreate.toml").write_text("")
+    app = server.application(site.Website(tmp_path), TOKEN)
+    return TestClient(app, base_url=f"http://{AT}", follow_redirects=False)
+
+
+def test_the_token_becomes_a_cookie_that_pages_are_asked_with(client: TestClient) -> None:
+    refused = client.get("/")
+    assert (refused.status_code, "token" in refused.text) == (403, True)
+    assert refused.headers["cache-control"] == "no-store"
+    first = client.get("/runs/a b", params={"t": TOKEN, "q": "x"})
+    assert (first.status_code, first.headers["location"]) == (303, "/runs/a%20b?q=x")
+    cookie = first.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert client.get("/").status_code == 200
+    assert client.get("/static/x/none.css").status_code == 404
+    assert client.get("/static/x/view.js").headers["content-type"].startswith("text/javascript")
+    ours = {"origin": f"http://{AT}"}
+    assert client.post("/review/none", headers=ours, data={"secret": "no"}).status_code == 403
+
+
+def test_what_was_decided_leads_to_the_runs_page_and_what_was_not_says_why(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.get("/", params={"t": TOKEN})
+    ours = {"origin": f"http://{AT}"}
+    form = {"secret": hmac.new(TOKEN.encode(), b"form", "sha256").hexdigest(), "decision": "accept"}
+    assert client.post("/review/none", headers=ours, data=form).status_code == 404
+    monkeypatch.setattr(server, "_decided", lambda *_: "it goes on")
+    done = client.post("/review/a b", headers=ours, data=form)
+    assert (done.status_code, done.headers["location"]) == (303, "/runs/a%20b?told=it+goes+on")
+
+
+def test_a_server_tells_the_address_that_it_answers_at(tmp_path: Path) -> None:
+    (tmp_path / "recreate.toml").write_text("")
+    with serving(tmp_path) as served:
+        assert served.url == f"http://{served.place}/?t={served.token}"
+        assert served.ask("/")[0] == 200
 
 
 # --- what is decided
