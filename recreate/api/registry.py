@@ -59,7 +59,13 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "docker": "recreate.sandboxes.docker:Docker",
         "podman": "recreate.sandboxes.docker:Podman",
     },
-    "domain": {"rows": "recreate.domains.rows.domain:RowDomain", "swe": "recreate.domains.swe:Swe"},
+    "domain": {
+        "rows": "recreate.domains.rows.domain:RowDomain",
+        "swe": "recreate.domains.swe:Swe",
+        "code": "recreate.domains.rows.published:Code",
+        "math": "recreate.domains.rows.published:Mathematics",
+        "sql": "recreate.domains.rows.published:Sql",
+    },
     "optimizer": {
         "recreate": "recreate.optimizers.investigator:Investigator",
         "reflect": "recreate.optimizers.reflect:Reflect",
@@ -267,7 +273,7 @@ def open_domain(
     columns = {what: column for what, column in (columns or {}).items() if column}
     given: dict[str, Any] = {**folders, "prompt": prompt or None, "score": score or None, "columns": columns or None}
     part = "rows" if is_rows(name, workspace, data) else name
-    if part == "rows" and data.startswith("hf:"):
+    if part in ROWS and data.startswith("hf:"):
         given["data"] = data  # as a path it would lose a slash
     takes = inspect.signature(find("domain", part)).parameters
     for flag, value in given.items():
@@ -278,6 +284,10 @@ def open_domain(
     own = [name] if part == "rows" else []
     domain: Domain = open("domain", part, *own, workspace=workspace, backend=backend, **offered)
     return domain
+
+
+ROWS = ("rows", "code", "math", "sql")
+"""Domains that read rows, and data sets by `hf:NAME`."""
 
 
 def is_rows(name: str, workspace: Path, data: str) -> bool:

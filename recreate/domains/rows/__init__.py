@@ -16,6 +16,8 @@ from recreate.api.config import Config
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 HUB = "hf:"
+PUBLISHED = ("code", "math", "sql")
+"""Domains whose rows are known by their fields: recipes.py."""
 
 
 class Columns(Config):
@@ -54,14 +56,15 @@ def name_of(data: str) -> str:
 
 def meant_by(data: str) -> str:
     """The domain that `--data` without `--domain` means: `swe` for what that one reads (recipes, rows of SWE-bench by
-    their fields, a data set's plain name), else one of rows, named by the file's stem."""
+    their fields, a data set's plain name), a published one for rows that its recipes know, else one of rows, named by
+    the file's stem."""
     path = Path(data).expanduser()
     if data.startswith(HUB):
         return name_of(data)
     if path.is_dir() or path.suffix.lower() not in SUFFIXES or _is_swe(path):
         return "swe"
     name = name_of(data)
-    return f"{name}-rows" if name in ("swe", "index") else name
+    return _published(path) or (f"{name}-rows" if name in ("swe", "index", *PUBLISHED) else name)
 
 
 def _is_swe(path: Path) -> bool:
@@ -81,6 +84,22 @@ def _is_swe(path: Path) -> bool:
         return '"instance_id"' in first[:10_000]
     value = value[0] if isinstance(value, list) and value else value
     return isinstance(value, dict) and (is_row(value) or "instance_id" in value or value.keys() >= {"schema", "kind"})
+
+
+def _published(path: Path) -> str:
+    """The domain of the first row of a file of JSON lines, '' where no recipe is sure of it."""
+    from recreate.domains.rows import recipes
+
+    if path.suffix.lower() != ".jsonl" or not path.is_file():
+        return ""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        first = next((line for line in lines if line.strip()), "")
+    try:
+        value = json.loads(first)
+    except (ValueError, RecursionError):
+        return ""
+    found = recipes.of(value) if isinstance(value, dict) else None
+    return found.domain if found else ""
 
 
 def _parquet_columns(path: Path) -> list[str]:

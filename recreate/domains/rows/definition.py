@@ -46,6 +46,7 @@ COUNTS: Mapping[str, Sequence[str]] = {
     "contains": ("longest",),
     "tests": ("seconds", "answer_file"),
     "sql": ("seconds", "database"),
+    "math": ("seconds",),
     "file": ("seconds",),
 }
 """Of [scorer], what is written down for each."""

@@ -36,7 +36,7 @@ _FILES, _BYTES = 200, 1_000_000
 """How many changed files an answer may have, and how large a one."""
 OWN = "function"
 """How a function of the caller's is called where a scorer has a name."""
-RUN = {"file": programs.of_function, "sql": programs.of_query, "tests": programs.of_tests}
+RUN = {"file": programs.of_function, "sql": programs.of_query, "tests": programs.of_tests, "math": programs.of_math}
 """Scorers that run something: (definition, task, answer, what opens a sandbox) -> Scored."""
 PROGRAMS = {
     "ends at once": "import os\nos._exit(0)\n",
@@ -149,7 +149,7 @@ class RowDomain:
 
     def _sandbox(self, task: Task, backend: SandboxBackend, limits: Limits | None = None) -> Sandbox:
         mounts, env = dict[str, Path](), dict[str, str]()
-        if requires := self.definition.requires:
+        if requires := (*self.definition.requires, *task.facts["row"].get("requires", ())):
             venv = environment(asked({"requires": requires}), self._say)
             mounts = interpreter_mounts(venv)
             env = {"PATH": f"{venv / 'bin'}:/usr/local/bin:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -23,6 +23,7 @@ from recreate.api.config import read_json
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import Limits, Sandbox
 from recreate.api.types import Output, Task
+from recreate.domains.rows import apart
 from recreate.domains.rows.definition import Definition
 from recreate.domains.rows.scorers import Scored, texts_of
 from recreate.domains.rows.tasks import database, paths_of, tests_of
@@ -242,6 +243,63 @@ def _without_fence(answer: str) -> str:
     return (match[1] if match else answer).strip().rstrip(";").strip()
 
 
+# --- math -------------------------------------------------------------------------------------------------
+
+_RUN_MATH = r"""
+import json, logging, os, sys
+asked = json.load(sys.stdin)
+sys.stdin = open(os.devnull)
+logging.disable(logging.CRITICAL)
+from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+def read(text):
+    return parse("$" + text + "$", [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=None)
+same = any(verify(read(one), read(asked["answer"]), timeout_seconds=None) for one in asked["expected"])
+with open(asked["result"] + ".part", "w") as out:
+    json.dump({"same": bool(same)}, out)
+os.rename(asked["result"] + ".part", asked["result"])
+"""
+_LONGEST_MATH = 300
+"""Characters of an answer that is no more than an answer."""
+
+
+def of_math(decided: Definition, task: Task, answer: str, opened: Open) -> Scored:
+    """1 when math-verify (sympy) holds the answer for equal to the right one: 1/2 and 0.5, x+1 and 1+x. It runs in a
+    sandbox and ends after `seconds`, since reading a formula can take for ever, and reads it by evaluating it."""
+    given = math_answer(answer)
+    if not given or len(given) > _LONGEST_MATH:
+        return Scored(0.0, f"There is no answer of at most {_LONGEST_MATH} characters.")
+    expected = texts_of(task.facts["answer"])
+    if any("".join(given.split()) == "".join(one.split()) for one in expected):
+        return Scored(1.0, "The answer is right.")
+    asked = {"answer": given, "expected": expected}
+    found, output = _run(decided, opened, ["python3", "-I", "-c", _RUN_MATH], asked, {})
+    if not isinstance(found, dict):
+        if "No module named" in output.text:
+            why = f"math-verify is not in the sandbox: {output.text[-200:]}"
+            raise Fault(why, fix='requires = ["math-verify[antlr4_13_2]==0.9.0"] in domain.toml')
+        return Scored(0.0, f"The answer cannot be read as mathematics: that {_ended(output, decided.scorer.seconds)}.")
+    return Scored(1.0, "The answer is right.") if found.get("same") is True else Scored(0.0, "The answer is not equal.")
+
+
+_SAID = re.compile(r"^(?:####|the (?:final )?answer is:?|answer:)\s*", re.IGNORECASE)
+
+
+def math_answer(text: str) -> str:
+    """The answer in a text: what its last \\boxed holds, else its last line, without dollars around it."""
+    start = text.rfind("\\boxed{")
+    if start >= 0:
+        depth, at = 0, start + len("\\boxed")
+        for end in range(at, min(len(text), at + 10_000)):
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            if not depth:
+                return text[at + 1 : end].strip()
+    lines = [line.strip() for line in text.strip().split("\n") if line.strip()]
+    line = _SAID.sub("", lines[-1] if lines else "").removesuffix(".").strip()
+    while len(line) > 1 and line[0] == line[-1] == "$":
+        line = line[1:-1].strip()
+    return line
+
+
 # --- tests ------------------------------------------------------------------------------------------------
 
 _RUN_TESTS = r"""
@@ -304,6 +362,8 @@ def of_tests(decided: Definition, task: Task, answer: str, opened: Open) -> Scor
     kind, tests = tests_of(task.facts["answer"])
     if kind == "cases":
         return _cases(decided, tests, changed, opened)
+    if kind == "files" and decided.scorer.apart:
+        return _apart(decided, task, paths_of(tests), changed, opened)
     if kind == "files":
         files = paths_of(tests)
         entry = task.facts["row"].get("entry_point", "")
@@ -325,6 +385,33 @@ def of_tests(decided: Definition, task: Task, answer: str, opened: Open) -> Scor
         sandbox.close()
     told = redact(output.text[-_LONGEST:])
     return Scored(float(output.status == 0), f"The tests end with the status {output.status}.\n{told}".rstrip())
+
+
+def _apart(
+    decided: Definition, task: Task, tests: Mapping[str, str], changed: Mapping[str, str | None], opened: Open
+) -> Scored:
+    """The tests in one sandbox, the answer in another. Passed is all of them; the score is the part that passes."""
+    beside = {path: text for path, text in tests.items() if not apart.is_test(path)}
+    own, other = opened(_limits(decided)), opened(_limits(decided))
+    try:
+        _change(other, changed)
+        for path, text in beside.items():
+            _write(other, path, text)
+        names = {*task.facts.get("files", {}), *changed, *beside}
+        modules = sorted(name.removesuffix(".py") for name in names if name.endswith(".py") and "/" not in name)
+        for path, text in tests.items():
+            if path not in beside:
+                _write(own, path, text)
+        found, why = apart.run(own, other, tests, modules, decided.scorer.seconds, "python3")
+    finally:
+        own.close()
+        other.close()
+    if not found.get("count"):
+        return Scored(0.0, f"The tests could not be run to their end: {why or 'there is none'}.")
+    told = "\n".join(redact(str(each))[:300] for each in found["failed"][:10])
+    return Scored(
+        found["passed"] / found["count"], f"{found['passed']} of {found['count']} tests pass.\n{told}".rstrip()
+    )
 
 
 def _cases(

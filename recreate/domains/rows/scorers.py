@@ -39,8 +39,10 @@ class ScorerSettings(Config):
     tolerance    numeric: how far off a number may be, as a part of the expected one or, below 1, as it is
     ignore_case  exact: capitals do not count
     longest      contains: characters that an answer may have; 0: 100, and 10 times the expected text
-    seconds      tests, sql, FILE.py:function: of wall time for one answer
+    seconds      tests, sql, math, FILE.py:function: of wall time for one answer
     database     sql: the file among the row's that is the database, or a script that makes it; default: the only one
+    apart        tests in Python: the answer runs in a sandbox of its own and is asked for values, so that it can bend
+                 neither the tests nor what they tell
     answer_file  tests: the file that a text in the gold column is, and that a command may be told of
     """
 
@@ -50,6 +52,7 @@ class ScorerSettings(Config):
     longest: int = Field(default=0, ge=0)
     seconds: float = Field(default=30.0, gt=0, le=3600)
     database: str = ""
+    apart: bool = False
     answer_file: str = Field(default="solution.py", pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]{0,99}$")
 
 
@@ -61,7 +64,7 @@ class Scored(NamedTuple):
     passed: bool | None = None
 
 
-NAMED = ("exact", "numeric", "contains", "regex", "f1", "json-schema", "tests", "sql")
+NAMED = ("exact", "numeric", "contains", "regex", "f1", "json-schema", "tests", "sql", "math")
 CHOICE = f"--score {', '.join(NAMED)}, judge:RUBRIC.md or FILE.py:function"
 """What may be typed."""
 

@@ -84,6 +84,7 @@ def handing_in(decided: Definition) -> str:
         "numeric": "The answer is a number; the last one in the file counts.",
         "sql": "The answer is one SQL query for SQLite (python3 has the module sqlite3).",
         "json-schema": "The answer is JSON.",
+        "math": "It is a number or a formula, in LaTeX where plain text cannot say it.",
     }.get(kind, "")
     return f"Write the answer, and nothing else, to the file {decided.answer_file} in /work. {what}".rstrip()
 
@@ -140,7 +141,7 @@ def _answer(kind: str, value: Any) -> Any:
         return value
     if value in (None, "", [], {}):
         raise ValueError("is empty")
-    if kind == "sql":
+    if kind in ("sql", "math"):
         texts_of(value)
     if kind == "tests":
         tests_of(value)

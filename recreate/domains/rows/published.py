@@ -1,0 +1,219 @@
+"""Published sets of tasks as domains: rows of a known form, in place of columns that somebody names.
+
+benchmarks/NAME/domain.toml, shipped or the workspace's, says where the rows come from and how answers are scored;
+recipes.py reads each set's own columns. No row is shipped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from recreate.api import paths
+from recreate.api.config import Config, read_toml
+from recreate.api.errors import BadInput
+from recreate.api.types import Task, digest
+from recreate.domains import audit
+from recreate.domains.rows import HUB, SUFFIXES, Columns, apart, recipes, table
+from recreate.domains.rows.definition import FILE, Definition, Shares
+from recreate.domains.rows.domain import PROGRAMS, RowDomain, _RowsRead
+from recreate.domains.rows.scorers import ScorerSettings
+from recreate.domains.rows.table import BadRow, DataRow, DataTable
+from recreate.domains.rows.tasks import tasks_of
+
+COLUMNS = Columns(prompt="prompt", answer="answer", id="id", group="group", split="split", files="files", gold="gold")
+"""What the rows of recipes.py have."""
+
+
+class PublishedDefinition(Config):
+    """benchmarks/NAME/domain.toml of a published domain. data: files, folders or hf:NAME, all of which are read;
+    left_out: SOURCE:ID -> why that row is no task."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    data: tuple[str, ...] = ()
+    score: str
+    about: str = ""
+    answer_file: str = "answer.txt"
+    requires: tuple[str, ...] = ()
+    splits: Shares = Shares()
+    scorer: ScorerSettings = ScorerSettings()
+    left_out: Mapping[str, str] = {}
+
+
+class PublishedDomain(RowDomain):
+    """Tasks that are rows of published sets. data: a file, a folder of files, or hf:NAME; '' where domain.toml says."""
+
+    name = ""
+
+    def __init__(self, *, workspace: Path | None = None, data: str | Path = "") -> None:
+        super().__init__(self.name, workspace=workspace)
+        self._data = str(data)
+
+    @property
+    def grader(self) -> str:
+        """Changes with what RowDomain's does, and with the program that keeps tests and answers apart."""
+        return digest([super().grader, apart.version() if self.definition.scorer.apart else ""])
+
+    def stratum(self, task: Task) -> str:
+        """The set that it is of."""
+        return str(task.facts["row"]["source"])
+
+    def refused(self) -> Sequence[tuple[str, str]]:
+        """Rows that domain.toml leaves out, of the sets that were read."""
+        sources = {self.stratum(task) for task in self._opened.tasks}
+        out = self._settings.left_out
+        return [(f"{self.name}:{id}", why) for id, why in out.items() if id.partition(":")[0] in sources]
+
+    def exploits(self, task: Task) -> dict[str, str]:
+        """Of code: a function that is as wrong as it was, and around it what bends tests or the machine."""
+        if self.kind != "tests":
+            return super().exploits(task)
+        given = task.facts.get("files") or {}
+        file = next((name for name in given if name != "node.py"), self.definition.scorer.answer_file)
+        entry = str(task.facts["row"].get("entry") or "")
+        source = str(given.get(file) or "")
+        if (entry and f"def {entry}" not in source) or not _parses(source):
+            source = f"def {entry or 'answer'}(*args, **named):\n    return None\n"
+        found = {name: json.dumps(files) for name, files in audit.python(file, source, entry).items()}
+        return found | {name: json.dumps({file: source + "\n" + code}) for name, code in PROGRAMS.items()}
+
+    # --- where the rows are ---
+
+    @cached_property
+    def _settings(self) -> PublishedDefinition:
+        own = self.folder / FILE
+        file = own if own.is_file() else paths.shipped("benchmarks") / self.name / FILE
+        try:
+            known = PublishedDefinition.model_validate(read_toml(file.read_text("utf-8")))
+        except (OSError, ValueError) as e:
+            said = e.errors()[0]["msg"] if isinstance(e, ValidationError) else str(e)
+            fix = "mend it, or delete it: the shipped one holds then"
+            raise BadInput(f"{paths.short(file)} cannot be read: {said}", fix=fix, code="bad-domain-file") from None
+        here = [place if place.startswith(HUB) else str((file.parent / place).resolve()) for place in known.data]
+        return known.model_copy(update={"data": tuple(here)})
+
+    @cached_property
+    def _known(self) -> _RowsRead:
+        known, base = self._settings, self._where
+        if self._data:
+            path = Path(self._data).expanduser()
+            if not self._data.startswith(HUB):
+                base = (path if path.is_dir() else path.parent).resolve()
+        decided = Definition(
+            data=self._data or ", ".join(known.data),
+            score=known.score,
+            about=known.about,
+            answer_file=known.answer_file,
+            requires=known.requires,
+            columns=COLUMNS,
+            splits=known.splits,
+            scorer=known.scorer,
+        )
+        tasks: dict[str, Task] = {}
+        for found in self._tables(known):
+            made, _ = tasks_of(self.name, found, decided, base)
+            tasks |= {task.id: task for task in made}
+        return _RowsRead(decided, list(tasks.values()), base)
+
+    def _tables(self, known: PublishedDefinition) -> list[DataTable]:
+        """The rows by their set, as COLUMNS has them. Raises BadInput for rows that are of none."""
+        found: dict[str, DataTable] = {}
+        strange: list[str] = []
+        for place in self._places(known):
+            read = self._table(place)
+            for row in read.rows:
+                recipe = recipes.of(row.values, self.name)
+                if recipe is None:
+                    strange.append(f"{table.shown(read)} {read.place} {row.number}")
+                    continue
+                into = found.setdefault(recipe.name, DataTable(recipe.name, read.place, [], [], []))
+                _put(into, row, recipe, known)
+        if not found:
+            seen = f"; its columns are {', '.join(read.columns[:12])}" if strange else ""
+            raise BadInput(
+                f"{self._data or ', '.join(known.data) or self.name} has no row of a set that {self.name} knows{seen}",
+                fix=f"benchmarks/{self.name}/README.md lists the columns; other rows: --data FILE --score SCORER "
+                "--domain NAME",
+                code="bad-rows",
+            )
+        if strange:
+            self._say(f"{len(strange)} rows are of no set that {self.name} knows: {', '.join(strange[:3])}")
+        return [_dealt(each, known.splits) for each in found.values()]
+
+    def _places(self, known: PublishedDefinition) -> Sequence[str]:
+        if not self._data:
+            if not known.data:
+                raise BadInput(
+                    f"the domain {self.name} has no rows: no data set of the hub is known to have them",
+                    fix=f"--data FILE: benchmarks/{self.name}/README.md says where its rows are and their columns",
+                    code="no-tasks-file",
+                )
+            return known.data
+        path = Path(self._data).expanduser()
+        if self._data.startswith(HUB) or not path.is_dir():
+            return [self._data]
+        return [str(each) for each in sorted(path.iterdir()) if each.suffix.lower() in SUFFIXES]
+
+    def _table(self, place: str) -> DataTable:
+        try:
+            return table.read(place)
+        except BadInput as e:
+            if not self._data:
+                hub = f"where the hub can be reached: {paths.install('hub')}"
+                e.fix = f"--data FILE, its rows (benchmarks/{self.name}/README.md lists the columns); {hub}"
+            raise
+
+
+def _put(into: DataTable, row: DataRow, recipe: recipes.PublishedSet, known: PublishedDefinition) -> None:
+    rows, faults = into.rows, into.faults
+    assert isinstance(rows, list)
+    assert isinstance(faults, list)
+    try:
+        made = recipes.read(recipe, row.values)
+    except KeyError as e:
+        faults.append(BadRow(row.number, f"it has no {e.args[0]}"))
+    except (ValueError, TypeError, AttributeError) as e:
+        faults.append(BadRow(row.number, f"it {e}"))
+    else:
+        if f"{recipe.name}:{made['id']}" not in known.left_out:
+            rows.append(DataRow(row.number, made))
+
+
+def _dealt(found: DataTable, shares: Shares) -> DataTable:
+    """With a split for each row: the set's own where all have one, and there is more than one; else by the group."""
+    own = {row.values["split"] for row in found.rows}
+    if "" in own or len(own) == 1:
+        rows = [row._replace(values={**row.values, "split": shares.split(row.values["group"])}) for row in found.rows]
+        return found._replace(rows=rows)
+    return found
+
+
+def _parses(source: str) -> bool:
+    try:
+        compile(source, "source", "exec")
+    except (SyntaxError, ValueError):
+        return False
+    return bool(source)
+
+
+class Code(PublishedDomain):
+    """Python functions and programs: HumanEval, HumanEval+, MBPP+, HumanEvalFix, QuixBugs, Exercism."""
+
+    name = "code"
+
+
+class Mathematics(PublishedDomain):
+    """Mathematics with an answer: MATH-500, AIME, AMC, GSM8K."""
+
+    name = "math"
+
+
+class Sql(PublishedDomain):
+    """Questions to databases."""
+
+    name = "sql"

@@ -1,0 +1,16 @@
+#!/usr/bin/env python3
+"""Exit 0 when each Python file of /work can be read as Python; else says where not."""
+
+import ast
+import sys
+from pathlib import Path
+
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit(0)
+for path in Path.cwd().glob("*.py"):
+    try:
+        ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError) as e:
+        print(f"{path.name} is no Python: {e}")
+        sys.exit(1)

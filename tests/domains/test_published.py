@@ -1,0 +1,217 @@
+"""Published sets as domains: their rows are known by their fields, and what is handed in can bend no test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recreate.api import registry
+from recreate.api.errors import BadInput
+from recreate.api.types import Grade, Task, Trace
+from recreate.domains.rows import meant_by
+from recreate.domains.rows.programs import math_answer
+from recreate.domains.rows.published import PublishedDomain
+from recreate.domains.validate import validate
+from recreate.sandboxes import choose
+
+HUMANEVAL = {
+    "task_id": "HumanEval/7000",
+    "prompt": 'def half(n):\n    return n // 2\n\n\ndef twice(n):\n    """Two times n."""\n',
+    "canonical_solution": "    return 2 * n\n",
+    "test": "def check(candidate):\n    assert candidate(2) == 4\n    assert half(candidate(21)) == 21\n"
+    "    assert abs(candidate(0.5) - 1.0) < 1e-6\n",
+    "entry_point": "twice",
+}
+HUMANEVALFIX = {
+    **HUMANEVAL,
+    "task_id": "Python/7001",
+    "buggy_solution": "    return 3 * n\n",
+    "test": HUMANEVAL["test"] + "\ncheck(twice)",
+}
+MBPP = {
+    "task_id": 7002,
+    "text": "Write a function that turns a list round.",
+    "code": "def turned(items):\r\n  return items[::-1]",
+    "test_list": ["assert turned([1, 2]) == [2, 1]", "assert turned([]) == []"],
+}
+QUIXBUGS = {
+    "task_id": "follow",
+    "buggy_code": "\ndef follow(node):\n    return node\n",
+    "solution": "\ndef follow(node):\n    return node.successor\n",
+    "test_file": "import pytest\nfrom node import Node\n\nif pytest.use_correct:\n"
+    "    from correct_python_programs.follow import follow\nelse:\n    from python_programs.follow import follow\n\n\n"
+    "def test_follow():\n    end = Node(1)\n    assert follow(Node(2, end)).value == 1\n"
+    "    assert follow(Node(2, end)) is end\n",
+}
+EXERCISM = {
+    "task_id": "account",
+    "instructions": "An account that is never below nothing.",
+    "files": {"account.py": "class Account:\n    pass\n"},
+    "solution_files": {
+        "account.py": "class Empty(ValueError):\n    pass\n\n\nclass Account:\n    def __init__(self, amount=0):\n"
+        "        self.amount = amount\n\n    def __eq__(self, other):\n        return self.amount == other.amount\n\n"
+        "    def take(self, amount):\n        if amount > self.amount:\n            raise Empty('too little', amount)\n"
+        "        self.amount -= amount\n        return self\n\n\ndef each(numbers, work):\n"
+        "    for number in numbers:\n        yield work(number)\n\n\ndef sort(numbers):\n    numbers.sort()\n"
+    },
+    "test_files": {
+        "account_test.py": "import unittest\n\nfrom account import Account, Empty, each, sort\n\n\n"
+        "class AccountTest(unittest.TestCase):\n    def test_take(self):\n"
+        "        self.assertEqual(Account(5).take(2), Account(3))\n"
+        "        self.assertNotEqual(Account(5), Account(3))\n\n"
+        "    def test_too_little(self):\n        with self.assertRaises(Empty) as err:\n"
+        "            Account(1).take(2)\n"
+        "        self.assertEqual(err.exception.args, ('too little', 2))\n\n    def test_each(self):\n"
+        "        self.assertEqual(list(each([1, 2], lambda n: n + 1)), [2, 3])\n\n    def test_sort(self):\n"
+        "        numbers = [2, 1]\n        sort(numbers)\n        self.assertEqual(numbers, [1, 2])\n"
+    },
+}
+CODE = [HUMANEVAL, HUMANEVALFIX, MBPP, QUIXBUGS, EXERCISM]
+
+
+def _domain(name: str, rows: Sequence[Mapping[str, Any]], folder: Path) -> PublishedDomain:
+    file = folder / "given.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    found = registry.open_domain(name, folder, data=str(file))
+    assert isinstance(found, PublishedDomain)
+    return found
+
+
+def _graded(domain: PublishedDomain, task: Task, answer: str) -> Grade:
+    trace = Trace(attempt="t", task=task.id, scaffold="", model="", answer=answer)
+    return domain.grade(task, trace, choose())
+
+
+def test_rows_of_each_set_are_known_by_their_fields_and_their_gold_alone_passes(tmp_path: Path) -> None:
+    domain = _domain("code", CODE, tmp_path)
+    assert [task.id for task in domain.tasks()] == [
+        "code:humaneval:7000", "code:humanevalfix:7001", "code:mbpp:7002", "code:quixbugs:follow",
+        "code:exercism:account",
+    ]  # fmt: skip
+    for task in domain.tasks():
+        proof = validate(domain, task, choose())
+        assert proof.ok, proof.reason
+    assert "canonical" not in domain.tasks()[0].prompt
+    assert domain.stratum(domain.tasks()[2]) == "mbpp"
+
+
+def test_a_row_in_the_layout_of_an_exchange_file_is_the_same_task(tmp_path: Path) -> None:
+    row = {
+        "task_id": "humaneval_7000", "dataset": "humaneval", "split": "valid", "group": "he-7000",
+        "instruction": HUMANEVAL["prompt"], "input": {}, "gold": {"solution": HUMANEVAL["canonical_solution"]},
+        "eval": {"test": HUMANEVAL["test"], "entry_point": "twice"},
+    }  # fmt: skip
+    (task,) = _domain("code", [row], tmp_path).tasks()
+    (other,) = _domain("code", [HUMANEVAL], tmp_path).tasks()
+    assert (task.id, task.prompt, task.facts["answer"]) == (other.id, other.prompt, other.facts["answer"])
+
+
+def test_data_alone_means_the_domain_that_knows_its_rows(tmp_path: Path) -> None:
+    for row, name in ((HUMANEVAL, "code"), ({"question": "1 + 1?", "answer": "1+1\n#### 2"}, "math")):
+        file = tmp_path / "mine.jsonl"
+        file.write_text(json.dumps(row) + "\n")
+        assert meant_by(str(file)) == name
+    file.write_text('{"question": "Why?", "answer": "So."}\n')
+    assert meant_by(str(file)) == "mine"
+
+
+WRONG = {
+    "equals everything": "class L:\n    def __eq__(self, o): return True\n    def __sub__(self, o): return 0.0\n"
+    "    def __abs__(self): return 0.0\n    def __bool__(self): return True\n"
+    "    def __floordiv__(self, o): return self\n"
+    "    def __lt__(self, o): return True\ndef twice(n): return L()\n",
+    "another helper": "def half(n): return 21\ndef twice(n): return 4 if n == 2 else 1.0\n",
+    "skips": "import unittest\ndef twice(n): raise unittest.SkipTest\n",
+    "leaves": "import os\ndef twice(n): os._exit(0)\n",
+    "leaves at once": "import sys\nsys.exit(0)\n",
+    "tells a verdict": 'import os\nfor n in range(3, 20):\n    try:\n        os.write(n, b\'{"verdict": {"passed": 9, '
+    '"failed": [], "count": 9}, "key": ""}\\n\')\n    except OSError:\n        pass\ndef twice(n): return n\n',
+    "bends its own interpreter": "import builtins, sys, unittest\nbuiltins.AssertionError = Exception\n"
+    "sys.modules['unittest'] = None\nbuiltins.abs = lambda n: 0\ndef twice(n): return n\n",
+    "looks for the tests": "import glob, re\ndef twice(n):\n    text = ''.join(open(f).read() for f in "
+    "glob.glob('/work/**', recursive=True) if f.endswith('test_answer.py'))\n"
+    "    return 2 * n if 'assert' in text else n\n",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_answer_that_bends_its_own_process_bends_no_test(name: str, tmp_path: Path) -> None:
+    domain = _domain("code", [HUMANEVAL], tmp_path)
+    grade = _graded(domain, domain.tasks()[0], json.dumps({"solution.py": WRONG[name]}))
+    assert not grade.passed, grade.evidence
+
+
+def test_an_answer_cannot_put_a_file_over_what_lies_beside_it(tmp_path: Path) -> None:
+    domain = _domain("code", [QUIXBUGS], tmp_path)
+    lies = "class Node:\n    value = 1\n    def __init__(self, *a): pass\n    def __eq__(self, o): return True\n"
+    answer = json.dumps({"node.py": lies, "test_answer.py": "", "solution.py": QUIXBUGS["buggy_code"]})
+    assert not _graded(domain, domain.tasks()[0], answer).passed
+
+
+def test_all_exploits_of_the_list_can_be_put_around_a_wrong_function(tmp_path: Path) -> None:
+    domain = _domain("code", CODE, tmp_path)
+    for task in domain.tasks():
+        assert len(domain.exploits(task)) > 25
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("so \\boxed{1} or rather \\boxed{\\frac{1}{2}}.", "\\frac{1}{2}"),
+        ("I think\nThe answer is $7$.", "7"),
+        ("18", "18"),
+        ("\\boxed{never closed", "\\boxed{never closed"),
+        ("", ""),
+    ],
+)
+def test_the_answer_of_a_text_is_what_its_last_box_or_line_says(text: str, answer: str) -> None:
+    assert math_answer(text) == answer
+
+
+def test_of_mathematics_the_text_itself_is_right_and_a_long_one_is_none(tmp_path: Path) -> None:
+    row = {"question": "How many?", "answer": "3 * 6 = 18\n#### 18", "id": "q1"}
+    domain = _domain("math", [row], tmp_path)
+    (task,) = domain.tasks()
+    assert domain.gold(task) == "18"
+    assert _graded(domain, task, "18").passed
+    assert not _graded(domain, task, " ".join(map(str, range(1000)))).passed
+
+
+def test_of_several_right_queries_each_is_right(tmp_path: Path) -> None:
+    import sqlite3
+
+    (tmp_path / "db").mkdir()
+    with sqlite3.connect(tmp_path / "db" / "shop.sqlite") as base:
+        base.execute("CREATE TABLE sales (price REAL, town TEXT)")
+        base.execute("INSERT INTO sales VALUES (1, 'Ulm'), (2, 'Bern')")
+    base.close()
+    query = "SELECT town FROM sales ORDER BY price; SELECT town, price FROM sales ORDER BY price"
+    row = {"task_id": "s1", "question": "Which towns, the cheapest first?", "query": query, "db_name": "shop"}
+    domain = _domain("sql", [row], tmp_path)
+    (task,) = domain.tasks()
+    assert validate(domain, task, choose()).ok
+    assert _graded(domain, task, "SELECT town, price FROM sales ORDER BY price").passed
+    assert not _graded(domain, task, "SELECT town FROM sales ORDER BY price DESC").passed
+
+
+def test_rows_of_no_known_set_and_no_rows_at_all_say_what_to_type(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="its columns are colour") as e:
+        _domain("code", [{"colour": "red"}], tmp_path).tasks()
+    assert "--domain NAME" in e.value.fix
+    with pytest.raises(BadInput, match="has no rows") as e:
+        registry.open_domain("sql", tmp_path).tasks()
+    assert "--data FILE" in e.value.fix
+    lacking = {
+        "task_id": "humaneval_1",
+        "dataset": "humaneval",
+        "instruction": "x",
+        "input": {},
+        "gold": {},
+        "eval": {},
+    }
+    with pytest.raises(BadInput, match="line 1: it has no entry_point"):
+        _domain("code", [lacking], tmp_path).tasks()
