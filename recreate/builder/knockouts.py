@@ -507,8 +507,8 @@ def _record(work: Knockouts, found: Analysis, made: Sequence[tuple[Knockout, Sco
         paid=session.ledger.attempts,
         excluded=len(made) - len(scores),
         usd=round(session.ledger.record()["usd"], 6),
-        full=round(found.full, 4),
-        bare=round(found.bare, 4),
+        full=round(min(1.0, max(0.0, found.full)), 4),  # a prediction may lie beside what a score can be
+        bare=round(min(1.0, max(0.0, found.bare)), 4),
         gain=round(found.gain[0], 4),
         gain_lo=round(found.gain[1], 4),
         gain_hi=round(found.gain[2], 4),

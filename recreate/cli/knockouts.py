@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recreate.api.errors import BadInput, OutOfBudget
+from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.cli import runner
 from recreate.cli.bench import TASKS, counted
@@ -233,6 +233,5 @@ def _pruned(
 def _end(found: Credit, folder: Path, as_json: bool, prune: bool) -> None:
     if found.status == "budget":
         runner.stopped_by_budget(f"the same command with --out {here(folder)}")
-        raise typer.Exit(OutOfBudget.exit_code)
     if not as_json and not prune and any(part.dropped for part in found.parts):
         say(f"the same command with --out {here(folder)} --prune hands their removal to the gate")

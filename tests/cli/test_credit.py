@@ -119,6 +119,18 @@ def test_a_build_s_lesson_is_credited_with_its_edit_and_rebased_on_another_model
     assert cli(["rebase", "toy", "--json"]) == 2
 
 
+def test_a_budget_that_ends_before_suspected_pairs_are_looked_at_still_gives_the_table(
+    workspace: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["credit", "mine", *flags, "--out", "runs/c", "--json"]
+    assert cli([*command, "--budget", "32attempts"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert (found["status"], found["paid"]) == ("budget", 32)
+    assert "the budget ended before suspected pairs" in found["note"]
+    assert {part["attempts"] for part in found["parts"]} == {32}
+    assert 0 <= found["bare"] <= found["full"] <= 1
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
