@@ -30,7 +30,7 @@ from recreate.models.cassette import (
     Request,
     read_about,
 )
-from recreate.models.reply_cache import ReplyCache
+from recreate.models.reply_cache import ReplyCache, folder_of
 from recreate.storage.log import seal, unseal
 from tests.pages import ROOT
 
@@ -401,6 +401,14 @@ def test_what_a_cassette_says_of_itself_must_be_possible(tape: Path, change: dic
 
 
 # --- the cache
+
+
+def test_a_cache_without_a_folder_lies_where_weights_do_and_another_where_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECREATE_HOME", str(tmp_path / "home"))
+    assert folder_of("on") == tmp_path / "home" / "replies"
+    assert folder_of("~/kept") == Path.home() / "kept"
 
 
 def test_the_cache_counts_forgets_and_leaves_other_files(tmp_path: Path) -> None:
