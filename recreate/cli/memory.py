@@ -45,7 +45,8 @@ def recall(
     Example: recreate memory recall "unicode width of a tab" -k 5 --where outcome=failed --where since=2026-11-01
     """
     words, store = " ".join(query), _store(searching=True)
-    hits = store.recall(words, k, _filters(where or []), reader, how)
+    filters = _filters(where or [])
+    hits = store.recall(words, k, filters, reader, how)
     if reader == "human":
         say("as human: validation and test are among what is searched; no optimizer or agent ever sees them")
     if as_json:
@@ -59,7 +60,16 @@ def recall(
             f"        {_match(store, hit, words)}",
         )
     if not hits:
-        say("nothing is remembered that this reader may see")
+        say(_nothing(store, words, filters, reader, how))
+
+
+def _nothing(store: ExperienceStore, words: str, filters: dict[str, list[Any]], reader: str, how: str) -> str:
+    """Why nothing was found: nothing there, nothing that matches, or no word of the question in it."""
+    if next(store.facts(None, reader), None) is None and not store.lessons():
+        return "nothing is remembered that this reader may see"
+    if how == "keywords" and not store.recall(words, 1, None, reader, how):
+        return f"no word of {words!r} stands in what this reader may see; --how hybrid finds by meaning too"
+    return "nothing that this reader may see matches" + (f" under {', '.join(filters)}" if filters else "")
 
 
 def _match(store: ExperienceStore, hit: Hit, words: str) -> str:

@@ -241,6 +241,8 @@ def _text(experience: Experience, full: bool) -> Iterator[str]:
     yield f"{experience.id}  {outcome}  {experience.task}  ({experience.split})"
     if foreign := experience.foreign:
         yield f"imported from {foreign.get('format')}: {foreign.get('file')} {foreign.get('entry')}".rstrip()
+        if "outcome" in foreign:
+            yield f"graded by a file of outcomes: {foreign['outcome']}"
     yield (
         f"agent {experience.digest} with {trace.model or 'an unnamed model'}, repeat {trace.repeat}; {trace.ending}"
         f"{_limit(trace)}; {usage.calls} calls, "

@@ -122,12 +122,18 @@ def outcomes(path: Path) -> dict[str, Any]:
 def by_outcomes(
     waiting: Sequence[Experience], known: Mapping[str, Any], file: str
 ) -> Iterator[tuple[Experience, Grade | None, str]]:
-    """The same, by the task's id here or its name where it came from."""
+    """The same, by the task's id here or its name where it came from.
+
+    What the file says stands in the experience's `foreign`, under `outcome`, and not in the grade's evidence: there it
+    would be among the words and in the vector of each experience, the same in all.
+    """
     for e in waiting:
         foreign = str(e.foreign.get("task", ""))
         names = [n for n in (e.task, foreign, e.task.rpartition(":")[2]) if n in known]
         if not names:
             yield e, None, f"{file} does not say how {e.task} ended"
             continue
-        found = grade_of(known[names[0]], f"{file} says of {names[0]}: {known[names[0]]}")
+        found = grade_of(known[names[0]], "")
+        said = f"{file} says of {names[0]}: {known[names[0]]}"
+        e = e.model_copy(update={"foreign": {**e.foreign, "outcome": said}})
         yield e, found, "" if found else f"{file} says {known[names[0]]!r}, which is no score in 0..1"

@@ -293,6 +293,14 @@ def test_memory_is_counted_and_recalled_within_what_the_reader_may_see(ask: Ask,
     assert {hit["split"] for hit in found["hits"]} == {"validation"}
     (found,) = ask("memory", "recall", "word", "--as", "agent", "--where", "split=validation")
     assert found["hits"] == []
+    for words, said in (
+        (
+            ["word", "--as", "agent", "--where", "split=validation"],
+            "nothing that this reader may see matches under split",
+        ),
+        (["zebra", "--how", "keywords"], "no word of 'zebra' stands in what this reader may see; --how hybrid"),
+    ):
+        assert said in say("memory", "recall", *words)[2]
     (again,) = ask("memory", "rebuild")
     assert again["experiences"] == 16
     assert ask("memory", "rebuild")[0]["digest"] == again["digest"] != ""

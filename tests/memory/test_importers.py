@@ -14,6 +14,7 @@ import pytest
 
 from recreate.api.types import Experience
 from recreate.cli import run as cli
+from recreate.memory.documents import documents
 from recreate.memory.importers import readers
 from recreate.memory.importers.importer import ImportConfig, import_traces
 from recreate.memory.store import ExperienceStore
@@ -250,6 +251,14 @@ def test_outcomes_of_a_benchmarks_report_grade_what_waits(
     assert found["humanevalfix-python-0"].grade.graded
     assert not found["humanevalfix-python-0"].grade.passed
     assert not found["SWE-agent__test-repo-i1"].grade.graded
+    # the file that says so is shown, and is no word or meaning of what was attempted
+    id = found["toy__mean-1"].id
+    capsys.readouterr()
+    assert cli(["traces", "show", id]) == 0
+    assert "report.json says of toy__mean-1: True" in capsys.readouterr().out
+    memory = ExperienceStore(workspace, "hashed")
+    assert memory.recall("report.json", how="keywords") == []
+    assert not any("report.json" in document.brief for document in documents(found["toy__mean-1"]))
 
 
 def test_the_domains_grader_grades_what_was_handed_in(
