@@ -124,6 +124,9 @@ def begin(session: Session, scaffold: Scaffold, split: Split, most: int = 0, nam
     who = {"name": scaffold.name, "scaffold": scaffold.digest}
     if not any(who.items() <= r.items() for r in session.journal.records("agent")):
         session.journal.add("agent", **who)
+    key = CellKey(session.model_name, scaffold.digest, split, session.domain.name)._asdict()
+    if not any(key.items() <= r.items() for r in session.journal.records("cell")):
+        session.journal.add("cell", **key)
     if session.tape is not None:
         session.tape.agent(scaffold.name, scaffold.digest, scaffold.files)
     for task in tasks[:1]:

@@ -166,7 +166,7 @@ def _measure(found: Batch, where: Path, formats: Sequence[str], fresh: bool, as_
 
         made = batch.measure_all(session, found, agent, ready, fresh=fresh)
     files_made = batch.write(made, formats)
-    lines = [_line(cell.row()) for cell in made.cells] if len(made.cells) == 1 else table(made)
+    lines = [line_of(cell.row()) for cell in made.cells] if len(made.cells) == 1 else table(made)
     written = f"{here(folder)}: {', '.join(dict.fromkeys(file.relative_to(folder).parts[0] for file in files_made))}"
     answer(
         as_json,
@@ -268,7 +268,8 @@ def counted(settings: Settings) -> tuple[Settings, int | None]:
     return settings, None
 
 
-def _line(cell: Mapping[str, Any]) -> str:
+def line_of(cell: Mapping[str, Any]) -> str:
+    """A cell in a line."""
     if cell["mean"] is None:
         return f"{cell['scaffold']}: every attempt was {EXCLUDED}"
     excluded = f", {cell['set_aside']} {EXCLUDED}" if cell["set_aside"] else ""
@@ -372,4 +373,4 @@ def compare(
         if v["diff"] is not None and v["p"] is not None
     ]
     lines = lines or ["no task was scored in both: their means are of different tasks, and say nothing of each other"]
-    answer(as_json, record, *(_line(cell.row()) for cell in cells), *lines)
+    answer(as_json, record, *(line_of(cell.row()) for cell in cells), *lines)

@@ -53,7 +53,9 @@ def log(run: RunName = "last", as_json: Json = False) -> None:
 def show(
     what: Annotated[str, typer.Argument(metavar="RUN_OR_SCAFFOLD", help="A run, `last`, or a scaffold.")] = "last",
     revision: Annotated[str, typer.Argument(help="One revision of the run, by the beginning of its id.")] = "",
-    html: Annotated[bool, typer.Option("--html", help="Write the run's report.html anew and print its path.")] = False,
+    html: Annotated[
+        bool, typer.Option("--html", help="Write the report.html of a build or a bench anew and print its path.")
+    ] = False,
     page: Annotated[str, typer.Option("--page", help="The same of another page: its name or module:function.")] = "",
     as_json: Json = False,
 ) -> None:
@@ -158,6 +160,8 @@ def _attempts(run: Run) -> dict[str, dict[str, int]]:
 
 
 def _show_run(run: Run, as_json: bool) -> None:
+    from recreate.builder.measure import measured_in
+    from recreate.cli.bench import line_of
     from recreate.viewer.markdown import HARDER, revision_record, verdict_text
 
     status, revisions, settings = run.status(), run.revisions(), run.settings
@@ -165,6 +169,7 @@ def _show_run(run: Run, as_json: bool) -> None:
     final = next((r.id for r in reversed(revisions) if r.kept), seed.digest if seed else "")
     verdict = run.validation(seed.digest, final) if seed and (final != seed.digest or status == "ceiling") else None
     spend, excluded, attempts = run.spend(), run.excluded(), _attempts(run)
+    cells = measured_in(run, workspace()) if seed is None and run.cells() else []
     start: dict[str, Any] = next(iter(run.records("start")), {})
     if as_json:
         emit(
@@ -181,6 +186,7 @@ def _show_run(run: Run, as_json: bool) -> None:
                 "revisions": [revision_record(r) for r in revisions],
                 "spend": spend.record(),
                 "set_aside": excluded,
+                **({"cells": [cell.row() for cell in cells]} if cells else {}),
             }
         )
         return
@@ -191,13 +197,18 @@ def _show_run(run: Run, as_json: bool) -> None:
         f"run        {here(run.folder)} ({status})",
         f"settings   domain {settings.domain}, model {start.get('model') or settings.model or '?'}, optimizer "
         f"{settings.optimizer}, sandbox {start.get('sandbox') or settings.sandbox or '?'}, seed {settings.seed}",
-        f"           {settings.rounds} rounds, {settings.train} train and {settings.validation} validation tasks x "
-        f"{settings.repeats}, {settings.jobs} at once, budget {' '.join(settings.budget) or 'no cap'}",
+        "           "
+        + (
+            f"{settings.rounds} rounds, {settings.train} train and {settings.validation} validation tasks x "
+            * bool(seed)
+        )
+        + f"{settings.repeats} repeats, {settings.jobs} at once, budget {' '.join(settings.budget) or 'no cap'}",
         *([f"started    from {seed.name} ({seed.digest}), now {final}"] if seed else []),
         f"attempts   {', '.join(counts) or 'none has ended'}{without}",
         f"spent      {total.calls} calls, {total.tokens_in + total.tokens_out:,} tokens, ${total.usd:.4f}, "
         f"{spend.minutes:.1f} min{spend.unpaid.rstrip('.').replace('. ', '; ')}",
         *([f"validation {verdict_text(verdict)}"] if verdict else []),
+        *(line_of(cell.row()) for cell in cells),
     )
     for number, revision in enumerate(revisions, 1):
         put(f"\n{number}. {_fate(revision)} {revision.id}, from {revision.parent}", *_edits(revision))

@@ -22,6 +22,7 @@ FIELDS: Fields = {
     "start": {"run": str, "model": _TEXT, "domain": _TEXT, "sandbox": _TEXT, "command": _TEXT},
     "seed": {"name": str, "scaffold": str},
     "agent": {"name": str, "scaffold": str},
+    "cell": {"model": str, "agent": str, "split": str, "domain": str},
     "reply": {"call": str, "check": str, "reply": dict, "role": _TEXT},
     "experience": {
         **_OF_ATTEMPT, "repeat": int, "scaffold": str, "score": float, "ending": str, "model": _TEXT, "domain": _TEXT,
@@ -56,7 +57,8 @@ class Journal:
     runs     the ids under which replies were paid for
     started  whether a session was ever begun; damaged: lines that are passed over
 
-    Kinds of record: `start` (a session began), `seed`, `agent` (one is measured), `selection` (which tasks are taken),
+    Kinds of record: `start` (a session began), `seed`, `agent` (one is measured), `cell` (with
+    a model, on a domain's split), `selection` (which tasks are taken),
     `reply` (call, check, reply), `experience` (an attempt ended and was graded), `aside` (it was excluded for an
     infrastructure failure), `proposal`, `nothing`, `trial` (how a candidate is judged), `revision`, `candidate` (it
     waits for a person), `review` (what the person decided), `test-opened`, `arm` (a row of a table), `end`.

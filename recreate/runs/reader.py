@@ -107,15 +107,19 @@ class Run:
         return judge(sides[before], sides[after], alpha=gate.alpha, seed=seed)
 
     def cells(self) -> dict[CellKey, dict[tuple[str, int], dict[str, Any]]]:
-        """What was measured, in the order in which it began: (task, repeat) -> its `experience` record. Arms may be one
-        agent with the weights of several models."""
-        first = next(self.records("start"), {})
+        """What was measured, in the order in which it was asked for: (task, repeat) -> its `experience` record. Arms
+        may be one agent with the weights of several models."""
+        records = list(self.records("start", "cell", "experience"))
+        first: dict[str, Any] = next((r for r in records if r["kind"] == "start"), {})
         model, domain = str(first.get("model", self.settings.model)), str(first.get("domain", self.settings.domain))
-        found: dict[CellKey, dict[tuple[str, int], dict[str, Any]]] = {}
-        for r in self.records("experience"):  # those of before 2026-11-22 have no model, of before 11-23 no domain
-            key = CellKey(str(r.get("model") or model), r["scaffold"], r["split"], str(r.get("domain") or domain))
-            found.setdefault(key, {})[r["task"], r["repeat"]] = r
-        return found
+        found: dict[CellKey, dict[tuple[str, int], dict[str, Any]]] = {
+            CellKey(*(r[name] for name in CellKey._fields)): {} for r in records if r["kind"] == "cell"
+        }
+        for r in records:
+            if r["kind"] == "experience":  # those of before 2026-11-22 have no model, of before 11-23 no domain
+                key = CellKey(str(r.get("model") or model), r["scaffold"], r["split"], str(r.get("domain") or domain))
+                found.setdefault(key, {})[r["task"], r["repeat"]] = r
+        return {key: rows for key, rows in found.items() if rows}
 
     def excluded(self) -> list[dict[str, Any]]:
         """Attempts excluded for an infrastructure failure and not ended since."""

@@ -30,6 +30,7 @@ from recreate.runs.budget import Spend
 from recreate.runs.reader import BuildResult, Run
 from recreate.storage import files
 from recreate.storage.redact import redact
+from recreate.viewer import bench
 from recreate.viewer.charts import (
     HEIGHT,
     TRACKED,
@@ -50,7 +51,7 @@ from recreate.viewer.text import FileDiff, cut, read_diff, visible
 from recreate.viewer.traces import Room, citations, read_traces, show_studies
 
 FILE = "report.html"
-TEMPLATES = ("components", "page", "view")
+TEMPLATES = ("components", "page", "view", "bench")
 _HERE = Path(__file__).parent
 
 
@@ -121,7 +122,11 @@ def filled(template: str, **values: Any) -> str:
 
 
 def page(run: Run, built: BuildResult | None = None) -> str:
-    """The report of a build; without `built`, from what the folder holds."""
+    """The report of a build; without `built`, from what the folder holds. Of a bench, or a table of arms, its cells."""
+    if built is None and run.seed() is None and any(run.records("agent", "arm")):
+        told = bench.facts(run)
+        told["shares"] = shares(told["spend"])
+        return filled("bench", style=text_of("page.css"), script=text_of("bench.js"), **told)
     built = built or ended(run)
     room, studies = Room(), run.studies()
     attempts = list(run.records("experience", "brought"))

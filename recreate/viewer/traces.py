@@ -133,11 +133,11 @@ def read_traces(
         experience = read_experience(folder / "attempts" / row[0])
         if experience is None or experience.split != "train":
             continue
-        shown.append(_show(experience, cited.get(row[0], {}), studied.get(row[0], []), room))
+        shown.append(show_trace(experience, cited.get(row[0], {}), studied.get(row[0], []), room))
     return Traces(shown, left_out)
 
 
-def _show(
+def show_trace(
     experience: Experience, cited: Mapping[int, Sequence[Citing]], studied: Sequence[int], room: Room
 ) -> ShownTrace:
     steps = experience.trace.steps

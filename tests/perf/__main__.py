@@ -23,6 +23,7 @@ NAMES = {
     "grading": "tests.perf.grading",
     "view": "tests.perf.view",
     "local": "tests.perf.local",
+    "batch": "tests.perf.batch",
 }
 
 
@@ -31,7 +32,7 @@ def main() -> int:
     parser.add_argument("name", nargs="?", choices=NAMES, help="what to measure; without it the names are listed")
     parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
     parser.add_argument(
-        "--size", type=int, help="recall, view: how many steps; grading: how many tasks; local: functions"
+        "--size", type=int, help="recall, view: how many steps; grading: tasks; local: functions; batch: attempts"
     )
     parser.add_argument("--root", type=Path, help="house only: another checkout")
     args = parser.parse_args()

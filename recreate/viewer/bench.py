@@ -1,0 +1,170 @@
+"""What the page of a bench shows: its cells, cost beside score, scores by group and by task, attempts side by side.
+
+Traces are shown of train tasks only, as on every page: nobody should tune an agent on validation or test by eye.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recreate.api.errors import BadInput
+from recreate.api.types import Experience, Verdict
+from recreate.runs.attempts import read_experience
+from recreate.runs.gate import interval, judge
+from recreate.runs.reader import CellKey, Run
+from recreate.viewer.charts import per_task
+from recreate.viewer.traces import Room, ShownTrace, show_trace
+
+Rows = Mapping[tuple[str, int], Mapping[str, Any]]
+"""(task, repeat) -> the journal's `experience` record"""
+
+MOST_TASKS, MOST_GROUPS, MOST_PAIRS = 1000, 12, 12
+"""Tasks in the table, groups with bars, tasks whose attempts stand side by side."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A cell of the table. tasks, groups: mean score of each; of: task -> its first attempt; cost: of an attempt, in
+    dollars, or in tokens where all were free; x: where that is among the others, in per cent."""
+
+    number: int
+    agent: str
+    key: CellKey
+    mean: float
+    lo: float
+    hi: float
+    passed: float
+    attempts: int
+    usd: float
+    tokens: int
+    tasks: Mapping[str, float]
+    groups: Mapping[str, float]
+    of: Mapping[str, str]
+    endings: Mapping[str, int]
+    cost: float = 0.0
+    x: float = 0.0
+
+
+def facts(run: Run) -> dict[str, Any]:
+    """What the template is filled with. Raises BadInput (`no-scores`) when nothing was measured."""
+    cells = run.cells()
+    if not cells:
+        raise BadInput(
+            f"{run.folder.name} measured nothing yet", fix="go on with it, or name another", code="no-scores"
+        )
+    told = list(run.records("agent", "arm", "start"))  # once: a journal may be long
+    names = {r["scaffold"]: r["name"] for r in told if r["kind"] == "agent"}
+    arms = {(r["model"], r["digest"]): r["arm"] for r in told if r["kind"] == "arm"}
+    columns = [
+        _column(run, n, arms.get((key.model, key.agent)) or names.get(key.agent, key.agent[:8]), key, rows)
+        for n, (key, rows) in enumerate(cells.items())
+    ]
+    free = not any(c.usd for c in columns)
+    columns, ticks = _placed(columns, free)
+    tasks = list(dict.fromkeys(task for c in columns for task in c.tasks))
+    spread = {t: {c.tasks[t] for c in columns if t in c.tasks} for t in tasks}
+    tasks.sort(key=lambda t: (-(max(spread[t]) - min(spread[t])), t))
+    groups = Counter(group for c in columns for group in c.groups)
+    return {
+        "run": run,
+        "columns": columns,
+        "free": free,
+        "ticks": ticks,
+        "tasks": tasks[:MOST_TASKS],
+        "more_tasks": max(0, len(tasks) - MOST_TASKS),
+        "groups": [g for g, _ in groups.most_common(MOST_GROUPS)] if 1 < len(groups) < len(tasks) else [],
+        "more_groups": max(0, len(groups) - MOST_GROUPS),
+        "differences": [(c, _difference(columns[0], c, cells)) for c in columns[1:] if _paired(columns[0], c)],
+        "pairs": _pairs(run, columns, tasks),
+        "one": {what: len({getattr(c.key, what) for c in columns}) == 1 for what in ("model", "domain", "split")},
+        "settings": run.settings,
+        "aside": run.excluded(),
+        "spend": run.spend(),
+        "start": next((r for r in told if r["kind"] == "start"), {}),
+    }
+
+
+def _column(
+    run: Run, number: int, agent: str, key: CellKey, rows: Mapping[tuple[str, int], Mapping[str, Any]]
+) -> Column:
+    scores = {place: row["score"] for place, row in rows.items()}
+    mean, lo, hi = interval(scores, alpha=run.settings.gate.alpha)
+    usd, tokens, groups = 0.0, 0, dict[str, list[float]]()
+    for row in rows.values():
+        if (known := _known(run, row["attempt"])) is None:
+            continue
+        usd += known.trace.usage.usd
+        tokens += known.trace.usage.tokens_in + known.trace.usage.tokens_out
+        groups.setdefault(known.group, []).append(row["score"])
+    passed = sum(bool(row["passed"]) for row in rows.values()) / len(rows)
+    return Column(
+        number=number,
+        agent=agent,
+        key=key,
+        mean=mean,
+        lo=lo,
+        hi=hi,
+        passed=passed,
+        attempts=len(rows),
+        usd=usd,
+        tokens=tokens,
+        tasks=per_task(scores),
+        groups={group: math.fsum(each) / len(each) for group, each in groups.items()},
+        of={task: rows[task, repeat]["attempt"] for task, repeat in sorted(rows, reverse=True)},
+        endings=Counter("passed" if row["passed"] else str(row["ending"]) for row in rows.values()),
+    )
+
+
+def _known(run: Run, attempt: str) -> Experience | None:
+    try:
+        return read_experience(run.folder / "attempts" / attempt, steps=False)
+    except BadInput:  # damaged: the journal has its score
+        return None
+
+
+def _placed(columns: Sequence[Column], free: bool) -> tuple[list[Column], list[tuple[float, str]]]:
+    """The columns with their places, and the ticks of what an attempt cost: (x, label)."""
+    costs = [(c.tokens if free else c.usd) / c.attempts for c in columns]
+    most = max(costs) or 1.0
+    form = "{:,.0f}" if free else "${:.4f}"
+    ticks = [(round(5 + 90 * part, 1), form.format(most * part)) for part in (0.0, 0.5, 1.0)]
+    return [
+        replace(c, cost=cost, x=round(5 + 90 * cost / most, 2)) for c, cost in zip(columns, costs, strict=True)
+    ], ticks
+
+
+def _paired(a: Column, b: Column) -> bool:
+    return (a.key.domain, a.key.split) == (b.key.domain, b.key.split) and bool(a.tasks.keys() & b.tasks.keys())
+
+
+def _difference(a: Column, b: Column, cells: Mapping[CellKey, Rows]) -> Verdict:
+    """The gate's verdict on a column beside the first."""
+    before, after = ({place: r["score"] for place, r in cells[c.key].items()} for c in (a, b))
+    both = sorted(before.keys() & after.keys())
+    return judge({k: before[k] for k in both}, {k: after[k] for k in both})
+
+
+def _pairs(
+    run: Run, columns: Sequence[Column], tasks: Sequence[str]
+) -> list[tuple[str, list[tuple[Column, ShownTrace]]]]:
+    """Train tasks, those that differ most first, each with the attempts of the columns that have it."""
+    room, found = Room(), list[tuple[str, list[tuple[Column, ShownTrace]]]]()
+    for task in tasks:
+        theirs = [c for c in columns if task in c.of and c.key.split == "train"][:2]
+        if len(theirs) < 2 or len(found) >= MOST_PAIRS or room.left <= 0:
+            continue
+        shown = []
+        for column in theirs:
+            try:
+                experience = read_experience(run.folder / "attempts" / column.of[task])
+            except BadInput:
+                experience = None
+            if experience is not None:
+                shown.append((column, show_trace(experience, {}, [], room)))
+        if len(shown) == 2:
+            found.append((task, shown))
+    return found
