@@ -1,13 +1,13 @@
 """What a build will take, said before anything is spent; pure.
 
-Attempts are the most that a build without a memory policy makes of one candidate a round (a round may propose nothing
-and then judges nothing); a policy's re-runs, a population's further candidates and what a person edits come on top, as
-far as the budget has them to spare. Calls, tokens, dollars and minutes are estimates, from `low` to `high`; the plan's
-own figures are the high ones, which a budget should cover. Attempts are taken from this workspace's own with the same
-agent and model when there are any, else guessed from the scaffold's limits; studies from this workspace's own with the
-same optimizer's model, else from what studies of strong models were seen to take. `assumes` says which, and what is
-taken to be read from the endpoint's cache: whatever was said before in a conversation, where that has a price of its
-own, at the low end; nothing at the high one.
+Attempts are the most that a build makes of one candidate a round (a round may propose nothing and then judges nothing),
+with the re-runs that its memory policy may make, as far as the budget has them to spare; a population's further
+candidates and what a person edits come on top. Calls, tokens, dollars and minutes are estimates, from `low` to `high`;
+the plan's own figures are the high ones, which a budget should cover. Attempts are taken from this workspace's own with
+the same agent and model when there are any, else guessed from the scaffold's limits; studies from this workspace's own
+with the same optimizer's model, else from what studies of strong models were seen to take. `assumes` says which, and
+what is taken to be read from the endpoint's cache: whatever was said before in a conversation, where that has a price
+of its own, at the low end; nothing at the high one.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ is reckoned from the CPU seconds in docs/serve.md, with half of the calls meetin
 
 OPTIMIZER_CALL = 2.0
 """Of the optimizer's model, in calls of an attempt: it reads and writes more."""
+
+MOST_RERUNS = 192
+"""Of a round that has no cap of its own: one test of a pattern in use."""
 
 ASSUMED_RATE = 0.3
 """The seed's validation score where nothing was measured."""
@@ -175,6 +178,16 @@ def study(settings: Settings, price: Price, past: Sequence[Usage] = ()) -> Span:
     return Span(few, many, f"{turns} of {STUDY_IN:,} tokens, as elsewhere: no studies were made here before")
 
 
+def reruns(settings: Settings) -> int:
+    """The most re-runs with and without lessons of one round, 0 for policies that make none."""
+    memory = settings.memory
+    if memory.policy in ("none", "playbook"):
+        return 0
+    if memory.policy == "mistakes":  # a subject's failures, and as many successes
+        return min(2 * settings.batch_size, memory.reruns or MOST_RERUNS)
+    return memory.reruns or MOST_RERUNS
+
+
 class Course(Record):
     """What a build does one after the other, when each round proposes one candidate.
 
@@ -295,9 +308,14 @@ def plan(
         assumes.append(
             f"at the low end a trial is clear after {quickly} attempts, as one that changes nothing mostly is"
         )
-    low, high = (cost(settings.rounds, end, one.rehearsals * end) for end in (False, True))
+    spare = one.rehearsals + (again := reruns(settings))
+    if again and settings.rounds:
+        assumes.append(
+            f"at the high end lessons are tested by {again} re-runs a round (--memory.reruns), at the low none"
+        )
+    low, high = (cost(settings.rounds, end, spare * end) for end in (False, True))
     return Estimate(
-        attempts=count(settings.rounds, one.rehearsals),
+        attempts=count(settings.rounds, spare),
         **high.model_dump(exclude={"schema_"}),
         proposals=max((r for r in range(settings.rounds + 1) if fits(r)), default=0),
         detectable_gain=round(gain, 3),
@@ -335,7 +353,12 @@ def refuse_if_too_small(settings: Settings, scaffold: Scaffold, price: Price, op
     budget = Budget.parse(settings.budget)
     if settings.rounds == 0:
         return
-    least = {"rounds": 1, "budget": (), "study": settings.study.model_copy(update={"rehearsals": 0})}
+    least = {
+        "rounds": 1,
+        "budget": (),
+        "study": settings.study.model_copy(update={"rehearsals": 0}),
+        "memory": settings.memory.model_copy(update={"policy": "none"}),
+    }
     one = plan(settings.model_copy(update=least), scaffold, price, optimizer_price)
     first_batch = settings.batch_size
     attempts = one.attempts - settings.train + first_batch if settings.batch == 0 else one.attempts

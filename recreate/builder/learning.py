@@ -15,14 +15,14 @@ from typing import Any
 from recreate.agents.lesson import lesson_file
 from recreate.agents.retrieval import LessonRetrieval, Retriever, exactly, frozen, support
 from recreate.agents.scaffold import Scaffold
-from recreate.api.errors import BadInput, Missing, OutOfBudget
+from recreate.api.errors import BadInput, Fault, Missing, OutOfBudget
 from recreate.api.paths import short
 from recreate.api.ports import MemoryPolicy
 from recreate.api.theirs import all_are, expect
 from recreate.api.types import Call, Change, Edit, Evidence, Experience, Lesson, Message, Reply, Revision, Task, digest
 from recreate.lessons.context import PolicyContext
 from recreate.lessons.store import OURS, LessonStore
-from recreate.runs.attempts import attempt_task, ended, fresh
+from recreate.runs.attempts import attempt_task, ended, fresh, key_of
 from recreate.runs.session import Session
 from recreate.storage import files
 from recreate.storage.redact import redacted
@@ -45,6 +45,7 @@ class Learning:
         self.store = LessonStore(session.memory.folder, session.domain.name, self.policy)
         self._offers: dict[int, LessonRetrieval] = {}
         self._scanned: dict[str, list[str]] = {}
+        self._reruns: set[str] = set()
 
     # what is offered
 
@@ -99,6 +100,7 @@ class Learning:
             return
         key = digest(["memory", self.policy, round, agent.digest, [e.id for e in experiences]])
         threads, made = {key}, dict[str, Experience]()
+        self._reruns.clear()
         failures = sum(not e.grade.passed for e in experiences)
         self.session.say("observe", {"policy": self.policy, "experiences": len(experiences), "failures": failures})
 
@@ -258,6 +260,8 @@ class Learning:
             return None, None  # without the lesson that it carries it would be another agent
         told = exactly(lessons)
         try:
+            if not self._counted(agent, task, 1 + repeat, told):
+                return None, None
             if new := fresh(self.session, agent, [task], [1 + repeat], told):
                 self.session.ledger.afford(new + self.judging)
         except OutOfBudget:
@@ -265,6 +269,21 @@ class Learning:
         score = attempt_task(self.session, agent, task, 1 + repeat, "rerun", in_memory=False, offers=told)
         self.session.say("rerun", {"task": task.id, "lessons": [x.id for x in lessons], "score": score.score})
         return score.score, ended(self.session, score.attempt)
+
+    def _counted(self, agent: Scaffold, task: Task, repeat: int, told: LessonRetrieval) -> bool:
+        """Whether a re-run is among those that this round may make. What an earlier round made costs nothing, and what
+        this round made before a kill counts again, so that it ends as it would have."""
+        try:
+            key = key_of(self.session, agent, task, repeat, told)
+        except Fault:
+            return True  # its image cannot be had: the attempt says so
+        id = self.session.journal.renamed.get(key, key)
+        if not any(id in r.get("reruns", ()) for r in self.session.journal.records("memory")):
+            most = self.session.settings.memory.reruns
+            if most and key not in self._reruns and len(self._reruns) >= most:
+                return False
+            self._reruns.add(key)
+        return True
 
     def _nearest(self, experience: Experience) -> Experience | None:
         """For a failure the nearest success, for a success the last failure at the same task."""

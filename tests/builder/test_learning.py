@@ -94,6 +94,10 @@ def stored(workspace: Path) -> dict[str, Lesson]:
     return LessonStore(workspace / "memory", "toy").read()
 
 
+def reruns_of(run: Run) -> list[Any]:
+    return [r for r in run.records("experience") if r["phase"] == "rerun"]
+
+
 def offered(run: Run, split: str) -> Counter[tuple[str, ...]]:
     found = [run.experience(r["attempt"]) for r in run.records("experience") if r["split"] == split]
     return Counter(e.trace.steps[0].offered for e in found)
@@ -270,6 +274,30 @@ def test_reruns_leave_enough_of_the_budget_to_judge_the_candidate(go: Go, worksp
     built, _ = go(rounds=1, budget="22attempts")
     assert len(stored(workspace)["mark"].gains) < 4
     assert [r.kept for r in built.revisions] == [True]
+
+
+def test_a_round_makes_no_more_reruns_than_it_may_and_the_next_goes_on_with_what_it_made(
+    go: Go, workspace: Path
+) -> None:
+    _, run = go(rounds=1, **{"memory.reruns": 5})
+    assert len(reruns_of(run)) == 5
+    assert [g.diff for g in stored(workspace)["mark"].gains] == [1.0] * 2
+
+
+@pytest.mark.slow
+def test_what_an_earlier_round_re_ran_does_not_count_in_the_next(go: Go, workspace: Path, monkeypatch: Any) -> None:
+    found: list[list[float | None]] = []
+
+    def observe(self: Tells, experiences: Sequence[Experience]) -> Sequence[Change]:
+        tasks = experiences if not found else found_in[0]
+        found_in.append(tasks)
+        found.append([self.materials.rerun([], e) for e in tasks])
+        return []
+
+    found_in: list[Sequence[Experience]] = []
+    monkeypatch.setattr(Tells, "observe", observe)
+    go(rounds=2, **{"memory.reruns": 2})
+    assert [[score is not None for score in each] for each in found] == [[True, True, False, False], [True] * 4]
 
 
 # ------------------------------------------------------------------------------- the policy `recreate`, whole

@@ -124,6 +124,19 @@ def test_a_plan_takes_studies_and_the_seeds_score_from_what_was_measured_here(
     assert any("no studies were made here before" in text for text in other["assumes"])
 
 
+def test_a_plan_counts_the_reruns_that_a_memory_policy_may_make(
+    workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [*TOY, *model, "--scaffold", "seed", "--rounds", "2"]
+    plain, learning, capped = (
+        printed(capsys, "plan", *flags, *more)
+        for more in ([], ["--memory", "recreate"], ["--memory", "recreate", "--memory.reruns", "10"])
+    )
+    assert [p["attempts"] - plain["attempts"] for p in (learning, capped)] == [2 * 192, 20]
+    assert (learning["low"], capped["proposals"]) == (plain["low"], plain["proposals"])
+    assert any("tested by 10 re-runs a round" in text for text in capped["assumes"])
+
+
 def test_a_plan_says_where_the_gate_can_see_no_gain(
     workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -285,6 +285,20 @@ def test_a_test_that_cannot_be_paid_for_decides_nothing_and_starts_at_the_same_a
     assert many.made[:4] == few.made
 
 
+def test_a_support_that_nobody_can_attempt_again_is_passed_over() -> None:
+    class Imported(Reruns):
+        def __call__(self, lessons: Any, experience: Experience, *given: Any) -> float | None:
+            return None if experience.task == "task-e1" else super().__call__(lessons, experience, *given)
+
+    materials = held(rerun=Imported(), experiences=failures(4))
+    assert "promoted" in kinds(Ladder(materials).observe(failures(4)))
+    (active,) = [x for x in materials.lessons.values() if x.status == "active"]
+    assert {g.task for g in active.gains} == {"task-e0", "task-e2", "task-e3"}
+    assert len(active.gains) == LEAST
+    materials = held(rerun=Imported(), experiences=failures(3))
+    assert "tested" not in kinds(Ladder(materials).observe(failures(3))), "two groups are not three"
+
+
 def test_a_pattern_that_stops_helping_is_quarantined_and_comes_back_only_by_new_evidence() -> None:
     reruns = Reruns(1.0, 0.0)
     lived_ = [attempted(f"w{n}", passed=n < 12, offered=["p"]) for n in range(24)]
