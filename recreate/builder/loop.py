@@ -48,7 +48,7 @@ from recreate.runs.attempts import Score, copy_in, ended, fresh, run_attempts
 from recreate.runs.gate import MIN_TASKS, alone, interval, judge, not_worse, saved, saving, unjudged
 from recreate.runs.reader import BuildResult, Run
 from recreate.runs.session import Session
-from recreate.runs.trial import SPREAD, Terms, decidable, detectable, room, share, tried
+from recreate.runs.trial import SPREAD, Terms, decidable, detectable, handed_on, room, share, tried
 from recreate.storage import files
 
 
@@ -506,6 +506,7 @@ class _Build:
                 of = 0  # more candidates than so few tasks decide
             extra = sum(not t.of for t in known) + 1
             alpha = share(gate, over, of=of) if of else share(gate, over, extra=extra)
+            alpha += handed_on(known, [r.id for r in self.revisions if r.kept and r.verdict.better])
             order = [task.id for task in self.validation]
             random.Random(f"{settings.seed}/{child.digest}").shuffle(order)
             held = [score for score in before.values() if score is not None]
@@ -520,6 +521,7 @@ class _Build:
                 repeats=settings.repeats,
                 order=tuple(order),
                 strata=strata(self.session.domain, self.validation),
+                rule=known[0].rule if known else "deadline",
             )
             self.session.journal.add("trial", terms=terms.model_dump(mode="json"))
         place = {id: at for at, id in enumerate(terms.order)}

@@ -3,25 +3,41 @@
 The promise is one for a whole build: the chance that it keeps anything that does not help is at most `gate.false_keep`,
 over all its rounds, candidates and reviews, whenever somebody looks and whenever it ends.
 
-How. A task gives one difference d in [-1, 1], the candidate's mean over its repeats less its parent's. Against the
-claim that the mean of d is m or less, a stake of 1 grows by 1 + x * ((d + 1) / (1 + m) - 1) a task: at best a fair game
-under that claim, for each x in 0..1. The stake is spread evenly over several x (`bets`). By Ville's inequality it ever
-reaches 1 / a in at most a share a of trials, so that looking after each task costs nothing, with scores of any kind and
-tasks of any difficulty (Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting, JRSS B 2024).
+How. A task gives one difference d in [-1, 1], the candidate's mean over its repeats less its parent's. The trial owns a
+stake of `alpha`, its candidate's share of the error. On each task a part x in 0..1 of it, chosen before the task is
+seen, is bet: it grows by 1 + x * d. Where the mean of d is 0 or less that is at best a fair game, whatever the scores
+are and however x is chosen, so that by Ville's inequality the stake reaches 1 in at most a share `alpha` of trials, and
+looking after each task costs nothing (Waudby-Smith and Ramdas, Estimating means of bounded random variables by
+betting, JRSS B 2024). How x is chosen decides what is found, not what is promised (`_Deadline`): the trial ends with
+its last task, and a stake that cannot have reached 1 by then is lost; so the stake is held at the chance that a walk
+without drift and with the variance seen so far would still come up to what is needed, in the tasks that are left. That
+is 2 * (1 - Phi(u)) by reflection, u being the way to go in standard deviations, which makes x the hazard of u over the
+deviation of what is left (the hedge of a digital option: Browne, Reaching goals by a deadline, Adv. Appl. Prob. 1999;
+the boundary of O'Brien and Fleming, Biometrics 1979). On yes-or-no scores it finds nearly what the paired test of all
+tasks finds, at the same error.
 
-    better       the stake against "no gain" has reached 1 / alpha, alpha being the candidate's share of the error
-    not-better   the stake against "a gain of `gain` or more" has reached 1 / MISS, so that a gain worth finding is
-                 ruled out; or the whole interval lies below 0; or it fails each time what its parent solves each time
+    better       the stake has reached 1
+    not-better   bets against "a gain of `gain` or more" (`BETS`) have made 1 / MISS of 1, so that a gain worth finding
+                 is ruled out; or the whole interval lies below 0; or it fails each time what its parent solves each
+                 time
     undecided    else: all tasks were tried, or none that is left could still show a gain
 
-    lo, hi       the m that such stakes leave possible, each end at the candidate's alpha, at every time at once; lo is
-                 above 0 exactly where it is better
-    p            1 / the largest stake against "no gain": at most alpha where it is better
+    lo, hi       the m that a stake spread over `BETS` leaves possible, bet against "the mean is m or less" (or more):
+                 each end at alpha, at every time at once. lo is above 0 exactly where it is better, which is a second
+                 way for it to be wrong of an agent that does not help
+    p            alpha / the largest that the stake was: alpha where it is better, since no more is bet than is needed
+
+Trials of before (`rule` spread) bet the mean of `BETS` on "better" too, until 1 / alpha.
 
 The shares of candidates add up to `gate.false_keep` at most (`share`), and so do their errors, however alike they are
 and whatever made them (Bonferroni). Two things are assumed: that the validation tasks stand for others like them, and
 that no candidate is made from the very scores that judge it: of validation an optimizer is told means and verdicts, no
-task. That a parent's scores serve for each of its candidates breaks nothing: each bet is fair by itself.
+task. That a parent's scores serve for each of its candidates breaks nothing: each candidate has a share of its own, and
+shares add up. It does forbid to carry what is left of a stake on to the next candidate (alpha investing, one wealth for
+all trials): scores that were low by luck would help every one of them, so that a stake could grow on the luck that the
+last one left. Only the share of a candidate that was kept goes on, to the next one: if it helped, nothing was spent on
+it, and if not, the error is made (the fallback of Tian and Ramdas, Online control of the familywise error rate, Stat.
+Methods Med. Res. 2021, which holds under any dependence).
 
 `python -m tests.evidence` simulates it; figures in docs/log.md.
 """
@@ -30,10 +46,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from operator import mul, not_
-from typing import Any, NamedTuple
+from statistics import NormalDist
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -42,11 +59,17 @@ from recreate.runs.gate import MAX_DROPPED, Scores, ceiling, unjudged
 from recreate.runs.settings import Gate
 
 BETS = (0.2, 0.4, 0.6, 0.8, 1.0)
-"""Small ones grow on small gains over many tasks, large ones on a few tasks that are all won; one loss ends 1.0. Of
-eight spreads tried these find the smallest gains from 20 to 100 tasks, within 0.01."""
+"""Small ones grow on small gains over many tasks, large ones on a few tasks that are all won; one loss ends 1.0."""
 
 BOLD = (1.0,)
-"""The bet of a trial of few tasks, which only a candidate that loses none can win: n wins are as certain as n heads."""
+"""The bet of a trial of few tasks by the rule `spread`."""
+
+FEW = 3
+CAREFUL = 0.95
+"""One bet takes at most this part, so that one loss does not end a trial; the whole only where there are no more tasks
+than FEW times the wins in a row that it takes at the least, which leave nothing to be careful with."""
+
+Rule = Literal["spread", "deadline"]
 
 MISS = 0.2
 """How often a trial may be ended for want of a gain that is there. At 0.1 candidates that do nothing take 35 % of the
@@ -62,7 +85,7 @@ POWER = 0.80
 EXTRA = 0.2
 """The part of the build's error that is left for candidates beyond one a round: a population's, and people's edits."""
 
-DRAWS = 800
+DRAWS = 1000
 LATTICE = 60
 """Up to so many tasks the chances are reckoned task by task; beyond, gains shrink with the root of their number."""
 
@@ -96,7 +119,7 @@ class Terms(Record):
     """How a candidate is judged, in the journal before its first attempt: see `trial`.
 
     round: of the build, from 0; of: how many candidates the round has, 0 for a person's edit; order: of the tasks' ids;
-    strata: task -> what it is counted with, where there are several.
+    strata: task -> what it is counted with, where there are several; rule: how is bet.
     """
 
     candidate: str
@@ -108,11 +131,18 @@ class Terms(Record):
     repeats: int = Field(ge=1, le=1000)
     order: tuple[str, ...]
     strata: Mapping[str, str] = Field(default={}, exclude_if=not_)
+    rule: Rule = Field(default="spread", exclude_if="spread".__eq__)
+
+
+def handed_on(known: Sequence[Terms], better: Collection[str]) -> float:
+    """What the next candidate may spend besides its own share: all that the last one might, where that was kept as
+    better. known: the terms so far, in their order; better: the candidates that were kept so."""
+    return known[-1].alpha if known and known[-1].candidate in better else 0.0
 
 
 def tried(terms: Terms, before: Scores, after: Scores, *, whole: bool = False) -> tuple[Verdict, bool]:
     """`trial` on these terms, split by stratum; a loss in one beside a gain in another is said."""
-    given: dict[str, Any] = {"repeats": terms.repeats, "alpha": terms.alpha, "gain": terms.gain}
+    given: dict[str, Any] = {"repeats": terms.repeats, "alpha": terms.alpha, "gain": terms.gain, "rule": terms.rule}
     verdict, settled = trial(before, after, terms.order, **given, whole=whole)
     if not terms.strata or verdict.diff is None:
         return verdict, settled
@@ -146,6 +176,7 @@ def trial(
     repeats: int,
     alpha: float,
     gain: float,
+    rule: Rule = "deadline",
     whole: bool = False,
 ) -> tuple[Verdict, bool]:
     """(the verdict on the tasks that have all their scores, in this order; whether it is settled). What comes after the
@@ -156,9 +187,10 @@ def trial(
     interval are of all tasks that have been scored since.
     """
     needed, given_up = -math.log(alpha), -math.log(MISS)
-    spread = bets(len(order), alpha)
-    hopes = _hopes(before, order, repeats, spread)
-    up, down = _Stake(0.0, spread), _Stake(-gain) if gain < 1 else None
+    spread = bets(len(order), alpha) if rule == "spread" else BETS
+    up: _Stake | _Deadline = _Stake(0.0, spread) if rule == "spread" else _Deadline(len(order), alpha)
+    down = _Stake(-gain) if gain < 1 else None
+    hopes = _hopes(before, order, repeats, up.bets)
     differences, used = list[float](), list[tuple[str, int]]()
     tried = lost = dropped = 0
     decision: Decision = "undecided"
@@ -168,6 +200,7 @@ def trial(
         if any(place not in after for place in places):
             break
         tried += 1
+        up.left = len(order) - tried + 1
         pairs = [place for place in places if before.get(place) is not None and after[place] is not None]
         dropped += len(places) - len(pairs)
         lost += not pairs
@@ -213,7 +246,7 @@ def trial(
         diff=math.fsum(differences) / len(differences),
         lo=lo,
         hi=hi,
-        p=min(1.0, math.exp(-up.log)),
+        p=up.p,
         tasks=len(differences),
         repeats=repeats,
         verdict=decision,
@@ -231,38 +264,89 @@ def no_room(before: Scores, *, alpha: float) -> str:
     if not tasks:
         return "no outcome could be better: there is no task"
     means = [math.fsum(scores) / len(scores) for scores in tasks.values()]
-    stake = _Stake(0.0, bets(len(means), alpha))
-    for mean in means:
-        stake.bet(max(0.0, 1 - mean))
-    if stake.log >= -math.log(alpha):
+    most = _Deadline(len(means), alpha).bets[0]
+    if math.fsum(math.log1p(most * max(0.0, 1 - mean)) for mean in means) >= -math.log(alpha) - 1e-9:
         return ""
     room = sum(mean < 1 for mean in means)
     left = "every task is solved" if not room else f"{room} of {len(means)} tasks leave room above it"
     return (
         f"no outcome could be better: the score is {math.fsum(means) / len(means):.3f}, {left}, and the gate keeps "
-        f"nothing that improves fewer than {wins(len(means), alpha)}"
+        f"nothing that improves fewer than {math.ceil(-math.log(alpha) / math.log1p(most) - 1e-9)}"
     )
 
 
 def bets(tasks: int, alpha: float) -> tuple[float, ...]:
-    """How the stake of a trial of so many tasks is spread: by nothing that is seen in it."""
+    """How the stake of a trial of so many tasks was spread by the rule `spread`."""
     return BOLD if tasks < 3 * math.ceil(math.log2(1 / alpha)) else BETS
 
 
+@lru_cache(maxsize=1024)
 def wins(tasks: int, alpha: float) -> int:
-    """How many tasks must go from 0 to 1, with none lost, before a candidate is kept; it may be more than all."""
-    stake, number = _Stake(0.0, bets(tasks, alpha)), 0
-    while stake.log < -math.log(alpha):
+    """How many tasks must go from 0 to 1 from the first on, none lost, before a candidate is kept; more than all where
+    so few tasks decide nothing."""
+    stake = _Deadline(tasks, alpha)
+    for number in range(1, tasks + 1):
         stake.bet(1.0)
-        number += 1
-    return number
+        if stake.log >= -math.log(alpha):
+            return number
+    return max(tasks + 1, math.ceil(math.log2(1 / alpha)))
+
+
+class _Deadline:
+    """What a stake of `alpha` has become that shall be 1 by the last task.
+
+    top, log: the largest that it has been, and how much larger than alpha, as a log; left: the tasks that are left, the
+    next one included; bets: the largest part that one bet may take.
+    """
+
+    def __init__(self, tasks: int, alpha: float) -> None:
+        self.bets = (1.0 if tasks <= FEW * math.ceil(math.log2(1 / alpha)) else CAREFUL,)
+        self.left, self.alpha, self.worth, self.top = tasks, alpha, alpha, alpha
+        self.weight, self.squares = 2.0, 0.5  # as if two tasks had been seen, whose differences vary by 0.25
+        self.steps = self.size = 0.0
+
+    def stake(self) -> float:
+        """The part that is bet on the next task: by what was seen before it. No more than reaches 1 by a step of the
+        usual size."""
+        if not 1e-12 < self.worth < 1:
+            return 0.0
+        way = NORMAL.inv_cdf(self.worth / 2)
+        hazard = math.exp(-way * way / 2) / math.sqrt(2 * math.pi) / (self.worth / 2)
+        enough = (1 / self.worth - 1) * (self.steps / self.size if self.size else 1.0)
+        return min(self.bets[0], enough, hazard / math.sqrt(self.squares / self.weight * max(1, self.left)))
+
+    def bet(self, difference: float) -> None:
+        self.worth *= 1 + self.stake() * difference
+        if self.worth > 1 - 1e-9:
+            self.worth = max(1.0, self.worth)
+        self.weight += 1
+        self.squares += difference * difference
+        self.steps += difference != 0
+        self.size += abs(difference)
+        self.left -= 1
+        self.top = max(self.top, self.worth)
+
+    @property
+    def log(self) -> float:
+        return math.log(self.top) - math.log(self.alpha)
+
+    @property
+    def p(self) -> float:
+        return min(1.0, self.alpha / self.top)
+
+    def with_hope(self, hope: Sequence[float]) -> float:
+        """The log after more than the best that can still come: the most is bet each time."""
+        return math.log(self.worth / self.alpha) + hope[0] + 1e-9 if self.worth > 0 else -math.inf
+
+
+NORMAL = NormalDist()
 
 
 class _Stake:
     """What a stake of 1 against "the mean is `mean` or less" has become; log: of the largest that it has been."""
 
     def __init__(self, mean: float, bets: tuple[float, ...] = BETS) -> None:
-        self.bets = bets
+        self.bets, self.left = bets, 0
         self.scale = 1 / max(1 + mean, 1e-9)
         self.parts = [0.0] * len(bets)
         self.log = 0.0
@@ -272,6 +356,10 @@ class _Stake:
             part + grown for part, grown in zip(self.parts, _grows(difference, self.bets, self.scale), strict=True)
         ]
         self.log = max(self.log, _whole(self.parts))
+
+    @property
+    def p(self) -> float:
+        return min(1.0, math.exp(-self.log))
 
     def with_hope(self, hope: Sequence[float]) -> float:
         """The log after the best that can still come."""
@@ -345,62 +433,45 @@ def odds(
     """Of a candidate with this true gain, in trials of so many tasks that look for a gain of `worth`.
 
     For yes-or-no scores. Assumed: tasks differ in difficulty (`spread`), and the agent gains the same share of what
-    each task still lets it gain. Reckoned over all outcomes with one repeat, else drawn DRAWS times from one seed.
+    each task still lets it gain. Drawn DRAWS times from fixed seeds.
     """
-    if repeats == 1:
-        return _reckoned(tasks, (1 - spread) * base_rate * (1 - base_rate), base_rate, gain, alpha, worth)
-    return _drawn(tasks, repeats, 1 / spread - 1, base_rate, gain, alpha, worth)
-
-
-def _reckoned(tasks: int, within: float, base_rate: float, gain: float, alpha: float, worth: float) -> Odds:
-    part, left = gain / (1 - base_rate), 1 - base_rate
-    won, lost = part * left + (1 - part) * within, (1 - part) * within
-    kept = mean = 0.0
-    stakes, needed = bets(tasks, alpha), -math.log(alpha)
-    states = {(0, 0): 1.0}
-    for number in range(1, tasks + 1):
-        mean += math.fsum(states.values())
-        ahead: dict[tuple[int, int], float] = {}
-        for (up, down), chance in states.items():
-            for place, share_ in (((up + 1, down), won), ((up, down + 1), lost), ((up, down), 1 - won - lost)):
-                if share_ > 0:
-                    ahead[place] = ahead.get(place, 0.0) + chance * share_
-        states = {}
-        for (up, down), chance in ahead.items():
-            if chance < 1e-9:
-                continue
-            open = worth >= 1 or _counted(down, up, number - up - down, -worth, BETS) < -math.log(MISS)
-            if _counted(up, down, 0, 0.0, stakes) >= needed:
-                kept += chance
-            elif open and _counted(up + tasks - number, down, 0, 0.0, stakes) >= needed:
-                states[up, down] = chance
-    return Odds(kept, mean)
-
-
-def _drawn(tasks: int, repeats: int, shape: float, base_rate: float, gain: float, alpha: float, worth: float) -> Odds:
-    draw, stakes = random.Random(0), bets(tasks, alpha)
-    steps = [n / repeats for n in range(-repeats, repeats + 1)]
-    ups = [tuple(1 + x * d for x in stakes) for d in steps]
-    downs = [tuple(1 + x * ((1 - d) / max(1 - worth, 1e-9) - 1) for x in BETS) for d in steps]
-    enough, hopeless = len(stakes) / alpha, len(BETS) / MISS if worth < 1 else math.inf
-    kept, tried, part = 0, 0, gain / (1 - base_rate)
+    draw, shape, part = random.Random(1), 1 / spread - 1, gain / (1 - base_rate)
+    seen = [n / repeats for n in range(-repeats, repeats + 1)]
+    downs = [tuple(1 + x * ((1 - d) / max(1 - worth, 1e-9) - 1) for x in BETS) for d in seen]
+    hopeless = len(BETS) / MISS if worth < 1 else math.inf
     a, b = shape * base_rate, shape * (1 - base_rate)
-    rates = [draw.betavariate(a, b) for _ in range(2000)] if a > 0 else [base_rate]
-    for _ in range(DRAWS):
-        up, down = (1.0,) * len(stakes), (1.0,) * len(BETS)
-        for _ in range(tasks):
-            rate = rates[int(draw.random() * len(rates))]
-            better = rate + part * (1 - rate)
-            at = repeats + sum((draw.random() < better) - (draw.random() < rate) for _ in range(repeats))
+    rates = [draw.betavariate(a, b) for _ in range(2000)] if a > 0 and repeats > 1 else [base_rate]
+    lost = (1 - part) * (1 - spread) * base_rate * (1 - base_rate)  # once, over tasks of all difficulties
+    won = lost + part * (1 - base_rate)
+
+    def drawn(at: float) -> int:
+        if repeats == 1:
+            return 1 if at < won else -1 if at < won + lost else 0
+        rate = rates[int(draw.random() * len(rates))]
+        better = rate + part * (1 - rate)
+        return sum((draw.random() < better) - (draw.random() < rate) for _ in range(repeats))
+
+    kept = tried = 0
+    for luck in _luck(tasks):
+        up, down = _Deadline(tasks, alpha), (1.0,) * len(BETS)
+        for chance in luck:
+            at = drawn(chance)
             tried += 1
-            up = tuple(map(mul, up, ups[at]))
-            down = tuple(map(mul, down, downs[at]))
-            if sum(up) >= enough:
+            up.bet(at / repeats)
+            down = tuple(map(mul, down, downs[repeats + at]))
+            if up.worth >= 1:
                 kept += 1
                 break
-            if sum(down) >= hopeless:
+            if sum(down) >= hopeless or up.worth * 2**up.left < 1:
                 break
     return Odds(kept / DRAWS, tried / DRAWS)
+
+
+@lru_cache(maxsize=8)
+def _luck(tasks: int) -> tuple[tuple[float, ...], ...]:
+    """The same for every gain, so that a larger one is not found less often by chance."""
+    draw = random.Random(0)
+    return tuple(tuple(draw.random() for _ in range(tasks)) for _ in range(DRAWS))
 
 
 def detectable(tasks: int, repeats: int, base_rate: float, alpha: float, spread: float = SPREAD) -> float:
@@ -424,14 +495,3 @@ def _detectable(tasks: int, repeats: int, base_rate: float, alpha: float, spread
         middle = (low + high) / 2
         low, high = (low, middle) if found(middle) else (middle, high)
     return high
-
-
-@lru_cache(maxsize=200_000)
-def _counted(won: int, lost: int, tied: int, mean: float, bets: tuple[float, ...]) -> float:
-    """The log of the stake against "the mean is `mean` or less" after so many tasks of each kind."""
-    win, loss, tie = (_grows(d, bets, 1 / (1 + mean)) for d in (1.0, -1.0, 0.0))
-    parts = [
-        w * won + (tied * t if tied else 0.0) + (lost * x if lost else 0.0)
-        for w, x, t in zip(win, loss, tie, strict=True)
-    ]
-    return _whole(parts)

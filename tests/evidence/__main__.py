@@ -5,20 +5,23 @@
     cost       attempts to a verdict and power, beside a paired test of fixed size, for true gains of 0 to 0.5
     plan       does `plan` name the gain that is kept eight times in ten?
     credit     does `recreate credit` tell planted edits apart, and at what cost beside one knock-out after the other?
+    beside     ours and the two rules of autocontext on the same simulated tasks, eight candidates a build
 
 Yes-or-no and partial scores, tasks of mixed difficulty, scores of the parent used again for each of its candidates.
-Seeds are fixed; shares come with Wilson's 95 % interval. All of it takes a quarter of an hour on one core; `--builds N`
-for fewer.
+Seeds are fixed; shares come with Wilson's 95 % interval. All of it takes half an hour on one core; `--builds N` for
+fewer.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import time
-from collections.abc import Callable, Iterator
-from statistics import mean
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from statistics import fmean as mean
 from typing import Any, NamedTuple
 
 from recreate.runs.gate import detectable_gain, judge, wilson
@@ -160,8 +163,112 @@ def plan(builds: int) -> Iterator[Row]:
                "gain_of_the_paired_test_per_candidate": old}  # fmt: skip
 
 
+THEIRS = 8
+LOOK_FROM, HELD_OUT = 6, 2
+
+
+@lru_cache(maxsize=4096)
+def t_quantile(tail: float, freedom: int) -> float:
+    """Of Student's t: what is exceeded with this probability, by Simpson's rule."""
+    front = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
+
+    def below(x: float, steps: int = 400) -> float:
+        at = [front * (1 + (x * n / steps) ** 2 / freedom) ** (-(freedom + 1) / 2) for n in range(steps + 1)]
+        return 0.5 + x / steps / 3 * (at[0] + at[-1] + 4 * sum(at[1:-1:2]) + 2 * sum(at[2:-1:2]))
+
+    low, high = 0.0, 200.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) < 1 - tail else (low, middle)
+    return high
+
+
+def cluster_t(effects: Sequence[float], number: int) -> tuple[bool, int]:
+    """autocontext's campaign gate (docs/false-promotion-calibration.md there, stored copy at 6ca2e401), by its rule:
+    candidate i has 0.05 / 2 ** (i + 1), spread evenly over the looks, which are after each block from the sixth on; a
+    two-sided t interval above 0 promotes, if two further blocks have a mean above 0; one at 95 %, spread over the looks
+    likewise, that is not above 0 ends it. (promoted, blocks)."""
+    blocks, held_out = effects[:-HELD_OUT], effects[-HELD_OUT:]
+    looks = len(blocks) - LOOK_FROM + 1
+
+    def half(alpha: float, n: int) -> float:
+        middle = mean(blocks[:n])
+        squares = math.fsum((d - middle) ** 2 for d in blocks[:n])
+        return t_quantile(alpha / looks / 2, n - 1) * math.sqrt(squares / (n - 1) / n)
+
+    for n in range(LOOK_FROM, len(blocks) + 1):
+        middle = mean(blocks[:n])
+        if middle + half(0.05, n) <= 0:
+            return False, n
+        if middle - max(half(0.05, n), half(0.05 / 2 ** (number + 1), n)) > 0:
+            return mean(held_out) > 0, n + HELD_OUT
+    return False, len(blocks)
+
+
+def all_wins(effects: Sequence[float], _: int) -> tuple[bool, int]:
+    """autocontext's kernel gate (docs/kernel-evolution.md there): a sign e-process that doubles on a win and ends on
+    anything else, against 0.05 / 8, in a number of blocks that is fixed beforehand."""
+    blocks = math.ceil(math.log2(THEIRS / 0.05))
+    return all(d > 0 for d in effects[:blocks]), blocks
+
+
+def ours(effects: Sequence[float], _: int) -> tuple[bool, int]:
+    order, alpha = [str(n) for n in range(len(effects))], share(GATE, THEIRS)
+    sides: list[Kept] = [
+        {(task, 0): 0.5 + way * d / 2 for task, d in zip(order, effects, strict=True)} for way in (-1, 1)
+    ]
+    gain = detectable(len(order), 1, 0.3, alpha)
+    found, _settled = trial(sides[0], sides[1], order, repeats=1, alpha=alpha, gain=gain)
+    return found.better, found.tasks
+
+
+def beside(builds: int) -> Iterator[Row]:
+    """Blocks are their normal effects (deviation 0.2, cut to -1..1), and ours: yes-or-no tasks from a score of 0.3.
+    rare-loss gains 0.05 on most tasks and loses 1 on few: no help in the mean. A build ends with its first promotion.
+    """
+
+    def normal(effect: float) -> Callable[[random.Random, int], list[float]]:
+        return lambda draw, n: [max(-1.0, min(1.0, draw.gauss(effect, 0.2))) for _ in range(n)]
+
+    def tasks(gain: float) -> Callable[[random.Random, int], list[float]]:
+        def drawn(draw: random.Random, n: int) -> list[float]:
+            world = World([draw.betavariate(0.3, 0.7) for _ in range(n)], False, draw)
+            before, after = world.scores(), world.scores(helped(gain, 0.3))
+            return [(after[key] or 0.0) - (before[key] or 0.0) for key in before]
+
+        return drawn
+
+    def rare(draw: random.Random, n: int) -> list[float]:
+        return [-1.0 if draw.random() < 0.05 else 0.05 for _ in range(n)]
+
+    rows = [(f"normal {e:+.2f}", normal(e), n) for e in (0.0, 0.03, 0.4) for n in (14, 40)]
+    rows += [(f"yes-or-no {g:+.2f}", tasks(g), n) for n in (20, 50) for g in (0.0, 0.3, 0.5)] + [
+        ("rare-loss", rare, 20)
+    ]
+    for what, drawn, blocks in rows:
+        row: Row = {"what": what, "blocks": blocks, "builds": max(1, builds // 4)}
+        for rule in (ours, cluster_t, all_wins):
+            promoted = first = used = 0
+            for number in range(row["builds"]):
+                draw = random.Random(repr((what, blocks, number)))
+                for candidate in range(THEIRS):
+                    won, took = rule(drawn(draw, blocks), candidate)
+                    used, promoted, first = used + took, promoted + won, first + (won and not candidate)
+                    if won:
+                        break
+            lo, hi = wilson(promoted, row["builds"])
+            row[rule.__name__] = {
+                "promoted": promoted / row["builds"],
+                "lo": round(lo, 3),
+                "hi": round(hi, 3),
+                "by_the_first": first / row["builds"],
+                "blocks_a_build": used / row["builds"],
+            }
+        yield row
+
+
 NAMES: dict[str, Callable[[int], Iterator[Row]]] = {
-    "nulls": nulls, "chooser": chooser, "cost": cost, "plan": plan, "credit": credit,
+    "nulls": nulls, "chooser": chooser, "cost": cost, "plan": plan, "beside": beside, "credit": credit,
 }  # fmt: skip
 
 
