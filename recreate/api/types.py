@@ -485,6 +485,19 @@ class Evidence(Record):
     step: int
 
 
+class Forecast(Record):
+    """What an edit is expected to do, said before it is judged.
+
+    gain    by how much the mean score of tasks that its author never saw is expected to rise, 0..1
+    mends   ids of train tasks, or kinds of task, that it is expected to help
+    breaks  those that it may hurt
+    """
+
+    gain: float = Field(ge=0, le=1, allow_inf_nan=False)
+    mends: tuple[str, ...] = ()
+    breaks: tuple[str, ...] = ()
+
+
 class Edit(Record):
     """One change to one file of a scaffold.
 
@@ -492,7 +505,8 @@ class Edit(Record):
     new=""  with old == the whole file: delete it.                  otherwise: replace `old`, found exactly once.
     origin is given by whoever accepts the edit, never by who proposes it: `experience` for an optimizer's (without
     evidence it is refused), `search` for the writing of a seed and for text that a pruning puts back, `human` for a
-    review, `prune` for a removal by the loop, which may only take lines away.
+    review, `prune` for a removal by the loop, which may only take lines away. forecast: what was expected
+    of it, or of all edits that it came with.
     """
 
     path: str
@@ -501,6 +515,7 @@ class Edit(Record):
     reason: str = ""
     origin: Origin = "experience"
     evidence: tuple[Evidence, ...] = ()
+    forecast: Forecast | None = Field(default=None, exclude_if=not_)
 
 
 class Saving(Record):

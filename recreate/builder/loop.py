@@ -45,6 +45,7 @@ from recreate.builder.selection import cannot_decide, tasks_of, too_few
 from recreate.memory.importers.overlap import Overlap
 from recreate.optimizers.investigator.create import create as write_seed
 from recreate.runs.attempts import Score, copy_in, ended, fresh, run_attempts
+from recreate.runs.forecasts import ForecastOutcome, forecasts_of, tally, told, train_scores
 from recreate.runs.gate import MIN_TASKS, alone, interval, judge, not_worse, saved, saving, unjudged
 from recreate.runs.reader import BuildResult, Run
 from recreate.runs.session import Session
@@ -176,6 +177,27 @@ def strata(domain: Domain, tasks: Sequence[Task]) -> dict[str, str]:
     name = getattr(domain, "stratum" if isinstance(domain, Stratified) else "kind", None)
     found = {task.id: str(name(task)) for task in tasks} if callable(name) else {}
     return found if len(set(found.values())) > 1 else {}
+
+
+def forecasts_before(session: Session) -> str:
+    """What came of the forecasts of this workspace's other builds of the domain, by the same model; '' for none. With a
+    cassette none is read: who replays it has other builds in the workspace."""
+    if session.settings.record or session.settings.replay:
+        return ""
+    found = list[ForecastOutcome]()
+    for file in sorted((session.workspace / "runs").glob("*/settings.toml")):
+        if file.parent.resolve() == session.folder.resolve():
+            continue
+        try:
+            run = Run(file.parent)
+        except BadInput:
+            continue  # of a newer recreate, or damaged: its forecasts are missed, and nothing else
+        start = next(run.records("start"), {})
+        ours = run.settings.models.optimizer or run.settings.model
+        mine = session.settings.models.optimizer or session.settings.model
+        if start.get("domain") == session.domain.name and ours == mine:
+            found += forecasts_of(run.revisions(), run.records("experience"))
+    return tally(found).text()
 
 
 class _NoRoom(Exception):
@@ -450,9 +472,33 @@ class _Build:
     ) -> Proposals:
         """The batch as the optimizer and the check of its edits know it."""
         tasks = [task.id for task in self.train]
+        kinds, record = (strata(self.session.domain, self.train), self.forecasts()) if key else ({}, [])
         return Proposals(
-            self.session, key, current, experiences, self.revisions, self.judging, self.scaffold, retrieval, tasks
+            self.session,
+            key,
+            current,
+            experiences,
+            self.revisions,
+            self.judging,
+            self.scaffold,
+            retrieval,
+            tasks,
+            kinds,
+            record,
         )
+
+    def forecasts(self) -> list[str]:
+        """What came of the optimizer's forecasts so far; that of earlier builds as it stood when it was first asked,
+        or a resumed build would ask other questions than it did."""
+        session = self.session
+        if session.settings.study.forecast == "none":
+            return []
+        known = next(session.journal.records("forecasts"), None)
+        if known is None:
+            known = {"earlier": forecasts_before(session)}
+            session.journal.add("forecasts", **known)
+        scores = train_scores(session.journal.records("experience"))
+        return told(self.revisions, scores, str(known["earlier"]))
 
     def scores(self, scaffold: Scaffold) -> list[Score]:
         """Validation scores: run once, read back ever after."""

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from recreate.agents import scaffold as scaffolds
@@ -32,7 +33,8 @@ class Proposals:
     judging      how many attempts it takes to judge a candidate: trying one out must leave them over
     scaffold_of  an agent of this run by digest; raises BadInput for one that is not
     retrieval    the lessons that its agents are shown
-    tasks        ids of the run's train tasks
+    tasks        ids of the run's train tasks; kinds: the stratum of each, where there are several
+    record       what came of the optimizer's forecasts
     """
 
     def __init__(
@@ -46,6 +48,8 @@ class Proposals:
         scaffold_of: Callable[[str], Scaffold],
         retrieval: LessonRetrieval | None = None,
         tasks: Sequence[str] = (),
+        kinds: Mapping[str, str] = MappingProxyType({}),
+        record: Sequence[str] = (),
     ) -> None:
         self.session = session
         self.key = key
@@ -56,6 +60,8 @@ class Proposals:
         self.scaffold_of = scaffold_of
         self.retrieval = retrieval
         self.tasks = tasks
+        self.kinds = kinds
+        self.record = record
         self.attempted: dict[str, Experience] = {}
         """Attempts of candidates, made for this proposal. They come into memory when it is made: until then a search
         must find what it found before, or a resumed build would ask other questions."""
@@ -83,6 +89,8 @@ class Proposals:
             evaluate=self.evaluate,
             attempt=self.attempt if settings.study.rehearsals else None,
             rejected=[r for r in self.tried if not r.kept],
+            kinds=self.kinds,
+            record=self.record,
             settings=self.session.optimizer_settings,
             without=settings.without,
             limits=settings.study,
@@ -244,6 +252,9 @@ def proposed(edit: Edit) -> Edit:
     makes edits (a person in a review, the loop that takes a lesson out, the writing of a seed) is known by where they
     are made."""
     texts = redacted({"old": edit.old, "new": edit.new, "reason": edit.reason})
+    if edit.forecast is not None:
+        named = redacted({"mends": list(edit.forecast.mends), "breaks": list(edit.forecast.breaks)})
+        texts["forecast"] = edit.forecast.model_copy(update={key: tuple(names) for key, names in named.items()})
     return edit.model_copy(update={**texts, "origin": "experience"})
 
 

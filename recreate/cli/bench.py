@@ -35,8 +35,8 @@ SEVERAL = {
 
 MAKES = (
     "models.optimizer", "models.optimizer_price", "optimizer", "without", "best_of", "study.steps", "study.tokens",
-    "study.usd", "study.rehearsals", "study.tools", "rounds", "train", "validation", "batch", "gate.alpha",
-    "gate.false_keep",
+    "study.usd", "study.rehearsals", "study.tools", "study.forecast", "rounds", "train", "validation", "batch",
+    "gate.alpha", "gate.false_keep",
 )  # fmt: skip
 """Flags of making an agent: they say nothing where agents are only measured."""
 

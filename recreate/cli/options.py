@@ -48,6 +48,7 @@ HELP = {
     "study.tokens": "Tokens one study may use.",
     "study.usd": "USD one study may cost.",
     "study.rehearsals": "Attempts at train tasks one study may make with its edits.",
+    "study.forecast": "Whether the optimizer says beforehand what its edits will do: asked or none.",
     "study.tools": "How an optimizer calls its tools: native, json, or auto (what the model can).",
     "optimizer_settings": "KEY=VALUE of what an optimizer of your own has besides; repeatable.",
     "scaffold": "The agent to start from, a folder or a name; `create`: the optimizer writes it; default: the domain's "
@@ -155,9 +156,9 @@ JUDGE = ("models.judge", "models.judge_price")
 BUILD = (
     "domain", *DATA, *JUDGE, "model", "models.optimizer", "optimizer", "optimizer_settings", "without",
     "best_of", "review", "from_experience", "study.steps", "study.tokens", "study.usd", "study.rehearsals",
-    "study.tools", "budget", "rounds", "train", "validation", "repeats", "jobs", "seed", "out", "name", "scaffold",
-    "sandbox", "price", "batch", "models.optimizer_price", "models.threads", "models.timeout", "models.retries",
-    "gate.false_keep", "gate.alpha", "memory.policy", "memory.embedder", "memory.recall", "memory.reruns",
+    "study.tools", "study.forecast", "budget", "rounds", "train", "validation", "repeats", "jobs", "seed", "out",
+    "name", "scaffold", "sandbox", "price", "batch", "models.optimizer_price", "models.threads", "models.timeout",
+    "models.retries", "gate.false_keep", "gate.alpha", "memory.policy", "memory.embedder", "memory.recall", "memory.reruns",
     "vllm_python", "gate.cheaper", "gate.margin", *AGENT, *LIMITS, *SELECT,
 )  # fmt: skip
 RUN = (

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from recreate.agents.config import AgentConfig
     from recreate.agents.scaffold import Scaffold
     from recreate.api.types import Revision
+    from recreate.runs.forecasts import ForecastOutcome
     from recreate.runs.reader import Run
 
 RUNS = 5
@@ -32,9 +33,10 @@ def log(run: RunName = "last", as_json: Json = False) -> None:
     Example: recreate log last
     """
     from recreate.api.types import Revision
-    from recreate.viewer.markdown import revision_record, verdict_text
+    from recreate.viewer.markdown import forecasts, revision_record, verdict_text
 
     found, count = open_run(run), 0
+    said = forecasts(found)
     for record in found.records("revision", "nothing"):
         if record["kind"] == "nothing":
             if not as_json:
@@ -45,7 +47,7 @@ def log(run: RunName = "last", as_json: Json = False) -> None:
         files = ", ".join(dict.fromkeys(e.path for e in revision.edits))
         fate = f"{_fate(revision):<7}  {revision.id}  {files}  {verdict_text(revision.verdict)}"
         person = f"; a person {revision.review}" if revision.review else ""
-        answer(as_json, revision_record(revision), f"round {revision.round + 1}  {fate}{person}")
+        answer(as_json, revision_record(revision, said.get(revision.id)), f"round {revision.round + 1}  {fate}{person}")
     if not count:
         say(f"{here(found.folder)} has no revision ({found.status()})")
 
@@ -162,8 +164,9 @@ def _attempts(run: Run) -> dict[str, dict[str, int]]:
 def _show_run(run: Run, as_json: bool) -> None:
     from recreate.builder.measure import measured_in
     from recreate.cli.bench import line_of
-    from recreate.viewer.markdown import HARDER, revision_record, verdict_text
+    from recreate.viewer.markdown import HARDER, forecasts, revision_record, verdict_text
 
+    said = forecasts(run)
     status, revisions, settings = run.status(), run.revisions(), run.settings
     seed = run.seed()
     final = next((r.id for r in reversed(revisions) if r.kept), seed.digest if seed else "")
@@ -183,7 +186,7 @@ def _show_run(run: Run, as_json: bool) -> None:
                 "scaffold": {"digest": final} if final else None,
                 "validation": verdict.model_dump(mode="json") if verdict else None,
                 "attempts": attempts,
-                "revisions": [revision_record(r) for r in revisions],
+                "revisions": [revision_record(r, said.get(r.id)) for r in revisions],
                 "spend": spend.record(),
                 "set_aside": excluded,
                 **({"cells": [cell.row() for cell in cells]} if cells else {}),
@@ -211,7 +214,10 @@ def _show_run(run: Run, as_json: bool) -> None:
         *(line_of(cell.row()) for cell in cells),
     )
     for number, revision in enumerate(revisions, 1):
-        put(f"\n{number}. {_fate(revision)} {revision.id}, from {revision.parent}", *_edits(revision))
+        put(
+            f"\n{number}. {_fate(revision)} {revision.id}, from {revision.parent}",
+            *_edits(revision, said.get(revision.id)),
+        )
     for row in excluded:
         place = f"{row['task']} (repeat {row['repeat']}, {row['phase']})"
         put(f"{EXCLUDED}: {place}: {row['fault']}")
@@ -223,12 +229,14 @@ def _show_run(run: Run, as_json: bool) -> None:
         say(f"a candidate waits for you: recreate review {here(run.folder)} shows it")
 
 
-def _edits(revision: Revision) -> Iterator[str]:
+def _edits(revision: Revision, said: ForecastOutcome | None) -> Iterator[str]:
     from recreate.viewer.markdown import verdict_text
 
     yield f"   {verdict_text(revision.verdict)}"
     if revision.review:
         yield f"   a person {revision.review}"
+    if said is not None:
+        yield f"   forecast: {said.text()}"
     for edit in revision.edits:
         cited = ", ".join(f"{e.experience} step {e.step}" for e in edit.evidence)
         yield f"   {edit.path}: {edit.reason or 'no reason given'} ({edit.origin}{': ' + cited if cited else ''})"
@@ -249,7 +257,7 @@ def _write_page(folder: Path | None, what: str, revision: str, page: str, as_jso
 def _show_revision(run: Run, text: str, as_json: bool) -> None:
     from recreate.agents import scaffold as scaffolds
     from recreate.agents.history import History
-    from recreate.viewer.markdown import revision_record
+    from recreate.viewer.markdown import forecasts, revision_record
 
     revisions = run.revisions()
     found = [r for r in revisions if r.id.startswith(text)]
@@ -260,13 +268,14 @@ def _show_revision(run: Run, text: str, as_json: bool) -> None:
             code="no-revision",
         )
     (revision,) = found
+    said = forecasts(run).get(revision.id)
     history = History(run.folder / "scaffold.git")
     changed = scaffolds.diff(history.read(revision.parent), history.read(revision.id))
     answer(
         as_json,
-        {**revision_record(revision), "diff": changed},
+        {**revision_record(revision, said), "diff": changed},
         f"{_fate(revision)} {revision.id}, from {revision.parent}, round {revision.round + 1}",
-        *_edits(revision),
+        *_edits(revision, said),
         "",
         changed.rstrip("\n"),
     )

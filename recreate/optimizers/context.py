@@ -41,6 +41,8 @@ class OptimizerContext:
                 task, OutOfBudget when the judging of a candidate could then not be paid
     attempt     the same for the task of one experience; None when there is no budget for it
     rejected    revisions that were dropped, by the gate or by a person
+    kinds       train task -> its kind (stratum), where the domain has several
+    record      what came of earlier forecasts (`Edit.forecast`), as lines of text; [] with `study.forecast` off
     settings    the optimizer's own (`[optimizer_settings]`), as its `Config` made them; None when it has none
     without     what was switched off (`--without`)
     folder      where studies are kept
@@ -59,6 +61,8 @@ class OptimizerContext:
     evaluate: Callable[[Scaffold, Sequence[str]], list[Experience]] = field(default=lambda candidate, tasks: [])
     attempt: Callable[[Scaffold, Experience], Experience | None] | None = None
     rejected: Sequence[Revision] = ()
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    record: Sequence[str] = ()
     settings: Any = None
     without: Collection[str] = ()
     limits: StudySettings = field(default_factory=StudySettings)

@@ -32,6 +32,7 @@ FIELDS: Fields = {
     "snapshot": {"round": int, "file": str},
     "memory": {"round": int, "policy": str, "changes": [Change], "before": [Lesson], "after": [Lesson]},
     "proposal": {"attempt": str, "round": int, "edits": list},
+    "forecasts": {"earlier": str},
     "nothing": {"round": int, "reason": str},
     "selection": {"tasks": [str]},
     "revision": {"revision": Revision},

@@ -294,7 +294,10 @@ def _as_recorded(loaded: Settings, flags: Mapping[str, Any]) -> Settings:
 
 def as_begun(values: Mapping[str, Any]) -> Settings:
     """The settings that a run, or a cassette, was begun with. Raises ValidationError."""
-    return Settings.model_validate({**values, "gate": {"false_keep": 0, **values.get("gate", {})}})
+    before: dict[str, dict[str, Any]] = {"gate": {"false_keep": 0}, "study": {"forecast": "none"}}
+    return Settings.model_validate(
+        {**values, **{name: {**then, **values.get(name, {})} for name, then in before.items()}}
+    )
 
 
 def _said(value: Any) -> str:
@@ -355,6 +358,8 @@ def dump(settings: Settings) -> str:
             continue
         if name == "gate":
             value = {**value, "false_keep": settings.gate.false_keep}  # without it, it is of a run before there was one
+        if name == "study":
+            value = {**value, "forecast": settings.study.forecast}  # as above
         if isinstance(value, dict):
             tables += [f"\n[{name}]", *(f"{k} = {toml(v)}" for k, v in value.items())]
         else:

@@ -46,7 +46,7 @@ from recreate.viewer.charts import (
     versions,
     why,
 )
-from recreate.viewer.markdown import REHEARSED, ended, whose
+from recreate.viewer.markdown import REHEARSED, ended, forecasts, whose
 from recreate.viewer.text import FileDiff, cut, read_diff, visible
 from recreate.viewer.traces import Room, citations, read_traces, show_studies
 
@@ -215,6 +215,7 @@ def _rounds(built: BuildResult, scores: Scores, run: Run, read: dict[str, Scaffo
     history = History(run.folder / "scaffold.git")
     read |= {built.seed.digest: built.seed, built.scaffold.digest: built.scaffold}
     rows: list[dict[str, Any]] = []
+    said = forecasts(run)
     for number, revision in enumerate(built.revisions, 1):
         before, after = (per_task(scores.get(d, {})) for d in (revision.parent, revision.id))
         moved = {task: outcome(before.get(task), after.get(task)) for task in {**before, **after}} if after else {}
@@ -225,6 +226,7 @@ def _rounds(built: BuildResult, scores: Scores, run: Run, read: dict[str, Scaffo
                 "revision": revision,
                 "fate": fate(revision),
                 "why": why(revision),
+                "forecast": said[revision.id].text() if revision.id in said else "",
                 "files": _diff(revision, history, read),
                 "won": sorted(t for t, o in moved.items() if o == "won"),
                 "lost": sorted(t for t, o in moved.items() if o == "lost"),

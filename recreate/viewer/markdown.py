@@ -11,6 +11,7 @@ from recreate.agents.scaffold import Scaffold, diff
 from recreate.api.errors import BadInput
 from recreate.api.paths import short
 from recreate.api.types import Change, Revision, Study, Verdict
+from recreate.runs.forecasts import ForecastOutcome, forecasts_of, tally
 from recreate.runs.gate import unjudged
 from recreate.runs.reader import BuildResult, Run
 from recreate.viewer.charts import per_task, read_scores
@@ -51,8 +52,8 @@ def _validation(verdict: Verdict) -> dict[str, Any]:
     return {k: getattr(verdict, k) for k in keys}
 
 
-def revision_record(revision: Revision) -> dict[str, Any]:
-    """One revision as `log --json` and `show --json` print it."""
+def revision_record(revision: Revision, said: ForecastOutcome | None = None) -> dict[str, Any]:
+    """One revision as `log --json` and `show --json` print it. said: its forecast beside its outcome."""
     return {
         "id": revision.id,
         "parent": revision.parent,
@@ -72,7 +73,13 @@ def revision_record(revision: Revision) -> dict[str, Any]:
         "verdict": revision.verdict.model_dump(mode="json"),
         "faults": list(revision.faults),
         "review": revision.review,
+        **({"forecast": said.record()} if said is not None else {}),
     }
+
+
+def forecasts(run: Run) -> dict[str, ForecastOutcome]:
+    """A run's revisions of which something was forecast, by id, with what came of it."""
+    return {each.revision: each for each in forecasts_of(run.revisions(), run.records("experience"))}
 
 
 def verdict_text(verdict: Verdict) -> str:
@@ -140,8 +147,11 @@ def report(run: Run, built: BuildResult) -> str:
         reasons = [r["reason"] for r in run.records("nothing")]
         lines.append("No candidate was judged." + "".join(f"\n- {reason}" for reason in reasons))
     history = History(run.folder / "scaffold.git")
+    said = forecasts(run)
     for number, revision in enumerate(built.revisions, 1):
-        lines += _revision(number, revision, history)
+        lines += _revision(number, revision, history, said.get(revision.id))
+    if together := tally(list(said.values())).text():
+        lines += ["## Forecasts", "", together, ""]
     lines += _studies(run.studies())
     lines += _rehearsed(run, built)
     lines += _learned(run)
@@ -181,10 +191,11 @@ def _promised(run: Run) -> str:
     )
 
 
-def _revision(number: int, revision: Revision, history: History) -> list[str]:
+def _revision(number: int, revision: Revision, history: History, said: ForecastOutcome | None) -> list[str]:
     outcome = "kept" if revision.kept else "dropped"
     lines = [f"### {number}. {revision.id}, {outcome}", "", verdict_text(revision.verdict), ""]
     lines += [f"A person {revision.review}.", ""] if revision.review else []
+    lines += [f"Forecast: {said.text()}.", ""] if said is not None else []
     for edit in revision.edits:
         cited = ", ".join(f"`{e.experience}` step {e.step}" for e in edit.evidence) or "none"
         lines.append(f"- `{edit.path}`: {edit.reason or 'no reason given'} Evidence: {cited}.")

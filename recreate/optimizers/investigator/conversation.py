@@ -53,6 +53,7 @@ Kind = Literal["inspect", "try", "edit", "decide"]
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
+    "number": (int, float),
     "array": (list,),
     "object": (dict,),
     "boolean": (bool,),
@@ -128,7 +129,9 @@ class Tool:
                     about = f": {schema['description']}" if schema.get("description") else ""
                     raise Wrong(f"{self.name} needs the argument {name}{among}{about}")
                 continue
-            if not isinstance(value, _TYPES[schema["type"]]) or (schema["type"] == "integer" and value is True):
+            if not isinstance(value, _TYPES[schema["type"]]) or (
+                schema["type"] in ("integer", "number") and isinstance(value, bool)
+            ):
                 raise Wrong(f"{name} must be of type {schema['type']}, not {clip(json.dumps(value), 80)}")
             if "enum" in schema and value not in schema["enum"]:
                 raise Wrong(f"{name} must be one of {', '.join(schema['enum'])}, not {clip(str(value), 80)!r}")

@@ -16,6 +16,7 @@ from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.investigator.conversation import Tool, Wrong, text
 from recreate.optimizers.investigator.draft import Draft, tell_edit
 from recreate.optimizers.investigator.edit_tools import Writer
+from recreate.optimizers.investigator.forecast import Forecaster, tell_forecast
 from recreate.optimizers.investigator.read_tools import Reader, outcome, tell_agent
 from recreate.optimizers.investigator.run_tools import Environments, Rehearsal
 from recreate.optimizers.investigator.study import converse
@@ -69,7 +70,11 @@ class Ideas:
         for each in self.named(name):
             state = "used" if each in self.used else "rejected" if each in self.rejected else "open"
             edit = self.edits[each]
-            lines.append(f"\n{each} ({state}): {tell_edit(edit)}" if whole else f"{each} {edit.path}: {edit.reason}")
+            lines.append(
+                f"\n{each} ({state}): {tell_edit(edit)}{tell_forecast(edit)}"
+                if whole
+                else f"{each} {edit.path}: {edit.reason}"
+            )
         return "\n".join(lines)
 
 
@@ -155,7 +160,9 @@ def distil(
         ideas.rejected.update(dict.fromkeys(names, why))
         return f"rejected: {', '.join(names)}"
 
-    def finish(summary: str) -> str:
+    forecaster = Forecaster(context, [e.task for e in batch])
+
+    def finish(summary: str, **forecast: Any) -> str:
         if ideas.left and not warned:
             warned.extend(ideas.left)
             raise Wrong(
@@ -163,7 +170,9 @@ def distil(
                 "next `finish` is taken as it is."
             )
         take_left(context, ideas, draft)
-        result.update(summary=summary, rejected=tuple((name, why) for name, why in ideas.rejected.items()))
+        edits = forecaster.of(draft.edits, forecast)
+        rejected = tuple((name, why) for name, why in ideas.rejected.items())
+        result.update(summary=summary, rejected=rejected, edits=edits)
         return "handed in"
 
     def marking(tool: Tool) -> Tool:
@@ -184,11 +193,12 @@ def distil(
         return Tool(tool.name, tool.kind, tool.help, run, tool.parameters, tool.optional)
 
     name = {"name": text("an idea's number: 2 for all of study 2, 2.1 for its first edit")}
+    said = {"summary": text("what the update does, and why so"), **forecaster.asked}
     deciding = [
         Tool("idea", "inspect", "One study's conclusion with its edits, or one edit, as a diff.", idea, name),
         Tool("take", "decide", "Put an idea into the update as it is.", take, name),
         Tool("reject", "decide", "Turn an idea down.", reject, {**name, "why": text("the reason, which is kept")}),
-        Tool("finish", "decide", "Hand the update in.", finish, {"summary": text("what the update does, and why so")}),
+        Tool("finish", "decide", "Hand the update in.", finish, said, tuple(forecaster.asked)),
     ]
     with Environments(context, reader, draft) as sandboxes:
         rehearsal = Rehearsal(context, reader, draft)
@@ -210,4 +220,4 @@ def distil(
         return merged(context, parent, studies)
     for name_, why in done.rejected:
         context.note(f"rejected: idea {name_} ({ideas.edits[name_].path}): {why}")
-    return draft.edits
+    return list(done.edits)

@@ -18,6 +18,7 @@ from recreate.optimizers.context import OptimizerContext, prompts
 from recreate.optimizers.investigator.conversation import Talk, Tool, Wrong, numbers, one_of, text
 from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.edit_tools import Writer
+from recreate.optimizers.investigator.forecast import Forecaster
 from recreate.optimizers.investigator.read_tools import Reader, outcome, tell_agent, tell_files
 from recreate.optimizers.investigator.run_tools import Environments, Rehearsal
 from recreate.storage import files
@@ -58,18 +59,21 @@ def study(context: OptimizerContext, scaffold: Scaffold, experience: Experience,
     writer = Writer(draft, cite, CITING, optional)
     with Environments(context, reader, draft) as sandboxes:
         rehearsal = Rehearsal(context, reader, draft)
-        result: dict[str, str] = {}
+        result: dict[str, Any] = {}
+        forecaster = Forecaster(context, [e.task for e in batch])
 
-        def finish(summary: str, cause: str = "") -> str:
+        def finish(summary: str, cause: str = "", **forecast: Any) -> str:
             if cause == "none" and draft.edits:
                 causes = ", ".join(CAUSES[:-1])
                 raise Wrong(f"you made {len(draft.edits)} edits: name their cause ({causes}), or `undo` them")
             if cause not in ("none", "") and not draft.edits:
                 raise Wrong("there is no edit: make one, or say that the cause is `none`")
-            result.update(summary=summary, cause=cause)
+            edits = forecaster.of(draft.edits, forecast)
+            result.update(summary=summary, cause=cause, edits=edits)
             return "handed in"
 
-        tools = [*reader.tools(), *sandboxes.tools(), *writer.tools(), *rehearsal.tools(), finishing(context, finish)]
+        tools = [*reader.tools(), *sandboxes.tools(), *writer.tools(), *rehearsal.tools()]
+        tools.append(finishing(context, finish, forecaster.asked))
         return converse(
             context,
             blank,
@@ -86,7 +90,7 @@ def study(context: OptimizerContext, scaffold: Scaffold, experience: Experience,
         )
 
 
-def finishing(context: OptimizerContext, finish: Callable[..., str]) -> Tool:
+def finishing(context: OptimizerContext, finish: Callable[..., str], forecast: Mapping[str, Mapping[str, Any]]) -> Tool:
     """The tool that hands a study in; without guidance nobody asks for the cause."""
     summary = text("what happened, why, and what your edits change (or why none helps)")
     cause = one_of(*CAUSES, description=f"where the need lies: {WHERE}")
@@ -94,7 +98,7 @@ def finishing(context: OptimizerContext, finish: Callable[..., str]) -> Tool:
     help = "Hand your work in. With no edit made, it says that none is needed."
     if "cause" in asked:
         help += f" `cause` is {WHERE}."
-    return Tool("finish", "decide", help, finish, asked, required=tuple(asked))
+    return Tool("finish", "decide", help, finish, {**asked, **forecast}, tuple(forecast), required=tuple(asked))
 
 
 def converse(
@@ -110,6 +114,8 @@ def converse(
     The prompt is the one that is named like the study's kind; its `variables` are those of this kind alone.
     """
 
+    asked = context.limits.forecast == "asked"
+
     def prompt(native: bool) -> list[Message]:
         return prompts(
             blank.kind,
@@ -117,6 +123,9 @@ def converse(
             turns=context.limits.steps,
             domain=context.domain,
             files=tell_files(draft),
+            forecast=asked,
+            kinds=tell_kinds(context) if asked else [],
+            record=context.record,
             **variables,
         )
 
@@ -128,11 +137,19 @@ def converse(
     except Fault as e:
         found = {"ending": "fault", "why": redact(e.message)}
     if found["ending"] == "finished":
-        found |= {**result, "edits": tuple(draft.edits)}
+        found |= {"edits": tuple(draft.edits), **result}
     done = blank.model_copy(update={**found, "actions": dict(talk.actions), "kinds": talk.kinds, "usage": talk.usage})
     save_study(context.folder, done)
     context.studied(done)
     return done
+
+
+def tell_kinds(context: OptimizerContext) -> list[str]:
+    """The kinds of the run's train tasks with their ids, one a line; [] when there is one kind only."""
+    found: dict[str, list[str]] = {}
+    for task, kind in context.kinds.items():
+        found.setdefault(kind, []).append(task)
+    return [f"{kind}: {', '.join(tasks)}" for kind, tasks in sorted(found.items())]
 
 
 def save_study(folder: Path | None, study: Study) -> None:
