@@ -158,8 +158,8 @@ BUILD = (
     "best_of", "review", "from_experience", "study.steps", "study.tokens", "study.usd", "study.rehearsals",
     "study.tools", "study.forecast", "budget", "rounds", "train", "validation", "repeats", "jobs", "seed", "out",
     "name", "scaffold", "sandbox", "price", "batch", "models.optimizer_price", "models.threads", "models.timeout",
-    "models.retries", "gate.false_keep", "gate.alpha", "memory.policy", "memory.embedder", "memory.recall", "memory.reruns",
-    "vllm_python", "gate.cheaper", "gate.margin", *AGENT, *LIMITS, *SELECT,
+    "models.retries", "gate.false_keep", "gate.alpha", "memory.policy", "memory.embedder", "memory.recall",
+    "memory.reruns", "vllm_python", "gate.cheaper", "gate.margin", *AGENT, *LIMITS, *SELECT,
 )  # fmt: skip
 RUN = (
     "domain", *DATA, *JUDGE, "model", "budget", "jobs", "out", "sandbox", "price", "models.threads",
