@@ -181,6 +181,24 @@ def test_of_mathematics_the_text_itself_is_right_and_a_long_one_is_none(tmp_path
     assert not _graded(domain, task, " ".join(map(str, range(1000)))).passed
 
 
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("right", "given", "passes"),
+    [
+        ("\\frac{1}{2}", "0.5", True),
+        ("ab+ac", "a(b+c)", True),
+        ("\\sqrt2", "1.4", False),
+        ("7", "9^{9^{9^{9}}}", False),  # ends by its CPU time, and is graded
+    ],
+)
+def test_equal_formulas_are_right_and_one_without_end_is_wrong(
+    right: str, given: str, passes: bool, tmp_path: Path
+) -> None:
+    domain = _domain("math", [{"problem": "What?", "answer": right, "unique_id": "1", "subject": "x"}], tmp_path)
+    (task,) = domain.tasks()
+    assert _graded(domain, task, given).passed == passes
+
+
 def test_of_several_right_queries_each_is_right(tmp_path: Path) -> None:
     import sqlite3
 
