@@ -8,8 +8,7 @@
     beside     ours and the two rules of autocontext on the same simulated tasks, eight candidates a build
 
 Yes-or-no and partial scores, tasks of mixed difficulty, scores of the parent used again for each of its candidates.
-Seeds are fixed; shares come with Wilson's 95 % interval. All of it takes half an hour on one core; `--builds N` for
-fewer.
+Seeds are fixed; shares come with Wilson's 95 % interval. All of it takes long; `--builds N` for fewer.
 """
 
 from __future__ import annotations
