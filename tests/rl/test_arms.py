@@ -53,7 +53,8 @@ def call(place: Path, capsys: pytest.CaptureFixture[str]) -> Call:
 
     def run(command: str, *flags: str, domain: str = "tests.rl.tiny:Sheet") -> tuple[int, dict[str, Any]]:
         capsys.readouterr()
-        model = ["--model", "./model", "--domain", domain, "--scaffold", "./agent", "--jobs", "2"]
+        model = ["--domain", domain, "--scaffold", "./agent", "--jobs", "2"]
+        model += ["--model", "./model"] if "--model" not in flags else []
         code = cli([command, *model, *flags, "--json"])
         found: dict[str, Any] = json.loads(capsys.readouterr().out)
         return code, found
