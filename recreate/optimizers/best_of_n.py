@@ -13,6 +13,7 @@ from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.types import Edit, Experience
 from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.reflect import Reflect
+from recreate.optimizers.search import Search
 
 
 class BestOfN:
@@ -23,9 +24,8 @@ class BestOfN:
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
         """The edits of the proposal with the best mean score on the batch's train tasks; the first of equals."""
-        best: tuple[float, Sequence[Edit]] | None = None
+        search, best = Search(self.context, scaffold, experiences), None
         seen: set[str] = {scaffold.digest}
-        tasks = list(dict.fromkeys(e.task for e in experiences))
         for number in range(self.context.best_of):
             thread = self.context.thread(f"sample {number}")
             edits = Reflect(self.context, thread).propose(scaffold, experiences)
@@ -37,11 +37,12 @@ class BestOfN:
             if child.digest in seen:
                 continue
             seen.add(child.digest)
-            made = self.context.evaluate(child, [task for task in tasks if task in self.context.tasks])
-            score = sum(e.grade.score for e in made) / len(made) if made else 0.0
+            made = search.measure(edits)
+            if made is None:
+                break
             self.context.note(
-                f"proposal {number + 1} of {self.context.best_of}: {score:.3f} on the batch's train tasks"
+                f"proposal {number + 1} of {self.context.best_of}: {made.mean:.3f} on the batch's train tasks"
             )
-            if best is None or score > best[0]:
-                best = (score, edits)
-        return best[1] if best else []
+            if best is None or made.mean > best.mean:
+                best = made
+        return best.edits if best else []
