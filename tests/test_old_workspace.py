@@ -83,6 +83,8 @@ def settled(told: Any) -> Any:
 def hold(found: Any, said: Any) -> Any:
     """As much of what is found as was said before: a later version may say more of a thing, not more things."""
     if isinstance(found, dict) and isinstance(said, dict):
+        if found.get("path") == said.get("path") == "README.md" and found.get("characters", 0) >= said["characters"]:
+            return said  # an agent's README.md says what stands beside its score since 2026-11-23
         return {key: hold(found[key], said[key]) for key in said if key in found}
     if isinstance(found, list) and isinstance(said, list) and len(found) == len(said):
         return [hold(a, b) for a, b in zip(found, said, strict=True)]

@@ -42,7 +42,7 @@ from recreate.agents.functions import (
 )
 from recreate.agents.mcp import McpError, McpServer, McpTool, RemoteServer
 from recreate.agents.request import Requests
-from recreate.agents.retrieval import LastSeen, LessonRetrieval, support
+from recreate.agents.retrieval import LastSeen, LessonRetrieval, drawn, support
 from recreate.agents.scaffold import Scaffold, Template
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import cut_middle
@@ -147,11 +147,12 @@ class _Limits:
 
 @dataclass
 class _Offered:
-    """Which lessons a sample was offered so far, what they took, and which of them it has not answered to yet."""
+    """Which lessons a sample was offered so far, or might have been; what those offered took; what the step that
+    answers to the last offer says of it."""
 
     ids: set[str] = field(default_factory=set)
     tokens: int = 0
-    fresh: tuple[str, ...] = ()
+    fresh: dict[str, Any] = field(default_factory=dict)
 
 
 def tokens(text: str) -> int:
@@ -261,8 +262,7 @@ class Attempt:
         """A template filled in, as it is sent: what its words and a text make together may look like a key."""
         return redact(self.scaffold.render(name, **shown, **self.shown))
 
-    def note(self, offered: tuple[str, ...] = (), **fields: Any) -> None:
-        fields |= {"offered": offered} if offered else {}
+    def note(self, **fields: Any) -> None:
         step = Step(step=len(self.steps), **fields)
         self.steps.append(step)
         self.requests.know(step)
@@ -402,23 +402,28 @@ class Attempt:
             return ""
         budget = sys.maxsize if self.offers.forced else self.agent.memory.tokens - so_far.tokens
         own = {lesson.id for lesson in self.scaffold.lessons}
-        found = []
+        found, propensities = [], dict[str, float]()
         for lesson in self.offers.offer(seen, budget) if budget > 0 else ():
             size = tokens(f"{lesson.title}: {lesson.body}")
             if lesson.id in own or lesson.id in so_far.ids or size > budget:
                 continue
+            so_far.ids.add(lesson.id)
+            if (propensity := self.offers.propensities.get(lesson.id)) is not None:
+                propensities[lesson.id] = propensity
+                if not drawn(self.call.attempt, lesson.id, propensity):
+                    continue
             budget -= size
             so_far.tokens += size
             found.append(lesson)
+        so_far.fresh |= {"propensities": propensities} if propensities else {}
         if not found:
             return ""
-        so_far.ids.update(lesson.id for lesson in found)
-        so_far.fresh = tuple(lesson.id for lesson in found)
+        so_far.fresh |= {"offered": tuple(lesson.id for lesson in found)}
         given = [{**x.model_dump(include={"id", "title", "body", "scope"}), "support": support(x)} for x in found]
         return "\n\n" + self.render("offer", offered=given, why=why).strip("\n")
 
-    def offered_at_start(self) -> tuple[str, tuple[str, ...]]:
-        """(the same, ids of the lessons) for an agent that runs by itself: it is offered nothing later."""
+    def offered_at_start(self) -> tuple[str, dict[str, Any]]:
+        """(the same, what its step says of it) for an agent that runs by itself: it is offered nothing later."""
         so_far = _Offered()
         return self.offered("start", self.prompt, so_far), so_far.fresh
 
@@ -444,10 +449,10 @@ class Attempt:
                 return "limit", "context"
             usage = Usage.of(reply, call)
             self.usage = self.usage + usage
-            fresh, so_far.fresh = so_far.fresh, ()
+            fresh, so_far.fresh = so_far.fresh, {}
             actions = self.asked_for(reply)
             called = [c.model_dump(exclude={"schema_"}) for c in reply.tool_calls if actions[0].call]
-            record: dict[str, Any] = {"observation": seen, "reply": reply.text, "usage": usage, "offered": fresh}
+            record: dict[str, Any] = {"observation": seen, "reply": reply.text, "usage": usage, **fresh}
             record["sent"] = self.requests.add(step, messages, self.full(params), seen)
             record |= {"cut": True} if reply.finish == "length" else {}
             record |= in_tokens(reply, past)

@@ -40,7 +40,7 @@ class Conversation:
     pending: dict[str, Any] | None = None
     prompt: str = ""
     """The task's words, and the lessons that are offered with them."""
-    offered: tuple[str, ...] = ()
+    offered: dict[str, Any] = field(default_factory=dict)
     threads: list[list[int]] = field(default_factory=list)
     said: set[str] = field(default_factory=set)
     answered_at: float = 0.0
@@ -91,8 +91,8 @@ class Conversation:
         if fresh := sorted(left_out - self.said):
             self.said |= left_out
             foreign["left_out"] = fresh
-        self.pending = record | ({"foreign": foreign} if foreign else {}) | {"offered": self.offered}
-        self.offered = ()
+        self.pending = record | ({"foreign": foreign} if foreign else {}) | self.offered
+        self.offered = {}
         return reply
 
     def _allow(self) -> None:

@@ -3,10 +3,12 @@ carry its answer; of a held-out task it would spoil the measure.
 
 What all tasks of a domain say is read once (`Scanner`): prompts, facts, and what only the grader knows (gold answers,
 hidden tests), of every split. Found in a text are then: ids of the tasks; their test ids, file paths, snake_case,
-CamelCase and dotted names; the names of their packages, modules and functions; eight words in a row, or the whole of a
-shorter prompt or answer. Let pass are: names of Python and its standard library, what the parent scaffold says already,
-names that two packages share, wording that train tasks of several groups have in common, and plain words of English,
-unless they are written as code (`word` or word(...)) and name a part of a task.
+CamelCase and dotted names, also written in the other way; the names of their packages, modules and functions; eight
+words in a row, or the whole of a shorter prompt, answer or line of an answer's code; and canaries. The text is read in
+every way that `readings` knows: decoded, backwards, put together. Let pass are: names of Python and its standard
+library, what the parent scaffold says already, names that two packages share, wording that train tasks of several
+groups have in common, and plain words of English, unless they are written as code (`word` or word(...)) and name a part
+of a task.
 
 What is said of a find quotes the text that was scanned, and names its task only when that is a train task: whoever
 wrote the text learns that it names held-out material, and nothing else of that.
@@ -15,32 +17,37 @@ wrote the text learns that it names held-out material, and nothing else of that.
 from __future__ import annotations
 
 import ast
-import builtins
 import re
-import sys
-import textwrap
-import unicodedata
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
-from importlib import import_module
-from pathlib import Path, PurePosixPath
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import PurePosixPath
 from typing import Any
 
+from recreate.agents.names import EVERYWHERE, a_class, modules, ordinary, pythons
+from recreate.agents.readings import Reading, parsed, readings, unreadable, visible
 from recreate.agents.scaffold import Scaffold
-from recreate.api.types import Edit, Task
+from recreate.api.types import Edit, Task, canaries
 
 RUN = 8
 """Words in a row that make a quotation."""
 LEAST = 4
 """So many words of a shorter text are a quotation too, or fewer when one of them is telling."""
+SHORTEST = 20
+"""Characters without spaces of a line of code that is nobody's own when it is shorter."""
 MAX_REASONS = 10
 HELD = "a held-out task"
 """The owner that is told of what no train task says."""
+_SEAM, _APART = 100, "\nthisisanotherplace\n"
+"""Characters of a file's end that are read together with another's beginning, and what stands between two such places.
+"""
 
 _LONG = re.compile(r"[\w./:-]{400,}")
-_TEST = re.compile(r"[\w./-]+\.py::[\w:]+")
-_PATH = re.compile(r"(?:[\w.-]+/)*[\w-]+\.py\b|(?:[\w.-]+/)+[\w-]+\.\w{1,5}\b")
+_TEST = re.compile(r"[\w./-]+\.py::[\w:]+", re.I)
+_PATH = re.compile(r"(?:[\w.-]+/)*[\w-]+\.py\b|(?:[\w.-]+/)+[\w-]+\.\w{1,5}\b", re.I)
+_TOKEN = re.compile(r"[A-Za-z_][\w-]+")
+_BETWEEN = re.compile(r"[\W_]+")
+_QUOTED = re.compile(r"\n[ \t>]*")
 _DOTTED = re.compile(r"\b[A-Za-z_]\w+(?:\.[A-Za-z_]\w+)+")
 _WORD = re.compile(r"\b[A-Za-z_]\w+")
 _SNAKE = re.compile(r"_*[A-Za-z0-9]+_\w+")
@@ -55,8 +62,12 @@ class Scanner:
     def __init__(self, tasks: Sequence[Task], hidden: Mapping[str, Sequence[str]] | None = None) -> None:
         hidden = hidden or {}
         self.ids: dict[str, str] = {}
-        names, identifiers, runs, short = _Shared(), _Shared(), _Shared(), _Shared()
+        names, identifiers, runs, short, lines = (_Shared() for _ in range(5))
         told: dict[str, set[str]] = {}
+        spoken: dict[str, list[str]] = {}
+        self.starts = set[str]()
+        """Words that something shorter than a run begins with."""
+        groups, packages = {task.group for task in tasks}, {_package(task) for task in tasks}
         for task in sorted(tasks, key=lambda t: t.split != "train"):  # what a train task says is that task's
             package, strings = _package(task), list(_strings(task.facts))
             facts, secret = [text for _, text in strings], list(hidden.get(task.id, ()))
@@ -65,81 +76,142 @@ class Scanner:
             prompted = _identifiers(task.prompt)
             unseen = {found for found in _identifiers("\n".join(secret)) if not _usual(found)}
             for found in prompted | unseen | _identifiers("\n".join([task.group, *facts])):
-                identifiers.add(found.casefold(), package, task)
+                identifiers.add(_letters(found), package, task)
+                if _is_spoken(found):
+                    spoken[_letters(found)] = _parts_of(found)
             for found in prompted:
-                told.setdefault(found.casefold(), set()).add(task.group)
+                told.setdefault(_letters(found), set()).add(task.group)
             for text in [package, task.group, *(text for key, text in strings if key in _NAMING)]:
-                for found in _parts(text):
+                for found in _parts(text, package):
                     names.add(found.casefold(), package, task)
             for text in (task.prompt, *facts, *secret):
                 for run in _runs(text):
                     runs.add(run, task.group, task)
-                for whole in _whole(text):
+                for first, whole in _whole(text):
                     short.add(whole, task.group, task)
-        groups = {task.group for task in tasks}
+                    self.starts.add(first)
+            for text in (*(text for text in facts if "\n" in text), *secret):
+                for line in _lines(text):
+                    lines.add(line, task.group, task)
         # what most prompts say is the domain's own wording
         most = len(groups) if len(groups) < 10 else len(groups) // 2
         wording = {found for found, by in told.items() if len(by) >= max(2, most)}
         self.known = wording | identifiers.many
         self.identifiers = {k: v for k, v in identifiers.owners.items() if k not in self.known}
-        self.names = {k: v for k, v in names.owners.items() if k not in names.many}
+        self.spoken = spoken.keys() - self.known
+        self.beginnings = {"".join(spoken[k][: n + 1]) for k in self.spoken for n in range(len(spoken[k]))}
+        everyones = {package.casefold() for package in packages} if len(packages) == 1 < len(groups) else set[str]()
+        self.names = {k: v for k, v in names.owners.items() if k not in names.many | everyones}
         said = {word for task in tasks if task.split == "train" for word in _words(task.prompt)}
         self.common = runs.many & runs.train | short.many | {_key([word]) for word in said}
         self.quotations = {k: v for k, v in (runs.owners | short.owners).items() if k not in self.common}
+        self.openings: dict[int, dict[str, str]] = {}
+        for (first, key, line), owner in lines.owners.items():
+            if (first, key, line) not in lines.many:
+                self.openings.setdefault(key, {})[line] = owner
+                self.starts.add(first)
 
     def leaks(self, edits: Sequence[Edit], parent: Scaffold, texts: Sequence[str] = ()) -> list[str]:
         """Why edits of `parent` cannot be used, one sentence each ([] when they can).
 
         texts: more that belongs to train tasks: what was handed in. Looked at is what the edits make of the parent's
-        files, and the paths; never their reasons.
+        files, and the paths, and where the end of one file meets the beginning of another; never their reasons.
         """
-        files, reasons = dict(parent.files), list[str]()
+        files, reasons, defined = dict(parent.files), list[str](), set[str]()
         known = _said("\n".join(parent.files.values()))
         for number, edit in enumerate(edits, 1):
             name = PurePosixPath(edit.path).stem
             path = "" if edit.path in files else f"{name.replace('-', ' ')}\n{name.replace('-', '_')}\n"
             files[edit.path] = _after(files.get(edit.path, ""), edit)
             own = _bound(files[edit.path]) if edit.path.endswith(".py") else set()
-            found = self._found(f"{files[edit.path]}\n{path}", known, own, tuple(texts))
+            defined |= own
+            found = self._read(f"{files[edit.path]}\n{path}", known, own, tuple(texts), edit.path.endswith(".py"))
             reasons += [f"edit {number} ({edit.path}) {why}" for why in found]
+        for path in dict.fromkeys(edit.path for edit in edits):
+            if not reasons:
+                found = self._found(Reading(visible(_seams(files, path)), whole=True), known, defined, ())
+                reasons += [f"{path}, read on into or after another file, {why}" for why in found]
         return list(dict.fromkeys(reasons))[:MAX_REASONS]
 
     def says(self, text: str) -> list[str]:
         """What is wrong with a text by itself, as `names ...` or `copies ...`; [] for nothing."""
-        return list(self._found(text, _said(""), set(), ()))[:MAX_REASONS]
+        return list(self._read(text, _said(""), set(), ()))[:MAX_REASONS]
 
-    def _found(self, text: str, parent: _Parent, own: set[str], texts: tuple[str, ...]) -> Iterator[str]:
-        text = _visible(text)
+    def _read(
+        self, text: str, parent: _Parent, own: set[str], texts: tuple[str, ...], code: bool = False
+    ) -> Iterator[str]:
+        """What is found in the text; only when it is nothing, in what else it can be read as."""
+        any_found = False
+        for reading in readings(text, code=code):
+            for why in self._found(reading, parent, own, texts):
+                any_found = True
+                yield why
+            if any_found:
+                return
+        for run in unreadable(text):
+            if run not in parent.text:
+                yield f"holds {len(run)} characters of encoded data ({run[:24]}...): say in words what it is for"
+
+    def _found(self, reading: Reading, parent: _Parent, own: set[str], texts: tuple[str, ...]) -> Iterator[str]:
+        text, how = reading.text, reading.how
         handed_in, copied = _of_texts(texts)
-        for found in sorted(_identifiers(text) - own):
-            if found.partition(".")[0] in own:
+        least = 8 if reading.whole else 0
+        folded_text = text.casefold()
+        for found in dict.fromkeys(canaries(text)):
+            yield f"holds {found!r}{how}, the canary of {HELD}: it was made from what nobody may learn from"
+        for found in sorted(_identifiers(text) | self._rewritten(text) - own):
+            if found in own or found.partition(".")[0] in own:
                 continue
-            folded = found.casefold()
+            folded = _letters(found)
             owner = self.identifiers.get(folded)
             if owner is None and folded in handed_in and folded not in self.known:
                 owner = "the tasks"
-            if owner is not None and folded not in parent.words and found not in parent.text:
-                yield f"names {found!r}, which belongs to {owner}: say what holds for any task"
-        for found in sorted(_plain(text, self.names) - own):
-            if found.casefold() not in parent.words:
-                yield f"names {found!r}, a part of {self.names[found.casefold()]}: say it in general"
-        folded_text = text.casefold()
+            said_already = found.casefold() in parent.words or found in parent.text
+            if owner is not None and len(found) >= least and not said_already:
+                yield f"names {found!r}{how}, which belongs to {owner}: say what holds for any task"
+        for found in sorted(_plain(text, self.names, spans=not reading.whole) - own):
+            if found.casefold() not in parent.words and len(found) >= least:
+                yield f"names {found!r}{how}, a part of {self.names[found.casefold()]}: say it in general"
         for part, owner in self.ids.items():
             if part in folded_text and part not in parent.folded and _mentions(folded_text, part):
-                whose = f"the task {owner}" if owner != HELD else f"{part!r}, {HELD}"
-                yield f"names {whose}: say what holds for any task"
-        words = _words(text)
-        for length in range(1, RUN + 1):
-            for at in range(len(words) - length + 1):
+                whose = HELD if owner == HELD else f"the task {owner}"
+                yield f"names {part!r}{how}, {whose}: say what holds for any task"
+        yield from self._copies(reading, parent, copied)
+
+    def _copies(self, reading: Reading, parent: _Parent, copied: frozenset[int]) -> Iterator[str]:
+        words, squeezed = _words(reading.text), ""
+        for at, first in enumerate(words):
+            shortest = 1 if first in self.starts else RUN
+            for length in range(shortest, min(RUN, len(words) - at) + 1):
                 key = _key(words[at : at + length])
-                if key in parent.runs or key in self.common:
+                if key in self.openings:
+                    squeezed = squeezed or _squeezed(reading.text)
+                    for line, owner in self.openings[key].items():
+                        if line in squeezed and line not in parent.squeezed:
+                            quoted = " ".join(words[at : at + length])
+                            yield f"copies a line of {_whose(owner)}: {quoted!r}{reading.how}: show another example"
+                            return
+                if key in parent.runs or key in self.common or (length < RUN and reading.whole):
                     continue
                 if key in self.quotations or key in copied:
-                    quoted = " ".join(words[at : at + length])
-                    owner = self.quotations.get(key, "")
-                    whose = HELD if owner == HELD else "a task"
-                    yield f"copies the text of {whose}: {quoted!r}: use words of your own"
+                    quoted, owner = " ".join(words[at : at + length]), self.quotations.get(key, "")
+                    yield f"copies the text of {_whose(owner)}: {quoted!r}{reading.how}: use words of your own"
                     return
+
+    def _rewritten(self, text: str) -> set[str]:
+        """Names of tasks that are written in another way: as-this, asThis, asthis, or as words with spaces."""
+        found = {
+            token
+            for token in _TOKEN.findall(text)
+            if len(folded := _letters(token)) >= 6 and folded in self.identifiers and not _common(token)
+        }
+        words = _words(text)
+        for at, first in enumerate(words):
+            if first in self.beginnings:
+                for length in range(2, 1 + min(RUN, len(words) - at)):
+                    if "".join(words[at : at + length]) in self.spoken:
+                        found.add(" ".join(words[at : at + length]))
+        return found
 
 
 class _Shared:
@@ -167,12 +239,24 @@ class _Parent:
         self.folded = text.casefold()
         self.words = {word.casefold() for word in _WORD.findall(text)}
         words = _words(text)
+        self.squeezed = _squeezed(text)
         self.runs = {_key(words[at : at + n]) for n in range(1, RUN + 1) for at in range(len(words) - n + 1)}
 
 
 @lru_cache(maxsize=4)
 def _said(text: str) -> _Parent:
     return _Parent(text)
+
+
+def _whose(owner: str) -> str:
+    return HELD if owner == HELD else "a task"
+
+
+def _seams(files: Mapping[str, str], path: str) -> str:
+    """Where a file may be read on into another one, or another into it."""
+    ends = {name: (text.strip("\n")[:_SEAM], text.strip("\n")[-_SEAM:]) for name, text in files.items() if text}
+    begin, end = ends.pop(path, ("", ""))
+    return _APART.join(f"{end}{other_begin}{_APART}{other_end}{begin}" for other_begin, other_end in ends.values())
 
 
 def _owner(task: Task) -> str:
@@ -197,7 +281,7 @@ def _mentions(text: str, part: str) -> bool:
 @lru_cache(maxsize=8)
 def _of_texts(texts: tuple[str, ...]) -> tuple[frozenset[str], frozenset[int]]:
     """(identifiers, quotations) of more texts: an optimizer asks about many edits and the same attempts."""
-    identifiers = {found.casefold() for text in texts for found in _identifiers(text)}
+    identifiers = {_letters(found) for text in texts for found in _identifiers(text)}
     return frozenset(identifiers), frozenset(run for text in texts for run in _runs(text))
 
 
@@ -211,13 +295,14 @@ def _package(task: Task) -> str:
 
 
 def _strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """(the key it stands under, text) of all strings in a task's facts, but for digests."""
+    """(the key it stands under, text) of all strings in a task's facts, but for digests and what its tests require."""
     if isinstance(value, str):
         if not re.fullmatch(r"[0-9a-f]{8,}", value):
             yield key, value
     elif isinstance(value, Mapping):
         for inner, part in value.items():
-            yield from _strings(part, str(inner))
+            if inner != "requires":
+                yield from _strings(part, str(inner))
             if not str(inner).isidentifier():
                 yield key, str(inner)
     elif isinstance(value, Iterable):
@@ -234,12 +319,12 @@ def _identifiers(text: str) -> set[str]:
             found |= {path, PurePosixPath(path).name}
     for dotted in _DOTTED.findall(text):
         first, second = dotted.split(".")[:2]
-        if first in sys.stdlib_module_names or first in ("self", "cls") or dotted.endswith(".py"):
+        if first in modules() or first in EVERYWHERE or dotted.endswith(".py"):
             continue
-        if not hasattr(getattr(builtins, first, None), second):  # dict.fromkeys is Python's, dict.of_this_task is not
+        if not (a_class(first) and pythons(second)):  # dict.fromkeys is Python's, dict.of_this_task is not
             found.add(dotted)
     for word in _WORD.findall(text):
-        if (_SNAKE.fullmatch(word) or _CAMEL.fullmatch(word)) and not _pythons(word):
+        if (_SNAKE.fullmatch(word) or _CAMEL.fullmatch(word)) and not (pythons(word) or word.casefold() in ordinary()):
             found.add(word)
     return found
 
@@ -252,36 +337,66 @@ def _pieces(run: re.Match[str]) -> str:
 def _usual(name: str) -> bool:
     """A name that any code may have, like error_message: it is in many answers and gives none away."""
     parts = name.split("_")
-    return len(parts) <= 2 and all(part in _ordinary() for part in parts)
+    return len(parts) <= 2 and all(part in ordinary() for part in parts)
 
 
-def _parts(text: str) -> set[str]:
+def _letters(name: str) -> str:
+    """What a name is in each way of writing it: bump_prerelease, bumpPrerelease, bump-prerelease."""
+    return (name if name.isalnum() else _BETWEEN.sub("", name)).casefold()
+
+
+def _parts_of(name: str) -> list[str]:
+    """bump_prerelease and bumpPrerelease -> bump, prerelease."""
+    return [part.casefold() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
+
+
+def _strange(word: str) -> bool:
+    return len(word) >= 4 and word not in ordinary() and not pythons(word)
+
+
+def _is_spoken(name: str) -> bool:
+    """A name that can be told from plain words when it is written as words."""
+    if not (_SNAKE.fullmatch(name) or _CAMEL.fullmatch(name)):
+        return False
+    parts = _parts_of(name)
+    return len(parts) >= 2 and (any(map(_strange, parts)) or len(parts) >= (4 if parts[0] == "test" else 5))
+
+
+def _common(token: str) -> bool:
+    """A word, or words with hyphens, that anybody may write."""
+    parts = token.casefold().split("-")
+    return len(parts) < 4 and all(part in ordinary() or pythons(part) or len(part) < 3 for part in parts)
+
+
+def _parts(text: str, package: str) -> set[str]:
     """The single words in the name of a package, module or function: pkg/engine/lexer.py -> pkg, engine, lexer."""
-    words = set(re.findall(r"[A-Za-z]\w+", re.sub(r"\.py\b", "", text)))
-    return {word for word in words if len(word) > 2 and not _SNAKE.fullmatch(word) and word not in _built_in()}
+    words = {word for word in re.findall(r"[A-Za-z]\w+", re.sub(r"\.py\b", "", text)) if len(word) > 2}
+    return {
+        word
+        for word in words
+        if not _SNAKE.fullmatch(word)
+        and (not pythons(word) or (word == package and word.casefold() not in modules() | EVERYWHERE))
+    }
 
 
-def _plain(text: str, names: Mapping[str, str]) -> set[str]:
-    """Names of parts of a task in `text`: ordinary words only where they are written as code."""
+def _plain(text: str, names: Mapping[str, str], *, spans: bool) -> set[str]:
+    """Names of parts of a task in `text`: ordinary words only where they are written as code. spans: whether it can be
+    told what is written as code."""
     code = set()
-    for span in re.findall(r"`([^`\n]+)`", text):
+    for span in re.findall(r"`([^`\n]+)`", text) if spans else ():
         code |= set(re.findall(r"(?<![\w.])[A-Za-z]\w*", span))
     code |= set(re.findall(r"(?<![\w.])([A-Za-z]\w*)\(", text))
     code |= set(re.findall(r"\b(?:import|from)\s+([A-Za-z]\w*)", text))
     return {
         word
         for word in _WORD.findall(text)
-        if word.casefold() in names and (word in code if word.casefold() in _ordinary() else len(word) > 3)
+        if word.casefold() in names and (word in code if word.casefold() in ordinary() else len(word) > 3)
     }
 
 
 def _bound(code: str) -> set[str]:
     """Names that a piece of Python defines for itself."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(textwrap.dedent(code))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    if (tree := parsed(code)) is None:
         return set(re.findall(r"\b(?:def|class|for|as)\s+(\w+)", code)) | set(re.findall(r"(\w+)\s*=(?!=)", code))
     found: set[str] = set()
     for node in ast.walk(tree):
@@ -294,57 +409,7 @@ def _bound(code: str) -> set[str]:
     return found
 
 
-# --------------------------------------------------------------------------------------- what is common
-
-
-@cache
-def _ordinary() -> frozenset[str]:
-    """Words of English and of programming: the same on every machine (plain_words.txt says where they are from)."""
-    lines = (Path(__file__).parent / "plain_words.txt").read_text("utf-8").splitlines()
-    return frozenset(word for line in lines if not line.startswith("#") for word in line.split())
-
-
-_BUILT_IN = (builtins, str, bytes, list, dict, set, int, float)
-
-
-@cache
-def _built_in() -> frozenset[str]:
-    names = {name for part in _BUILT_IN for name in dir(part)}
-    return frozenset(names | sys.stdlib_module_names | {"test", "tests", "src", "self"})
-
-
-_MODULES = (
-    "argparse", "ast", "builtins", "collections", "contextlib", "copy", "csv", "dataclasses", "datetime", "difflib",
-    "enum", "functools", "hashlib", "inspect", "io", "itertools", "json", "logging", "math", "operator", "os",
-    "os.path", "pathlib", "random", "re", "shlex", "shutil", "string", "subprocess", "sys", "tempfile", "textwrap",
-    "time", "tokenize", "traceback", "types", "typing", "unittest",
-)  # fmt: skip
-_CLASSES = ("argparse:ArgumentParser", "unittest:TestCase", "pathlib:Path", "builtins:BaseException", "ast:FunctionDef")
-
-
-@cache
-def _library() -> frozenset[str]:
-    """Names of the standard library's modules, and of what the common ones of them hold."""
-    parts: list[Any] = [*map(import_module, _MODULES), *_BUILT_IN]
-    parts += [vars(import_module(module))[name] for module, name in (each.split(":") for each in _CLASSES)]
-    names = {name for part in parts for name in dir(part)}
-    return frozenset(name.casefold() for name in names | set(sys.stdlib_module_names))
-
-
-def _pythons(word: str) -> bool:
-    """A name of Python or its library, or one that every test suite has."""
-    dunder = word.startswith("__") and word.endswith("__")
-    return dunder or word.casefold() in _library() or word.casefold() in ("pytest", "test", "tests", "src", "python")
-
-
 # ------------------------------------------------------------------------------------------- quotations
-
-
-def _visible(text: str) -> str:
-    """As a reader sees it: what looks the same is the same, and what nobody sees is not there."""
-    if text.isascii():
-        return text
-    return "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
 
 
 def _words(text: str) -> list[str]:
@@ -357,19 +422,45 @@ def _key(words: Sequence[str]) -> int:
 
 
 def _runs(text: str) -> set[int]:
-    words = _words(_visible(text))
-    return {_key(words[at : at + RUN]) for at in range(len(words) - RUN + 1)}
+    words = _words(visible(text))
+    runs = (words[at : at + RUN] for at in range(len(words) - RUN + 1))
+    return {_key(run) for run in runs if not (_counted(run[0]) and _counting(run))}
 
 
-def _whole(text: str) -> list[int]:
-    """A text that is shorter than a run, when it tells anything."""
-    words = _words(_visible(text)) if len(text) < 50 * RUN else []
+def _whole(text: str) -> list[tuple[str, int]]:
+    """(first word, key) of a text that is shorter than a run, when it tells anything."""
+    words = _words(visible(text)) if len(text) < 50 * RUN else []
     told = len(words) >= LEAST or any(map(_telling, words))
-    return [_key(words)] if words and len(words) < RUN and told else []
+    told = told and not all(map(_counted, words))
+    return [(words[0], _key(words))] if words and len(words) < RUN and told else []
+
+
+def _counted(word: str) -> bool:
+    return word.isdecimal() and len(word) < 3
+
+
+def _counting(run: Sequence[str]) -> bool:
+    """1 2 3 4: numbers that follow each other."""
+    return all(map(str.isdecimal, run)) and len({int(b) - int(a) for a, b in pairwise(run)}) == 1
+
+
+def _squeezed(text: str) -> str:
+    return "".join(_QUOTED.sub("\n", text).split()).casefold().replace('"', "'")
+
+
+def _lines(text: str) -> set[tuple[str, int, str]]:
+    """(first word, key of its first words, the line without spaces) of lines that say enough to be somebody's."""
+    found = set()
+    for line in visible(text).splitlines():
+        words, squeezed = _words(line), _squeezed(re.sub(r"^[+-]\s", "", line))
+        telling = len(words) >= 3 or any(map(_strange, words))  # `except AttributeError:` is anybody's
+        if telling and len(squeezed) >= SHORTEST and not re.match(r"\s*(?:import|from)\s", line):
+            found.add((words[0], _key(words[:RUN]), squeezed))
+    return found
 
 
 def _telling(word: str) -> bool:
     """Whether a word alone gives an answer away: no plain one, no name of Python's, no small number."""
     if word.isdigit():
         return len(word) >= 4
-    return len(word) >= 5 and word not in _ordinary() and not _pythons(word) and not _SNAKE.fullmatch(word)
+    return len(word) >= 5 and word not in ordinary() and not pythons(word) and not _SNAKE.fullmatch(word)

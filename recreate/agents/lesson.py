@@ -39,6 +39,11 @@ _ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("experience", "group", "diff", "repeat", "task", "round"),
     ),
     "trials": ("attempts in which it was offered: experience, score, test", ("experience", "score", "round")),
+    "draws": (
+        "attempts in which it was drawn whether to offer it: experience, task, group, score, offered, with which "
+        "probability, attempts before, how often it was quarantined before",
+        ("experience", "task", "group", "score", "shown", "propensity", "at", "falls"),
+    ),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from recreate.agents.trajectory import error_type, summary_of_tests
@@ -21,18 +21,32 @@ class LessonRetrieval:
     """`offer` answers from `lessons` alone, so that `digest`, a part of every attempt's key, says all about it.
 
     forced: offered to an agent that did not ask for it as well (re-runs with and without a lesson).
+    propensities: lessons of which an attempt that calls for them is shown each with this probability; others always.
     """
 
     offer: Retriever
     lessons: Mapping[str, Lesson]
     digest: str
     forced: bool = False
+    propensities: Mapping[str, float] = field(default_factory=dict)
 
 
-def frozen(policy: str, offer: Retriever, lessons: Mapping[str, Lesson]) -> LessonRetrieval:
-    """A policy's offers from a snapshot. The same policy and lessons give the same digest, '' without any lesson."""
+def frozen(
+    policy: str, offer: Retriever, lessons: Mapping[str, Lesson], propensities: Mapping[str, float] | None = None
+) -> LessonRetrieval:
+    """A policy's offers from a snapshot. The same policy, lessons and propensities give the same digest, '' without any
+    lesson."""
     shown = [(id, x.title, x.body, x.scope, x.status, support(x)) for id, x in sorted(lessons.items())]
-    return LessonRetrieval(offer, lessons, digest([policy, shown]) if shown else "")
+    drawn = [sorted(propensities.items())] if propensities else []
+    return LessonRetrieval(
+        offer, lessons, digest([policy, shown, *drawn]) if shown else "", propensities=propensities or {}
+    )
+
+
+def drawn(attempt: str, lesson: str, propensity: float) -> bool:
+    """Whether an attempt that calls for a lesson is shown it: the same for the same attempt's key, whenever it is
+    asked; independent of other lessons and other attempts."""
+    return int(digest([attempt, "offer", lesson], 13), 16) < propensity * 16**13
 
 
 def exactly(lessons: Sequence[Lesson]) -> LessonRetrieval:

@@ -207,6 +207,7 @@ def tell(experience: Experience, limit: int = 2400, without: Collection[str] = (
     trace, grade = experience.trace, experience.grade
     passed = "PASSED" if grade.passed else f"FAILED (score {grade.score:g})"
     head = f"experience {experience.id}: {passed}, ended by {trace.ending} {trace.limit}".rstrip()
+    head = f"{head} {experience.canary}".rstrip()
     steps = _worth_telling(trace.steps) if "trajectory" not in without else []
     share = max(120, (limit * 2 // 3) // max(1, 2 * len(steps)))
     return "\n".join(

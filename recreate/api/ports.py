@@ -572,6 +572,21 @@ class MemoryPolicy(Protocol):
 
 
 @runtime_checkable
+class Randomising(Protocol):
+    """A policy that draws which lessons a train attempt is shown, so that attempts say what lessons do. Each draw is
+    recorded with its probability in the step (`Step.propensities`)."""
+
+    def eligible(self, query: str, budget: int) -> Sequence[Lesson]:
+        """In place of `offer`, for train attempts: what a query calls for, on trial or proven."""
+        ...
+
+    def propensities(self) -> Mapping[str, float]:
+        """Lesson -> the probability (above 0, below 1) with which an attempt that calls for it is shown it; one that is
+        not named is shown always."""
+        ...
+
+
+@runtime_checkable
 class Optimizer(Protocol):
     """Something that reads experience and proposes edits. Its class is made with OptimizerContext, or with nothing."""
 

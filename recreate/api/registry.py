@@ -83,6 +83,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
     "policy": {
         "recreate": "recreate.lessons.ladder:Ladder",
+        "randomised": "recreate.lessons.randomised:Randomised",
         "playbook": "recreate.lessons.playbook:Playbook",
         "mistakes": "recreate.lessons.mistakes:Mistakes",
         "none": "recreate.lessons.context:Nothing",

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from operator import not_
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict
@@ -28,6 +29,9 @@ from recreate.api.config import Split as Split
 Ending = Literal["submitted", "limit", "error"]
 Decision = Literal["better", "not-better", "undecided"]
 Origin = Literal["experience", "search", "human", "prune"]
+
+
+_CANARY = re.compile(r"recreate-canary-[0-9a-f]{16}")
 
 
 class Message(TypedDict):
@@ -49,6 +53,17 @@ def digest(value: Any, length: int = 16) -> str:
     Every id in recreate is made by this: same inputs, same id.
     """
     return hashlib.sha256(_canonical(value).encode("utf-8", "surrogatepass")).hexdigest()[:length]
+
+
+def canary(task: str) -> str:
+    """What stands in every text that is made of a held-out task's attempts, and in nothing else: a text that holds it
+    was made from what nobody may learn from."""
+    return f"recreate-canary-{digest(['canary', task])}"
+
+
+def canaries(text: str) -> list[str]:
+    """Those that a text holds, in small letters."""
+    return _CANARY.findall(text.casefold())
 
 
 def _plain(value: Any) -> Any:
@@ -111,6 +126,11 @@ class Task(Record):
     def digest(self) -> str:
         """Of id, prompt and facts: part of the key under which scores are reused."""
         return digest([self.id, self.prompt, self.facts])
+
+    @property
+    def canary(self) -> str:
+        """'' of a train task."""
+        return "" if self.split == "train" else canary(self.id)
 
 
 class PassRate(Record):
@@ -314,6 +334,8 @@ class Step(Record):
     agent ended: what it printed, and its exit status; no model was asked).
     tokens: the same turn in token ids, where the model tells them. sent: what it was sent, system message and all.
     cut: the reply ended at the most tokens that it might have.
+    propensities: where it was drawn which lessons to offer: each that was called for here, `offered` or not, with the
+    probability with which it was.
     foreign: of an imported step, what has no place among our fields. Of one that called tools in the endpoint's own
     way `tool_calls` (id, name, arguments) and `answered` (id, and text where there were several): its commands and
     their outputs stand one after the other in action and output, status is the first that is not 0.
@@ -333,6 +355,7 @@ class Step(Record):
     tokens: TurnTokens | None = None
     sent: Sent | None = Field(default=None, exclude_if=_is_none)
     cut: bool = Field(default=False, exclude_if=not_)
+    propensities: Mapping[str, float] = Field(default_factory=dict, exclude_if=not_)
     foreign: Mapping[str, Any] = Field(default_factory=dict, exclude_if=not_)
 
 
@@ -398,6 +421,11 @@ class Experience(Record):
     run: str = ""
     foreign: Mapping[str, Any] = Field(default_factory=dict, exclude_if=not_)
 
+    @property
+    def canary(self) -> str:
+        """'' of a train task's."""
+        return "" if self.split == "train" else canary(self.task)
+
 
 class Gain(Record):
     """A re-run of one experience's task with and without a lesson: score with - score without, in -1..1.
@@ -421,6 +449,22 @@ class Trial(Record):
     round: int = 0
 
 
+class Draw(Record):
+    """An attempt that called for a lesson, where it was drawn whether to offer it; falls as in Lesson, at the time.
+
+    propensity: the probability with which it was offered; at: how many attempts its policy had observed before.
+    """
+
+    experience: str
+    task: str
+    group: str
+    score: float
+    shown: bool
+    propensity: float
+    at: int = 0
+    falls: int = 0
+
+
 Standing = Literal["candidate", "active", "quarantined", "forgotten", "merged", "vetoed"]
 
 
@@ -437,6 +481,8 @@ class Lesson(Record):
     domains      the domains in which it became a pattern
     merged       ids of the lessons that joined it
     gains        its re-runs, the newest last; trials: attempts in which it was offered, the newest last
+    draws        attempts in which it was drawn whether to offer it, the newest last
+    falls        how often it was quarantined; checked: draws from this `at` on may raise an alarm
     rounds       how often its standing was put to the test anew; tested: supports it had at its last test
     offered, helpful, harmful: attempts in which it was offered, and what a policy that counts made of them
     seen         how many attempts its policy had observed when it was last offered or supported
@@ -458,6 +504,9 @@ class Lesson(Record):
     merged_into: str = ""
     gains: tuple[Gain, ...] = ()
     trials: tuple[Trial, ...] = ()
+    draws: tuple[Draw, ...] = Field(default=(), exclude_if=not_)
+    falls: int = Field(default=0, exclude_if=not_)
+    checked: int = Field(default=0, exclude_if=not_)
     rounds: int = 0
     tested: int = 0
     offered: int = 0
@@ -519,8 +568,9 @@ class Edit(Record):
 
 
 class Saving(Record):
-    """What a task costs with the parent and with the candidate, in `unit` (usd or tokens): means over the paired tasks,
-    their difference and its interval. cheaper: the interval is below 0, by enough to be worth a change.
+    """What a task costs with the parent and with the candidate, in `unit` (usd, tokens, calls or seconds): means over
+    the paired tasks, their difference and its interval. cheaper: the interval is below 0, by enough to
+    be worth a change.
 
     usd are at the full price of every token: what an endpoint had cached depends on who came first.
     """

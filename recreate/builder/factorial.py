@@ -184,6 +184,7 @@ class _Fit:
         self, outcomes: Sequence[Observation], parts: int, pairs: Sequence[tuple[int, int]], bounded: bool
     ) -> None:
         self.parts = parts
+        self.most = 1.0 if bounded else math.inf
         self.tasks: dict[str, list[int]] = {}
         for at, outcome in enumerate(outcomes):
             self.tasks.setdefault(outcome.task, []).append(at)
@@ -301,7 +302,7 @@ def _interval(
             weights[parts + n] = -0.5 if {pair.first, pair.second} & gone else 0.5
     value, error = fit.of(weights)
     half = fit.reach(alpha / parts) * error
-    return value, max(-1.0, value - half), min(1.0, value + half)
+    return value, max(-fit.most, value - half), min(fit.most, value + half)
 
 
 def _advice(lo: float, hi: float, margin: float) -> Advice:
@@ -323,7 +324,7 @@ def _ends(fit: _Fit, parts: int, pairs: Sequence[tuple[int, int]]) -> tuple[floa
     bare = [*([-0.5] * parts), *([0.25] * len(pairs)), 1.0]
     gain, error = fit.of([a - b for a, b in zip(full, bare, strict=True)])
     half = fit.reach(0.10) * error
-    return fit.of(full)[0], fit.of(bare)[0], (gain, max(-1.0, gain - half), min(1.0, gain + half))
+    return fit.of(full)[0], fit.of(bare)[0], (gain, max(-fit.most, gain - half), min(fit.most, gain + half))
 
 
 def half_width(parts: int, attempts: int, alpha: float = 0.10, noise: float = 0.20) -> float:

@@ -17,11 +17,12 @@ from recreate.agents.retrieval import LessonRetrieval, Retriever, exactly, froze
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, Fault, Missing, OutOfBudget
 from recreate.api.paths import short
-from recreate.api.ports import MemoryPolicy
+from recreate.api.ports import MemoryPolicy, Randomising
 from recreate.api.theirs import all_are, expect
 from recreate.api.types import Call, Change, Edit, Evidence, Experience, Lesson, Message, Reply, Revision, Task, digest
+from recreate.lessons import draws
 from recreate.lessons.context import PolicyContext
-from recreate.lessons.store import OURS, LessonStore
+from recreate.lessons.store import CLIMBING, LessonStore
 from recreate.runs.attempts import attempt_task, ended, fresh, key_of
 from recreate.runs.session import Session
 from recreate.storage import files
@@ -43,30 +44,46 @@ class Learning:
         self.policy = session.policy_name
         self.on = self.policy != "none"
         self.store = LessonStore(session.memory.folder, session.domain.name, self.policy)
-        self._offers: dict[int, LessonRetrieval] = {}
+        self._offers: dict[tuple[int, bool], LessonRetrieval] = {}
         self._scanned: dict[str, list[str]] = {}
         self._reruns: set[str] = set()
 
     # what is offered
 
-    def offers(self, round: int = 0) -> LessonRetrieval | None:
-        """What attempts of a round may be offered: memory as it was when the round began, also after a kill."""
+    def offers(self, round: int = 0, *, drawn: bool = False) -> LessonRetrieval | None:
+        """What attempts of a round may be offered: memory as it was when the round began, also after a kill.
+
+        drawn: for attempts that are made to learn from: a policy that draws its offers may show what is not proven.
+        """
         if not self.on:
             return None
-        if round not in self._offers:
-            folder = self.session.folder / "memory"
-            known = next((r for r in self.session.journal.records("snapshot") if r["round"] == round), None)
-            if known is None:
-                lessons = {id: x for id, x in self._read().items() if self._offered(x) and not self._leaks(x)}
-                text = json.dumps([x.model_dump(mode="json") for x in lessons.values()], ensure_ascii=False)
-                name = digest(text)
-                files.write(folder / f"{name}.json", text, fix=files.RESUME)
-                self.session.journal.add("snapshot", round=round, file=f"{name}.json", lessons=len(lessons))
-            else:
-                lessons = _stored(folder / known["file"])
+        if (round, drawn) not in self._offers:
+            lessons, propensities = self._snapshot(round)
+            if not drawn:
+                lessons, propensities = {id: x for id, x in lessons.items() if self._offered(x)}, {}
             policy = self._made(dict(lessons), _nobody, _nothing)
-            self._offers[round] = frozen(self.policy, _checked(policy), lessons)
-        return self._offers[round]
+            offer = policy.eligible if drawn and isinstance(policy, Randomising) else policy.offer
+            self._offers[round, drawn] = frozen(self.policy, _checked(policy, offer), lessons, propensities)
+        return self._offers[round, drawn]
+
+    def _snapshot(self, round: int) -> tuple[dict[str, Lesson], dict[str, float]]:
+        """(the lessons that a round may offer, with which probability those are shown that are drawn)."""
+        folder = self.session.folder / "memory"
+        known = next((r for r in self.session.journal.records("snapshot") if r["round"] == round), None)
+        if known is not None:
+            return _stored(folder / known["file"]), known.get("propensities", {})
+        there = self._read()
+        policy = self._made(dict(there), _nobody, _nothing)
+        drawn = policy.propensities() if isinstance(policy, Randomising) else {}
+        some = {id: x for id, x in there.items() if self._offered(x) or id in drawn}
+        lessons = {id: x for id, x in some.items() if not self._leaks(x)}
+        propensities = {id: float(f"{p:.3f}") for id, p in drawn.items() if id in lessons}
+        text = json.dumps([x.model_dump(mode="json") for x in lessons.values()], ensure_ascii=False)
+        name = digest(text)
+        files.write(folder / f"{name}.json", text, fix=files.RESUME)
+        told = {"propensities": propensities} if propensities else {}
+        self.session.journal.add("snapshot", round=round, file=f"{name}.json", lessons=len(lessons), **told)
+        return lessons, propensities
 
     def announce(self, agent: Scaffold) -> None:
         """Say when an agent will be offered nothing because it does not ask for it."""
@@ -75,7 +92,7 @@ class Learning:
             self.session.say("note", {"text": text})
 
     def _offered(self, lesson: Lesson) -> bool:
-        return lesson.status == "active" or (self.policy != OURS and lesson.status == "candidate")
+        return lesson.status == "active" or (self.policy not in CLIMBING and lesson.status == "candidate")
 
     def _leaks(self, lesson: Lesson) -> bool:
         """Whether a lesson names what belongs to one task; it is said, once a text."""
@@ -163,7 +180,7 @@ class Learning:
     def born(self, edits: Sequence[Edit], experiences: Mapping[str, Experience]) -> None:
         """Lessons that the optimizer wrote into the agent are the workspace's as well, kept by the gate or not.
         edits: those that were accepted for judging."""
-        if not self.on or self.policy != OURS:
+        if not self.on or self.policy not in CLIMBING:
             return
         before = self._read()
         after = dict(before)
@@ -180,7 +197,7 @@ class Learning:
 
     def promotions(self, agent: Scaffold, tried: Sequence[Revision]) -> list[Edit]:
         """Edits that copy proven patterns into the agent, the best supported first; none that was dropped."""
-        if not self.on or self.policy != OURS:
+        if not self.on or self.policy not in CLIMBING:
             return []
         told = {(edit.path, edit.new) for r in tried for edit in r.edits}
         edits = []
@@ -193,14 +210,14 @@ class Learning:
             _, text = lesson_file(lesson.title, lesson.body, ids)
             if (path, text) not in told:
                 evidence = tuple(Evidence(experience=id, step=0) for id in ids)
-                reason = f"a {lesson.scope} pattern: {support(lesson)}"
+                reason = f"a {lesson.scope} pattern: {'; '.join(filter(None, (support(lesson), draws.told(lesson))))}"
                 edits.append(Edit(path=path, new=text, reason=reason, evidence=evidence))
         return edits[:PROMOTED]
 
     def removals(self, agent: Scaffold, tried: Sequence[Revision]) -> list[Edit]:
         """Edits that take out of the agent what stopped helping since it came in, or what a person vetoed; none that
         was dropped."""
-        if not self.on or self.policy != OURS:
+        if not self.on or self.policy not in CLIMBING:
             return []
         known = self._read()
         told = {(edit.path, edit.old) for r in tried for edit in r.edits if edit.origin == "prune"}
@@ -343,11 +360,12 @@ def _nothing(lessons: Sequence[Lesson], experience: Experience, repeat: int = 0)
     raise AssertionError("offering attempts nothing")
 
 
-def _checked(policy: MemoryPolicy) -> Retriever:
-    """What a policy offers, seen to be lessons."""
+def _checked(policy: MemoryPolicy, ask: Retriever | None = None) -> Retriever:
+    """What a policy offers, or answers to `ask`, seen to be lessons."""
+    ask = ask or policy.offer
 
     def offer(query: str, budget: int) -> Sequence[Lesson]:
-        found = policy.offer(query, budget)
+        found = ask(query, budget)
         expect(all_are(found, Lesson), policy, "offer", found)
         return found
 

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict, get_args
 
@@ -37,18 +38,22 @@ from recreate.api.ports import Describable, Domain, Population, Price, Stratifie
 from recreate.api.theirs import all_are, expect
 from recreate.api.types import Edit, Experience, Revision, Split, Task, Verdict, digest
 from recreate.builder import calibration, proposals
+from recreate.builder.blame import folders_of, versions
+from recreate.builder.curriculum import Tried, draw, summary
 from recreate.builder.estimate import course
 from recreate.builder.learning import Learning
+from recreate.builder.past import attempted_in, tried_before
 from recreate.builder.proposals import Proposals
 from recreate.builder.review import ReviewDesk, Reviewer, human_edits
 from recreate.builder.selection import cannot_decide, tasks_of, too_few
 from recreate.memory.importers.overlap import Overlap
 from recreate.optimizers.investigator.create import create as write_seed
-from recreate.runs.attempts import Score, copy_in, ended, fresh, run_attempts
+from recreate.runs.attempts import Score, copy_in, ended, fresh, run_attempts, stretch_of
 from recreate.runs.forecasts import ForecastOutcome, forecasts_of, tally, told, train_scores
 from recreate.runs.gate import MIN_TASKS, alone, interval, judge, not_worse, saved, saving, unjudged
 from recreate.runs.reader import BuildResult, Run
 from recreate.runs.session import Session
+from recreate.runs.settings import MOST
 from recreate.runs.trial import SPREAD, Terms, decidable, detectable, handed_on, room, share, tried
 from recreate.storage import files
 
@@ -74,7 +79,8 @@ class BuildState(TypedDict, total=False):
 
 
 def choose_tasks(session: Session) -> tuple[list[Task], list[Task]]:
-    """(train, validation): the first N of each split in an order that the seed fixes.
+    """(train, validation): the first N of each split in an order that the seed fixes; with `choose = learning` all of
+    train, of which each round takes its own.
 
     What the workspace holds out as another split is left out first, and said, then what is not selected. Raises
     BadInput when there are too few validation tasks for the gate to decide anything, or no train tasks to learn from;
@@ -86,7 +92,8 @@ def choose_tasks(session: Session) -> tuple[list[Task], list[Task]]:
         random.Random(f"{session.settings.seed}/{split}").shuffle(tasks)
         return tasks[:most]
 
-    train = pick("train", session.settings.train, needed=not session.settings.from_experience)
+    learning = session.settings.choose == "learning"
+    train = pick("train", MOST if learning else session.settings.train, needed=not session.settings.from_experience)
     validation = pick("validation", session.settings.validation, needed=False)
     if len(validation) < MIN_TASKS:
         raise too_few(len(validation), session)
@@ -246,7 +253,7 @@ class _Build:
         with checkpoints(self.session.folder / "checkpoint.sqlite", graph, config, self.agrees, self.note) as compiled:
             earlier: BuildState = compiled.get_state(config).values
             start: Any = None if earlier else {"round": 0, "scaffold": self.seed.digest}
-            there = {"train": len(self.train), "validation": len(self.validation)}
+            there = {"train": min(self.session.settings.train, len(self.train)), "validation": len(self.validation)}
             ahead = course(self.session.settings.model_copy(update=there), self.session.optimizer_price)
             settings = self.session.settings
             over = decidable(settings.gate, len(self.validation), settings.rounds) if settings.gate.false_keep else 0
@@ -254,7 +261,8 @@ class _Build:
                 first = f"the first {over}" if over > 1 else "the first one"
                 text = f"{len(self.validation)} validation tasks decide {first} of {settings.rounds} rounds' candidates"
                 self.session.say("note", {"text": f"{text}: more with --validation, or --gate.false_keep"})
-            self.session.say("build", {**there, "course": ahead, "over": earlier.get("round", 0)})
+            facts = {"pool": len(self.train), "course": ahead, "over": earlier.get("round", 0)}
+            self.session.say("build", {**there, **facts})
             if self.session.settings.rounds == 0:
                 self.scores(self.seed)
             elif not earlier or self.again(earlier) != "end":
@@ -292,8 +300,10 @@ class _Build:
         self.session.say("round", {"round": state["round"] + 1, "rounds": self.session.settings.rounds})
         if self.session.settings.from_experience and (state["round"] == 0 or not self.train):
             return {"experiences": self.remembered(state["round"])}
-        batch = self.batch(state["round"])
-        scores = run_attempts(self.session, current, batch, phase="train", offers=self.learning.offers(state["round"]))
+        batch = self.batch(state["round"], current)
+        tasks, first = [task for task, _ in batch], {task.id: repeat for task, repeat in batch}
+        offers = self.learning.offers(state["round"], drawn=True)
+        scores = run_attempts(self.session, current, tasks, phase="train", offers=offers, first=first)
         return {"experiences": [s.attempt for s in scores if s.score is not None]}
 
     def propose(self, state: BuildState) -> BuildState:
@@ -366,6 +376,7 @@ class _Build:
         edits = [Edit.model_validate(e) for e in state["edits"]]
         experiences = {id: e for id in state["experiences"] if (e := self.experience(id)) is not None}
         batch = self.proposals("", current, list(experiences.values()))
+        batch.tried = self.tried_then(batch, state["round"], current, edits)
         child, made, faults = batch.apply(current, edits)
         if not made:
             reason = "; ".join(faults) or self.top(current) or "the optimizer proposed no edit"
@@ -402,6 +413,18 @@ class _Build:
             return {**after, **self.offer(state, revision)}
         self.record(revision)
         return {**over, "scaffold": child.digest} if revision.kept else after
+
+    def tried_then(
+        self, batch: Proposals, in_round: int, current: Scaffold, edits: Sequence[Edit]
+    ) -> Sequence[Revision]:
+        """What had been tried when these edits were settled: all, or what stands before their own revision, which a
+        process that was killed since left behind, and for which they would be refused."""
+        for place, revision in enumerate(self.revisions):
+            if (revision.round, revision.parent) == (in_round, current.digest):
+                batch.tried = self.revisions[:place]
+                if batch.apply(current, edits)[0].digest == revision.id:
+                    return batch.tried
+        return self.revisions
 
     def review(self, state: BuildState) -> BuildState:
         """Nothing else may stand here: a node that was interrupted runs again from its start."""
@@ -568,6 +591,7 @@ class _Build:
                 order=tuple(order),
                 strata=strata(self.session.domain, self.validation),
                 rule=known[0].rule if known else "deadline",
+                stretch=stretch_of(self.session, settings.repeats),
             )
             self.session.journal.add("trial", terms=terms.model_dump(mode="json"))
         place = {id: at for at, id in enumerate(terms.order)}
@@ -585,6 +609,7 @@ class _Build:
             phase="validation",
             offers=self.learning.offers(),
             until=clear,
+            stretch=terms.stretch,
         )
         return self.unfit(scores) or tried(terms, before, _by_task(scores))[0]
 
@@ -638,8 +663,8 @@ class _Build:
         if verdict.better or verdict.diff is None or (gate.false_keep and not gate.cheaper):
             return verdict
         price, after = self.session.price, self.scores(child)
-        unit = "usd" if price.tokens_in or price.tokens_out else "tokens"
-        found = saving(*(_costs(side, price) for side in (self.scores(current), after)), unit=unit, **self.rule)
+        unit = gate.cost or ("usd" if price.tokens_in or price.tokens_out else "tokens")
+        found = saving(*(_costs(side, price, unit) for side in (self.scores(current), after)), unit=unit, **self.rule)
         if found is None or not found.cheaper:
             return verdict
         so_far = [self.seed, *(self.scaffold(r.id) for r in self.revisions if r.kept)]
@@ -658,9 +683,35 @@ class _Build:
         """Whether a candidate is kept: better, or cheaper where that was asked for."""
         return verdict.better or (self.session.settings.gate.cheaper and verdict.saving is not None)
 
-    def batch(self, round: int) -> list[Task]:
-        size = min(self.session.settings.batch_size, len(self.train))
-        return [self.train[(round * size + i) % len(self.train)] for i in range(size)]
+    def batch(self, round: int, current: Scaffold) -> list[tuple[Task, int]]:
+        """A round's train tasks, each with its attempt's number as a repeat; what was drawn stands in the journal."""
+        session, size = self.session, min(self.session.settings.batch_size, len(self.train))
+        if session.settings.choose == "uniform":
+            return [(self.train[(round * size + i) % len(self.train)], 0) for i in range(size)]
+        known = next((r for r in session.journal.records("batch") if r["round"] == round), None)
+        if known is None:
+            lineage, history = self.before
+            lineage = [*lineage, *(r.id for r in self.revisions if r.kept)]
+            history = [*history, *attempted_in(session.journal.records("experience"))]
+            seed = f"{session.settings.seed}/batch/{round}"
+            drawn = draw([task.id for task in self.train], history, lineage, size, seed)
+            tasks, repeats, why = map(list, zip(*drawn, strict=True))
+            known = {"round": round, "scaffold": current.digest, "seed": seed}
+            known |= {"tasks": tasks, "repeats": repeats, "why": why, "told": summary(why)}
+            session.journal.add("batch", **known)
+        session.say("note", {"text": known["told"]})
+        there = {task.id: task for task in self.train}
+        return [(there[id], n) for id, n in zip(known["tasks"], known["repeats"], strict=True) if id in there]
+
+    @cached_property
+    def before(self) -> tuple[list[str], list[Tried]]:
+        """The versions that the seed came from, itself last, and what they made of train tasks in other runs; with a
+        cassette nothing: who replays it has another workspace."""
+        session = self.session
+        if session.settings.record or session.settings.replay:
+            return [self.seed.digest], []
+        lineage = [v.files.digest for v in versions(self.seed, folders_of(session.workspace))][::-1]
+        return lineage, tried_before(session, lineage)
 
     def remembered(self, round: int) -> list[str]:
         """A batch out of memory, brought into the run folder: ids. Of each group one before a second of any, and
@@ -781,11 +832,17 @@ def _by_task(scores: Sequence[Score]) -> dict[tuple[str, int], float | None]:
     return {(s.task, s.repeat): s.score for s in scores}
 
 
-def _costs(scores: Sequence[Score], price: Price) -> dict[tuple[str, int], float | None]:
-    """What each attempt took: usd at the full price of its tokens, which no cache takes part of, or tokens."""
+def _costs(scores: Sequence[Score], price: Price, unit: str) -> dict[tuple[str, int], float | None]:
+    """What each attempt took: usd at the full price of its tokens, which no cache takes part of; tokens in and out;
+    calls; or seconds."""
     found: dict[tuple[str, int], float | None] = {}
     for s in scores:
-        tokens = s.usage.tokens_in, s.usage.tokens_out
-        cost = price.usd(*tokens) or float(sum(tokens))
-        found[s.task, s.repeat] = None if s.score is None else cost
+        used = s.usage
+        cost = {
+            "usd": price.usd(used.tokens_in, used.tokens_out),
+            "tokens": used.tokens_in + used.tokens_out,
+            "calls": used.calls,
+            "seconds": used.seconds,
+        }[unit]
+        found[s.task, s.repeat] = None if s.score is None else float(cost)
     return found

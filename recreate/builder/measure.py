@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -37,7 +37,9 @@ class BenchResult(Record):
     how it ended. usd, tokens, calls: of the graded attempts, when they were made; latency: seconds a reply took, their
     mean. pass_1 with its interval: the share that passed; pass_hat: k (as a text) -> the chance that k attempts at a
     task all pass. endings: how many ended how, `passed` and `failed` those that handed in.
-    test_openings: on the test split the number of this opening, else how many there were.
+    test_openings: on the test split the number of this opening, else how many there were; opened_before: the openings
+    that asked the same of the same agent; test_agents: how many agents the split was opened for by then, this one
+    counted. date: the UTC day on which the run last measured; command: what measures it anew, '' where no command can.
     """
 
     scaffold: str
@@ -64,6 +66,10 @@ class BenchResult(Record):
     calls: int = 0
     latency: float | None = None
     endings: Mapping[str, int] = Field(default={})
+    opened_before: tuple[int, ...] = ()
+    test_agents: int = 0
+    date: str = ""
+    command: str = ""
 
     @property
     def held(self) -> dict[tuple[str, int], float]:
@@ -75,11 +81,20 @@ class BenchResult(Record):
         return self.model_dump(mode="json", exclude={"schema_"})
 
 
+class Opening(NamedTuple):
+    """One measuring on a domain's test split: its number, and before, agents: as opened_before and test_agents of
+    BenchResult. Of another split: how many openings there were."""
+
+    number: int
+    before: tuple[int, ...] = ()
+    agents: int = 0
+
+
 @dataclass(frozen=True)
 class Cell:
     """What is measured in one place of a table, before it is: an agent on tasks, as the session has model and domain.
 
-    openings: as in BenchResult. name: what the table calls it.
+    name: what the table calls it.
     """
 
     session: Session
@@ -87,7 +102,7 @@ class Cell:
     split: Split
     tasks: Sequence[Task]
     offers: LessonRetrieval | None
-    openings: int
+    opening: Opening
     name: str = ""
 
     def work(self) -> list[Work]:
@@ -100,7 +115,8 @@ class Cell:
         """What came of it; an attempt without a score was not made."""
         session, made = self.session, [scores[w.place] for w in self.work() if w.place in scores]
         key = CellKey(session.model_name, self.scaffold.digest, self.split, session.domain.name)
-        return _result(key, self.scaffold.name, made, repeats=session.settings.repeats, openings=self.openings)
+        run, repeats = Run(session.folder), session.settings.repeats
+        return _result(run, key, self.scaffold.name, made, repeats=repeats, opening=self.opening)
 
 
 def measure(session: Session, scaffold: Scaffold, split: Split, most: int = 0, *, reuse: bool = False) -> BenchResult:
@@ -132,8 +148,10 @@ def begin(session: Session, scaffold: Scaffold, split: Split, most: int = 0, nam
     for task in tasks[:1]:
         try_servers(scaffold, task, session.domain, session.backend)
     repeats = session.settings.repeats
-    openings = opening(session, scaffold, tasks, repeats, offers) if split == "test" else test_openings(session)
-    return Cell(session, scaffold, split, tasks, offers, openings, name)
+    opened = Opening(test_openings(session))
+    if split == "test":
+        opened = opening(session, scaffold, tasks, repeats, offers)
+    return Cell(session, scaffold, split, tasks, offers, opened, name)
 
 
 def bring(session: Session, work: Sequence[Work]) -> int:
@@ -172,7 +190,14 @@ def _attempted(workspace: Path, own: set[str]) -> dict[str, Path]:
 
 
 def _result(
-    key: CellKey, name: str, made: Sequence[Score], *, repeats: int, openings: int, excluded: int | None = None
+    run: Run,
+    key: CellKey,
+    name: str,
+    made: Sequence[Score],
+    *,
+    repeats: int,
+    opening: Opening,
+    excluded: int | None = None,
 ) -> BenchResult:
     """excluded: where `made` does not say how many were."""
     held = {(s.task, s.repeat): s for s in made if s.score is not None}
@@ -203,7 +228,11 @@ def _result(
         pass_1_hi=pass_hi,
         pass_hat={str(k): value for k, value in pass_hat(passes).items()},
         endings=dict(sorted(Counter(map(how, made)).items())),
-        test_openings=openings,
+        test_openings=opening.number,
+        opened_before=opening.before,
+        test_agents=opening.agents,
+        date=run.date,
+        command=run.command,
         scores=tuple(_score(s) for s in made),
     )
 
@@ -247,11 +276,12 @@ def measured_in(run: Run, workspace: Path) -> list[BenchResult]:
     opened = Counter(r.get("domain") for r in openings_of(workspace).read())
     return [
         _result(
+            run,
             key,
             names.get(key.agent, key.agent),
             [_made(run, row) for _, row in sorted(rows.items())],
             repeats=len({repeat for _, repeat in rows}),
-            openings=opened[key.domain],
+            opening=_opened(run, key, opened[key.domain]),
             excluded=sum(row["phase"] == key.split for row in excluded) if not result and len(found) == 1 else 0,
         )
         for key, rows in found.items()
@@ -316,8 +346,8 @@ def _openings(session: Session, file: Log) -> list[Mapping[str, Any]]:
 
 def opening(
     session: Session, scaffold: Scaffold, tasks: Sequence[Task], repeats: int, offers: LessonRetrieval | None
-) -> int:
-    """The number of this opening of the domain's test split, written down before anything is attempted.
+) -> Opening:
+    """This opening of the domain's test split, written down before anything is attempted.
 
     One measuring is one opening: these attempts (agent, tasks, model, lessons, grader, repeats) in this run folder.
     Going on with it, or reading it back, is the same one; another agent there, or the same one elsewhere, is the next.
@@ -326,13 +356,35 @@ def opening(
     each = ((task, repeat) for task in tasks for repeat in range(repeats))
     work = sorted(key_of(session, scaffold, task, repeat, offers, image="") for task, repeat in each)
     known = {"run": str(session.folder), "measuring": digest(work)}
-    facts = {"domain": session.domain.name, "scaffold": scaffold.digest, "tasks": len(tasks), **known}
+    asked = {"model": session.model_name, "of": sorted(task.id for task in tasks)}
+    facts = {"domain": session.domain.name, "scaffold": scaffold.digest, "tasks": len(tasks), **known, **asked}
     file = openings_file(session)
     with locked(file.path.parent), file:
-        before = _openings(session, file)
-        number = next((n for n, r in enumerate(before, 1) if known.items() <= r.items()), 0)
+        opened = _openings(session, file)
+        number = next((n for n, r in enumerate(opened, 1) if known.items() <= r.items()), 0)
+        found = _numbered(number or len(opened) + 1, [*opened[: number or None], facts])
         if not number:
-            number = len(before) + 1
             file.append({"kind": "test-opened", **facts})
-            session.journal.add("test-opened", number=number, **{k: v for k, v in facts.items() if k != "run"})
-    return number
+            in_run = {k: v for k, v in facts.items() if k not in ("run", "of")}
+            session.journal.add("test-opened", **found._asdict(), **in_run)
+    return found
+
+
+def _numbered(number: int, opened: Sequence[Mapping[str, Any]]) -> Opening:
+    """opened: the lines up to this opening's own, which is the last. The same question is the same agent and model on
+    a test task that it was measured on before; a line of before 2026-11-23 does not say which, and may be of it."""
+    own = opened[-1]
+    before = tuple(
+        n
+        for n, r in enumerate(opened[: number - 1], 1)
+        if (r.get("scaffold"), r.get("model", own["model"])) == (own["scaffold"], own["model"])
+        and not {*own["of"]}.isdisjoint(r.get("of", own["of"]))
+    )
+    return Opening(number, before, len({r.get("scaffold") for r in opened}))
+
+
+def _opened(run: Run, key: CellKey, many: int) -> Opening:
+    """The last opening of a cell that is read back; for none of its own, how many there were."""
+    own = {"scaffold": key.agent, "model": key.model}
+    found = [r for r in run.records("test-opened") if key.split == "test" and own.items() <= r.items()]
+    return Opening(found[-1]["number"], tuple(found[-1]["before"]), found[-1]["agents"]) if found else Opening(many)

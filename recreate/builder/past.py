@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from recreate.agents.scaffold import load
 from recreate.api.errors import BadInput
 from recreate.api.paths import shipped
 from recreate.api.ports import Domain
 from recreate.api.types import PassRate, Task, Usage
+from recreate.builder.curriculum import Tried
 from recreate.builder.selection import Rater, pass_rate, rates_of
 from recreate.domains.rates import joined
 from recreate.memory.store import ExperienceStore
 from recreate.runs.attempts import read_experience
 from recreate.runs.gate import MIN_TASKS
 from recreate.runs.reader import Run
+from recreate.runs.session import Session
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,22 @@ def attempts(where: Path, domain: Domain, validation: Sequence[Task], rater: Rat
         text = f"{_mean(known):.2f} by the measured pass rates of {len(known)} validation tasks"
         return Past(usages, _mean(known), text)
     return Past(usages)
+
+
+def tried_before(session: Session, lineage: Collection[str]) -> list[Tried]:
+    """What these versions of an agent, with this model, made of the domain's train tasks in other runs of the
+    workspace."""
+    wanted = {"domain": session.domain.name, "split": "train", "model": session.model_name}
+    here = {r["attempt"] for r in session.journal.records("experience")}
+    rows = session.memory.facts(wanted, "optimizer")
+    fit = (r for r in rows if r["digest"] in lineage and r["id"] not in here and r["score"] is not None)
+    return [Tried(r["task"], r["digest"], r["repeat"], r["score"]) for r in fit]
+
+
+def attempted_in(records: Iterable[Mapping[str, Any]]) -> list[Tried]:
+    """What agents made of train tasks, by a journal's `experience` records; re-runs with other lessons left out."""
+    fit = (r for r in records if r["split"] == "train" and r.get("phase") != "rerun")
+    return [Tried(r["task"], r["scaffold"], r["repeat"], r["score"]) for r in fit]
 
 
 def rates_in(run: Run, domain: Domain, model: str = "") -> list[PassRate]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -14,7 +15,7 @@ from recreate.api.paths import workspace
 from recreate.cli.options import BUILD, RUN, SELECT, TAPES, Json, one_of, with_settings
 from recreate.cli.runner import folder_of, measured, opened, stopped_by_budget
 from recreate.cli.terminal import EXCLUDED, answer, say
-from recreate.runs.settings import Settings
+from recreate.runs.settings import Settings, as_flags
 
 if TYPE_CHECKING:
     from recreate.agents.scaffold import Scaffold
@@ -71,6 +72,12 @@ def bench(
     arms: Annotated[
         str, typer.Option("--arms", help="seed,scaffold,weights,both: make these under --budget, and compare.")
     ] = "",
+    optimizers: Annotated[
+        str,
+        typer.Option(
+            "--optimizers", help="recreate,gepa,ace,...: make an agent with each under --budget, and compare."
+        ),
+    ] = "",
     recipe: Annotated[str, typer.Option("--recipe", help="With --arms: how weights are tuned.")] = "",
     steps: Annotated[
         int | None, typer.Option("--steps", min=1, help="With --arms: training steps at most. [default: 50]")
@@ -92,6 +99,8 @@ def bench(
 
     Example: recreate bench --arms seed,scaffold,weights,both --recipe grpo --domain swe --model ./SmolLM2-135M
     --budget 4000attempts
+
+    Example: recreate bench --optimizers recreate,gepa,ace --domain code --budget 300attempts --split test
     """
     from recreate.builder import batch
 
@@ -103,7 +112,10 @@ def bench(
         typed, suite = {"out": str(suite), **typed}, begun[0]
     how = {"recipe": recipe or None, "steps": steps, "build_share": build_share}
     how = {key: value for key, value in how.items() if value is not None}
-    making = bool(arms) or (suite is not None and batch.has_arms(suite))
+    if optimizers and suite is not None:
+        fix = 'write arms into it: [arms.gepa] build = true, optimizer = "gepa"'
+        raise BadInput("--optimizers goes without a suite", fix=fix, code="usage")
+    making = bool(arms) or bool(optimizers) or (suite is not None and batch.has_arms(suite))
     if how and (suite is not None or not arms):
         flag = "--" + next(iter(how)).replace("_", "-")
         fix = "write it into the suite's arms" if suite is not None else "--arms seed,weights"
@@ -112,7 +124,7 @@ def bench(
     if making:
         _refuse_in_arms(typed, chosen)
         flags = {**typed, **({"scaffold": chosen["scaffold"][0]} if "scaffold" in chosen else {})}
-        _arms(where, flags, suite, arms, how, split, count, as_json)
+        _arms(where, flags, suite, arms, optimizers, how, split, count, as_json)
         return
     if idle := [address for address in typed if address in MAKES]:
         raise BadInput(
@@ -166,13 +178,15 @@ def _measure(found: Batch, where: Path, formats: Sequence[str], fresh: bool, as_
 
         made = batch.measure_all(session, found, agent, ready, fresh=fresh)
     files_made = batch.write(made, formats)
-    lines = [line_of(cell.row()) for cell in made.cells] if len(made.cells) == 1 else table(made)
+    alone = len(made.cells) == 1
+    lines = [line_of(cell.row()) for cell in made.cells] if alone else [*table(made), *dict.fromkeys(agents(made))]
     written = f"{here(folder)}: {', '.join(dict.fromkeys(file.relative_to(folder).parts[0] for file in files_made))}"
     answer(
         as_json,
         made.record(),
         *lines,
         f"scores: {written if files_made else here(folder)}; the test split was opened {made.openings} times here",
+        *dict.fromkeys(f"again: {cell.command}" for cell in made.cells if cell.command),
     )
     for text in made.stopped:
         say(f"not whole: {text}")
@@ -217,10 +231,19 @@ def table(made: Batched) -> list[str]:
     return [*([said] if said else []), *lines]
 
 
+def agents(made: Batched) -> Iterator[str]:
+    """What a table has no columns for: the agents' digests, the split, the day, and how often it was opened."""
+    for cell in made.cells:
+        yield f"{cell.scaffold} ({cell.digest}) on {cell.split} tasks, {cell.date}{opening_text(cell.row())}"
+
+
+CALIBRATE = (*RUN, "repeats", "validation", "rounds", "seed", "gate.false_keep", *SELECT)
+
+
 @with_settings(
-    *RUN, "repeats", "validation", "rounds", "seed", "gate.false_keep", *SELECT,
+    *CALIBRATE,
     words={"rounds": "Candidates of the build, one a round.", "validation": "Validation tasks of the build."},
-)  # fmt: skip
+)
 def calibrate(
     settings: Settings,
     where: Path,
@@ -240,22 +263,26 @@ def calibrate(
     if "repeats" not in typed:
         settings = settings.model_copy(update={"repeats": 3})
     folder = folder_of(settings, where, f"calibrate-{settings.domain}")
-    agent = starting(settings, where, scaffold)
+    if scaffold:  # one that is not there is refused before a run folder is made
+        starting(settings, where, scaffold)
     with measured(settings, where, folder) as session:
+        agent = starting(settings, where, scaffold, session.domain.name, session.model_name)
         found, cell = calibrated(session, agent)
     noise, wrong = found.noise, found.false_keep
+    named = ["--scaffold", scaffold] if scaffold else []
+    command = shlex.join(["recreate", "calibrate", *named, *as_flags(settings, CALIBRATE)])
     table = [
         f"  {d.tasks:>4} tasks x {d.repeats}: " + (f"{d.gain:+.2f}" if d.gain < 1 else "none") for d in found.detectable
     ]
     answer(
         as_json,
-        {"run": str(folder), "usd": cell.usd, **found.model_dump(mode="json")},
-        f"{found.scaffold} with {found.model} on {found.tasks} tasks x {found.repeats}: {found.mean:.3f} "
-        f"[{found.lo:.3f}, {found.hi:.3f}]; {noise.flips:.0%} of the tasks are solved at times",
+        {"run": str(folder), "usd": cell.usd, "command": command, **found.model_dump(mode="json")},
+        f"{line_of(cell.row())}; {noise.flips:.0%} of the tasks are solved at times",
         f"of candidates that change nothing, {wrong.candidates} a build, one is kept in {wrong.rate:.1%} "
         f"[{wrong.lo:.1%}, {wrong.hi:.1%}] of builds",
         "the smallest gain that is kept eight times in ten:",
         *table,
+        f"again: {command}",
     )
 
 
@@ -275,9 +302,19 @@ def line_of(cell: Mapping[str, Any]) -> str:
     excluded = f", {cell['set_aside']} {EXCLUDED}" if cell["set_aside"] else ""
     return (
         f"{cell['scaffold']} ({cell['digest']}) with {cell['model']} on {cell['n']} {cell['split']} tasks x "
-        f"{cell['repeats']}: {cell['mean']:.3f} [{cell['lo']:.3f}, {cell['hi']:.3f}], ${cell['usd']:.3f}{excluded}"
-        + (f"; opening {cell['test_openings']} of the test split" if cell["split"] == "test" else "")
+        f"{cell['repeats']}: {cell['mean']:.3f} [{cell['lo']:.3f}, {cell['hi']:.3f}], ${cell['usd']:.3f}{excluded}, "
+        f"{cell['date']}{opening_text(cell)}"
     )
+
+
+def opening_text(cell: Mapping[str, Any]) -> str:
+    """How often the test split was opened, and whether this agent was asked the same before; '' on another split."""
+    if cell["split"] != "test":
+        return ""
+    agents = "1 agent was" if cell["test_agents"] == 1 else f"{cell['test_agents']} agents were"
+    text = f"; opening {cell['test_openings']} of the test split, which {agents} measured on"
+    earlier = ", ".join(map(str, cell["opened_before"]))
+    return text + f"; the same was asked of this agent before, by opening {earlier}: all of them count" * bool(earlier)
 
 
 def _arms(
@@ -285,6 +322,7 @@ def _arms(
     flags: Mapping[str, Any],
     file: Path | None,
     names: str,
+    optimizers: str,
     how: Mapping[str, Any],
     split: str,
     tasks: int | None,
@@ -299,7 +337,7 @@ def _arms(
         suite = suites.read(file, where, flags, split, tasks)
         suite = suites.chosen(suite, chosen) if chosen else suite
     else:
-        arms = suites.of_names(chosen, how)
+        arms = [*suites.of_names(chosen, how), *suites.of_optimizers(optimizers.replace(",", " ").split())]
         suite = suites.of(settings_.load(where, flags), split or "validation", tasks, arms)
     folder = folder_of(suite.settings, where, f"bench-{suite.settings.domain}")
     say(f"run folder {here(folder)}; the same with --out {here(folder)} goes on where it stopped")
@@ -373,4 +411,5 @@ def compare(
         if v["diff"] is not None and v["p"] is not None
     ]
     lines = lines or ["no task was scored in both: their means are of different tasks, and say nothing of each other"]
-    answer(as_json, record, *(line_of(cell.row()) for cell in cells), *lines)
+    again = dict.fromkeys(f"again: {cell.command}" for cell in cells if cell.command)
+    answer(as_json, record, *(line_of(cell.row()) for cell in cells), *lines, *again)

@@ -57,6 +57,7 @@ def demo(
         as_json,
         record,
         f"\n{markdown.verdict_text(built.verdict)}",
+        f"{built.record['provenance']}; again: recreate demo",
         f"{seconds:g} seconds, {record['calls']} calls replayed, $0 paid. The agent: {built.path}",
         f"What happened, attempt by attempt: {page}",
         "\nWith your own:",

@@ -40,7 +40,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Models": ("model", "models.optimizer", "price", "models.optimizer_price", "models.*", "vllm_python"),
     "Optimizer": ("optimizer", "optimizer_settings", "without", "best_of", "review", "from_experience", "study.*"),
     "Memory": ("memory.*",),
-    "How much": ("budget", "rounds", "train", "validation", "repeats", "batch", "jobs", "seed"),
+    "How much": ("budget", "rounds", "train", "validation", "repeats", "batch", "choose", "jobs", "seed"),
     "Gate": ("gate.*",),
     "Where": ("out", "sandbox", "record", "replay", "cache"),
 }

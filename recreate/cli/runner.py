@@ -39,6 +39,7 @@ def build(
         as_json,
         made.record,
         markdown.verdict_text(made.verdict),
+        made.record["provenance"],
         f"agent: {agent}   report: {here(folder / 'report.md')}, to look at: {here(folder / html.FILE)}",
         *(f"{EXCLUDED}: {row['task']}: {row['fault']}" for row in made.record["set_aside"]),
     )

@@ -439,7 +439,8 @@ class Screen:
             case "study":
                 self.line("  " + study_text(facts["study"]))
             case "build":
-                self.line(f"{facts['train']} train tasks, {facts['validation']} validation tasks")
+                of = f" of {facts['pool']}" if facts.get("pool", 0) > facts["train"] else ""
+                self.line(f"{facts['train']} train tasks{of}, {facts['validation']} validation tasks")
             case "round":
                 self.line(f"round {facts['round']} of {facts['rounds']}: attempting train tasks")
             case "observe":

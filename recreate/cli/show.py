@@ -187,6 +187,8 @@ def _show_run(run: Run, as_json: bool) -> None:
                 "validation": verdict.model_dump(mode="json") if verdict else None,
                 "attempts": attempts,
                 "revisions": [revision_record(r, said.get(r.id)) for r in revisions],
+                "date": run.date,
+                "command": run.command,
                 "spend": spend.record(),
                 "set_aside": excluded,
                 **({"cells": [cell.row() for cell in cells]} if cells else {}),
@@ -211,6 +213,7 @@ def _show_run(run: Run, as_json: bool) -> None:
         f"spent      {total.calls} calls, {total.tokens_in + total.tokens_out:,} tokens, ${total.usd:.4f}, "
         f"{spend.minutes:.1f} min{spend.unpaid.rstrip('.').replace('. ', '; ')}",
         *([f"validation {verdict_text(verdict)}"] if verdict else []),
+        f"measured   {run.date or 'not yet'}" + (f"; again: {run.command}" if run.command else ""),
         *(line_of(cell.row()) for cell in cells),
     )
     for number, revision in enumerate(revisions, 1):

@@ -646,7 +646,8 @@ def _line(task: Task, rated: Rated | None = None) -> str:
 def _row(task: Task) -> dict[str, Any]:
     """A task as JSON; what only `tasks check` finds out is null."""
     unproven = dict.fromkeys(("gold", "untouched", "ok", "reason", "seconds"))
-    return {"task": task.id, "group": task.group, "split": task.split, "digest": task.digest, **unproven}
+    known = {"task": task.id, "group": task.group, "split": task.split, "digest": task.digest, "canary": task.canary}
+    return {**known, **unproven}
 
 
 def _each(tasks: Sequence[Given], work: Callable[[Given], Done], jobs: int) -> Iterator[Done]:

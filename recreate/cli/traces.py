@@ -108,6 +108,7 @@ def trace_record(experience: Experience) -> dict[str, Any]:
         "task": experience.task,
         "group": experience.group,
         "split": experience.split,
+        "canary": experience.canary,
         "domain": experience.domain,
         "digest": experience.digest,
         "model": trace.model,

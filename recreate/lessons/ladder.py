@@ -194,10 +194,14 @@ class Ladder(AskingPolicy):
                 round=lesson.rounds,
             )
             lesson = promotion.measured_more(lesson, [gain])
-            found = promotion.finding(lesson.gains, lesson.rounds)
-            if found == "useless" or (found == "helps" and made >= LEAST):
+            if self.decided(lesson, made):
                 break
         return lesson.model_copy(update={"tested": len(lesson.supports)}), True
+
+    def decided(self, lesson: Lesson, made: int) -> bool:
+        """Whether a test ends after so many pairs."""
+        found = promotion.finding(lesson.gains, lesson.rounds)
+        return found == "useless" or (found == "helps" and made >= LEAST)
 
     def places(self, lesson: Lesson) -> list[Experience]:
         """Where a test re-runs: one experience a task, the groups in turn.

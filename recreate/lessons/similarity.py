@@ -6,6 +6,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from operator import mul
 
 from recreate.api.types import Lesson
@@ -31,8 +32,9 @@ def text_of(lesson: Lesson) -> str:
     return f"{lesson.title}\n{lesson.body}"
 
 
-def words(text: str) -> set[str]:
-    return {word.casefold() for word in _WORD.findall(text)}
+@lru_cache(maxsize=KEPT)
+def words(text: str) -> frozenset[str]:
+    return frozenset(word.casefold() for word in _WORD.findall(text))
 
 
 class Similarity:

@@ -3,7 +3,7 @@
     memory/DOMAIN/lessons/ID.md     what single experiences taught                  (scope instance)
     memory/DOMAIN/patterns/ID.md    what proved itself on several groups of tasks   (scope domain)
     memory/general/ID.md            what proved itself in a second domain as well   (scope general)
-    memory/DOMAIN/POLICY/ID.md      the same of another policy than `recreate`, which keeps to itself
+    memory/DOMAIN/POLICY/ID.md      the same of a policy other than `recreate` and `randomised`, which keeps to itself
 
 The files are the source: nothing else says what a lesson is worth. They are read before each use and written under
 the folder's lock, file by file, each in one step.
@@ -22,10 +22,11 @@ from recreate.lessons.promotion import key, union
 from recreate.storage.files import fault, locked, write
 
 OURS = "recreate"
-"""The policy whose lessons climb; the files of the others lie in folders of their own."""
+CLIMBING = (OURS, "randomised")
+"""The policies whose lessons climb, on one ladder; the files of the others lie in folders of their own."""
 
 _SETS = ("born_of", "supports", "contradicts", "groups", "domains", "merged")
-_COUNTS = ("offered", "helpful", "harmful", "seen", "rounds", "tested")
+_COUNTS = ("offered", "helpful", "harmful", "seen", "rounds", "tested", "falls", "checked")
 
 
 class LessonStore:
@@ -53,7 +54,7 @@ class LessonStore:
     def elsewhere(self) -> list[Lesson]:
         """The active patterns of other domains, with the domain they are from, in the order of their names."""
         found = []
-        for path in sorted(self.folder.glob("*/patterns/*.md")) if self.policy == OURS else []:
+        for path in sorted(self.folder.glob("*/patterns/*.md")) if self.policy in CLIMBING else []:
             domain = path.parent.parent.name
             lesson = self._lesson(path) if domain != self.domain else None
             if lesson is not None and lesson.status == "active":
@@ -128,7 +129,7 @@ class LessonStore:
 
     def path(self, lesson: Lesson) -> Path:
         """Where a lesson lies: what its scope says."""
-        if self.policy != OURS:
+        if self.policy not in CLIMBING:
             return self.folder / self.domain / self.policy / f"{lesson.id}.md"
         if lesson.scope == "general":
             return self.folder / "general" / f"{lesson.id}.md"
@@ -138,7 +139,7 @@ class LessonStore:
         """In an order in which the higher scope of a lesson that was just moving comes last."""
         own = self.folder / self.domain
         folders = [own / "lessons", own / "patterns", self.folder / "general"]
-        for folder in folders if self.policy == OURS else [own / self.policy]:
+        for folder in folders if self.policy in CLIMBING else [own / self.policy]:
             yield from sorted(folder.glob("*.md"))
 
     def _lesson(self, path: Path) -> Lesson | None:
@@ -172,6 +173,7 @@ def united(before: Lesson | None, now: Lesson, after: Lesson) -> Lesson:
     fields |= {name: max(getattr(now, name), getattr(after, name)) for name in _COUNTS}
     fields["gains"] = tuple({key(g): g for g in (*now.gains, *after.gains)}.values())
     fields["trials"] = tuple({t.experience: t for t in (*now.trials, *after.trials)}.values())
+    fields["draws"] = tuple({d.experience: d for d in (*now.draws, *after.draws)}.values())
     for name in ("title", "body", "status", "frozen", "merged_into"):
         fields[name] = getattr(now if theirs(name) else after, name)
     fields["scope"] = after.scope

@@ -74,7 +74,7 @@ def sealed(e: Experience) -> tuple[bytes, dict[str, bytes]]:
 _NAMES: Mapping[type, frozenset[str]] = {
     Experience: frozenset({"id", "domain", "task", "group", "split", "digest", "run"}),
     Trace: frozenset({"attempt", "task", "scaffold", "model", "ending", "limit"}),
-    Step: frozenset({"kind", "offered"}),
+    Step: frozenset({"kind", "offered", "propensities"}),
 }
 """Fields that say which one it is, and stay: a masked id would be another experience."""
 

@@ -249,6 +249,8 @@ class ExperienceStore:
             else:
                 e = read(key)
                 found = experience_hit(e, id, score, self.metadata.when(key)) if e is not None else None
+                if found is not None and scope.train_only and e is not None and e.canary:
+                    found = found.model_copy(update={"text": f"{found.text}\n{e.canary}"})  # no model is asked with it
             return found if found is not None and matches(wanted, found) else None
 
         asked = k + 8

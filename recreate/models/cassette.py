@@ -82,6 +82,7 @@ class About(Record):
 
     settings  of the run, without what is free to change; budget: its caps; memory: experiences that the workspace's
               memory held of the domain when the recording began
+    jobs      attempts that went on at once when it was begun: how far a trial goes before it is looked at
     models    by role: agent, and optimizer when it is another; cost: the run's `spend`, as --json prints it
     lines, bytes, packed, sha256: of the replies, as they are read, and of their packed file; None while it is recorded
     end       status and scaffold, as the run ended; {} where it did not
@@ -95,6 +96,7 @@ class About(Record):
     sandbox: str
     settings: Mapping[str, Any]
     budget: tuple[str, ...] = ()
+    jobs: int = Field(default=0, ge=0)
     models: Mapping[str, Answerer]
     memory: int = 0
     cost: Mapping[str, Any] = {}
@@ -175,7 +177,7 @@ class Recording:
                 )
             if begun:
                 self._end = old.end
-                self.about = self.about.model_copy(update={"memory": old.memory})
+                self.about = self.about.model_copy(update={"memory": old.memory, "jobs": old.jobs})
                 for line in lines:
                     self._know(line)
                 if old.lines is not None:

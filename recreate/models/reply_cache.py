@@ -78,9 +78,10 @@ class ReplyCache:
 
 def _weights(model: str) -> Any:
     """What tells a file or folder of weights, or a script, from what stood under the same name before."""
-    place = Path(model.partition(":")[2]).expanduser()
+    name = model.partition(":")[2]
+    place = Path(name).expanduser()
     with contextlib.suppress(OSError, ValueError):
-        if model.partition(":")[2] and place.exists():
+        if name and place.exists():
             stats = [p.stat() for p in ([place] if place.is_file() else sorted(place.glob("*")))]
             return [[s.st_size, s.st_mtime_ns] for s in stats]
     return None

@@ -64,14 +64,23 @@ class Search:
                 made.append(Edit(path=path, old=old, new=new, reason=reason, evidence=self.evidence))
         return made
 
-    def measure(self, edits: Sequence[Edit], tasks: Sequence[str] = ()) -> Measured | None:
+    def measure(self, edits: Sequence[Edit], tasks: Sequence[str] = (), beat: float | None = None) -> Measured | None:
         """The candidate on these train tasks (default: all of the batch). Its edits are valid: `context.validate` says
-        nothing. None once the budget has none to spare; attempts that were made before cost nothing."""
+        nothing. None once the budget has none to spare; attempts that were made before cost nothing.
+
+        beat: a mean that it has to exceed. It is then measured a few tasks at a time, and no further once it could not
+        exceed it if all that is left were solved; what was measured does not exceed it either."""
         if self.spent:
             return None
-        child = apply(self.scaffold, edits)
+        child, wanted, made = apply(self.scaffold, edits), list(tasks or self.parent.scores), list[Experience]()
+        block = max(1, len(wanted) if beat is None else self.context.jobs)
         try:
-            made = self.context.evaluate(child, tasks or list(self.parent.scores))
+            for at in range(0, len(wanted), block):
+                made += self.context.evaluate(child, wanted[at : at + block])
+                left = max(0, len(wanted) - at - block)
+                best = sum(e.grade.score for e in made) + left
+                if beat is not None and best <= beat * (len(made) + left):
+                    break
         except OutOfBudget:
             self.spent = True
             self.context.note("the budget has no attempts left to choose with: the best so far is proposed")

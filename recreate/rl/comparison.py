@@ -213,7 +213,7 @@ class _Bench:
             raise BadInput(
                 f"a budget of {budget} cannot be shared", fix=f"give a larger one{share}", code="budget-too-small"
             )
-        changed = {"optimizer": settings.optimizer or optimizer, "budget": part.texts()}
+        changed = {"optimizer": arm.optimizer or settings.optimizer or optimizer, "budget": part.texts()}
         try:
             refuse_if_too_small(settings.model_copy(update=changed), self.seed, price, other_price)
         except BadInput as e:
@@ -294,7 +294,7 @@ class _Bench:
         stages: list[Stage] = []
         if arm.build:
             part = budget.share(arm.build_share) if arm.recipe else budget
-            scaffold, stage = self._build(place, part)
+            scaffold, stage = self._build(place, part, arm.optimizer)
             stages.append(stage)
             budget = budget.less(stage.spent)
         if arm.recipe:
@@ -303,11 +303,12 @@ class _Bench:
             checkpoint = stage.checkpoint
         return ArmResult(arm, scaffold, checkpoint, tuple(stages))
 
-    def _build(self, place: Path, budget: Budget) -> tuple[Scaffold, Stage]:
+    def _build(self, place: Path, budget: Budget, optimizer: str) -> tuple[Scaffold, Stage]:
         folder = place / "build"
         # what was tuned on it would be another agent's, were it built further
         if not (_ended(folder, budget) or (place / "tune" / "settings.toml").exists()):
             settings = self._settings(budget)
+            settings = settings.model_copy(update={"optimizer": optimizer or settings.optimizer})
             with self._open(settings, place, folder) as session:
                 session.say("note", {"text": f"building {place.name} under {budget}"})
                 built = sdk.improve(session, place, self.seed)

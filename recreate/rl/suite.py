@@ -34,6 +34,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError
 
+from recreate.api import registry
 from recreate.api.config import Config, Split, read_toml
 from recreate.api.errors import BadInput
 from recreate.models.transformers import trainable
@@ -59,6 +60,7 @@ class Arm(Config):
     """One row: how its agent and its model are made.
 
     build        the scaffold is built
+    optimizer    of an arm that is built: who proposes, in place of the suite's
     recipe       the model is tuned, by this recipe, for at most `steps` training steps
     build_share  of an arm that is both: which part of the budget its build may use; tuning has what is left
     run          in place of making: a run of build, one of tune, or a run of each, made before
@@ -66,6 +68,7 @@ class Arm(Config):
 
     name: str
     build: bool = False
+    optimizer: str = ""
     recipe: str = ""
     steps: int = Field(default=50, ge=1)
     micro_batch: int = Field(default=4, ge=1)
@@ -161,6 +164,16 @@ def of_names(names: Sequence[str], how: Mapping[str, Any]) -> list[Arm]:
                 fix=f"leave it out, or add {of_whom}",
                 code="usage",
             )
+    return found
+
+
+def of_optimizers(names: Sequence[str]) -> list[Arm]:
+    """A built arm for each optimizer, called as it is. Raises BadInput for one that is not there."""
+    found = []
+    for name in dict.fromkeys(names):
+        registry.find("optimizer", name)
+        called = re.sub(r"[^a-z0-9+_.-]+", "-", name.lower()).strip("-+_.")
+        found.append(_arm(f"--optimizers {name}", called, {"build": True, "optimizer": name}))
     return found
 
 
@@ -280,6 +293,7 @@ def _arm(at: str, name: str, keys: Mapping[str, Any]) -> Arm:
         raise BadInput(f"{at}: a run made before is not made", fix="leave out all but run", code="bad-suite")
     idle = [key for key in _OF_TUNE if key in keys and not arm.recipe]
     idle += ["build_share"] if "build_share" in keys and not (arm.build and arm.recipe) else []
+    idle += ["optimizer"] if arm.optimizer and not arm.build else []
     if idle or (name in STANDARD and not arm.run and (arm.build, bool(arm.recipe)) != (builds, tunes)):
         what = f"{idle[0]} says nothing here" if idle else f"this is not what {name!r} means"
         raise BadInput(f"{at}: {what}", fix="leave it out, or give the arm another name", code="bad-suite")

@@ -12,7 +12,7 @@ import json
 import shutil
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,28 +99,38 @@ def run_attempts(
     phase: str = "train",
     in_memory: bool = True,
     offers: LessonRetrieval | None = None,
+    first: Mapping[str, int] | None = None,
     until: Callable[[Sequence[Score]], bool] | None = None,
+    stretch: int = 0,
 ) -> list[Score]:
-    """Scores in the order of (task, repeat). in_memory: False when the experiences come into memory later.
+    """Scores in the order of (task, repeat). in_memory: False when the experiences come into memory later. first: the
+    number of a task's first repeat where it is not 0.
 
-    until: asked after each stretch of twice as many attempts as go on at once, with all scores so far; when it says so,
-    no more are made. Stretches end together, so that which attempts are made is no matter of who was faster.
+    until: asked after each `stretch` of attempts, 0 for twice as many as go on at once, with all scores so far; when it
+    says so, no more are made. Stretches end together, so that which attempts are made is no matter of who was faster.
 
     Raises OutOfBudget, Refused or Interrupted after the attempts in flight have ended; all that ended is on disk.
     """
-    each = ((task, repeat) for task in tasks for repeat in range(repeats))
+    each = ((task, (first or {}).get(task.id, 0) + repeat) for task in tasks for repeat in range(repeats))
     work = [Work(session, scaffold, task, repeat, phase, in_memory, offers) for task, repeat in each]
     session.say("gather", {"phase": phase, "total": len(work), "scaffold": scaffold.digest})
     scores: dict[Place, Score] = {}
     if until is None:
         run_work(session, work, scores)
-    stretch, begun, outages = repeats * max(1, 2 * session.settings.jobs // repeats), 0, dict[str, _Outage]()
+    begun, outages, stretch = 0, dict[str, _Outage](), stretch or stretch_of(session, repeats)
     while until is not None and begun < len(work):
         run_work(session, work[begun : begun + stretch], scores, outages)
         begun += stretch
         if until([scores[w.place] for w in work[:begun]]):
             break
     return [scores[w.place] for w in work if w.place in scores]
+
+
+def stretch_of(session: Session, repeats: int) -> int:
+    """How many attempts are made before they are looked at: whole tasks, twice as many as go on at once; with a
+    cassette as went on when it was begun, so that a replay asks for what the recording asked for."""
+    jobs = (session.tape.about.jobs if session.tape is not None else 0) or session.settings.jobs
+    return repeats * max(1, 2 * jobs // repeats)
 
 
 def run_work(

@@ -20,7 +20,7 @@ from typing import Any
 from recreate.api.errors import BadInput, CheckFailed, Fault, Interrupted, Transient
 from recreate.api.ports import Model, Overriding, Price
 from recreate.api.theirs import expect
-from recreate.api.types import Call, Message, Reply, ToolCall, Usage
+from recreate.api.types import Call, Message, Reply, ToolCall, Usage, canaries
 from recreate.models.cassette import Cassette, Recording
 from recreate.models.chat import content
 from recreate.models.reply_cache import ReplyCache
@@ -77,10 +77,12 @@ class Calls:
         """One reply to `messages`, paid at most once.
 
         Raises OutOfBudget before the call or one of its tries, Refused when the endpoint will not, Fault after
-        `retries` transient failures, Interrupted when the run is being stopped.
+        `retries` transient failures, or when the messages hold what was made of a held-out task's attempts,
+        Interrupted when the run is being stopped.
         """
         if self.stop.is_set():
             raise Interrupted("stopped")
+        _refuse_held_out(messages, call)
         # what the model asks in any case, or the bound would be of another question: a recipe's max_response
         params |= self._override(model)
         check = request_check(messages, params)
@@ -193,6 +195,19 @@ class Calls:
 
                 known = self._paces[id(model)] = model, Pace(tell)
             return known[1]
+
+
+def _refuse_held_out(messages: Sequence[Message], call: Call) -> None:
+    """No agent and no optimizer is told of an attempt at a held-out task: where one would be, a door was left open."""
+    found = {each for message in messages for each in canaries(str(message.get("content") or ""))}
+    if found:
+        raise Fault(
+            f"a request of the {call.role} ({call.phase}) holds {min(found)}: what was made of an attempt at a"
+            " held-out task was on its way to a model that must not see it; nothing was sent",
+            fix="`recreate tasks list DOMAIN --json` names the task; a plug-in that hands it on must not, and if there"
+            " is none, report it: it is recreate's own fault",
+            code="held-out-leak",
+        )
 
 
 def _paid(reply: Reply, price: Price, bound_in: int, bound_out: int) -> Reply:

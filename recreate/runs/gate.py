@@ -173,7 +173,8 @@ def _stake(differences: list[float], margin: float) -> float:
 def saving(before: Scores, after: Scores, *, unit: str, alpha: float = 0.10, seed: int = 0) -> Saving | None:
     """What a task costs before and after, paired like the scores; None when nothing could be paired, or costs nothing.
 
-    before, after: (task, repeat) -> `unit`s that the attempt took, usd or tokens. The interval is the gate's own.
+    before, after: (task, repeat) -> `unit`s that the attempt took: usd, tokens, calls, seconds. The interval is the
+    gate's own.
     """
     verdict = judge(before, after, alpha=alpha, seed=seed)
     if verdict.diff is None or verdict.lo is None or verdict.hi is None or not verdict.before:
@@ -191,7 +192,7 @@ def saving(before: Scores, after: Scores, *, unit: str, alpha: float = 0.10, see
 
 def saved(found: Saving) -> str:
     """A saving in words."""
-    form = "${:.4f}" if found.unit == "usd" else "{:,.0f} tokens"
+    form = {"usd": "${:.4f}", "tokens": "{:,.0f} tokens", "calls": "{:.1f} calls", "seconds": "{:.1f} s"}[found.unit]
     share = [f"{value / found.before:+.0%}" for value in (found.diff, found.lo, found.hi)]
     return f"{form.format(found.before)} -> {form.format(found.after)} a task, {share[0]} [{share[1]}, {share[2]}]"
 

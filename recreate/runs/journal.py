@@ -19,7 +19,7 @@ from recreate.storage.log import Fields, Log, fits
 _OF_ATTEMPT = {"attempt": str, "task": str, "split": str, "passed": bool}
 _TEXT, _WHOLE, _NUMBER = str | None, int | None, float | None
 FIELDS: Fields = {
-    "start": {"run": str, "model": _TEXT, "domain": _TEXT, "sandbox": _TEXT, "command": _TEXT},
+    "start": {"run": str, "model": _TEXT, "domain": _TEXT, "sandbox": _TEXT, "command": _TEXT, "at": _TEXT},
     "seed": {"name": str, "scaffold": str},
     "agent": {"name": str, "scaffold": str},
     "cell": {"model": str, "agent": str, "split": str, "domain": str},
@@ -35,6 +35,7 @@ FIELDS: Fields = {
     "forecasts": {"earlier": str},
     "nothing": {"round": int, "reason": str},
     "selection": {"tasks": [str]},
+    "batch": {"round": int, "tasks": [str], "repeats": [int], "why": [str], "told": str},
     "revision": {"revision": Revision},
     "trial": {"terms": Terms},
     "candidate": {"offer": int, "revision": Revision},
@@ -45,6 +46,7 @@ FIELDS: Fields = {
         "arm": str, "model": str, "digest": str, "n": _WHOLE, "tokens": _WHOLE, "usd": _NUMBER,
         "mean": _NUMBER, "lo": _NUMBER, "hi": _NUMBER,
     },
+    "test-opened": {"domain": str, "scaffold": str, "number": _WHOLE, "agents": _WHOLE},
     "end": {"status": str, "why": _TEXT, "scaffold": _TEXT},
     "note": {"text": str},
 }  # fmt: skip
@@ -59,7 +61,7 @@ class Journal:
     started  whether a session was ever begun; damaged: lines that are passed over
 
     Kinds of record: `start` (a session began), `seed`, `agent` (one is measured), `cell` (with
-    a model, on a domain's split), `selection` (which tasks are taken),
+    a model, on a domain's split), `selection` (which tasks are taken), `batch` (those of a round),
     `reply` (call, check, reply), `experience` (an attempt ended and was graded), `aside` (it was excluded for an
     infrastructure failure), `proposal`, `nothing`, `trial` (how a candidate is judged), `revision`, `candidate` (it
     waits for a person), `review` (what the person decided), `test-opened`, `arm` (a row of a table), `end`.

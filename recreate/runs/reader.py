@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +22,10 @@ from recreate.runs.budget import Spend, unwritten
 from recreate.runs.gate import alone, judge
 from recreate.runs.journal import FIELDS, passed_over, records
 from recreate.runs.session import load_run
-from recreate.runs.settings import Settings
+from recreate.runs.settings import Settings, as_flags
 from recreate.runs.trial import Terms, room, tried
 from recreate.storage.files import is_locked
-from recreate.storage.log import Log
+from recreate.storage.log import Log, iso
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,23 @@ class Run:
     def records(self, *kinds: str) -> Iterator[dict[str, Any]]:
         """Journal records of some kinds, in order."""
         return records(self._journal, *kinds)
+
+    @property
+    def date(self) -> str:
+        """The UTC day on which it was last gone on with, such as 2026-11-23; '' before it has a journal."""
+        begun, file = [str(r.get("at") or "") for r in self.records("start")], self._journal.path
+        return (begun or [""])[-1][:10] or (iso(file.stat().st_mtime)[:10] if file.exists() else "")
+
+    @property
+    def command(self) -> str:
+        """What makes this run anew, in a folder of its own; '' where it was no command (a script's objects)."""
+        for suite in ("bench.toml", "suite.toml"):
+            if (self.folder / suite).is_file():
+                return f"recreate bench {shlex.quote(short(self.folder / suite))}" + " --fresh" * (suite[0] == "b")
+        first: dict[str, Any] = next(self.records("start"), {})
+        named = not first.get("objects") and "@" not in self.settings.scaffold
+        typed = first.get("command") == "build" and named
+        return shlex.join(["recreate", "build", *as_flags(self.settings)]) if typed else ""
 
     def passed_over(self) -> str:
         """What is to be said of damaged lines of the journal; '' for none."""

@@ -49,7 +49,7 @@ from recreate.runs.calls import Calls
 from recreate.runs.journal import Journal, passed_over
 from recreate.runs.settings import FREE, OWN, Settings, as_begun
 from recreate.storage import files
-from recreate.storage.log import Log
+from recreate.storage.log import Log, now
 from recreate.storage.redact import redact, redacted
 
 log = logging.getLogger("recreate")
@@ -559,6 +559,7 @@ def open_session(
                 sandbox=backend.name,
                 settings=settings.model_dump(mode="json", exclude={*FREE}),
                 budget=settings.budget,
+                jobs=settings.jobs,
                 models=answerers(model, price, optimizer_model, optimizer_price, judge),
                 memory=memory.count(domain.name),
             )
@@ -566,7 +567,8 @@ def open_session(
             undo.callback(recorder.close)
         journal = Journal(folder)
         undo.callback(journal.close)
-        _take(journal, settings, run=run, model=model.name, sandbox=backend.name, domain=domain.name, command=command)
+        named = {"model": model.name, "sandbox": backend.name, "domain": domain.name, "command": command}
+        _take(journal, settings, [k for k, part in vars(parts).items() if part is not None], run=run, **named)
         ledger = Ledger(Log(folder / "ledger.jsonl"), budget, replayed=cassette is not None)
         unwritten, attempts = ledger.put_back(journal.records("reply", "experience", "aside"))
         undo.pop_all()
@@ -617,8 +619,9 @@ def open_session(
     return session
 
 
-def _take(journal: Journal, settings: Settings, *, run: str, **parts: str) -> None:
-    """Make the folder a run's, or go on with the one that began there: from now on it can be resumed."""
+def _take(journal: Journal, settings: Settings, objects: Sequence[str], *, run: str, **parts: str) -> None:
+    """Make the folder a run's, or go on with the one that began there: from now on it can be resumed. objects: the
+    parts that are a script's own, which no command can name."""
     folder = journal.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -627,7 +630,7 @@ def _take(journal: Journal, settings: Settings, *, run: str, **parts: str) -> No
     journal.open()
     _same_parts(journal, domain=parts["domain"], model=parts["model"])
     _refuse_emptied(journal)
-    journal.add("start", run=run, pid=os.getpid(), **parts)
+    journal.add("start", run=run, pid=os.getpid(), at=now(), **parts, **({"objects": objects} if objects else {}))
     files.write(folder / "settings.toml", settings_.dump(settings), fix=files.RESUME)
 
 
@@ -646,14 +649,14 @@ def _refuse_tapes(settings: Settings) -> None:
 def _refuse_another(cassette: Cassette, command: str, domain: Domain, backend: SandboxBackend) -> None:
     """Attempts are known by their sandbox too: in another one nothing would be found."""
     about, shown = cassette.about, paths.short(cassette.folder)
-    for what, now, then, fix in (
+    for what, this, then, fix in (
         ("command", command or "run or bench", about.command or "run or bench", "replay it with the command it is of"),
         ("domain", domain.name, about.domain, "leave --domain out: a replay has its cassette's"),
         ("sandbox", backend.name, about.sandbox, f"--sandbox {about.sandbox}; recreate doctor says what works here"),
     ):
-        if now != then:
+        if this != then:
             raise BadInput(
-                f"the cassette {shown} was recorded with the {what} {then}, and this is {now}",
+                f"the cassette {shown} was recorded with the {what} {then}, and this is {this}",
                 fix=fix,
                 code="another-build",
             )

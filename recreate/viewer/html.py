@@ -46,7 +46,7 @@ from recreate.viewer.charts import (
     versions,
     why,
 )
-from recreate.viewer.markdown import REHEARSED, ended, forecasts, whose
+from recreate.viewer.markdown import REHEARSED, ended, flattery, forecasts, whose
 from recreate.viewer.text import FileDiff, cut, read_diff, visible
 from recreate.viewer.traces import Room, citations, read_traces, show_studies
 
@@ -164,6 +164,7 @@ def facts(
     told = {
         "run": run,
         "built": built,
+        "flattery": flattery(built),
         "settings": settings,
         "start": next(run.records("start"), {}),
         "level": round(100 * (1 - alpha)),

@@ -43,11 +43,13 @@ PORT = 8712
 TOKEN = "t"
 """What the token is called in an address: one that says `token` would be masked where it is printed."""
 LOOPBACK = "127.0.0.1"
-NAMES = ("127.0.0.1", "localhost", "[::1]")
+NAMES = r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?"
 TICK = 0.2
 """Seconds between two looks at the files of what is followed."""
 BATCH = 500
 """Records that one event tells at most."""
+TOLD = 300
+"""Characters of a record, and of what is said above a page."""
 QUIET = 15.0
 """Seconds after which a silent stream says that it is there, and so hears that the browser is gone."""
 LARGEST = 4_000_000
@@ -109,8 +111,7 @@ class Guard:
     def wrong(self, request: Request) -> str:
         """Why this is refused, '' when it is not."""
         host = request.headers.get("host", "")
-        name, _, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
-        if (name or host).lower() not in NAMES or not (port or "80").isdecimal():
+        if not re.fullmatch(NAMES, host.lower()):
             return "this server answers to 127.0.0.1 and localhost only"
         site = request.headers.get("sec-fetch-site", "")
         if site in ("cross-site", "same-site") and request.headers.get("sec-fetch-mode", "") != "navigate":
@@ -158,7 +159,7 @@ def application(
 
     def page(request: Request) -> Response:
         query = dict(request.query_params)
-        return document(site.page(request.scope["path"], query, query.get("told", "")[:300]))
+        return document(site.page(request.scope["path"], query, query.get("told", "")[:TOLD]))
 
     def static(request: Request) -> Response:
         text = _file(request.path_params["name"])
@@ -322,7 +323,7 @@ def _lines(log: Log, at: int) -> tuple[dict[str, Any], int]:
         at = line.offset + line.length
         count += 1
         if line.record is not None and fits(line.record, FIELDS):
-            told.append(visible(redact(_said(line.record)))[:300])
+            told.append(visible(redact(_said(line.record)))[:TOLD])
             changes = changes or line.record.get("kind") != "reply"
         if count == BATCH:
             break
@@ -334,8 +335,8 @@ def _said(record: Mapping[str, Any]) -> str:
     match record.get("kind"):
         case "reply":
             reply = record["reply"]
-            text = " ".join(str(reply.get("text", ""))[:400].split())
-            return f"{record.get('role', 'agent')} replied ({reply.get('tokens_out', 0)} tokens): {text[:120]}"
+            text = " ".join(str(reply.get("text", "")).split())[:120]
+            return f"{record.get('role', 'agent')} replied ({reply.get('tokens_out', 0)} tokens): {text}"
         case "experience":
             word = "passed" if record.get("passed") else "failed"
             return f"{record.get('split')} attempt {word}: {record.get('task')} ({record.get('ending')})"
@@ -404,21 +405,16 @@ def _size(path: Path) -> int:
 
 def listening(port: int | None) -> socket.socket:
     """A socket on loopback; port: which, 0 for any free one, None for PORT or else a free one. Raises BadInput."""
-    wanted = PORT if port is None else port
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((LOOPBACK, wanted))
-        found.listen(128)
+        return socket.create_server((LOOPBACK, PORT if port is None else port))
     except OSError as e:
-        found.close()
         if port is None:
             return listening(0)
         raise BadInput(
-            f"port {port} cannot be used: {e.strerror}", fix="give another with --port, or --port 0 for a free one",
+            f"port {port} cannot be used: {e.strerror}",
+            fix="give another with --port, or --port 0 for a free one",
             code="port-in-use",
-        ) from None  # fmt: skip
-    return found
+        ) from None
 
 
 def serve(
@@ -429,7 +425,7 @@ def serve(
     that calls what it is given when it is time to end. Raises BadInput when the port is taken."""
     import uvicorn
 
-    token = secrets.token_hex(20)
+    token = secrets.token_hex()
     bound = listening(port)
     url = f"http://{LOOPBACK}:{bound.getsockname()[1]}/?{TOKEN}={token}"
 
@@ -449,7 +445,7 @@ def serve(
 
     app = application(site, token, decide, lambda: server.should_exit)
     config = uvicorn.Config(
-        app, log_level="error", access_log=False, lifespan="off", server_header=False, ws="none",
+        app, log_level="error", lifespan="off", server_header=False, ws="none",
         timeout_graceful_shutdown=2, timeout_keep_alive=30,
     )  # fmt: skip
     server = Told(config)

@@ -61,6 +61,8 @@ WHOLE = 200_000
 BESIDE = 6_000
 """The same of two trajectories side by side."""
 HITS = 25
+SNIPPET, AROUND = 420, 120
+"""Characters of a hit that are shown, and how many of them before the first of the words."""
 PATIENCE = 0.4
 """Seconds that the list of runs waits for runs that were never read; the rest comes when it is there."""
 QUIET = 1.0
@@ -69,6 +71,8 @@ CURVE = {
     "reward": "mean reward", "passed": "share passed", "kl": "KL to the reference (nats a token)",
     "entropy": "entropy (nats a token)", "clip": "share of tokens clipped", "length": "tokens an attempt",
 }  # fmt: skip
+STANDINGS = ("active", "candidate", "quarantined", "merged", "forgotten", "vetoed", "")
+"""In the order in which lessons are listed; those that cannot be read last."""
 SPLITS, OUTCOMES = ("train", "validation", "test"), ("passed", "failed", "running", "excluded")
 
 
@@ -632,10 +636,9 @@ class Website:
                 lesson, wrong = read_lesson(file.stem, file.read_text("utf-8", "replace")), ""
             except (OSError, BadInput) as e:
                 lesson, wrong = None, getattr(e, "message", str(e))
-            folder = path.rpartition("/")[0]
+            folder, _, _ = path.rpartition("/")
             rows.append({"path": path, "folder": folder, "lesson": lesson, "wrong": wrong, **_worth(lesson)})
-        rank = {"active": 0, "candidate": 1, "quarantined": 2, "merged": 3, "forgotten": 4, "vetoed": 5}
-        rows.sort(key=lambda r: (r["folder"], rank.get(r["lesson"].status if r["lesson"] else "", 9), r["path"]))
+        rows.sort(key=lambda r: (r["folder"], STANDINGS.index(r["lesson"].status if r["lesson"] else ""), r["path"]))
         return self._shown("lessons", "Lessons and patterns", events="/events", rows=rows)
 
     def _lesson(self, path: str) -> Shown:
@@ -811,8 +814,8 @@ def _hit(hit: Any, words: str) -> dict[str, Any]:
     pattern = re.compile("|".join(re.escape(w) for w in sorted(words.split(), key=len, reverse=True)), re.IGNORECASE)
     whole = " ".join(hit.text.split())
     first = pattern.search(whole)
-    start = max(0, (first.start() if first else 0) - 120)
-    text, parts, at = whole[start : start + 420], [], 0
+    start = max(0, first.start() - AROUND) if first else 0
+    text, parts, at = whole[start : start + SNIPPET], [], 0
     for found in pattern.finditer(text):
         parts += [(text[at : found.start()], False), (found[0], True)]
         at = found.end()
@@ -820,7 +823,7 @@ def _hit(hit: Any, words: str) -> dict[str, Any]:
         "hit": hit,
         "parts": [*parts, (text[at:], False)],
         "before": start > 0,
-        "after": start + 420 < len(hit.text),
+        "after": start + SNIPPET < len(whole),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from recreate.agents.leakage import Scanner
 from recreate.agents.scaffold import Scaffold, lesson_file, load
 from recreate.api.paths import shipped
-from recreate.api.types import Edit, Task
+from recreate.api.types import Edit, Task, digest
+from tests.evidence import leaks as evidence
 
 HOW = "\n\nFind the cause in the package and mend it there, so that every test passes again. Run `python3 -m pytest`."
 PARENT = Scaffold(
@@ -52,7 +54,7 @@ TASKS = [
         "read as if it were the month." + HOW,
         split="train",
         group="parse.dates",
-        facts={"package": "parse", "function": "wrap", "file": "parse/dates.py"},
+        facts={"package": "parse", "function": "widen", "file": "parse/dates.py"},
     ),
 ]
 
@@ -83,8 +85,8 @@ def said(text: str, path: str = "system.md", texts: tuple[str, ...] = ()) -> lis
         ("See sqlparse.engine.statement_splitter.", "sqlparse.engine.statement_splitter"),
         ("Do as in swe:sqlparse-0.4.3:split-7.", "swe:sqlparse-0.4.3:split-7"),
         ("As learned from split-7: be careful.", "split-7"),
-        ("Call `wrap` with two arguments.", "wrap"),
-        ("Call wrap(text) twice.", "wrap"),
+        ("Call `widen` with two arguments.", "widen"),
+        ("Call widen(text) twice.", "widen"),
         ("Fix `parse` when it reads dates.", "parse"),
     ],
 )
@@ -98,7 +100,7 @@ def test_names_of_a_task_are_found(text: str, named: str) -> None:
     "text",
     [
         "Read the failing test first, then the function it calls; parse the traceback from the bottom.",
-        "Split the statement into parts, wrap long lines and keep comments and dates as they are.",
+        "Split the statement into parts, widen long lines and keep comments and dates as they are.",
         "Use `python3 -m pytest -x` and read the last AssertionError; `os.path.join` and `str.split` are safe.",
         "Before you hand in, call isinstance(value, str) and check `__init__.py` and conftest.py.",
         "Use `git_diff` to see the change.",
@@ -117,7 +119,11 @@ sys.modules["pydoc_data.topics"] = None
 from tests.agents.test_leakage import WORDS, said
 print(json.dumps([said(text) for text in WORDS]))
 """
-WORDS = ("Fix `parse` when it reads dates.", "Wrap the dates, parse the engine and splitter.", "Call wrap(text) twice.")
+WORDS = (
+    "Fix `parse` when it reads dates.",
+    "Widen the dates, parse the engine and splitter.",
+    "Call widen(text) twice.",
+)
 
 
 def test_the_verdict_is_the_same_where_python_has_no_docstrings_and_no_pydoc() -> None:
@@ -157,7 +163,7 @@ def test_methods_of_pythons_own_types_are_nobodys() -> None:
 
 
 def test_the_name_of_a_lesson_file_is_looked_at_too() -> None:
-    path, text = lesson_file("Change splitlevel", "Be careful with levels.")
+    path, text = lesson_file("Mind the levels", "Be careful with levels.")
     assert said(text, path) == []
     assert said("# A lesson\n\nBe careful.\n", "memory/statement-splitter.md")
 
@@ -297,7 +303,7 @@ def test_a_find_names_its_task_when_that_is_a_train_task_whoever_else_says_it() 
     (why,) = Scanner([*HELD, learned]).says("Look into bump_prerelease.")
     assert why.startswith("names 'bump_prerelease', which belongs to swe:semver-3.0.2:bump-8:")
     (named,) = SCANNER.says("As learned from split-7: be careful.")
-    assert named == "names the task swe:sqlparse-0.4.3:split-7: say what holds for any task"
+    assert named == "names 'split-7', the task swe:sqlparse-0.4.3:split-7: say what holds for any task"
     (held,) = SCANNER.says("As learned from bump-9: be careful.")
     assert held == "names 'bump-9', a held-out task: say what holds for any task"
 
@@ -403,7 +409,7 @@ def test_wording_of_train_tasks_of_one_group_is_theirs() -> None:
 
 def test_a_train_tasks_name_for_a_thing_is_told_and_a_part_of_it_only_as_code() -> None:
     scanner = Scanner(
-        [train(function="quibble.wrap_up", file="pkg/frobnicator.py", module="gux.wrap", other="zorkmid")]
+        [train(function="quibble.widen_up", file="pkg/frobnicator.py", module="gux.widen", other="zorkmid")]
     )
     assert scanner.says("Mind the frobnicator.")
     assert scanner.says("Mind the quibble.")
@@ -411,10 +417,10 @@ def test_a_train_tasks_name_for_a_thing_is_told_and_a_part_of_it_only_as_code() 
     others = Scanner([train(function="zork.up", module="json.append", name="self.test")])
     assert others.says("Mind the zork.")
     assert others.says("Use `up`, `json`, `append` and self.test(1).") == []
-    assert scanner.says("Wrap it up.") == []
-    for code in ("`wrap`", "`x = wrap`", "wrap(1)", "from wrap import", "import  wrap"):
+    assert scanner.says("Widen it up.") == []
+    for code in ("`widen`", "`x = widen`", "widen(1)", "from widen import", "import  widen"):
         assert scanner.says(f"Use {code} here."), code
-    for plain in ("`a.wrap`", "a.wrap(1)", "wrap (1)", "`a\nwrap`"):
+    for plain in ("`a.widen`", "a.widen(1)", "widen (1)", "`a\nwiden`"):
         assert scanner.says(f"Use {plain} here.") == [], plain
 
 
@@ -491,3 +497,95 @@ def test_no_more_than_ten_reasons_are_given_each_once() -> None:
     edits = [Edit(path="a.md", new=" ".join(names), origin="human") for _ in range(2)]
     assert len(scanner.leaks(edits, PARENT)) == 10
     assert len(scanner.leaks([edits[0].model_copy(update={"new": "bump_it_1 bump_it_1"})], PARENT)) == 1
+
+
+# ----------------------------------------------------------------------------------------- what is written otherwise
+
+
+@pytest.mark.parametrize(
+    ("written", "how"),
+    [
+        ("`bumpPrerelease`", "bumpPrerelease"),
+        ("change-splitlevel", "change-splitlevel"),
+        ("change splitlevel", "change splitlevel"),
+        ("bump_\nprerelease", "(put together)"),
+        ("`'bump_' + \"prerelease\"`", "(put together)"),
+        ("```python\na = 'bump_'\nb = ''.join([a, 'pre', f'{\"release\"}'])\n```", "(put together)"),
+        ("bumр_рrеrеlеаsе", "(in letters that look like others)"),
+        ("YnVtcF9wcmVyZWxlYXNl", "(in base64: YnVtcF9wcmVyZWxlYXNl)"),
+        ("62756d705f70726572656c65617365", "(in hex: 62756d705f70726572656c65...)"),
+        ("98 117 109 112 95 112 114 101 114 101 108 101 97 115 101", "(in numbers: "),
+        ("%62%75%6D%70_prerelease and \\x62ump", "(in escapes)"),
+        ("ohzc_cereryrnfr", "(in rot13)"),
+        ("esaelererp_pmub", "(backwards)"),
+        ("NjI3NTZkNzA1ZjcwNzI2NTcyNjU2YzY1NjE3MzY1", "(in base64: NjI3NTZkNzA1ZjcwNzI2NTcy...) (in hex: 62756d705f"),
+    ],
+)
+def test_a_name_is_found_however_it_is_written_and_it_is_said_how(written: str, how: str) -> None:
+    found = SCANNER.says(f"Mind this: {written} in any case.")
+    assert any(how in why for why in found), found
+
+
+def test_a_line_of_an_answer_is_found_though_it_is_short_and_what_other_answers_have_too_is_not() -> None:
+    line, usual = "return level[3] // depth[0]", "return sorted(found)[:10]"
+    scanner = Scanner(
+        [held(), held(2), held(3)], {held().id: [f"{line}\n{usual}"], held(2).id: [f"{usual}\nreturn found"]}
+    )
+    assert "copies a line of a held-out task" in scanner.says("Write:\n> return  level[3]\n>   // depth[0]\n")[0]
+    assert scanner.says(usual) == []
+    assert scanner.says("return level[4] // depth[0]") == []
+
+
+def test_what_is_split_over_two_files_is_found_and_what_only_one_of_them_defines_is_not() -> None:
+    first = Edit(path="memory/a.md", new="- Be careful.\n- bump_pre", origin="human")
+    second = Edit(path="memory/b.md", new="release is to be looked at\n", origin="human")
+    (why,) = SCANNER.leaks([first, second], PARENT)
+    assert "memory/a.md, read on into or after another file, names 'bump_prerelease'" in why
+    begun = PARENT.model_copy(update={"files": {**PARENT.files, "memory/a.md": first.new}})
+    assert SCANNER.leaks([second], begun)
+    assert SCANNER.leaks([second], PARENT) == []
+
+
+def test_data_that_nobody_can_read_is_refused_and_a_digest_a_path_or_a_rule_is_not() -> None:
+    blob = "".join(digest(n) for n in range(9))
+    (why,) = SCANNER.says(f"Decode {blob} first.")
+    assert why == f"holds 144 characters of encoded data ({blob[:24]}...): say in words what it is for"
+    for plain in (digest("x", 64), "/a/long/path" * 20, "=" * 100, "-" * 100, "a_long_name_" * 20, "x" * 300):
+        assert SCANNER.says(f"See {plain} there.") == [], plain
+    parent = PARENT.model_copy(update={"files": {**PARENT.files, "system.md": f"Decode {blob}.\n"}})
+    assert SCANNER.leaks([Edit(path="system.md", new="Be brief.", origin="human")], parent) == []
+
+
+def test_a_canary_is_refused_wherever_it_comes_from_and_a_train_task_has_none() -> None:
+    assert TASKS[0].canary == ""
+    (why,) = SCANNER.says(f"As seen: {HELD[0].canary.upper()}.")
+    assert why.startswith(f"holds '{HELD[0].canary}', the canary of a held-out task")
+    assert Scanner([]).says(HELD[0].canary)
+
+
+@pytest.mark.parametrize("kind", ["id", "name", "test", "path", "phrase", "answer line", "canary"])
+def test_planted_leaks_of_the_tasks_that_ship_are_found_and_shown(kind: str) -> None:
+    cases = [case for case in evidence.planted("tuning", 100) if case.what.startswith(kind)]
+    missed = [case for case, why in zip(cases, evidence.verdicts(cases), strict=True) if not evidence.shown(case, why)]
+    assert len(cases) >= 10
+    assert missed == []
+
+
+def test_advice_is_refused_in_no_domain_that_ships() -> None:
+    texts = [evidence.Case(world, "", "", [("system.md", "\n".join(ADVICE))]) for world in evidence.worlds()]
+    assert [found for found in evidence.verdicts(texts) if found] == []
+
+
+ADVICE = evidence.advice("tuning")
+
+
+@pytest.mark.slow
+def test_the_verdicts_are_the_same_on_every_python_that_is_here() -> None:
+    """As optimised code, with another hash seed, and by another Python where one has our packages."""
+    cases = evidence.planted("tuning", 60)
+    cases += [evidence.Case(world, "", "", [("system.md", line)]) for world in ("swe", "functions") for line in ADVICE]
+    here = digest(evidence.verdicts(cases))
+    assert evidence.elsewhere(cases, sys.executable, ["-OO"], "7")[1] == here
+    for python in filter(None, map(shutil.which, ("python3.12", "python3.13", "python3.14"))):
+        if subprocess.run([python, "-c", "import pydantic, jinja2"], capture_output=True, check=False).returncode == 0:
+            assert evidence.elsewhere(cases, python, [], "8")[1] == here

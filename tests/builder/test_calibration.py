@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recreate.api.errors import BadInput
+from recreate.api.paths import shipped
 from recreate.builder import calibration
 from recreate.builder.calibration import FILE, Calibration
 from recreate.cli import run as cli
@@ -98,3 +100,15 @@ def test_calibrate_measures_the_agent_and_plan_goes_by_it(workspace: Path, capsy
     assert "--repeats 3" in json.loads(capsys.readouterr().out)["error"]["fix"]
     assert cli(measured[:-1]) == 0
     assert "the smallest gain that is kept eight times in ten" in capsys.readouterr().out
+
+
+def test_calibrate_measures_the_agent_that_a_build_would_start_from(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workspace / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in script()))
+    shutil.copytree(shipped("scaffolds") / "seed", workspace / "scaffolds/seed-toy")
+    flags = ["--domain", "tests.toy:Toy", "--model", f"scripted:{workspace / 's.jsonl'}", "--sandbox", "none"]
+    assert cli(["calibrate", *flags, "--validation", "5", "--repeats", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["scaffold"] == "seed-toy"
+    assert cli(["calibrate", *flags, "--scaffold", "sed", "--out", "runs/none"]) == 2
+    assert not (workspace / "runs/none").exists(), "refused before a run folder is made"

@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 import recreate
+from recreate.api.ports import Price
+from recreate.api.types import Usage
+from recreate.builder.loop import _costs
 from recreate.cli import run as cli
+from recreate.runs.attempts import Score
+from recreate.runs.gate import saved, saving
 from recreate.runs.reader import Run
 from tests.toy import LESSON, SIZES, script
 
@@ -137,6 +142,18 @@ def test_a_cheaper_agent_of_the_same_score_is_kept_where_that_is_asked_for(
     assert saving["after"] < saving["before"]
     assert saving["hi"] < 0
     assert "cheaper: " in (workspace / "runs/a/report.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("unit", "said"), [("usd", "$0.5000"), ("tokens", "100 tokens"), ("calls", "4.0 calls"), ("seconds", "8.0 s")]
+)
+def test_what_cheaper_means_is_counted_as_it_is_named(unit: str, said: str) -> None:
+    used = Usage(calls=4, tokens_in=80, tokens_out=20, usd=0.01, seconds=8.0)
+    scores = [Score(f"a{n}", f"t{n}", 0, 1.0, True, "submitted", usage=used) for n in range(6)]
+    before = _costs(scores, Price(tokens_in=5000, tokens_out=5000), unit)
+    found = saving(before, {place: (cost or 0) / 2 for place, cost in before.items()}, unit=unit)
+    assert found is not None
+    assert saved(found).startswith(f"{said} -> ")
 
 
 @pytest.mark.usefixtures("many")

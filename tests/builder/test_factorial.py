@@ -59,6 +59,12 @@ def test_good_useless_and_harmful_parts_are_told_apart() -> None:
     assert got.gain[1] < 0 < got.gain[2]
 
 
+def test_what_a_part_costs_may_be_any_number() -> None:
+    got = found(3, 60, lambda on, draw: 2000 + 500.0 * on[0] + draw.gauss(0, 50), bounded=False)
+    assert got.parts[0].lo < 500 < got.parts[0].hi < 600
+    assert got.gain[1] < 500 < got.gain[2] < 600
+
+
 def test_two_parts_that_help_alone_and_hurt_together_are_named_and_the_weaker_is_the_one_to_drop() -> None:
     def score(on: Row, draw: random.Random) -> float:
         return coin(

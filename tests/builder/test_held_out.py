@@ -19,6 +19,7 @@ from recreate.memory.held_out import Held, HeldOut
 from recreate.memory.store import ExperienceStore
 from recreate.optimizers.context import OptimizerContext
 from recreate.runs.reader import Run
+from recreate.storage.log import Log
 from tests.toy import Toy, write_script
 
 FLAGS: dict[str, Any] = {"rounds": 1, "sandbox": "none", "memory__embedder": "hashed", "models__retries": 0}
@@ -251,6 +252,34 @@ def test_other_tasks_or_more_repeats_of_one_agent_are_another_opening(
     for n, more in enumerate((["--tasks", "2"], ["--tasks", "3"], [], ["--repeats", "2"]), 1):
         out = ["--out", "runs/x" if "--repeats" not in more else "runs/z"]
         assert bench(capsys, model, "--scaffold", "seed", *out, *more)["test_openings"] == n
+
+
+def test_a_second_opening_for_the_same_question_says_so(
+    workspace: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = taught(workspace, "one", "two")
+    flags = ["bench", "--domain", "tests.toy:Toy", "--model", model, "--sandbox", "none", "--split", "test"]
+
+    def said(*more: str) -> str:
+        assert cli([*flags, *more]) == 0
+        return next(line for line in capsys.readouterr().out.splitlines() if "; opening" in line)
+
+    first = said("--scaffold", a, "--tasks", "toy:test:1")
+    assert "which 1 agent was measured on" in first
+    assert "before" not in first
+    other = said("--scaffold", a, "--tasks", "toy:test:2")
+    assert "before" not in other, "another task is another question"
+    second = said("--scaffold", b)
+    assert "which 2 agents were measured on" in second
+    assert "before" not in second
+    assert "the same was asked of this agent before, by opening 1, 2: all of them count" in said("--scaffold", a)
+    file = workspace / "runs/test_openings.jsonl"
+    old = [{k: v for k, v in line.items() if k not in ("model", "of", "sum")} for line in lines(workspace)]
+    file.unlink()
+    with Log(file) as log:
+        for line in old:
+            log.append(line)
+    assert "by opening 3: all of them count" in said("--scaffold", b), "an older line may be of the same tasks"
 
 
 def test_an_opening_that_was_interrupted_is_counted_once_when_it_goes_on(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from recreate.agents import scaffold as scaffolds
+from recreate.agents.retrieval import drawn
 from recreate.agents.scaffold import Scaffold
 from recreate.api.paths import shipped
 from recreate.api.types import Change, Experience, Gain, Lesson, Split, Task
@@ -428,3 +429,27 @@ def test_a_pattern_that_a_person_broke_gets_a_clear_message_and_the_build_goes_o
 def test_an_unknown_lesson_lists_the_near_ones(learned: Path, capsys: Any) -> None:
     assert cli(["patterns", "show", "nothing"]) == 2
     assert "mark" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------- offers that are drawn
+
+
+def test_whether_a_train_attempt_is_shown_a_lesson_on_trial_is_drawn_by_its_key_and_recorded(
+    go: Go, workspace: Path
+) -> None:
+    lesson = Lesson(id="trial", title="How answers end", body=LESSON, groups=("a", "b", "c"))
+    LessonStore(workspace / "memory", "toy").write({}, {"trial": lesson})
+    _, run = go(seed=ASKS, rounds=3, **{"memory.policy": "randomised", "batch": 4})
+    train = [e for r in run.records("experience") if (e := run.experience(r["attempt"])) and e.trace.steps]
+    train = [e for e in train if e.split == "train"]
+    held_out = [r for r in run.records("experience") if r["split"] == "validation"]
+    first = [e.trace.steps[0] for e in train]
+    assert all(0 < step.propensities["trial"] < 1 for step in first)
+    shown = ["trial" in step.offered for step in first]
+    assert shown == [drawn(e.id, "trial", step.propensities["trial"]) for e, step in zip(train, first, strict=True)]
+    assert len(set(shown)) == 2
+    assert {run.experience(r["attempt"]).trace.steps[0].propensities == {} for r in held_out} == {True}
+    assert set(offered(run, "validation")) == {()}, "what is on trial is shown in train attempts only"
+    rows = stored(workspace)["trial"].draws
+    assert {d.experience: d.shown for d in rows} == {e.id: s for e, s in zip(train, shown, strict=True)}
+    assert next(r["propensities"]["trial"] for r in run.records("snapshot")) == 0.5

@@ -19,6 +19,8 @@ from recreate.agents import scaffold as scaffolds
 from recreate.agents.history import History
 from recreate.api.errors import BadInput, Fault
 from recreate.api.paths import shipped
+from recreate.api.types import Revision
+from recreate.builder import loop
 from recreate.builder.loop import BuildResult, build
 from recreate.cli import run as cli
 from recreate.runs import settings
@@ -59,6 +61,27 @@ def test_what_helps_on_held_out_tasks_is_kept(go: Go) -> None:
     assert (built.verdict.before, built.verdict.after, built.verdict.verdict) == (0.0, 1.0, "better")
     assert [lesson.body for lesson in built.scaffold.lessons] == [LESSON]
     assert run.excluded() == []
+
+
+def test_a_candidate_that_was_dropped_just_before_a_kill_is_not_refused_as_tried_before(
+    go: Go, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = loop._Build.record
+
+    def killed(self: loop._Build, revision: Revision) -> None:
+        record(self, revision)
+        raise KeyboardInterrupt  # its line is written, the checkpoint is not
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop._Build, "record", killed)
+        with pytest.raises(KeyboardInterrupt):
+            go(script(learns=False))
+    told = []
+    for name in ("a", "whole"):
+        built, run = go(script(learns=False), name=name)
+        assert [r.kept for r in built.revisions] == [False]
+        told.append([(r["round"], r["reason"]) for r in run.records("nothing")])
+    assert told[0] == told[1]
 
 
 def test_an_edit_is_promoted_only_when_paired_reruns_show_it_helps(go: Go) -> None:

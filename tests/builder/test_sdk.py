@@ -181,9 +181,11 @@ def test_run_and_bench_are_the_commands(workspace: Path, model: str, capsys: pyt
         name="taught", files={**_seed().files, "memory/marks.md": f"# How answers end\n\n{LESSON}\n"}
     )
     cells = recreate.bench(["seed", taught], Toy(), split="test", model=model)
-    assert cells[0].model_dump(exclude={"test_openings", "schema_"}) == {
-        k: tuple(v) if k == "scores" else v for k, v in cell.items() if k != "test_openings"
+    of_its_run = {"test_openings", "opened_before", "command"}
+    assert cells[0].model_dump(exclude={*of_its_run, "schema_"}) == {
+        k: tuple(v) if k == "scores" else v for k, v in cell.items() if k not in of_its_run
     }
+    assert (cells[0].command, cells[0].opened_before) == ("", (1,)), "a script's own domain is no command's"
     assert [c.mean for c in cells] == [0.0, 1.0]
     assert [c.test_openings for c in cells] == [2, 3]
     with pytest.raises(recreate.BadInput, match="toy:tran:1") as e:

@@ -18,6 +18,7 @@ import recreate
 from recreate.api.errors import BadInput
 from recreate.cli import bench, run
 from recreate.cli.app import app
+from recreate.runs.settings import as_flags
 
 ROOT = Path(recreate.__file__).parent.parent
 HEAVY = ("langgraph", "chromadb", "litellm", "requests", "xllamacpp", "jinja2", "rich", "sqlite3", "pypi_simple")
@@ -132,6 +133,26 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(
     assert settings_of().models.optimizer == "local:b"
     found = settings_of("--models.optimizer", "local:c", "--seed", "5")
     assert (found.models.optimizer, found.models.retries, found.rounds, found.seed) == ("local:c", 7, 3, 5)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "",
+        "--domain my.module:Class --rounds 3 --repeats 2 --jobs 4 --seed 7 --review --out runs/elsewhere",
+        "--models.optimizer litellm:x/y --model openai:http://h/v1#m --price 1,2 --gate.false_keep 0 --keep-cheaper",
+        "--without evidence,guidance --budget 5usd --budget 30min --optimizer gepa --optimizer-settings minibatch=3",
+        "--tasks a:1,a:2 --kind real --memory mistakes --limits.steps 9 --agent.max_tokens 50 --study.usd 0.5",
+    ],
+)
+def test_the_command_beside_a_score_gives_the_settings_it_was_made_with(
+    flags: str, workspace: Path, settings_of: Any
+) -> None:
+    made = settings_of(*flags.split())
+    words = as_flags(made)
+    assert "--out" not in words, "it is made anew in a folder of its own"
+    assert settings_of(*words) == made.model_copy(update={"out": ""})
+    assert settings_of() == made or len(words) > 1
 
 
 def test_several_budgets_are_all_kept(workspace: Path, settings_of: Any) -> None:

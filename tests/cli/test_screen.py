@@ -322,7 +322,7 @@ def test_a_terminal_of_20_columns_has_a_panel_that_fits_and_back_at_80_all_of_it
             terminal.width = 20
         elif terminal.width == 20 and "─" * 40 not in text and "min, $" in panel:
             narrow.append(panel)
-            if "validation 1 of 6" in panel:
+            if re.search("validation [1-5] of 6", panel):
                 resize(file, 80)
                 terminal.width = 80
         elif narrow and "─" * 40 in text:
@@ -330,7 +330,7 @@ def test_a_terminal_of_20_columns_has_a_panel_that_fits_and_back_at_80_all_of_it
 
     code, terminal, _ = on_terminal(workspace, command(workspace, 200), 80, look)
     assert code == 0, terminal.text()
-    assert "validation 1 of 6" in narrow[-1], narrow
+    assert re.search("validation [1-5] of 6", narrow[-1]), narrow
     assert all(len(line) <= 20 for panel in narrow for line in panel.splitlines()), narrow
     assert any("toy:validation:" in text for text in wide)
     after = terminal.text().partition("validation 6/6")[2]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from recreate.api.types import Grade, Record, Task, Trace
+from recreate.api.types import Grade, Record, Task, Trace, canary
 from recreate.cli import run
 from recreate.domains.validate import exchanged
 from tests.toy import Toy
@@ -118,6 +118,7 @@ def test_tasks_are_listed_with_split_group_and_digest(ask: Ask) -> None:
         "group": "test-0",
         "split": "test",
         "digest": Toy().tasks("test")[0].digest,
+        "canary": canary("toy:test:0"),
         "gold": None,
         "untouched": None,
         "ok": None,

@@ -1,4 +1,4 @@
-"""python -m tests.crash [--boundaries [N]] [--random N] [--disk [N]] [--tmpfs N] [--after N] [--record] [--json]"""
+"""python -m tests.crash [--boundaries [N]] [--random N] [--disk [N]] [--tmpfs N] [--after N] [--sequential] ..."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--tmpfs", type=int, default=0, help="N builds on a file system that is too small; needs root")
     parser.add_argument("--random", type=int, default=0, help="N builds killed at random moments, some again and again")
     parser.add_argument("--after", type=int, default=0, help="only the boundaries after this one")
+    parser.add_argument("--sequential", action="store_true", help="builds by the default gate: trials that end early")
     parser.add_argument("--record", action="store_true", help="builds that are recorded, and then replayed")
     parser.add_argument("--busy", action="store_true", help="beside two busy loops")
     parser.add_argument("--seed", type=int, default=0)
@@ -54,9 +55,10 @@ def main() -> int:
 
 
 def _kinds(root: Path, args: Any) -> Iterator[tuple[str, int, list[tuple[str, list[str]]], float]]:
-    from tests.crash import trial
+    from tests.crash import toy, trial
 
     here = root / "w"
+    trial.asked_for = toy.SEQUENTIAL if args.sequential else toy.PAIRED
     trial.recording = args.record
     trial.warm(here)
     begun = time.monotonic()
@@ -73,7 +75,8 @@ def _kinds(root: Path, args: Any) -> Iterator[tuple[str, int, list[tuple[str, li
         yield "tmpfs", *_tried(sizes, lambda kb: trial.stopped_on(root / "small", kb, whole), lambda kb: f"{kb} kB")
     if args.random:
         moments = trial.moments(args.random, long, args.seed)
-        yield "random", *_tried(moments, lambda m: trial.stopped_when(here, m, whole), str)
+        both = trial.uninterrupted(here, jobs=2)
+        yield "random", *_tried(moments, lambda m: trial.stopped_when(here, m, both), str)
 
 
 def _tried(

@@ -1,4 +1,9 @@
-"""A build of a second that touches all that a long one does: every round the agent learns one mark more."""
+"""Two builds of seconds that touch all that a long one does.
+
+PAIRED      every round the agent learns one mark more; candidates are judged by the paired test of all tasks
+SEQUENTIAL  the default gate on 20 tasks: a candidate that helps on some is dropped, one that helps on all is kept, and
+            the next, which may spend the kept one's error too, does harm
+"""
 
 from __future__ import annotations
 
@@ -7,31 +12,48 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 from recreate.api.ports import Price, Sandbox, SandboxBackend
 from recreate.api.types import Call, Grade, Message, Output, Reply, Split, Task, Trace
 from recreate.models.scripted import Scripted
+from recreate.runs.budget import Budget
 
 MARKS = "!?."
-SIZES: dict[Split, int] = {"train": 3, "validation": 5, "test": 1}
 PAID = "paid.txt"
 """In the current folder: a line for each reply that the model gave."""
 
 _write = os.write
 """As it was before anybody counted."""
 
-FLAGS = [
-    "--domain", "tests.crash.toy:Marks", "--model", "tests.crash.toy:Paid", "--sandbox", "tests.crash.toy:InMemory",
-    "--optimizer", "reflect", "--memory.policy", "recreate", "--memory.embedder", "hashed", "--scaffold", "seed",
-    "--rounds", "3", "--train", "3", "--validation", "5", "--gate.false_keep", "0", "--json",
+
+class Build(NamedTuple):
+    """cap: just the attempts that it takes at two jobs, and about the tokens that it is thought to take at most."""
+
+    flags: list[str]
+    cap: Budget
+
+
+_FLAGS = [
+    "--sandbox", "tests.crash.toy:InMemory", "--optimizer", "reflect", "--memory.embedder", "hashed",
+    "--scaffold", "seed", "--rounds", "3", "--train", "3", "--json",
 ]  # fmt: skip
+PAIRED = Build(
+    ["--domain", "tests.crash.toy:Marks", "--model", "tests.crash.toy:Paid", "--memory.policy", "recreate",
+     "--validation", "5", "--gate.false_keep", "0", *_FLAGS],
+    Budget(attempts=23, tokens=900_000),
+)  # fmt: skip
+SEQUENTIAL = Build(
+    ["--domain", "tests.crash.toy:MoreMarks", "--model", "tests.crash.toy:PaidMore", "--validation", "20", *_FLAGS],
+    Budget(attempts=71, tokens=2_000_000),
+)
 
 
 class Marks:
     """Write the word with its marks to answer.txt."""
 
     name = "marks"
+    sizes: ClassVar[dict[Split, int]] = {"train": 3, "validation": 5, "test": 1}
 
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
         return [
@@ -43,7 +65,7 @@ class Marks:
                 group=f"{s}-{n}",
                 facts={"word": f"w{n}"},
             )
-            for s, size in SIZES.items()
+            for s, size in self.sizes.items()
             if split in (None, s)
             for n in range(size)
         ]
@@ -58,6 +80,10 @@ class Marks:
         word, right = task.facts["word"], sum(mark in trace.answer for mark in MARKS)
         passed = right == len(MARKS) and trace.answer.startswith(word)
         return Grade(score=right / len(MARKS), passed=passed, evidence="right" if passed else "a mark is missing")
+
+
+class MoreMarks(Marks):
+    sizes: ClassVar[dict[Split, int]] = {"train": 9, "validation": 20, "test": 1}
 
 
 class InMemory:
@@ -101,7 +127,7 @@ class Paid:
     price = Price(tokens_in=1.0, tokens_out=1.0)
 
     def __init__(self, **_: Any) -> None:
-        self.model = Scripted.of(script())
+        self.model = Scripted.of(self.script())
         self.paid = Path(PAID).resolve()
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
@@ -116,8 +142,16 @@ class Paid:
         at_boundary("after the model answered")
         return reply
 
+    def script(self) -> list[dict[str, Any]]:
+        return script()
+
     def close(self) -> None:
         pass
+
+
+class PaidMore(Paid):
+    def script(self) -> list[dict[str, Any]]:
+        return script_of_trials()
 
 
 def lesson(mark: int) -> str:
@@ -126,27 +160,49 @@ def lesson(mark: int) -> str:
 
 def script() -> list[dict[str, Any]]:
     """What an agent says that knows so many lessons, an optimizer that finds the next, and a policy that learns."""
-    rows: list[dict[str, Any]] = []
-    for split, size in SIZES.items():
-        for n in range(size):
-            for known in (3, 2, 1, 0):
-                text = f"```bash\nprintf %s 'w{n}{MARKS[:known]}' > answer.txt\n```"
-                row = {"role": "agent", "task": f"marks:{split}:{n}", "step": 0, "text": text}
-                rows.append({**row, **({"contains": lesson(known - 1)} if known else {})})
-    rows.append({"role": "agent", "text": "```bash\nsubmit\n```"})
+    rows = [
+        _written(split, n, known, lesson(known - 1) if known else "")
+        for split, size in Marks.sizes.items()
+        for n in range(size)
+        for known in (3, 2, 1, 0)
+    ]
+    rows.append(SUBMIT)
     learned = {"happened": "a mark was missing", "title": "Marks", "body": "Look at the marks of $1.", "when": "always"}
     rows.append(
         {"role": "optimizer", "contains": "happened", "find": r"word number (\d+)", "text": json.dumps(learned)}
     )
-    for known in (2, 1, 0):
-        edit = {
-            "file": "new lesson",
-            "line": 0,
-            "title": f"Mark {known}",
-            "text": lesson(known),
-            "reason": f"mark {known}",
-        }
-        study = {"why": "w", "cause": "knowledge", "edits": [{**edit, "experience": "$1", "step": 0}]}
-        row = {"role": "optimizer", "find": r"experience ([0-9a-f]{16}): FAILED", "text": json.dumps(study)}
-        rows.append({**row, **({"contains": lesson(known - 1)} if known else {})})
+    rows += [_learned(lesson(known), lesson(known - 1) if known else "") for known in (2, 1, 0)]
     return rows
+
+
+SOME, ALL, HARM = "Some words carry a mark.", "Words carry two marks.", "Some words carry fewer."
+"""What SEQUENTIAL is taught, in this order."""
+
+
+def script_of_trials() -> list[dict[str, Any]]:
+    """What an agent says that was taught these, and an optimizer that proposes the next once the last is in sight."""
+    rows = [
+        _written(split, n, known, taught)
+        for split, size in MoreMarks.sizes.items()
+        for n in range(size)
+        for taught, known in ((HARM, 2 - (n % 4 == 0)), (ALL, 2), (SOME, int(n % 4 == 0)), ("", 0))
+    ]
+    return [*rows, SUBMIT, _learned(HARM, ALL), _learned(ALL, SOME), _learned(SOME)]
+
+
+SUBMIT = {"role": "agent", "text": "```bash\nsubmit\n```"}
+
+
+def _written(split: str, n: int, known: int, taught: str) -> dict[str, Any]:
+    """The answer, with so many marks, of an agent that was taught this."""
+    text = f"```bash\nprintf %s 'w{n}{MARKS[:known]}' > answer.txt\n```"
+    row = {"role": "agent", "task": f"marks:{split}:{n}", "step": 0, "text": text}
+    return {**row, **({"contains": taught} if taught else {})}
+
+
+def _learned(text: str, seen: str = "") -> dict[str, Any]:
+    """The proposal of a lesson by an optimizer that saw the other one."""
+    edit = {"file": "new lesson", "line": 0, "title": text[:20], "text": text, "reason": text[:20]}
+    study = {"why": "w", "cause": "knowledge", "edits": [{**edit, "experience": "$1", "step": 0}]}
+    row = {"role": "optimizer", "find": r"experience ([0-9a-f]{16}): FAILED", "text": json.dumps(study)}
+    return {**row, **({"contains": seen} if seen else {})}

@@ -28,14 +28,14 @@ from recreate.agents.scaffold import load
 from recreate.api import registry
 from recreate.api.paths import shipped
 from recreate.cli import run as command
-from recreate.runs.budget import Budget, Spend
+from recreate.runs.budget import Spend
 from recreate.storage.log import Log
 from tests.crash.boundaries import Counter, count
-from tests.crash.toy import FLAGS, PAID
+from tests.crash.toy import PAID, PAIRED, Build
 
 RUN = "runs/x"
-CAP = Budget(attempts=23, tokens=900_000)
-"""Just the attempts that the build takes, and about the tokens that it is thought to take at most."""
+asked_for: Build = PAIRED
+"""Which of the toy's builds is stopped."""
 
 TAPE = "tape"
 recording = False
@@ -70,9 +70,9 @@ def warm(folder: Path) -> None:
             thread.join()  # what is forked from this process must not find a lock taken
 
 
-def uninterrupted(folder: Path) -> dict[str, Any]:
+def uninterrupted(folder: Path, jobs: int = 1) -> dict[str, Any]:
     """What a build leaves that nobody stops."""
-    if ended(begin(fresh(folder))):
+    if ended(begin(fresh(folder), jobs=jobs)):
         raise AssertionError(_said(folder))
     return state(folder)
 
@@ -91,7 +91,7 @@ def asked(folder: Path) -> list[str]:
     if (folder / RUN / "settings.toml").exists():
         return ["resume", RUN, "--json"]
     tape = ["--record", TAPE] if recording else []
-    return ["build", *FLAGS, *(f"--budget={text}" for text in CAP.texts()), "--out", RUN, *tape]
+    return ["build", *asked_for.flags, *(f"--budget={text}" for text in asked_for.cap.texts()), "--out", RUN, *tape]
 
 
 def begin(
@@ -162,7 +162,8 @@ def _said_full(folder: Path, code: int) -> list[str]:
 
 
 def stopped_when(folder: Path, seconds: Sequence[float], whole: Mapping[str, Any]) -> list[str]:
-    """The same of one that was killed after so many seconds, and each time again while it went on."""
+    """The same of one that was killed after so many seconds, and each time again while it went on. whole: of two jobs,
+    by which a trial's stretches are made."""
     fresh(folder)
     for wait in seconds:
         pid = begin(folder, jobs=2)
@@ -170,12 +171,12 @@ def stopped_when(folder: Path, seconds: Sequence[float], whole: Mapping[str, Any
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         ended(pid)
-    return gone_on(folder, whole, stops=2 * len(seconds))
+    return gone_on(folder, whole, stops=2 * len(seconds), jobs=2)
 
 
-def gone_on(folder: Path, whole: Mapping[str, Any], stops: int) -> list[str]:
+def gone_on(folder: Path, whole: Mapping[str, Any], stops: int, jobs: int = 1) -> list[str]:
     """Bring a stopped build to its end. stops: how many calls may have been in flight when it was stopped."""
-    code = ended(begin(folder))
+    code = ended(begin(folder, jobs=jobs))
     if code:
         return [f"{' '.join(asked(folder)[:2])} ended with {code}: {_record(folder).get('error') or _said(folder)}"]
     now = state(folder)
@@ -185,8 +186,9 @@ def gone_on(folder: Path, whole: Mapping[str, Any], stops: int) -> list[str]:
     if again > stops:
         faults.append(f"{again} calls were paid again, {stops} were in flight")
     spent, tokens = Spend.of(Log(folder / RUN / "ledger.jsonl").read()), sum(row["tokens"] for row in paid)
-    if not tokens <= spent.tokens <= (CAP.tokens or 0):
-        faults.append(f"{tokens} tokens were paid, the ledger says {spent.tokens}, the cap is {CAP.tokens}")
+    most = asked_for.cap.tokens
+    if not tokens <= spent.tokens <= (most or 0):
+        faults.append(f"{tokens} tokens were paid, the ledger says {spent.tokens}, the cap is {most}")
     return faults + played(folder, whole) * recording
 
 
@@ -206,7 +208,7 @@ def state(folder: Path) -> dict[str, Any]:
     run, record = folder / RUN, _record(folder)
     journal = [_timeless(r) for r in Log(run / "journal.jsonl").read()]
     memory = [_timeless(r) for file in sorted(folder.glob("memory/*/experiences/*")) for r in Log(file).read()]
-    once = ("experience", "proposal", "memory", "revision", "nothing", "snapshot", "reply", "seed")
+    once = ("experience", "proposal", "memory", "revision", "nothing", "snapshot", "reply", "seed", "trial")
     return {
         "result": {k: record.get(k) for k in ("status", "validation", "revisions", "set_aside", "waiting")},
         "agent": load(folder / "scaffolds" / "marks").digest,

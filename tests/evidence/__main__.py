@@ -1,11 +1,16 @@
-"""How the gate of a whole build behaves, simulated: `python -m tests.evidence [NAME ...] [--json]`.
+"""How the gate of a whole build and the scan for leaks behave: `python -m tests.evidence [NAME ...] [--json]`.
 
     nulls      2,000 builds of 20 candidates that change nothing: how often is anything kept?
     chooser    the same, of an adversary who picks the next candidate and the end by what was seen so far
     cost       attempts to a verdict and power, beside a paired test of fixed size, for true gains of 0 to 0.5
     plan       does `plan` name the gain that is kept eight times in ten?
     credit     does `recreate credit` tell planted edits apart, and at what cost beside one knock-out after the other?
+    leaks      what of 200 planted leaks is found, and how many of 500 other edits are refused (leaks.py here);
+               `--python PATH` has another interpreter judge the same cases
     beside     ours and the two rules of autocontext on the same simulated tasks, eight candidates a build
+    race       several proposals on the train tasks of a batch: what a race saves, and loses
+    reuse      by how much is a kept score too high, of validation tasks that chose it, and of fresh ones?
+    tasks      train attempts until causes are found: tasks chosen where learning is, and all in turn
 
 Yes-or-no and partial scores, tasks of mixed difficulty, scores of the parent used again for each of its candidates.
 Seeds are fixed; shares come with Wilson's 95 % interval. All of it takes long; `--builds N` for fewer.
@@ -26,7 +31,10 @@ from typing import Any, NamedTuple
 from recreate.runs.gate import detectable_gain, judge, wilson
 from recreate.runs.settings import Gate
 from recreate.runs.trial import detectable, share, trial
+from tests.evidence import curriculum
 from tests.evidence.planted import credit
+from tests.evidence.race import race
+from tests.evidence.reuse import reuse
 
 CANDIDATES = 20
 GATE = Gate()
@@ -266,8 +274,19 @@ def beside(builds: int) -> Iterator[Row]:
         yield row
 
 
+PYTHONS: list[str] = []
+
+
+def leaks(_: int) -> Iterator[Row]:
+    from tests.evidence.leaks import leaks  # it imports what it takes texts from
+
+    yield from leaks(_, pythons=PYTHONS)
+
+
 NAMES: dict[str, Callable[[int], Iterator[Row]]] = {
     "nulls": nulls, "chooser": chooser, "cost": cost, "plan": plan, "beside": beside, "credit": credit,
+    "leaks": leaks,
+    "tasks": curriculum.tasks, "reuse": reuse, "race": race,
 }  # fmt: skip
 
 
@@ -276,7 +295,9 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--builds", type=int, default=2000)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--python", action="append", default=[], metavar="PATH")
     given = parser.parse_args()
+    PYTHONS.extend(given.python)
     for name in given.names or NAMES:
         began, rows = time.monotonic(), []
         for row in NAMES[name](given.builds):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recreate.agents.lesson import headed, read_lesson
 from recreate.api.errors import BadInput
-from recreate.api.types import Gain, Lesson, Trial
+from recreate.api.types import Draw, Gain, Lesson, Trial
 from recreate.lessons.store import LessonStore, united
 from recreate.memory.store import ExperienceStore
 
@@ -29,6 +29,22 @@ LESSONS = st.builds(
     supports=st.lists(IDS, max_size=3, unique=True).map(tuple),
     groups=st.lists(TEXT, max_size=3, unique=True).map(tuple),
     trials=st.lists(st.builds(Trial, experience=IDS, score=st.floats(0, 1)), max_size=2).map(tuple),
+    draws=st.lists(
+        st.builds(
+            Draw,
+            experience=IDS,
+            task=TEXT,
+            group=TEXT,
+            score=st.floats(0, 1),
+            shown=st.booleans(),
+            propensity=st.floats(0.1, 0.9),
+            at=st.integers(0, 99),
+            falls=st.integers(0, 3),
+        ),
+        max_size=2,
+    ).map(tuple),
+    falls=st.integers(0, 3),
+    checked=st.integers(0, 99),
     gains=st.lists(st.builds(Gain, experience=IDS, group=TEXT, diff=st.sampled_from([-1.0, 0.0, 0.5])), max_size=3).map(
         tuple
     ),

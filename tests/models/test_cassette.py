@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from recreate.api import paths
 from recreate.api.errors import BadInput, Differs, Fault, Refused, Transient
 from recreate.api.ports import Price
 from recreate.api.types import Call, Reply
@@ -123,9 +124,11 @@ def test_only_the_run_that_a_cassette_is_of_goes_on_with_it(tape: Path, run: str
     Recording(tape, about(), begun=True).close()  # nobody was left holding it
 
 
-def test_a_recording_that_was_killed_before_a_reply_is_begun_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lines", [True, False])
+def test_a_recording_that_was_killed_before_a_reply_is_begun_anew(tmp_path: Path, lines: bool) -> None:
     first = Recording(tmp_path / "tape", about("first"))
-    first.agent("seed", "d1", {})
+    if lines:
+        first.agent("seed", "d1", {})
     os.close(first._held or 0)  # as a kill lets go
     second = Recording(tmp_path / "tape", about("second"))
     second.keep("m", ASKED, {}, call(), Reply(text="That."))
@@ -326,7 +329,7 @@ def test_another_grade_or_end_or_agent_than_recorded_is_said(tape: Path) -> None
     cassette.end("done", "d1")
     cassette.agent("seed", "d1", {})
     for score, passed in ((0.5, True), (0.6, False)):
-        with pytest.raises(Differs):
+        with pytest.raises(Differs, match=f"is graded {score:g} here, and was graded 0.5 when"):
             cassette.grade("x", score, passed)
     with pytest.raises(Differs):
         cassette.end("done", "d2")
@@ -400,6 +403,48 @@ def test_what_a_cassette_says_of_itself_must_be_possible(tape: Path, change: dic
     assert e.value.code == "damaged"
 
 
+def test_the_first_thing_that_it_lacks_is_named(tape: Path) -> None:
+    record = unseal((tape / ABOUT).read_bytes()) or {}
+    record.pop("run")
+    record.pop("domain")
+    (tape / ABOUT).write_bytes(seal(record))
+    with pytest.raises(BadInput, match=f"{ABOUT} lacks run\n"):
+        read_about(tape)
+
+
+def test_a_cassette_of_another_version_is_refused_and_one_of_version_1_is_played(tape: Path) -> None:
+    record = unseal((tape / ABOUT).read_bytes()) or {}
+    for version, fix in ((2, paths.upgrade()), (0, "record it again"), ("1", "record it again")):
+        (tape / ABOUT).write_bytes(seal({**record, "version": version}))
+        with pytest.raises(BadInput) as e:
+            Cassette(tape)
+        assert (e.value.code, fix in e.value.fix) == ("other-version", True)
+    (tape / ABOUT).write_bytes(seal({**record, "version": 1}))
+    assert replayed(tape).reply(ASKED, call(), seed=1).text == "That."
+
+
+def test_a_cassette_that_was_cut_or_changed_is_refused(tape: Path) -> None:
+    record = unseal((tape / ABOUT).read_bytes()) or {}
+    packed = (tape / PACKED).read_bytes()
+    lines = gzip.decompress(packed).splitlines(keepends=True)
+    changed = [*lines[:-1], seal({"kind": "grade", "attempt": "x", "score": 1.0, "passed": True})]
+    longer = {"bytes": len(b"".join(changed))}
+    for raw, about, why in (
+        (packed[:-9], {}, "cut or edited"),
+        (gzip.compress(b"".join(lines[:-1])), {}, f"it was cut: {len(lines) - 1} of {len(lines)} lines"),
+        (gzip.compress(b"".join(changed)), longer, "not those that were recorded"),
+        (gzip.compress(b"".join(lines[:2]) + b"{}\n"), {}, "line 3 was edited"),
+    ):
+        (tape / PACKED).write_bytes(raw)
+        (tape / ABOUT).write_bytes(seal({**record, **about}))
+        with pytest.raises(BadInput, match=why) as e:
+            Cassette(tape)
+        assert e.value.code == "damaged"
+    (tape / PACKED).unlink()
+    with pytest.raises(BadInput, match="is gone"):
+        Cassette(tape)
+
+
 # --- the cache
 
 
@@ -444,11 +489,21 @@ def test_what_differs_in_weights_model_or_parameters_is_another_reply(tmp_path: 
     (weights / "a.bin").write_bytes(b"1")
     name = f"vllm:{weights}"
     cache.put(name, ASKED, {"seed": 1}, call(), Reply(text="one"))
-    assert cache.get(name, ASKED, {"seed": 1}, call()) is not None
+    found = cache.get(name, ASKED, {"seed": 1}, call())
+    assert found is not None
+    assert (found.text, found.from_cache) == ("one", True)
     assert cache.get(name, ASKED, {"seed": 2}, call()) is None
     assert cache.get(f"local:{weights}", ASKED, {"seed": 1}, call()) is None
     (weights / "b.bin").write_bytes(b"1")
     assert cache.get(name, ASKED, {"seed": 1}, call()) is None
+    cache.put(name, ASKED, {}, call(), Reply(text="two"))
+    (weights / "b.bin").write_bytes(b"12")
+    assert cache.get(name, ASKED, {}, call()) is None
+    script = f"scripted:{weights / 'a.bin'}"
+    cache.put(script, ASKED, {}, call(), Reply(text="three"))
+    assert cache.get(script, ASKED, {}, call()) is not None
+    (weights / "a.bin").write_bytes(b"12")
+    assert cache.get(script, ASKED, {}, call()) is None
     cache.put("vllm", ASKED, {}, call(), Reply(text="no weights here"))
     assert cache.get("vllm", ASKED, {}, call()) is not None
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
-from recreate.api.types import Reply, Step, ToolCall
+from recreate.agents.scaffold import Scaffold
+from recreate.api.types import Experience, Grade, Reply, Step, ToolCall
 from recreate.builder.loop import create
 from recreate.optimizers import StudySettings
 from recreate.optimizers.best_of_n import BestOfN
@@ -16,6 +20,7 @@ from recreate.optimizers.investigator.conversation import Talk, Tool
 from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.edit_tools import Writer
 from recreate.optimizers.investigator.read_tools import Reader
+from recreate.optimizers.search import Search
 from recreate.runs import settings
 from recreate.runs.session import Parts, open_session
 from tests.investigator import Investigator
@@ -188,6 +193,37 @@ def test_best_of_n_takes_the_proposal_that_is_best_on_its_own_train_tasks(worksp
     given.tasks = ("t1",)
     given.evaluate = lambda child, tasks: [experience(1, passed="Second." in child.lessons[0].body) for _ in tasks]
     assert "Second." in BestOfN(given).propose(SEED, [experience(1)])[0].new
+
+
+SCORES = st.lists(st.sampled_from([None, 0.0, 0.5, 1.0]), min_size=1, max_size=6)
+
+
+@hypothesis.given(SCORES, st.sampled_from([0.0, 0.3, 0.5, 0.75, 1.0]), st.integers(1, 3))
+def test_a_candidate_is_attempted_until_it_cannot_beat_the_best_and_its_choice_is_never_another(
+    scores: list[float | None], beat: float, jobs: int
+) -> None:
+    made = list[int]()
+
+    def evaluate(child: Scaffold, tasks: Sequence[str]) -> list[Experience]:
+        made.extend(range(len(made), len(made) + len(tasks)))
+        found = ((experience(1), task, scores[int(task)]) for task in tasks)  # None: it was excluded
+        graded = ((e, task, Grade(score=s, passed=False)) for e, task, s in found if s is not None)
+        return [e.model_copy(update={"task": task, "grade": grade}) for e, task, grade in graded]
+
+    given = context([])
+    given.evaluate, given.jobs = evaluate, jobs
+    search, tasks = Search(given, SEED, []), [str(n) for n in range(len(scores))]
+    whole, made[:] = search.measure([], tasks), []
+    found = search.measure([], tasks, beat=beat)
+    assert whole is not None
+    assert found is not None
+    assert (found.mean > beat) == (whole.mean > beat)
+    if found.mean > beat:
+        assert found.scores == whole.scores
+    hope = [[0.0 if s is None else s for s in scores[:n]] + [1.0] * (len(scores) - n) for n in range(len(scores) + 1)]
+    counted = [sum(s is not None for s in scores[:n]) + len(scores) - n for n in range(len(scores) + 1)]
+    lost = [n for n in range(1, len(scores) + 1) if sum(hope[n]) <= beat * counted[n]]
+    assert len(made) <= (lost[0] + jobs - 1 if lost else len(scores))
 
 
 def answered(draft: Draft, *calls: tuple[str, dict[str, Any]]) -> list[str]:

@@ -44,12 +44,14 @@ import os
 import random
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from recreate.api import registry
+from recreate.api.ports import Randomising
 from recreate.api.types import Experience, Grade, Lesson, Message, Reply, Step, Trace, digest
 from recreate.lessons.context import PolicyContext
 from recreate.lessons.similarity import dot
@@ -66,7 +68,7 @@ SAME_WRONG = 0.05
 TAGS = 0.6
 KINDS = {"true": 5, "turning": 4, "harmless": 4, "harmful": 3}
 WITHIN = 40
-POLICIES = ("recreate", "playbook", "mistakes", "none")
+POLICIES = ("randomised", "recreate", "playbook", "mistakes", "none")
 WORDS = ["alpha", "bravo", "cedar", "delta", "ember", "frost", "grove", "haven"]
 
 
@@ -141,13 +143,18 @@ class World:
         self.turned_at = self.attempts
         return True
 
-    def attempt(self, task: str, lessons: Sequence[Lesson]) -> Experience:
+    def attempt(
+        self, task: str, lessons: Sequence[Lesson], propensities: Mapping[str, float] | None = None
+    ) -> Experience:
+        """propensities: of lessons that it is drawn whether to offer; others are."""
         self.charge()
         n = self.attempts
         self.attempts += 1
+        drawn = {x.id: p for x in lessons if (p := (propensities or {}).get(x.id)) is not None}
+        lessons = [x for x in lessons if random.Random(f"{self.seed} {n} {x.id}").random() < drawn.get(x.id, 1.0)]
         draw = random.Random(f"{self.seed} attempt {n}")
         passed = draw.random() < self.rate(task, map(rule_of, lessons))
-        step = Step(step=0, reply="worked", offered=tuple(lesson.id for lesson in lessons))
+        step = Step(step=0, reply="worked", offered=tuple(lesson.id for lesson in lessons), propensities=drawn)
         id = digest([self.seed, "attempt", n])
         prompt = self.prompt(task)
         trace = Trace(attempt=id, task=task, scaffold="s", model="m", steps=(step,), answer="done")
@@ -297,12 +304,22 @@ def _reply(found: Mapping[str, Any]) -> Reply:
     return Reply(text=json.dumps(found))
 
 
+class Delay(NamedTuple):
+    """From the turn until a turned rule was gone, or the end: attempts, those that called for it, attempts and re-runs;
+    whether it went."""
+
+    attempts: int
+    calls: int
+    spent: int
+    went: bool
+
+
 class Result(NamedTuple):
-    """What one policy made of one stream. delays: (attempts until a turned rule was gone, whether it went)."""
+    """What one policy made of one stream. delays: of each turned rule that was offered."""
 
     precision: float
     recall: float
-    delays: list[tuple[int, bool]]
+    delays: list[Delay]
     attempts: int
     reruns: int
     passed: float
@@ -322,13 +339,20 @@ def stream(policy: str, seed: int) -> Result:
         alike=world.alike,
     )
     part = registry.open("policy", policy, materials)
+    drawn = isinstance(part, Randomising)
     waiting: list[str] = []
     at_turn: set[str] = set()
-    left: dict[str, int] = {}
+    left: dict[str, Delay] = {}
+    calls: Counter[str] = Counter()
+    turned_after = 0
     scores: list[float] = []
 
     def offer(task: str) -> Sequence[Lesson]:
         return part.offer(world.prompt(task), OFFER_TOKENS)  # type: ignore[no-any-return]
+
+    def may_be_offered(lessons: Iterable[Lesson]) -> set[str]:
+        """Nobody offers others; asking is what takes the time."""
+        return {rule_of(x) for x in lessons if x.status in (("active",) if drawn else ("active", "candidate"))}
 
     def everywhere() -> set[str]:
         return {rule_of(lesson) for task in world.prompts for lesson in offer(task)}
@@ -340,23 +364,28 @@ def stream(policy: str, seed: int) -> Result:
             waiting += more
         if world.turn():
             at_turn = {r.id for r in world.rules.values() if r.kind == "turning"} & everywhere()
-        batch = [world.attempt(task, offer(task)) for task in waiting[:BATCH]]
+            turned_after = world.spent
+        called = [part.eligible(world.prompt(t), OFFER_TOKENS) if drawn else offer(t) for t in waiting[:BATCH]]
+        propensities = part.propensities() if drawn else {}
+        batch = [world.attempt(*each, propensities) for each in zip(waiting, called, strict=False)]
+        calls.update(rule for lessons in called for rule in set(map(rule_of, lessons)) & at_turn)
         waiting = waiting[BATCH:]
         scores += [e.grade.score for e in batch]
         part.observe(batch)
-        now = everywhere() if at_turn else set()
+        now = everywhere() if may_be_offered(materials.lessons.values()) & at_turn else set()
         for rule in at_turn:
             if rule in now:
                 left.pop(rule, None)
             else:
-                left.setdefault(rule, world.attempts - (world.turned_at or 0))
+                since = world.attempts - (world.turned_at or 0)
+                left.setdefault(rule, Delay(since, calls[rule], world.spent - turned_after, went=True))
     offered = everywhere()
     true = world.true_now()
-    end = world.attempts - (world.turned_at or 0)
+    end = world.attempts - (world.turned_at or 0), world.spent - turned_after
     return Result(
         precision=len(offered & true) / len(offered) if offered else 1.0,
         recall=len(offered & true) / len(true),
-        delays=[(left.get(rule, end), rule in left) for rule in sorted(at_turn)],
+        delays=[left.get(rule) or Delay(end[0], calls[rule], end[1], went=False) for rule in sorted(at_turn)],
         attempts=world.attempts,
         reruns=world.spent - world.attempts,
         passed=statistics.fmean(scores),
@@ -379,15 +408,19 @@ def measure(seeds: int = SEEDS, first: int = 0, policies: Sequence[str] = POLICI
 
 def table(policy: str, found: Sequence[Result]) -> list[Row]:
     """A policy's rows; lo and hi: the middle 95 % of means of streams drawn again (bootstrap)."""
-    ours = policy == "recreate"
-    delays = [[d for d, _ in r.delays] for r in found]
-    gone = [[float(went and d <= WITHIN) for d, went in r.delays] for r in found]
+    ours = policy in ("recreate", "randomised")
+    delays = [[float(d.attempts) for d in r.delays] for r in found]
+    spent = [[float(d.spent) for d in r.delays] for r in found]
+    gone = [[float(d.went and d.attempts <= WITHIN) for d in r.delays] for r in found]
+    seen = [[float(d.went and d.calls <= WITHIN) for d in r.delays] for r in found]
     figures: list[tuple[str, str, list[list[float]], str, Callable[[Sequence[float]], float]]] = [
         ("precision", "share", [[r.precision] for r in found], ">=0.95", statistics.fmean),
         ("recall", "share", [[r.recall] for r in found], ">=0.9", statistics.fmean),
-        ("delay, mean", "attempts", [list(map(float, d)) for d in delays], f"<={WITHIN}", statistics.fmean),
-        ("delay, median", "attempts", [list(map(float, d)) for d in delays], f"<={WITHIN}", statistics.median),
+        ("delay, mean", "attempts", delays, f"<={WITHIN}", statistics.fmean),
+        ("delay, median", "attempts", delays, f"<={WITHIN}", statistics.median),
+        ("delay with re-runs, mean", "attempts", spent, ">=0", statistics.fmean),
         (f"gone within {WITHIN} attempts", "share", gone, ">=0.5", statistics.fmean),
+        (f"gone within {WITHIN} attempts that call for it", "share", seen, ">=0.5", statistics.fmean),
         ("passed", "share", [[r.passed] for r in found], ">=0", statistics.fmean),
         ("attempts", "count", [[float(r.attempts)] for r in found], ">=0", statistics.fmean),
         ("re-runs", "count", [[float(r.reruns)] for r in found], ">=0", statistics.fmean),

@@ -92,6 +92,21 @@ def test_built_arms_are_measured_beside_the_seed(bench: Bench, workspace: Path) 
 
 
 @pytest.mark.slow
+def test_optimizers_are_put_side_by_side_from_one_seed_under_one_budget(bench: Bench, workspace: Path) -> None:
+    given = ["--domain", "tests.toy:Toy", "--model", "scripted:s.jsonl", "--scaffold", "seed", "--train", "2"]
+    given += ["--validation", "5", "--optimizers", "reflect,best-of-n", "--budget", "60attempts", "--out", "run"]
+    code, made = bench(*given)
+    assert code == 0, made
+    assert [c["arm"] for c in made["cells"]] == ["seed", "reflect", "best-of-n"]
+    spent = {c["arm"]: c["made"]["spent"]["attempts"] for c in made["cells"]}
+    assert 0 == spent["seed"] < spent["reflect"] < spent["best-of-n"], "best-of-n tries its proposals on train tasks"
+    for name in ("reflect", "best-of-n"):
+        assert f'optimizer = "{name}"' in (workspace / f"run/arms/{name}/build/settings.toml").read_text()
+    assert made["cells"][1]["diff"]["verdict"] == "better"
+    assert bench("--optimizers", "reflect", text=SUITE)[1]["error"]["code"] == "usage"
+
+
+@pytest.mark.slow
 def test_the_same_command_goes_on_and_pays_for_nothing_twice(bench: Bench, workspace: Path) -> None:
     flags = ("--arms", "seed", "--out", "run")
     assert bench("--arms", "scaffold", "--out", "run", text=SUITE)[0] == 0
@@ -192,6 +207,8 @@ def test_a_wrong_suite_is_refused_before_anything_is_spent(
         ("usage", ["--optimizer", "reflect"]),
         ("usage", ["--best-of", "2"]),
         ("no-budget", ["--arms", "scaffold"]),
+        ("no-budget", ["--optimizers", "reflect"]),
+        ("unknown-optimizer", ["--optimizers", "reflect,gepaa", "--budget", "60attempts"]),
     ],
 )
 def test_wrong_flags_are_refused_before_anything_is_spent(

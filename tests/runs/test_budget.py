@@ -14,10 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recreate.agents.trajectory import tell
 from recreate.api.errors import BadInput, Fault, OutOfBudget
 from recreate.api.ports import Price
-from recreate.api.types import Call, Message, Reply, ToolCall, Usage
+from recreate.api.types import Call, Experience, Grade, Message, Reply, Split, ToolCall, Trace, Usage, canary
 from recreate.models.scripted import Scripted
+from recreate.optimizers.investigator.read_tools import outcome
 from recreate.runs import budget, settings
 from recreate.runs.budget import Budget, Ledger, Spend, unwritten
 from recreate.runs.calls import Calls, request_check, tokens_bound
@@ -522,6 +524,32 @@ def test_after_the_last_try_it_is_a_fault_and_what_may_have_been_worked_on_is_ch
     spent = desk.ledger.spent
     assert (spent.calls, spent.tokens_in) == ((0, 0) if unspent else (4, 4 * (bound + 10)))
     assert spent.usd == pytest.approx(0.0 if unspent else 4 * bound / 1e6)
+
+
+def test_what_was_made_of_a_held_out_tasks_attempt_is_sent_to_no_model(desk: Calls) -> None:
+    model, told = Flaky(0), {split: tell(attempted(split)) for split in ("train", "validation", "test")}
+    desk.ask(model, Price(), [Message(role="user", content=told["train"])], call(0))
+    for split in ("validation", "test"):
+        with pytest.raises(Fault, match=canary(f"t:{split}")) as caught:
+            desk.ask(
+                model,
+                Price(),
+                [{"role": "user", "content": "Look."}, {"role": "tool", "content": told[split]}],
+                call(1),
+            )
+        assert caught.value.code == "held-out-leak"
+        assert canary(f"t:{split}") in outcome(attempted(split))
+    assert model.asked == 1
+    assert desk.ledger.spent.calls == 1
+
+
+def attempted(split: Split) -> Experience:
+    trace = Trace(attempt="e" * 16, task=f"t:{split}", scaffold="s" * 16, model="m", steps=(), ending="submitted")
+    grade = Grade(score=0.0, passed=False, evidence="wrong")
+    return Experience(
+        id="e" * 16, domain="t", task=f"t:{split}", group=split, split=split, prompt="Do it.", digest="s", trace=trace,
+        grade=grade,
+    )  # fmt: skip
 
 
 def test_a_reply_in_the_journal_is_never_asked_for_again(desk: Calls, tmp_path: Path) -> None:

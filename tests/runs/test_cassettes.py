@@ -29,7 +29,7 @@ from recreate.models.reply_cache import ReplyCache, folder_of
 from recreate.storage.log import seal, unseal
 from tests.pages import ROOT
 from tests.stub import Stub
-from tests.toy import script, write_script
+from tests.toy import SIZES, script, write_script
 
 Go = Callable[..., tuple[int, dict[str, Any]]]
 BUILD = ("build", "--domain", "tests.toy:Toy", "--train", "4", "--validation", "6", "--rounds", "2")
@@ -49,6 +49,11 @@ def go(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Go:
         return code, json.loads(out[-1]) if out else {}
 
     return go
+
+
+def measured(bench: dict[str, Any]) -> list[dict[str, Any]]:
+    """Its cells, but for the command that measures them anew: that names the run's own folder."""
+    return [{k: v for k, v in cell.items() if k != "command"} for cell in bench["cells"]]
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +110,20 @@ def test_a_whole_build_is_the_same_from_its_cassette_with_sockets_closed_and_oth
     assert spent["replayed"] == {"usd": 0.0}
     ids = [{p.name for p in (workspace / "runs" / name / "attempts").iterdir()} for name in "ab"]
     assert ids[0] == ids[1]
+
+
+def test_a_trial_that_ends_early_is_replayed_with_other_jobs(
+    go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SIZES, "validation", 20)
+    build = [*BUILD, "--validation", "20", "--jobs", "1", "--model", "scripted:script.jsonl"]
+    code, made = go(*build, "--out", "runs/b", "--record", "tape-b")
+    assert code == 0
+    assert made["revisions"][0]["verdict"]["tasks"] < 20, "it ends before all tasks are tried"
+    code, again = go("build", "--replay", "tape-b", "--jobs", "4", "--out", "runs/c", "--domain", "tests.toy:Toy")
+    assert code == 0, again
+    assert again["scaffold"]["digest"] == made["scaffold"]["digest"]
+    assert again["revisions"] == made["revisions"]
 
 
 def test_a_replay_leaves_the_memory_of_the_workspace_alone(go: Go, recorded: dict[str, Any], workspace: Path) -> None:
@@ -175,7 +194,7 @@ def test_a_run_and_a_bench_are_replayed_too(go: Go, workspace: Path) -> None:
     code, again = go("run", "seed", "toy:train:0", "--replay", "one", "--out", "runs/again")
     assert (code, again["experience"], again["score"]) == (0, first["experience"], first["score"])
     code, cells = go("bench", "--scaffold", "seed", "--tasks", "3", "--replay", "many", "--out", "runs/more")
-    assert (code, cells["cells"]) == (0, bench["cells"])
+    assert (code, measured(cells)) == (0, measured(bench))
     code, found = go("run", "seed", "toy:train:1", "--replay", "one", "--out", "runs/other")
     assert (code, found["expected"]) == (4, None)
 
@@ -469,7 +488,7 @@ def test_cached_replies_are_asked_once_over_runs_and_cost_nothing(go: Go, worksp
         asked = stub.count
         assert (code, asked) == (0, 6)  # each repeat was asked for itself
         code, again = go(*words, "--out", "runs/b", "--jobs", "1")
-        assert (code, again["cells"], stub.count) == (0, first["cells"], asked)
+        assert (code, measured(again), stub.count) == (0, measured(first), asked)
     code, shown = go("show", "runs/b")
     assert (shown["spend"]["usd"], shown["spend"]["tokens_in"], shown["spend"]["cached"]) == (0.0, 0, 6)
     code, shown = go("show", "runs/a")
@@ -493,7 +512,7 @@ def test_cached_calls_are_replayed_as_such_though_the_budget_could_not_pay_for_t
         code, cached = go(*words, "--out", "runs/b", "--budget", "0.01usd", *TAPE)
         assert code == 0
     code, again = go(*BENCH, "--replay", "tape", "--out", "runs/c")
-    assert (code, again["cells"]) == (0, cached["cells"])
+    assert (code, measured(again)) == (0, measured(cached))
     assert go("show", "runs/c")[1]["spend"]["cached"] == 6
 
 

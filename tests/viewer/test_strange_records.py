@@ -48,6 +48,7 @@ BUILD: tuple[dict[str, Any], ...] = (
     {"kind": "start", "run": "r", "model": "m", "domain": "d", "sandbox": "none", "command": "build"},
     {"kind": "seed", "name": "seed", "scaffold": SEED.digest, "stood": ""},
     {"kind": "selection", "tasks": ["t1"], "told": []},
+    {"kind": "batch", "round": 0, "tasks": ["t1"], "repeats": [0], "why": ["never tried"], "told": "1 train task"},
     {"kind": "reply", "call": "r/a1/0", "role": "agent", "check": "x", "reply": {"text": "hm", "tokens_out": 2}},
     {"kind": "experience", **ATTEMPT, "repeat": 0, "scaffold": SEED.digest, "score": 1.0, "ending": "submitted"},
     {"kind": "brought", **ATTEMPT, "attempt": "a3"},
@@ -71,8 +72,8 @@ BENCH: tuple[dict[str, Any], ...] = (
     {"kind": "agent", "name": "seed", "scaffold": SEED.digest},
     {"kind": "cell", "model": "m", "agent": SEED.digest, "split": "validation", "domain": "d"},
     {"kind": "arm", "arm": "x", "model": "m", "digest": SEED.digest, "mean": 0.5, "lo": 0.1, "hi": 0.9, "n": 2},
-    {"kind": "test-opened", "number": 1, "scaffold": SEED.digest},
-    *BUILD[:1], *BUILD[3:7],
+    {"kind": "test-opened", "domain": "d", "number": 1, "scaffold": SEED.digest},
+    *BUILD[:1], *BUILD[4:8],
 )  # fmt: skip
 TUNE: tuple[dict[str, Any], ...] = (
     {"kind": "tune", "name": "grpo", "recipe": "r", "scaffold": SEED.digest, "seed": 0, "base": "b"},

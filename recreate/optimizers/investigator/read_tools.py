@@ -246,7 +246,8 @@ def outcome(e: Experience) -> str:
     samples = f", sample {e.trace.chosen} was handed in" if any(s.sample for s in e.trace.steps) else ""
     return (
         f"experience {e.id}: {passed}, ended by {ended} after {len(e.trace.steps)} steps{samples}; task {short(e.task)}"
-    )
+        f" {e.canary}"
+    ).rstrip()
 
 
 class AlreadyTold:

@@ -1,0 +1,142 @@
+"""Offers that are drawn: bets that are won no more often than they may be, and patterns that fall when they turn."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from recreate.agents.lesson import headed, read_lesson
+from recreate.agents.retrieval import drawn
+from recreate.api.types import Change, Draw, Experience, Lesson
+from recreate.lessons import draws
+from recreate.lessons.randomised import NEEDED, Randomised
+from tests.policies import Reruns, attempted, held
+
+Rate = Callable[[bool, int], float]
+
+
+def rows(seed: int, rate: Rate, count: int = 200) -> draws.ScoreModel:
+    """What draws say of a lesson `x` beside one that helps: rate(whether x is shown, the task's number)."""
+    found, chance = draws.ScoreModel(), random.Random(seed)
+    for at in range(count):
+        task = chance.randrange(12)
+        given = {id: found.propensity(id, 0.15, 0.7) for id in ("x", "other")}
+        shown = {id: chance.random() < p for id, p in given.items()}
+        score = float(chance.random() < rate(shown["x"], task) + 0.3 * shown["other"])
+        drawn = {
+            id: Draw(
+                experience=f"e{at}",
+                task=f"t{task}",
+                group=f"g{task % 3}",
+                score=score,
+                shown=shown[id],
+                propensity=p,
+                at=at,
+            )
+            for id, p in given.items()
+        }
+        found.add(draws.DrawnAttempt(at, score, f"t{task}", f"g{task % 3}", drawn))
+    return found
+
+
+def won(rate: Rate, streams: int = 60, count: int = 200) -> float:
+    """The share of streams at whose end the bet on `x` is won."""
+    return sum(rows(seed, rate, count).evidence["x"].capital > NEEDED for seed in range(streams)) / streams
+
+
+def test_a_bet_on_draws_is_seldom_won_by_a_lesson_without_effect_whatever_the_tasks_are() -> None:
+    assert won(lambda shown, task: 0.1 + 0.05 * task) <= 0.10
+    assert won(lambda shown, task: 0.1 + 0.05 * task - 0.1 * shown) == 0.0
+
+
+def test_a_bet_on_draws_is_mostly_won_by_a_lesson_that_helps() -> None:
+    assert won(lambda shown, task: 0.1 + 0.02 * task + 0.35 * shown, count=120) >= 0.8
+
+
+def test_the_estimate_is_the_effect() -> None:
+    means = [rows(seed, lambda shown, task: 0.2 + 0.3 * shown).evidence["x"].mean[0] for seed in range(60)]
+    assert sum(means) / len(means) == pytest.approx(0.3, abs=0.03)
+
+
+def test_a_draw_is_the_same_for_the_same_attempt_and_comes_as_often_as_its_probability_says() -> None:
+    shown = [drawn(f"attempt {n}", "x", 0.3) for n in range(2000)]
+    assert shown == [drawn(f"attempt {n}", "x", 0.3) for n in range(2000)]
+    assert sum(shown) / 2000 == pytest.approx(0.3, abs=0.04)
+    assert shown != [drawn(f"attempt {n}", "y", 0.3) for n in range(2000)]
+
+
+class Batches:
+    """A policy that observes batches of eight; `learned`: all changes."""
+
+    def __init__(self, lesson: Lesson, rerun: Callable[..., float | None]) -> None:
+        self.known: dict[str, Experience] = {}
+        for n in range(6):
+            self.known[f"s{n}"] = attempted(f"s{n}", task=f"task-{n}", group=f"g{n % 3}")
+        supports = tuple(self.known)
+        lesson = lesson.model_copy(update={"supports": supports, "born_of": supports, "groups": ("g0", "g1", "g2")})
+        self.context = held(rerun=rerun, lessons={lesson.id: lesson}, experiences=list(self.known.values()))
+        self.policy = Randomised(self.context)
+        self.learned: list[Change] = []
+        self.chance = random.Random(1)
+        self.count = 0
+
+    def observe(self, rate: Callable[[bool], float], batches: int) -> None:
+        for _ in range(batches):
+            batch = []
+            for _ in range(8):
+                p = self.policy.propensities()["x"]
+                shown = self.chance.random() < p
+                n = self.count = self.count + 1
+                e = attempted(
+                    f"e{n}",
+                    passed=self.chance.random() < rate(shown),
+                    task=f"task-{n % 6}",
+                    group=f"g{n % 3}",
+                    offered=("x",) if shown else (),
+                )
+                step = e.trace.steps[0].model_copy(update={"propensities": {"x": p}})
+                batch.append(e.model_copy(update={"trace": e.trace.model_copy(update={"steps": (step,)})}))
+            self.learned += self.policy.observe(batch)
+
+    @property
+    def lesson(self) -> Lesson:
+        return self.context.lessons["x"]
+
+
+LESSON = Lesson(id="x", title="Read the failing test first", body="It says what is expected.")
+
+
+def test_a_lesson_that_helps_becomes_a_pattern_by_draws_alone_and_falls_soon_after_it_turned() -> None:
+    """Without a re-run until it turned; the re-runs with it alone then say that it has no effect."""
+    reruns = Reruns(with_=0.0)
+    found = Batches(LESSON, reruns)
+    found.observe(lambda shown: 0.9 if shown else 0.3, 12)
+    assert found.lesson.status == "active"
+    assert found.lesson.scope == "domain"
+    found.observe(lambda shown: 0.3, 5)
+    assert (found.lesson.status, found.lesson.falls) == ("quarantined", 1)
+    assert found.policy.offer("Mend the parser", 600) == []
+    assert [x.id for x in found.policy.eligible("Mend the parser", 600)] == ["x"], "it is on trial again"
+
+
+def test_a_lesson_without_effect_stays_on_trial() -> None:
+    found = Batches(LESSON, Reruns(with_=0.0, without=0.0))
+    found.observe(lambda shown: 0.4, 30)
+    assert found.lesson.status == "candidate"
+    assert found.policy.offer("Mend the parser", 600) == []
+
+
+def test_a_policy_made_anew_from_the_files_draws_with_the_same_probabilities() -> None:
+    found = Batches(LESSON, Reruns())
+    found.observe(lambda shown: 0.7 if shown else 0.4, 6)
+    lesson = read_lesson("x", headed(found.lesson))
+    anew = Randomised(held(lessons={"x": lesson}, experiences=list(found.known.values()), observed=found.count))
+    assert anew.propensities() == pytest.approx(found.policy.propensities())
+
+
+def test_what_a_person_vetoed_or_froze_is_not_drawn_into_anything() -> None:
+    found = Batches(LESSON.model_copy(update={"status": "vetoed"}), Reruns())
+    assert found.policy.propensities() == {}
+    assert found.policy.eligible("Mend the parser", 600) == []
