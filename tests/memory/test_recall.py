@@ -124,9 +124,10 @@ def index_files(root: Path) -> list[Path]:
     return sorted(p for p in (root / "memory" / "index").rglob("*") if p.is_file() and p.name != ".gitignore")
 
 
-def in_a_new_process(root: Path, query: str) -> str:
+def in_a_new_process(root: Path, query: str, *, graph: bool = False) -> str:
     code = (
         "import sys; from pathlib import Path; from recreate.memory.store import ExperienceStore\n"
+        f"from recreate.memory.index import kept; {'kept.EXACT, kept.DEAR = 4, 0' if graph else ''}\n"
         "print(ExperienceStore(Path(sys.argv[1]), 'hashed').recall(sys.argv[2], 1)[0].id)"
     )
     ran = subprocess.run(
@@ -189,6 +190,22 @@ def test_what_others_set_for_chroma_does_not_reach_the_index(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CHROMA_API_IMPL", "chromadb.api.fastapi.FastAPI")
     assert first(memory, "leap days", grain="experience") == "dates"
+
+
+@pytest.mark.parametrize(
+    ("dotenv", "variable"),
+    [(b"ALLOW_RESET=maybe\n", ""), (b"\xff\xfe=\xff", ""), (b"", "CHROMA_SERVER_HTTP_PORT"), (b"", "IS_PERSISTENT")],
+)
+def test_what_another_program_sets_does_not_keep_chroma_from_being_imported(
+    memory: ExperienceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dotenv: bytes, variable: str
+) -> None:
+    (tmp_path / ".env").write_bytes(dotenv)
+    monkeypatch.chdir(tmp_path)
+    if variable:
+        monkeypatch.setenv(variable, "maybe")
+    found = in_a_new_process(tmp_path, "leap days", graph=True)
+    assert list((tmp_path / "memory" / "index").glob("chroma-*/chroma.sqlite3"))
+    assert found == first(memory, "leap days")
 
 
 @pytest.mark.usefixtures("_graph")

@@ -11,12 +11,13 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
 from recreate.api import registry
-from recreate.api.errors import Fault
+from recreate.api.errors import BadInput, Fault, Missing
 from recreate.api.registry import need
 from recreate.storage.files import make
 
@@ -43,6 +44,37 @@ class Broken(Exception):
 
 def installed() -> bool:
     return registry.installed("chromadb")
+
+
+def _library() -> Any:
+    """chromadb, whatever the environment says.
+
+    While it is imported it reads a `.env` of the current folder and variables as common as ALLOW_RESET, which may be
+    another program's: where it cannot read them it is imported without. Not always without: a program that uses us
+    may use Chroma too, by its own `.env`.
+    """
+    try:
+        return need("chromadb")
+    except Missing:
+        raise
+    except BadInput:
+        settings: Any = need("pydantic_settings")
+        theirs = settings.BaseSettings
+
+    def init(self: Any, **given: Any) -> None:
+        theirs.__init__(self, **{**given, "_env_file": None})
+
+    def sources(_: Any, __: Any, /, *, init_settings: Any, **_others: Any) -> tuple[Any]:
+        return (init_settings,)
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "chromadb"]:
+        del sys.modules[name]  # half imported, by the class of before
+    told = {"__module__": __name__, "__init__": init, "settings_customise_sources": classmethod(sources)}
+    settings.BaseSettings = type("BaseSettings", (theirs,), told)
+    try:
+        return need("chromadb")
+    finally:
+        settings.BaseSettings = theirs
 
 
 class Chroma:
@@ -128,7 +160,7 @@ class Chroma:
         return {"folder": name, "version": 0, "upto": upto, "count": 0, "writing": True, "files": {}}
 
     def _connect(self, name: str) -> None:
-        chromadb: Any = need("chromadb")
+        chromadb = _library()
         config: Any = need("chromadb.config")
 
         def connect() -> None:
