@@ -14,7 +14,7 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import GenericAlias, NoneType, UnionType
@@ -94,6 +94,9 @@ def unseal(line: bytes) -> dict[str, Any] | None:
     return record
 
 
+KIND = b'{"kind":"'
+"""How nearly every line of a log with kinds begins: which kind it is can be seen before it is read."""
+
 LARGEST = 1e15
 """A number in a record of ours is no larger: sums, squares and columns of it stay numbers."""
 
@@ -114,6 +117,8 @@ def _has(record: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
 
 
 def _is(value: Any, wanted: Any) -> bool:
+    if wanted is str:
+        return isinstance(value, str)
     if wanted is int or wanted is float:
         return type(value) in (int, wanted) and abs(value) <= LARGEST
     if isinstance(wanted, tuple | UnionType):
@@ -228,10 +233,10 @@ class Log:
         """The byte offset behind what was last appended here."""
         return self._end
 
-    def lines(self, start: int = 0, but: bytes = b"") -> Iterator[Line]:
+    def lines(self, start: int = 0, wanted: Callable[[bytes], bool] | None = None) -> Iterator[Line]:
         """The complete lines from byte `start` on, damaged ones included; none when there is no file.
 
-        but: lines that begin so are not read: their record is {}.
+        wanted: of what a line is, whether to read it; the record of one that is not read is {}.
         Raises BadInput when a newer recreate wrote one of them, Fault when the file cannot be read.
         """
         offset = start
@@ -241,7 +246,7 @@ class Log:
                 for raw in file:
                     if not raw.endswith(b"\n"):
                         return
-                    if but and raw.startswith(but):
+                    if wanted is not None and not wanted(raw):
                         yield Line(offset, len(raw), "", {})
                     elif raw != b"\n":
                         yield _line(offset, raw)
@@ -253,10 +258,18 @@ class Log:
         except OSError as e:
             raise fault(self.path.parent, e) from e
 
-    def read(self, fields: Fields | None = None) -> Iterator[dict[str, Any]]:
-        """All undamaged records, streaming. fields: one that lacks what it must have is damaged as well."""
-        for line in self.lines():
-            if line.record is not None and (fields is None or fits(line.record, fields)):
+    def read(self, fields: Fields | None = None, kinds: Collection[str] = ()) -> Iterator[dict[str, Any]]:
+        """All undamaged records, or those of some kinds, streaming. fields: one that lacks what it must have is
+        damaged as well."""
+        heads = tuple(KIND + kind.encode() + b'"' for kind in kinds)
+
+        def wanted(raw: bytes) -> bool:
+            return raw.startswith(heads) or not raw.startswith(KIND)
+
+        for line in self.lines(wanted=wanted if kinds else None):
+            if line.record is None or (kinds and line.record.get("kind") not in kinds):
+                continue
+            if fields is None or fits(line.record, fields):
                 yield line.record
 
     def damaged(self, fields: Fields | None = None) -> int:

@@ -18,10 +18,8 @@ from recreate.runs.budget import LINES, Spend
 from recreate.runs.journal import FIELDS, passed_over
 from recreate.runs.reader import Run
 from recreate.runs.session import load_run
-from recreate.storage.log import Log, fits
+from recreate.storage.log import KIND, Log, fits
 
-REPLY = b'{"kind":"reply",'
-"""How a journal's line of a reply begins."""
 _COUNTED = ("calls", "tokens_in", "tokens_out", "usd")
 _UNSHOWN = {"memory": ("before", "after"), "proposal": ("edits", "others")}
 """What long records have that no page shows."""
@@ -63,7 +61,7 @@ class LiveRun(Run):
                     self.settings = load_run(self.folder)
                     self.made.clear()
                     self._forget()
-                for line in self._journal.lines(self.at, REPLY) if sizes[0] > self.at else ():
+                for line in self._journal.lines(self.at, _no_reply) if sizes[0] > self.at else ():
                     self.at = line.offset + line.length
                     if line.record is not None and fits(line.record, FIELDS):
                         self._take(line.record)
@@ -158,3 +156,7 @@ def _end(path: Path, at: int) -> bytes:
             return file.read(min(at, 16))
     except OSError:
         return b""
+
+
+def _no_reply(line: bytes) -> bool:
+    return not line.startswith(KIND + b'reply"')

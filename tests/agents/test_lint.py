@@ -35,7 +35,10 @@ def test_a_sound_scaffold_has_no_faults() -> None:
     assert faults(NoSandbox()) == []
 
 
-@pytest.mark.parametrize("name", ["seed", "seed-tools", "seed-swe-small", "seed-code-small", "seed-math-small"])
+@pytest.mark.parametrize(
+    "name",
+    ["seed", "seed-tools", "seed-swe-small", "seed-code-small", "seed-math-small", "seed-sql-small", "hand-sql-small"],
+)
 def test_the_shipped_seeds_have_no_faults(name: str) -> None:
     assert check(load(shipped("scaffolds") / name), NoSandbox()) == []
 

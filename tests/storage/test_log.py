@@ -296,3 +296,15 @@ def test_a_line_says_where_it_is_and_what_its_checksum_is(tmp_path: Path) -> Non
     assert len(first.sum) == len(second.sum) == 8
     assert log.at(half) == second
     assert list(log.lines(half)) == [second]
+
+
+def test_records_of_some_kinds_are_found_wherever_their_line_says_the_kind(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log.jsonl")
+    for record in ({"kind": "a", "n": 1}, {"n": 2, "kind": "a"}, {"kind": "b", "n": 3}, {"kind": "ab", "n": 4}):
+        log.append(record)
+    log.append({"n": 5})
+    log.close()
+    assert [r["n"] for r in log.read(kinds=["a"])] == [1, 2]
+    assert [r["n"] for r in log.read(kinds=["ab", "b"])] == [3, 4]
+    assert [r["n"] for r in log.read({"a": {"n": int}, "b": {"m": int}}, ["a", "b"])] == [1, 2]
+    assert len(list(log.read())) == 5
