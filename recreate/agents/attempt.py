@@ -47,7 +47,7 @@ from recreate.agents.scaffold import Scaffold, Template
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import cut_middle
 from recreate.api.errors import BadInput, Fault, Refused
-from recreate.api.ports import BringsServers, Domain, Sandbox, SandboxBackend, Talking
+from recreate.api.ports import BringsServers, Domain, Sandbox, SandboxBackend, Talking, ToolsOnly
 from recreate.api.theirs import expect
 from recreate.api.types import (
     Call,
@@ -655,7 +655,13 @@ def furnish(sandbox: Sandbox, scaffold: Scaffold, prompt: str = "", sample: int 
 
 def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: SandboxBackend) -> None:
     """Start the MCP servers that the scaffold or the domain names, as an attempt at the task would. Raises BadInput
-    (`bad-mcp`) when one does not start."""
+    (`bad-mcp`) when one does not start, and (`calls-no-tools`) for an agent that could do nothing in this domain."""
+    if scaffold.agent.action != "tools" and isinstance(domain, ToolsOnly) and domain.tools_only:
+        raise BadInput(
+            f"tasks of {domain.name} are done by calling tools, and the agent {scaffold.name} calls none",
+            fix='name one with action = "tools" in its agent.toml, such as --scaffold seed-tools',
+            code="calls-no-tools",
+        )
     if scaffold.agent.action != "tools" or not (scaffold.agent.mcp or isinstance(domain, BringsServers)):
         return
     call = Call(run="try", attempt="try", step=0)

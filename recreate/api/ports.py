@@ -6,8 +6,9 @@ docs/ports/.
 
 What a part may offer besides is a small Protocol of its own, listed under the port it adds to and asked for by
 `isinstance`: OpensImages (a SandboxBackend); Talking (a Sandbox); Preparable, ToolCalling, Overriding (a Model);
-Versioned, Describable, Validatable, GradesUntouched, ComparesUntouched, AsksModel, Hiding, BringsServers, Refusing,
-Weighing, Auditable, TaskGenerator, Kinds, Rated, Imaged (a Domain). An attribute or method of that name suffices.
+Versioned, Describable, Validatable, GradesUntouched, ComparesUntouched, AsksModel, Hiding, BringsServers, ToolsOnly,
+Refusing, Weighing, Auditable, TaskGenerator, Kinds, Rated, Imaged (a Domain). An attribute or method of that name
+suffices.
 """
 
 from __future__ import annotations
@@ -300,6 +301,14 @@ class BringsServers(Protocol):
         input and output, and what it says on stderr is shown when it does not start. A text is the address of a server
         elsewhere, which is asked over HTTP."""
         ...
+
+
+@runtime_checkable
+class ToolsOnly(Protocol):
+    """A domain whose tasks are done by calling its servers' tools and in no other way: where it is true, an agent that
+    calls no tools is refused before anything is paid."""
+
+    tools_only: bool
 
 
 @runtime_checkable

@@ -65,6 +65,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "code": "recreate.domains.rows.published:Code",
         "math": "recreate.domains.rows.published:Mathematics",
         "sql": "recreate.domains.rows.published:Sql",
+        "apiworld": "recreate.domains.apiworld:ApiWorld",
     },
     "optimizer": {
         "recreate": "recreate.optimizers.investigator:Investigator",

@@ -34,7 +34,7 @@ from recreate.agents.lint import problems, refuse
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.errors import BadInput, Fault, OutOfBudget
-from recreate.api.ports import Describable, Domain, Population, Price, Stratified
+from recreate.api.ports import Describable, Domain, Population, Price, Stratified, ToolsOnly
 from recreate.api.theirs import all_are, expect
 from recreate.api.types import Edit, Experience, Revision, Split, Task, Verdict, digest
 from recreate.builder import calibration, proposals
@@ -110,7 +110,7 @@ def build(session: Session, seed: Scaffold, review: Reviewer | None = None) -> B
     Raises what stops a run (OutOfBudget is not raised but is the status); everything paid for is on disk.
     """
     refuse(seed, session.backend)
-    if seed.agent.action == "tools":
+    if seed.agent.action == "tools" or isinstance(session.domain, ToolsOnly):
         for task in session.tasks("validation", needed=False)[:1]:
             try_servers(seed, task, session.domain, session.backend)
     return _Build(session, seed, review).run()

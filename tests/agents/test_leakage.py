@@ -201,7 +201,16 @@ def test_reasons_name_the_edit_and_are_not_endless() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["seed", "seed-tools", "seed-swe-small", "seed-code-small", "seed-math-small", "seed-sql-small", "hand-sql-small"],
+    [
+        "seed",
+        "seed-tools",
+        "seed-swe-small",
+        "seed-code-small",
+        "seed-math-small",
+        "seed-sql-small",
+        "hand-sql-small",
+        "seed-apiworld",
+    ],
 )
 def test_the_shipped_seeds_leak_nothing(name: str) -> None:
     files = load(shipped("scaffolds") / name).files

@@ -37,7 +37,16 @@ def test_a_sound_scaffold_has_no_faults() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["seed", "seed-tools", "seed-swe-small", "seed-code-small", "seed-math-small", "seed-sql-small", "hand-sql-small"],
+    [
+        "seed",
+        "seed-tools",
+        "seed-swe-small",
+        "seed-code-small",
+        "seed-math-small",
+        "seed-sql-small",
+        "hand-sql-small",
+        "seed-apiworld",
+    ],
 )
 def test_the_shipped_seeds_have_no_faults(name: str) -> None:
     assert check(load(shipped("scaffolds") / name), NoSandbox()) == []

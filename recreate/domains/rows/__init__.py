@@ -64,7 +64,7 @@ def meant_by(data: str) -> str:
     if path.is_dir() or path.suffix.lower() not in SUFFIXES or _is_swe(path):
         return "swe"
     name = name_of(data)
-    return _published(path) or (f"{name}-rows" if name in ("swe", "index", *PUBLISHED) else name)
+    return _published(path) or (f"{name}-rows" if name in ("swe", "apiworld", "index", *PUBLISHED) else name)
 
 
 def _is_swe(path: Path) -> bool:
