@@ -206,6 +206,12 @@ def find(kind: str, name: str) -> Any:
             fix="run that script again (with out= it goes on), or put the class into a module of its own",
             code="not-importable",
         )
+    if kind == "optimizer" and name not in known and module in names("model"):
+        raise BadInput(
+            f"{name} is a model, and an optimizer is who proposes edits with one",
+            fix=f"--optimizer recreate --models.optimizer {name}",
+            code="unknown-optimizer",
+        )
     if name not in known:
         _see_workspace(module)
     found = need(module)

@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from recreate.api import registry
+from recreate.api.errors import BadInput
+
 ROOT = Path(__file__).parents[2]
 Ask = Callable[..., list[dict[str, Any]]]
 
@@ -60,3 +63,11 @@ def test_an_agent_is_built_from_installed_parts_alone(ask: Ask, workspace: Path)
     assert "capitals" in (workspace / "scaffolds/fruit/memory/grader-says.md").read_text()
     (measured,) = ask("bench", "--scaffold", "fruit", "--domain", "fruit", "--model", "monkey", "--tasks", "5")
     assert measured["cells"][0]["mean"] == 1.0
+
+
+@pytest.mark.parametrize("name", ["openai:gpt-5-mini", "litellm:anthropic/claude", "local:qwen2.5-coder-0.5b"])
+def test_a_model_named_as_the_optimizer_is_told_the_flag_for_models(name: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        registry.find("optimizer", name)
+    assert refused.value.code == "unknown-optimizer"
+    assert refused.value.fix == f"--optimizer recreate --models.optimizer {name}"
