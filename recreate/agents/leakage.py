@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -153,12 +153,28 @@ class Scanner:
                 yield f"holds {len(run)} characters of encoded data ({run[:24]}...): say in words what it is for"
 
     def _found(self, reading: Reading, parent: _Parent, own: set[str], texts: tuple[str, ...]) -> Iterator[str]:
-        text, how = reading.text, reading.how
         handed_in, copied = _of_texts(texts)
+        for found in dict.fromkeys(canaries(reading.text)):
+            yield f"holds {found!r}{reading.how}, the canary of {HELD}: it was made from what nobody may learn from"
+        named, text = dict[str, str](), reading.text.casefold()
+        for found, why in islice(self._named(reading, parent, own, handed_in), 4 * MAX_REASONS):
+            named.setdefault(found, why)
+        by_length = sorted((found.casefold() for found in named), key=len, reverse=True)
+        for found, why in named.items():  # of a name and its parts only the name, where the parts stand nowhere else
+            rest, part = text, found.casefold()
+            for longer in by_length:
+                rest = rest.replace(longer, " ") if part in longer and part != longer else rest
+            if rest == text or part in rest:
+                yield why
+        yield from self._copies(reading, parent, copied)
+
+    def _named(
+        self, reading: Reading, parent: _Parent, own: set[str], handed_in: Collection[str]
+    ) -> Iterator[tuple[str, str]]:
+        """What is named that belongs to a task, and the sentence that says so."""
+        text, how = reading.text, reading.how
         least = 8 if reading.whole else 0
         folded_text = text.casefold()
-        for found in dict.fromkeys(canaries(text)):
-            yield f"holds {found!r}{how}, the canary of {HELD}: it was made from what nobody may learn from"
         for found in sorted(_identifiers(text) | self._rewritten(text) - own):
             if found in own or found.partition(".")[0] in own:
                 continue
@@ -168,15 +184,14 @@ class Scanner:
                 owner = "the tasks"
             said_already = found.casefold() in parent.words or found in parent.text
             if owner is not None and len(found) >= least and not said_already:
-                yield f"names {found!r}{how}, which belongs to {owner}: say what holds for any task"
+                yield found, f"names {found!r}{how}, which belongs to {owner}: say what holds for any task"
         for found in sorted(_plain(text, self.names, spans=not reading.whole) - own):
             if found.casefold() not in parent.words and len(found) >= least:
-                yield f"names {found!r}{how}, a part of {self.names[found.casefold()]}: say it in general"
+                yield found, f"names {found!r}{how}, a part of {self.names[found.casefold()]}: say it in general"
         for part, owner in self.ids.items():
             if part in folded_text and part not in parent.folded and _mentions(folded_text, part):
                 whose = HELD if owner == HELD else f"the task {owner}"
-                yield f"names {part!r}{how}, {whose}: say what holds for any task"
-        yield from self._copies(reading, parent, copied)
+                yield part, f"names {part!r}{how}, {whose}: say what holds for any task"
 
     def _copies(self, reading: Reading, parent: _Parent, copied: frozenset[int]) -> Iterator[str]:
         words, squeezed = _words(reading.text), ""

@@ -601,3 +601,17 @@ def test_the_verdicts_are_the_same_on_every_python_that_is_here() -> None:
     for python in filter(None, map(shutil.which, ("python3.12", "python3.13", "python3.14"))):
         if subprocess.run([python, "-c", "import pydantic, jinja2"], capture_output=True, check=False).returncode == 0:
             assert evidence.elsewhere(cases, python, [], "8")[1] == here
+
+
+def test_of_a_name_and_its_parts_only_the_name_is_told_unless_the_part_stands_alone_too() -> None:
+    def told(text: str) -> list[str]:
+        return [
+            why for why in leaks([Edit(path="system.md", new=text, origin="human")], PARENT, TASKS) if "names" in why
+        ]
+
+    assert len(told("Mind _change_splitlevel, and _change_splitlevel_of.")) == len(told("Mind _change_splitlevel."))
+    path = told("Look into sqlparse/engine/statement_splitter.py first.")
+    both = told("Look into sqlparse/engine/statement_splitter.py first, of sqlparse.")
+    assert len(path) == 1
+    assert "'sqlparse/engine/statement_splitter.py'" in path[0]
+    assert any("'sqlparse'" in why for why in both)
