@@ -22,10 +22,14 @@ from recreate.api import registry
 from recreate.api.errors import BadInput
 from recreate.api.ports import Estimated, Price
 from recreate.api.types import Record, Usage
+from recreate.builder.share import MOST_RERUNS, rerun_share, share_of
+from recreate.lessons.ladder import ASKED
+from recreate.lessons.randomised import QUESTIONS
+from recreate.lessons.store import CLIMBING
 from recreate.optimizers.reflect import MOST_CALLS
 from recreate.runs.budget import Budget
 from recreate.runs.gate import detectable_gain
-from recreate.runs.settings import Settings, own
+from recreate.runs.settings import DRAWN, Settings, own
 from recreate.runs.trial import LATTICE, SPREAD, decidable, detectable, odds, share
 
 STUDY_CALLS, STUDY_IN, STUDY_OUT = (8, 50), 38_000, 2_800
@@ -41,9 +45,6 @@ is reckoned from the CPU seconds in docs/serve.md, with half of the calls meetin
 
 OPTIMIZER_CALL = 2.0
 """Of the optimizer's model, in calls of an attempt: it reads and writes more."""
-
-MOST_RERUNS = 192
-"""Of a round that has no cap of its own: one test of a pattern in use."""
 
 ASSUMED_RATE = 0.3
 """The seed's validation score where nothing was measured."""
@@ -63,7 +64,8 @@ class Estimate(Record):
     for, at that end.
 
     detectable_gain: the smallest true gain in the validation score that the gate would keep 8 times in 10, from a score
-    of base_rate. assumes: where the figures come from, in words.
+    of base_rate. assumes: where the figures come from, in words. memory_share: the part of each cap that the memory
+    policy may use; 0 where it has none of its own.
     """
 
     attempts: int
@@ -78,6 +80,7 @@ class Estimate(Record):
     high: Amounts
     base_rate: float
     assumes: tuple[str, ...]
+    memory_share: float = 0.0
 
 
 class Span(NamedTuple):
@@ -178,14 +181,50 @@ def study(settings: Settings, price: Price, past: Sequence[Usage] = ()) -> Span:
     return Span(few, many, f"{turns} of {STUDY_IN:,} tokens, as elsewhere: no studies were made here before")
 
 
-def reruns(settings: Settings) -> int:
-    """The most re-runs with and without lessons of one round, 0 for policies that make none."""
+QUESTION = Usage(calls=1, tokens_in=2500, tokens_out=900)
+"""One of a memory policy, taken high: an attempt and another beside it, and the longest answer."""
+
+
+def questions(settings: Settings) -> int:
+    """The most questions of a memory policy in one round, of those that climb."""
     memory = settings.memory
+    if memory.policy not in CLIMBING:
+        return 0
+    return QUESTIONS if memory.shared else settings.batch_size * (1 + 2 * ASKED)
+
+
+def reruns(settings: Settings, each: Usage, price: Price) -> int:
+    """The most re-runs with and without lessons of the whole build, 0 for policies that make none. each: what one takes
+    at least."""
+    memory, rounds = settings.memory, settings.rounds
     if memory.policy in ("none", "playbook"):
         return 0
+    most = rounds * ((memory.reruns if memory.reruns >= 0 else 0) or MOST_RERUNS)
     if memory.policy == "mistakes":  # a subject's failures, and as many successes
-        return min(2 * settings.batch_size, memory.reruns or MOST_RERUNS)
-    return memory.reruns or MOST_RERUNS
+        return min(2 * settings.batch_size * rounds, most)
+    share = rerun_share(memory, Budget.parse(settings.budget), price)
+    if share is None:
+        return most
+    takes = {"usd": _usd(each, price), "tokens": _tokens(each), "minutes": each.seconds / 60, "attempts": 1.0}
+    return min([most, *(math.floor(cap / takes[name]) for name, cap in share.caps.items() if takes[name])])
+
+
+def _memory(settings: Settings, again: int) -> list[str]:
+    """What the memory policy may take, in words."""
+    memory, budget = settings.memory, Budget.parse(settings.budget)
+    if memory.policy == "none" or not settings.rounds:
+        return []
+    asked = f"at most {n} questions to the optimizer's model a round" if (n := questions(settings)) else ""
+    if memory.policy != DRAWN or memory.reruns >= 0:
+        each = again // settings.rounds
+        tested = f"tested by {each} re-runs a round (--memory.reruns), at the low none" if each else ""
+        return [f"at the high end lessons are {tested}"] * bool(tested) + [f"lessons: {asked}"] * bool(asked)
+    told = f"lessons ({memory.policy}): {asked}"
+    if not budget.caps:
+        return [f"{told}; no re-runs without a --budget (--memory.reruns)"]
+    part = f"{memory.share:.0%} of the budget, {share_of(memory, budget)} (--memory.share)" if memory.shared else "it"
+    most = f"at most {again} re-runs in all" if again else "no re-runs"
+    return [f"{told}, and {most}, together within {part}"]
 
 
 class Course(Record):
@@ -219,6 +258,7 @@ def course(settings: Settings, optimizer_price: Price, studies: Sequence[Usage] 
     """Of a build with these settings. studies: what each took that was made here before."""
     one, look = proposal(settings), study(settings, optimizer_price, studies)
     low, high = (one.studies * each.calls + one.calls for each in (look.low, look.high))
+    high += questions(settings)
     return Course(
         rounds=settings.rounds,
         judged=settings.validation * settings.repeats,
@@ -273,17 +313,20 @@ def plan(
     rate = ASSUMED_RATE if base_rate is None else base_rate
     gain, quickly = _finds(settings, rate, SPREAD if spread is None else spread)
 
-    def count(rounds: int, rehearsals: int = 0, trial: int | None = None) -> int:
-        return way.attempts(rounds, trial) + rehearsals * rounds
-
-    def cost(rounds: int, high: bool, rehearsals: int = 0) -> Amounts:
+    def cost(rounds: int, high: bool, rehearsals: int = 0, again: int = 0) -> Amounts:
+        """rehearsals, again (re-runs for lessons): attempts that are only made when the budget has them to spare."""
         each, look = (attempt.high, inquiry.high) if high else (attempt.low, inquiry.low)
-        attempts = count(rounds, rehearsals, None if high else quickly)
-        looks, calls = one.studies * rounds, one.calls * rounds
+        attempts, part = way.attempts(rounds, None if high else quickly) + rehearsals, share_of(settings.memory, budget)
+        looks, calls, lessons = one.studies * rounds, one.calls * rounds, questions(settings) * rounds * high
         looked = min(_usd(look, optimizer_price), settings.study.usd)
-        usd = attempts * _usd(each, price) + looks * looked + calls * _usd(reflect, optimizer_price)
+        learned = again * _usd(each, price) + lessons * _usd(QUESTION, optimizer_price)
+        learned = learned if part.usd is None else min(learned, part.usd)
+        usd = attempts * _usd(each, price) + looks * looked + calls * _usd(reflect, optimizer_price) + learned
         asked = way.calls[high] * rounds
-        tokens = attempts * _tokens(each) + looks * _tokens(look) + calls * _tokens(reflect)
+        learnt = again * _tokens(each) + lessons * _tokens(QUESTION)
+        learnt = learnt if part.tokens is None else min(learnt, part.tokens)
+        tokens = attempts * _tokens(each) + looks * _tokens(look) + calls * _tokens(reflect) + learnt
+        attempts += again
         seconds = (attempts * each.seconds) / settings.jobs + asked * (each.seconds / max(1, each.calls)) * way.call
         whole = attempts * each.calls + asked
         return Amounts(calls=whole, tokens=tokens, usd=round(usd, 4), minutes=round(seconds / 60, 1))
@@ -291,7 +334,7 @@ def plan(
     def fits(rounds: int) -> bool:
         most = cost(rounds, high=True)
         return (
-            (budget.attempts is None or count(rounds) <= budget.attempts)
+            (budget.attempts is None or way.attempts(rounds) <= budget.attempts)
             and (budget.tokens is None or most.tokens <= budget.tokens)
             and (budget.usd is None or most.usd <= budget.usd)
             and (budget.minutes is None or most.minutes <= budget.minutes)
@@ -308,14 +351,11 @@ def plan(
         assumes.append(
             f"at the low end a trial is clear after {quickly} attempts, as one that changes nothing mostly is"
         )
-    spare = one.rehearsals + (again := reruns(settings))
-    if again and settings.rounds:
-        assumes.append(
-            f"at the high end lessons are tested by {again} re-runs a round (--memory.reruns), at the low none"
-        )
-    low, high = (cost(settings.rounds, end, spare * end) for end in (False, True))
+    rehearsals, again = one.rehearsals * settings.rounds, reruns(settings, attempt.low, price)
+    assumes += _memory(settings, again)
+    low, high = (cost(settings.rounds, end, rehearsals * end, again * end) for end in (False, True))
     return Estimate(
-        attempts=count(settings.rounds, spare),
+        attempts=way.attempts() + rehearsals + again,
         **high.model_dump(exclude={"schema_"}),
         proposals=max((r for r in range(settings.rounds + 1) if fits(r)), default=0),
         detectable_gain=round(gain, 3),
@@ -324,6 +364,7 @@ def plan(
         high=high,
         base_rate=round(rate, 3),
         assumes=tuple(assumes),
+        memory_share=settings.memory.share if settings.memory.shared else 0.0,
     )
 
 

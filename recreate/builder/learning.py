@@ -20,8 +20,10 @@ from recreate.api.paths import short
 from recreate.api.ports import MemoryPolicy, Randomising
 from recreate.api.theirs import all_are, expect
 from recreate.api.types import Call, Change, Edit, Evidence, Experience, Lesson, Message, Reply, Revision, Task, digest
+from recreate.builder.share import MOST_RERUNS, MemoryShare
 from recreate.lessons import draws
-from recreate.lessons.context import PolicyContext
+from recreate.lessons.context import SPENT, PolicyContext
+from recreate.lessons.randomised import QUESTIONS
 from recreate.lessons.store import CLIMBING, LessonStore
 from recreate.runs.attempts import attempt_task, ended, fresh, key_of
 from recreate.runs.session import Session
@@ -35,7 +37,7 @@ PROMOTED = 3
 class Learning:
     """Of one run. With the policy `none` nothing is read, asked or written.
 
-    judging: how many attempts it takes to judge a candidate; re-runs must leave them over.
+    judging: of a build, how many attempts it takes to judge a candidate; re-runs must leave them over.
     """
 
     def __init__(self, session: Session, judging: int = 0) -> None:
@@ -47,6 +49,8 @@ class Learning:
         self._offers: dict[tuple[int, bool], LessonRetrieval] = {}
         self._scanned: dict[str, list[str]] = {}
         self._reruns: set[str] = set()
+        self._told: set[str] = set()
+        self.share = MemoryShare(session)
 
     # what is offered
 
@@ -118,13 +122,16 @@ class Learning:
         key = digest(["memory", self.policy, round, agent.digest, [e.id for e in experiences]])
         threads, made = {key}, dict[str, Experience]()
         self._reruns.clear()
+        self.share.begin(experiences)
         failures = sum(not e.grade.passed for e in experiences)
         self.session.say("observe", {"policy": self.policy, "experiences": len(experiences), "failures": failures})
 
         def ask(messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply:
             threads.add(address := digest([key, thread]) if thread else key)
             call = Call(run=self.session.run, attempt=address, step=step, role="optimizer", phase="observe")
-            return self.session.ask_optimizer(list(messages), call, seed=int(digest([address, step], 7), 16), **params)
+            seed = int(digest([address, step], 7), 16)
+            with self.share.spending(address):
+                return self.session.ask_optimizer(list(messages), call, seed=seed, **params)
 
         def rerun(
             lessons: Sequence[Lesson], experience: Experience, repeat: int = 0, without: Sequence[Lesson] = ()
@@ -136,7 +143,7 @@ class Learning:
         before = self._read()
         after = dict(before)
         shown = [_carrying(e, [x.id for x in agent.lessons if x.id in before]) for e in experiences]
-        policy = self._made(after, ask, rerun, len(shown))
+        policy = self._made(after, ask, rerun, len(shown), questions=QUESTIONS * self.session.settings.memory.shared)
         changes = list(found) if isinstance(found := policy.observe(shown), tuple) else found
         expect(all_are(changes, Change), policy, "observe", changes)
         dropped = self._drop_leaks(before, after)
@@ -239,7 +246,9 @@ class Learning:
             self.session.say("note", {"text": f"{path}: {why}; it is left out until somebody mends it"})
         return lessons
 
-    def _made(self, lessons: dict[str, Lesson], ask: Any, rerun: Any, batch: int = 0) -> MemoryPolicy:
+    def _made(
+        self, lessons: dict[str, Lesson], ask: Any, rerun: Any, batch: int = 0, questions: int = 0
+    ) -> MemoryPolicy:
         """The policy over these lessons. batch: how many experiences it is about to observe, in memory already."""
         return self.session.policy(
             PolicyContext(
@@ -253,6 +262,7 @@ class Learning:
                 alike=self._recall,
                 elsewhere=self.store.elsewhere(),
                 observed=max(0, self.session.memory.count(self.session.domain.name) - batch),
+                questions=questions,
                 note=lambda text: self.session.say("note", {"text": text}),
             )
         )
@@ -281,26 +291,46 @@ class Learning:
                 return None, None
             if new := fresh(self.session, agent, [task], [1 + repeat], told):
                 self.session.ledger.afford(new + self.judging)
+                if not self.share.affords():
+                    self._say_once(self.share.refusal)
+                    return None, None
         except OutOfBudget:
             return None, None
-        score = attempt_task(self.session, agent, task, 1 + repeat, "rerun", in_memory=False, offers=told)
+        try:
+            with self.share.spending(self._key(agent, task, 1 + repeat, told), rerun=True):
+                score = attempt_task(self.session, agent, task, 1 + repeat, "rerun", in_memory=False, offers=told)
+        except OutOfBudget as e:
+            if e.code != SPENT:
+                raise
+            self._say_once(self.share.refusal)
+            return None, None
         self.session.say("rerun", {"task": task.id, "lessons": [x.id for x in lessons], "score": score.score})
         return score.score, ended(self.session, score.attempt)
 
     def _counted(self, agent: Scaffold, task: Task, repeat: int, told: LessonRetrieval) -> bool:
         """Whether a re-run is among those that this round may make. What an earlier round made costs nothing, and what
         this round made before a kill counts again, so that it ends as it would have."""
-        try:
-            key = key_of(self.session, agent, task, repeat, told)
-        except Fault:
+        if not (key := self._key(agent, task, repeat, told)):
             return True  # its image cannot be had: the attempt says so
         id = self.session.journal.renamed.get(key, key)
         if not any(id in r.get("reruns", ()) for r in self.session.journal.records("memory")):
             most = self.session.settings.memory.reruns
+            most = MOST_RERUNS if most < 0 else most
             if most and key not in self._reruns and len(self._reruns) >= most:
                 return False
             self._reruns.add(key)
         return True
+
+    def _key(self, agent: Scaffold, task: Task, repeat: int, told: LessonRetrieval) -> str:
+        try:
+            return key_of(self.session, agent, task, repeat, told)
+        except Fault:
+            return ""
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self.session.say("note", {"text": text})
 
     def _nearest(self, experience: Experience) -> Experience | None:
         """For a failure the nearest success, for a success the last failure at the same task."""

@@ -98,7 +98,8 @@ def choose_tasks(session: Session) -> tuple[list[Task], list[Task]]:
     if len(validation) < MIN_TASKS:
         raise too_few(len(validation), session)
     count = session.settings.model_copy(update={"validation": len(validation)})
-    if session.policy_name == "none" and (wrong := cannot_decide(count)):
+    begun = any(session.journal.records("proposal"))  # perhaps when a build that learns lessons was not refused
+    if not begun and (wrong := cannot_decide(count)):
         raise wrong
     return train, validation
 
@@ -295,7 +296,7 @@ class _Build:
 
     def attempt(self, state: BuildState) -> BuildState:
         current = self.scaffold(state["scaffold"])
-        if (top := self.top(current)) and self.session.policy_name == "none":
+        if state["round"] == 0 and (top := self.top(current)):
             raise _NoRoom(top)
         self.session.say("round", {"round": state["round"] + 1, "rounds": self.session.settings.rounds})
         if self.session.settings.from_experience and (state["round"] == 0 or not self.train):
@@ -317,7 +318,7 @@ class _Build:
             self.proposed(known, current, self.proposals("", current, experiences))
             return {"edits": known["edits"], "others": known.get("others", [])}
         self.learning.observe(state["round"], current, experiences)
-        if self.top(current):  # the policy has learned; what would be proposed could not be kept
+        if self.top(current):  # of a build that was begun when one that learns lessons went on
             self.session.journal.add("proposal", attempt=key, round=state["round"], edits=[])
             return {"edits": [], "others": []}
         self.session.say(

@@ -70,7 +70,7 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         rater = Rater(seed.name, seed.digest, model.name)
         found = select(domain, settings.select, where, rater) if settings.select.given else None
         settings = fitted(settings, domain, held, found)
-        if settings.memory.policy == "none" and (wrong := cannot_decide(settings)):
+        if wrong := cannot_decide(settings):
             raise wrong  # as build does
         judged = held.usable(domain, "validation")[0]
         made_here = past.attempts(where, domain, judged if found is None else found.of(judged), rater)

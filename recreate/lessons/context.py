@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from recreate.agents.template import filled, read_object
+from recreate.api.errors import OutOfBudget, Refused
 from recreate.api.ports import Ask
 from recreate.api.types import Change, Experience, Lesson, Message, Trial, digest
 from recreate.lessons.promotion import free, tried
@@ -18,6 +20,8 @@ from recreate.lessons.similarity import Similarity
 PROMPTS = Path(__file__).parent / "prompts"
 TOKENS = 900
 STRING = {"type": "string"}
+SPENT = "memory-share"
+"""The code of an OutOfBudget that ends what a policy may ask in a round, and not the build."""
 
 
 class Rerun(Protocol):
@@ -46,6 +50,7 @@ class PolicyContext:
     find      a train experience by its id, of any run; None when there is none that may be seen
     alike     (text, k) -> the k train experiences of this domain that are nearest to a text
     observed  attempts of this domain that were observed before, by any process
+    questions so many a round may ask; 0: any number
     note      a line for the person who watches
     """
 
@@ -59,6 +64,7 @@ class PolicyContext:
     alike: Callable[[str, int], Sequence[Experience]] = lambda text, k: ()
     elsewhere: Sequence[Lesson] = ()
     observed: int = 0
+    questions: int = 0
     note: Callable[[str], None] = field(default=lambda text: None)
 
 
@@ -76,7 +82,8 @@ class Nothing:
 
 
 class AskingPolicy:
-    """What the policies share that ask a model. `malformed` counts the answers that could not be read.
+    """What the policies share that ask a model. `malformed` counts the answers that could not be read, or that the
+    endpoint refused; `left` the questions that may still be asked.
 
     `observed` counts the attempts observed so far; a lesson's `seen` is that count when it was last used.
     """
@@ -87,17 +94,31 @@ class AskingPolicy:
         self.similarity = Similarity(context.embed)
         self.observed = context.observed
         self.malformed = 0
+        self.left: float = context.questions or math.inf
 
     def ask(self, name: str, schema: Mapping[str, Any], **variables: Any) -> dict[str, Any] | None:
-        """The object that a model answered to the prompt `name`, asked once and read leniently; None for no answer.
+        """The object that a model answered to the prompt `name`, asked once and read leniently; None for no answer,
+        also where no more questions are paid for, or the endpoint refuses this one (it is too long for it).
 
-        The address of a question is what it asks. What asking raises is let out.
+        The address of a question is what it asks. What else asking raises is let out.
         """
+        if self.left <= 0:
+            return None
+        self.left -= 1
         messages: list[Message] = [{"role": "user", "content": filled(PROMPTS, name, variables)}]
         thread = digest(["policy", name, messages])
-        reply = self.context.ask(
-            messages, step=0, thread=thread, json_schema=schema, temperature=0.0, max_tokens=TOKENS
-        )
+        try:
+            reply = self.context.ask(
+                messages, step=0, thread=thread, json_schema=schema, temperature=0.0, max_tokens=TOKENS
+            )
+        except Refused:
+            self.malformed += 1
+            return None
+        except OutOfBudget as e:
+            if e.code != SPENT:
+                raise
+            self.left = 0
+            return None
         found = read_object(reply.text)
         if found is None or any(
             isinstance(value, str) and echoes(value, _instructions(name)) for value in found.values()
@@ -109,7 +130,9 @@ class AskingPolicy:
     def note_malformed(self) -> None:
         """Note how many answers were skipped since the last time."""
         if self.malformed:
-            self.context.note(f"{self.malformed} answers of the model were skipped: unreadable, or the question again")
+            self.context.note(
+                f"{self.malformed} answers of the model were skipped: unreadable, refused, or the question again"
+            )
         self.malformed = 0
 
     def put(self, lesson: Lesson, **changes: object) -> Lesson:

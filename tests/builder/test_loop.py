@@ -129,9 +129,10 @@ def test_all_candidates_of_a_build_share_its_error(go: Go) -> None:
     assert run.validation(built.seed.digest, built.scaffold.digest) == built.verdict
 
 
-def test_tasks_that_could_decide_nothing_are_refused_before_anything_is_paid(go: Go) -> None:
+@pytest.mark.parametrize("memory", ["none", "randomised"])
+def test_tasks_that_could_decide_nothing_are_refused_before_anything_is_paid(go: Go, memory: str) -> None:
     with pytest.raises(BadInput) as refused:
-        go(rounds=3, validation=5, **{"gate.false_keep": 0.01})
+        go(rounds=3, validation=5, **{"gate.false_keep": 0.01, "memory.policy": memory})
     assert (refused.value.code, "takes 7 tasks that are won" in refused.value.message) == ("too-few-tasks", True)
     built, _ = go(rounds=3, validation=5, name="b", **{"gate.false_keep": 0})
     assert [r.kept for r in built.revisions] == [True]
