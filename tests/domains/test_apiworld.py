@@ -12,7 +12,7 @@ import pytest
 from recreate.agents.attempt import attempt, try_servers
 from recreate.agents.scaffold import Scaffold, load
 from recreate.api import registry
-from recreate.api.errors import BadInput
+from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.paths import shipped
 from recreate.api.types import Call, Grade, Reply, Step, Task, Trace
 from recreate.domains.apiworld import ApiWorld, sources, world
@@ -374,6 +374,23 @@ def test_no_exploit_passes_and_none_stops_the_grading(domain: ApiWorld) -> None:
     for task in domain.tasks()[::2]:
         for name, answer in domain.exploits(task).items():
             assert audit(domain, task, name, answer, choose()).held, name
+
+
+def test_a_strange_argument_is_answered_with_the_names_there_are(domain: ApiWorld) -> None:
+    strange = ("api__cancel_order", {**CANCEL[1], "required": True})
+    grade, _, taped = _go(domain, _task(domain, "test_0"), [calls(strange), SUBMIT])
+    assert "has no argument required; there are: order_id, reason" in answers(taped, 1)[0]
+    assert not grade.passed
+
+
+def test_calls_that_end_the_program_are_the_agents_fault_and_a_broken_task_is_not(domain: ApiWorld) -> None:
+    task = _task(domain, "test_0")
+    grade = _handed_in(domain, task, [["cancel_order", {"order_id": "#1", "reason": "dear"}], ["reply", 5]])
+    assert not grade.passed  # a reply without arguments is no call, and so nothing is
+    broken = task.model_copy(update={"facts": {**task.facts, "gold": 5}})
+    with pytest.raises(Fault) as e:
+        _handed_in(domain, broken, [["reply", {}]])
+    assert e.value.code == UNSOUND
 
 
 def test_an_agent_that_calls_no_tools_is_refused_and_told_which_does(domain: ApiWorld) -> None:

@@ -27,7 +27,6 @@ from recreate.api.types import Grade, Step, Task, Trace, digest
 from recreate.domains import audit
 from recreate.domains.apiworld import sources
 from recreate.domains.apiworld.sources import ToolTask
-from recreate.domains.rows import SUFFIXES
 from recreate.domains.rows.definition import FILE, Shares
 
 VERSION = 1
@@ -36,9 +35,9 @@ SERVER, INSIDE = "api", "/opt/apiworld"
 """Tools are offered as api__NAME; where the world's program lies in a sandbox."""
 _MOST_CALLS, _LONGEST = 2000, 2_000_000
 """Calls of one attempt that are played again, and characters of them."""
-_LIMITS = Limits(memory_mb=1024, disk_mb=64)
+_LIMITS = Limits(cpu_seconds=20, memory_mb=1024, disk_mb=64)
 _SECONDS = 60.0
-"""Seconds of wall time that playing an attempt's calls may take: a world itself needs one or two."""
+"""Seconds of wall time that playing an attempt's calls may take: a world itself needs one or two of CPU."""
 
 _CUSTOMER = """You are a customer service agent, and act by calling tools. This is the policy that you keep to:
 
@@ -128,9 +127,14 @@ class ApiWorld:
         calls = _recorded(trace) if trace.steps else _handed_in(trace.answer)
         if not calls:
             return Grade(score=0.0, passed=False, evidence="No tool of the task was called.")
-        if len(calls) > _MOST_CALLS or len(json.dumps(calls)) > _LONGEST:
-            return Grade(score=0.0, passed=False, evidence=f"Over {_MOST_CALLS} calls, or too long ones.")
-        asked = {"about": _about(task), "gold": task.facts["gold"], "outputs": task.facts["outputs"], "calls": calls}
+        try:
+            told = json.dumps(calls)
+        except RecursionError:
+            told = ""
+        if not told or len(calls) > _MOST_CALLS or len(told) > _LONGEST:
+            why = f"Over {_MOST_CALLS} calls, or too long or too deep ones."
+            return Grade(score=0.0, passed=False, evidence=why)
+        asked = {"about": _about(task), "gold": task.facts["gold"], "outputs": task.facts["outputs"], "calls": told}
         sandbox = backend.open(mounts={INSIDE: self._staged(task.facts["kind"])}, limits=_LIMITS)
         try:
             command = ["python3", "-I", f"{INSIDE}/world.py", "judge"]
@@ -139,7 +143,7 @@ class ApiWorld:
             sandbox.close()
         if output.status == 127:
             raise Fault("there is no python3 in the sandbox", fix="install it where sandboxes see it: /usr/bin/python3")
-        if output.timed_out or output.limit:
+        if output.timed_out or output.limit or output.status > 128:
             return Grade(score=0.0, passed=False, evidence="Its calls use more time or memory than they may.")
         try:
             verdict = read_json(output.text.strip().rpartition("\n")[2])
@@ -205,6 +209,8 @@ class ApiWorld:
             "too many calls": [["reply", {}]] * 5000,
         }
         found = {name: json.dumps({"calls": calls}) for name, calls in tries.items()}
+        for depth in (500, 900, 5000):
+            found[f"{depth} deep"] = '{"calls": [["reply", {"text": %s}]]}' % ("[" * depth + "]" * depth)
         return {**audit.texts(task), **found, "a grade": '{"calls": [], "passed": true, "score": 1}'}
 
     # --- what it is made of ---
@@ -287,7 +293,8 @@ class ApiWorld:
         elif bfcl:
             found += sources.bfcl_cases(bfcl)
         if not found and self._data is not None:
-            found = self._rows(sorted(f for f in self._data.iterdir() if f.suffix in SUFFIXES))
+            files = [f for f in self._data.iterdir() if f.suffix == ".jsonl" or f.name.startswith("BFCL_")]
+            found = self._rows(sorted(files))
         return found
 
     def _rows(self, files: Sequence[Path]) -> list[ToolTask]:

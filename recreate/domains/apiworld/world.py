@@ -3,7 +3,7 @@
     world.py serve ABOUT    an MCP server, beside the agent. ABOUT: JSON, packed and in base64, so that the requests
                             that come later stand in no file
     world.py judge          beside nobody: reads {"about", "gold", "outputs", "calls"}, plays the calls that were
-                            recorded and the right ones, each in a fresh world, and prints the verdict
+                            recorded (a text of JSON) and the right ones, each in a fresh world, and prints the verdict
 
 The tools are the benchmarks' own code, which lies beside this file. Their arguments are data: nothing of a call is run.
 """
@@ -226,7 +226,9 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tool(info: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": info["name"], "description": info["description"], "inputSchema": _schema(info["parameters"])}
+    """As MCP lists it. A strange argument is refused with the names there are, before it gets here."""
+    schema = {**_schema(info["parameters"]), "additionalProperties": False}
+    return {"name": info["name"], "description": info["description"], "inputSchema": schema}
 
 
 def _reply_tool(words: str) -> dict[str, Any]:
@@ -289,7 +291,12 @@ def main() -> None:
         serve(json.loads(zlib.decompress(base64.b64decode(sys.argv[2]))), sys.stdin, out)
         return
     asked = json.load(sys.stdin)
-    passed, why = _kind(asked["about"]).judged(asked)
+    kind = _kind(asked["about"])
+    try:
+        passed, why = kind.judged({**asked, "calls": json.loads(asked["calls"])})
+    except Exception as e:
+        kind.judged({**asked, "calls": []})  # raises where the task itself is what cannot be played
+        passed, why = False, f"Its calls cannot be played: {type(e).__name__}."
     out.write(json.dumps({"passed": passed, "why": why}) + "\n")
 
 
