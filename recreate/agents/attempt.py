@@ -42,7 +42,7 @@ from recreate.agents.functions import (
 )
 from recreate.agents.mcp import McpError, McpServer, McpTool, RemoteServer
 from recreate.agents.request import Requests
-from recreate.agents.retrieval import LastSeen, LessonRetrieval, drawn, support
+from recreate.agents.retrieval import LastSeen, LessonRetrieval, drawn
 from recreate.agents.scaffold import Scaffold, Template
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import cut_middle
@@ -419,7 +419,8 @@ class Attempt:
         if not found:
             return ""
         so_far.fresh |= {"offered": tuple(lesson.id for lesson in found)}
-        given = [{**x.model_dump(include={"id", "title", "body", "scope"}), "support": support(x)} for x in found]
+        told = self.offers.support
+        given = [{**x.model_dump(include={"id", "title", "body", "scope"}), "support": told(x)} for x in found]
         return "\n\n" + self.render("offer", offered=given, why=why).strip("\n")
 
     def offered_at_start(self) -> tuple[str, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,6 +22,7 @@ class LessonRetrieval:
 
     forced: offered to an agent that did not ask for it as well (re-runs with and without a lesson).
     propensities: lessons of which an attempt that calls for them is shown each with this probability; others always.
+    unproven: those that stand in other domains only, which is said with them.
     """
 
     offer: Retriever
@@ -29,18 +30,27 @@ class LessonRetrieval:
     digest: str
     forced: bool = False
     propensities: Mapping[str, float] = field(default_factory=dict)
+    unproven: Collection[str] = ()
+
+    def support(self, lesson: Lesson) -> str:
+        """What speaks for a lesson, as an agent is told it."""
+        where = f"proven in {' and '.join(lesson.domains) or 'other domains'}, not yet here"
+        return "; ".join(filter(None, [where * (lesson.id in self.unproven), support(lesson)]))
 
 
 def frozen(
-    policy: str, offer: Retriever, lessons: Mapping[str, Lesson], propensities: Mapping[str, float] | None = None
+    policy: str,
+    offer: Retriever,
+    lessons: Mapping[str, Lesson],
+    propensities: Mapping[str, float] | None = None,
+    unproven: Collection[str] = (),
 ) -> LessonRetrieval:
-    """A policy's offers from a snapshot. The same policy, lessons and propensities give the same digest, '' without any
-    lesson."""
+    """A policy's offers from a snapshot. The same policy, lessons, propensities and marks give the same digest, ''
+    without any lesson."""
     shown = [(id, x.title, x.body, x.scope, x.status, support(x)) for id, x in sorted(lessons.items())]
-    drawn = [sorted(propensities.items())] if propensities else []
-    return LessonRetrieval(
-        offer, lessons, digest([policy, shown, *drawn]) if shown else "", propensities=propensities or {}
-    )
+    more = [each for each in (sorted((propensities or {}).items()), sorted(unproven)) if each]
+    key = digest([policy, shown, *more]) if shown else ""
+    return LessonRetrieval(offer, lessons, key, propensities=propensities or {}, unproven=unproven)
 
 
 def drawn(attempt: str, lesson: str, propensity: float) -> bool:

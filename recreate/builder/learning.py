@@ -1,7 +1,8 @@
 """What a build learns beside its agent: lessons in the workspace's memory, by the policy it was asked to use.
 
-Train attempts are offered what memory holds when their round begins, validation what it held when the build began:
-what a build itself taught counts in its score only once it was promoted into the agent, through the gate.
+Train attempts are offered what memory holds when their round begins, validation what it held when the build began, and
+nothing at all where offers are drawn: what a build itself taught counts in its score only once it was promoted into the
+agent, through the gate.
 """
 
 from __future__ import annotations
@@ -62,20 +63,23 @@ class Learning:
         if not self.on:
             return None
         if (round, drawn) not in self._offers:
-            lessons, propensities = self._snapshot(round)
+            lessons, told = self._snapshot(round)
+            propensities = told.get("propensities", {}) if drawn else {}
             if not drawn:
-                lessons, propensities = {id: x for id, x in lessons.items() if self._offered(x)}, {}
+                lessons = {} if told.get("alone") else {id: x for id, x in lessons.items() if self._offered(x)}
             policy = self._made(dict(lessons), _nobody, _nothing)
             offer = policy.eligible if drawn and isinstance(policy, Randomising) else policy.offer
-            self._offers[round, drawn] = frozen(self.policy, _checked(policy, offer), lessons, propensities)
+            unproven = [id for id in told.get("unproven", ()) if id in lessons]
+            self._offers[round, drawn] = frozen(self.policy, _checked(policy, offer), lessons, propensities, unproven)
         return self._offers[round, drawn]
 
-    def _snapshot(self, round: int) -> tuple[dict[str, Lesson], dict[str, float]]:
-        """(the lessons that a round may offer, with which probability those are shown that are drawn)."""
+    def _snapshot(self, round: int) -> tuple[dict[str, Lesson], Mapping[str, Any]]:
+        """(the lessons that a round may offer, its record: `propensities` of those that are drawn; `unproven`, those
+        that stand in other domains only; `alone` where only train attempts are offered any)."""
         folder = self.session.folder / "memory"
         known = next((r for r in self.session.journal.records("snapshot") if r["round"] == round), None)
         if known is not None:
-            return _stored(folder / known["file"]), known.get("propensities", {})
+            return _stored(folder / known["file"]), known
         there = self._read()
         policy = self._made(dict(there), _nobody, _nothing)
         drawn = policy.propensities() if isinstance(policy, Randomising) else {}
@@ -85,15 +89,26 @@ class Learning:
         text = json.dumps([x.model_dump(mode="json") for x in lessons.values()], ensure_ascii=False)
         name = digest(text)
         files.write(folder / f"{name}.json", text, fix=files.RESUME)
-        told = {"propensities": propensities} if propensities else {}
+        told: dict[str, Any] = {"propensities": propensities} if propensities else {}
+        elsewhere = [
+            id for id, x in lessons.items() if x.scope == "general" and self.session.domain.name not in x.domains
+        ]
+        told |= {"unproven": elsewhere} if elsewhere else {}
+        told |= {"alone": True} if self.judging and isinstance(policy, Randomising) else {}
         self.session.journal.add("snapshot", round=round, file=f"{name}.json", lessons=len(lessons), **told)
-        return lessons, propensities
+        return lessons, told
 
     def announce(self, agent: Scaffold) -> None:
         """Say when an agent will be offered nothing because it does not ask for it."""
         if self.on and not agent.agent.memory.tokens:
             text = f"{agent.name} asks for nothing of memory: [memory] with tokens = 600 in its agent.toml does"
+            text += "" if self._of_use(agent) else "; until then no lessons are learned"
             self.session.say("note", {"text": text})
+
+    def _of_use(self, agent: Scaffold) -> bool:
+        """Whether a lesson can come to something: where it is only drawn, an agent must ask for it."""
+        drawn = self.session.settings.memory.shared
+        return self.on and (not drawn or agent.agent.memory.tokens > 0 or bool(agent.lessons))
 
     def _offered(self, lesson: Lesson) -> bool:
         return lesson.status == "active" or (self.policy not in CLIMBING and lesson.status == "candidate")
@@ -111,7 +126,7 @@ class Learning:
 
     def observe(self, round: int, agent: Scaffold, experiences: Sequence[Experience]) -> None:
         """Let the policy learn from a batch; its model's words and its re-runs are paid for once."""
-        if not self.on or not experiences:
+        if not self._of_use(agent) or not experiences:
             return
         known = next((r for r in self.session.journal.records("memory") if r["round"] == round), None)
         if known is not None:

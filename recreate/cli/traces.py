@@ -271,6 +271,8 @@ def _text(experience: Experience, full: bool) -> Iterator[str]:
                 yield from _sent(recorded, step.step, replies)
                 yield head("reply")
                 replies.add(step.reply)
+            if told := _drawn(step):
+                yield told
             if step.reply.strip():
                 yield fold(step.reply, full)
         if step.action and step.action not in step.reply and step.kind not in ("before", "ended"):
@@ -284,6 +286,17 @@ def _text(experience: Experience, full: bool) -> Iterator[str]:
         return
     yield head(f"grade: {outcome}", "" if grade.passed else "failed")
     yield fold(grade.evidence, full, 4 * FOLD)
+
+
+def _drawn(step: Step) -> str:
+    """Which lessons of memory the agent was shown with this step, and which it was not, by lot; '' for none."""
+    odds = step.propensities
+    shown = [f"{id} (by lot, {odds[id]:g})" if id in odds else id for id in step.offered]
+    held = [f"{id} ({p:g})" for id, p in odds.items() if id not in step.offered]
+    parts = [f"lessons shown: {', '.join(shown)}"] * bool(shown) + [f"not shown, by lot: {', '.join(held)}"] * bool(
+        held
+    )
+    return "; ".join(parts)
 
 
 def _sent(recorded: Recorded, step: int, replies: set[str]) -> Iterator[str]:

@@ -10,7 +10,8 @@ from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold, diff
 from recreate.api.errors import BadInput
 from recreate.api.paths import short
-from recreate.api.types import Change, Revision, Study, Verdict
+from recreate.api.types import Change, Lesson, Revision, Study, Verdict
+from recreate.lessons import draws
 from recreate.runs.forecasts import ForecastOutcome, forecasts_of, tally
 from recreate.runs.gate import unjudged
 from recreate.runs.reader import BuildResult, Run
@@ -318,6 +319,13 @@ def _learned(run: Run) -> list[str]:
         told = map(Change.model_validate, record["changes"])
         changes = [f"  - {c.lesson} {c.kind}{': ' * bool(c.why)}{c.why}" for c in told]
         lines += [f"- {head}: {_count(len(changes), 'change', 'changes')}", *changes]
+        shown = {x.id: draws.told(x) for x in map(Lesson.model_validate, record["after"])}
+        lines += [f"  - {id}: {text}" for id, text in shown.items() if text]
+    for number, revision in enumerate(run.revisions(), 1):
+        taken = [e.path for e in revision.edits if e.path.startswith("memory/") and e.origin != "prune"]
+        lines += [
+            f"- {path}: {'taken into the agent' * revision.kept or 'not taken'}, revision {number}" for path in taken
+        ]
     return ["## Memory", "", *lines, ""] if lines else []
 
 

@@ -63,10 +63,15 @@ def test_the_same_agent_is_written_the_same_way(target: str, tmp_path: Path) -> 
     assert texts[0] == texts[1]
 
 
+def asking_for_nothing(seed: Scaffold) -> Scaffold:
+    toml = seed.files["agent.toml"].replace("tokens = 600 ", "tokens = 0 ")
+    return Scaffold(name=seed.name, files={**seed.files, "agent.toml": toml})
+
+
 @pytest.mark.parametrize("target", PROGRAMS)
 def test_what_it_cannot_do_is_said_and_stands_in_its_readme(target: str, tmp_path: Path) -> None:
-    small = export(load(shipped("scaffolds") / "seed-swe-small"), target, tmp_path / "small")
-    seed = load(shipped("scaffolds") / "seed")
+    bare, seed = (asking_for_nothing(load(shipped("scaffolds") / name)) for name in ("seed-swe-small", "seed"))
+    small = export(bare, target, tmp_path / "small")
     plain = export(seed, target, tmp_path / "seed")
     toml = "[memory]\ntokens = 5\n"
     offered = export(Scaffold(name="o", files={**seed.files, "agent.toml": toml}), target, tmp_path / "o")

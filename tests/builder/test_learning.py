@@ -27,7 +27,7 @@ from tests.toy import LESSON, Toy, script
 
 SEED = scaffolds.load(shipped("scaffolds") / "seed")
 ASKS = Scaffold(
-    name="asks", files={**SEED.files, "agent.toml": SEED.files["agent.toml"] + "\n[memory]\ntokens = 200\n"}
+    name="asks", files={**SEED.files, "agent.toml": SEED.files["agent.toml"].replace("tokens = 600", "tokens = 200")}
 )
 Go = Callable[..., tuple[BuildResult, Run]]
 
@@ -453,3 +453,91 @@ def test_whether_a_train_attempt_is_shown_a_lesson_on_trial_is_drawn_by_its_key_
     rows = stored(workspace)["trial"].draws
     assert {d.experience: d.shown for d in rows} == {e.id: s for e, s in zip(train, shown, strict=True)}
     assert next(r["propensities"]["trial"] for r in run.records("snapshot")) == 0.5
+
+
+# ------------------------------------------------------------------------------------------ a whole build by draw
+
+
+@pytest.fixture
+def plain(workspace: Path) -> Callable[..., list[str]]:
+    """The command of a build that learns by draw, with the seed that ships."""
+
+    def plain(*words: str, rows: list[dict[str, Any]] | None = None, out: str = "runs/a") -> list[str]:
+        file = workspace / "script.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows or learner()))
+        flags = ["--domain", "tests.toy:Toy", "--scaffold", "seed", "--model", f"scripted:{file}", "--out", out]
+        return ["build", *flags, "--memory", "randomised", "--memory.embedder", "hashed", "--batch", "8", *words]
+
+    return plain
+
+
+def test_a_build_learns_and_its_lesson_comes_into_the_agent_through_the_gate(
+    plain: Callable[..., list[str]], workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli(plain("--rounds", "5")) == 0
+    _, err = capsys.readouterr()
+    run = Run(workspace / "runs/a")
+    assert run.settings.memory.policy == "randomised"
+    (pattern,) = [x for x in stored(workspace).values() if x.status == "active"]
+    path = f"memory/{pattern.id}.md"
+    assert (pattern.body, pattern.gains) == (LESSON, ()), "its draws alone promoted it: no budget, no re-runs"
+    assert reruns_of(run) == []
+    asked = Counter(r["call"].split("/")[1] for r in run.records("reply") if r.get("role") == "optimizer")
+    assert 0 < asked.total() <= 5 * 12
+    (revision,) = [r for r in run.revisions() if r.kept]
+    assert [e.path for e in revision.edits] == [path]
+    assert set(offered(run, "validation")) == {()}, "what is measured is the agent alone"
+    for said in (f"{pattern.id} promoted", "KEPT", f"{path}: a domain pattern", "shown by lot to"):
+        assert said in err
+    report = (run.folder / "report.md").read_text()
+    for said in (f"{pattern.id} born", f"{pattern.id} promoted", f"{path}: taken into the agent", "shown by lot to"):
+        assert said in report
+    drawn_in = next(
+        r["attempt"] for r in run.records("experience")
+        if r["split"] == "train" and run.experience(r["attempt"]).trace.steps[0].propensities
+    )  # fmt: skip
+    assert cli(["traces", "show", drawn_in]) == 0
+    assert "by lot" in capsys.readouterr().out
+
+
+def test_an_agent_that_asks_for_nothing_is_not_made_to_pay_for_lessons(
+    plain: Callable[..., list[str]], workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toml = SEED.files["agent.toml"].replace("tokens = 600", "tokens = 0")
+    scaffolds.save(Scaffold(name="idle", files={**SEED.files, "agent.toml": toml}), workspace / "scaffolds/idle")
+    words = plain("--rounds", "1")
+    words[words.index("seed")] = "idle"
+    assert cli(words) == 0
+    assert "until then no lessons are learned" in capsys.readouterr().err
+    assert list(Run(workspace / "runs/a").records("memory")) == []
+
+
+def test_unreadable_answers_of_a_small_model_end_no_build_and_are_few(
+    plain: Callable[..., list[str]], workspace: Path
+) -> None:
+    rows = [r for r in script() if r["role"] != "optimizer"] + [{"role": "optimizer", "text": "lesson: try {again"}]
+    assert cli(plain("--rounds", "2", rows=rows)) == 0
+    run = Run(workspace / "runs/a")
+    assert run.end()["status"] == "done"  # type: ignore[index]
+    assert stored(workspace) == {}
+    lines = [json.loads(line) for line in (run.folder / "ledger.jsonl").read_text().splitlines()]
+    assert sum(x.get("phase") == "observe" for x in lines if x["kind"] == "settle") <= 2 * 12
+
+
+def test_a_general_pattern_of_other_domains_is_shown_to_a_new_ones_first_build_as_unproven_there(
+    plain: Callable[..., list[str]], workspace: Path
+) -> None:
+    lesson = Lesson(id="mark", title="How answers end", body=LESSON, scope="general", status="active")
+    LessonStore(workspace / "memory", "other").write(
+        {}, {"mark": lesson.model_copy(update={"domains": ("one", "two")})}
+    )
+    assert cli(plain("--rounds", "1")) == 0
+    run = Run(workspace / "runs/a")
+    shown = [
+        e for r in run.records("experience") if "mark" in (e := run.experience(r["attempt"])).trace.steps[0].offered
+    ]
+    assert shown
+    assert {e.split for e in shown} == {"train"}
+    assert {e.grade.passed for e in shown} == {True}
+    sent = json.dumps([step.model_dump(mode="json") for step in shown[0].trace.steps])
+    assert "proven in one and two, not yet here" in sent
