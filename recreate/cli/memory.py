@@ -27,6 +27,9 @@ InDomain = Annotated[str, typer.Option("--domain", help="Of one domain; default:
 Policy = Annotated[str, typer.Option("--policy", help="Of another policy: playbook, mistakes, ...")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="A lesson's id, or the beginning of it.")]
 
+PATIENCE = 1.0
+"""Seconds for which a person's question waits for vectors that are not made yet."""
+
 
 def recall(
     query: Annotated[list[str], typer.Argument(metavar="QUERY...", help="What to look for, in words.")],
@@ -45,6 +48,7 @@ def recall(
     Example: recreate memory recall "unicode width of a tab" -k 5 --where outcome=failed --where since=2026-11-01
     """
     words, store = " ".join(query), _store(searching=True)
+    store.patience = PATIENCE
     filters = _filters(where or [])
     hits = store.recall(words, k, filters, reader, how)
     if reader == "human":
@@ -152,7 +156,7 @@ def _store(*, searching: bool = False) -> ExperienceStore:
     root = workspace()
     if not searching:
         return ExperienceStore(root)
-    return ExperienceStore(root, settings.load(root).memory.embedder or None, counter("indexing"))
+    return ExperienceStore(root, settings.load(root).memory.embedder or None, counter("indexing"), say)
 
 
 def _stats(found: dict[str, Any], as_json: bool) -> None:

@@ -6,9 +6,9 @@ Documents at three grains, as text and as facts to filter by:
     step         observation -> action -> what came of it
     lesson       title and body
 
-A document's text (at most 1,500 characters) is what a reader is shown; its brief (about a fifth of that) is what
-is embedded, because on a CPU embedding takes as long as the text is, and a vector blurs what is long. The words it
-is found by are those of its text and more, because long output costs a list of words little.
+The words a document is found by are all of it, however long. What a reader is shown is cut (about 1,500 characters).
+One vector stands for an experience or a lesson, made of its brief: on a CPU embedding takes as long as the text is, and
+a vector blurs what is long.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Document(NamedTuple):
     """Something that can be found.
 
     key      the experience or lesson it belongs to
-    brief    what is embedded
+    brief    what is embedded; '' for a step, which has no vector of its own
     text     whose words find it
     facts    what filters may ask, by name; a name that is missing has no value
     tools, files: what its actions run, what it mentions
@@ -84,23 +84,16 @@ def documents(e: Experience, when: float | None = None) -> list[Document]:
         "run": e.run,
     }
     found = []
+    before = ""
     for n, step in enumerate(e.trace.steps):
         facts = {**shared, "grain": "step", "step": step.step, "error": error_type(step.output)}
-        text = _step(step, 600, 1000, 1600)
-        found.append(
-            Document(
-                f"{e.id}/{n}",
-                e.id,
-                _step(step, 60, 120, 140),
-                f"{text}\n{facts['error']}",
-                facts,
-                step_tools(step),
-                step_files(step),
-                when,
-            )
-        )
+        # What the step before printed is found there; an action usually stands in the reply.
+        saw = "" if step.observation.strip() == before.strip() else step.observation
+        text = f"{saw}\n{_did(step)}\n{step.output}"
+        found.append(Document(f"{e.id}/{n}", e.id, "", text, facts, step_tools(step), step_files(step), when))
+        before = step.output
     facts = {**shared, "grain": "experience", "error": error_type(e.grade.evidence)}
-    text = f"{e.task}\n{_experience(e, 2000, 1500)}\n{facts['error']}"
+    text = whole(e, e.id)
     ran, named = union([], [d.tools for d in found]), union(_named(e), [d.files for d in found])
     found.append(Document(e.id, e.id, _gist(e, 280, 90), text, facts, ran, named, when))
     return found
@@ -132,6 +125,15 @@ def _named(e: Experience) -> list[str]:
     return files(e.prompt, e.grade.evidence)
 
 
+def whole(e: Experience, id: str) -> str:
+    """The words of one of the experience's documents; '' for an id that is not one."""
+    n = id.rpartition("/")[2]
+    if id == e.id:
+        return f"{e.task}\n{e.prompt}\n{_ended(e)}\n{e.grade.evidence}\n{e.trace.answer}"
+    step = e.trace.steps[int(n)] if n.isdecimal() and int(n) < len(e.trace.steps) else None
+    return "" if step is None else f"{step.observation}\n{_did(step)}\n{step.output}"
+
+
 def text_of(e: Experience, id: str) -> tuple[str, int | None] | None:
     """(text, step number or None) of one of the experience's documents; None for an id that is not one."""
     if id == e.id:
@@ -146,7 +148,7 @@ def text_of(e: Experience, id: str) -> tuple[str, int | None] | None:
 def lesson_document(lesson: Lesson, key: str, domain: str) -> Document:
     """The one document of a lesson; it counts as train, because only train experience may be cited."""
     text = f"{lesson.title}\n{lesson.body}"
-    return Document(key, key, _cut(text, 600), text[:8000], {"grain": "lesson", "domain": domain, "split": "train"})
+    return Document(key, key, _cut(text, 600), text, {"grain": "lesson", "domain": domain, "split": "train"})
 
 
 def _cut(text: str, most: int) -> str:
@@ -160,12 +162,20 @@ def _gist(e: Experience, prompt: int, evidence: int) -> str:
     return f"{head[:prompt]}\n{e.grade.evidence.strip()[:evidence]}".strip()
 
 
-def _experience(e: Experience, prompt: int, evidence: int) -> str:
+def _did(step: Step) -> str:
+    return step.reply if step.action in step.reply else f"{step.reply}\n{step.action}"
+
+
+def _ended(e: Experience) -> str:
     ended = e.trace.ending + (f" ({e.trace.limit})" if e.trace.limit else "")
+    return f"-> {ended}, {'passed' if e.grade.passed else 'failed'}"
+
+
+def _experience(e: Experience, prompt: int, evidence: int) -> str:
     words = "\n".join(e.grade.evidence.strip().splitlines()[:12])
     head = e.prompt.strip()
     head = head if len(head) <= prompt else head[: prompt - 2] + " …"  # a task says what it wants first
-    return f"{head}\n-> {ended}, {'passed' if e.grade.passed else 'failed'}\n{words[:evidence]}".strip()
+    return f"{head}\n{_ended(e)}\n{words[:evidence]}".strip()
 
 
 def _step(step: Step, saw: int, did: int, got: int) -> str:

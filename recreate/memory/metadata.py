@@ -45,6 +45,9 @@ FILTERS = ("domain", "task", "group", "split", "passed", "ending", "digest", "mo
 FACTS = (*FILTERS, "when", "score", "repeat", "steps")
 """The columns that say what an experience is."""
 
+_LEFT: list[object] = []
+"""What a forked child has of its parent's."""
+
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 
 
@@ -59,9 +62,10 @@ class Metadata:
         self.path = folder / "index" / "catalogue.sqlite"
         self._lock = threading.RLock()
         self._inode: int | None = None
+        self._process = os.getpid()
         self._in_memory = False
         self._db: sqlite3.Connection | None = None
-        self._closer: Callable[[], object] | None = None
+        self._closer: weakref.finalize[..., Metadata] | None = None
 
     # what is in the files
 
@@ -294,6 +298,9 @@ class Metadata:
             inode = self.path.stat().st_ino
         except OSError:
             inode = None
+        if self._process != os.getpid():  # forked: SQLite's connections are not to be used, nor closed, by a child
+            _LEFT.append((self._db, self._closer and self._closer.detach()))
+            self._db, self._closer, self._inode, self._process = None, None, None, os.getpid()
         if self._db is not None and self._in_memory:
             return self._db
         if self._db is not None and self._inode == inode and (inode is not None or not self._storable()):

@@ -39,9 +39,7 @@ from recreate.storage.files import fault, locked, make
 from recreate.storage.log import Log
 
 if TYPE_CHECKING:
-    from recreate.memory.index import Question
-    from recreate.memory.index.kept import Index
-    from recreate.memory.index.scan import Scan
+    from recreate.memory.index import Index, Question, Recalled
 
 READERS = ("optimizer", "agent", "human")
 HOWS = ("hybrid", "keywords", "vectors")
@@ -66,6 +64,8 @@ class ExperienceStore:
     embedder: an Embedder, its name (`minilm`, `hashed`, `sentence:FOLDER`, `module:Class`), or None for the best
     one installed; it is only opened when something is recalled. progress(done, to do) hears of long indexing, note
     once of a recall that goes by words because a package is missing.
+    patience: how many seconds a recall waits for vectors that are not made yet (they are made on behind it, and note
+    hears how many were missing); None: until all are made, so that its answer depends on the files alone.
     Safe for several threads and processes. Adding costs a line of a file: the index catches up when asked.
     """
 
@@ -75,6 +75,7 @@ class ExperienceStore:
         embedder: Embedder | str | None = None,
         progress: Callable[[int, int], None] | None = None,
         note: Callable[[str], None] = log.warning,
+        patience: float | None = None,
     ) -> None:
         self.folder = root / "memory"
         self.metadata = Metadata(self.folder)
@@ -82,8 +83,9 @@ class ExperienceStore:
         self.blobs = Blobs(self.folder)
         self.progress = progress
         self.note = note
+        self.patience = patience
         self._embedder = embedder
-        self._index: Index | Scan | None = None
+        self._index: Index | None = None
         self._embedding = threading.Lock()
         self._warned = False
         self._left: dict[Path, tuple[int, int]] = {}
@@ -220,9 +222,11 @@ class ExperienceStore:
         reader: str = "optimizer",
         how: str = "hybrid",
     ) -> list[Hit]:
-        """The k documents that answer `query` best, best first.
+        """The k experiences and lessons that answer `query` best, best first, each by its best document (itself, or
+        one of its steps); where a grain is asked for, the k best documents of it.
 
-        how: `keywords` (score: BM25), `vectors` (the cosine), or both fused, `hybrid` (the sum of 1 / (60 + rank)).
+        how: `keywords` (score: BM25), `vectors` (the cosine), or both fused, `hybrid` (the sum of a weight / (60 +
+        rank)). The fact `words` of a hit are those of the question that stand in it.
         Where the embedder's package is missing, hybrid finds by words alone and `note` is told so.
         filters: a name of KEYS -> a value or a list of values, e.g. {"domain": "swe", "grain": "step"}. Raises
         BadInput for an unknown filter, reader or way, Missing for `vectors` without the packages it needs.
@@ -233,31 +237,43 @@ class ExperienceStore:
         if how not in HOWS:
             raise BadInput(f"there is no way {how!r} to recall", fix=f"one of: {', '.join(HOWS)}")
         from recreate.memory.index import Question
+        from recreate.memory.index.tokenizer import standing
 
         self.metadata.refresh()
         scope = self._scope(reader)
         lessons = self.lessons()
         closed = {"group": scope.groups, "task": scope.tasks} if scope.train_only else None
-        question = Question(query, how, wanted, closed)
+        question = Question(query, how, wanted, closed, self.patience)
         read = lru_cache(None)(lambda key: self._get(key, scope))
 
         def hit(id: str, score: float) -> Hit | None:
             """As its file tells it; None when the reader may not see it, or it does not match after all."""
             key = id.partition("/")[0]
+            whole = ""
             if id in lessons:
                 found = self._lesson_hit(id, lessons[id][1], score, scope)
+                whole = found.text if found is not None else ""
             else:
                 e = read(key)
                 found = experience_hit(e, id, score, self.metadata.when(key)) if e is not None else None
+                whole = documents.whole(e, id) if e is not None else ""
                 if found is not None and scope.train_only and e is not None and e.canary:
                     found = found.model_copy(update={"text": f"{found.text}\n{e.canary}"})  # no model is asked with it
-            return found if found is not None and matches(wanted, found) else None
+            if found is None or not matches(wanted, found):
+                return None
+            return found.model_copy(update={"facts": {**found.facts, "words": standing(whole, query)}})
 
         asked = k + 8
         while True:
-            found = self._ranked(question, asked, self._sources(scope, lessons))
+            recalled = self._ranked(question, asked, self._sources(scope, lessons))
+            found = recalled.found
             hits = list(islice((h for id, score in found if (h := hit(id, score)) is not None), k))
             if len(hits) == k or len(found) < asked or asked > 5000:
+                if recalled.behind:
+                    self.note(
+                        f"{recalled.behind} of {recalled.sources} experiences and lessons have no vector yet and were "
+                        "looked for by words alone; recreate memory rebuild makes them"
+                    )
                 return hits
             asked *= 4
 
@@ -302,19 +318,12 @@ class ExperienceStore:
         return int(self.metadata.counts()["domains"].get(domain, {}).get("train", 0))
 
     @property
-    def index(self) -> Index | Scan:
-        """The index on disk; without numpy, the words as this process reads them."""
+    def index(self) -> Index:
+        """What everything is found by, on disk."""
         if self._index is None:
-            try:
-                from recreate.memory.index.kept import Index
-            except ModuleNotFoundError as e:
-                if e.name != "numpy":
-                    raise
-                from recreate.memory.index.scan import Scan
+            from recreate.memory.index import Index
 
-                self._index = Scan()
-            else:
-                self._index = Index(self.folder / "index", lambda: self.embedder)
+            self._index = Index(self.folder / "index", lambda: self.embedder)
         return self._index
 
     @property
@@ -422,7 +431,7 @@ class ExperienceStore:
             ) from e
         return found if scope.sees(found.split, found.group, found.task) else None
 
-    def _ranked(self, question: Question, n: int, sources: Sources) -> list[tuple[str, float]]:
+    def _ranked(self, question: Question, n: int, sources: Sources) -> Recalled:
         try:
             return self.index.search(question, n, sources, self.progress)
         except Missing as e:
@@ -448,7 +457,7 @@ class ExperienceStore:
         def of(key: str) -> Sequence[Document]:
             if key in lessons:
                 return [documents.lesson_document(lessons[key][1], key, _domain(key))]
-            e = self._get(key, _EVERYTHING)
+            e = self._get(key, _EVERYTHING, whole=True)
             return documents.documents(e, self.metadata.when(key)) if e is not None else []
 
         return Sources(

@@ -119,6 +119,7 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        fcntl.flock(handle, fcntl.LOCK_UN)  # closing alone would not do while a child that was forked has it too
         os.close(handle)
 
 

@@ -197,7 +197,8 @@ readers = [
     lambda t: parse("bash", Reply(text=t)), lambda t: parse("json", Reply(text=t)), read_object,
     trajectory.error_type, lambda t: list(trajectory.errors(t)), trajectory.tools, trajectory.files,
     trajectory.without_heredocs, trajectory.summary_of_tests, lambda t: lesson.read_lesson("a", t),
-    tokenizer.words, viewed.visible, lambda t: _acted(ChatMessage("assistant", t), {}),
+    tokenizer.spread, tokenizer.phrases, tokenizer.is_code, viewed.visible,
+    lambda t: _acted(ChatMessage("assistant", t), {}),
 ]
 for piece in ("```bash\n", "```\n", "```json\n{", "[", "a", "a.", "<<a\n", "E  aError", "+++\n", "\n", "'", "aB"):
     for read in readers:

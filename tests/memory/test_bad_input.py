@@ -101,4 +101,4 @@ def test_an_embedder_of_the_same_name_and_another_dimension_embeds_again(tmp_pat
     other = ExperienceStore(tmp_path, large)
     assert {h.experience for h in other.recall("leap days", 8)} == {"quotes", "dates", "width", "retry"}
     assert other.stats()["index"]["dimensions"] == 128
-    assert large.passages == 8
+    assert large.passages == 4

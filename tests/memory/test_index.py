@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-import statistics
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from recreate.agents.trajectory import files, tools
-from recreate.api.errors import BadInput, Missing
+from recreate.api.errors import BadInput
 from recreate.api.types import Grade, Step, Trace
 from recreate.memory.embedders.hashed import Hashed
-from recreate.memory.index import kept as index
-from recreate.memory.index import segments
-from recreate.memory.index.chroma import Chroma
-from recreate.memory.index.scan import Scan
+from recreate.memory.index import chroma, fuse, load_manifest
+from recreate.memory.index.tokenizer import is_code
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience, task
 
@@ -85,8 +81,6 @@ def test_scores_fall_within_a_question_whichever_way_it_is_asked(memory: Experie
         scores = [h.score for h in memory.recall("reader csv KeyError", 9, how=how)]
         assert scores == sorted(scores, reverse=True)
         assert scores
-    both = memory.recall("KeyError tab", 1, {"grain": "step"})[0]
-    assert both.score == pytest.approx(2 / 61, abs=1e-6)
     with pytest.raises(BadInput, match="no way 'magic'") as e:
         memory.recall("x", how="magic")
     assert "keywords" in e.value.fix
@@ -180,21 +174,26 @@ def test_every_filter_and_way_keeps_what_is_held_out_unseen(memory: ExperienceSt
 
 def many(n: int) -> list[Any]:
     return [
-        tried(f"e{i}", f"tool{i % 7} file{i % 5}.py", f"number n{i} volcano{i % 3}", run=f"r{i % 2}") for i in range(n)
+        tried(
+            f"e{i}",
+            f"tool{i % 7} file{i % 5}.py",
+            f"number n{i} volcano{i % 3}",
+            prompt=f"task n{i} glacier{i * 7} volcano{i % 3}",
+            run=f"r{i % 2}",
+        )
+        for i in range(n)
     ]
 
 
 def test_an_index_that_grew_by_pieces_answers_as_one_made_at_once(tmp_path: Path) -> None:
     grown, made = ExperienceStore(tmp_path / "grown", "hashed"), ExperienceStore(tmp_path / "made", "hashed")
-    for e in many(150):
+    for e in many(60):
         grown.add([e])
         grown.catch_up()
-    made.add(many(150))
-    parts = len(list((tmp_path / "grown" / "memory" / "index" / "segments").glob("*.words")))
-    assert parts < 20
-    for wanted in ({}, {"tool": "tool3"}, {"file": "file2.py", "tool": "tool1"}, {"run": "r1"}, {"experience": "e77"}):
+    made.add(many(60))
+    for wanted in ({}, {"tool": "tool3"}, {"file": "file2.py", "tool": "tool1"}, {"run": "r1"}, {"experience": "e47"}):
         for how in ("keywords", "vectors", "hybrid"):
-            one, other = (m.recall("number n77 volcano2", 12, wanted, how=how) for m in (grown, made))
+            one, other = (m.recall("number n47 volcano2", 12, wanted, how=how) for m in (grown, made))
             assert [(h.id, h.score) for h in one] == [(h.id, h.score) for h in other], (wanted, how)
     assert grown.stats()["digest"] == made.stats()["digest"]
 
@@ -204,29 +203,29 @@ def test_what_is_gone_is_swept_out_when_it_is_most(tmp_path: Path) -> None:
     memory.add(many(100))
     memory.add([tried("left", "ls", "glacier", run="other")])
     memory.recall("volcano1")
+    text = tmp_path / "memory" / "index" / "text.sqlite"
+    before = text.stat().st_size
+    assert b"volcano" in text.read_bytes()
     for run in ("r0", "r1"):
         (tmp_path / "memory" / "toy" / "experiences" / f"{run}.jsonl").unlink()
     assert {h.experience for h in memory.recall("volcano1 glacier", 9)} == {"left"}
     assert memory.stats()["index"]["count"] == 2
-    (words,) = (tmp_path / "memory" / "index" / "segments").glob("*.words")
-    assert words.stat().st_size < 20_000
+    assert b"volcano" not in text.read_bytes()
+    assert text.stat().st_size <= before
 
 
-@pytest.mark.parametrize("suffix", ["words", "vectors"])
-def test_one_broken_segment_is_made_again_and_the_others_stay(tmp_path: Path, suffix: str) -> None:
+def test_a_bit_that_flipped_in_the_text_is_noticed_though_its_time_is_the_same(tmp_path: Path) -> None:
     memory = ExperienceStore(tmp_path, "hashed")
-    for start in (0, 40):
-        memory.add(many(80)[start : start + 40])
-        memory.recall("x")
+    memory.add(many(80))
     before = memory.recall("number n77", 8)
     memory.close()
-    one, other = sorted((tmp_path / "memory" / "index" / "segments").glob(f"*.{suffix}"))
-    data = bytearray(one.read_bytes())
+    text = tmp_path / "memory" / "index" / "text.sqlite"
+    stat, data = text.stat(), bytearray(text.read_bytes())
     data[len(data) // 2] ^= 1
-    one.write_bytes(data)
-    kept = other.stat().st_mtime_ns
+    text.write_bytes(data)
+    os.utime(text, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert ExperienceStore(tmp_path, "hashed").recall("number n77", 8) == before
-    assert other.stat().st_mtime_ns == kept
+    assert text.read_bytes() != bytes(data)
 
 
 def test_a_flipped_bit_in_the_manifest_is_noticed(tmp_path: Path) -> None:
@@ -242,109 +241,155 @@ def test_a_flipped_bit_in_the_manifest_is_noticed(tmp_path: Path) -> None:
     assert found(memory, "glacier") == ["more"]
 
 
-@pytest.fixture
-def graph(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Chroma is asked however few documents there are; for how many each time."""
-    asked: list[int] = []
-    nearest = Chroma.nearest
-
-    def counted(self: Chroma, state: Any, vector: Any, n: int) -> list[int]:
-        asked.append(n)
-        return nearest(self, state, vector, n)
-
-    monkeypatch.setattr(Chroma, "nearest", counted)
-    monkeypatch.setattr(index, "EXACT", 4)
-    monkeypatch.setattr(index, "DEAR", 0)
-    return asked
-
-
 @pytest.mark.slow
-def test_among_many_the_answer_is_the_exact_one(tmp_path: Path, graph: list[int], monkeypatch: Any) -> None:
-    """Beyond EXACT documents candidates come from Chroma's graph; here the exact answer is known."""
-    memory = ExperienceStore(tmp_path, "hashed:64")
-    memory.add([e.model_copy(update={"prompt": f"task t{n} glacier{n % 9}"}) for n, e in enumerate(many(1500))])
-    queries = [f"number n{n} volcano{n % 3}" for n in (5, 700, 1400)]
-    wanted = [{}, {"tool": "tool3"}, {"run": "r1"}]
-    near = [memory.recall(q, 8, w, how="vectors") for q in queries for w in wanted]
-    assert sorted(set(graph)) == [200, 400, 1401]  # as many as hold 200 that match, if all match alike
-    monkeypatch.setattr(index, "EXACT", 16_384)
-    exact = [memory.recall(q, 8, w, how="vectors") for q in queries for w in wanted]
-    assert len(graph) == 9
-    # texts as alike as these have ties: what counts is how near a hit is
-    right = [[hit.score >= best[-1].score for hit in hits] for best, hits in zip(exact, near, strict=True)]
-    assert statistics.fmean(itertools.chain.from_iterable(right)) > 0.9
+def test_among_many_the_nearest_are_found(tmp_path: Path) -> None:
+    """Chroma's graph may miss some; here the exact answer is known."""
+    memory, embedder = ExperienceStore(tmp_path, "hashed:64"), Hashed(64)
+    given = [e.model_copy(update={"prompt": f"task t{n} glacier{n % 9} x{n * 7}"}) for n, e in enumerate(many(1500))]
+    quiet = Grade(score=0.0, passed=False, evidence="")
+    memory.add([e.model_copy(update={"grade": quiet}) for e in given])
+    right = []
+    for query in ("t5 glacier5", "x77 glacier2", "task t1400"):
+        (asked,) = embedder.embed([query], "query")
+        for wanted in ({}, {"run": "r1"}, {"tool": "tool3"}):
+            among = [e for e in given if all(e.run == v or v in e.trace.steps[0].action for v in wanted.values())]
+            vectors = embedder.embed([e.prompt for e in among])
+            best = sorted((sum(a * b for a, b in zip(asked, v, strict=True)) for v in vectors), reverse=True)[:8]
+            hits = memory.recall(query, 8, wanted, how="vectors")
+            right += [hit.score >= best[-1] - 1e-4 for hit in hits]
+            assert len(hits) == 8
+    assert sum(right) / len(right) > 0.9
+    memory.close()
 
 
-def test_what_chroma_does_not_hold_yet_is_found(tmp_path: Path, graph: list[int]) -> None:
+def test_what_is_added_later_is_found_by_meaning_beside_what_is_gone(tmp_path: Path) -> None:
     memory = ExperienceStore(tmp_path, "hashed:64")
-    memory.add(many(600))
+    memory.add(many(60))
     assert memory.recall("glacier", 1, how="vectors")
-    memory.add([tried("new", "ls", "glacier")])
+    memory.add([tried("new", "ls", "x", prompt="glacier")])
     assert found(memory, "glacier", "vectors")[0] == "new"
-    state = index.load_manifest(tmp_path / "memory" / "index")
-    assert state is not None
-    assert (state.chroma["count"], state.count, len(graph)) == (1200, 1202, 2)
+    (tmp_path / "memory" / "toy" / "experiences" / "r0.jsonl").unlink()
+    hits = memory.recall("glacier", 99, how="vectors")
+    assert hits[0].experience == "new"
+    assert len(hits) == 31
 
 
-def test_a_broken_graph_is_not_asked(tmp_path: Path, graph: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_graph_is_made_anew_and_no_vector_paid_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = ExperienceStore(tmp_path, "hashed:64")
-    memory.add(many(600))
-    memory.recall("number n5", 8, how="vectors")
+    memory.add(many(60))
+    before = memory.recall("number n5", 8, how="vectors")
+    passages: list[str] = []
+    embed = Hashed.embed
+
+    def counted(self: Hashed, texts: Any, kind: str = "passage") -> Any:
+        passages.extend(texts if kind == "passage" else ())
+        return embed(self, texts, kind)
+
+    monkeypatch.setattr(Hashed, "embed", counted)
     for file in (tmp_path / "memory" / "index").glob("chroma-*/**/*"):
         if file.is_file():
             file.write_bytes(os.urandom(file.stat().st_size))
-    after = memory.recall("number n5", 8, how="vectors")
-    monkeypatch.setattr(index, "EXACT", 16_384)
-    assert after == memory.recall("number n5", 8, how="vectors")
-    assert memory.stats()["index"]["count"] == 1200
+    assert memory.recall("number n5", 8, how="vectors") == before
+    assert not passages
+    assert len(list((tmp_path / "memory" / "index").glob("chroma-*"))) == 1
 
 
-def test_an_index_with_the_codes_and_the_graph_of_before_is_used_as_it_is(tmp_path: Path, graph: list[int]) -> None:
-    """Vectors had codes of one bit a dimension beside them, and Chroma held the few documents of any workspace."""
+def test_the_process_of_chroma_may_be_killed_at_any_time(tmp_path: Path) -> None:
+    memory = ExperienceStore(tmp_path, "hashed:64")
+    memory.add(many(20))
+    before = memory.recall("number n5", 8, how="vectors")
+    running = chroma.PROCESS.running
+    assert running is not None
+    running.kill()
+    running.wait()
+    assert memory.recall("number n5", 8, how="vectors") == before
+    memory.close()
+
+
+def test_an_index_of_an_earlier_version_is_replaced(tmp_path: Path) -> None:
     memory = ExperienceStore(tmp_path, "hashed:64")
     memory.add(many(30))
-    write = segments.write_arrays
-
-    def coded(path: Path, arrays: Any) -> Any:
-        more = {"centre": np.zeros(64, np.float32), "codes": np.zeros((1, 60), np.uint64)}
-        return write(path, {**arrays, **more} if path.suffix == ".vectors" else arrays)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "write_arrays", coded)
-        before = memory.recall("number n7", 8)
-    memory.close()
     folder = tmp_path / "memory" / "index"
-    (vectors,) = (folder / "segments").glob("*.vectors")
-    (chroma,), kept = folder.glob("chroma-*"), vectors.stat().st_mtime_ns
-    assert "codes" in segments.read_arrays(vectors)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index, "EXACT", 16_384)
-        assert ExperienceStore(tmp_path, "hashed:64").recall("number n7", 8) == before
-    assert vectors.stat().st_mtime_ns == kept
-    assert not chroma.exists()
+    (folder / "segments").mkdir(parents=True)
+    (folder / "segments" / "000000000-abcdef.words").write_bytes(b"recarr01")
+    (folder / "chroma-00000000").mkdir()
+    (folder / "state.json").write_text('{"format": 2, "segments": [], "schema": 1, "sum": "00000000"}')
+    assert found(memory, "number n7")[0] == "e7"
+    assert not (folder / "segments").exists()
+    assert not (folder / "chroma-00000000").exists()
 
 
-@pytest.mark.slow
-def test_few_indexes_stay_open_and_each_is_right_from_any_thread(tmp_path: Path, graph: list[int]) -> None:
+def test_few_indexes_stay_open_and_each_is_right_from_any_thread(tmp_path: Path) -> None:
     stores = [ExperienceStore(tmp_path / str(n), "hashed:64") for n in range(8)]
     for n, memory in enumerate(stores):
-        memory.add([*many(20), tried(f"own{n}", "ls", f"glacier{n}")])
+        memory.add([*many(3), tried(f"own{n}", "ls", f"glacier{n}")])
 
     def own(n: int) -> bool:
         return found(stores[n % 8], f"glacier{n % 8}", "hybrid")[0] == f"own{n % 8}"
 
     assert own(0)
-    descriptors = len(list(Path("/proc/self/fd").iterdir()))
-    with ThreadPoolExecutor(4) as threads:
-        assert all(threads.map(own, range(40)))
     for memory in stores:
         memory.metadata.close()
-    assert len(index._OPEN) == index.KEPT
-    more = len(list(Path("/proc/self/fd").iterdir())) - descriptors
-    assert more < 16 * index.KEPT, more
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(own, range(24)))
+    for memory in stores:
+        memory.metadata.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
+    assert len([folder for folder in chroma.PROCESS.open if folder.is_relative_to(tmp_path)]) == chroma.KEPT
     for memory in stores:
         memory.close()
-    assert not any(folder.is_relative_to(tmp_path) for folder in index._OPEN)
+    assert not [folder for folder in chroma.PROCESS.open if folder.is_relative_to(tmp_path)]
+
+
+# --- what a hit is ----------------------------------------------------------------------------------------
+
+
+def test_an_experience_is_one_hit_by_its_best_step_with_the_words_that_stand_in_it(tmp_path: Path) -> None:
+    memory = ExperienceStore(tmp_path, "hashed")
+    steps = [Step(step=n, action=f"grep -n part{n} src/a.py", output=f"the glacier of part{n} melts") for n in range(4)]
+    trace = Trace(attempt="a", task="t", scaffold="s", model="m", steps=tuple(steps))
+    memory.add([experience("long", prompt="glaciers", trace=trace), experience("other", prompt="a glacier far away")])
+    for how in ("keywords", "hybrid"):
+        hits = memory.recall("glacier part2 volcano", 8, how=how)
+        assert [h.experience for h in hits] == ["long", "other"]
+        assert (hits[0].id, hits[0].grain, hits[0].step) == ("long/2", "step", 2)
+        assert hits[0].facts["words"] == ["glacier", "part2"]
+    every = memory.recall("part2 glacier", 9, {"grain": "step", "experience": "long"}, how="keywords")
+    assert [h.id for h in every] == ["long/2", "long/0", "long/1", "long/3"]
+
+
+@pytest.mark.parametrize("size", [20_000, 300_000])
+def test_a_word_is_found_wherever_it_stands_in_however_long_an_output(tmp_path: Path, size: int) -> None:
+    memory = ExperienceStore(tmp_path, "hashed")
+    noise = "all is well here\n" * (size // 17)
+    memory.add([tried("long", "make", f"{noise}NeedleError: volcano{noise}"), tried("short", "ls", "all is well here")])
+    assert memory.recall("NeedleError", 1, {"grain": "step"}, how="keywords")[0].id == "long/0"
+    assert memory.recall("NeedleError volcano", 1, how="keywords")[0].experience == "long"
+
+
+@pytest.mark.parametrize(
+    ("question", "code"),
+    [
+        ("KeyError: 'tab'", True),
+        ("what calls parse_header", True),
+        ("src/csv/reader.py", True),
+        ("parseHeader", True),
+        ("run it with --verbose", True),
+        ("leap days are parsed as the first of March", False),
+        ("Why did the test fail? It should not.", False),
+        ("日付が間違っている", False),
+    ],
+)
+def test_a_question_that_names_code_is_known(question: str, code: bool) -> None:
+    assert is_code(question) is code
+
+
+def test_words_outweigh_meaning_where_they_are_given_more_weight() -> None:
+    words, meaning = ["a", "b", "c"], ["c", "b", "a"]
+    assert [id for id, _ in fuse([(words, 8), (meaning, 1)])] == ["a", "b", "c"]
+    assert fuse([(words, 1), (meaning, 1)])[0][1] == pytest.approx(1 / 61 + 1 / 63, abs=1e-6)
+    assert fuse([(["a"], 8), (["a"], 1)]) == [("a", round(2 / 61, 6))]
 
 
 @pytest.mark.parametrize(
@@ -377,51 +422,31 @@ def test_no_text_takes_long_to_read(piece: str, tmp_path: Path) -> None:
     memory.recall("x", how="keywords")
 
 
-def test_a_graph_whose_writing_was_cut_short_is_made_anew(
-    tmp_path: Path, graph: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_graph_whose_writing_was_cut_short_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = ExperienceStore(tmp_path, "hashed:64")
     memory.add(many(5))
 
-    def cut(self: Chroma, state: Any) -> Any:
+    def cut(self: chroma.Chroma, state: Any) -> Any:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Chroma, "_mark", cut)
+        patch.setattr(chroma.Chroma, "_mark", cut)
         with pytest.raises(KeyboardInterrupt):
             memory.catch_up()
     folder = tmp_path / "memory" / "index"
-    assert len(memory.recall("number n3", 9)) == 9
-    memory.add(many(200))
+    assert len(memory.recall("number n3", 9)) == 5
+    memory.add(many(20))
     memory.catch_up()
-    state = index.load_manifest(folder)
+    state = load_manifest(folder)
     assert state is not None
-    assert (state.chroma["writing"], state.chroma["count"]) == (False, 400)
+    assert state.chroma is not None
+    assert (state.chroma["writing"], state.chroma["count"]) == (False, 20)
     assert len(list(folder.glob("chroma-*"))) == 1
+    memory.close()
 
 
-# --- without numpy ----------------------------------------------------------------------------------------
-
-
-def test_without_numpy_the_same_words_find_the_same(memory: ExperienceStore, tmp_path: Path) -> None:
-    plain = ExperienceStore(tmp_path, "hashed")
-    plain._index = Scan()
-    for query in ("KeyError in test_width.py", "csv reader parse header", "日付", "make", "nothing of it"):
-        kept, read = (m.recall(query, 9, {}, "human", "keywords") for m in (memory, plain))
-        assert [h.id for h in read] == [h.id for h in kept]
-        assert [h.score for h in read] == pytest.approx([h.score for h in kept], rel=0.02)  # kept weights are 8 bits
-    plain.add([tried("late", "ls", "a makefile named width")])
-    assert found(plain, "makefile") == ["late"]
-    assert found(plain, "makefile", task="none") == []
-    assert found(plain, "makefile", how="hybrid") == ["late"]
-    with pytest.raises(Missing, match="numpy"):
-        plain.recall("makefile", 9, {}, "human", "vectors")
-
-
-def test_without_numpy_nothing_held_out_is_found_by_an_optimizer(memory: ExperienceStore, tmp_path: Path) -> None:
-    plain = ExperienceStore(tmp_path, "hashed")
-    plain._index = Scan()
-    plain.add([tried("shut", "ls", "a zebra", split="validation", group="g2", task="t:2")])
-    assert [h.experience for h in plain.recall("zebra", 9, {"grain": "step"}, "human", "keywords")] == ["shut"]
-    assert found(plain, "zebra") == []
-    assert found(plain, "width") == ["width"]
+def test_words_need_no_package_at_all(memory: ExperienceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("numpy", "chromadb", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, package, None)
+    assert found(memory, "KeyError: 'tab'")[0] == "width"
+    assert memory.stats()["index"]["count"] == 8

@@ -10,7 +10,7 @@ import pytest
 
 from recreate.memory.store import ExperienceStore
 from recreate.storage.redact import redact
-from tests.retrieval import HERE, KINDS, experiences, queries, relevant
+from tests.retrieval import HERE, KINDS, experiences, queries, questions, relevant
 
 
 def test_the_labels_are_what_their_rules_say() -> None:
@@ -23,8 +23,20 @@ def test_the_labels_are_what_their_rules_say() -> None:
     assert len({q.text for q in asked}) == len({q.id for q in asked}) == len(asked)
 
 
+def test_there_are_hundreds_of_questions_of_four_kinds_and_half_of_each_is_kept_apart() -> None:
+    asked = questions.questions()
+    assert len(asked) >= 400
+    assert asked == questions.questions()
+    ids = {e.id for e in experiences()}
+    for kind in questions.KINDS:
+        own = [q for q in asked if q.kind == kind]
+        assert len(own) >= 80
+        assert 0.4 < sum(q.unseen for q in own) / len(own) < 0.6
+        assert all(q.relevant and q.relevant <= ids for q in own)
+
+
 def test_the_set_is_small_and_says_nothing_of_a_machine() -> None:
-    for name in ("experiences.jsonl", "queries.jsonl"):
+    for name in ("experiences.jsonl", "queries.jsonl", "paraphrases.jsonl"):
         text = (HERE / name).read_text("utf-8")
         assert len(text) < 500_000
         assert redact(text) == text

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import types
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,17 +23,8 @@ from recreate.memory import embedders
 from recreate.memory.embedders.hashed import Hashed
 from recreate.memory.embedders.minilm import FILES
 from recreate.memory.embedders.sentence import Sentence
-from recreate.memory.index import kept as index
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience
-
-
-@pytest.fixture
-def _graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chroma is asked however few documents there are."""
-    monkeypatch.setattr(index, "EXACT", 4)
-    monkeypatch.setattr(index, "DEAR", 0)
-
 
 ATTEMPTED = {
     "quotes": ("The CSV reader drops the closing quotation mark", "ValueError: unterminated quoted field"),
@@ -103,7 +96,9 @@ def test_facts_narrow_what_is_found(memory: ExperienceStore) -> None:
 def test_one_match_among_many_is_found_under_a_narrow_filter(memory: ExperienceStore) -> None:
     memory.add([experience(f"e{n}", prompt=f"csv reader {n}") for n in range(400)])
     hits = memory.recall("csv reader", 8, {"task": "toy:hand:retry"})
-    assert {h.id for h in hits} == {"retry", "retry/0"}
+    assert [h.experience for h in hits] == ["retry"]
+    steps = memory.recall("csv reader", 8, {"task": "toy:hand:retry", "grain": "step"})
+    assert [h.id for h in steps] == ["retry/0"]
 
 
 def test_what_is_added_later_is_found(memory: ExperienceStore, tmp_path: Path) -> None:
@@ -124,10 +119,9 @@ def index_files(root: Path) -> list[Path]:
     return sorted(p for p in (root / "memory" / "index").rglob("*") if p.is_file() and p.name != ".gitignore")
 
 
-def in_a_new_process(root: Path, query: str, *, graph: bool = False) -> str:
+def in_a_new_process(root: Path, query: str) -> str:
     code = (
         "import sys; from pathlib import Path; from recreate.memory.store import ExperienceStore\n"
-        f"from recreate.memory.index import kept; {'kept.EXACT, kept.DEAR = 4, 0' if graph else ''}\n"
         "print(ExperienceStore(Path(sys.argv[1]), 'hashed').recall(sys.argv[2], 1)[0].id)"
     )
     ran = subprocess.run(
@@ -155,15 +149,18 @@ def garble(file: Path, how: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_graph")
 @pytest.mark.parametrize("how", ["garbage", "middle", "cut", "gone"])
 def test_a_broken_index_file_is_noticed_and_made_again(memory: ExperienceStore, tmp_path: Path, how: str) -> None:
     before = memory.recall("leap days in March", 8)
     whole = tmp_path / "whole"
     shutil.copytree(tmp_path / "memory" / "index", whole)
     names = [p.relative_to(tmp_path / "memory" / "index") for p in index_files(tmp_path)]
-    assert {"state.json", "catalogue.sqlite", "vectors.sqlite", "chroma.sqlite3", "header.bin"} <= {
-        n.name for n in names
+    assert {n.name for n in names} >= {
+        "state.json",
+        "catalogue.sqlite",
+        "vectors.sqlite",
+        "text.sqlite",
+        "chroma.sqlite3",
     }
     for name in names:
         root = tmp_path / "one" / name.name
@@ -173,7 +170,6 @@ def test_a_broken_index_file_is_noticed_and_made_again(memory: ExperienceStore, 
     shutil.rmtree(tmp_path / "one")
 
 
-@pytest.mark.usefixtures("_graph")
 def test_an_index_broken_while_it_is_open_is_noticed(memory: ExperienceStore, tmp_path: Path) -> None:
     before = memory.recall("leap days", 8)
     for file in index_files(tmp_path):
@@ -182,7 +178,6 @@ def test_an_index_broken_while_it_is_open_is_noticed(memory: ExperienceStore, tm
     assert memory.recall("leap days", 8) == before
 
 
-@pytest.mark.usefixtures("_graph")
 def test_what_others_set_for_chroma_does_not_reach_the_index(
     memory: ExperienceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,23 +187,41 @@ def test_what_others_set_for_chroma_does_not_reach_the_index(
     assert first(memory, "leap days", grain="experience") == "dates"
 
 
+DOORS = """
+import json, sys
+from recreate.memory.index.chroma_engine import ChromaClient, ChromaEngine
+found = []
+for n, door in enumerate((ChromaEngine, ChromaClient, ChromaEngine)):
+    held = door(sys.argv[1 + min(n, 1)])  # the third opens what the second wrote
+    if n < 2:
+        held.upsert(["1", "2", "3"], [[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+    found.append([held.count(), held.query([1.0, 0.1], 2, None)[0], held.query([1.0, 0.1], 2, ["2", "3"])[0]])
+print(json.dumps(found))
+"""
+
+
 @pytest.mark.parametrize(
     ("dotenv", "variable"),
-    [(b"ALLOW_RESET=maybe\n", ""), (b"\xff\xfe=\xff", ""), (b"", "CHROMA_SERVER_HTTP_PORT"), (b"", "IS_PERSISTENT")],
+    [
+        (b"ALLOW_RESET=maybe\n", "CHROMA_SERVER_HTTP_PORT"),
+        pytest.param(b"\xff\xfe=\xff", "", marks=pytest.mark.slow),
+        pytest.param(b"", "IS_PERSISTENT", marks=pytest.mark.slow),
+    ],
 )
-def test_what_another_program_sets_does_not_keep_chroma_from_being_imported(
-    memory: ExperienceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dotenv: bytes, variable: str
+def test_chroma_answers_alike_by_its_engine_and_by_its_client_whatever_another_program_sets(
+    tmp_path: Path, dotenv: bytes, variable: str
 ) -> None:
     (tmp_path / ".env").write_bytes(dotenv)
-    monkeypatch.chdir(tmp_path)
-    if variable:
-        monkeypatch.setenv(variable, "maybe")
-    found = in_a_new_process(tmp_path, "leap days", graph=True)
-    assert list((tmp_path / "memory" / "index").glob("chroma-*/chroma.sqlite3"))
-    assert found == first(memory, "leap days")
+    folders = [tmp_path / "engine", tmp_path / "client"]
+    for folder in folders:
+        folder.mkdir()
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **({variable: "maybe"} if variable else {})}
+    command = [sys.executable, "-c", DOORS, *map(str, folders)]
+    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == [[3, ["1", "2"], ["2", "3"]]] * 3
 
 
-@pytest.mark.usefixtures("_graph")
 def test_a_deleted_index_comes_back_in_this_process_and_in_a_new_one(memory: ExperienceStore, tmp_path: Path) -> None:
     before = memory.recall("leap days", 8)
     shutil.rmtree(tmp_path / "memory" / "index")
@@ -217,7 +230,6 @@ def test_a_deleted_index_comes_back_in_this_process_and_in_a_new_one(memory: Exp
     assert in_a_new_process(tmp_path, "leap days") == before[0].id
 
 
-@pytest.mark.usefixtures("_graph")
 def test_an_index_of_other_files_is_not_believed(memory: ExperienceStore, tmp_path: Path) -> None:
     other = ExperienceStore(tmp_path / "other", "hashed")
     other.add([experience(id, prompt="volcano") for id in ATTEMPTED])  # the same ids, another life
@@ -230,7 +242,6 @@ def test_an_index_of_other_files_is_not_believed(memory: ExperienceStore, tmp_pa
     assert not any("volcano" in h.text for h in hits)
 
 
-@pytest.mark.usefixtures("_graph")
 def test_a_write_that_was_killed_half_way_is_made_good(memory: ExperienceStore, tmp_path: Path) -> None:
     before = memory.recall("leap days", 8, how="vectors")
     memory.add([experience(f"e{n}", prompt=f"volcano {n}") for n in range(200)])
@@ -253,36 +264,108 @@ def test_a_write_that_was_killed_half_way_is_made_good(memory: ExperienceStore, 
 KILLED = """
 import os, sys
 from pathlib import Path
-from recreate.memory.index import segments
+from recreate.memory import index
+from recreate.memory.index.text import Text
 from recreate.memory.store import ExperienceStore
-left = int(sys.argv[2])
-def dying(path, given, write=segments.write_arrays):
-    global left
-    left -= 1
-    if not left:
-        path.with_name("." + path.name + ".draft").write_bytes(b"half")
-        os.kill(os.getpid(), 9)
-    return write(path, given)
-segments.write_arrays = dying
+what, left = sys.argv[2], int(sys.argv[3])
+def dying(work):
+    def call(*given):
+        global left
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), 9)
+        return work(*given)
+    return call
+if what == "text":
+    Text.put = dying(Text.put)  # in the middle of a transaction
+else:
+    index.write = dying(index.write)  # when it is written and not on record yet
 ExperienceStore(Path(sys.argv[1]), "hashed").recall("leap days")
 """
 
 
-@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize(("what", "at"), [("text", 10), ("state", 1), ("state", 3)])
 def test_a_process_killed_while_it_writes_the_index_costs_nothing(
-    memory: ExperienceStore, tmp_path: Path, at: int
+    memory: ExperienceStore, tmp_path: Path, what: str, at: int
 ) -> None:
     memory.recall("leap days")
     memory.close()
     memory.add([experience(f"e{n}", prompt=f"volcano {n}") for n in range(20)])
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    ran = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(at)], check=False, env=env)
+    ran = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), what, str(at)], check=False, env=env)
     assert ran.returncode == -9
     assert first(memory, "volcano 7", grain="experience") == "e7"
     assert memory.stats()["index"]["count"] == 8 + 20 * 3
 
 
-@pytest.mark.usefixtures("_graph")
+FORKED = """
+import os, signal, sys, threading
+from pathlib import Path
+from recreate.memory.store import ExperienceStore
+memory = ExperienceStore(Path(sys.argv[1]), sys.argv[2])
+before = [h.id for h in memory.recall("leap days", 4)]
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    again = [h.id for h in memory.recall("leap days", 4)]
+    os._exit(again != before or threading.active_count() > 1)
+assert [h.id for h in memory.recall("leap days", 4)] == before
+assert os.waitpid(child, 0)[1] == 0
+assert [h.id for h in memory.recall("leap days", 4)] == before
+"""
+
+
+@pytest.mark.parametrize("embedder", ["hashed", "minilm"])
+def test_a_forked_child_recalls_as_its_parent_did_and_at_the_same_time(
+    memory: ExperienceStore, tmp_path: Path, embedder: str
+) -> None:
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", FORKED, str(tmp_path), embedder]
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+
+
+class Slow(Hashed):
+    """Embeds a passage only when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__(64)
+        self.let = threading.Event()
+
+    def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
+        if kind == "passage":
+            assert self.let.wait(60)
+        return super().embed(texts, kind)
+
+
+def test_who_asks_by_words_never_waits_for_vectors_and_who_asks_by_both_is_told_what_is_missing(tmp_path: Path) -> None:
+    embedder, told = Slow(), list[str]()
+    memory = ExperienceStore(tmp_path, embedder, note=told.append, patience=0.05)
+    fill(memory)
+    assert memory.recall("emoji width", 1)[0].experience == "width"
+    assert "4 of 4 experiences and lessons have no vector yet" in told[0]
+    assert memory.recall("emoji width", 1, how="keywords")[0].experience == "width"
+    assert ExperienceStore(tmp_path, embedder).recall("leap days", 1, how="keywords")[0].experience == "dates"
+    assert len(told) == 1
+    embedder.let.set()
+    memory.patience = 60
+    assert len(memory.recall("emoji width", 9, how="vectors")) == 4
+    assert len(told) == 1
+    memory.close()
+
+
+def test_an_embedder_that_fails_behind_is_named_at_the_next_question(tmp_path: Path) -> None:
+    class Bad(Slow):
+        def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
+            return [[1.0]] if kind == "passage" else super().embed(texts, kind)
+
+    memory = ExperienceStore(tmp_path, Bad(), patience=30)
+    fill(memory)
+    with pytest.raises(BadInput, match="hashed"):
+        memory.recall("x")
+    memory.close()
+
+
 def test_another_process_writes_and_this_one_sees_it(memory: ExperienceStore, tmp_path: Path) -> None:
     memory.recall("warm")
     memory.add([experience(f"e{n}", prompt=f"volcano number {n}") for n in range(30)])
@@ -327,7 +410,6 @@ class Counting(Hashed):
         return super().embed(texts, kind)
 
 
-@pytest.mark.usefixtures("_graph")
 def test_another_embedder_embeds_everything_again_and_the_first_is_not_paid_twice(tmp_path: Path) -> None:
     one, two = Counting("one"), Counting("two", 128)
     memory = ExperienceStore(tmp_path, one)
@@ -342,13 +424,12 @@ def test_another_embedder_embeds_everything_again_and_the_first_is_not_paid_twic
         "count": 8,
         "digest": "",
     }
-    assert (one.passages, two.passages) == (8, 8)
+    assert (one.passages, two.passages) == (4, 4)
     memory.recall("leap days")
     assert memory.stats()["index"]["embedder"] == "one"
-    assert one.passages == 8
+    assert one.passages == 4
 
 
-@pytest.mark.usefixtures("_graph")
 def test_rebuild_gives_the_same_index_and_pays_for_no_vector_twice(tmp_path: Path) -> None:
     embedder = Counting()
     memory = ExperienceStore(tmp_path, embedder)
@@ -373,14 +454,19 @@ def test_an_embedder_that_breaks_its_word_is_named(tmp_path: Path, wrong: list[l
         memory.recall("x")
 
 
-@pytest.mark.usefixtures("_graph")
-def test_without_chromadb_nothing_is_lost(
+def test_without_chromadb_words_are_compared_and_a_note_says_so(
     memory: ExperienceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = memory.recall("leap days", 8)
-    shutil.rmtree(tmp_path / "memory" / "index")
+    before, told = memory.recall("leap days", 8, how="keywords"), list[str]()
     monkeypatch.setitem(sys.modules, "chromadb", None)
-    assert ExperienceStore(tmp_path, "hashed").recall("leap days", 8) == before
+    without = ExperienceStore(tmp_path, "hashed", note=told.append)
+    assert [h.id for h in without.recall("leap days", 8)] == [h.id for h in before]
+    assert len(told) == 1
+    assert paths.install("memory") in told[0]
+    with pytest.raises(Missing, match="chromadb"):
+        without.recall("leap days", 8, how="vectors")
+    monkeypatch.undo()
+    assert ExperienceStore(tmp_path, "hashed").recall("leap days", 8, how="vectors")
 
 
 def test_an_embedder_that_is_not_installed_leaves_the_words(

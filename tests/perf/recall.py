@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 
 from recreate.api.types import Experience, Grade, Step, Task, Trace
+from recreate.memory.filters import parse
+from recreate.memory.index.text import connected, where
 from recreate.memory.store import ExperienceStore
 from tests.perf.growth import resident
 from tests.perf.table import Row
@@ -247,24 +249,24 @@ class Truth:
     """Exact search by numpy over the same vectors: what the answers are compared with."""
 
     def __init__(self, memory: ExperienceStore, embedder: Synthetic, asked: Sequence[str]) -> None:
-        from recreate.memory.index.kept import _OPEN
-
-        (self.opened,) = (opened for folder, opened in _OPEN.items() if folder == memory.folder / "index")
+        self.path = memory.folder / "index" / "text.sqlite"
         scope = memory._scope("optimizer")
         self.closed = {"group": scope.groups, "task": scope.tasks}
         self.asked = np.array(embedder.embed(asked, "query"), np.float32)
+        with connected(self.path) as text:
+            briefs = text.briefs(0, 10_000_000)
+        self.row = {number: row for row, (number, _) in enumerate(briefs)}
+        self.stored = np.array(embedder.embed([brief for _, brief in briefs]), np.float32)
 
-    def masks(self, wanted: dict[str, Any]) -> list[Any]:
-        from recreate.memory.filters import parse
-
-        return [part.matching(parse(wanted), self.closed) for part in self.opened.parts.values()]
+    def rows(self, wanted: dict[str, Any]) -> list[int]:
+        """The sources of which a document matches."""
+        with connected(self.path) as text:
+            return [self.row[number] for number in text.matching(where(parse(wanted), self.closed), 1 << 62)]
 
     def share(self, wanted: dict[str, Any]) -> float:
-        masks = self.masks(wanted)
-        return float(sum(m.sum() for m in masks) / sum(map(len, masks)))
+        return len(self.rows(wanted)) / len(self.row)
 
     def nearest(self, n: int, wanted: dict[str, Any]) -> list[float]:
         """The ten highest cosines of what matches."""
-        parts = zip(self.masks(wanted), self.opened.vectors.values(), strict=True)
-        cosines = np.concatenate([(stored @ self.asked[n])[mask] for mask, stored in parts])
+        cosines = self.stored[self.rows(wanted)] @ self.asked[n]
         return sorted(np.partition(-cosines, 9)[:10] * -1 if len(cosines) > 10 else cosines, reverse=True)

@@ -124,14 +124,14 @@ def _corpus(attempted: Sequence[Experience]) -> Search:
 
 
 def _briefs(attempted: Sequence[Experience]) -> Iterator[tuple[str, str, str]]:
-    """(id, grain, what is embedded) of every document."""
+    """(id, grain, what stands for it) of every document."""
     for e in attempted:
         for document in documents.documents(e):
-            yield document.id, str(document.facts["grain"]), document.brief
+            yield document.id, str(document.facts["grain"]), document.brief or document.text
 
 
 def _cost(spec: str, embedder: Embedder, attempted: Sequence[Experience]) -> Row:
-    texts = list(dict.fromkeys(text for _, _, text in _briefs(attempted)))
+    texts = list(dict.fromkeys(d.brief for e in attempted for d in documents.documents(e) if d.brief))
     start = time.process_time()
     for at in range(0, len(texts), 64):
         embedder.embed(texts[at : at + 64])

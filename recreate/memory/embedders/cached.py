@@ -7,7 +7,8 @@ import math
 import sqlite3
 import struct
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from recreate.api.errors import BadInput
@@ -16,7 +17,7 @@ from recreate.api.theirs import expect
 
 
 class Cached:
-    """Any embedder, remembered by its name and the text. The caller holds the folder's lock.
+    """Any embedder, remembered by its name and the text.
 
     Each vector carries a checksum and a bad one is made again; a broken file is started anew. Raises BadInput
     when the embedder does not return one finite vector of `dimensions` numbers for each text.
@@ -38,6 +39,16 @@ class Cached:
             self._write(made)
             known |= made
         return [known[key] for key in keys]
+
+    def keep(self, texts: Iterable[str]) -> None:
+        """Delete this embedder's vectors of all other passages, and give the room back."""
+        with suppress(sqlite3.Error), _Open(self.path) as db:
+            db.execute("create temp table kept(key blob primary key) without rowid")
+            db.executemany("insert or ignore into kept values (?)", ((_key(self.name, "passage", t),) for t in texts))
+            gone = "delete from vectors where embedder = ? and key not in (select key from kept)"
+            if db.execute(gone, (self.name,)).rowcount:
+                db.commit()
+                db.execute("vacuum")
 
     def _read(self, keys: Sequence[bytes]) -> dict[bytes, list[float]]:
         found: dict[bytes, list[float]] = {}

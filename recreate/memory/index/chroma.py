@@ -1,17 +1,26 @@
-"""The vectors of everything remembered, in Chroma: the graph that answers broad questions over many documents.
+"""One vector of each experience and lesson, in Chroma: what answers by meaning.
 
-Chroma is not asked whether it is sound, because it does not know: a process that has its folder open answers
-from stale memory after another has written, and a garbled HNSW file kills the process or is taken as it is. So
-`state` records a checksum of each of Chroma's files after every write; the files are compared before Chroma opens
-them, and a version number tells other processes to open them again. Documents are known to it by their numbers.
+Chroma runs in a process of its own (chroma_engine.py), one for each process that recalls. It is not asked whether it
+is sound, because it does not know: a process that has its folder open answers from stale memory after another has
+written, and a garbled HNSW file kills the process or is taken as it is. So `state` records a checksum of each of its
+files after every write; the files are compared before Chroma opens them, and a version number tells other processes
+to open them again. Vectors are known to it by the numbers of their sources.
 """
 
 from __future__ import annotations
 
-import hashlib
+import array
+import atexit
+import base64
+import contextlib
+import json
 import os
+import select
 import shutil
+import subprocess
 import sys
+import threading
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
@@ -22,28 +31,34 @@ from recreate.api.registry import need
 from recreate.storage.files import make
 
 BATCH = 1024
-"""Documents given to Chroma at once."""
+"""Vectors given to Chroma at once."""
 
-NAME = "memory"
+KEPT = 4
+"""Folders that are open at once."""
+
+PATIENCE = 120
+"""Seconds after which an answer of Chroma is not waited for any longer."""
 
 
 class ChromaState(TypedDict):
-    """What is on record of Chroma's folder. upto: it holds the documents numbered below; files: size, ns, SHA-256."""
+    """What is on record of Chroma's folder. upto: it holds the sources numbered below; files: size, ns, CRC-32."""
 
     folder: str
     version: int
     upto: int
     count: int
     writing: bool
-    files: dict[str, tuple[int, int, str]]
+    files: dict[str, tuple[int, int, int]]
 
 
 class Broken(Exception):
     """Chroma, or what it stored, cannot be trusted."""
 
 
-def installed() -> bool:
-    return registry.installed("chromadb")
+def require() -> None:
+    """Raises Missing without Chroma's package."""
+    if not registry.installed("chromadb"):
+        raise registry.missing("chromadb") or Missing("this needs the package chromadb")
 
 
 def _library() -> Any:
@@ -77,15 +92,116 @@ def _library() -> Any:
         settings.BaseSettings = theirs
 
 
+class _Process:
+    """Chroma's process, for this one. It is started when it is first asked, ends when nothing is open in it, and
+    starts again after it died; a forked child leaves its parent's alone and has its own."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.running: subprocess.Popen[str] | None = None
+        self.open: dict[Path, int] = {}  # folder -> the version that is open there
+        os.register_at_fork(after_in_child=self._forked)
+
+    def ask(self, do: str, folder: Path, **more: Any) -> Any:
+        """The answer to one request. Raises Broken, Missing, and Fault when the disk is full."""
+        with self.lock:
+            try:
+                reply = self._said({"do": do, "folder": str(folder), **more})
+            except (OSError, ValueError) as e:
+                self.end()
+                raise Broken("its process died") from e
+            except BaseException:
+                self.end()  # an answer that nobody read would be taken for the next one's
+                raise
+            if "error" not in reply:
+                return reply["answer"]
+            self.open.pop(folder, None)
+            if reply["missing"]:
+                raise registry.missing("chromadb") or Missing(f"chromadb cannot be used: {reply['error']}")
+            if "disk is full" in reply["error"]:
+                raise Fault(
+                    f"the disk that holds {folder} is full",
+                    fix=f"free some space there: df -h {folder}",
+                    code="disk-full",
+                )
+            raise Broken(reply["error"])
+
+    def kept(self, folder: Path, version: int) -> None:
+        """A folder is open in this version, now the last one used; of too many the first is let go."""
+        with self.lock:
+            self.open.pop(folder, None)
+            self.open[folder] = version
+            while len(self.open) > KEPT:
+                self.close(next(iter(self.open)))
+
+    def close(self, folder: Path) -> None:
+        """Let go of a folder's files."""
+        with self.lock:
+            if self.open.pop(folder, None) is not None and self.running is not None:
+                with contextlib.suppress(Broken, Missing, Fault):
+                    if not self.ask("close", folder):
+                        self.end()
+
+    def end(self) -> None:
+        with self.lock:
+            running, self.running = self.running, None
+            self.open.clear()
+            if running is not None:
+                running.kill()
+                running.wait()
+                for pipe in (running.stdin, running.stdout):
+                    with contextlib.suppress(OSError):
+                        pipe.close()  # type: ignore[union-attr]
+
+    def _said(self, request: dict[str, Any]) -> Any:
+        if self.running is None or self.running.poll() is not None:
+            self.end()
+            require()
+            self.running = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("chroma_engine.py")), json.dumps(sys.path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                encoding="utf-8",
+                start_new_session=True,  # Ctrl-C is for us: it would leave half a write
+            )
+        assert self.running.stdin is not None
+        assert self.running.stdout is not None
+        self.running.stdin.write(json.dumps(request) + "\n")
+        self.running.stdin.flush()
+        waiting = select.poll()
+        waiting.register(self.running.stdout, select.POLLIN)
+        if not waiting.poll(PATIENCE * 1000):
+            raise TimeoutError(PATIENCE)
+        return json.loads(self.running.stdout.readline())
+
+    def _forked(self) -> None:
+        self.lock = threading.RLock()  # another thread may have held it
+        running, self.running = self.running, None
+        self.open.clear()
+        if running is not None:
+            for pipe in (running.stdin, running.stdout):
+                assert pipe is not None
+                os.close(pipe.fileno())
+                _LEFT.append(pipe)
+            running.returncode = 0  # not our child: nobody waits for it
+            _LEFT.append(running)
+
+
+_LEFT: list[object] = []
+"""What a forked child has of its parent's and must not close again."""
+
+PROCESS = _Process()
+atexit.register(PROCESS.end)
+
+
 class Chroma:
     """One collection under `folder` (memory/index). The caller holds the lock; `save` puts the state on record."""
 
     def __init__(self, folder: Path, save: Callable[[ChromaState | None], None]) -> None:
         self.folder = folder
         self.save = save
-        self._client: Any = None
-        self._collection: Any = None
-        self._opened = ("", -1)
 
     def sound(self, state: ChromaState, *, thorough: bool) -> bool:
         """Whether Chroma's files are what was written last; by size and time, and by checksum where those differ."""
@@ -95,37 +211,39 @@ class Chroma:
             found = dict(_files(self.folder / state["folder"]))
             if set(found) != set(state["files"]):
                 return False
-            for name, (size, mtime, sha) in state["files"].items():
+            for name, (size, mtime, sum_) in state["files"].items():
                 if found[name].st_size != size:
                     return False
                 path = self.folder / state["folder"] / name
-                if (thorough or found[name].st_mtime_ns != mtime) and _sha(path) != sha:
+                if (thorough or found[name].st_mtime_ns != mtime) and checksum(path) != sum_:
                     return False
         except (KeyError, TypeError, ValueError, OSError):
             return False
         return True
 
-    def nearest(self, state: ChromaState, vector: Sequence[float], n: int) -> list[int]:
-        """The numbers of about n documents near to a vector. Raises Broken."""
+    def nearest(
+        self, state: ChromaState, vector: Sequence[float], n: int, among: Sequence[int] | None = None
+    ) -> list[tuple[int, float]]:
+        """(number, cosine) of the n nearest, nearest first; `among` these numbers, where given. Raises Broken."""
         state = self._open(state)
-        got = self._ask(self._collection.query, query_embeddings=[vector], n_results=n, include=[])
-        return [int(id) for id in got["ids"][0]]
+        ids = None if among is None else [str(number) for number in among]
+        path = self.folder / state["folder"]
+        found, distances = PROCESS.ask("query", path, vector=_packed(vector), n=n, ids=ids)
+        return [(int(id), 1 - distance) for id, distance in zip(found, distances, strict=True)]
 
     def put(
-        self,
-        state: ChromaState | None,
-        first: int,
-        upto: int,
-        ids: Sequence[int],
-        vectors: Any,
+        self, state: ChromaState | None, upto: int, numbers: Sequence[int], vectors: Sequence[Sequence[float]]
     ) -> ChromaState:
-        """Take documents in: vectors float32 (n, dimensions). Raises Broken, Fault when the disk is full."""
-        state = self._new(upto=first) if state is None else self._open(state)
+        """Take vectors in. Raises Broken, Fault when the disk is full."""
+        state = self._new() if state is None else self._open(state)
         self.save({**state, "writing": True, "files": {}})
-        for start in range(0, len(ids), BATCH):
+        path = self.folder / state["folder"]
+        for start in range(0, len(numbers), BATCH):
             part = slice(start, start + BATCH)
-            self._ask(self._collection.upsert, ids=[str(n) for n in ids[part]], embeddings=vectors[part])
-        return self._mark({**state, "upto": upto, "count": state["count"] + len(ids), "version": state["version"] + 1})
+            ids = [str(number) for number in numbers[part]]
+            PROCESS.ask("put", path, ids=ids, vectors=[_packed(vector) for vector in vectors[part]])
+        count = state["count"] + len(numbers)
+        return self._mark({**state, "upto": upto, "count": count, "version": state["version"] + 1})
 
     def discard(self) -> None:
         """Forget Chroma's files."""
@@ -135,77 +253,49 @@ class Chroma:
             shutil.rmtree(old, ignore_errors=True)
 
     def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-        self._client = self._collection = None
-        self._opened = ("", -1)
+        for folder in [folder for folder in PROCESS.open if folder.parent == self.folder]:
+            PROCESS.close(folder)
 
     def _open(self, state: ChromaState) -> ChromaState:
-        known = self._opened == (state["folder"], state["version"])
+        path = self.folder / state["folder"]
+        known = PROCESS.open.get(path) == state["version"]
         if not self.sound(state, thorough=not known):
             raise Broken("its files are not what was written last")
         if known:
             return state
-        self.close()
-        self._connect(state["folder"])
-        if self._ask(self._collection.count) != state["count"]:
-            raise Broken("it holds another number of documents than were written")
+        if PROCESS.ask("open", path) != state["count"]:
+            raise Broken("it holds another number of vectors than were written")
         return self._mark(state)  # opening touches Chroma's files
 
-    def _new(self, upto: int) -> ChromaState:
+    def _new(self) -> ChromaState:
         self.discard()
         name = f"chroma-{os.urandom(4).hex()}"  # never a path this process had open
         make(self.folder / name)
-        self._connect(name)
-        return {"folder": name, "version": 0, "upto": upto, "count": 0, "writing": True, "files": {}}
-
-    def _connect(self, name: str) -> None:
-        chromadb = _library()
-        config: Any = need("chromadb.config")
-
-        def connect() -> None:
-            # Chroma would read a .env of the current folder, which is somebody else's, and CHROMA_* variables.
-            settings = config.Settings(
-                _env_file=None,
-                anonymized_telemetry=False,
-                chroma_api_impl="chromadb.api.rust.RustBindingsAPI",
-                allow_reset=False,
-            )
-            self._client = chromadb.PersistentClient(str(self.folder / name), settings=settings)
-            self._collection = self._client.get_or_create_collection(
-                NAME, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
-            )
-
-        self._ask(connect)
+        PROCESS.ask("open", self.folder / name)
+        return {"folder": name, "version": 0, "upto": 0, "count": 0, "writing": True, "files": {}}
 
     def _mark(self, state: ChromaState) -> ChromaState:
         """Put on record what Chroma's files are now."""
         folder = self.folder / state["folder"]
         found = sorted(_files(folder), key=lambda each: each[0])
-        files = {name: (stat.st_size, stat.st_mtime_ns, _sha(folder / name)) for name, stat in found}
+        files = {name: (stat.st_size, stat.st_mtime_ns, checksum(folder / name)) for name, stat in found}
         state = {**state, "writing": False, "files": files}
-        self._opened = (state["folder"], state["version"])
+        PROCESS.kept(folder, state["version"])
         self.save(state)
         return state
 
-    def _ask(self, method: Callable[..., Any], **arguments: Any) -> Any:
-        """Call Chroma; whatever it dies of means that its files are not to be trusted."""
-        errors: Any = need("chromadb.errors")
-        try:
-            return method(**arguments)
-        except errors.ChromaError as e:
-            if "disk is full" in str(e):
-                raise Fault(
-                    f"the disk that holds {self.folder} is full",
-                    fix=f"free some space there: df -h {self.folder}",
-                    code="disk-full",
-                ) from e
-            raise Broken(str(e)) from e
-        except BaseException as e:
-            # A panic in Chroma's Rust code is no Exception, and its class has no importable name.
-            if type(e).__name__ == "PanicException":
-                raise Broken(str(e)) from e
-            raise
+
+def checksum(path: Path) -> int:
+    """The CRC-32 of a file."""
+    sum_ = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            sum_ = zlib.crc32(block, sum_)
+    return sum_
+
+
+def _packed(vector: Sequence[float]) -> str:
+    return base64.b64encode(array.array("f", vector).tobytes()).decode()
 
 
 def _files(folder: Path, prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
@@ -216,8 +306,3 @@ def _files(folder: Path, prefix: str = "") -> Iterator[tuple[str, os.stat_result
                 yield from _files(folder / entry.name, f"{prefix}{entry.name}/")
             else:
                 yield prefix + entry.name, entry.stat()
-
-
-def _sha(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,22 +1,22 @@
-"""Text to the words it is found by: in any script, and with names such as `test_foo.py::bar` whole and in parts."""
+"""Text to the words that the full text index holds, and a question to the phrases that are looked up in it.
+
+SQLite's own tokenizer parts words at whatever is no letter and no digit, so a name such as `test_foo.py::bar` is
+the phrase `test foo py bar`. What it cannot do is done before: scripts without spaces, and names in capitals.
+"""
 
 from __future__ import annotations
 
-import itertools
 import re
 import unicodedata
-from functools import lru_cache
 
 LONGEST = 64
-"""Characters of a word that count."""
+"""Characters of a word that count in a question."""
 
-K1, B, LENGTH = 1.2, 0.75, 120
-"""BM25's usual constants (Robertson and Zaragoza, 2009), and the document length that counts as average. A fixed one:
-the weight of a word in a document then does not depend on what else there is, and can be stored."""
+PHRASES = 200
+"""Phrases of a question that are looked up."""
 
 _CHUNK = re.compile(r"\w(?:[\w./:\\-]{0,254}\w)?")
 _WORD = re.compile(r"\w+")
-_DOTTED = re.compile(r"\w+(?:\.\w+)+")
 _PART = re.compile(r"[^\W_]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # Scripts that put no spaces between words, and Hangul, whose words carry their endings.
@@ -24,41 +24,59 @@ _SPACELESS = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
+_CODE = re.compile(
+    r"""\w[_.:/\\]\w | [a-z0-9][A-Z] | \w\( | ==|!=|->|=> | \b[A-Z]\w*(?:Error|Exception|Warning)\b
+    | ['"`][^\s'"`]+['"`] | (?:^|\s)--?\w""",
+    re.VERBOSE,
+)
 
 
-def words(text: str, asked: bool = False) -> list[str]:
-    """The words of a text in its order, casefolded, repeated as often as they stand there.
-
-    `test_foo.py::bar` gives itself, `test_foo.py`, `test_foo`, `test`, `foo`, `py` and `bar`; `parseHeader` also
-    `parse` and `header`. Scripts without spaces give each character and each pair of neighbours; with `asked` (a
-    query) the pairs alone, unless a character stands by itself.
-    """
-    if text.isascii():
-        return list(itertools.chain.from_iterable(map(_name, _CHUNK.findall(text))))
-    found: list[str] = []
-    for chunk in _CHUNK.findall(unicodedata.normalize("NFKC", text)):
-        if _SPACELESS.search(chunk):
-            chunk = _SPACELESS.sub(lambda run: _pairs(run.group(), asked, found), chunk)
-        found.extend(_name(chunk))
-    return found
+def spread(text: str) -> str:
+    """A text as it is indexed: casefolded, scripts without spaces character by character, and the parts of names such
+    as `parseHeader` once each after it."""
+    text = _plain(text)
+    names = (name for name in dict.fromkeys(_PART.findall(text)) if not name.islower() and _CAMEL.search(name))
+    parts = dict.fromkeys(word for name in names for word in _CAMEL.sub(" ", name).split())
+    if not text.isascii():
+        text = _SPACELESS.sub(lambda run: f" {' '.join(run.group())} ", text)
+    return f"{text}\n{' '.join(parts)}".casefold() if parts else text.casefold()
 
 
-def _pairs(run: str, asked: bool, found: list[str]) -> str:
-    if not asked or len(run) == 1:
-        found.extend(run)
-    found.extend(run[i : i + 2] for i in range(len(run) - 1))
-    return " "
+def phrases(question: str) -> list[str]:
+    """What is looked up for a question, each once: its words, its names whole, and in scripts without spaces each
+    pair of neighbours (a character that stands alone by itself). A phrase's words stand one after the other."""
+    found: dict[str, None] = {}
+    for chunk in _CHUNK.findall(_plain(question)):
+        runs = _SPACELESS.findall(chunk)
+        found.update(
+            (run if len(run) == 1 else " ".join(run[i : i + 2]), None) for run in runs for i in range(len(run) - 1 or 1)
+        )
+        if runs:
+            chunk = _SPACELESS.sub(" ", chunk)
+        names = [chunk] if not runs else []
+        for name in [*names, *_WORD.findall(chunk)]:
+            words = [word.casefold()[:LONGEST] for word in _PART.findall(name)]
+            found.update((word, None) for word in words)
+            if 1 < len(words) <= 12:
+                found[" ".join(words)] = None
+            found.update((part.casefold()[:LONGEST], None) for part in _CAMEL.sub(" ", name).split() if part.isalnum())
+        if len(found) >= PHRASES:
+            break
+    return list(found)[:PHRASES]
 
 
-@lru_cache(50_000)
-def _name(chunk: str) -> tuple[str, ...]:
-    """A name with separators or capitals inside: whole, its dotted parts, its words, and the parts of those."""
-    if chunk.isalnum() and (chunk.islower() or chunk.isdigit()):
-        return (chunk.casefold()[:LONGEST],)
-    given: dict[str, None] = {}
-    for pattern in (_CHUNK, _DOTTED, _WORD):
-        given.update(dict.fromkeys(pattern.findall(chunk)))
-    for word in _WORD.findall(chunk):
-        if "_" in word or not word.islower():
-            given.update(dict.fromkeys(_PART.findall(_CAMEL.sub(" ", word))))
-    return tuple(dict.fromkeys(word.casefold()[:LONGEST] for word in given))
+def standing(text: str, question: str) -> list[str]:
+    """The words of a question that stand in a text."""
+    words = f" {' '.join(_PART.findall(spread(text)))} "
+    asked = ((phrase, "".join(phrase.split()) if _SPACELESS.search(phrase) else phrase) for phrase in phrases(question))
+    return [shown for phrase, shown in asked if " " not in shown and f" {phrase} " in words]
+
+
+def is_code(question: str) -> bool:
+    """Whether a question names things as code does: an error, a file, a function; and not in words alone."""
+    return _CODE.search(question) is not None
+
+
+def _plain(text: str) -> str:
+    text = text.replace("\0", " ")
+    return text if text.isascii() else unicodedata.normalize("NFKC", text).encode("utf-8", "replace").decode()

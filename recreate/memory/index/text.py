@@ -1,0 +1,243 @@
+"""The words and facts of everything remembered, in SQLite: full text (FTS5) over steps as long as they are.
+
+A document is a step, an experience's own words, or a lesson; a source is the experience or lesson it belongs to. The
+words' table keeps no text, so what is deleted stays in it, as numbers that no document has any more, until most of it
+is such and all is made again. A connection is opened for each use: nothing is kept that could be inherited, forgotten
+or grow.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from recreate.agents.trajectory import is_file
+from recreate.memory.documents import Document
+from recreate.memory.index.tokenizer import phrases, spread
+
+POSTINGS = 60_000
+"""Places of words that one question looks at; the rarest words go first."""
+
+_FACTS = ("domain", "task", "group", "split", "ending", "digest", "model", "run")
+
+_TABLES = """
+create table sources(number integer primary key autoincrement, key text unique, sum text, brief text, passed integer,
+    "when" real, domain text, task text, "group" text, split text, ending text, digest text, model text, run text);
+create table documents(number integer primary key autoincrement, source integer, part integer, grain text,
+    step integer, error text);
+create table named(kind text, name text, value text, document integer,
+    primary key(kind, name, document, value)) without rowid;
+create index of_source on documents(source);
+create index of_document on named(document);
+create virtual table words using fts5(text, content='', tokenize="unicode61 remove_diacritics 0");
+create virtual table stands using fts5vocab(words, row)
+"""
+
+
+class Match(NamedTuple):
+    """A document that was found: its source, its number in it (-1: the source's own words), BM25."""
+
+    source: int
+    key: str
+    part: int
+    score: float
+
+    @property
+    def id(self) -> str:
+        return self.key if self.part < 0 else f"{self.key}/{self.part}"
+
+
+class Filter(NamedTuple):
+    """What of all there is may answer, as SQL over documents d and sources s."""
+
+    sql: str
+    values: list[Any]
+
+
+class Text:
+    """The tables, by a connection that is open. The caller holds the folder's lock."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+
+    # what is in it
+
+    def count(self) -> int:
+        return int(self.db.execute("select count(*) from documents").fetchone()[0])
+
+    def sums(self) -> dict[str, str]:
+        """key -> checksum of every source."""
+        return dict(self.db.execute("select key, sum from sources"))
+
+    def lessons(self) -> dict[str, str]:
+        """The same of lessons."""
+        return dict(self.db.execute("select key, sum from sources where key >= 'lesson:' and key < 'lesson;'"))
+
+    def known(self, keys: Iterable[str]) -> dict[str, str]:
+        """The same of some."""
+        asked = json.dumps(list(keys))
+        return dict(
+            self.db.execute("select key, sum from sources where key in (select value from json_each(?))", (asked,))
+        )
+
+    def last(self) -> int:
+        """The number of the newest source."""
+        return int(self.db.execute("select coalesce(max(number), 0) from sources").fetchone()[0])
+
+    def briefs(self, start: int, most: int) -> list[tuple[int, str]]:
+        """(number, what is embedded) of the sources numbered `start` and up."""
+        asked = "select number, brief from sources where number >= ? order by number limit ?"
+        return self.db.execute(asked, (start, most)).fetchall()
+
+    def ready(self, upto: int) -> tuple[int, int]:
+        """How many sources are numbered below, and how many there are."""
+        return self.db.execute("select coalesce(sum(number < ?), 0), count(*) from sources", (upto,)).fetchone()  # type: ignore[no-any-return]
+
+    # writing
+
+    def put(self, key: str, sum_: str, documents: Sequence[Document]) -> None:
+        """Take a source in. Its last document is the one of its own words."""
+        whole = documents[-1]
+        facts = [_bound(str(whole.facts.get(name, ""))) for name in _FACTS]
+        passed = int(whole.facts["passed"]) if "passed" in whole.facts else None
+        row = [key, sum_, _bound(whole.brief), passed, whole.when, *facts]
+        asked = f"insert into sources values (null, {','.join('?' * len(row))})"
+        source = self.db.execute(asked, row).lastrowid
+        for d in documents:
+            part = -1 if d.id == d.key else int(d.id.rpartition("/")[2])
+            number = self.db.execute(
+                "insert into documents values (null, ?, ?, ?, ?, ?)",
+                (source, part, d.facts["grain"], d.facts.get("step"), _bound(str(d.facts.get("error", "")))),
+            ).lastrowid
+            self.db.execute("insert into words(rowid, text) values (?, ?)", (number, spread(_bound(d.text))))
+            lists = {("tool", tool, tool) for tool in d.tools}
+            lists |= {("file", file.rpartition("/")[2], file) for file in d.files}
+            rows = [(kind, _bound(name), _bound(value), number) for kind, name, value in sorted(lists)]
+            self.db.executemany("insert or ignore into named values (?, ?, ?, ?)", rows)
+
+    def remove(self, keys: Iterable[str]) -> int:
+        """Take sources out; how many documents that were."""
+        asked = json.dumps(list(keys))
+        numbers = "select number from sources where key in (select value from json_each(?))"
+        documents = f"select number from documents where source in ({numbers})"
+        self.db.execute(f"delete from named where document in ({documents})", (asked,))
+        gone = self.db.execute(f"delete from documents where source in ({numbers})", (asked,)).rowcount
+        self.db.execute("delete from sources where key in (select value from json_each(?))", (asked,))
+        return gone
+
+    def tidy(self) -> None:
+        """Write the words' table anew in one piece."""
+        self.db.execute("insert into words(words) values ('optimize')")
+
+    # finding
+
+    def by_words(self, question: str, where: Filter, n: int, *, each: bool) -> list[Match]:
+        """The n documents with the highest BM25; of each source the best one only, unless `each` counts."""
+        asked = " OR ".join(f'"{phrase}"' for phrase in self._rare(phrases(question)))
+        if not asked:
+            return []
+        best = ("w.rank", "") if each else ("min(w.rank)", "group by s.number")
+        rows = self.db.execute(
+            f"select s.number, s.key, d.part, {best[0]} as score from words w cross join documents d on d.number = "
+            f"w.rowid cross join sources s on s.number = d.source where w.words match ? and {where.sql} {best[1]} "
+            "order by score, s.key, d.part limit ?",
+            [asked, *where.values, n],
+        )
+        return [Match(source, key, part, round(-score, 6)) for source, key, part, score in rows]
+
+    def among(self, numbers: Sequence[int], where: Filter) -> dict[int, list[Match]]:
+        """Of these sources, the documents that match, in their order."""
+        rows = self.db.execute(
+            "select s.number, s.key, d.part from sources s join documents d on d.source = s.number where s.number in "
+            f"(select value from json_each(?)) and {where.sql} order by d.number",
+            [json.dumps(list(numbers)), *where.values],
+        )
+        found: dict[int, list[Match]] = {}
+        for source, key, part in rows:
+            found.setdefault(source, []).append(Match(source, key, part, 0.0))
+        return found
+
+    def matching(self, where: Filter, upto: int) -> list[int]:
+        """The sources numbered below of which some document matches."""
+        rows = self.db.execute(
+            "select distinct s.number from sources s join documents d on d.source = s.number where s.number < ? and "
+            f"{where.sql} order by 1",
+            [upto, *where.values],
+        )
+        return [number for (number,) in rows]
+
+    def _rare(self, asked: Sequence[str]) -> list[str]:
+        """The phrases that are looked up: what stands in very many documents tells them apart little, and is dear."""
+        words = dict.fromkeys(word for phrase in asked for word in phrase.split())
+        stands = {
+            word: sum(n for (n,) in self.db.execute("select doc from stands where term = ?", (word,))) for word in words
+        }
+        rarest = sorted((min(stands[word] for word in phrase.split()), at) for at, phrase in enumerate(asked))
+        kept, places = list[int](), 0
+        for count, at in rarest:
+            places += count
+            if count and (not kept or places <= POSTINGS):
+                kept.append(at)
+        return [asked[at] for at in sorted(kept)]
+
+
+def where(wanted: Mapping[str, Sequence[Any]], closed: Mapping[str, frozenset[str]] | None) -> Filter:
+    """What filters ask, and what a reader may see: `closed` are groups and tasks that may not be seen by one who sees
+    the train split only; None: of one who sees all."""
+    parts, values = ["1"], list[Any]()
+
+    def add(sql: str, given: Iterable[Any]) -> None:
+        parts.append(sql)
+        values.append(json.dumps([_bound(v) if isinstance(v, str) else v for v in given if v != ""]))
+
+    listed = "in (select value from json_each(?))"
+    if closed is not None:
+        parts.append("s.split = 'train'")
+        for name, held in closed.items():
+            add(f's."{name}" not {listed}', sorted(held))
+    for name, given in wanted.items():
+        if name in ("since", "until"):
+            parts.append(f's."when" {">=" if name == "since" else "<"} ?')
+            values += given
+        elif name in ("tool", "file"):
+            tests = []
+            for value in map(str, given):
+                tests.append("name = ?" if name == "tool" else "name = ? and is_file(?, value)")
+                values += [_bound(value)] if name == "tool" else [_bound(value.rpartition("/")[2]), _bound(value)]
+            parts.append(
+                f"exists (select 1 from named where document = d.number and kind = '{name}' and ({' or '.join(tests)}))"
+            )
+        elif name == "experience":
+            add(f"d.grain <> 'lesson' and s.key {listed}", given)
+        else:
+            table = "d" if name in ("grain", "step", "error") else "s"
+            add(f'{table}."{name}" {listed}', [int(v) if name == "passed" else v for v in given])
+    return Filter(" and ".join(parts), values)
+
+
+@contextmanager
+def connected(path: Path) -> Iterator[Text]:
+    """The tables of a file, which is made when it is not there; all that is written is there at the end, or nothing.
+    Raises sqlite3.Error."""
+    db = sqlite3.connect(path, timeout=60, isolation_level=None)
+    try:
+        db.create_function("is_file", 2, lambda asked, there: is_file(asked, there), deterministic=True)
+        db.execute("pragma synchronous = off")  # derived: what a power cut costs is made again
+        db.execute("pragma cache_size = -32000")
+        db.execute("begin")
+        if not db.execute("select 1 from sqlite_master").fetchone():
+            for statement in _TABLES.split(";"):
+                db.execute(statement)
+        yield Text(db)
+        db.execute("commit")
+    finally:
+        db.close()  # what is not committed is undone
+
+
+def _bound(text: str) -> str:
+    """A text that SQLite takes."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
