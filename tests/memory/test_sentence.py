@@ -81,7 +81,7 @@ def test_changing_the_embedder_embeds_again_with_progress_and_changing_back_cost
     sentence = Counted(embedders.named(f"sentence:{model}"))
     told: list[tuple[int, int]] = []
     fill(ExperienceStore(tmp_path, nano))
-    for embedder, paid in ((nano, (8, 0)), (sentence, (8, 8)), (nano, (8, 8)), (sentence, (8, 8))):
+    for embedder, paid in ((nano, (4, 0)), (sentence, (4, 4)), (nano, (4, 4)), (sentence, (4, 4))):
         told.clear()
         memory = ExperienceStore(tmp_path, embedder, lambda done, todo: told.append((done, todo)))
         assert first(memory, "leap year bug in the calendar", grain="experience") == "dates"
@@ -105,7 +105,7 @@ def test_a_folder_that_now_holds_a_model_of_another_dimension_is_noticed(tmp_pat
     small.append(Dense(384, 48))
     small.save(str(folder), create_model_card=False)
     again = ExperienceStore(tmp_path, f"sentence:{folder}")
-    assert len(again.recall("leap days", 8)) == 8
+    assert len(again.recall("leap days", 8)) == 4
     after = again.stats()["index"]
     assert (before["dimensions"], after["dimensions"]) == (384, 48)
     assert (before["count"], after["count"]) == (8, 8)
