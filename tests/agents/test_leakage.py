@@ -199,19 +199,7 @@ def test_reasons_name_the_edit_and_are_not_endless() -> None:
     assert len(leaks([Edit(path="system.md", new=many.prompt, origin="human")], PARENT, [many])) <= 10
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "seed",
-        "seed-tools",
-        "seed-swe-small",
-        "seed-code-small",
-        "seed-math-small",
-        "seed-sql-small",
-        "hand-sql-small",
-        "seed-apiworld",
-    ],
-)
+@pytest.mark.parametrize("name", sorted(file.parent.name for file in shipped("scaffolds").glob("*/agent.toml")))
 def test_the_shipped_seeds_leak_nothing(name: str) -> None:
     files = load(shipped("scaffolds") / name).files
     edits = [Edit(path=path, new=text, origin="human") for path, text in files.items()]

@@ -35,19 +35,7 @@ def test_a_sound_scaffold_has_no_faults() -> None:
     assert faults(NoSandbox()) == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "seed",
-        "seed-tools",
-        "seed-swe-small",
-        "seed-code-small",
-        "seed-math-small",
-        "seed-sql-small",
-        "hand-sql-small",
-        "seed-apiworld",
-    ],
-)
+@pytest.mark.parametrize("name", sorted(file.parent.name for file in shipped("scaffolds").glob("*/agent.toml")))
 def test_the_shipped_seeds_have_no_faults(name: str) -> None:
     assert check(load(shipped("scaffolds") / name), NoSandbox()) == []
 

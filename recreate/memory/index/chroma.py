@@ -61,7 +61,7 @@ def require() -> None:
         raise registry.missing("chromadb") or Missing("this needs the package chromadb")
 
 
-def _library() -> Any:
+def library() -> Any:
     """chromadb, whatever the environment says.
 
     While it is imported it reads a `.env` of the current folder and variables as common as ALLOW_RESET, which may be

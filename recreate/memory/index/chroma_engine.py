@@ -47,9 +47,9 @@ class ChromaClient:
     """One folder, by chromadb's client."""
 
     def __init__(self, folder: str) -> None:
-        from recreate.memory.index.chroma import _library
+        from recreate.memory.index.chroma import library
 
-        chromadb = _library()
+        chromadb = library()
         config: Any = importlib.import_module("chromadb.config")
         # Chroma would read a .env of the current folder, which is somebody else's, and CHROMA_* variables.
         settings = config.Settings(
