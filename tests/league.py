@@ -2,9 +2,9 @@
 
 A world has a rule over words (`lofi72` -> `27IFOL`), made of one transformation, of two, or of one that holds only
 under a condition. No text tells it. An agent that knows nothing writes the word as it is; what it meets on the way is
-a list of earlier orders and what was accepted for them. The worker does what the last `Rule:` of its prompt says and
-learns nothing by itself. In a trap all train words meet the condition, so that the shorter rule fits all that can be
-seen, and harms where the condition does not hold.
+a list of earlier orders and what was accepted for them. The worker does what the last `Rule:` of its prompt says, or
+runs the first command that its prompt tells of, and learns nothing by itself. In a trap all train words meet the
+condition, so that the shorter rule fits all that can be seen, and harms where the condition does not hold.
 
 The optimizer's model is a reasoner made here, the same for all: it sees four of the orders in its prompt, takes a
 short rule that fits them, and one time in four one that fits a single order. So an optimizer is worth what it shows,
@@ -30,6 +30,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from recreate.agents.attempt import BIN
 from recreate.agents.scaffold import Scaffold
 from recreate.api.ports import Price, Sandbox, SandboxBackend
 from recreate.api.types import Call, Grade, Message, Reply, Split, Task, Trace
@@ -40,33 +41,35 @@ from recreate.runs.reader import Run
 from recreate.runs.session import Parts, open_session
 from tests.investigator import Acts, Investigator
 
-OPTIMIZERS = ("reflect", "best-of-n", "opro", "ace", "adas", "gepa", "recreate")
+OPTIMIZERS = ("reflect", "best-of-n", "opro", "ace", "adas", "gepa", "atlas", "yunjue", "sage", "recreate")
 SIZES: dict[Split, int] = {"train": 6, "validation": 20, "test": 1}
 SEEN = 4
 """Orders of a prompt that the reasoner heeds."""
 FRESH = 400
 """Words on which what a build made is scored, none of them a task's."""
 
-CHANGES: dict[str, Callable[[str], str]] = {
-    "put it in capitals": str.upper,
-    "write it backwards": lambda w: w[::-1],
-    "sort its characters": lambda w: "".join(sorted(w)),
-    "say its last character twice": lambda w: w + w[-1],
-    "leave its first character out": lambda w: w[1:],
-    "swap its first and last character": lambda w: w[-1] + w[1:-1] + w[0],
-    "write a star for each vowel": lambda w: re.sub("[aeiou]", "*", w),
-    "put its digits first": lambda w: re.sub(r"(\D+)(\d+)", r"\2\1", w),
-    "end with how long it is": lambda w: f"{w}{len(w)}",
-    "put a hyphen before its digits": lambda w: re.sub(r"(\d+)", r"-\1", w, count=1),
-    "begin with a plus sign": lambda w: "+" + w,
-    "end with an equals sign": lambda w: w + "=",
+PROGRAMS = {
+    "put it in capitals": "w.upper()",
+    "write it backwards": "w[::-1]",
+    "sort its characters": "''.join(sorted(w))",
+    "say its last character twice": "w + w[-1]",
+    "leave its first character out": "w[1:]",
+    "swap its first and last character": "w[-1] + w[1:-1] + w[0]",
+    "write a star for each vowel": "re.sub('[aeiou]', '*', w)",
+    "put its digits first": r"re.sub(r'(\D+)(\d+)', r'\2\1', w)",
+    "end with how long it is": "f'{w}{len(w)}'",
+    "put a hyphen before its digits": r"re.sub(r'(\d+)', r'-\1', w, count=1)",
+    "begin with a plus sign": "'+' + w",
+    "end with an equals sign": "w + '='",
+    "it begins with a vowel": "w[0] in 'aeiou'",
+    "its last digit is even": "int(w[-1]) % 2 == 0",
+    "it is longer than six characters": "len(w) > 6",
+    "it holds the letter a": "'a' in w",
 }
-CONDITIONS: dict[str, Callable[[str], bool]] = {
-    "it begins with a vowel": lambda w: w[0] in "aeiou",
-    "its last digit is even": lambda w: int(w[-1]) % 2 == 0,
-    "it is longer than six characters": lambda w: len(w) > 6,
-    "it holds the letter a": lambda w: "a" in w,
-}
+"""What can be said of a word `w`, as Python: twelve changes, and four conditions."""
+_MADE = {said: eval(f"lambda w: {code}", {"re": re}) for said, code in PROGRAMS.items()}
+CHANGES: dict[str, Callable[[str], str]] = dict(list(_MADE.items())[:12])
+CONDITIONS: dict[str, Callable[[str], bool]] = dict(list(_MADE.items())[12:])
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,14 @@ class Rule:
     def text(self) -> str:
         said = ", then ".join(self.changes)
         return f"Rule: {f'where {self.condition}, ' if self.condition else ''}{said}."
+
+    @property
+    def program(self) -> str:
+        """A tool that does it. What it says of itself does not tell the rule."""
+        lines = ['"""Writes an order as it has to be: `write_order WORD` prints it."""', "import re, sys", ""]
+        lines += ["w = sys.argv[1]", "if w == '--help':", "    sys.exit(print(__doc__))"]
+        lines += [f"if {PROGRAMS.get(self.condition, 'True')}:", *(f"    w = {PROGRAMS[c]}" for c in self.changes)]
+        return "\n".join([*lines, "print(w)", f"# {self.text}", ""])
 
     def __call__(self, word: str) -> str:
         if not self.condition or CONDITIONS[self.condition](word):
@@ -192,6 +203,7 @@ SEED = Scaffold(
 )
 
 ORDER = re.compile(r"order (\w+) was accepted as (\S+?)(?=\\n|\s|$)")
+COMMAND = re.compile(r"- `(\w+)`: ")
 SAID = re.compile(r"Rule: [^.\n]+\.")
 
 
@@ -205,8 +217,10 @@ def work(messages: Sequence[Message]) -> Reply:
     """The agent's model."""
     word = re.search(r"Write order (\w+) to", messages[1]["content"])
     assert word, messages[1]["content"]
-    answer = followed(*(m["content"] for m in messages[:2]))(word[1])
-    commands = ["cat history", f"printf '%s\\n' '{answer}' > answer.txt", "submit"]
+    told = [m["content"] for m in messages[:2]]
+    rule, tool = followed(*told), COMMAND.search("\n".join(told))
+    write = f"{BIN}/{tool[1]} {word[1]}" if tool and rule == Rule() else f"printf '%s\\n' '{rule(word[1])}'"
+    commands = ["cat history", f"{write} > answer.txt", "submit"]
     turn = min((len(messages) - 2) // 2, 2)
     return Reply(text=f"```bash\n{commands[turn]}\n```", tokens_in=100, tokens_out=20)
 
@@ -251,14 +265,32 @@ def answer(messages: Sequence[Message], params: Mapping[str, Any], seed: object)
         return json.dumps(
             {"update": [], "rejected": [{"idea": n, "why": "one is enough"} for n in range(2, ideas + 1)]}
         )
+    most = most_said(SAID.findall(text))
     replies: dict[str, Any] = {
         "advice": {"why": "a convention", "advice": rule, **cited},
         "instruction": {"instruction": rule},
         "insight": {"tags": [], "insight": rule},
         "add": {"add": SAID.findall(text)[-1:]},
+        "lacked": {"lacked": "a way to write it", "name": "write_order", "code": rule and rules()[rule].program},
+        "groups": {"groups": [re.findall(r"^- (\w+): ", text, re.MULTILINE)]},
+        "merged": {"merged": "write_order", "code": most and rules()[most].program},
+        "skill": {"skill": "how to write it", "form": "text", "body": "" if fitting(text) else rule},
+        "guidance": {"guidance": rule},
+        "pamphlet": {"pamphlet": most},
         "thought": {"thought": rule, "name": "a rule", "files": [{"path": "memory/rule.md", "text": rule + "\n"}]},
     }
     return json.dumps(next(reply for key, reply in replies.items() if key in asked))
+
+
+def fitting(text: str) -> bool:
+    """Whether the last rule that a text tells fits all the orders in it: there is nothing to add to it."""
+    rule = followed(text)
+    return rule != Rule() and all(rule(word) == accepted for word, accepted in ORDER.findall(text))
+
+
+def most_said(found: Sequence[str]) -> str:
+    """The rule that most of them are, the first of equals; '' when there are none."""
+    return max(found, key=list(found).count, default="")
 
 
 def study(first: str) -> Acts:
@@ -279,7 +311,7 @@ def distil(first: str) -> Acts:
         said = yield "idea", {"name": name}
         if told := SAID.findall(said):
             found[name] = told[-1]
-    most = max(found.values(), key=list(found.values()).count, default="")
+    most = most_said(list(found.values()))
     best = next((name for name, rule in found.items() if rule == most), "")
     for name in found:
         if name == best:

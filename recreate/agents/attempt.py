@@ -30,7 +30,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from recreate.agents.config import ServerEntry
+from recreate.agents.config import ServerEntry, turns_left
 from recreate.agents.functions import (
     Function,
     own_functions,
@@ -398,7 +398,7 @@ class Attempt:
 
     def offered(self, why: str, seen: str, so_far: _Offered) -> str:
         """What memory has to say about what the agent sees, as it is shown; '' for nothing, or nothing new."""
-        if why not in self.when or self.offers is None:
+        if self.offers is None or not (why in self.when or ("step" in self.when and why != "start")):
             return ""
         budget = sys.maxsize if self.offers.forced else self.agent.memory.tokens - so_far.tokens
         own = {lesson.id for lesson in self.scaffold.lessons}
@@ -433,7 +433,7 @@ class Attempt:
         last = LastSeen()
         past: tuple[int, ...] = ()
         seen, cut_off, offered = messages[-1]["content"], 0, self.offered_functions
-        for turn in range(limits.steps):
+        for turn in range(limits.turns):
             reached = self.limits.reached(self.usage)
             if reached:
                 return "limit", reached
@@ -467,7 +467,7 @@ class Attempt:
                 self.answer(sandbox, actions, done, turn, reply)
                 if done.commands:
                     last, why = last.after("\n".join(done.texts))
-                    done.answers[-1] += self.offered(why, done.texts[-1][-QUERY_CHARS:], so_far)
+                    done.answers[-1] += self.offered(why or "step", done.texts[-1][-QUERY_CHARS:], so_far)
             except BadInput:  # it was paid and done, whatever becomes of its answer
                 self.note(sample=number, **record, **done.fields(actions, called))
                 raise
@@ -500,7 +500,7 @@ class Attempt:
 
     def answer(self, sandbox: Sandbox, actions: Sequence[_Action], done: _Done, turn: int, reply: Reply) -> None:
         """Do what a reply asks for, one after the other, and fill in what is answered."""
-        left = self.agent.limits.steps - turn - 1
+        left, extended = turns_left(self.agent.limits.steps, self.agent.limits.extension, turn)
         for n, action in enumerate(actions):
             wrong = action.wrong or (_ALONE if action.command == SUBMIT else "")
             if n and not wrong and time.monotonic() >= self.limits.ends:
@@ -518,6 +518,7 @@ class Attempt:
             wrong += self.raise_cap(reply)
             done.wrong.append(wrong)
             done.answers.append(self.render("format", error=wrong, steps_left=left))
+        done.answers[-1] += extended
 
     def act(self, sandbox: Sandbox, action: _Action, name: str) -> tuple[Output, str]:
         """(what came of an action, its text as it is shown). name: of the file that keeps what is left out of that."""

@@ -21,15 +21,38 @@ FOREIGN_TOKENS = 8192
 """Of a reply to a foreign agent, when its agent.toml does not say."""
 
 
+EXTENDED = (
+    "\n\nThe %d turns are used up. You are given %d more, and no further ones: see what is still missing, and hand in."
+)
+
+
 class AgentLimits(Record):
-    """What one attempt may use; `command_seconds` and `observation_chars` are per command."""
+    """What one attempt may use; `command_seconds` and `observation_chars` are per command.
+
+    extension   turns besides `steps`, for a sample that has not handed in by then; it learns of them only then (the
+                dynamic limit of Gao and Peng, arXiv 2510.16786)
+    """
 
     steps: int = Field(default=20, ge=1, le=10_000)
+    extension: int = Field(default=0, ge=0, le=10_000, exclude_if=not_)
     tokens: int = Field(default=200_000, ge=1)
     usd: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     seconds: float = Field(default=900.0, gt=0, allow_inf_nan=False)
     command_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     observation_chars: int = Field(default=8000, ge=100)
+
+    @property
+    def turns(self) -> int:
+        """The most turns of one sample."""
+        return self.steps + self.extension
+
+
+def turns_left(steps: int, extension: int, turn: int) -> tuple[int, str]:
+    """(turns that are left after this one, counted from 0, as an agent is told; what it is told of its extension)."""
+    if turn + 1 < steps:
+        return steps - turn - 1, ""
+    given = bool(extension) and turn + 1 == steps
+    return steps + extension - turn - 1, EXTENDED % (steps, extension) if given else ""
 
 
 class AgentModel(Record):
@@ -45,11 +68,11 @@ class AgentModel(Record):
 class AgentMemory(Record):
     """What the agent is offered of the workspace's memory: lessons of at most `tokens` in one attempt; 0: nothing.
 
-    when   `start` of the task, an `error` it had not just seen, another result of the `tests`
+    when   `start` of the task, an `error` it had not just seen, another result of the `tests`, or every `step`
     """
 
     tokens: int = Field(default=0, ge=0, le=100_000)
-    when: tuple[Literal["start", "error", "tests"], ...] = ("start", "error", "tests")
+    when: tuple[Literal["start", "error", "tests", "step"], ...] = ("start", "error", "tests")
 
 
 class ServerEntry(Record):
@@ -143,6 +166,8 @@ class AgentConfig(Record):
             ours += ["samples"] * (self.samples > 1)
             if ours:
                 raise ValueError(f"{ours[0]} is for agents of recreate's own, and this is action {self.action}")
+            if self.limits.extension:
+                raise ValueError("limits.extension is told to agents of recreate's own; here, raise limits.steps")
             if self.action == "command" and not self.command.strip():
                 raise ValueError('action command needs what is run: command = "..."')
         for key in ("command", "env", "venv", "mounts") if self.action != "command" else ():

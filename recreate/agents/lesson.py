@@ -102,7 +102,7 @@ def headed(lesson: Lesson) -> str:
         rows = [[getattr(row, field) for field in fields] for row in getattr(lesson, name)]
         if rows:
             rest += [f"# {comment}", f"{name} = [", *(f"    {_toml(row)}," for row in rows), "]"]
-    if rest:
+    if rest or _REST in lesson.body:  # the last one counts: words that look like evidence are none
         rest = [_REST, *(line.replace("--", "-\\u002d") for line in rest), "-->", ""]
     title, body = " ".join(lesson.title.split()) or "untitled", lesson.body.strip("\n")
     return "\n".join([_FENCE, *lines, _FENCE, f"# {title}", "", body, "", *rest])

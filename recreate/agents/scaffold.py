@@ -142,6 +142,11 @@ class Scaffold(Record):
             if PurePosixPath(path).match("memory/*.md") and path.count("/") == 1
         ]
 
+    @property
+    def asks_for_lessons(self) -> bool:
+        """Whether a lesson of the workspace can come to something: it is offered some, or carries some to doubt."""
+        return self.agent.memory.tokens > 0 or bool(self.lessons)
+
     def help(self, tool: str) -> str:
         """What a tool says of itself: the module's docstring, or the comment at the head of a script.
 

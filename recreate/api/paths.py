@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
+
+from recreate.api.config import read_toml
+from recreate.api.errors import BadInput
 
 SHARE = Path(__file__).parents[1] / "_share"
 """Shipped content inside an installed wheel; in a clone the same content lies at the repository's root."""
@@ -59,6 +63,36 @@ def workspace(start: Path | None = None) -> Path:
         ):
             return folder
     return here
+
+
+def memory(where: Path, namespace: str | None = None) -> Path:
+    """The folder of a workspace's memory: `memory`, or `memory/@NAME` of a namespace, such as a team's.
+
+    namespace: None is the one that RECREATE_MEMORY__NAMESPACE names, else `[memory] namespace` of recreate.toml; '' is
+    none. Raises BadInput for a name that no folder should have.
+    """
+    name = _namespace(where) if namespace is None else namespace
+    if not name:
+        return where / "memory"
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,39}", name):
+        raise BadInput(
+            f"{name[:60]!r} cannot name a namespace of memory",
+            fix='small letters, digits, - and _, such as [memory] namespace = "web"',
+            code="bad-namespace",
+        )
+    return where / "memory" / f"@{name}"
+
+
+def _namespace(where: Path) -> str:
+    """'' too where recreate.toml cannot be read: whoever reads settings says so."""
+    if (named := os.environ.get("RECREATE_MEMORY__NAMESPACE")) is not None:
+        return named
+    try:
+        table = read_toml((where / "recreate.toml").read_text("utf-8")).get("memory")
+    except (OSError, ValueError):
+        return ""
+    found = table.get("namespace", "") if isinstance(table, dict) else ""
+    return found if isinstance(found, str) else ""
 
 
 def short(path: Path) -> str:

@@ -65,7 +65,10 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "code": "recreate.domains.rows.published:Code",
         "math": "recreate.domains.rows.published:Mathematics",
         "sql": "recreate.domains.rows.published:Sql",
+        "ds1000": "recreate.domains.rows.published:Ds1000",
+        "dacode": "recreate.domains.rows.published:Dacode",
         "apiworld": "recreate.domains.apiworld:ApiWorld",
+        "appworld": "recreate.domains.appworld:AppWorld",
     },
     "optimizer": {
         "recreate": "recreate.optimizers.investigator:Investigator",
@@ -75,6 +78,9 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "ace": "recreate.optimizers.ace:Ace",
         "adas": "recreate.optimizers.adas:Adas",
         "opro": "recreate.optimizers.opro:Opro",
+        "atlas": "recreate.optimizers.atlas:Atlas",
+        "yunjue": "recreate.optimizers.yunjue:Yunjue",
+        "sage": "recreate.optimizers.sage:Sage",
     },
     "embedder": {
         "minilm": "recreate.memory.embedders.minilm:MiniLM",
@@ -87,6 +93,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "randomised": "recreate.lessons.randomised:Randomised",
         "playbook": "recreate.lessons.playbook:Playbook",
         "mistakes": "recreate.lessons.mistakes:Mistakes",
+        "reasoningbank": "recreate.lessons.reasoningbank:ReasoningBank",
+        "workflows": "recreate.lessons.workflows:Workflows",
         "none": "recreate.lessons.context:Nothing",
     },
     "page": {"report": "recreate.viewer.html:page"},
@@ -294,7 +302,7 @@ def open_domain(
     return domain
 
 
-ROWS = ("rows", "code", "math", "sql")
+ROWS = ("rows", "code", "math", "sql", "ds1000", "dacode")
 """Domains that read rows, and data sets by `hf:NAME`."""
 
 

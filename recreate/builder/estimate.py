@@ -110,7 +110,7 @@ def typical(scaffold: Scaffold, past: Sequence[Usage], price: Price, settings: S
     each = LOCAL_SECONDS * settings.jobs if local else CALL_SECONDS
 
     def guess(turns: int, cached: bool) -> Usage:
-        turns = min(turns, agent.limits.steps)
+        turns = min(turns, agent.limits.turns)
         calls = turns * agent.samples
         # a transcript grows with every turn: on average half of it is sent again
         tokens_in = min(agent.limits.tokens, calls * (2500 + 700 * turns // 2))
@@ -197,7 +197,7 @@ def reruns(settings: Settings, each: Usage, price: Price) -> int:
     """The most re-runs with and without lessons of the whole build, 0 for policies that make none. each: what one takes
     at least."""
     memory, rounds = settings.memory, settings.rounds
-    if memory.policy in ("none", "playbook"):
+    if memory.policy in ("none", "playbook", "reasoningbank", "workflows"):
         return 0
     most = rounds * ((memory.reruns if memory.reruns >= 0 else 0) or MOST_RERUNS)
     if memory.policy == "mistakes":  # a subject's failures, and as many successes
@@ -305,6 +305,8 @@ def plan(
 ) -> Estimate:
     """The plan of a build. past, studies: what attempts and studies took here. base_rate: the validation score to
     expect before any edit, measured as `base_source` says; None: assumed. spread: of its tasks, as calibrated."""
+    idle = settings.memory.shared and not scaffold.asks_for_lessons
+    settings = settings.learning("none") if idle else settings
     attempt, inquiry = typical(scaffold, past, price, settings), study(settings, optimizer_price, studies)
     one, way = proposal(settings), course(settings, optimizer_price, studies)
     budget = Budget.parse(settings.budget)
@@ -352,7 +354,7 @@ def plan(
             f"at the low end a trial is clear after {quickly} attempts, as one that changes nothing mostly is"
         )
     rehearsals, again = one.rehearsals * settings.rounds, reruns(settings, attempt.low, price)
-    assumes += _memory(settings, again)
+    assumes += ["lessons: none, since the agent asks for none ([memory] tokens)"] if idle else _memory(settings, again)
     low, high = (cost(settings.rounds, end, rehearsals * end, again * end) for end in (False, True))
     return Estimate(
         attempts=way.attempts() + rehearsals + again,
@@ -398,9 +400,8 @@ def refuse_if_too_small(settings: Settings, scaffold: Scaffold, price: Price, op
         "rounds": 1,
         "budget": (),
         "study": settings.study.model_copy(update={"rehearsals": 0}),
-        "memory": settings.memory.model_copy(update={"policy": "none"}),
     }
-    one = plan(settings.model_copy(update=least), scaffold, price, optimizer_price)
+    one = plan(settings.model_copy(update=least).learning("none"), scaffold, price, optimizer_price)
     first_batch = settings.batch_size
     attempts = one.attempts - settings.train + first_batch if settings.batch == 0 else one.attempts
     wanted = []

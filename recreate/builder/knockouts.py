@@ -301,7 +301,9 @@ class Knockouts:
         new = sum(not self.held(w.scaffold, w.task, w.repeat) for w in self.each(self.work))
         begun = session.ledger.attempts
         rater = Rater(self.parts.agent.name, self.parts.agent.digest, session.model_name)
-        usages = past.attempts(session.workspace, session.domain, self.tasks, rater).usages
+        usages = past.attempts(
+            session.workspace, session.domain, self.tasks, rater, session.settings.memory.namespace
+        ).usages
         span = typical(self.parts.agent, usages, session.price, settings)
         price = session.price
         usd = [price.usd(u.tokens_in, u.tokens_out, u.tokens_cached, u.tokens_cache_written) for u in span[:2]]

@@ -108,7 +108,7 @@ class Learning:
     def _of_use(self, agent: Scaffold) -> bool:
         """Whether a lesson can come to something: where it is only drawn, an agent must ask for it."""
         drawn = self.session.settings.memory.shared
-        return self.on and (not drawn or agent.agent.memory.tokens > 0 or bool(agent.lessons))
+        return self.on and (not drawn or agent.asks_for_lessons)
 
     def _offered(self, lesson: Lesson) -> bool:
         return lesson.status == "active" or (self.policy not in CLIMBING and lesson.status == "candidate")

@@ -266,9 +266,7 @@ def measured_in(run: Run, workspace: Path) -> list[BenchResult]:
 
     Raises BadInput when there is nothing.
     """
-    seed, kept = run.seed(), [r.id for r in run.revisions() if r.kept]
-    result = (kept[-1:] or [seed.digest])[0] if seed is not None else ""
-    found = {k: rows for k, rows in run.cells().items() if not result or (k.agent, k.split) == (result, "validation")}
+    seed, found = run.seed(), run.results()
     if not found:
         raise BadInput(f"{run.folder} measured nothing", fix="name a run of bench or of build", code="no-scores")
     names = {r["scaffold"]: r["name"] for r in run.records("agent")} | ({seed.digest: seed.name} if seed else {})
@@ -282,7 +280,7 @@ def measured_in(run: Run, workspace: Path) -> list[BenchResult]:
             [_made(run, row) for _, row in sorted(rows.items())],
             repeats=len({repeat for _, repeat in rows}),
             opening=_opened(run, key, opened[key.domain]),
-            excluded=sum(row["phase"] == key.split for row in excluded) if not result and len(found) == 1 else 0,
+            excluded=sum(row["phase"] == key.split for row in excluded) if seed is None and len(found) == 1 else 0,
         )
         for key, rows in found.items()
     ]

@@ -33,11 +33,13 @@ class Past:
     source: str = ""
 
 
-def attempts(where: Path, domain: Domain, validation: Sequence[Task], rater: Rater) -> Past:
+def attempts(
+    where: Path, domain: Domain, validation: Sequence[Task], rater: Rater, namespace: str | None = None
+) -> Past:
     """Attempts of the rater's agent with its model; how it did on these validation tasks, by them or else by the pass
     rates that were measured."""
     wanted, usages, scores = {task.id: task for task in validation}, list[Usage](), dict[str, list[float]]()
-    for e in ExperienceStore(where).experiences(domain=domain.name):
+    for e in ExperienceStore(where, namespace=namespace).experiences(domain=domain.name):
         if e.trace.model == rater.model and e.digest == rater.agent:
             usages.append(e.trace.usage)
             if e.task in wanted and e.grade.graded:

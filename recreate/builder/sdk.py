@@ -100,8 +100,8 @@ def build(
     domain           its name, `module:Class`, or an object that fits the port; so for the other parts
     optimizer        an Optimizer, or a class or function that makes one from OptimizerContext
     scaffold         the agent to start from: itself, its folder or name, "create"; "": the domain's own, else a seed
-    memory           the policy, as `--memory`: who learns lessons and offers them, recreate, playbook, mistakes, or
-                     what makes a MemoryPolicy from PolicyContext; "": none
+    memory           the policy, as `--memory`: who learns lessons and offers them, recreate, playbook, mistakes,
+                     reasoningbank, workflows, or what makes a MemoryPolicy from PolicyContext; "": none
     recall           who recalls for the optimizer; "": the workspace's own memory
     review           asked before a revision is kept (docs/review.md); True waits there, with status `review`
     workspace        the folder that holds scaffolds/, memory/ and runs/; None: the one around the current folder
@@ -424,18 +424,16 @@ def _started(
     resume = (folder / "settings.toml").exists()
     if resume:
         _refuse_another(folder, loaded)
+    fresh = not folder.exists()
     session = open_session(
         loaded, where, folder, say=callback(say), resume=resume, parts=parts, command="" if prefix else "build"
     )
-    try:
-        with stopping(session, f"the same call with out={str(folder)!r} goes on"):
-            if task:
-                task_of(session, task)
-            for each in models_of(session):
-                ready(each)
-            yield session, where
-    finally:
-        session.close()
+    with session.closing(fresh), stopping(session, f"the same call with out={str(folder)!r} goes on"):
+        if task:
+            task_of(session, task)
+        for each in models_of(session):
+            ready(each)
+        yield session, where
 
 
 def _spelling(part: Any) -> str:
@@ -452,6 +450,8 @@ def _refuse_another(folder: Path, loaded: Settings) -> None:
     known = load_run(folder)
     if not loaded.optimizer:  # it was chosen then, and written down
         loaded = loaded.model_copy(update={"optimizer": known.optimizer})
+    if not loaded.memory.named:
+        loaded = loaded.learning(known.memory.policy)
     for name in settings_.differing(known, loaded):
         raise BadInput(
             f"{paths.short(folder)} holds a run with {name} = {getattr(known, name)!r}, and this is "

@@ -286,6 +286,76 @@ def calibrate(
     )
 
 
+def limits(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Where the agent was attempted: folders, names, or `last`.")
+    ],
+    percentile: Annotated[
+        float, typer.Option("--percentile", min=0.01, max=1.0, help="The share of attempts that the limit lets end.")
+    ] = 0.75,
+    write: Annotated[
+        Path | None, typer.Option("--write", metavar="FOLDER", help="Put the limit into this agent's agent.toml.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Learn from attempts how many turns an agent needs: what a lower limit keeps, and what it saves. Nothing is spent.
+
+    The limit is `steps`; the turns between it and what the agent has today become `extension`: granted once, and told
+    only to attempts that are not done by then. Of train and validation attempts; those of test tune no agent. The
+    agents of several runs are told apart by their digest.
+
+    Example: recreate limits calibrate-swe --write scaffolds/swe
+    """
+    from recreate.agents.scaffold import load
+    from recreate.builder.turns import PERCENTILES, taken
+    from recreate.builder.turns import limits as found_limits
+    from recreate.runs.attempts import read_experience
+    from recreate.runs.reader import Run, find_run
+    from recreate.storage import files
+
+    where, by_agent = workspace(), dict[str, list[Any]]()
+    folders = [Run(find_run(name, where)).folder for name in runs]
+    for folder in sorted(path for run in folders for path in (run / "attempts").glob("*")):
+        experience = read_experience(folder)
+        if experience is not None and experience.split != "test" and not experience.trace.fault:
+            by_agent.setdefault(experience.trace.scaffold, []).append(experience)
+    agent = load(write) if write else None
+    if agent and agent.digest not in by_agent:
+        raise BadInput(
+            f"no attempt of {agent.name} ({agent.digest}) as it stands there was made in these runs",
+            fix=f"one of its runs, or the agent whose attempts these are: {', '.join(by_agent) or 'none'}",
+            code="no-attempts",
+        )
+    rows, lines = [], []
+    for digest, experiences in sorted(by_agent.items(), key=lambda item: -len(item[1])):
+        attempts = list(taken(experiences))
+        wanted = sorted({*PERCENTILES, percentile})
+        table = found_limits(attempts, wanted)
+        lines.append(f"{digest}: {len(attempts)} attempts, {sum(a.passed for a in attempts)} passed")
+        told = {row.steps: row for row in table}.values()  # of several percentiles at one limit the highest
+        lines += [
+            f"  {row.percentile:>4.0%} of attempts end within {row.steps} turn{'s' * (row.steps > 1)}: {row.kept:.0%} "
+            f"[{row.lo:.0%}, {row.hi:.0%}] of what passed, {row.tokens:.0%} of the tokens"
+            for row in told
+        ] or ["  none passed, so that nobody can tell what a limit would lose"]
+        rows.append({"agent": digest, "attempts": len(attempts), "limits": [r.model_dump(mode="json") for r in table]})
+        if agent and digest == agent.digest and table:
+            chosen = next(row for row in table if row.percentile == percentile)
+            beyond = max(0, agent.agent.limits.turns - chosen.steps)
+            text = agent.limited({"steps": chosen.steps, "extension": beyond}).files["agent.toml"]
+            file = Path(write or "") / "agent.toml"
+            files.write(file, text)
+            lines.append(f"  {here(file)}: [limits] steps = {chosen.steps}, extension = {beyond}")
+    if not by_agent:
+        raise BadInput(
+            "these runs hold no train or validation attempt",
+            fix="recreate calibrate --scaffold NAME",
+            code="no-attempts",
+        )
+    lines.append("an attempt that a limit would have cut counts as lost; whether it learns to hurry, only a run tells")
+    answer(as_json, {"runs": list(map(str, folders)), "agents": rows}, *lines)
+
+
 def counted(settings: Settings) -> tuple[Settings, int | None]:
     """(the settings, how many tasks at most) where --tasks says a number and not which; None where it does not."""
     match settings.select.tasks:
@@ -382,6 +452,7 @@ def judge(
 def compare(
     before: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder or name, `last` for the newest.")],
     after: Annotated[str, typer.Argument(metavar="RUN", help="The run that is compared with it.")],
+    html: Annotated[bool, typer.Option("--html", help="Write a page of both too, and print its path.")] = False,
     as_json: Json = False,
 ) -> None:
     """Put what two runs measured side by side, and judge it where the tasks are the same. Nothing is spent.
@@ -394,12 +465,13 @@ def compare(
     from recreate.runs.reader import Run, find_run
 
     where = workspace()
-    sides = [measured_in(Run(find_run(name, where)), where) for name in (before, after)]
+    runs = [Run(find_run(name, where)) for name in (before, after)]
+    sides = [measured_in(run, where) for run in runs]
     cells = [cell for side in sides for cell in side]
     verdicts = compared(*sides)
     openings = max((cell.test_openings for cell in cells), default=0)
     record = {
-        "runs": [str(find_run(name, where)) for name in (before, after)],
+        "runs": [str(run.folder) for run in runs],
         "cells": [cell.row() for cell in cells],
         "differences": verdicts,
         "test_openings": openings,
@@ -412,4 +484,11 @@ def compare(
     ]
     lines = lines or ["no task was scored in both: their means are of different tasks, and say nothing of each other"]
     again = dict.fromkeys(f"again: {cell.command}" for cell in cells if cell.command)
-    answer(as_json, record, *(line_of(cell.row()) for cell in cells), *lines, *again)
+    page = []
+    if html:
+        from recreate.viewer.html import beside
+
+        file = beside(*runs)
+        record["html"] = str(file)
+        page = [here(file)]
+    answer(as_json, record, *(line_of(cell.row()) for cell in cells), *lines, *again, *page)

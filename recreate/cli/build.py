@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from recreate.api.errors import BadInput
+from recreate.api.paths import memory as memory_folder
 from recreate.api.paths import workspace
 from recreate.cli import runner
 from recreate.cli.options import BUILD, RUN, TAPES, Json, RunName, with_settings
@@ -55,17 +56,28 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     from recreate.builder import estimate as planning
     from recreate.builder.selection import Rater, cannot_decide, fitted, seed_of, select
     from recreate.memory.held_out import HeldOut
-    from recreate.runs.session import default_optimizer, open_domain, open_models, tried, why_optimizer
+    from recreate.runs.session import (
+        default_optimizer,
+        default_policy,
+        open_domain,
+        open_models,
+        tried,
+        why_optimizer,
+        why_policy,
+    )
 
     for address, _, opens in tried(settings, where):
         if not address.startswith("model"):  # those are opened below, without their keys
             opens()
-    domain, held = open_domain(settings, where), HeldOut(where / "memory")
+    space = settings.memory.namespace
+    domain, held = open_domain(settings, where), HeldOut(memory_folder(where, space))
     model, price, other, other_price, note = open_models(settings, asked=False)
     try:
         why = "" if settings.optimizer else f": {why_optimizer(other)}"
         known = {"optimizer": settings.optimizer or default_optimizer(other), "model": settings.model or model.name}
+        lessons = "" if settings.memory.named else why_policy(settings, other)
         settings = settings.model_copy(update=known)
+        settings = settings if settings.memory.named else settings.learning(default_policy(settings, other))
         seed = seed_of(settings, domain.name, where, model.name)
         rater = Rater(seed.name, seed.digest, model.name)
         found = select(domain, settings.select, where, rater) if settings.select.given else None
@@ -73,7 +85,7 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         if wrong := cannot_decide(settings):
             raise wrong  # as build does
         judged = held.usable(domain, "validation")[0]
-        made_here = past.attempts(where, domain, judged if found is None else found.of(judged), rater)
+        made_here = past.attempts(where, domain, judged if found is None else found.of(judged), rater, space)
         studies = past.studies(where, other.name)
         measured = calibration.known(where, domain.name, seed.digest, model.name)
         spread = measured.spread if measured is not None else None
@@ -102,6 +114,7 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         as_json,
         {**made.model_dump(mode="json"), **parts},
         f"optimizer {settings.optimizer}{with_model}{why}",
+        f"lessons {settings.memory.policy}" + f": {lessons}" * bool(lessons),
         f"at most {made.attempts} attempts of {seed.name} with {model.name}, {', '.join(spans)}",
         *(f"  {text}" for text in made.assumes),
         f"{made.proposals} of {settings.rounds} proposals are paid for by the budget, at the high end",

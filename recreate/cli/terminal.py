@@ -11,7 +11,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -36,6 +36,18 @@ def emit(record: Mapping[str, Any]) -> None:
 def say(text: str = "") -> None:
     """Prose for a person, on stderr."""
     print(printable(text), file=sys.stderr, flush=True)
+
+
+LISTED = 20
+"""Of what may be thousands (bad records, what is held out), so many are listed one by one."""
+
+
+def say_some(lines: Sequence[str], more: str) -> None:
+    """The first of these lines, and how many there are more, in words such as `like these`."""
+    for line in lines[:LISTED]:
+        say(line)
+    if len(lines) > LISTED:
+        say(f"and {len(lines) - LISTED} more {more}; --json lists all")
 
 
 def prompt(text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +15,11 @@ from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
 from recreate.cli.options import Json, OfDomain, Passed, SandboxName, one_of, open_backend, split_of
-from recreate.cli.terminal import answer, emit, say, show
+from recreate.cli.terminal import LISTED, answer, emit, say, say_some, show
 
 DomainName = Annotated[
     str, typer.Option("--domain", help="The domain: built in, installed, module:Class or a new name.")
 ]
-SHOWN = 20
-"""So many bad records, and so many that are held out, are listed one by one."""
 
 
 def import_(
@@ -74,9 +72,9 @@ def import_(
         rest = {"formats": taken.formats, "experiences": taken.experiences, "dry_run": dry_run}
         emit({"domain": name, **counts, "held_out": closed, "bad": bad, **rest})
         return
-    _say_some([f"{f'{file} {place}'.strip()}: {reason}" for file, place, reason in taken.bad], "like these")
+    say_some([f"{f'{file} {place}'.strip()}: {reason}" for file, place, reason in taken.bad], "like these")
     is_closed = "is closed to optimizers and agents"
-    _say_some([f"{row['experience']} {is_closed} ({row['split']}): {row['reason']}" for row in closed], "are closed")
+    say_some([f"{row['experience']} {is_closed} ({row['split']}): {row['reason']}" for row in closed], "are closed")
     formats = ", ".join(f"{n} {form}" for form, n in sorted(taken.formats.items()))
     show(
         f"{'would take in' if dry_run else 'took in'} {taken.added} graded ({taken.passed} passed) and {taken.waiting} "
@@ -84,13 +82,6 @@ def import_(
     )
     if taken.waiting and not dry_run:
         say(f"recreate traces grade --domain {domain} grades what waits")
-
-
-def _say_some(lines: Sequence[str], more: str) -> None:
-    for line in lines[:SHOWN]:
-        say(line)
-    if len(lines) > SHOWN:
-        say(f"and {len(lines) - SHOWN} more {more}; --json lists all")
 
 
 def grade(
@@ -154,7 +145,7 @@ def grade(
             emit({"experience": e.id, "task": e.task, "score": score_, "passed": ok, "reason": why})
     memory.close()
     if not as_json:
-        for why, n in left.most_common(SHOWN):
+        for why, n in left.most_common(LISTED):
             say(f"{n} still wait: {why}")
         show(f"{graded} graded, {passed} of them passed; {sum(left.values())} still wait")
 
@@ -172,6 +163,9 @@ def export(
     split: Annotated[str, typer.Option("--split", help="train; validation and test only when you say so.")] = "train",
     passed: Passed = None,
     agent: Annotated[str, typer.Option("--agent", help="Only of the agent whose digest begins so.")] = "",
+    purified: Annotated[
+        bool, typer.Option("--purified", help="Of openai: without the failed steps that the agent put right at once.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write attempts for other tools. Train only, and nothing that is held out, unless --split says otherwise.
@@ -185,6 +179,8 @@ def export(
     from recreate.storage.files import replacing
 
     one_of("format", format, FORMATS, "unknown-format")
+    if purified and format != "openai":
+        raise BadInput("--purified is for conversations", fix="--format openai --purified", code="usage")
     if out.exists():
         raise BadInput(f"{here(out)} is there already", fix="give another file with --out", code="exists")
     wanted: dict[str, Any] = {"split": split_of(split, needed=True), **({"domain": domain} if domain else {})}
@@ -195,7 +191,7 @@ def export(
         with replacing(out) as file:
             found = (e for e in _exported(run, wanted) if e.digest.startswith(agent))
             for e in _predictions(found) if format == "predictions" else found:
-                for row in exported(e, format):
+                for row in exported(e, format, purified=purified):
                     file.write((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass"))
                 count += 1
             if not count:

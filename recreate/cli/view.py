@@ -32,11 +32,15 @@ HEARD = 20.0
 """Seconds that a decision's page waits until it is written down; after that it is told by the run's page."""
 
 
+Port = Annotated[
+    int | None, typer.Option("--port", min=0, max=65535, help="On 127.0.0.1; 0: a free one. [default: 8712]")
+]
+Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in a browser.")]
+
+
 def view(
-    port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, help="On 127.0.0.1; 0: a free one. [default: 8712]")
-    ] = None,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in a browser.")] = True,
+    port: Port = None,
+    browser: Browser = True,
     export: Annotated[
         Path | None, typer.Option("--export", metavar="DIR", help="Write the pages as files instead, and end.")
     ] = None,
@@ -47,7 +51,6 @@ def view(
     Example: recreate view --no-browser
     """
     from recreate.viewer import server
-    from recreate.viewer.site import Website
 
     where = workspace()
     if export is not None:
@@ -55,9 +58,29 @@ def view(
         index = export / "index.html"
         answer(as_json, {"path": str(export), "pages": count, "index": str(index)}, f"{count} pages: {here(index)}")
         return
+    _serve(where, port, as_json, browser=browser)
+
+
+def browse(
+    port: Port = None,
+    browser: Browser = True,
+    as_json: Json = False,
+) -> None:
+    """Look through the memory in a browser: search, a timeline, lessons to edit, merge and delete, until Ctrl-C.
+
+    Example: recreate memory browse
+    """
+    _serve(workspace(), port, as_json, browser=browser, page="memory")
+
+
+def _serve(where: Path, port: int | None, as_json: bool, *, browser: bool, page: str = "") -> None:
+    from recreate.viewer import server
+    from recreate.viewer.site import Website
+
     site = Website(where)
 
     def ready(url: str) -> None:
+        url = url.replace("/?", f"/{page}?")
         answer(as_json, {"url": url, "pid": os.getpid()}, url)
         say("Ctrl-C stops it; who has this address sees the workspace and may review")
         site.read_ahead()

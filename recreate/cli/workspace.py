@@ -48,6 +48,7 @@ IGNORED = (
     "/memory/*/blobs/",
     "/memory/index/",
     "/memory/held_out.jsonl",
+    "/memory/@*/held_out.jsonl",
     "__pycache__/",
     "*.pyc",
 )

@@ -106,6 +106,11 @@ def exploits() -> tuple[Exploit, ...]:
     return tuple(Exploit(**each) for each in _list()["exploit"])
 
 
+def piece(name: str) -> str:
+    """A piece that exploits are made of, with its FUNCTION as it stands."""
+    return str(_list()["pieces"][name])
+
+
 def python(file: str, source: str, function: str) -> dict[str, dict[str, str]]:
     """name -> the files (path -> text) that each exploit makes of a wrong function. An answer is made of them.
 

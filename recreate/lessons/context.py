@@ -152,6 +152,11 @@ class AskingPolicy:
             self.put(tried(lesson, trials), seen=self.observed)
         return new
 
+    def count_offered(self, batch: Sequence[Experience]) -> None:
+        """Count for each lesson the attempts of a batch in which it was offered."""
+        for id in sorted({id for e in batch for id in offered(e)} & self.lessons.keys()):
+            self.count(self.lessons[id], batch)
+
     def offered_to(self, experience: Experience) -> list[Lesson]:
         """The lessons that an agent was offered and that are still there, by id."""
         return [self.lessons[id] for id in sorted(offered(experience)) if id in self.lessons]

@@ -36,8 +36,7 @@ class Mistakes(AskingPolicy):
     def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
         batch = learnable(experiences)
         self.observed += len(batch)
-        for lesson in list(self.lessons.values()):
-            self.count(lesson, batch)
+        self.count_offered(batch)
         changes: list[Change] = []
         failed = [e for e in batch if not e.grade.passed]
         for subject, members in self.subjects(failed):

@@ -108,7 +108,7 @@ def fitting(lessons: Sequence[Lesson], budget: int) -> list[Lesson]:
     """The lessons, in their order, that fit a budget of tokens; one that is too long is passed over."""
     kept, left = [], budget
     for lesson in lessons:
-        cost = tokens(text_of(lesson))
+        cost = (len(lesson.title) + 1 + len(lesson.body) + 3) // 4  # tokens(text_of(lesson)), without making the text
         if cost <= left:
             kept.append(lesson)
             left -= cost

@@ -11,15 +11,17 @@ the folder's lock, file by file, each in one step.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from recreate.agents.lesson import headed, read_lesson
+from recreate.agents.lesson import headed, lesson_id, read_lesson
 from recreate.api.errors import BadInput
-from recreate.api.types import Lesson
-from recreate.lessons.promotion import key, union
+from recreate.api.types import Lesson, digest
+from recreate.lessons.promotion import free, joined, key, union
 from recreate.storage.files import fault, locked, write
+from recreate.storage.redact import redacted
 
 OURS = "recreate"
 CLIMBING = (OURS, "randomised")
@@ -89,6 +91,24 @@ class LessonStore:
                     old.unlink(missing_ok=True)
         return written
 
+    def add(self, title: str, body: str, *, active: bool = False) -> Lesson:
+        """A lesson by hand: on trial, or in use at once as a pattern of the domain. The same again changes nothing.
+
+        Raises BadInput for an empty one, and for a domain that cannot name a folder.
+        """
+        title, body = redacted(" ".join(title.split())), redacted(body.strip())
+        if not title or not body:
+            raise BadInput("a lesson has a title and a text", fix="say what to do, in a few sentences", code="no-text")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", self.domain) or self.domain in ("index", "general"):
+            raise BadInput(f"{self.domain!r} cannot be a domain: it names a folder", fix="such as swe", code="usage")
+        lesson = Lesson(id=lesson_id(title, body), title=title, body=body)
+        if active:
+            lesson = lesson.model_copy(update={"status": "active", "scope": "domain"})
+        known = self.read()
+        if lesson.id not in known:
+            self.write(known, {**known, lesson.id: lesson})
+        return known.get(lesson.id, lesson)
+
     def change(self, id: str, **fields: Any) -> Lesson:
         """A person's word on one lesson (`frozen=True`, `status="vetoed"`, ...), written at once."""
         with locked(self.folder):
@@ -97,6 +117,37 @@ class LessonStore:
             changed = lesson.model_copy(update=fields)
             write(path, headed(changed))
         return changed
+
+    def reword(self, id: str, title: str, body: str, seen: str) -> Lesson:
+        """Other words of a person's for a lesson; its evidence stays. seen: the `digest` of the file that he saw.
+
+        Raises BadInput when somebody wrote it meanwhile, and for an empty one.
+        """
+        title, body = redacted(" ".join(title.split())), redacted("\n".join(body.splitlines()).strip())
+        if not title or not body:
+            raise BadInput("a lesson has a title and a text", fix="say what to do, in a few sentences", code="no-text")
+        with locked(self.folder):
+            path = self.find(id)
+            text = path.read_text("utf-8")
+            if digest(text) != seen:
+                raise BadInput("somebody changed this lesson meanwhile", fix="look at it again first", code="stale")
+            lesson = read_lesson(path.stem, text).model_copy(update={"title": title, "body": body})
+            write(path, headed(lesson))
+        return lesson
+
+    def join(self, id: str, member: str) -> Lesson:
+        """Merge a lesson into another that says the same, by a person's word. Raises BadInput."""
+        before = self.read()
+        for each in (id, member):
+            if each not in before or not free(before[each]) or id == member:
+                raise BadInput(
+                    f"{each} cannot be merged: it is not there, the same, frozen, vetoed or merged already",
+                    fix="recreate patterns list --all shows how each stands",
+                    code="no-lesson",
+                )
+        after = {**before, **joined(before, id, member)}
+        self.write(before, after)
+        return after[id]
 
     def veto(self, id: str, *, undo: bool = False) -> Lesson:
         """A person's veto on a lesson, or its end: then it has the status again that it had. Raises BadInput."""
@@ -111,6 +162,18 @@ class LessonStore:
                 lesson = lesson.model_copy(update={"status": lesson.before_veto or "candidate", "before_veto": ""})
             write(path, headed(lesson))
         return lesson
+
+    @staticmethod
+    def every(folder: Path) -> Iterator[LessonStore]:
+        """The store of each domain and policy that has a lesson under this memory folder."""
+        found = {(path.parent.parent.name, path.parent.name) for path in folder.glob("[!@]*/*/*.md")}
+        found |= {("general", "patterns")} if any(folder.glob("general/*.md")) else set()
+        kept = {(domain, OURS if kind in ("lessons", "patterns") else kind) for domain, kind in found}
+        yield from (LessonStore(folder, domain, policy) for domain, policy in sorted(kept))
+
+    def has(self, id: str) -> bool:
+        """Whether some lesson's id begins so."""
+        return any(path.stem.startswith(id) for path in self._files())
 
     def find(self, id: str) -> Path:
         """The file of a lesson by its id or a unique beginning. Raises BadInput that lists near ones."""
@@ -128,12 +191,15 @@ class LessonStore:
         return files[near[0]]
 
     def path(self, lesson: Lesson) -> Path:
-        """Where a lesson lies: what its scope says."""
+        """Where a lesson lies: what its scope says. A pattern that stands in other domains only lies with them."""
         if self.policy not in CLIMBING:
             return self.folder / self.domain / self.policy / f"{lesson.id}.md"
         if lesson.scope == "general":
             return self.folder / "general" / f"{lesson.id}.md"
-        return self.folder / self.domain / ("patterns" if lesson.scope == "domain" else "lessons") / f"{lesson.id}.md"
+        if lesson.scope != "domain":
+            return self.folder / self.domain / "lessons" / f"{lesson.id}.md"
+        domain = self.domain if self.domain in (lesson.domains or [self.domain]) else lesson.domains[0]
+        return self.folder / domain / "patterns" / f"{lesson.id}.md"
 
     def _files(self) -> Iterator[Path]:
         """In an order in which the higher scope of a lesson that was just moving comes last."""

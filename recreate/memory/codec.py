@@ -59,9 +59,10 @@ def file_of(folder: Path, domain: str, run: str, kind: str = "experiences") -> P
     return folder / domain / kind / f"{name}.jsonl"
 
 
-def sealed(e: Experience) -> tuple[bytes, dict[str, bytes]]:
-    """The line to be written, and the texts that are too large for it by SHA-256."""
-    when = now()
+def sealed(e: Experience, when: str | None = None) -> tuple[bytes, dict[str, bytes]]:
+    """The line to be written, and the texts that are too large for it by SHA-256. when: it was recorded, `` when
+    nobody knows; None: now."""
+    when = now() if when is None else when
     e, named, texts = _share(e)
     if any(map(is_large, _texts(e))):
         record, more, large = _take_out(e.model_dump(mode="json"))

@@ -8,22 +8,31 @@ begin at 0 and are as long as the steps were.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
 from itertools import dropwhile
 from typing import Any
 
 from recreate.agents.request import Recorded
+from recreate.agents.trajectory import summary_of_tests
 from recreate.api.types import UNASKED, Experience, Step, digest
 from recreate.memory.importers.format import parsed
 
 FORMATS = ("openai", "otel", "jsonl", "predictions")
 
 
-def exported(e: Experience, form: str) -> list[dict[str, Any]]:
-    """The lines of an experience in an export. form: one of FORMATS; `openai` has one for each conversation."""
+CORRECTED = 3
+"""Steps within which what failed is put right, or it is a way that was given up."""
+ALIKE = 0.5
+"""From how alike two actions are, 0 to 1, the second is the first one mended."""
+
+
+def exported(e: Experience, form: str, *, purified: bool = False) -> list[dict[str, Any]]:
+    """The lines of an experience in an export. form: one of FORMATS; `openai` has one for each conversation.
+    purified: of `openai`, without the failures that the agent put right itself (`purify`)."""
     match form:
         case "openai":
-            return chats(e)
+            return [pure_chat(e)] if purified else chats(e)
         case "otel":
             return [spans(e)]
         case "predictions":
@@ -73,6 +82,69 @@ def messages(e: Experience) -> list[dict[str, Any]]:
         found += [*_seen(step, before), _said(step)]
         before = step
     return found
+
+
+def purify(steps: Sequence[Step]) -> list[Step]:
+    """The steps as if each failure that was put right at once had not been: CLEANER's rollback (arXiv:2601.15141), on
+    an attempt that was made.
+
+    A step failed when its reply could not be read, or its command ended with another status than 0 and no count of
+    tests: a test that fails tells something. It was put right by the next one that succeeded, of CORRECTED at most,
+    with nothing but failures between, whose action is alike (any, where the reply could not be read). That one's
+    action and result take its place. The first one's words stay where they hold its action, around the mended one: the
+    second's speak of a failure that nobody sees. What was not put right stays.
+    """
+    found, at = list[Step](), 0
+    while at < len(steps):
+        last = _corrected(steps, at)
+        found.append(_mended(steps[at], steps[last]) if last > at else steps[at])
+        at = last + 1
+    return found
+
+
+def _corrected(steps: Sequence[Step], at: int) -> int:
+    """Where the step's correction is; its own place, where there is none, or nothing to correct."""
+    wrong = steps[at]
+    for later in range(at, min(at + CORRECTED, len(steps) - 1)):
+        if not _failed(steps[later]):
+            return at
+        then = steps[later + 1]
+        if then.kind == "action" and not _failed(then) and (wrong.kind == "malformed" or _alike(wrong, then)):
+            return later + 1
+    return at
+
+
+def _failed(step: Step) -> bool:
+    return step.kind == "malformed" or (bool(step.status) and not summary_of_tests(step.output))
+
+
+def _alike(one: Step, other: Step) -> bool:
+    return SequenceMatcher(None, one.action, other.action, autojunk=False).ratio() >= ALIKE
+
+
+def _mended(wrong: Step, right: Step) -> Step:
+    """The right step where the wrong one stood."""
+    holds = wrong.kind == "action" and wrong.action and wrong.action in wrong.reply and not _calls(wrong)
+    reply = wrong.reply.replace(wrong.action, right.action) if holds else right.reply
+    return right.model_copy(update={"observation": wrong.observation, "reply": reply})
+
+
+def pure_chat(e: Experience) -> dict[str, Any]:
+    """The conversation of what was handed in, as its purified steps tell it."""
+    recorded, steps = _requests(e)
+    found: list[dict[str, Any]] = []
+    tools: dict[str, Any] = {}
+    if recorded is not None and steps:
+        request = recorded[steps[0].step]
+        found = [dict(m) for m in request.messages if m["role"] == "system"]
+        tools = {"tools": request.params["tools"]} if request.params.get("tools") else {}
+    elif system := e.foreign.get("system"):
+        found.append({"role": "system", "content": system})
+    before: Step | None = None
+    for step in purify(steps):
+        found += [*_seen(step, before), _said(step)]
+        before = step
+    return {"messages": found, **tools}
 
 
 def _said(step: Step) -> dict[str, Any]:

@@ -60,8 +60,12 @@ class HeldOut:
 
     def take(self, other: HeldOut) -> None:
         """Register all that another one holds. Raises BadInput when a line of either is damaged."""
-        other.read()
-        self.add([Held(*(str(record.get(name, "")) for name in Held._fields)) for record in other._log.read()])
+        self.add(other.entries())
+
+    def entries(self) -> list[Held]:
+        """All that is registered. Raises BadInput when a line is damaged."""
+        self.read()
+        return [Held(*(str(record.get(name, "")) for name in Held._fields)) for record in self._log.read()]
 
     def _new(self, entries: Iterable[Held]) -> list[Held]:
         _, groups, tasks = self.read()

@@ -3,11 +3,13 @@
 vectors      of embedders that are not in use: made again, at a price in time, when they are
 drafts       of large texts, left by a writer that was killed
 blobs        large texts that no line names any more: only with `blobs`
-experiences  of a run, or in files last written before a day: only with `runs` or `before`, with their large texts
+experiences  of a run, or in files last written before a day: only with `runs` or `before`, with their large texts;
+             or those named (`oldest`, forget.py)
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -54,37 +56,68 @@ def prune(
     *,
     runs: Collection[str] = (),
     before: date | None = None,
+    ids: Collection[str] = (),
     blobs: bool = False,
     dry: bool = False,
 ) -> list[Item]:
     """Delete what can go and was asked for, unless `dry`; returns all that could go.
 
-    runs: run ids, as `traces list` shows them; before: what was recorded before that day, UTC.
+    runs: run ids, as `traces list` shows them; before: what was recorded before that day, UTC; ids: of
+    experiences.
     Groups of validation and test stay held out. Raises Fault when a file cannot be read or deleted.
     """
     if not memory.folder.is_dir():
         return []
     if not dry:  # a file that was copied in held its groups out by being there
-        memory.held_out.add(held for cut in _cuts(memory, runs, before) for held in cut.held)
+        memory.held_out.add(held for cut in _cuts(memory, runs, before, ids) for held in cut.held)
     with locked(memory.folder):
         items = [*_vectors(memory, dry=dry), *_drafts(memory, dry=dry)]
-        cuts = _cuts(memory, runs, before)
+        cuts = _cuts(memory, runs, before, ids)
         named, freed = _named(memory, cuts)
         items += _blobs(memory, named, freed, asked=blobs, dry=dry)
         items += [_experiences(memory, cut, dry=dry) for cut in cuts]
     return items
 
 
-def cited(memory: ExperienceStore, runs: Collection[str] = (), before: date | None = None) -> list[str]:
+def cited(
+    memory: ExperienceStore, runs: Collection[str] = (), before: date | None = None, ids: Collection[str] = ()
+) -> list[str]:
     """The lessons that cite an experience which would go."""
     if not memory.folder.is_dir():
         return []
-    going = {id for cut in _cuts(memory, runs, before) for id in cut.ids}
+    going = {id for cut in _cuts(memory, runs, before, ids) for id in cut.ids}
     return [
         key
         for key, (_, lesson) in memory.lessons().items()
         if going & {*lesson.born_of, *lesson.supports, *lesson.contradicts}
     ]
+
+
+def oldest(memory: ExperienceStore, most: int) -> list[str]:
+    """The experiences to delete, the oldest first, so that lines and large texts take at most so many bytes. Those
+    that a lesson cites stay, and so may what is then too much; what does not say when it was recorded is the oldest.
+    """
+    cited = {id for _, x in memory.lessons().values() for id in (*x.born_of, *x.supports, *x.contradicts)}
+    sizes = {sha: path.stat().st_size for _, sha, path in memory.blobs.all()}
+    lines, named = list[tuple[float, int, str, int, set[str]]](), Counter[str]()
+    for path in _files(memory):
+        with disk(path.parent), path.open("rb") as file:
+            for line in Log(path).lines():
+                e: dict[str, Any] = (line.record or {}).get("experience") or {}
+                file.seek(line.offset)
+                texts = named_in(file.read(line.length)) & sizes.keys()
+                named.update(texts)
+                when = unix(e.get("when", (line.record or {}).get("when")))
+                lines.append((when or 0.0, len(lines), str(e.get("id", "")), line.length, texts))
+    total, going = sum(length for *_, length, _ in lines) + sum(sizes.values()), list[str]()
+    for _, _, id, length, texts in sorted(lines):
+        if total <= most:
+            break
+        if id and id not in cited:
+            going.append(id)
+            named.subtract(texts)
+            total -= length + sum(sizes[sha] for sha in texts if not named[sha])
+    return going
 
 
 def _vectors(memory: ExperienceStore, *, dry: bool) -> list[Item]:
@@ -148,14 +181,15 @@ def _experiences(memory: ExperienceStore, cut: _Cut, *, dry: bool) -> Item:
     return Item("experiences", name, len(cut.ids), cut.size, "", True, cut.damaged)
 
 
-def _cuts(memory: ExperienceStore, runs: Collection[str], before: date | None) -> list[_Cut]:
-    if not runs and before is None:
+def _cuts(memory: ExperienceStore, runs: Collection[str], before: date | None, ids: Collection[str] = ()) -> list[_Cut]:
+    if not runs and before is None and not ids:
         return []
-    found = (_cut(path, frozenset(runs), before) for path in _files(memory))
+    waiting = sorted(memory.folder.glob("*/waiting/*.jsonl")) if ids else []  # also what was graded since
+    found = (_cut(path, frozenset(runs), before, frozenset(ids)) for path in [*_files(memory), *waiting])
     return [cut for cut in found if cut is not None]
 
 
-def _cut(path: Path, runs: frozenset[str], before: date | None) -> _Cut | None:
+def _cut(path: Path, runs: frozenset[str], before: date | None, named: frozenset[str]) -> _Cut | None:
     """What of a file goes; None for nothing. Lines that do not say when they were written are as old as the file."""
     day = datetime(before.year, before.month, before.day, tzinfo=UTC).timestamp() if before is not None else 0.0
     stat = path.stat()
@@ -170,7 +204,7 @@ def _cut(path: Path, runs: frozenset[str], before: date | None) -> _Cut | None:
             kept.append((line.offset, line.length))
             continue
         when = unix(e.get("when", record.get("when")))
-        if e.get("run") in runs or (stat.st_mtime if when is None else when) < day:
+        if e.get("run") in runs or e.get("id") in named or (stat.st_mtime if when is None else when) < day:
             ids.append(str(e.get("id", "")))
             held.append(Held(*(str(e.get(k, "")) for k in ("group", "task", "split", "domain"))))
             size += line.length

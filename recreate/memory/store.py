@@ -4,6 +4,7 @@
     memory/DOMAIN/blobs/                  its texts that are too large for a line
     memory/DOMAIN/lessons/NAME.md         what was learned
     memory/held_out.jsonl                 what an optimizer or an agent must never be shown
+    memory/forgotten.jsonl                what must not come back (forget.py)
     memory/index/                         derived: the catalogue, the vectors
 
 An optimizer and a working agent see the train split and nothing of a held-out group, whatever it was recorded
@@ -19,11 +20,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
 from recreate.agents.lesson import read_lesson
+from recreate.api import paths
 from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import Embedder, Hit
 from recreate.api.types import Experience, Lesson, Task, digest
@@ -66,6 +69,7 @@ class ExperienceStore:
     once of a recall that goes by words because a package is missing.
     patience: how many seconds a recall waits for vectors that are not made yet (they are made on behind it, and note
     hears how many were missing); None: until all are made, so that its answer depends on the files alone.
+    namespace: whose memory it is; None: that of the workspace's settings (`recreate.api.paths.memory`).
     Safe for several threads and processes. Adding costs a line of a file: the index catches up when asked.
     """
 
@@ -76,10 +80,12 @@ class ExperienceStore:
         progress: Callable[[int, int], None] | None = None,
         note: Callable[[str], None] = log.warning,
         patience: float | None = None,
+        namespace: str | None = None,
     ) -> None:
-        self.folder = root / "memory"
+        self.folder = paths.memory(root, namespace)
         self.metadata = Metadata(self.folder)
         self.held_out = HeldOut(self.folder)
+        self.forgotten = Forgotten(self.folder)
         self.blobs = Blobs(self.folder)
         self.progress = progress
         self.note = note
@@ -93,13 +99,14 @@ class ExperienceStore:
 
     # the files
 
-    def add(self, experiences: Sequence[Experience]) -> None:
-        """Append what is not there yet (by id), keys masked; on the disk when this returns.
+    def add(self, experiences: Sequence[Experience], when: Mapping[str, str] | None = None) -> None:
+        """Append what is not there yet (by id) and was not forgotten, keys masked; on the disk when this returns.
 
-        Groups of validation and test are held out from then on. Raises Fault naming the folder when the disk is
-        full or the folder cannot be written, BadInput for a domain that is no name.
+        Groups of validation and test are held out from then on. when: by id, when another memory recorded it ('':
+        nobody knows). Raises Fault naming the folder when the disk is full or the folder cannot be written, BadInput
+        for a domain that is no name.
         """
-        self._append(experiences)
+        self._append(experiences, when or {})
 
     def keep(self, experience: Experience) -> Experience:
         """Add an attempt that has just ended, and return it as it is known from now on.
@@ -122,12 +129,17 @@ class ExperienceStore:
             return experience
         return experience.model_copy(update={"id": digest([experience.id, here])})
 
-    def _append(self, experiences: Sequence[Experience]) -> set[str]:
+    def _append(self, experiences: Sequence[Experience], when: Mapping[str, str] = MappingProxyType({})) -> set[str]:
         """`add`, and the ids that were recorded before."""
         if not experiences:
             return set()
         self.held_out.add(Held(e.group, e.task, e.split, e.domain) for e in experiences)
-        new = [(e.id, file_of(self.folder, e.domain, e.run), *sealed(masked(e))) for e in experiences]
+        gone = self.forgotten.read()
+        new = [
+            (e.id, file_of(self.folder, e.domain, e.run), *sealed(masked(e), when.get(e.id)))
+            for e in experiences
+            if e.id not in gone
+        ]
         paths = {path for _, path, _, _ in new}
         for path in paths:
             if not path.exists():
@@ -167,6 +179,13 @@ class ExperienceStore:
             if found is not None:
                 yield found
 
+    def lesson(self, key: str, reader: str = "human") -> Lesson | None:
+        """The lesson `lesson:DOMAIN/NAME`; None when there is none, or none that the reader may see."""
+        found = self.lessons().get(key)
+        self.metadata.refresh()
+        seen = found is not None and self._lesson_hit(key, found[1], 0.0, self._scope(reader)) is not None
+        return found[1] if found is not None and seen else None
+
     def facts(self, filters: Mapping[str, Any] | None = None, reader: str = "human") -> Iterator[dict[str, Any]]:
         """id and facts of the experiences that match (see KEYS), without reading them: for lists."""
         where = parse(filters)
@@ -176,9 +195,9 @@ class ExperienceStore:
             where["id"] = where.pop("experience")
         inside: dict[str, list[Any]] = {key: where.pop(key) for key in ("tool", "file") if key in where}
         self.metadata.refresh()
-        scope = self._scope(reader)
+        scope, gone = self._scope(reader), self.forgotten.read()
         for row in self.metadata.rows(where):
-            if scope.sees(row["split"], row["group"], row["task"]):
+            if row["id"] not in gone and scope.sees(row["split"], row["group"], row["task"]):
                 e = self._get(row["id"], scope) if inside else None
                 hit = experience_hit(e, e.id, 0.0) if e is not None else None
                 if not inside or (hit is not None and matches(inside, hit)):
@@ -226,7 +245,8 @@ class ExperienceStore:
         one of its steps); where a grain is asked for, the k best documents of it.
 
         how: `keywords` (score: BM25), `vectors` (the cosine), or both fused, `hybrid` (the sum of a weight / (60 +
-        rank)). The fact `words` of a hit are those of the question that stand in it.
+        rank)). The fact `words` of a hit are those of the question that stand in it, `ranks` of a hybrid one its places
+        by words and by vectors (1 the best, 0: not among the best of that kind).
         Where the embedder's package is missing, hybrid finds by words alone and `note` is told so.
         filters: a name of KEYS -> a value or a list of values, e.g. {"domain": "swe", "grain": "step"}. Raises
         BadInput for an unknown filter, reader or way, Missing for `vectors` without the packages it needs.
@@ -246,7 +266,7 @@ class ExperienceStore:
         question = Question(query, how, wanted, closed, self.patience)
         read = lru_cache(None)(lambda key: self._get(key, scope))
 
-        def hit(id: str, score: float) -> Hit | None:
+        def hit(id: str, score: float, ranks: Mapping[str, tuple[int, int]]) -> Hit | None:
             """As its file tells it; None when the reader may not see it, or it does not match after all."""
             key = id.partition("/")[0]
             whole = ""
@@ -261,13 +281,14 @@ class ExperienceStore:
                     found = found.model_copy(update={"text": f"{found.text}\n{e.canary}"})  # no model is asked with it
             if found is None or not matches(wanted, found):
                 return None
-            return found.model_copy(update={"facts": {**found.facts, "words": standing(whole, query)}})
+            facts = {**found.facts, "words": standing(whole, query)}
+            return found.model_copy(update={"facts": facts | ({"ranks": list(ranks[id])} if id in ranks else {})})
 
         asked = k + 8
         while True:
             recalled = self._ranked(question, asked, self._sources(scope, lessons))
             found = recalled.found
-            hits = list(islice((h for id, score in found if (h := hit(id, score)) is not None), k))
+            hits = list(islice((h for id, score in found if (h := hit(id, score, recalled.ranks)) is not None), k))
             if len(hits) == k or len(found) < asked or asked > 5000:
                 if recalled.behind:
                     self.note(
@@ -359,6 +380,19 @@ class ExperienceStore:
             self.index.sync(self._sources(scope, self.lessons()), progress or self.progress, whole=True)
         return self.stats()
 
+    def documents(self, id: str) -> Sequence[Document]:
+        """What is, or was, in the index of an experience, also of one that is on its way out."""
+        self.metadata.refresh()
+        e = self._get(id, _EVERYTHING, whole=True, forgotten=True)
+        return documents.documents(e, self.metadata.when(id)) if e is not None else []
+
+    def discard_derived(self) -> None:
+        """Throw away the index, and the catalogue of the files, which the next question makes again: of what was
+        deleted from a database, the file goes on holding words. Vectors that were paid for stay."""
+        self.metadata.rebuild()
+        if (self.folder / "index").is_dir():
+            self.index.discard()
+
     def stats(self) -> dict[str, Any]:
         """Counts by grain, domain and split, what is held out, and what the index holds with its digest.
 
@@ -417,9 +451,10 @@ class ExperienceStore:
         more, others = self.metadata.closed()  # recorded elsewhere and copied here
         return _Scope(True, more.union(groups), others.union(tasks))
 
-    def _get(self, id: str, scope: _Scope, *, whole: bool = False) -> Experience | None:
-        """As its line has it; with `whole` its large texts are read as well."""
-        line = self.metadata.find(id)
+    def _get(self, id: str, scope: _Scope, *, whole: bool = False, forgotten: bool = False) -> Experience | None:
+        """As its line has it; with `whole` its large texts are read as well. forgotten: also one that is on its way
+        out."""
+        line = None if id in self.forgotten.read() and not forgotten else self.metadata.find(id)
         if line is None or line.record is None:
             return None
         try:
@@ -494,6 +529,29 @@ class ExperienceStore:
             "damaged": wrong.count("damaged"),
             "unreferenced": len(there.keys() - named),
         }
+
+
+class Forgotten:
+    """The registry of experiences that must not come back. It only grows; a line that cannot be read is passed over."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "forgotten.jsonl"
+        self._log = Log(self.path, durable=True, fix="")
+        self._read: tuple[tuple[int, int], frozenset[str]] = ((0, 0), frozenset())
+
+    def read(self) -> frozenset[str]:
+        """Their ids."""
+        stamp = _stamp(self.path)
+        if stamp != self._read[0]:
+            self._read = stamp, frozenset(str(record.get("id", "")) for record in self._log.read())
+        return self._read[1]
+
+    def add(self, ids: Iterable[str]) -> None:
+        """Register what is not yet; on the disk when this returns."""
+        with locked(self.path.parent):
+            if new := sorted(set(ids) - self.read()):
+                with self._log as log:
+                    log.append(*({"id": id} for id in new))
 
 
 _EVERYTHING = _Scope(False, frozenset(), frozenset())

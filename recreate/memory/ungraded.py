@@ -37,9 +37,11 @@ class Ungraded:
         self.folder = memory.folder
 
     def add(self, experiences: Sequence[Experience]) -> None:
-        """Append these; that they are new is the caller's to see. Their texts are masked already."""
+        """Append these but for forgotten ones; that they are new is the caller's to see. Their texts are masked
+        already."""
         by_file: dict[Path, list[Experience]] = {}
-        for e in experiences:
+        gone = self.memory.forgotten.read()
+        for e in (e for e in experiences if e.id not in gone):
             by_file.setdefault(file_of(self.folder, e.domain, e.run, "waiting"), []).append(e)
         for path, new in by_file.items():
             make(path.parent, ignored=True)

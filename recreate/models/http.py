@@ -170,7 +170,7 @@ class Connections:
             wire = self._kept()
             used = wire is not None
             if wire is None:
-                patience = min(CONNECT_SECONDS, timeout)
+                patience = min(CONNECT_SECONDS, _left(ends))
                 wire = within(patience, self._connect, patience, late=socket.socket.close)
             wire.settimeout(_left(ends))
             sent = True

@@ -197,7 +197,7 @@ def _litellm() -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its own deprecations are not the user's
             module = need("litellm")
-        warnings.filterwarnings("ignore", message="Item '.*' on TypedDict class", category=UserWarning)
+        warnings.filterwarnings("ignore", message="Items? '.*' on TypedDict class", category=UserWarning)
         module.telemetry = False
         module.suppress_debug_info = True
         module.drop_params = True

@@ -9,6 +9,7 @@ from typing import Any
 
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.template import filled
+from recreate.agents.trajectory import clip
 from recreate.api.ports import Ask, Hit, Sandbox
 from recreate.api.types import Edit, Experience, Message, Revision, Study, digest
 from recreate.optimizers import StudySettings
@@ -83,6 +84,15 @@ class OptimizerContext:
         A proposal that was killed begins again with what the one before it left, so that it makes the same edits.
         """
         return self.open_state()
+
+    def dropped(self, most: int = 5) -> list[str]:
+        """The last dropped revisions, each as one line: what it changed, and why it was not kept."""
+        lines = []
+        for revision in list(self.rejected)[-most:]:
+            changes = "; ".join(f"{e.path}: {clip(e.new, 160)!r}" for e in revision.edits)
+            why = revision.verdict.reason or revision.verdict.verdict
+            lines.append(f"{changes} ({f'a person {revision.review}' if revision.review else why})")
+        return lines
 
     def thread(self, name: str) -> str:
         """The address of one line of calls within this proposal; '' is the proposal's own."""

@@ -81,7 +81,7 @@ class Reflect:
             "reflect",
             files=numbered(scaffold),
             tools=", ".join(scaffold.tools),
-            rejected=self.rejected(),
+            rejected=self.context.dropped(),
             cluster=cluster,
             failures=[tell(e, without=self.context.without) for e in shown],
             successes=[tell(e, 1400, self.context.without) for e in contrast],
@@ -139,12 +139,15 @@ class Reflect:
                 "text": idea.text,
                 "reason": idea.reason,
                 "evidence": " | ".join(
-                    clip(tell(experiences[e.experience], 900, self.context.without), 900) for e in idea.evidence[:2]
+                    clip(tell(cited, 900, self.context.without), 900)
+                    for e in idea.evidence[:2]
+                    # a success that a study was shown beside its failures may be of an earlier run
+                    if (cited := experiences.get(e.experience) or self.context.get(e.experience)) is not None
                 ),
             }
             for idea in ideas
         ]
-        messages = prompt("merge", files=numbered(scaffold), rejected=self.rejected(), ideas=rows)
+        messages = prompt("merge", files=numbered(scaffold), rejected=self.context.dropped(), ideas=rows)
         found = read_object(self.ask(messages, distil_schema(scaffold, len(ideas))))
         if found is None:
             self.context.note("the distilled update was not one JSON object; all ideas are kept as they were")
@@ -158,15 +161,6 @@ class Reflect:
             if found is not None and found.grade.passed and found.split == "train":
                 return [found]
         return [e for e in batch if e.grade.passed][:1]
-
-    def rejected(self) -> list[str]:
-        """The last dropped revisions, each as one line."""
-        lines = []
-        for revision in list(self.context.rejected)[-5:]:
-            changes = "; ".join(f"{e.path}: {clip(e.new, 160)!r}" for e in revision.edits)
-            why = revision.verdict.reason or revision.verdict.verdict
-            lines.append(f"{changes} ({f'a person {revision.review}' if revision.review else why})")
-        return lines
 
     def ask(self, messages: Any, schema: Mapping[str, Any]) -> str:
         self.step += 1
@@ -250,8 +244,7 @@ def to_edit(scaffold: Scaffold, idea: Idea) -> Edit | None:
         path, text = lesson_file(idea.title, idea.text, sorted({e.experience for e in idea.evidence}))
         return Edit(path=path, new=text, **about)
     if idea.file == "new tool":
-        slug = re.sub(r"[^a-z0-9]+", "_", idea.title.lower()).strip("_")[:40] or "tool_" + digest(idea.text, 6)
-        path = f"tools/{slug.removesuffix('_py')}.py"
+        path = tool_path(idea.title, idea.text)
         return None if path in scaffold.files else Edit(path=path, new=idea.text.strip("\n") + "\n", **about)
     text = scaffold.files.get(idea.file, "")
     if idea.file not in scaffold.files:
@@ -272,6 +265,12 @@ def to_edit(scaffold: Scaffold, idea: Idea) -> Edit | None:
     end = "\n" if lines[idea.line - 1].endswith("\n") else ""
     new = [*lines[first : idea.line - 1], idea.text.rstrip("\n") + end if idea.text.strip() else ""]
     return Edit(path=idea.file, old=old, new="".join([*new, *lines[idea.line : last]]), **about)
+
+
+def tool_path(title: str, code: str) -> str:
+    """Where a tool of that title stands."""
+    slug = re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_")[:40] or "tool_" + digest(code, 6)
+    return f"tools/{slug.removesuffix('_py')}.py"
 
 
 def editable(scaffold: Scaffold) -> list[str]:

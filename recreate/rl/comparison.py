@@ -23,6 +23,7 @@ from recreate.agents import scaffold as scaffolds
 from recreate.agents.lint import refuse
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
+from recreate.api.paths import memory as memory_folder
 from recreate.api.paths import short
 from recreate.api.ports import Domain, Price, SandboxBackend
 from recreate.builder import sdk
@@ -164,7 +165,7 @@ class _Bench:
                 fix="recreate tasks list shows them",
                 code="no-tasks",
             )
-        held = HeldOut(self.where / "memory")
+        held = HeldOut(memory_folder(self.where))
         if any(arm.made for arm in suite.arms) and not held.usable(self.domain, "train")[0]:
             raise held.refuse_empty(self.domain, "train")
         refuse(self.seed, self.backend)
@@ -348,7 +349,7 @@ class _Bench:
 
     def _hold_out(self, place: Path) -> None:
         """What the workspace holds out by now, the arm's memory holds out too."""
-        HeldOut(place / "memory").take(HeldOut(self.where / "memory"))
+        HeldOut(memory_folder(place)).take(HeldOut(memory_folder(self.where)))
 
     # measuring
 

@@ -123,9 +123,9 @@ def pass_fail(domain: Domain, memory: Any) -> bool:
 
 def longest_context(limits: AgentLimits, prompt: int, reply: int, shown: int) -> int:
     """The tokens that an attempt's last turn may have to hold, by the scaffold's limits: its first prompt, and a reply
-    and what it was shown for every turn that `steps` and `tokens` allow."""
+    and what it was shown for every turn that `steps`, `extension` and `tokens` allow."""
     used, context, most = 0, prompt, prompt
-    for _ in range(limits.steps):
+    for _ in range(limits.turns):
         if used >= limits.tokens:
             break
         most = context + reply
@@ -173,12 +173,12 @@ def refuse_if_too_long(
     need = needed(agent.limits)
     if need <= context:
         return
-    turns = next((n for n in range(agent.limits.steps, 0, -1) if needed(_with(agent.limits, n)) <= context), 0)
+    turns = next((n for n in range(agent.limits.turns, 0, -1) if needed(_with(agent.limits, n)) <= context), 0)
     fixes = [f"--set train.max_prompt={need - train.max_response}"] if not window or need <= window else []
     fixes += [f"[limits] steps = {turns} in the scaffold's agent.toml"] if turns else []
     fixes += ["shorter observations there (observation_chars), or shorter replies (max_tokens)"]
     raise BadInput(
-        f"{scaffold.name} may take {agent.limits.steps} turns and show {agent.limits.observation_chars} characters "
+        f"{scaffold.name} may take {agent.limits.turns} turns and show {agent.limits.observation_chars} characters "
         f"after each, about {need} tokens with replies of {reply}; the context has {context}"
         + (f" ({window} is all that the model reads)" if context == window else ""),
         fix="; or ".join(fixes),
@@ -187,7 +187,7 @@ def refuse_if_too_long(
 
 
 def _with(limits: AgentLimits, steps: int) -> AgentLimits:
-    return limits.model_copy(update={"steps": steps})
+    return limits.model_copy(update={"steps": steps, "extension": 0})
 
 
 def sample_as(model: Model, how: Recipe) -> None:

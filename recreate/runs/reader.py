@@ -139,6 +139,12 @@ class Run:
                 found.setdefault(key, {})[r["task"], r["repeat"]] = r
         return {key: rows for key, rows in found.items() if rows}
 
+    def results(self) -> dict[CellKey, dict[tuple[str, int], dict[str, Any]]]:
+        """What stands for the run beside another: of a build its result on validation, else each of its cells."""
+        seed, kept = self.seed(), [r.id for r in self.revisions() if r.kept]
+        result = (kept[-1:] or [seed.digest])[0] if seed is not None else ""
+        return {k: v for k, v in self.cells().items() if not result or (k.agent, k.split) == (result, "validation")}
+
     def excluded(self) -> list[dict[str, Any]]:
         """Attempts excluded for an infrastructure failure and not ended since."""
         ended, excluded = set(), {}

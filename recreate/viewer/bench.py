@@ -1,4 +1,5 @@
-"""What the page of a bench shows: its cells, cost beside score, scores by group and by task, attempts side by side.
+"""What the page of a bench, or of several runs beside each other, shows: cells, cost beside score, scores by group and
+by task, attempts side by side.
 
 Traces are shown of train tasks only, as on every page: nobody should tune an agent on validation or test by eye.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,12 +29,15 @@ MOST_TASKS, MOST_GROUPS, MOST_PAIRS = 1000, 12, 12
 
 @dataclass(frozen=True)
 class Column:
-    """A cell of the table. tasks, groups: mean score of each; of: task -> its first attempt; cost: of an attempt, in
-    dollars, or in tokens where all were free; x: where that is among the others, in per cent."""
+    """A cell of the table. rows: its scores, by task and repeat; tasks, groups: mean score of each; of: task -> its
+    first attempt; cost: of an attempt, in dollars, or in tokens where all were free; x: where that is among the others,
+    in per cent."""
 
     number: int
+    run: Run
     agent: str
     key: CellKey
+    rows: Rows
     mean: float
     lo: float
     hi: float
@@ -49,20 +53,25 @@ class Column:
     x: float = 0.0
 
 
-def facts(run: Run) -> dict[str, Any]:
-    """What the template is filled with. Raises BadInput (`no-scores`) when nothing was measured."""
-    cells = run.cells()
-    if not cells:
-        raise BadInput(
-            f"{run.folder.name} measured nothing yet", fix="go on with it, or name another", code="no-scores"
-        )
-    told = list(run.records("agent", "arm", "start", "test-opened"))  # once: a journal may be long
-    names = {r["scaffold"]: r["name"] for r in told if r["kind"] == "agent"}
-    arms = {(r["model"], r["digest"]): r["arm"] for r in told if r["kind"] == "arm"}
-    columns = [
-        _column(run, n, arms.get((key.model, key.agent)) or names.get(key.agent, key.agent[:8]), key, rows)
-        for n, (key, rows) in enumerate(cells.items())
-    ]
+def facts(run: Run, *beside: Run) -> dict[str, Any]:
+    """What the template is filled with. beside: runs whose results are compared with those of `run`. Raises BadInput
+    (`no-scores`) when one measured nothing."""
+    columns = list[Column]()
+    told = list[dict[str, Any]]()
+    for each in (run, *beside):
+        cells = each.results() if beside else each.cells()
+        if not cells:
+            raise BadInput(
+                f"{each.folder.name} measured nothing yet", fix="go on with it, or name another", code="no-scores"
+            )
+        records = list(each.records("agent", "arm", "start", "test-opened"))  # once: a journal may be long
+        names = {r["scaffold"]: r["name"] for r in records if r["kind"] == "agent"}
+        names |= {seed.digest: seed.name} if beside and (seed := each.seed()) is not None else {}
+        arms = {(r["model"], r["digest"]): r["arm"] for r in records if r["kind"] == "arm"}
+        for key, rows in cells.items():
+            agent = arms.get((key.model, key.agent)) or names.get(key.agent, key.agent[:8])
+            columns.append(_column(each, len(columns), agent, key, rows))
+        told += records
     free = not any(c.usd for c in columns)
     columns, ticks = _placed(columns, free)
     tasks = list(dict.fromkeys(task for c in columns for task in c.tasks))
@@ -78,11 +87,13 @@ def facts(run: Run) -> dict[str, Any]:
         "more_tasks": max(0, len(tasks) - MOST_TASKS),
         "groups": [g for g, _ in groups.most_common(MOST_GROUPS)] if 1 < len(groups) < len(tasks) else [],
         "more_groups": max(0, len(groups) - MOST_GROUPS),
-        "differences": [(c, _difference(columns[0], c, cells)) for c in columns[1:] if _paired(columns[0], c)],
-        "pairs": _pairs(run, columns, tasks),
-        "one": {what: len({getattr(c.key, what) for c in columns}) == 1 for what in ("model", "domain", "split")},
+        "runs": [run, *beside],
+        "differences": list(_differences(columns, run, alone=not beside)),
+        "pairs": _pairs(columns, tasks),
+        "one": {what: len({getattr(c.key, what) for c in columns}) == 1 for what in ("model", "domain", "split")}
+        | {"run": not beside},
         "settings": run.settings,
-        "aside": run.excluded(),
+        "aside": [row for each in (run, *beside) for row in each.excluded()],
         "spend": run.spend(),
         "start": next((r for r in told if r["kind"] == "start"), {}),
         "opened": {(r.get("model"), r["scaffold"]): r for r in told if r["kind"] == "test-opened" and "agents" in r},
@@ -104,8 +115,10 @@ def _column(
     passed = sum(bool(row["passed"]) for row in rows.values()) / len(rows)
     return Column(
         number=number,
+        run=run,
         agent=agent,
         key=key,
+        rows=rows,
         mean=mean,
         lo=lo,
         hi=hi,
@@ -142,16 +155,19 @@ def _paired(a: Column, b: Column) -> bool:
     return (a.key.domain, a.key.split) == (b.key.domain, b.key.split) and bool(a.tasks.keys() & b.tasks.keys())
 
 
-def _difference(a: Column, b: Column, cells: Mapping[CellKey, Rows]) -> Verdict:
-    """The gate's verdict on a column beside the first."""
-    before, after = ({place: r["score"] for place, r in cells[c.key].items()} for c in (a, b))
-    both = sorted(before.keys() & after.keys())
-    return judge({k: before[k] for k in both}, {k: after[k] for k in both})
+def _differences(columns: Sequence[Column], run: Run, *, alone: bool) -> Iterator[tuple[Column, Column, Verdict]]:
+    """The gate's verdict on each column beside the first; of several runs, on those of the others beside each of the
+    first's."""
+    for a in columns[:1] if alone else [c for c in columns if c.run is run]:
+        for b in columns[1:] if alone else [c for c in columns if c.run is not run]:
+            if _paired(a, b):
+                before, after = ({place: r["score"] for place, r in c.rows.items()} for c in (a, b))
+                both = sorted(before.keys() & after.keys())
+                if both:
+                    yield a, b, judge({k: before[k] for k in both}, {k: after[k] for k in both})
 
 
-def _pairs(
-    run: Run, columns: Sequence[Column], tasks: Sequence[str]
-) -> list[tuple[str, list[tuple[Column, ShownTrace]]]]:
+def _pairs(columns: Sequence[Column], tasks: Sequence[str]) -> list[tuple[str, list[tuple[Column, ShownTrace]]]]:
     """Train tasks, those that differ most first, each with the attempts of the columns that have it."""
     room, found = Room(), list[tuple[str, list[tuple[Column, ShownTrace]]]]()
     for task in tasks:
@@ -161,7 +177,7 @@ def _pairs(
         shown = []
         for column in theirs:
             try:
-                experience = read_experience(run.folder / "attempts" / column.of[task])
+                experience = read_experience(column.run.folder / "attempts" / column.of[task])
             except BadInput:
                 experience = None
             if experience is not None:

@@ -108,6 +108,17 @@ def write(run: Run, built: BuildResult | None = None, name: str = "report") -> P
     return file
 
 
+def beside(before: Run, after: Run) -> Path:
+    """Write the page of two runs beside each other into the folder of the second, and return its path.
+
+    Raises BadInput (`no-scores`) when one measured nothing; Fault when it cannot be written.
+    """
+    text = filled("bench", style=text_of("page.css"), script=text_of("bench.js"), **bench.facts(before, after))
+    file = after.folder / f"beside-{before.folder.name}.html"
+    files.write(file, text, fix="make the folder writable, free some space")
+    return file
+
+
 def document(title: str, main: str, **values: Any) -> str:
     """A whole page: what stands in `main`, a Jinja template, is filled with the values, each escaped."""
     text = '{% extends "document" %}{% block main %}' + main + "{% endblock %}"

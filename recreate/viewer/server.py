@@ -73,6 +73,9 @@ Decide = Callable[[LiveRun, Revision, Review], str]
 """Passes a person's word on a candidate on; says what was begun. Raises BadInput for what cannot be used."""
 
 
+Act = Callable[[Mapping[str, str]], tuple[str, str] | RecreateError]
+"""What is done with a form: (the page to go to, what was done), or why nothing was."""
+
 Signals = Callable[[Callable[[], None]], contextlib.AbstractContextManager[None]]
 
 
@@ -173,28 +176,43 @@ def application(
         stream = _events(site, query, request.headers.get("last-event-id", ""), stopping, overview)
         return StreamingResponse(stream, 200, {**HEADERS, "Cache-Control": "no-store"}, "text/event-stream")
 
-    async def review(request: Request) -> Response:
-        name = request.path_params["name"]
-        address = f"/review/{name}"
+    async def taken(request: Request, address: str, act: Act) -> Response:
+        """A person's form, acted on one at a time; what came of it, as a page. address: the page that has the form."""
         body = bytearray()
         async for part in request.stream():
             body += part
             if len(body) > LARGEST:
-                return document(site.page(address, {}, "That is too long: edit the files in the run's folder instead."))
+                return document(site.page(address, {}, "That is too long: edit the files themselves instead."))
         form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
         if not hmac.compare_digest(form.get("secret", "").encode(), site.secret.encode()):
             return Response("the form is not of this server's page\n", 403, HEADERS, "text/plain")
         async with deciding:
-            said = await asyncio.to_thread(_decided, site, name, form, decide)
+            said = await asyncio.to_thread(act, form)
         if isinstance(said, RecreateError):
             shown = site.page(address, {}, " ".join(part for part in (said.message, said.fix) if part))
             return document(Shown(shown.text, 400 if shown.status == 200 else shown.status))
-        return RedirectResponse(f"/runs/{quote(name)}?{urlencode({'told': said})}", 303, HEADERS)
+        to, words = said
+        return RedirectResponse(f"{to}?{urlencode({'told': words[:TOLD]})}", 303, HEADERS)
+
+    async def review(request: Request) -> Response:
+        name = request.path_params["name"]
+
+        def act(form: Mapping[str, str]) -> tuple[str, str] | RecreateError:
+            said = _decided(site, name, form, decide)
+            return said if isinstance(said, RecreateError) else (f"/runs/{quote(name)}", said)
+
+        return await taken(request, f"/review/{name}", act)
+
+    async def remembered(request: Request) -> Response:
+        path = request.scope["path"]
+        return await taken(request, path, lambda form: _remembered(site, path, form))
 
     routes = [
         Route("/static/{edition}/{name}", static),
         Route("/events", events),
         Route("/review/{name}", review, methods=["POST"]),
+        Route("/lessons/{path:path}", remembered, methods=["POST"]),
+        Route("/forget/{path:path}", remembered, methods=["POST"]),
         Route("/{path:path}", page),
     ]
     return Starlette(routes=routes, middleware=[Middleware(Guard, token=token)])
@@ -236,6 +254,22 @@ def _decided(site: Website, name: str, form: Mapping[str, str], decide: Decide |
         return e
     except (OSError, ValueError) as e:  # what no command line takes: a reason of 200,000 characters, a NUL
         return BadInput(f"this cannot be passed on: {e}", fix="give shorter words, without control characters")
+
+
+def _remembered(site: Website, path: str, form: Mapping[str, str]) -> tuple[str, str] | RecreateError:
+    """(where to go, what was done) after a person's word on a lesson, or on what is to be forgotten; or why not."""
+    kind, _, id = path.removeprefix("/").partition("/")
+    try:
+        if kind == "lessons":
+            return "/lessons/" + quote(id), site.browsed.change(id, form)
+        kind, _, id = id.partition("/")
+        if kind not in ("lessons", "experiences"):
+            raise BadInput(f"there is no page at {path}", fix="the list of runs leads to all there are", code="no-page")
+        return "/lessons" if kind == "lessons" else "/memory", site.browsed.forget(kind, id, form.get("seen", ""))
+    except RecreateError as e:
+        return e
+    except (OSError, ValueError) as e:  # a file that went meanwhile, or is no text
+        return BadInput(f"this cannot be done: {e}", fix="load the page again")
 
 
 def _as_sent(text: str) -> str:
@@ -479,7 +513,7 @@ def export(where: Path, target: Path) -> int:
         if (name := address.lstrip("/")) in FILES or name.startswith("sizes-"):
             referred.add(name)
             return up + name
-        if address.startswith(("/events", "/search")):
+        if address.startswith(("/events", "/search", "/memory", "/forget")):
             return ""
         files.setdefault(file_of(address), address)
         return up + quote(file_of(address))

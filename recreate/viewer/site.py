@@ -9,7 +9,7 @@ same pages as files.
     /runs/RUN/studies/ID                what the optimizer looked into
     /experiences/ID                     a trajectory that memory has, of whatever run; /messages as above
     /compare/RUN/ID/RUN/ID              two trajectories side by side; RUN is - for one of memory
-    /search  /lessons  /lessons/PATH  /review  /review/RUN
+    /search  /memory  /lessons  /lessons/PATH  /forget/KIND/ID  /review  /review/RUN
 
 A run in a table of arms is called TABLE~arms~ARM~build. What a page shows is read when it is asked for; of a run only
 what was appended since.
@@ -36,8 +36,11 @@ from recreate.agents.retrieval import support
 from recreate.agents.scaffold import Scaffold, diff
 from recreate.agents.trajectory import differ
 from recreate.api.errors import BadInput, Fault, RecreateError
+from recreate.api.paths import memory as memory_folder
 from recreate.api.paths import short
+from recreate.api.ports import Hit
 from recreate.api.types import Experience, Grade, Lesson, Revision, Trace
+from recreate.api.types import digest as digest_of
 from recreate.lessons.promotion import bound
 from recreate.memory.export import chats
 from recreate.memory.store import ExperienceStore
@@ -49,6 +52,7 @@ from recreate.viewer import html
 from recreate.viewer.charts import per_task, read_scores, series
 from recreate.viewer.live import LiveRun
 from recreate.viewer.markdown import ended
+from recreate.viewer.memory import Browsed, Found, mark
 from recreate.viewer.text import read_diff
 from recreate.viewer.traces import Citing, Room, citations, show_step, show_studies, system_of
 
@@ -111,6 +115,7 @@ class Website:
 
     def __post_init__(self) -> None:
         self.memory = ExperienceStore(self.where, progress=self._told)
+        self.browsed = Browsed(self.where)
         self.indexing: tuple[int, int] | None = None
         self.faults: dict[str, RecreateError] = {}
         self._lock = threading.RLock()
@@ -220,10 +225,14 @@ class Website:
                     return self._compare((a, first), (b, second))
                 case ["search"]:
                     return self._search(query or {})
+                case ["memory"]:
+                    return self._memory(query or {}, told)
+                case ["forget", ("experiences" | "lessons") as kind, *path]:
+                    return self._forgetting(kind, "/".join(path), told)
                 case ["lessons"]:
-                    return self._lessons()
+                    return self._lessons(told)
                 case ["lessons", *path]:
-                    return self._lesson("/".join(path))
+                    return self._lesson("/".join(path), told)
                 case ["review"]:
                     return self._queue()
                 case ["review", name]:
@@ -602,20 +611,55 @@ class Website:
         except RecreateError as e:
             error = e
         for each in hits:
-            each["href"] = (
-                self._lesson_href(each["hit"].id) if each["hit"].grain == "lesson"
-                else self._step(f"/experiences/{each['hit'].experience}", each["hit"].step)
-            )  # fmt: skip
+            each["href"] = self._hit_href(each["hit"])
         return self._shown(
             "search", f"Search: {words}" if words else "Search", query=query, words=words, hits=hits, busy=busy,
             error=error, domains=sorted(counts["domains"]), counts=counts, splits=SPLITS, asked=bool(words or wanted),
             most=HITS, **_paged(rows, query, "/search"),
         )  # fmt: skip
 
+    def _hit_href(self, hit: Hit) -> str:
+        """Where a hit is shown whole."""
+        if hit.grain == "lesson":
+            return self._lesson_href(hit.id)
+        return self._step(f"/experiences/{hit.experience}", hit.step)
+
+    def _memory(self, query: Mapping[str, str], told: str) -> Shown:
+        words, found, error = query.get("q", "").strip(), Found(), None
+        wanted = {
+            name: v for name in ("domain", "outcome", "grain", "since", "until") if (v := query.get(name, "").strip())
+        }
+        domains: list[str] = []
+        busy = self.indexing is not None and bool(words)
+        try:
+            self.memory.metadata.refresh()
+            domains = sorted(self.memory.metadata.counts()["domains"])
+            if not busy:
+                found = self.browsed.ask(words, wanted)
+        except RecreateError as e:
+            error = e
+        hits = [{**_hit(hit, words), "href": self._hit_href(hit)} for hit in found.hits]
+        return self._shown(
+            "memory", f"Memory: {words}" if words else "Memory", told=told, query=query, words=words, found=found,
+            hits=hits, error=error, busy=busy, domains=domains, most=HITS,
+            days_href=[self._days_href(query, day) for day in found.days], **_paged(found.rows, query, "/memory"),
+        )  # fmt: skip
+
+    def _days_href(self, query: Mapping[str, str], day: Mapping[str, Any]) -> str:
+        kept = {k: v for k, v in query.items() if v and k in ("domain", "outcome", "grain")}
+        return self.href(f"/memory?{urlencode({**kept, 'since': day['first'], 'until': day['after']})}")
+
+    def _forgetting(self, kind: str, id: str, told: str) -> Shown:
+        plan = self.browsed.plan(kind, id)
+        return self._shown(
+            "forget", "Forget an attempt" if kind == "experiences" else "Forget a lesson", told=told, kind=kind, id=id,
+            lines=list(plan.told(dry=True)), seen=mark(plan),
+        )  # fmt: skip
+
     def lesson_files(self) -> Iterator[tuple[str, Path]]:
         """Every lesson and pattern of every policy: (its path in memory/ without .md, its file)."""
-        memory = self.where / "memory"
-        for file in sorted([*memory.glob("general/*.md"), *memory.glob("*/*/*.md")]):
+        memory = memory_folder(self.where)
+        for file in sorted([*memory.glob("general/*.md"), *memory.glob("[!@]*/*/*.md")]):
             path = file.relative_to(memory).with_suffix("")
             if "experiences" not in path.parts and "blobs" not in path.parts and path.parts[0] != "index":
                 yield path.as_posix(), file
@@ -629,7 +673,7 @@ class Website:
         near = [p for p, f in self.lesson_files() if f.stem == stem and p.split("/")[0] == domain]
         return self.href("/lessons/" + quote(near[0])) if near else self.href("/lessons")
 
-    def _lessons(self) -> Shown:
+    def _lessons(self, told: str) -> Shown:
         rows = []
         for path, file in self.lesson_files():
             try:
@@ -639,14 +683,15 @@ class Website:
             folder, _, _ = path.rpartition("/")
             rows.append({"path": path, "folder": folder, "lesson": lesson, "wrong": wrong, **_worth(lesson)})
         rows.sort(key=lambda r: (r["folder"], STANDINGS.index(r["lesson"].status if r["lesson"] else ""), r["path"]))
-        return self._shown("lessons", "Lessons and patterns", events="/events", rows=rows)
+        return self._shown("lessons", "Lessons and patterns", events="/events", rows=rows, told=told)
 
-    def _lesson(self, path: str) -> Shown:
+    def _lesson(self, path: str, told: str) -> Shown:
         file = dict(self.lesson_files()).get(path)
         if file is None:
             raise BadInput(f"there is no lesson {path}", fix="the list of lessons has what there is", code="no-lesson")
         try:
-            lesson = read_lesson(file.stem, file.read_text("utf-8", "replace"))
+            text = file.read_text("utf-8", "replace")
+            lesson = read_lesson(file.stem, text)
         except OSError as e:
             raise BadInput(f"{short(file)}: {e.strerror}", fix="look again", code="no-lesson") from None
         if self.static or len(self.runs) < len(self.names()):
@@ -660,8 +705,9 @@ class Website:
         ]
         known = self.memory.metadata.knows([*lesson.born_of, *lesson.supports, *lesson.contradicts])
         return self._shown(
-            "lesson", lesson.title, path=path, lesson=lesson, history=history, known=known, **_worth(lesson)
-        )
+            "lesson", lesson.title, path=path, lesson=lesson, history=history, known=known, told=told,
+            seen=digest_of(text), others={} if self.static else self.browsed.mergeable(path), **_worth(lesson),
+        )  # fmt: skip
 
     # ----- the review queue
 

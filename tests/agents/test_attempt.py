@@ -102,6 +102,21 @@ def test_a_limit_ends_the_attempt_and_is_named(limits: str, which: str) -> None:
     assert (trace.ending, trace.limit) == ("limit", which)
 
 
+def test_an_extension_is_granted_once_and_told_only_to_who_is_not_done_by_then() -> None:
+    shown = "{{ output.text }} {{ steps_left }} left"
+    scaffold = agent("[limits]\nsteps = 2\nextension = 3", observation_md=shown)
+    trace = go(scaffold, [bash("echo at work")])
+    assert (trace.ending, trace.limit, len(trace.steps)) == ("limit", "steps", 5)
+    seen = [step.observation for step in trace.steps[1:]]
+    assert "1 left" in seen[0]
+    told = "The 2 turns are used up. You are given 3 more, and no further ones"
+    assert [told in text for text in seen] == [False, True, False, False]
+    assert ["3 left" in seen[1], "2 left" in seen[2], "1 left" in seen[3]] == [True, True, True]
+    soon = go(scaffold, [bash("echo yes > answer.txt", step=0), bash("submit", step=1)])
+    assert (soon.ending, len(soon.steps)) == ("submitted", 2)
+    assert told not in soon.steps[1].observation
+
+
 def test_a_long_output_is_cut_in_the_middle_and_says_so() -> None:
     scaffold = agent("[limits]\nsteps = 2\nobservation_chars = 200")
     trace = go(scaffold, [bash("seq 1 1000", step=0), bash("submit")])

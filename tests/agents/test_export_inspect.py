@@ -147,6 +147,7 @@ def same(folder: Path, inspect: Any) -> Compare:
     return compare
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FEW, ids=lambda case: case.name)
 def test_a_task_of_each_domain_is_done_alike(case: Case, same: Compare) -> None:
     same(case)

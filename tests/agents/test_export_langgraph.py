@@ -114,6 +114,7 @@ def same(folder: Path) -> Compare:
     return compare
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FEW, ids=lambda case: case.name)
 def test_a_task_of_each_domain_is_done_alike(case: Case, same: Compare) -> None:
     same(case)

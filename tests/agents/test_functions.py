@@ -359,6 +359,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", BROKEN)
 def test_a_server_that_does_not_start_is_said_before_anything_is_spent(how: str, workspace: Path) -> None:
     scaffold = agent('[mcp.notes]\nserver = "notes"\n', seconds=1.5, notes__sh=BROKEN[how])

@@ -146,8 +146,10 @@ def test_a_tool_that_does_not_start_is_a_fault(body: str, line: int, said: str) 
 
 def test_a_tool_that_does_not_end_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recreate.agents.lint.START_SECONDS", 0.5)
-    (fault,) = faults(NoSandbox(), **{"tools/new.py": '"""Waits."""\nimport time\ntime.sleep(60)\n'})
-    assert "does not end" in fault.message
+    found = faults(NoSandbox(), **{"tools/new.py": '"""Waits."""\nimport time\ntime.sleep(60)\n'})
+    messages = [fault.message for fault in found if fault.file == "tools/new.py"]  # on a busy machine others are late
+    assert len(messages) == 1
+    assert "does not end" in messages[0]
 
 
 def test_a_shell_tool_is_started_too() -> None:

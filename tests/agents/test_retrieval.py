@@ -113,6 +113,14 @@ def test_the_agent_chooses_when_it_is_offered_something() -> None:
     assert [s.offered for s in trace.steps] == [(), ("keys",)]
 
 
+def test_an_agent_may_be_offered_something_after_every_step() -> None:
+    held = Held(KeyError=KEYS, **{"a line": MARK})
+    rows = [bash("echo a line", step=0), bash("echo KeyError", step=1, contains="How answers end"), bash("submit")]
+    trace = go(agent('[memory]\ntokens = 200\nwhen = ["step"]\n'), rows, held.offers)
+    assert [s.offered for s in trace.steps] == [(), ("mark",), ("keys",)]
+    assert len(held.asked) == 2, "not at the start"
+
+
 def test_offer_md_says_how_lessons_are_shown_and_check_knows_it() -> None:
     text = "HINTS ({{ why }}):{% for x in offered %} {{ x.title }} [{{ x.scope }}]{% endfor %}"
     scaffold = agent(ASKS, offer_md=text)

@@ -25,6 +25,7 @@ def blamed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, An
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+@pytest.mark.slow
 def test_lines_of_the_seed_of_an_edit_and_of_a_person_are_told_apart_over_two_builds(
     workspace: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,6 +31,7 @@ def of(scores: dict[tuple[str, int], float], **settings: Any) -> Calibration:
     return calibration.calibration(scores, Settings(validation=20, **settings), WHO)
 
 
+@pytest.mark.slow
 def test_tasks_that_are_solved_always_or_never_are_told_from_those_that_are_solved_at_times() -> None:
     sure = of(drawn([0.0] * 12 + [1.0] * 8, 3))
     assert (sure.noise.within, sure.noise.flips, sure.mean) == (0, 0, 0.4)
@@ -42,6 +43,7 @@ def test_tasks_that_are_solved_always_or_never_are_told_from_those_that_are_solv
     assert gains[0] < gains[1]  # where the same tasks are solved each time, a smaller gain is seen
 
 
+@pytest.mark.slow
 def test_more_tasks_and_repeats_see_smaller_gains_and_nothing_is_kept_by_chance() -> None:
     found = of(drawn([0.1, 0.3, 0.5, 0.7] * 5, 3), rounds=5)
     by = {(d.tasks, d.repeats): d.gain for d in found.detectable}
@@ -62,6 +64,7 @@ def test_variances_of_nothing_leave_what_is_assumed() -> None:
     assert (spread_of(1, 0), spread_of(0, 1)) == (0.05, 0.95)
 
 
+@pytest.mark.slow
 def test_a_line_is_kept_for_each_agent_and_model_and_a_broken_one_is_none(tmp_path: Path) -> None:
     file = tmp_path / "benchmarks" / "toy" / FILE
     one = of(drawn([0.5] * 10, 2))
@@ -77,6 +80,7 @@ def test_a_line_is_kept_for_each_agent_and_model_and_a_broken_one_is_none(tmp_pa
     assert calibration.known(tmp_path, "nothing", "d1", "m") is None
 
 
+@pytest.mark.slow
 def test_calibrate_measures_the_agent_and_plan_goes_by_it(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (workspace / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in script()))
     flags = ["--domain", "tests.toy:Toy", "--model", f"scripted:{workspace / 's.jsonl'}", "--scaffold", "seed"]
@@ -102,6 +106,7 @@ def test_calibrate_measures_the_agent_and_plan_goes_by_it(workspace: Path, capsy
     assert "the smallest gain that is kept eight times in ten" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_calibrate_measures_the_agent_that_a_build_would_start_from(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

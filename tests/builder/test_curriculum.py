@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,6 +95,7 @@ def train(run: Run) -> list[tuple[str, int]]:
     return [(r["task"], r["repeat"]) for r in run.records("experience") if r["phase"] == "train"]
 
 
+@pytest.mark.slow
 def test_rounds_go_on_to_new_tasks_then_attempt_old_ones_anew_and_the_next_build_knows(workspace: Path) -> None:
     result, run = built(workspace, "a", choose="learning")
     made = train(run)
@@ -113,6 +115,7 @@ def test_rounds_go_on_to_new_tasks_then_attempt_old_ones_anew_and_the_next_build
     assert not set(train(later)) & set(made)
 
 
+@pytest.mark.slow
 def test_the_sample_of_the_gate_is_the_same_however_train_tasks_are_chosen(workspace: Path) -> None:
     made = [built(workspace, how, choose=how, jobs=1) for how in ("uniform", "learning")]
     runs = [run for _, run in made]

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import recreate
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.history import History
 from recreate.api.errors import BadInput, Fault
@@ -63,6 +64,7 @@ def test_what_helps_on_held_out_tasks_is_kept(go: Go) -> None:
     assert run.excluded() == []
 
 
+@pytest.mark.slow
 def test_a_candidate_that_was_dropped_just_before_a_kill_is_not_refused_as_tried_before(
     go: Go, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,11 +398,28 @@ def test_a_budget_too_small_for_one_proposal_names_the_number_it_takes(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = write_script(workspace / "s.jsonl")
-    flags = [*build_toy(model), "--budget", "10attempts", "--json"]
+    flags = [*build_toy(model), "--out", "runs/x", "--budget", "10attempts", "--json"]
     assert cli(flags) == 2
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["code"] == "budget-too-small"
     assert "20attempts" in error["fix"]
+    assert not (workspace / "runs/x").exists(), "nothing was begun, so the corrected command may name the same folder"
+    with pytest.raises(BadInput, match="does not pay for one proposal"):
+        recreate.build("tests.toy:Toy", model=model, budget="10attempts", out="runs/x", sandbox="none")
+    assert not (workspace / "runs/x").exists()
+
+
+def test_a_refusal_leaves_a_folder_in_which_something_was_begun(workspace: Path) -> None:
+    model = write_script(workspace / "s.jsonl")
+    assert cli([*build_toy(model), "--out", "runs/x", "--json"]) == 0
+    before = {file: file.read_bytes() for file in (workspace / "runs/x").rglob("*.jsonl")}
+    assert cli([*build_toy(model), "--out", "runs/x", "--budget", "10attempts", "--json"]) == 2
+    assert {file: file.read_bytes() for file in before} == before
+    folder = workspace / "runs/mine"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    assert cli([*build_toy(model), "--out", "runs/mine", "--budget", "10attempts", "--json"]) == 2
+    assert (folder / "notes.txt").read_text() == "mine"
 
 
 @pytest.mark.slow

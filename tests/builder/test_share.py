@@ -99,6 +99,7 @@ def test_of_attempts_a_policy_re_runs_its_share(go: Go) -> None:
     assert reruns(run) == 15
 
 
+@pytest.mark.slow
 def test_no_share_lets_re_runs_have_more_than_a_quarter_of_a_budget(go: Go) -> None:
     run, _ = go(budget=["100attempts"], **{"memory.share": 1.0})
     assert reruns(run) == 25

@@ -22,6 +22,7 @@ from tests.demo import once
 DEMO = shipped("benchmarks") / "demo"
 
 
+@pytest.mark.slow
 def test_the_demo_needs_no_network_and_no_key_and_ends_as_it_was_recorded(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -42,6 +43,7 @@ def test_the_demo_needs_no_network_and_no_key_and_ends_as_it_was_recorded(
     assert [line[0] for line in steps] == ["1", "2", "3", "4", "5", "6"]
 
 
+@pytest.mark.slow
 def test_the_page_is_opened_and_the_next_commands_are_said(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,6 +88,7 @@ def test_a_demo_that_was_edited_is_refused(
     assert "install recreate again" in json.loads(capsys.readouterr().out)["error"]["fix"]
 
 
+@pytest.mark.slow
 def test_two_replays_end_in_the_same_digest_with_other_jobs(tmp_path: Path) -> None:
     one, other = (once(tmp_path / str(jobs), jobs)["ended"] for jobs in (1, 5))
     assert one == other

@@ -148,3 +148,10 @@ def test_what_it_was_called_is_taken_with_a_warning(workspace: Path, old: dict[s
         made = built(**old)
     text = (made.run / "settings.toml").read_text()
     assert any(w in text for w in (":Policy", 'optimizer = "scripted:s.jsonl"', ":Words"))
+
+
+def test_a_default_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli(["build", "--help"]) == 0
+    flags = re.split(r"\n  --", capsys.readouterr().out)
+    assert [flag.split()[0] for flag in flags[1:] if flag.count("default:") > 1] == []
+    assert any(flag.startswith("memory ") and "[default: none]" not in flag for flag in flags)

@@ -75,6 +75,7 @@ def stub() -> Iterator[str]:
         yield f"--domain tests.toy:Toy --model openai:{stub.url}#stub --price 0,0"
 
 
+@pytest.mark.slow
 def test_a_build_and_a_bench_with_an_endpoint_need_no_extra(light: Light, stub: str) -> None:
     ran = light(
         f"build {stub} --train 2 --validation 5 --out runs/a",
@@ -95,6 +96,7 @@ def test_a_build_and_a_bench_with_an_endpoint_need_no_extra(light: Light, stub: 
     assert "[memory]'" in ran[-1][1]
 
 
+@pytest.mark.slow
 def test_the_first_minute_says_nothing_of_what_it_does_not_need(light: Light) -> None:
     ((code, said),) = light("demo --no-browser")
     assert code == 0

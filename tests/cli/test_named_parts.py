@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from recreate.api import paths
 from recreate.api.errors import BadInput, Missing, Refused
 from recreate.cli import run as cli
 from recreate.models import open_model
+from recreate.runs.session import load_run, open_session
+from recreate.runs.settings import load
 from tests.toy import write_script
 
 ENDPOINT = ("--model", "openai:http://127.0.0.1:9/v1#m", "--price", "0,0")
@@ -122,6 +126,47 @@ def test_an_endpoint_gets_the_optimizer_for_strong_models_and_the_plan_says_why(
     assert capsys.readouterr().out.splitlines()[0] == "optimizer reflect"
 
 
+def test_a_strong_models_build_learns_lessons_unless_somebody_says_otherwise_and_the_plan_says_so(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(*flags: str) -> str:
+        assert cli(["plan", *TOY, *flags]) == 0
+        return next(line for line in capsys.readouterr().out.splitlines() if line.startswith("lessons "))
+
+    assert told(*ENDPOINT) == "lessons randomised: nobody named one; --memory none learns no lessons"
+    assert told(*ENDPOINT, "--memory", "none") == "lessons none"
+    assert told(*ENDPOINT, "--memory", "recreate") == "lessons recreate"
+    assert told(*ENDPOINT, "--optimizer", "reflect").startswith("lessons none: ")
+    assert told("--model", write_script(workspace / "s.jsonl")).startswith("lessons none: nobody named one, and script")
+    quiet = Path(shutil.copytree(paths.shipped("scaffolds") / "seed", workspace / "quiet"))
+    asking = (quiet / "agent.toml").read_text()
+    (quiet / "agent.toml").write_text(asking[: asking.index("[memory]")])
+    assert planned(capsys, *ENDPOINT, "--scaffold", str(quiet))["calls"] < planned(capsys, *ENDPOINT)["calls"]
+    (workspace / "recreate.toml").write_text('memory.policy = "playbook"\n')
+    assert told(*ENDPOINT) == "lessons playbook"
+
+
+def test_lessons_by_default_are_for_builds_that_begin_and_are_not_recorded(workspace: Path) -> None:
+    strong = {"models.optimizer": "openai:http://127.0.0.1:9/v1#m", "models.optimizer_price": "0,0"}
+    flags = {"domain": "tests.toy:Toy", "model": write_script(workspace / "s.jsonl"), "memory.embedder": "hashed"}
+
+    def begun(out: str, command: str, **more: str) -> str:
+        settings = load(workspace, flags | strong | more)
+        session = open_session(settings, workspace, workspace / out, command=command)
+        session.close()
+        assert load_run(workspace / out).memory.policy == session.settings.memory.policy == session.policy_name
+        return session.policy_name
+
+    assert begun("a", "build") == "randomised"
+    assert begun("b", "bench") == begun("c", "") == "none"
+    assert begun("d", "build", record=str(workspace / "tape")) == "none"
+    assert begun("e", "build", **{"memory.policy": "none"}) == "none"
+    with_none = load_run(workspace / "e")
+    session = open_session(with_none, workspace, workspace / "e", resume=True, command="build")
+    session.close()
+    assert session.policy_name == "none", "a build goes on with what it was begun with"
+
+
 def test_a_runs_first_lines_name_the_optimizer_and_why_it_was_taken(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,7 +179,7 @@ def test_a_runs_first_lines_name_the_optimizer_and_why_it_was_taken(
     named = ["--optimizer", "best-of-n", "--models.optimizer", other]
     assert cli(["build", *flags, "--scaffold", "seed", "--out", "runs/b", *named]) == 0
     said = capsys.readouterr().err
-    assert "nobody named one" not in said
+    assert "optimizer best-of-n: nobody" not in said
     assert f", optimizer best-of-n with {other}, sandbox" in said
 
 

@@ -288,6 +288,7 @@ def command(workspace: Path, delay_ms: int) -> str:
     return f"build --domain tests.toy:Toy --model {model} --optimizer reflect --train 2 --validation 6 --out runs/a"
 
 
+@pytest.mark.slow
 def test_a_build_ends_with_its_verdict_once_and_what_to_type_next(workspace: Path) -> None:
     panels: list[str] = []
 
@@ -340,6 +341,7 @@ def test_a_terminal_of_20_columns_has_a_panel_that_fits_and_back_at_80_all_of_it
     assert terminal.text().count("better: 0.000 -> 1.000") == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_the_terminal_clean_and_says_how_to_go_on(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

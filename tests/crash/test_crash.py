@@ -22,6 +22,7 @@ def crashed(*which: str, **numbers: int) -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_build_that_is_killed_or_whose_disk_is_full_ends_as_the_one_that_nobody_stopped() -> None:
     crashed(boundaries=16, disk=4, random=2)
 

@@ -370,6 +370,7 @@ def test_each_request_is_judged_when_it_is_answered(domain: ApiWorld, made: list
     assert says in grade.evidence
 
 
+@pytest.mark.slow
 def test_no_exploit_passes_and_none_stops_the_grading(domain: ApiWorld) -> None:
     for task in domain.tasks()[::2]:
         for name, answer in domain.exploits(task).items():

@@ -123,6 +123,7 @@ def test_a_domain_without_exploits_is_told_what_it_lacks(workspace: Path, capsys
     assert "exploits(task)" in found["error"]["fix"]
 
 
+@pytest.mark.slow
 def test_the_example_domain_holds(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = asked(capsys, "tests.examples.domain:Filters", "--jobs", "2")
     assert (code, found["passed"], found["stopped"]) == (0, [], [])

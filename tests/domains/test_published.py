@@ -111,7 +111,12 @@ def test_a_row_in_the_layout_of_an_exchange_file_is_the_same_task(tmp_path: Path
 
 
 def test_data_alone_means_the_domain_that_knows_its_rows(tmp_path: Path) -> None:
-    for row, name in ((HUMANEVAL, "code"), ({"question": "1 + 1?", "answer": "1+1\n#### 2"}, "math")):
+    for row, name in (
+        (HUMANEVAL, "code"),
+        ({"question": "1 + 1?", "answer": "1+1\n#### 2"}, "math"),
+        ({"task_id": "retail_dev_1", "dataset": "taubench", "instruction": "You are Yusuf."}, "apiworld"),
+        ({"id": "multi_turn_base_1", "question": [], "initial_config": {}}, "apiworld"),
+    ):
         file = tmp_path / "mine.jsonl"
         file.write_text(json.dumps(row) + "\n")
         assert meant_by(str(file)) == name

@@ -215,6 +215,7 @@ def test_kappa_is_cohens() -> None:
     assert kappa_of([(True, False), (False, True)] * 10) == -1.0
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=20, max_size=60))
 def test_an_agreement_adds_up(pairs: list[tuple[bool, bool]]) -> None:
     made = agreement(pairs)

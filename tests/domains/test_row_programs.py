@@ -102,6 +102,7 @@ def test_a_function_of_ones_own_scores_in_a_sandbox(workspace: Path, backend: Sa
     assert graded(mine(workspace, "looks"), 0, "x", backend).score == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "said"),
     [

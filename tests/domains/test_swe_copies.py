@@ -57,6 +57,7 @@ def test_a_package_without_copies_has_nothing_masked(project: Project, packages:
     assert found == copies.Copies()
 
 
+@pytest.mark.slow
 def test_a_task_whose_answer_lies_in_python_s_library_is_unsound_and_its_neighbours_are_not(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

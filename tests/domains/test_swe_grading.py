@@ -95,6 +95,7 @@ def test_tests_that_an_answer_brings_do_not_stand_in_for_them(real: Real) -> Non
     assert "tests/test_new.py (a test)" in wrong.evidence
 
 
+@pytest.mark.slow
 def test_what_the_later_tests_ask_is_asked_without_saying_what_is_right(real: Real) -> None:
     asked = real.swe.exam(real.task, real.project.backend)
     assert asked.telling == real.case.fail_to_pass

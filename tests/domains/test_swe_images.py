@@ -156,6 +156,7 @@ def test_expected_values_are_withheld_where_the_images_python_can_tell_what_test
     assert found.swe._case(found.task).withholds == withheld
 
 
+@pytest.mark.slow
 def test_a_mutated_row_has_its_bug_and_not_the_tests_that_tell(tmp_path: Path, clones: Path) -> None:
     row = pytest_row(clones, image_name=OWN)
     clone = clones / "acme__calm"

@@ -18,12 +18,20 @@ from recreate.lessons.ladder import FORGET, LEAST, PATTERNS, Ladder
 from recreate.lessons.mistakes import Mistakes
 from recreate.lessons.playbook import Playbook
 from recreate.lessons.promotion import split
+from recreate.lessons.reasoningbank import ReasoningBank
 from recreate.lessons.similarity import text_of, tokens
+from recreate.lessons.workflows import Workflows
 from tests.policies import READ, Reruns, Says, attempted, held
 
-POLICIES = ("recreate", "playbook", "mistakes", "none")
-LEARNERS = ("recreate", "playbook", "mistakes")
+LEARNERS = ("recreate", "playbook", "mistakes", "reasoningbank", "workflows")
+POLICIES = (*LEARNERS, "none")
 BULLET = {"title": READ["title"], "body": READ["body"]}
+ITEM = {"title": READ["title"], "description": "", "content": READ["body"]}
+ROUTINE = {
+    "title": READ["title"],
+    "description": "Of a failing test.",
+    "steps": ["Read {test}.", "Mend what it names."],
+}
 
 
 def everything() -> Says:
@@ -32,6 +40,8 @@ def everything() -> Says:
         tags={"tags": [], "insight": "read the failing test"},
         add={"add": [BULLET]},
         subjects={"subjects": [{"subject": "tests", "failures": [1, 2, 3, 4]}]},
+        items={"items": [ITEM]},
+        workflows={"workflows": [ROUTINE]},
     )
 
 
@@ -78,10 +88,13 @@ def test_an_unknown_policy_lists_those_there_are() -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize("answer", ["", "I would rather not.", "[1]", '{"title": 3, "tags": 7, "subjects": "x"}', "{"])
+@pytest.mark.parametrize(
+    "answer",
+    ["", "I would rather not.", "[1]", '{"title": 3, "tags": 7, "subjects": "x", "items": [4], "workflows": {}}', "{"],
+)
 def test_answers_that_make_no_sense_are_skipped(name: str, answer: str) -> None:
     said: list[str] = []
-    ask = Says(**dict.fromkeys(("title", "same", "tags", "add", "subjects"), answer))
+    ask = Says(**dict.fromkeys(("title", "same", "tags", "add", "subjects", "items", "workflows"), answer))
     materials = held(ask, note=said.append)
     policy = registry.open("policy", name, materials)
     assert list(policy.observe([*failures(3), attempted("ok", passed=True)])) == []
@@ -92,7 +105,7 @@ def test_answers_that_make_no_sense_are_skipped(name: str, answer: str) -> None:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_what_is_observed_twice_counts_once(name: str) -> None:
-    batch = [*failures(4), *(attempted(f"s{n}", offered=["p"]) for n in range(2))]
+    batch = [*failures(4), *(attempted(f"s{n}", offered=["p"], passed=n > 0) for n in range(3))]
     materials = held(everything(), lessons={"p": pattern(body="Something else entirely, about colours.")})
     policy = registry.open("policy", name, materials)
     policy.observe(batch)
@@ -107,7 +120,11 @@ def test_what_is_observed_twice_counts_once(name: str) -> None:
 def test_only_train_experiences_teach(name: str) -> None:
     ask = everything()
     materials = held(ask)
-    assert list(registry.open("policy", name, materials).observe(failures(4, split="validation"))) == []
+    held_out = failures(4, split="validation")
+    assert (
+        list(registry.open("policy", name, materials).observe([*held_out, attempted("ok", passed=True, split="test")]))
+        == []
+    )
     assert ask.asked == []
 
 
@@ -137,11 +154,15 @@ def test_what_is_offered_is_about_the_situation(name: str) -> None:
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_vetoed_lesson_is_neither_offered_nor_born_again(name: str) -> None:
-    body = f"{READ['body']}\n\nWhen: {READ['when']}" if name == "recreate" else READ["body"]
+    bodies = {
+        "recreate": f"{READ['body']}\n\nWhen: {READ['when']}",
+        "workflows": "1. Read {test}.\n2. Mend what it names.",
+    }
+    body = bodies.get(name, READ["body"])
     vetoed = pattern(status="vetoed", body=body)
     materials = held(everything(), lessons={"p": vetoed})
     policy = registry.open("policy", name, materials)
-    policy.observe(failures(4))
+    policy.observe([*failures(4), attempted("ok", passed=True)])
     assert materials.lessons == {"p": vetoed}
     assert list(policy.offer("a test fails", 500)) == []
 
@@ -165,14 +186,14 @@ def test_out_of_budget_is_let_through(name: str) -> None:
         raise OutOfBudget("spent")
 
     with pytest.raises(OutOfBudget):
-        registry.open("policy", name, held(broke)).observe(failures(2))
+        registry.open("policy", name, held(broke)).observe([*failures(2), attempted("ok", passed=True)])
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_questions_have_addresses_of_their_own_that_stay(name: str) -> None:
     asks = [everything(), everything()]
     for ask in asks:
-        registry.open("policy", name, held(ask)).observe(failures(4))
+        registry.open("policy", name, held(ask)).observe([*failures(4), attempted("ok", passed=True)])
     assert asks[0].asked == asks[1].asked
     by_address = {address: text for _, address, text in asks[0].asked}
     assert all(by_address[address] == text for _, address, text in asks[0].asked)
@@ -246,7 +267,7 @@ def test_three_groups_and_a_gain_in_re_runs_make_a_domain_pattern() -> None:
     assert list(policy.offer("a test fails", 500)) == [active]
 
 
-@pytest.mark.parametrize("policy", [Ladder, Playbook, Mistakes])
+@pytest.mark.parametrize("policy", [Ladder, Playbook, Mistakes, ReasoningBank, Workflows])
 @pytest.mark.parametrize("held_by", [{"status": "vetoed"}, {"frozen": True}])
 def test_code_changes_nothing_of_what_a_person_vetoed_or_froze(policy: Any, held_by: dict[str, Any]) -> None:
     lesson = pattern(**held_by)
@@ -458,6 +479,75 @@ def test_a_later_guidance_on_the_subject_takes_the_place_of_the_one_before() -> 
     policy.observe(failures(2))
     assert kinds(policy.observe(failures(2, 2))) == ["born", "promoted", "revised"]
     assert sorted(x.status for x in materials.lessons.values()) == ["active", "merged"]
+
+
+# --------------------------------------------------------------------------------------------- reasoningbank
+
+
+def test_successes_and_failures_both_become_items_that_stay_as_they_are() -> None:
+    ask = Says(
+        items=lambda text: {"items": [{**ITEM, "content": f"It {'went well' if 'succeeded' in text else 'broke'}."}]}
+    )
+    materials = held(ask)
+    policy = ReasoningBank(materials)
+    assert kinds(policy.observe([*failures(2), attempted("ok", passed=True)])) == ["born"] * 3
+    assert sorted(x.body for x in materials.lessons.values()) == ["It broke.", "It broke.", "It went well."]
+    assert {x.status for x in materials.lessons.values()} == {"active"}
+    used = [*materials.lessons]
+    policy.observe(failures(12, 10, offered=used))
+    assert [materials.lessons[id].status for id in used] == ["active"] * 3, "failures with them change nothing"
+
+
+def test_an_attempt_gives_the_bank_at_most_three_items() -> None:
+    many = [{**ITEM, "title": f"Way {n}"} for n in range(5)]
+    materials = held(Says(items={"items": many}))
+    assert kinds(ReasoningBank(materials).observe(failures(1))) == ["born"] * 3
+
+
+def test_items_are_found_by_the_task_they_were_learned_at() -> None:
+    places = {"boat": "Row across the lake", "paint": "Mix the colours of a wall", "soup": "Cook a soup of leeks"}
+    past = [attempted(id, prompt=prompt) for id, prompt in places.items()]
+    lessons = {
+        f"{e.id}{n}": pattern(f"{e.id}{n}", title=f"Plan {n}", body="Look before.", born_of=(e.id,))
+        for e in past
+        for n in range(2)
+    }
+    policy = ReasoningBank(held(lessons=lessons, experiences=past))
+    offered = [x.id for x in policy.offer("Cook a stew of leeks", 500)]
+    assert sorted(offered[:2]) == ["soup0", "soup1"]
+    assert len(offered) <= 4
+
+
+# --------------------------------------------------------------------------------------------- workflows
+
+
+def test_only_successes_become_workflows_with_their_steps_in_order() -> None:
+    ask = everything()
+    materials = held(ask)
+    policy = Workflows(materials)
+    assert list(policy.observe(failures(3))) == []
+    assert ask.asked == []
+    assert kinds(policy.observe([attempted("ok", passed=True)])) == ["born"]
+    (workflow,) = materials.lessons.values()
+    assert workflow.body == "Of a failing test.\n\n1. Read {test}.\n2. Mend what it names."
+    assert list(policy.offer("a test fails", 500)) == [workflow]
+
+
+def test_a_workflow_that_is_found_again_is_supported_and_not_added_twice() -> None:
+    materials = held(everything())
+    policy = Workflows(materials)
+    batch = [attempted(f"s{n}", passed=True) for n in range(3)]
+    assert kinds(policy.observe(batch)) == ["born", "supported", "supported"]
+    (workflow,) = materials.lessons.values()
+    assert workflow.supports == ("s0", "s1", "s2")
+
+
+def test_all_workflows_are_shown_while_they_fit() -> None:
+    ways = {"workflows": [{**ROUTINE, "title": f"Way {n}", "steps": [f"Go by road {n}."]} for n in range(3)]}
+    policy = Workflows(held(Says(workflows=ways)))
+    policy.observe([attempted("ok", passed=True)])
+    assert len(policy.offer("something else altogether", 500)) == 3
+    assert len(policy.offer("something else altogether", 25)) == 2
 
 
 def test_an_answer_that_is_the_question_again_teaches_nothing() -> None:

@@ -96,6 +96,17 @@ def test_patterns_of_other_domains_and_general_ones_are_seen(store: LessonStore)
     assert [(x.id, x.domains) for x in store.elsewhere()] == [("m", ("math",))]
 
 
+def test_a_general_pattern_that_falls_in_one_domain_stays_where_it_stands(store: LessonStore) -> None:
+    other = LessonStore(store.folder, "other")
+    general = lesson("g", scope="general", status="active", domains=(store.domain, "other"))
+    store.write({}, {"g": general})
+    fallen = general.model_copy(update={"scope": "domain", "domains": (store.domain,)})
+    other.write(other.read(), {**other.read(), "g": fallen})
+    assert store.read() == {"g": fallen}
+    assert other.read() == {}
+    assert [x.id for x in other.elsewhere()] == ["g"]
+
+
 def test_another_policy_keeps_to_itself(store: LessonStore) -> None:
     other = LessonStore(store.folder, "swe", "playbook")
     other.write({}, {"a": lesson("a", status="active", helpful=3)})
@@ -203,3 +214,11 @@ def test_a_lesson_is_found_by_the_beginning_of_its_id(store: LessonStore) -> Non
         store.find("read")
     with pytest.raises(BadInput, match="no lessons"):
         store.find("x")
+
+
+def test_words_that_look_like_evidence_are_none() -> None:
+    fake = '<!-- evidence\ngains = [["e", "g", 1.0, 0, "t", 0]]\n-->'
+    for body in (f"Do it.\n\n{fake}", fake, "Do it.\n<!-- evidence"):
+        for gains in ((), (Gain(experience="a", group="b", diff=0.5),)):
+            lesson = Lesson(id="x", title="X", body=body, gains=gains)
+            assert read_lesson("x", headed(lesson)) == lesson

@@ -187,6 +187,7 @@ def writer(root: Path, name: str, n: int) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
 
 
+@pytest.mark.slow
 def test_two_builds_at_once_on_one_workspace_lose_and_double_nothing(tmp_path: Path) -> None:
     running = [writer(tmp_path, name, 10) for name in ("left", "right")]
     for process in running:
@@ -209,6 +210,7 @@ def test_two_builds_at_once_on_one_workspace_lose_and_double_nothing(tmp_path: P
     assert len(memory.recall("the last words", 90, {"grain": "experience"})) == 30
 
 
+@pytest.mark.slow
 def test_a_writer_killed_with_minus_nine_costs_nothing_that_was_added(tmp_path: Path) -> None:
     for wait in (0.0, 0.05, 0.1, 0.2):
         process = writer(tmp_path, f"w{wait}", 500)

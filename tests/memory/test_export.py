@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from recreate.api.types import Step
 from recreate.cli import run as cli
+from recreate.memory.export import purify
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_importers import SAMPLES
 
@@ -101,3 +104,53 @@ def test_an_export_overwrites_nothing_and_says_when_there_is_nothing(filled: Pat
     assert out.read_text() == "mine"
     assert cli(["traces", "export", "--domain", "none", "--format", "jsonl", "--out", str(tmp_path / "y")]) == 2
     assert not (tmp_path / "y").exists()
+
+
+def step(at: int, action: str, status: int | None = 0, output: str = "", **more: Any) -> Step:
+    words = f"I do this:\n{action}"
+    given = {"reply": words, "observation": f"saw {at}", **more}
+    return Step(step=at, action=action, status=status, output=output, **given)
+
+
+def test_a_failure_that_was_put_right_at_once_is_not_taught() -> None:
+    steps = [
+        step(0, "ls"),
+        step(1, "sed -n 1,20p src/cvs.py", 1, "no such file"),
+        step(2, "sed -n 1,20p src/csv.py", 0, "import csv", reply="Sorry, a slip:\nsed -n 1,20p src/csv.py"),
+        step(3, "", None, "use one block", kind="malformed", reply="hm"),
+        step(4, "", None, "use one block", kind="malformed", reply="well"),
+        step(5, "grep -n quote src/csv.py", 0, "7: quote"),
+    ]
+    found = purify(steps)
+    assert [(s.action, s.observation, s.output) for s in found] == [
+        ("ls", "saw 0", ""),
+        ("sed -n 1,20p src/csv.py", "saw 1", "import csv"),
+        ("grep -n quote src/csv.py", "saw 3", "7: quote"),
+    ]
+    assert found[1].reply == "I do this:\nsed -n 1,20p src/csv.py", "not the words about the slip"
+    assert found[2].reply == "I do this:\ngrep -n quote src/csv.py"
+    assert purify(found) == found
+
+
+def test_what_failed_and_tells_something_stays() -> None:
+    tests = [step(0, "pytest -q tests/a.py", 1, "=== 1 failed in 0.1s ==="), step(1, "pytest -q tests/a.py", 0)]
+    given_up = [step(0, "make docs", 2), step(1, "cat README.md", 0)]
+    between = [step(0, "python -c 'x'", 1), step(1, "cat README.md", 0), step(2, "python -c 'y'", 0)]
+    late = [step(n, f"cat fil{n}.txt", 1) for n in range(4)] + [step(4, "cat file.txt")]
+    for steps in (tests, given_up, between, [step(0, "cat a", 1)]):
+        assert purify(steps) == steps
+    assert len(purify(late)) == 2, "of four failures the first is too far from what put them right"
+    assert purify([]) == []
+
+
+def test_purified_chats_are_whole_conversations(filled: Path, tmp_path: Path) -> None:
+    plain, pure = tmp_path / "plain.jsonl", tmp_path / "pure.jsonl"
+    words = ["traces", "export", "--domain", "foreign", "--format", "openai"]
+    assert cli([*words, "--out", str(plain)]) == 0
+    assert cli([*words, "--purified", "--out", str(pure)]) == 0
+    assert len(lines(pure)) == len(lines(plain))
+    assert sum(len(r["messages"]) for r in lines(pure)) <= sum(len(r["messages"]) for r in lines(plain))
+    for row in lines(pure):
+        assert row["messages"][-1]["role"] == "assistant"
+        assert not any(a["role"] == b["role"] == "assistant" for a, b in itertools.pairwise(row["messages"]))
+    assert cli(["traces", "export", "--format", "otel", "--purified", "--out", str(tmp_path / "x")]) == 2

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from recreate.agents.trajectory import files, tools
 from recreate.api.errors import BadInput
 from recreate.api.types import Grade, Step, Trace
 from recreate.memory.embedders.hashed import Hashed
 from recreate.memory.index import chroma, fuse, load_manifest
-from recreate.memory.index.tokenizer import is_code
+from recreate.memory.index.tokenizer import _PART, _SPACELESS, is_code, phrases, spread, standing
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience, task
 
@@ -185,6 +187,7 @@ def many(n: int) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 def test_an_index_that_grew_by_pieces_answers_as_one_made_at_once(tmp_path: Path) -> None:
     grown, made = ExperienceStore(tmp_path / "grown", "hashed"), ExperienceStore(tmp_path / "made", "hashed")
     for e in many(60):
@@ -450,3 +453,29 @@ def test_words_need_no_package_at_all(memory: ExperienceStore, monkeypatch: pyte
         monkeypatch.setitem(sys.modules, package, None)
     assert found(memory, "KeyError: 'tab'")[0] == "width"
     assert memory.stats()["index"]["count"] == 8
+
+
+WORDS = st.text("aZ9_ .ßİé日本한글\n", max_size=30)
+
+
+@given(text=WORDS, question=WORDS)
+@example(text="parseHeader ends", question="header")
+@example(text="a preheader", question="header")
+@example(text="日\n本", question="日本")
+def test_the_words_that_stand_in_a_hit_are_those_that_are_indexed_for_it(text: str, question: str) -> None:
+    words = f" {' '.join(_PART.findall(spread(text)))} "
+    there = [phrase for phrase in phrases(question) if f" {phrase} " in words]
+    whole = [p for p in there if " " not in p or _SPACELESS.search(p)]
+    assert standing(text, question) == ["".join(p.split()) for p in whole if _SPACELESS.search(p) or " " not in p]
+
+
+def test_a_word_of_most_documents_is_not_looked_up_beside_a_rarer_one(tmp_path: Path) -> None:
+    memory = ExperienceStore(tmp_path, "hashed")
+    steps = [tuple(Step(step=at, action="ls", output="common") for at in range(150)) for _ in range(8)]
+    memory.add([experience(f"e{n}", prompt="common", steps=each) for n, each in enumerate(steps)])
+    memory.add([tried("rare", "ls", "a unicorn")])
+    assert found(memory, "common unicorn") == ["rare"]
+    assert len(found(memory, "common")) == 9, "alone it is looked up"
+    assert len(found(memory, "common unheard")) == 9, "beside a word that stands nowhere too"
+    memory.add([tried("rarer", "ls", "a unicorn, common as it is")])
+    assert found(memory, "common unicorn") == ["rare", "rarer"], "and its weight is none: the shorter text goes first"

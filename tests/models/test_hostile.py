@@ -25,13 +25,11 @@ LATE = 15.0
 """Seconds: no machine is so busy, and what has no deadline takes a minute."""
 
 
-def ask(make: Callable[[str], Any], url: str, **params: Any) -> Reply:
+def ask(make: Callable[[str], Any], url: str, timeout: float = DEADLINE, **params: Any) -> Reply:
     model = make(url)
     begun = time.monotonic()
     try:
-        reply: Reply = model.reply(
-            HELLO, Call(run="r", attempt="a", step=0), timeout=DEADLINE, max_tokens=100, **params
-        )
+        reply: Reply = model.reply(HELLO, Call(run="r", attempt="a", step=0), timeout=timeout, max_tokens=100, **params)
         return reply
     finally:
         assert time.monotonic() - begun < LATE
@@ -139,6 +137,14 @@ def test_a_question_that_nobody_reads_ends_at_the_deadline() -> None:
             assert e.value.code == "timeout"
             # a busy machine may take longer than the deadline to write the question down, which then costs nothing
             assert not (e.value.unspent and came(listener))
+
+
+def test_a_deadline_that_passed_while_the_question_was_written_is_a_timeout_that_cost_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        with pytest.raises(Transient) as e:
+            ask(own, f"http://127.0.0.1:{listener.getsockname()[1]}/v1", timeout=1e-9)
+        assert (e.value.code, e.value.unspent) == ("timeout", True)
+        assert not came(listener)
 
 
 def came(listener: socket.socket) -> bool:

@@ -114,6 +114,7 @@ def test_log_probs_that_proposed_tokens_would_falsify_are_not_asked_for(
     assert seen[0].keys() == {"temperature", "timeout"}
 
 
+@pytest.mark.slow
 def test_a_server_that_died_is_told_and_started_anew(fake: Path) -> None:
     model = Local(fake, threads=1)
     model.prepare()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recreate.api.types import Edit, Forecast, Revision, Stratum, Verdict
+from recreate.optimizers.investigator.forecast import Forecaster
 from recreate.runs.forecasts import scored, tally, told, train_scores
 from recreate.runs.settings import Settings, as_begun, dump
 from recreate.viewer.markdown import report, revision_record
@@ -67,6 +70,15 @@ def test_names_are_true_when_a_kind_of_task_or_a_train_task_rose_or_fell_and_unk
     assert (together.mended, together.broken) == ((1, 2), (1, 1))
     assert "0.20 too much" in together.text()
     assert revision_record(revision(), found)["forecast"]["error"] == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize("said", ["code:q:1", "19ee72", "task 19ee72", "c42b1e6ef2dd3dfa"])
+def test_a_train_task_is_named_as_the_study_was_told_of_it(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recreate.optimizers.investigator.forecast.short", {"code:q:1": "19ee72"}.get)
+    context = SimpleNamespace(tasks=["code:q:1"], kinds={}, limits=SimpleNamespace(forecast="asked"))
+    batch = [SimpleNamespace(id="c42b1e6ef2dd3dfa", task="code:q:1")]
+    (made,) = Forecaster(cast(Any, context), cast(Any, batch)).of([edit(0.1)], {"gain": 0.1, "mends": [said]})
+    assert made.forecast == Forecast(gain=0.1, mends=("code:q:1",))
 
 
 def test_of_several_edits_the_largest_gain_counts_and_an_optimizer_may_forecast_nothing() -> None:

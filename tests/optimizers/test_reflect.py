@@ -150,6 +150,17 @@ def test_a_tool_only_proposal_survives_a_batch() -> None:
     assert apply(SEED, found).help("say_hello") == "Says hello."
 
 
+def test_ideas_that_cite_an_earlier_runs_experience_are_distilled_too() -> None:
+    asked: list[Any] = []
+    kept = json.dumps({"update": [], "rejected": []})
+    here = context([kept, kept], asked)
+    here.get = {"e9": experience(9, passed=True, evidence="the earlier one")}.get
+    ideas = [idea("A", cites="e1"), idea("B", cites="e9"), idea("C", cites="gone")]
+    found = Reflect(here).distil(SEED, ideas, {"e1": experience(1)})
+    assert [each.text for each in found] == ["A", "B", "C"]
+    assert "Do 9" in str(asked[0][1]) or "the earlier one" in str(asked[0][1])
+
+
 def test_the_distilled_update_keeps_rejects_and_merges_with_all_evidence() -> None:
     ideas = [idea("A", cites="e1"), idea("B", cites="e2"), idea("C", cites="e3"), idea("D", cites="e4")]
     reply = {

@@ -1,19 +1,22 @@
-"""The optimizers of other work, gepa, ace, adas and opro: each finds what helps, and its calls are paid once."""
+"""The optimizers of other work: each finds what helps, and its calls are paid once."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from recreate.agents import scaffold as scaffolds
+from recreate.agents.attempt import BIN
 from recreate.api.errors import BadInput
 from recreate.api.paths import shipped
 from recreate.builder.estimate import proposal
 from recreate.builder.loop import BuildResult, build
 from recreate.models import open_model
+from recreate.optimizers.sage import chains
 from recreate.runs import settings
 from recreate.runs.reader import Run
 from recreate.runs.session import Parts, open_session
@@ -30,7 +33,13 @@ def as_json(**fields: Any) -> str:
     return json.dumps(fields)
 
 
-REPLIES: dict[str, list[str | tuple[str, str]]] = {
+def shout(purpose: str) -> str:
+    """A tool that does what the convention asks."""
+    return f'"""{purpose}."""\nimport sys\nword = sys.argv[1]\nprint(__doc__ if word == "--help" else word + "!")\n'
+
+
+Replies = list[str | tuple[str, str]]
+REPLIES: dict[str, Replies] = {
     "opro": [
         as_json(instruction=WORSE),
         as_json(instruction=LEAK),
@@ -48,22 +57,48 @@ REPLIES: dict[str, list[str | tuple[str, str]]] = {
         ),
         as_json(thought="its limits", name="rich", files=[{"path": "README.md", "text": "mine"}]),
     ],
+    "atlas": [
+        ("Each of these pieces of guidance", as_json(pamphlet=LESSON)),
+        as_json(guidance=LEAK),
+        as_json(guidance=f"Be loud. {LESSON}"),
+    ],
+    "yunjue": [
+        ("Which of them are for the same?", as_json(groups=[["shout", "loud", "none"], "nonsense", ["cry", "shout"]])),
+        ("stands for all of them", as_json(merged="shout", code=shout("Says a word loudly"))),
+        ("This cannot be used", as_json(lacked="volume", name="loud", code=shout("Says it louder"))),
+        as_json(lacked="volume", name="Shout", code=shout("Says it loudly")),
+        as_json(lacked="volume", name="loud", code=shout("Says it louder").replace("sys.argv[1]", "words[1]")),
+        "",  # the tool that does not start is sent back, and answered above
+        as_json(lacked="", name="", code=""),
+        as_json(lacked="a look", name="cry", code=shout("Looks it up")),
+    ],
+    "sage": [
+        as_json(skill="answers", form="text", body=WORSE),
+        as_json(skill="Answers", form="text", body=LESSON),
+        as_json(skill="more", form="text", body=LEAK),
+    ],
     "gepa": [("You are", f"```\n{SYSTEM}\n{LESSON}\n```"), "```\n{{ broken\n```"],
 }
 """What the optimizer's model says, in turn, or whenever it is asked something that holds the first of a pair."""
 
 
-def rows(name: str) -> list[dict[str, Any]]:
+def told_of(tool: str) -> str:
+    """How the seed's prompt tells of a tool."""
+    return f"- `{tool}`: "
+
+
+def rows(replies: Replies) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for split, size in SIZES.items():
         for n in range(size):
-            for text in (LESSON, None):
-                answer = f"```bash\nprintf %s 'w{n}{'!' * (text is not None)}' > answer.txt\n```"
+            for text in (LESSON, told_of("shout"), None):
+                says = f"{BIN}/shout" if text == told_of("shout") else "printf %s"
+                answer = f"```bash\n{says} 'w{n}{'!' * (text == LESSON)}' > answer.txt\n```"
                 row = {"role": "agent", "task": f"toy:{split}:{n}", "step": 0, "text": answer}
                 found.append(row | ({"contains": text} if text else {}))
     found.append({"role": "agent", "text": "```bash\nsubmit\n```"})
-    plain = [reply for reply in REPLIES[name] if isinstance(reply, str)]
-    found += [{"role": "optimizer", "contains": r[0], "text": r[1]} for r in REPLIES[name] if isinstance(r, tuple)]
+    plain = [reply for reply in replies if isinstance(reply, str)]
+    found += [{"role": "optimizer", "contains": r[0], "text": r[1]} for r in replies if isinstance(r, tuple)]
     found += [{"role": "optimizer", "step": n, "text": text} for n, text in enumerate(plain)]
     return [*found, {"role": "optimizer", "text": plain[-1]}]
 
@@ -73,9 +108,13 @@ class Killed(BaseException):
 
 
 class Built:
-    def __init__(self, workspace: Path, name: str, run: str = "a", at: int = -1, **flags: Any) -> None:
+    """A build with the optimizer of that name, whose model says `replies`, by default its REPLIES."""
+
+    def __init__(
+        self, workspace: Path, name: str, run: str = "a", at: int = -1, replies: Replies | None = None, **flags: Any
+    ) -> None:
         file = workspace / f"{name}.jsonl"
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows(name)))
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows(replies or REPLIES[name])))
         values: dict[str, Any] = {"domain": "tests.toy:Toy", "model": f"scripted:{file}", "train": TRAIN, "jobs": 1}
         values |= {"optimizer": name, "rounds": 1, "validation": 8, "batch": TRAIN, "memory.policy": "none"}
         values |= {"models.retries": 0, "memory.embedder": "hashed", "sandbox": "none", **flags}
@@ -107,6 +146,11 @@ class Built:
             self.notes.append(about["text"])
 
     @property
+    def selecting(self) -> list[str]:
+        """The tasks of the attempts that were made to choose a candidate."""
+        return [r["task"] for r in self.run.records("experience") if r["phase"] == "select"]
+
+    @property
     def proposed(self) -> dict[str, str]:
         (revision,) = self.built.revisions
         return {edit.path: edit.new for edit in revision.edits}
@@ -125,7 +169,7 @@ def test_ace_grows_the_playbook_by_bullets_that_are_new_and_name_no_task(workspa
     made = Built(workspace, "ace")
     assert made.built.revisions[0].kept
     assert made.proposed == {"memory/playbook.md": f"# Playbook\n\n- [b1] {LESSON}\n"}
-    assert not [r for r in made.run.records("attempt") if r.get("phase") == "select"]
+    assert not made.selecting
 
 
 def test_ace_takes_out_a_bullet_that_harmed_more_than_it_helped(workspace: Path) -> None:
@@ -153,6 +197,83 @@ def test_adas_gives_up_an_agent_that_stays_refused(workspace: Path) -> None:
     made = Built(workspace, "adas", optimizer_settings=["agents=1", "mends=0"])
     assert not made.built.revisions or not made.built.revisions[0].kept
     assert any("is not used: README.md" in note for note in made.notes)
+
+
+def test_atlas_distils_guidance_that_mended_a_task_and_gives_none_that_names_one(workspace: Path) -> None:
+    made = Built(workspace, "atlas")
+    assert made.built.revisions[0].kept
+    assert made.proposed == {"memory/guidance.md": f"# Guidance\n\n{LESSON}\n"}
+    assert "guidance mended 3 of 3 tutored tasks" in made.notes
+    (pamphlets,) = (made.run.folder / "optimizer").glob("*/pamphlets.json")
+    assert json.loads(pamphlets.read_text()) == {LESSON: [f"Be loud. {LESSON}"]}
+    assert len(made.selecting) == 3 + TRAIN  # guidance that names a task is sent back to the teacher, and not tried
+
+
+def test_the_teacher_of_atlas_sees_what_came_of_its_guidance_and_revises_it(workspace: Path) -> None:
+    seen = f"guidance: {WORSE}\nwhat came of it: experience"
+    replies: Replies = [
+        ("Each of these pieces of guidance", as_json(pamphlet=LESSON)),
+        (seen, as_json(guidance=LESSON)),
+        as_json(guidance=WORSE),
+    ]
+    made = Built(workspace, "atlas", replies=replies, optimizer_settings=["students=1"])
+    assert made.proposed == {"memory/guidance.md": f"# Guidance\n\n{LESSON}\n"}
+    once = Built(workspace, "atlas", "once", replies=replies, optimizer_settings=["students=1", "turns=1"])
+    assert not once.built.revisions
+    assert "guidance mended 0 of 1 tutored tasks" in once.notes
+
+
+def test_yunjue_merges_tools_that_do_the_same_and_the_agent_runs_the_one_that_came_of_them(workspace: Path) -> None:
+    made = Built(workspace, "yunjue")
+    assert made.built.revisions[0].kept
+    assert made.proposed == {"tools/shout.py": shout("Says a word loudly"), "tools/cry.py": shout("Looks it up")}
+    assert "tools: 3 written for attempts that lacked one, 2 after merging" in made.notes
+    (revision,) = made.built.revisions
+    lacked = {edit.path: len(edit.evidence) for edit in revision.edits}
+    assert lacked == {"tools/shout.py": 2, "tools/cry.py": 1}  # each cites the attempts that it was written for
+
+
+def test_sage_keeps_the_skill_with_which_later_tasks_passed_and_not_the_one_before_it(workspace: Path) -> None:
+    made = Built(workspace, "sage")
+    assert made.built.revisions[0].kept
+    assert made.proposed == {"memory/skill_answers.md": f"# answers\n\n{LESSON}\n"}
+    assert "memory/skill_answers.md: 2 later tasks passed with it, 0 failed" in made.notes
+    assert any("a skill is not used" in note and "toy:train:1" in note for note in made.notes)
+
+
+def test_sage_keeps_a_program_that_the_agent_ran_where_it_passed(workspace: Path) -> None:
+    replies: Replies = [
+        as_json(skill="cry", form="program", body=shout("Is there as well")),
+        as_json(skill="shout", form="program", body=shout("Says a word loudly")),
+        as_json(skill="", form="text", body=""),
+    ]
+    made = Built(workspace, "sage", replies=replies)
+    assert made.proposed == {"tools/shout.py": shout("Says a word loudly")}
+    assert made.built.revisions[0].kept
+
+
+def test_a_chain_is_of_one_kind_its_nearest_prompts_and_begins_with_what_passed() -> None:
+    def at(task: str, prompt: str, passed: bool = False) -> Any:
+        return SimpleNamespace(task=task, prompt=prompt, grade=SimpleNamespace(passed=passed))
+
+    batch = [
+        at("a1", "sort the list of names"),
+        at("b1", "add the numbers"),
+        at("a2", "count the cats and dogs"),
+        at("a3", "sort the list of towns", passed=True),
+        at("b2", "add the primes", passed=True),
+        at("a4", "count the cats and hens"),
+        at("a5", "sort the list of rivers"),
+        at("c1", "a kind of one task"),
+    ]
+    kinds = {each.task: each.task[0] for each in batch}
+    assert [[e.task for e in chain] for chain in chains(batch, kinds, 2)] == [
+        ["a3", "a1"],
+        ["a2", "a4", "a5"],
+        ["b2", "b1"],
+    ]
+    passed = [at(each.task, each.prompt, passed=True) for each in batch]
+    assert chains(passed, kinds, 2) == []
 
 
 def test_gepa_proposes_the_best_of_its_pool_and_scores_a_broken_text_as_nothing(workspace: Path) -> None:

@@ -41,7 +41,7 @@ class Stopping(tiny.Sheet):
 @pytest.fixture
 def place(workspace: Path) -> Path:
     tiny.model(workspace / "model")
-    tiny.agent(workspace / "agent", steps=1)
+    tiny.agent(workspace / "agent")  # of two turns: an empty reply, one in 100 of so small a model, is not all it says
     tiny.optimizer(workspace / "optimizer.jsonl", ".lower() + 'a' * 50")
     tiny.small("grpo", workspace, prompts=2, group_size=3, mini_batches=1, lora_rank=0, learning_rate=1e-2)
     return workspace

@@ -112,6 +112,7 @@ def test_a_whole_build_is_the_same_from_its_cassette_with_sockets_closed_and_oth
     assert ids[0] == ids[1]
 
 
+@pytest.mark.slow
 def test_a_trial_that_ends_early_is_replayed_with_other_jobs(
     go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +185,7 @@ def test_another_grade_stops_the_replay(go: Go, recorded: dict[str, Any], monkey
     assert (code, found["expected"], found["got"]) == (4, 0.0, 1.0)
 
 
+@pytest.mark.slow
 def test_a_run_and_a_bench_are_replayed_too(go: Go, workspace: Path) -> None:
     model = ("--domain", "tests.toy:Toy", "--model", "scripted:script.jsonl")
     code, first = go("run", "seed", "toy:train:0", *model, "--record", "one")

@@ -173,6 +173,7 @@ def test_the_stake_is_a_fair_game_against_no_gain(values: list[float]) -> None:
 NULLS = st.lists(st.sampled_from([-1.0, -0.5, -0.25, 0.25, 0.5, 1.0]), min_size=1, max_size=3)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(NULLS, st.sampled_from([0.2, 0.1, 0.04]), st.integers(3, 7))
 def test_no_candidate_that_does_not_help_is_kept_more_often_than_its_share(
@@ -209,6 +210,7 @@ def test_a_record_of_the_journal_gives_the_same_verdict() -> None:
     assert tried(terms, *sides) == trial(*sides, ORDER, repeats=1, alpha=0.05, gain=0.5)
 
 
+@pytest.mark.slow
 def test_more_tasks_find_smaller_gains_and_more_candidates_larger_ones() -> None:
     found = [detectable(tasks, 1, 0.3, 0.04) for tasks in (10, 20, 60, 120)]
     assert found == sorted(found, reverse=True)

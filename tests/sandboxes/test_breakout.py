@@ -381,6 +381,7 @@ def test_memory_in_the_kernels_buffers_counts(open_counted: Open, hoard: str) ->
     assert output.limit == "memory" or "emory" in output.text
 
 
+@pytest.mark.slow
 def test_an_ordinary_user_is_held_by_the_same_walls(tmp_path: Path) -> None:
     hog = "import time\nkept = [b'x' * 1_000_000 for _ in range(300)]\nprint('held')"
     shared = "import mmap\nkept = mmap.mmap(-1, 100_000_000)\nkept.write(b'x' * 100_000_000)\nprint('held')"

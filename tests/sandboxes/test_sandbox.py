@@ -144,6 +144,7 @@ def test_a_background_child_neither_delays_the_command_nor_survives_it(sandbox: 
     assert sandbox.run("ps -e 2>/dev/null | grep -c 'sleep 6[0]'; cat late 2>&1").text.startswith("0")
 
 
+@pytest.mark.slow
 def test_cpu_time_is_limited_and_no_command_lifts_the_limit(backend: SandboxBackend) -> None:
     sandbox = backend.open(limits=Limits(cpu_seconds=1))
     output = sandbox.run("ulimit -St unlimited; trap '' XCPU; while :; do :; done", timeout=30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from recreate.api.paths import shipped
 from recreate.cli import run as cli
 from tests import chromium
-from tests.toy import LESSON, script
+from tests.toy import LESSON, script, write_script
 
 MARKUP = "<script>document.title = 'taken'</script><img src=x onerror=alert(1)>"
 
@@ -35,6 +36,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         flags = ["--scaffold", "a", "--domain", "tests.toy:Toy", "--split", "train", "--out", "runs/x"]
         assert cli(["bench", *models, *flags]) == 0
         assert cli(["show", "runs/x", "--html"]) == 0
+        for model in ("plain", "right"):
+            assert cli(["bench", "--model", f"scripted:{model}.jsonl", *flags[:-1], f"runs/{model}"]) == 0
     return folder / "runs" / "x" / "report.html"
 
 
@@ -58,8 +61,56 @@ def test_a_bench_has_a_page_with_its_cells_in_the_order_they_were_named(
     ]
 
 
+@pytest.fixture(scope="module")
+def beside(page: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(page.parents[2])
+        assert cli(["compare", "runs/plain", "runs/right", "--html"]) == 0
+    return page.parents[1] / "right" / "beside-plain.html"
+
+
+def test_two_runs_have_a_page_beside_each_other_with_the_verdict_and_both_commands(
+    beside: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = beside.read_text("utf-8")
+    assert "<title>plain beside right</title>" in text
+    assert text.index("<td>plain</td>") < text.index("<td>right</td>"), "a row says of which run it is"
+    assert "beside a of plain" in text
+    assert "better, +1.000" in text
+    assert text.count('<tr><th scope="row">toy:train:') == 8
+    assert text.count('<details class="trace">') == 8, "the attempts of both, each from its own run"
+    assert "<script>document.title" not in text
+    assert [text.count(f"recreate bench runs/{name}/bench.toml --fresh") for name in ("plain", "right")] == [1, 1]
+    monkeypatch.chdir(beside.parents[2])
+    assert cli(["compare", "runs/plain", "runs/right", "--html", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["html"] == str(beside)
+
+
+def test_of_a_build_its_result_on_validation_stands_beside_another_run(page: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(page.parents[2])
+        flags = ["--domain", "tests.toy:Toy", "--model", write_script(Path("s.jsonl")), "--scaffold", "a"]
+        assert cli(["build", *flags, "--optimizer", "reflect", "--out", "runs/made"]) == 0
+        assert cli(["bench", *flags, "--split", "validation", "--out", "runs/before"]) == 0
+        assert cli(["compare", "runs/before", "runs/made", "--html"]) == 0
+    text = (page.parents[1] / "made" / "beside-before.html").read_text("utf-8")
+    assert text.count("<td>made</td>") == 1, "the agent that was kept, and neither its seed nor a train batch"
+    assert re.search(r"<b>[0-9a-f]{8} of made</b> beside a of before: (better|undecided), \+1.000", text)
+    assert '<details class="trace">' not in text, "attempts at validation tasks are shown to nobody"
+
+
+def test_runs_without_a_task_in_common_are_not_judged_on_their_page(page: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(page.parents[2])
+        flags = ["--model", "scripted:right.jsonl", "--scaffold", "a", "--domain", "tests.toy:Toy"]
+        assert cli(["bench", *flags, "--split", "validation", "--out", "runs/other"]) == 0
+        assert cli(["compare", "runs/plain", "runs/other", "--html"]) == 0
+    text = (page.parents[1] / "other" / "beside-plain.html").read_text("utf-8")
+    assert "No task was scored in both" in text
+
+
 @pytest.mark.skipif(not chromium.find(), reason="no chromium on PATH: apt-get install -y chromium")
-def test_two_cells_are_compared_and_filtered_in_a_browser(page: Path) -> None:
+def test_two_cells_are_compared_and_filtered_in_a_browser(page: Path, beside: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("DISPLAY", raising=False)
         tab = chromium.Chromium()
@@ -78,6 +129,10 @@ def test_two_cells_are_compared_and_filtered_in_a_browser(page: Path) -> None:
         tab.js(change % ("1", "from"))
         tab.js(change % ("0", "to"))
         assert "8 lost" in tab.js("document.getElementById('matches').textContent")
+        for width in (360, 768, 1280):
+            tab.open(beside.as_uri(), width=width)
+            assert tab.js("document.documentElement.scrollWidth") <= width
+        assert "8 won, 0 lost" in tab.js("document.getElementById('matches').textContent")
         assert not [r for r in tab.requests if not r.startswith(("file:", "data:"))]
         assert not tab.complaints
     finally:

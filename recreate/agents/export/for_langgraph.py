@@ -96,7 +96,7 @@ def build(model: Any, shell: GraphShell, folder: Path = HERE, checkpointer: Any 
     graph.add_edge("begin", "ask")
     graph.add_conditional_edges("ask", lambda state: END if state["ending"] else "act", ["act", END])
     graph.add_conditional_edges("act", lambda state: END if state["ending"] else "ask", ["ask", END])
-    return graph.compile(checkpointer=checkpointer).with_config(recursion_limit=2 * agent.limits["steps"] + 10)
+    return graph.compile(checkpointer=checkpointer).with_config(recursion_limit=2 * agent.turns + 10)
 
 
 def _reply(message: Any) -> Reply:

@@ -81,7 +81,7 @@ def mini_swe_agent(scaffold: Scaffold) -> tuple[dict[str, str], list[str]]:
             "action": known["action"],
             "before": known["before"],
             "done": known["done"],
-            "step_limit": limits["steps"],
+            "step_limit": limits["steps"] + limits.get("extension", 0),
             "cost_limit": limits["usd"],
             "wall_time_limit_seconds": limits["seconds"],
             "token_limit": limits["tokens"],
@@ -109,6 +109,8 @@ def mini_swe_agent(scaffold: Scaffold) -> tuple[dict[str, str], list[str]]:
         f"commands run in a container of {IMAGE} without a network; mini.yaml's `environment` names another place",
         "an output whose first line is COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT ends the attempt: mini-swe-agent's way",
     ]
+    if limits.get("extension"):
+        differs.append("limits.extension is no surprise: all turns are told from the beginning")
     if limits["command_seconds"] != math.ceil(limits["command_seconds"]):
         differs.append(f"a command may take {math.ceil(limits['command_seconds'])} s: whole seconds only")
     files["README.md"] = _readme(

@@ -34,6 +34,7 @@ from recreate.agents.attempt import (
     may_rise,
     parse,
 )
+from recreate.agents.config import turns_left
 from recreate.agents.template import render_text
 from recreate.agents.trajectory import cut_middle
 from recreate.api.types import Message, Output, Reply
@@ -83,6 +84,7 @@ class PortableAgent:
         self.facts = facts
         self.action = str(facts["action"])
         self.limits: Mapping[str, Any] = facts["limits"]
+        self.turns = self.limits["steps"] + self.limits.get("extension", 0)
         self.tools = tools
         self.work = work
         self.cap = cap
@@ -110,7 +112,7 @@ class PortableAgent:
 
     def limit(self, state: AttemptState) -> str:
         """Which limit ends the attempt before the next call: tokens, usd, seconds, steps; '' for none."""
-        if state.turn >= self.limits["steps"]:
+        if state.turn >= self.turns:
             return "steps"
         if state.tokens >= self.limits["tokens"]:
             return "tokens"
@@ -126,7 +128,7 @@ class PortableAgent:
         state.tokens += reply.tokens_in + reply.tokens_out
         state.usd += reply.usd
         turn, state.turn = state.turn, state.turn + 1
-        left = self.limits["steps"] - turn - 1
+        left, extended = turns_left(self.limits["steps"], self.turns - self.limits["steps"], turn)
         command, wrong = parse(self.action, reply)
         if command == SUBMIT:
             return [], "submitted"
@@ -147,7 +149,7 @@ class PortableAgent:
         state.cut_off = state.cut_off + 1 if reply.finish == "length" and wrong else 0
         if state.cut_off == CUT_OFF:
             return [], "reply"
-        return _exchange(reply, (), (answer,), cut=bool(state.cut_off)), ""
+        return _exchange(reply, (), (answer + extended,), cut=bool(state.cut_off)), ""
 
     def raise_cap(self, reply: Reply, state: AttemptState) -> str:
         """After a reply that was cut off, the next may have twice the tokens, once: what is said of that."""

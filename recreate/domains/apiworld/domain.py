@@ -20,14 +20,15 @@ from typing import Any, Literal
 from pydantic import Field
 
 from recreate.api import paths
-from recreate.api.config import Config, Split, read_json, read_toml
+from recreate.api.config import Config, Split, read_json
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import Limits, Sandbox, SandboxBackend
-from recreate.api.types import Grade, Step, Task, Trace, digest
+from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains import audit
 from recreate.domains.apiworld import sources
 from recreate.domains.apiworld.sources import ToolTask
-from recreate.domains.rows.definition import FILE, Shares
+from recreate.domains.rows.definition import Shares, own_or_shipped
+from recreate.domains.tool_calls import handed_in, recorded
 
 VERSION = 1
 """Of what is decided here: part of the grader's version."""
@@ -124,7 +125,7 @@ class ApiWorld:
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         """1 where the benchmark's own rule is met by the calls of the trace, else 0. A trace without a single step (a
         person's, a gold) has them as its answer."""
-        calls = _recorded(trace) if trace.steps else _handed_in(trace.answer)
+        calls = recorded(trace, SERVER) if trace.steps else handed_in(trace.answer)
         if not calls:
             return Grade(score=0.0, passed=False, evidence="No tool of the task was called.")
         try:
@@ -217,13 +218,7 @@ class ApiWorld:
 
     @cached_property
     def _known(self) -> WorldDefinition:
-        own = self._where / "benchmarks" / self.name / FILE
-        file = own if own.is_file() else paths.shipped("benchmarks") / self.name / FILE
-        try:
-            return WorldDefinition.model_validate(read_toml(file.read_text("utf-8")))
-        except (OSError, ValueError) as e:
-            fix = "mend it, or delete it: the shipped one holds then"
-            raise BadInput(f"{paths.short(file)} cannot be read: {e}", fix=fix, code="bad-domain-file") from None
+        return own_or_shipped(WorldDefinition, self._where, self.name)[0]
 
     @property
     def _places(self) -> list[Path]:
@@ -341,55 +336,3 @@ class ApiWorld:
 def _about(task: Task) -> dict[str, Any]:
     """What the world is told of a task: nothing of what is right."""
     return {"kind": task.facts["kind"], **task.facts["about"]}
-
-
-def _recorded(trace: Trace) -> list[list[Any]]:
-    """The calls of the world's tools that were made in the sample that was handed in, in their order.
-
-    A step's `action` has what was done, one after the other; which of the calls that a reply asks for it was is seen by
-    it, so that what was refused (arguments that do not fit) is not done here either."""
-    found: list[list[Any]] = []
-    for step in trace.steps:
-        if step.sample != trace.chosen or step.kind != "action":
-            continue
-        left = step.action
-        for name, arguments in _asked(step):
-            line = f"{name} {arguments}"
-            if name == "bash":
-                line = str(_object(arguments).get("command", "")).strip()
-            if not line or not left.startswith(line):
-                continue
-            left = left[len(line) :].removeprefix("\n")
-            own = name.removeprefix(f"{SERVER}__")
-            if own != name:
-                found.append([own, _object(arguments or "{}")])
-    return found
-
-
-def _asked(step: Step) -> list[tuple[str, str]]:
-    """(name, arguments as JSON) of what a reply calls: in the endpoint's own way, or as one JSON object."""
-    if called := step.foreign.get("tool_calls"):
-        return [(str(each["name"]), str(each["arguments"])) for each in called]
-    said = _object(step.reply[step.reply.find("{") : step.reply.rfind("}") + 1])
-    arguments = said.get("arguments", {})
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return [(str(said.get("tool")), text)]
-
-
-def _object(text: str) -> dict[str, Any]:
-    """Read as the attempt reads it: a line's end may stand in a text."""
-    try:
-        value = json.loads(text, strict=False)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _handed_in(answer: str) -> list[list[Any]]:
-    """The calls of an answer in the form of `gold`, [] where it is none."""
-    calls = _object(answer).get("calls")
-    good = isinstance(calls, list) and all(
-        isinstance(call, list) and len(call) == 2 and isinstance(call[0], str) and isinstance(call[1], dict)
-        for call in calls
-    )
-    return calls if good and isinstance(calls, list) else []

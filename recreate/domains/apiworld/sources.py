@@ -149,6 +149,12 @@ def bfcl_cases(root: Path) -> Iterator[ToolTask]:
         yield from row_cases(root / f"bfcl_eval/data/BFCL_v4_multi_turn_{category}.json")[0]
 
 
+def is_tool_row(row: Mapping[str, Any]) -> bool:
+    """Whether a row is of a set that is known here."""
+    own = str(row.get("id", "")).startswith("multi_turn_") and row.keys() >= {"question", "initial_config"}
+    return own or row.get("dataset") in ("taubench", "bfcl_multi_turn")
+
+
 def row_cases(file: Path) -> tuple[list[ToolTask], int]:
     """(the tasks of a file of JSON lines, how many rows are of no set that is known here). Rows are BFCL's own, with
     possible_answer/ beside the file, or in an exchange layout. Raises BadInput for a row that lacks something."""
@@ -162,7 +168,7 @@ def row_cases(file: Path) -> tuple[list[ToolTask], int]:
             elif row.get("dataset") == "bfcl_multi_turn":
                 turns = json.loads(row["instruction"])
                 cases.append(_bfcl(row["task_id"], turns, row["input"], row["gold"]["calls"], row))
-            elif str(row.get("id", "")).startswith("multi_turn_") and row.keys() >= {"question", "initial_config"}:
+            elif is_tool_row(row):
                 gold = row.get("ground_truth") or answers[row["id"]]
                 cases.append(_bfcl(row["id"], row["question"], row, gold, {}))
             else:

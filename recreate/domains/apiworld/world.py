@@ -253,16 +253,12 @@ def _schema(said: Any) -> Any:
     return made
 
 
-World = CustomerService | RequestWorld
-
-
 def _kind(about: Mapping[str, Any]) -> type[CustomerService] | type[RequestWorld]:
     return RequestWorld if about["kind"] == "bfcl" else CustomerService
 
 
-def serve(about: Mapping[str, Any], lines: Any, out: Any) -> None:
-    """Answer MCP's requests until there are no more."""
-    world: World = _kind(about)(about)
+def serve(world: Any, lines: Any, out: Any) -> None:
+    """Answer MCP's requests until there are no more: `world` has tools() and call(name, arguments)."""
     for line in lines:
         try:
             asked = json.loads(line)
@@ -288,7 +284,8 @@ def main() -> None:
     sys.path.insert(0, str(HERE))
     sys.dont_write_bytecode = True
     if sys.argv[1] == "serve":
-        serve(json.loads(zlib.decompress(base64.b64decode(sys.argv[2]))), sys.stdin, out)
+        about = json.loads(zlib.decompress(base64.b64decode(sys.argv[2])))
+        serve(_kind(about)(about), sys.stdin, out)
         return
     asked = json.load(sys.stdin)
     kind = _kind(asked["about"])

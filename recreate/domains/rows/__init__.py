@@ -16,7 +16,7 @@ from recreate.api.config import Config
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 HUB = "hf:"
-PUBLISHED = ("code", "math", "sql")
+PUBLISHED = ("code", "math", "sql", "ds1000", "dacode")
 """Domains whose rows are known by their fields: recipes.py."""
 
 
@@ -64,7 +64,8 @@ def meant_by(data: str) -> str:
     if path.is_dir() or path.suffix.lower() not in SUFFIXES or _is_swe(path):
         return "swe"
     name = name_of(data)
-    return _published(path) or (f"{name}-rows" if name in ("swe", "apiworld", "index", *PUBLISHED) else name)
+    taken = ("swe", "apiworld", "appworld", "index", *PUBLISHED)
+    return _published(path) or (f"{name}-rows" if name in taken else name)
 
 
 def _is_swe(path: Path) -> bool:
@@ -88,6 +89,7 @@ def _is_swe(path: Path) -> bool:
 
 def _published(path: Path) -> str:
     """The domain of the first row of a file of JSON lines, '' where no recipe is sure of it."""
+    from recreate.domains.apiworld.sources import is_tool_row
     from recreate.domains.rows import recipes
 
     if path.suffix.lower() != ".jsonl" or not path.is_file():
@@ -98,7 +100,11 @@ def _published(path: Path) -> str:
         value = json.loads(first)
     except (ValueError, RecursionError):
         return ""
-    found = recipes.of(value) if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return ""
+    if is_tool_row(value):
+        return "apiworld"
+    found = recipes.of(value)
     return found.domain if found else ""
 
 

@@ -1,12 +1,13 @@
 """Tests in one sandbox, the answer in another, and lines between them: what is handed in can bend neither the tests nor
-what they tell. two_sides.py is the program of both; here its lines are carried from one to the other."""
+what they tell. two_sides.py is the program of both, data_sides.py that of snippets that work on data; here their lines
+are carried from one to the other."""
 
 from __future__ import annotations
 
 import json
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,38 @@ from recreate.api.errors import Fault
 from recreate.api.ports import RunningProgram, Sandbox, Talking
 from recreate.api.types import digest
 
-_PROGRAM = Path(__file__).with_name("two_sides.py")
+_PROGRAMS = ("two_sides", "data_sides")
+"""Each goes by its text, in this order: the second stands on the first."""
+_START = """import sys, types
+for name, text in PROGRAMS:
+    module = types.ModuleType(name)
+    sys.modules[name] = module
+    exec(compile(text, name, "exec"), module.__dict__)
+module.main()
+"""
 _LONGEST = 3_000_000
 """Bytes of a line that are carried."""
 GONE = b'{"gone": 1}'
 
 
-def version() -> str:
-    """Changes with the program: part of a grader's version."""
-    return digest(_PROGRAM.read_text("utf-8"), 12)
+def _text(name: str) -> str:
+    return Path(__file__).with_name(f"{name}.py").read_text("utf-8")
+
+
+def version(data: bool = False) -> str:
+    """Changes with the program: part of a grader's version. data: that of data_sides.py too."""
+    return digest(_text("two_sides") + (_text("data_sides") if data else ""), 12)
+
+
+def for_tests() -> str:
+    """The program of both sides where tests import what is handed in."""
+    return _text("two_sides")
+
+
+def for_data() -> str:
+    """The program of both sides where a snippet gives data."""
+    texts = [(f"{__package__}.{name}", _text(name)) for name in _PROGRAMS]
+    return _START.replace("PROGRAMS", repr(texts))
 
 
 def is_test(path: str) -> bool:
@@ -32,22 +56,24 @@ def is_test(path: str) -> bool:
 
 
 def run(
-    tests: Sandbox, answer: Sandbox, files: Mapping[str, str], modules: list[str], seconds: float, python: str
+    program: str, tests: Sandbox, answer: Sandbox, asked: Mapping[str, Any], seconds: float, told: Sequence[str] = ()
 ) -> tuple[dict[str, Any], str]:
-    """(what the tests tell: passed, failed, count; why nothing was told). Both sandboxes hold their files already."""
+    """(what the tests tell: passed, failed, count; why nothing was told). Both sandboxes hold their files already.
+
+    asked: what the side of the tests is told. told: arguments of the answer's side.
+    """
     if not isinstance(tests, Talking) or not isinstance(answer, Talking):
         raise Fault(
             f"the sandboxes of {answer.backend} hold no program that goes on, which these tests need",
             fix="--sandbox bwrap",
         )
-    program, key = _PROGRAM.read_text("utf-8"), secrets.token_hex(16)
+    key = secrets.token_hex(16)
     ends = time.monotonic() + seconds
-    one = tests.start([python, "-B", "-c", program, "tests"], seconds)
+    one = tests.start(["python3", "-B", "-c", program, "tests"], seconds)
     try:
-        other = answer.start([python, "-B", "-c", program, "answer"], seconds)
+        other = answer.start(["python3", "-B", "-c", program, "answer", *told], seconds)
         try:
-            asked = {"files": sorted(filter(is_test, files)), "modules": modules, "key": key}
-            one.send(json.dumps(asked).encode(), seconds)
+            one.send(json.dumps({**asked, "key": key}).encode(), seconds)
             return _carried(one, other, key, ends, seconds)
         finally:
             other.close()
@@ -66,7 +92,8 @@ def _carried(
             told = json.loads(line)["verdict"]
             if isinstance(told, dict) and "gone" not in told:
                 return told, ""
-            return {}, "the answer's program ended, or told what cannot be read"
+            because = told.get("because") if isinstance(told, dict) else ""
+            return {}, str(because or "the answer's program ended, or told what cannot be read")
         reply = other.take(max(0.0, ends - time.monotonic())) if other.send(line, left) else None
         if not one.send(reply if reply is not None and len(reply) < _LONGEST else GONE, left):
             break

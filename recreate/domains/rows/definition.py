@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -22,6 +22,7 @@ from recreate.domains.rows.scorers import CHOICE, ScorerSettings, kind_of, numbe
 from recreate.domains.rows.table import DataTable, shown
 
 FILE = "domain.toml"
+Known = TypeVar("Known", bound=Config)
 
 GUESSES: Mapping[str, Sequence[str]] = {
     "prompt": ("prompt", "question", "problem", "input", "instruction", "query", "text"),
@@ -37,6 +38,7 @@ FIRST: Mapping[str, Mapping[str, Sequence[str]]] = {
     "tests": {"answer": ("tests", "test"), "gold": ("solution", "canonical_solution", "gold")},
     "sql": {"answer": ("sql", "query"), "prompt": ("prompt", "question", "problem", "input")},
     "regex": {"answer": ("regex", "pattern"), "gold": ("gold", "example")},
+    "snippet": {"answer": ("code_context",), "gold": ("reference_code",)},
     "json-schema": {"answer": ("schema", "json_schema"), "gold": ("gold", "example", "answer")},
 }
 """What is looked for before that, by scorer."""
@@ -47,6 +49,8 @@ COUNTS: Mapping[str, Sequence[str]] = {
     "tests": ("seconds", "answer_file"),
     "sql": ("seconds", "database"),
     "math": ("seconds",),
+    "snippet": ("seconds",),
+    "analysis": ("seconds",),
     "file": ("seconds",),
 }
 """Of [scorer], what is written down for each."""
@@ -81,7 +85,7 @@ class Shares(Config):
 
 class Definition(Config):
     """What domain.toml says. data: a path from its folder, or hf:NAME; answer_file: what an agent writes; requires:
-    packages of the Python in the sandbox."""
+    packages of the Python in the sandbox; python: its version, '' for the one that runs recreate."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     data: str
@@ -89,6 +93,7 @@ class Definition(Config):
     about: str = ""
     answer_file: str = Field(default="answer.txt", pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")
     requires: tuple[str, ...] = ()
+    python: str = ""
     columns: Columns
     splits: Shares = Shares()
     scorer: ScorerSettings = ScorerSettings()
@@ -252,3 +257,16 @@ def differences(kept: Definition, wanted: Wanted) -> list[str]:
     said = {**kept.columns.model_dump(), "score": kept.score}
     asked = {**wanted.columns.model_dump(), "score": wanted.score}
     return [f"{name} = {value}" for name, value in asked.items() if value and value != said[name]]
+
+
+def own_or_shipped(kind: type[Known], where: Path, name: str) -> tuple[Known, Path]:
+    """The domain.toml of a domain that ships, and its file: the workspace's own, else the shipped one. Raises
+    BadInput."""
+    own = where / "benchmarks" / name / FILE
+    file = own if own.is_file() else paths.shipped("benchmarks") / name / FILE
+    try:
+        return kind.model_validate(read_toml(file.read_text("utf-8"))), file
+    except (OSError, ValueError) as e:
+        said = e.errors()[0]["msg"] if isinstance(e, ValidationError) else str(e)
+        fix = "mend it, or delete it: the shipped one holds then"
+        raise BadInput(f"{paths.short(file)} cannot be read: {said}", fix=fix, code="bad-domain-file") from None

@@ -21,10 +21,10 @@ from recreate.api.ports import AskJudge, Limits, Sandbox, SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains import audit
 from recreate.domains.python_env import asked, environment
-from recreate.domains.rows import Columns, judge, name_of, programs, scorers, table
+from recreate.domains.rows import Columns, analysis, judge, name_of, programs, scorers, snippet, table
 from recreate.domains.rows.definition import FILE, Definition, Wanted, absolute, decided, differences, load, text
 from recreate.domains.rows.scorers import PURE, Scored, expected_of, kind_of, texts_of
-from recreate.domains.rows.tasks import as_json, files_of, possible, tasks_of
+from recreate.domains.rows.tasks import as_json, files_of, golds_of, possible, tasks_of
 from recreate.sandboxes.rootfs import interpreter_mounts
 from recreate.storage import files as disk
 
@@ -36,7 +36,13 @@ _FILES, _BYTES = 200, 1_000_000
 """How many changed files an answer may have, and how large a one."""
 OWN = "function"
 """How a function of the caller's is called where a scorer has a name."""
-RUN = {"file": programs.of_function, "sql": programs.of_query, "tests": programs.of_tests, "math": programs.of_math}
+RUN = {
+    "file": programs.of_function,
+    "sql": programs.of_query,
+    "tests": programs.of_tests,
+    "math": programs.of_math,
+    "snippet": snippet.of_snippet,
+}
 """Scorers that run something: (definition, task, answer, what opens a sandbox) -> Scored."""
 PROGRAMS = {
     "ends at once": "import os\nos._exit(0)\n",
@@ -150,7 +156,7 @@ class RowDomain:
     def _sandbox(self, task: Task, backend: SandboxBackend, limits: Limits | None = None) -> Sandbox:
         mounts, env = dict[str, Path](), dict[str, str]()
         if requires := (*self.definition.requires, *task.facts["row"].get("requires", ())):
-            venv = environment(asked({"requires": requires}), self._say)
+            venv = environment(asked({"requires": requires, "python": self.definition.python}), self._say)
             mounts = interpreter_mounts(venv)
             env = {"PATH": f"{venv / 'bin'}:/usr/local/bin:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
         sandbox = backend.open(mounts=mounts, env=env, limits=limits)
@@ -166,11 +172,39 @@ class RowDomain:
         """The text of the answer's file, '' where there is none; for `tests` the files that were changed, as JSON."""
         if self.kind == "tests":
             return changed(sandbox, dict(files_of(task, self._opened.base)))
+        if self.kind == "analysis":
+            return self._analysis_in(task, sandbox)
         try:
             data = sandbox.read(self.definition.answer_file)
         except FileNotFoundError:
             return ""
-        return data[: 4 * _LONGEST].decode("utf-8", "replace")[:_LONGEST].strip()
+        return self._trimmed(data[: 4 * _LONGEST].decode("utf-8", "replace")[:_LONGEST])
+
+    def _analysis_in(self, task: Task, sandbox: Sandbox) -> str:
+        """The text of the file that the row names; '' for none, and for one that lies there as it was given."""
+        name = analysis.file_of(task.facts["answer"], self.definition.answer_file)
+        try:
+            data = sandbox.read(name)
+        except FileNotFoundError:
+            return ""
+        given = dict(files_of(task, self._opened.base)).get(name)
+        return "" if data == given else self._trimmed(data[: 4 * _MOST].decode("utf-8", "replace")[:_MOST])
+
+    def _golds(self, task: Task) -> list[str]:
+        """The files that are right, of `analysis`. Raises BadInput for one that is gone or was changed."""
+        try:
+            found = golds_of(task.facts["answer"], self._opened.base)
+            if digest(found) != task.facts["gold_digest"]:
+                raise ValueError("was changed while this ran")
+        except ValueError as e:
+            raise BadInput(
+                f"{task.id}: its gold {e}", fix="put it back, then the same again", code="bad-rows"
+            ) from None
+        return found
+
+    def _trimmed(self, text: str) -> str:
+        """Without the blank around it, but for the indentation of code."""
+        return text.strip("\n").rstrip() if self.kind == "snippet" else text.strip()
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         """What the scorer says of the answer. Raises Fault with the code `unsound-task` where it cannot tell."""
@@ -196,6 +230,8 @@ class RowDomain:
                 return judge.judged(task, trace, judge.read_rubric(self._named), self._asking)
             if self.kind in RUN:
                 return RUN[self.kind](self.definition, task, answer, opened)
+            if self.kind == "analysis":
+                return analysis.of_analysis(self.definition, task, answer, opened, self._golds(task))
             return scorers.score(self.kind, answer, task.facts["answer"], self.definition.scorer)
         except ValueError as e:
             raise Fault(f"{task.id}: its answer {e}", fix="mend the row", code=UNSOUND) from None
@@ -257,8 +293,10 @@ class RowDomain:
         """Changes with the scorer, its file, what it was told, and what our scorers decide."""
         known = self.definition
         made = [scorers.VERSION, self.kind, known.scorer, known.answer_file]
+        if self.kind == "analysis":
+            made += [analysis.version()]
         if self.kind in RUN:
-            made += [programs.VERSION, known.requires]
+            made += [programs.VERSION, known.requires, *([known.python] if known.python else [])]
         if self.kind == "judge":
             made += [judge.VERSION, judge.read_rubric(self._named), self._judge[0] if self._judge else ""]
         elif self._function is not None:
@@ -277,7 +315,9 @@ class RowDomain:
 
     def gold(self, task: Task) -> str:
         """A right answer. Raises BadInput where the row has none."""
-        itself = self.kind not in ("regex", "json-schema", "tests")
+        if self.kind == "analysis":
+            return analysis.gold(task, self._golds(task))
+        itself = self.kind not in ("regex", "json-schema", "tests", "snippet")
         value = task.facts.get("gold", task.facts.get("answer") if itself else None)
         if value is None:
             raise BadInput(
@@ -289,7 +329,7 @@ class RowDomain:
             if self.kind == "tests":
                 files = programs.changes_of(as_json(value), self.definition.scorer.answer_file)
                 return json.dumps(files, ensure_ascii=False, sort_keys=True)
-            return as_json(value) if self.kind == "json-schema" else texts_of(value)[0].strip()
+            return as_json(value) if self.kind == "json-schema" else self._trimmed(texts_of(value)[0])
         except ValueError as e:
             raise BadInput(
                 f"{task.id}: its {self.definition.columns.gold} {e}", fix="mend the row", code="no-gold"
@@ -297,6 +337,8 @@ class RowDomain:
 
     def hidden(self, task: Task) -> Sequence[str]:
         """The right answers, and what the answer is checked with."""
+        if self.kind == "analysis":
+            return analysis.hidden(task, self._golds(task))
         found = [as_json(task.facts[name]) for name in ("answer", "gold") if name in task.facts]
         if "answer" in task.facts and self.kind in PURE:
             found += expected_of(self.kind, task.facts["answer"])
@@ -304,6 +346,8 @@ class RowDomain:
 
     def exploits(self, task: Task) -> dict[str, str]:
         """Answers that fit every question, for `recreate tasks audit`; of `tests`, programs that leave it undone."""
+        if self.kind == "analysis":
+            return analysis.exploits(task, self._golds(task), dict(files_of(task, self._opened.base)))
         found = audit.texts(task)
         if self.kind != "tests":
             return found

@@ -412,7 +412,8 @@ def _apart(
         for path, text in tests.items():
             if path not in beside:
                 _write(own, path, text)
-        found, why = apart.run(own, other, tests, modules, decided.scorer.seconds, "python3")
+        asked = {"files": sorted(filter(apart.is_test, tests)), "modules": modules}
+        found, why = apart.run(apart.for_tests(), own, other, asked, decided.scorer.seconds)
     finally:
         own.close()
         other.close()

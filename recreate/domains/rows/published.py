@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from recreate.api import paths
-from recreate.api.config import Config, read_toml
+from recreate.api.config import Config
 from recreate.api.errors import BadInput
-from recreate.api.types import Task, digest
+from recreate.api.ports import SandboxBackend
+from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains import audit
-from recreate.domains.rows import HUB, SUFFIXES, Columns, apart, recipes, table
-from recreate.domains.rows.definition import FILE, Definition, Shares
+from recreate.domains.rows import HUB, SUFFIXES, Columns, apart, recipes, snippet, table
+from recreate.domains.rows.definition import Definition, Shares, own_or_shipped
 from recreate.domains.rows.domain import PROGRAMS, RowDomain, _RowsRead
 from recreate.domains.rows.scorers import ScorerSettings
 from recreate.domains.rows.table import BadRow, DataRow, DataTable
@@ -32,7 +34,7 @@ COLUMNS = Columns(prompt="prompt", answer="answer", id="id", group="group", spli
 
 class PublishedDefinition(Config):
     """benchmarks/NAME/domain.toml of a published domain. data: files, folders or hf:NAME, all of which are read;
-    left_out: SOURCE:ID -> why that row is no task."""
+    left_out: SOURCE:ID, where * stands for anything, -> why that row is no task."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     data: tuple[str, ...] = ()
@@ -40,6 +42,7 @@ class PublishedDefinition(Config):
     about: str = ""
     answer_file: str = "answer.txt"
     requires: tuple[str, ...] = ()
+    python: str = ""
     splits: Shares = Shares()
     scorer: ScorerSettings = ScorerSettings()
     left_out: Mapping[str, str] = {}
@@ -53,24 +56,34 @@ class PublishedDomain(RowDomain):
     def __init__(self, *, workspace: Path | None = None, data: str | Path = "") -> None:
         super().__init__(self.name, workspace=workspace)
         self._data = str(data)
+        self._lacking: dict[str, str] = {}
 
     @property
     def grader(self) -> str:
         """Changes with what RowDomain's does, and with the program that keeps tests and answers apart."""
-        return digest([super().grader, apart.version() if self.definition.scorer.apart else ""])
+        return digest(
+            [
+                super().grader,
+                apart.version() if self.definition.scorer.apart else "",
+                snippet.version() if self.kind == "snippet" else "",
+            ]
+        )
 
     def stratum(self, task: Task) -> str:
         """The set that it is of."""
         return str(task.facts["row"]["source"])
 
     def refused(self) -> Sequence[tuple[str, str]]:
-        """Rows that domain.toml leaves out, of the sets that were read."""
+        """Rows that domain.toml leaves out, of the sets that were read, and rows that say themselves that they are no
+        tasks, or whose files are not there."""
         sources = {self.stratum(task) for task in self._opened.tasks}
-        out = self._settings.left_out
-        return [(f"{self.name}:{id}", why) for id, why in out.items() if id.partition(":")[0] in sources]
+        out = {id: why for id, why in self._settings.left_out.items() if id.partition(":")[0] in sources}
+        return [(f"{self.name}:{id}", why) for id, why in {**out, **self._lacking}.items()]
 
     def exploits(self, task: Task) -> dict[str, str]:
         """Of code: a function that is as wrong as it was, and around it what bends tests or the machine."""
+        if self.kind == "snippet":
+            return {**audit.texts(task), **snippet.exploits(task)}
         if self.kind != "tests":
             return super().exploits(task)
         given = task.facts.get("files") or {}
@@ -86,14 +99,7 @@ class PublishedDomain(RowDomain):
 
     @cached_property
     def _settings(self) -> PublishedDefinition:
-        own = self.folder / FILE
-        file = own if own.is_file() else paths.shipped("benchmarks") / self.name / FILE
-        try:
-            known = PublishedDefinition.model_validate(read_toml(file.read_text("utf-8")))
-        except (OSError, ValueError) as e:
-            said = e.errors()[0]["msg"] if isinstance(e, ValidationError) else str(e)
-            fix = "mend it, or delete it: the shipped one holds then"
-            raise BadInput(f"{paths.short(file)} cannot be read: {said}", fix=fix, code="bad-domain-file") from None
+        known, file = own_or_shipped(PublishedDefinition, self._where, self.name)
         here = [place if place.startswith(HUB) else str((file.parent / place).resolve()) for place in known.data]
         return known.model_copy(update={"data": tuple(here)})
 
@@ -110,17 +116,18 @@ class PublishedDomain(RowDomain):
             about=known.about,
             answer_file=known.answer_file,
             requires=known.requires,
+            python=known.python,
             columns=COLUMNS,
             splits=known.splits,
             scorer=known.scorer,
         )
         tasks: dict[str, Task] = {}
-        for found in self._tables(known):
+        for found in self._tables(known, base):
             made, _ = tasks_of(self.name, found, decided, base)
             tasks |= {task.id: task for task in made}
         return _RowsRead(decided, list(tasks.values()), base)
 
-    def _tables(self, known: PublishedDefinition) -> list[DataTable]:
+    def _tables(self, known: PublishedDefinition, base: Path) -> list[DataTable]:
         """The rows by their set, as COLUMNS has them. Raises BadInput for rows that are of none."""
         found: dict[str, DataTable] = {}
         strange: list[str] = []
@@ -132,7 +139,7 @@ class PublishedDomain(RowDomain):
                     strange.append(f"{table.shown(read)} {read.place} {row.number}")
                     continue
                 into = found.setdefault(recipe.name, DataTable(recipe.name, read.place, [], [], []))
-                _put(into, row, recipe, known)
+                self._lacking |= _put(into, row, recipe, known, base)
         if not found:
             seen = f"; its columns are {', '.join(read.columns[:12])}" if strange else ""
             raise BadInput(
@@ -169,7 +176,11 @@ class PublishedDomain(RowDomain):
             raise
 
 
-def _put(into: DataTable, row: DataRow, recipe: recipes.PublishedSet, known: PublishedDefinition) -> None:
+def _put(
+    into: DataTable, row: DataRow, recipe: recipes.PublishedSet, known: PublishedDefinition, base: Path
+) -> dict[str, str]:
+    """Put the row into its set's table, or what is wrong with it. Returns why it is no task, by its id, if it is none
+    of itself."""
     rows, faults = into.rows, into.faults
     assert isinstance(rows, list)
     assert isinstance(faults, list)
@@ -180,8 +191,16 @@ def _put(into: DataTable, row: DataRow, recipe: recipes.PublishedSet, known: Pub
     except (ValueError, TypeError, AttributeError) as e:
         faults.append(BadRow(row.number, f"it {e}"))
     else:
-        if f"{recipe.name}:{made['id']}" not in known.left_out:
-            rows.append(DataRow(row.number, made))
+        id = f"{recipe.name}:{made['id']}"
+        if any(fnmatchcase(id, out) for out in known.left_out):
+            return {}
+        needs, why = made.pop("needs", ()), made.pop("left_out", "")
+        if gone := [path for path in needs if not (base / path).exists()]:
+            why = f"{gone[0]} is not beside the data"
+        if why:
+            return {id: why}
+        rows.append(DataRow(row.number, made))
+    return {}
 
 
 def _dealt(found: DataTable, shares: Shares) -> DataTable:
@@ -217,3 +236,25 @@ class Sql(PublishedDomain):
     """Questions to databases."""
 
     name = "sql"
+
+
+class Ds1000(PublishedDomain):
+    """Snippets of data science: DS-1000."""
+
+    name = "ds1000"
+
+
+class Dacode(PublishedDomain):
+    """Analysis of data in files: DA-Code, InfiAgent-DABench."""
+
+    name = "dacode"
+
+    def untouched(self, task: Task, backend: SandboxBackend) -> Grade:
+        """What is handed in where nobody did anything: a file may lie there under the answer's name."""
+        sandbox = self.prepare(task, backend)
+        try:
+            answer = self.collect(task, sandbox)
+        finally:
+            sandbox.close()
+        trace = Trace(attempt="untouched", task=task.id, scaffold="", model="", answer=answer)
+        return self.grade(task, trace, backend)

@@ -44,8 +44,9 @@ def of(row: Row, domain: str = "") -> PublishedSet | None:
 
 
 def read(recipe: PublishedSet, row: Row) -> dict[str, Any]:
-    """The row with the columns that published.COLUMNS names. Raises ValueError that says what is wrong, KeyError
-    for a column that is not there."""
+    """The row with the columns that published.COLUMNS names, and perhaps `needs`, paths beside the data without which
+    it is no task, and `left_out`, why it is none. Raises ValueError that says what is wrong, KeyError for a column
+    that is not there."""
     split = str(row.get("split", ""))
     if row.keys() >= _EXCHANGE:
         given = {column: _at(row, place) for column, place in recipe.moved.items()}
@@ -231,6 +232,78 @@ def _defog(row: Row) -> dict[str, Any]:
     return {"prompt": prompt, "answer": queries, "files": f"db/{name}.sqlite"}
 
 
+# --- ds1000 -------------------------------------------------------------------------------------------------
+
+
+def _ds1000(row: Row) -> dict[str, Any]:
+    about = row["metadata"]
+    about = json.loads(about) if isinstance(about, str) else about
+    library = about["library"]
+    made = {"prompt": row["prompt"], "answer": row["code_context"], "gold": row["reference_code"]}
+    group = f"{library}-{about['perturbation_origin_id']}"
+    return {**made, "id": f"{library}-{about['library_problem_id']}", "group": group}
+
+
+# --- dacode: analysis of data -------------------------------------------------------------------------------
+
+
+def _dabench(row: Row) -> dict[str, Any]:
+    """InfiAgent-DABench: a question to one table, answered by named values. Its labels are a file of their own; here
+    they are columns of the question's row: `answers`, an object, or `common_answers`, a list of pairs."""
+    answers = dict(row["common_answers"] if "common_answers" in row else row["answers"])
+    named = str(row.get("file_name") or "")
+    place = named if "/" in named else f"da-dev-tables/{named}" if named else f"tables/{_last(row['upstream'])}"
+    asked = "\n\n".join(str(row[name]).strip() for name in ("question", "constraints", "format") if row.get(name))
+    values = {str(name): str(value) for name, value in answers.items()}
+    return {
+        "prompt": f"{asked}\n\nThe table is {_last(place)} in /work.", "files": place, "needs": [place],
+        "answer": {"kind": "named", "values": values, "tolerance": 1e-6}, "group": f"table-{_last(place)}",
+        "id": str(row.get("task_id") or row["id"]).removeprefix("dabench_"),
+    }  # fmt: skip
+
+
+def _last(path: str) -> str:
+    return str(path).rpartition("/")[2]
+
+
+_METRICS = {
+    "accuracy", "f1", "quadratic_weighted_kappa", "roc_auc_score", "r2", "mae", "mse", "rmse", "rmsle", "smape",
+    "medae",
+}  # fmt: skip
+"""What measures.py computes of predictions."""
+
+
+def _dacode(row: Row) -> dict[str, Any]:
+    """DA-Code: a folder of files, and what is to be made of them. Columns of its evaluation's file stand in the row of
+    the task."""
+    id = str(row.get("task_id") or row["id"]).removeprefix("dacode_")
+    exchanged = "input" in row
+    source = str(row.get("source") or (f"files/{id}/source" if exchanged else f"source/{id}"))
+    right = str(row.get("gold") or (f"files/{id}/gold" if exchanged else f"gold/{id}"))
+    (func,), (result,), (options,) = row["func"], row["result"], row["options"]
+    made = {"prompt": str(row["instruction"]), "id": id, "files": source, "needs": [source, right], "group": id}
+    files = [result["file"]] if isinstance(result.get("file"), str) else list(result.get("file") or ())
+    golds = [f"{right}/{name}" for name in files]
+    if func == "compare_csv":
+        return {**made, "answer": {"kind": "table", "file": files[0], "gold": golds, "options": options}}
+    if func == "compare_text":
+        return {**made, "answer": {"kind": "fields", "gold": list(result["number"]), "options": options}}
+    if func in ("compare_ml", "compare_competition_ml"):
+        config = {name: row["config"][name] for name in ("metric", "upper_bound", "lower_bound")}
+        if config["metric"] == "silhouette":
+            return {**made, "left_out": "its metric is of features that the answer itself gives: any can be well apart"}
+        if config["metric"] not in _METRICS:
+            return {**made, "left_out": f"its metric {config['metric']} is not built"}
+        competition = func == "compare_competition_ml"
+        answer = {"kind": "predictions", "file": files[0], "gold": golds, "config": config, "options": options}
+        return {**made, "answer": {**answer, "competition": competition}}
+    if func == "compare_image":
+        (image, *_), data = files, [f"{right}/plot.json", f"{right}/result.npy"]
+        answer = {"kind": "figure", "file": "plot.py", "image": image, "gold": data, "options": options}
+        return {**made, "needs": [source, *data], "answer": answer}
+    return {**made, "left_out": f"its {func} is not built"}
+
+
 _SOLVED = {"task_id": "task_id", "canonical_solution": "gold.solution", "test": "eval.test"}
 _BEGUN = {**_SOLVED, "entry_point": "eval.entry_point"}
 _CODE = {"text": "instruction", "code": "gold.solution"}
@@ -278,6 +351,27 @@ RECIPES = (
         {
             "question": "instruction", "query": "gold.query", "db_name": "input.db_name",
             "instructions": "input.instructions",
+        },
+    ),
+    PublishedSet(
+        "ds1000", "ds1000", frozenset({"prompt", "reference_code", "code_context", "metadata"}), _ds1000,
+        {
+            "prompt": "instruction", "reference_code": "gold.reference_code", "code_context": "eval.code_context",
+            "metadata": "meta",
+        },
+    ),
+    PublishedSet(
+        "infiagent_dabench", "dacode", frozenset({"question", "constraints", "format", "file_name"}), _dabench,
+        {
+            "question": "instruction", "file_name": "input.file", "upstream": "input.upstream",
+            "answers": "gold.answers",
+        },
+    ),
+    PublishedSet(
+        "dacode", "dacode", frozenset({"instruction", "func", "result", "options", "config"}), _dacode,
+        {
+            "instruction": "instruction", "source": "input.source_dir", "gold": "gold.gold_dir", "func": "eval.func",
+            "result": "eval.result", "options": "eval.options", "config": "eval.config", "input": "input",
         },
     ),
 )  # fmt: skip

@@ -39,7 +39,7 @@ class ScorerSettings(Config):
     tolerance    numeric: how far off a number may be, as a part of the expected one or, below 1, as it is
     ignore_case  exact: capitals do not count
     longest      contains: characters that an answer may have; 0: 100, and 10 times the expected text
-    seconds      tests, sql, math, FILE.py:function: of wall time for one answer
+    seconds      tests, sql, math, snippet, analysis, FILE.py:function: of wall time for one answer
     database     sql: the file among the row's that is the database, or a script that makes it; default: the only one
     apart        tests in Python: the answer runs in a sandbox of its own and is asked for values, so that it can bend
                  neither the tests nor what they tell
@@ -64,7 +64,7 @@ class Scored(NamedTuple):
     passed: bool | None = None
 
 
-NAMED = ("exact", "numeric", "contains", "regex", "f1", "json-schema", "tests", "sql", "math")
+NAMED = ("exact", "numeric", "contains", "regex", "f1", "json-schema", "tests", "sql", "math", "snippet", "analysis")
 CHOICE = f"--score {', '.join(NAMED)}, judge:RUBRIC.md or FILE.py:function"
 """What may be typed."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
@@ -58,7 +60,7 @@ def tasks_of(name: str, found: DataTable, decided: Definition, base: Path) -> tu
             Task(
                 id=f"{name}:{_spelled(Path(found.source).stem) or 'rows'}:{id}" + f".{same[id]}" * (same[id] > 1),
                 domain=name,
-                prompt=task["prompt"] + "\n\n" + handing_in(decided),
+                prompt=task["prompt"] + "\n\n" + handing_in(decided, task["facts"].get("answer")),
                 split=splits[row.number],
                 group=f"{name}:{task['group']}" if columns.group else f"same-text:{task['group']}",
                 facts={**task["facts"], **({"prompt": task["prompt"]} if kind == "judge" else {})},
@@ -73,9 +75,11 @@ def _told_of_splits(made: Sequence[tuple[DataRow, Mapping[str, Any]]], column: s
     return f"no row is validation by its {column}, so those of train are dealt between train and validation"
 
 
-def handing_in(decided: Definition) -> str:
-    """What every prompt ends with: where the answer goes."""
+def handing_in(decided: Definition, answer: Any = None) -> str:
+    """What every prompt ends with: where the answer goes. answer: the row's, which of `analysis` says that too."""
     kind = kind_of(decided.score)[0]
+    if kind == "analysis":
+        return _handing_in_analysis(decided, answer)
     if kind == "tests":
         return (
             "Work on the files in /work: what you change there is handed in, and checked by tests that you do not see."
@@ -84,9 +88,28 @@ def handing_in(decided: Definition) -> str:
         "numeric": "The answer is a number; the last one in the file counts.",
         "sql": "The answer is one SQL query for SQLite (python3 has the module sqlite3).",
         "json-schema": "The answer is JSON.",
+        "snippet": "It is the code that takes the place of the solution, indented as it must be there: what is given"
+        " around it runs before and after it.",
         "math": "It is a number or a formula, in LaTeX where plain text cannot say it.",
     }.get(kind, "")
     return f"Write the answer, and nothing else, to the file {decided.answer_file} in /work. {what}".rstrip()
+
+
+_ANALYSIS = {
+    "named": "Write the answer, and nothing else, to the file {file} in /work: a line @name[value] for each name.",
+    "fields": "Write the answer, and nothing else, to the file {file} in /work: the JSON object.",
+    "table": "What is handed in is the file {file} in /work.",
+    "predictions": "What is handed in is the file {file} in /work.",
+    "figure": "What is handed in is the Python program that draws the figure, the file {file} in /work. It is run once"
+    " more, in /work with the files as they are given, and must save {image} there with matplotlib.",
+}
+
+
+def _handing_in_analysis(decided: Definition, answer: Mapping[str, Any]) -> str:
+    packages = [re.split(r"[^\w.-]", each)[0] for each in decided.requires]
+    there = f" python3 there has {', '.join(packages)}." if packages else ""
+    names = {"file": answer.get("file") or decided.answer_file, "image": answer.get("image")}
+    return _ANALYSIS[answer["kind"]].format(**names) + there
 
 
 def _parts(row: DataRow, decided: Definition, kind: str, base: Path) -> Iterator[str | dict[str, Any]]:
@@ -109,6 +132,11 @@ def _parts(row: DataRow, decided: Definition, kind: str, base: Path) -> Iterator
                 yield f"its {columns.answer} {e}"
     if columns.gold and cells.get(columns.gold) not in (None, ""):
         facts["gold"] = cells[columns.gold]
+    if kind == "analysis" and "answer" in facts:
+        try:
+            facts["gold_digest"] = digest(golds_of(facts["answer"], base))
+        except ValueError as e:
+            yield f"its {columns.answer} {e}"
     if columns.files:
         try:
             facts |= _files(cells.get(columns.files), base)
@@ -143,9 +171,58 @@ def _answer(kind: str, value: Any) -> Any:
         raise ValueError("is empty")
     if kind in ("sql", "math"):
         texts_of(value)
+    if kind == "snippet" and not ("[insert]" in str(value) and "def test_execution(" in str(value)):
+        raise ValueError("has no exec_context with an [insert] and no test_execution")
     if kind == "tests":
         tests_of(value)
-    return value
+    return analysis_of(value) if kind == "analysis" else value
+
+
+def analysis_of(value: Any) -> dict[str, Any]:
+    """What an answer of data analysis is compared with: an object with its `kind`. named: `values`, name -> text;
+    fields: `gold`, a list of objects; the others: `file`, what is handed in, and `gold`, paths beside the data. Raises
+    ValueError."""
+    if isinstance(value, str):
+        try:
+            value = read_json(value)
+        except ValueError:
+            raise ValueError("is no JSON") from None
+    if not isinstance(value, Mapping) or value.get("kind") not in _ANALYSIS:
+        raise ValueError(f"has no kind that is one of {', '.join(_ANALYSIS)}")
+    kind, gold = value["kind"], value.get("values" if value["kind"] == "named" else "gold")
+    if not gold or not isinstance(gold, Mapping if kind == "named" else list):
+        raise ValueError("has nothing that an answer is compared with")
+    if kind == "fields" and not all(isinstance(each, Mapping) and each for each in gold):
+        raise ValueError("has a right answer that is no object")
+    if kind not in ("named", "fields"):
+        for path in (value.get("file"), *gold):
+            if not isinstance(path, str):
+                raise ValueError("names no file")
+            _refuse_path(path)
+    return dict(value)
+
+
+def golds_of(answer: Mapping[str, Any], base: Path) -> list[str]:
+    """The texts of the files that the right answer of data analysis is; of an array of numpy its rows as JSON. Raises
+    ValueError."""
+    if answer["kind"] in ("named", "fields"):
+        return []
+    found = [(path, contents(base / path)[0][1]) for path in answer["gold"]]
+    return [_array(data) if path.endswith(".npy") else data.decode("utf-8", "replace") for path, data in found]
+
+
+def _array(data: bytes) -> str:
+    """The rows of a plain array as numpy saves it, without numpy and without pickles. Raises ValueError."""
+    try:
+        start = 10 + int.from_bytes(data[8:10], "little")
+        told = ast.literal_eval(data[10:start].decode("latin-1"))
+        (rows, wide), kind = (*told["shape"], 1)[:2], {"f8": "d", "i8": "q", "f4": "f", "i4": "i"}[told["descr"][1:]]
+        numbers = struct.unpack(f"<{rows * wide}{kind}", data[start:])
+        if told["fortran_order"] or told["descr"][0] != "<":
+            raise ValueError
+    except (ValueError, KeyError, TypeError, SyntaxError, struct.error):
+        raise ValueError("is an array that is not read without numpy") from None
+    return json.dumps([numbers[row * wide : (row + 1) * wide] for row in range(rows)])
 
 
 def tests_of(value: Any) -> tuple[str, Any]:

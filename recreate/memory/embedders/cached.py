@@ -105,6 +105,21 @@ def forget(path: Path, embedders: Collection[str]) -> None:
         db.execute("vacuum")
 
 
+def forget_texts(path: Path, texts: Collection[str]) -> None:
+    """Delete every embedder's vectors of some passages, and what the file still holds of deleted ones."""
+    if not path.exists():
+        return
+    try:
+        with _Open(path) as db:
+            names = [name for (name,) in db.execute("select distinct embedder from vectors")]
+            keys = [(_key(name, "passage", text),) for name in names for text in texts]
+            db.executemany("delete from vectors where key = ?", keys)
+            db.commit()
+            db.execute("vacuum")
+    except sqlite3.Error:
+        path.unlink(missing_ok=True)  # broken: without the file only time is lost
+
+
 def checked(embedder: Embedder, texts: Sequence[str], kind: str) -> list[list[float]]:
     """What the embedder makes of the texts. Raises BadInput when it is not what the port promises."""
     vectors = embedder.embed(texts, kind)

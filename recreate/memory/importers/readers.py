@@ -169,7 +169,7 @@ def _members(path: Path, first: Sequence[str], prefixes: Sequence[str], most: in
         yield "", f"the zip cannot be read: {e}"
 
 
-def _damage() -> tuple[type[Exception], ...]:
+def unpack_errors() -> tuple[type[Exception], ...]:
     """What unpacking raises for data that is damaged, locked or packed in an unknown way."""
     known = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, ValueError)
     loaded = sys.modules.get("zstandard")
@@ -184,7 +184,7 @@ def _bytes(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> bytes 
             raw = file.read(most + 1)
     except Missing as e:
         return f"{e}; {e.fix}"
-    except _damage() as e:
+    except unpack_errors() as e:
         return f"it cannot be unpacked: {e}"
     return raw if len(raw) <= most else f"it unpacks to more than {most >> 20} MiB"
 

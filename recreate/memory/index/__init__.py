@@ -19,9 +19,11 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from recreate.api.errors import BadInput, Fault
@@ -70,11 +72,13 @@ class Question(NamedTuple):
 
 
 class Recalled(NamedTuple):
-    """(document id, score) of the best, best first; behind: sources that could not be found by meaning yet, of all."""
+    """(document id, score) of the best, best first; behind: sources that could not be found by meaning yet, of all.
+    ranks: of what both found, by id the place by words and by vectors, 1 the best, 0 for one that it is not among."""
 
     found: list[tuple[str, float]]
     behind: int = 0
     sources: int = 0
+    ranks: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
 
 @dataclass
@@ -128,6 +132,7 @@ class Index:
         self.path = folder / "text.sqlite"
         self._embedder = embedder
         self._seen: tuple[int, ...] = ()  # of text.sqlite, when its checksum was compared
+        self._stands = ("", dict[str, int]())  # in how many documents a word stands, of the tables with that total
         self._behind = _Worker()
 
     @property
@@ -150,32 +155,60 @@ class Index:
         with self._alone() as manifest:
             self._sync(manifest, sources, progress)
         if not by_vectors:
-            with self._alone(), connected(self.path) as text:
+            with self._alone() as manifest, connected(self.path) as text:
+                text.stands = self._known(manifest)
                 return Recalled([(m.id, m.score) for m in text.by_words(question.text, allowed, n, each=each)])
-        self._embed(question.patience, progress)
+        require()
         (vector,) = checked(self.embedder, [question.text], "query")
-        try:
-            lexical, near, made, all_ = self._both(question.text, vector, allowed, depth, each=each)
-        except Broken:
+        found = self._both(question.text, vector, allowed, depth, each=each, whole=True)
+        if found is None:
+            self._embed(question.patience, progress)
+            found = self._both(question.text, vector, allowed, depth, each=each)
+        if found is None:
             self._embed(question.patience, progress)  # Chroma is made anew, of vectors that are known
-            lexical, near, made, all_ = self._both(question.text, vector, allowed, depth, each=each)
+            found = self._both(question.text, vector, allowed, depth, each=each)
+        if found is None:
+            raise Broken("it broke twice in one question")
+        lexical, near, made, all_ = found
         # Of a source that is near, the best document by words answers.
         best = {m.source: m for m in reversed(lexical)}
-        semantic = [(best.get(number) or _own(documents), score) for number, score, documents in near]
+        semantic = [(best.get(m.source, m), score) for m, score in near]
         if not by_words:
             return Recalled([(m.id, score) for m, score in semantic][:n], all_ - made, all_)
         words = CODE if is_code(question.text) else 1
         lists = [([m.id for m in lexical], words), ([m.id for m, _ in semantic], 1)]
-        return Recalled(fuse(lists)[:n], all_ - made, all_)
+        fused = fuse(lists)[:n]
+        lexically, nearly = ({id: n for n, id in reversed([*enumerate(ids, 1)])} for ids, _ in lists)
+        ranks = {id: (lexically.get(id, 0), nearly.get(id, 0)) for id, _ in fused}
+        return Recalled(fused, all_ - made, all_, ranks)
 
     def _both(
-        self, question: str, vector: Sequence[float], allowed: Filter, n: int, *, each: bool
-    ) -> tuple[list[Match], list[tuple[int, float, list[Match]]], int, int]:
-        """What words find, what is near, how many sources have a vector, and how many there are."""
-        with self._alone() as manifest, connected(self.path) as text:
+        self, question: str, vector: Sequence[float], allowed: Filter, n: int, *, each: bool, whole: bool = False
+    ) -> tuple[list[Match], list[tuple[Match, float]], int, int] | None:
+        """What words find, what is near, how many sources have a vector, and how many there are; None where Chroma is
+        broken. whole: None too where a vector is missing, or something is to be let go of."""
+        with self._alone() as manifest, connected(self.path) as text, ThreadPoolExecutor(1) as beside:
+            made, all_ = text.ready(manifest.chroma["upto"] if manifest.chroma is not None else 0)
+            if whole and (made < all_ or self._foreign(manifest) or _mostly_gone(manifest, made)):
+                return None
+            text.stands = self._known(manifest)
+            first = beside.submit(self._nearest, manifest, vector, 2 * n)  # in a process of its own: words meanwhile
             lexical = text.by_words(question, allowed, n, each=each)
-            near = self._near(manifest, text, vector, allowed, n)
-            return lexical, near, *text.ready(manifest.chroma["upto"] if manifest.chroma is not None else 0)
+            try:
+                return lexical, self._near(manifest, text, vector, allowed, n, first.result), made, all_
+            except Broken:
+                return None
+
+    def _foreign(self, manifest: Manifest) -> bool:
+        """Whether the vectors are another embedder's."""
+        return (manifest.embedder, manifest.dimensions) != (self.embedder.name, self.embedder.dimensions)
+
+    def _known(self, manifest: Manifest) -> dict[str, int]:
+        """What is known of the words of the tables as they are, 10,000 words at most."""
+        total, stands = self._stands
+        if total != manifest.total or len(stands) > 10_000:
+            self._stands = (manifest.total, {})
+        return self._stands[1]
 
     def sync(self, sources: Sources, progress: Progress | None = None, *, whole: bool = False) -> int:
         """Catch up, vectors too, and return how many documents there are. whole: from nothing but known vectors."""
@@ -198,6 +231,11 @@ class Index:
                 briefs = [brief for _, brief in text.briefs(0, -1)]
             self._cached().keep(briefs)
         return count
+
+    def discard(self) -> None:
+        """Throw away all but the vectors that were paid for."""
+        with self._alone():
+            self._discard()
 
     def close(self) -> None:
         """Let go of all files; whoever asks next opens them again."""
@@ -352,16 +390,15 @@ class Index:
 
     def _adopt(self) -> None:
         """Let go of the vectors of another embedder, and of a Chroma that holds mostly what is gone."""
-        name, dimensions = self.embedder.name, self.embedder.dimensions
         with self._alone() as manifest:
             chroma, state = self._chroma(manifest), manifest.chroma
-            if (manifest.embedder, manifest.dimensions) != (name, dimensions):
-                manifest.embedder, manifest.dimensions = name, dimensions
+            if self._foreign(manifest):
+                manifest.embedder, manifest.dimensions = self.embedder.name, self.embedder.dimensions
                 chroma.discard()
             elif state is not None:
                 with connected(self.path) as text:
                     alive, _ = text.ready(state["upto"])
-                if state["count"] > 2 * alive + BATCH:
+                if _mostly_gone(manifest, alive):
                     chroma.discard()
 
     def _embed_some(self, progress: Progress | None, ended: Callable[[], bool]) -> bool:
@@ -403,29 +440,34 @@ class Index:
 
         return Chroma(self.folder, save)
 
-    def _near(
-        self, manifest: Manifest, text: Text, vector: Sequence[float], allowed: Filter, n: int
-    ) -> list[tuple[int, float, list[Match]]]:
-        """(source, cosine, its documents that match) of the n nearest sources."""
-        state = manifest.chroma
+    def _nearest(
+        self, manifest: Manifest, vector: Sequence[float], most: int, among: Sequence[int] | None = None
+    ) -> list[tuple[int, float]]:
+        """(source, cosine) of the nearest sources."""
+        state, chroma = manifest.chroma, self._chroma(manifest)
         if state is None or not state["count"]:
             return []
-        chroma = self._chroma(manifest)
-
-        def asked(most: int, among: list[int] | None) -> list[tuple[int, float, list[Match]]]:
-            near = chroma.nearest(manifest.chroma or state, vector, most, among)
-            found = text.among([number for number, _ in near], allowed)
-            rows = [(number, round(score, 6), found[number]) for number, score in near if number in found]
-            return sorted(rows, key=lambda row: (-row[1], row[2][0].key))[:n]
-
         try:
-            found = asked(min(state["count"], 2 * n), None)
-            if len(found) < n and state["count"] > 2 * n:
-                among = text.matching(allowed, state["upto"])
-                found = asked(min(n, len(among)), among) if among else []
+            return chroma.nearest(state, vector, min(state["count"], most), among)
         except Broken:
             chroma.discard()
             raise
+
+    def _near(
+        self, manifest: Manifest, text: Text, vector: Sequence[float], allowed: Filter, n: int,
+        first: Callable[[], list[tuple[int, float]]],
+    ) -> list[tuple[Match, float]]:  # fmt: skip
+        """(a document of it, cosine) of the n nearest sources that match; first: the 2n nearest of all."""
+
+        def matching(near: list[tuple[int, float]]) -> list[tuple[Match, float]]:
+            found = text.among([number for number, _ in near], allowed)
+            rows = [(found[number], round(score, 6)) for number, score in near if number in found]
+            return sorted(rows, key=lambda row: (-row[1], row[0].key))[:n]
+
+        found = matching(first())
+        if len(found) < n and manifest.chroma is not None and manifest.chroma["count"] > 2 * n:
+            among = text.matching(allowed, manifest.chroma["upto"])
+            found = matching(self._nearest(manifest, vector, min(n, len(among)), among)) if among else []
         return found
 
 
@@ -477,9 +519,9 @@ def fuse(lists: Sequence[tuple[Sequence[str], float]]) -> list[tuple[str, float]
     return sorted(((id, round(s, 6)) for id, s in score.items()), key=lambda pair: (-pair[1], pair[0]))
 
 
-def _own(documents: Sequence[Match]) -> Match:
-    """Of a source that no word found: its own words, or where only steps are asked for, the last one."""
-    return next((m for m in documents if m.part < 0), documents[-1])
+def _mostly_gone(manifest: Manifest, alive: int) -> bool:
+    """Whether most of what Chroma holds is of sources that are gone."""
+    return manifest.chroma is not None and manifest.chroma["count"] > 2 * alive + BATCH
 
 
 def _add(manifest: Manifest, sums: Mapping[str, str], sign: int = 1) -> None:

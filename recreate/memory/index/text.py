@@ -22,6 +22,10 @@ from recreate.memory.index.tokenizer import phrases, spread
 POSTINGS = 60_000
 """Places of words that one question looks at; the rarest words go first."""
 
+COMMON = 1000
+"""Documents. A word that stands in more, and in more than half of all, is not looked up beside a rarer one: its weight
+in BM25 as FTS5 has it is 0 (idf, cut off there), and it makes every document a candidate."""
+
 _FACTS = ("domain", "task", "group", "split", "ending", "digest", "model", "run")
 
 _TABLES = """
@@ -59,10 +63,14 @@ class Filter(NamedTuple):
 
 
 class Text:
-    """The tables, by a connection that is open. The caller holds the folder's lock."""
+    """The tables, by a connection that is open. The caller holds the folder's lock.
+
+    stands: in how many documents a word stands, as far as it was asked; of these tables as they are.
+    """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
+        self.stands = dict[str, int]()
 
     # what is in it
 
@@ -149,23 +157,20 @@ class Text:
         )
         return [Match(source, key, part, round(-score, 6)) for source, key, part, score in rows]
 
-    def among(self, numbers: Sequence[int], where: Filter) -> dict[int, list[Match]]:
-        """Of these sources, the documents that match, in their order."""
+    def among(self, numbers: Sequence[int], where: Filter) -> dict[int, Match]:
+        """Of these sources, those of which some document matches: the one of their own words, else the last."""
         rows = self.db.execute(
-            "select s.number, s.key, d.part from sources s join documents d on d.source = s.number where s.number in "
-            f"(select value from json_each(?)) and {where.sql} order by d.number",
+            "select s.number, s.key, min(d.part), max(d.part) from sources s join documents d on d.source = s.number "
+            f"where s.number in (select value from json_each(?)) and {where.sql} group by s.number",
             [json.dumps(list(numbers)), *where.values],
         )
-        found: dict[int, list[Match]] = {}
-        for source, key, part in rows:
-            found.setdefault(source, []).append(Match(source, key, part, 0.0))
-        return found
+        return {source: Match(source, key, -1 if first < 0 else last, 0.0) for source, key, first, last in rows}
 
     def matching(self, where: Filter, upto: int) -> list[int]:
         """The sources numbered below of which some document matches."""
         rows = self.db.execute(
-            "select distinct s.number from sources s join documents d on d.source = s.number where s.number < ? and "
-            f"{where.sql} order by 1",
+            "select s.number from sources s where s.number < ? and exists (select 1 from documents d where "
+            f"d.source = s.number and {where.sql}) order by 1",
             [upto, *where.values],
         )
         return [number for (number,) in rows]
@@ -173,14 +178,15 @@ class Text:
     def _rare(self, asked: Sequence[str]) -> list[str]:
         """The phrases that are looked up: what stands in very many documents tells them apart little, and is dear."""
         words = dict.fromkeys(word for phrase in asked for word in phrase.split())
-        stands = {
-            word: sum(n for (n,) in self.db.execute("select doc from stands where term = ?", (word,))) for word in words
-        }
+        for word in words:
+            if word not in self.stands:  # SQLite counts them one by one
+                self.stands[word] = sum(n for (n,) in self.db.execute("select doc from stands where term = ?", (word,)))
+        stands = self.stands
         rarest = sorted((min(stands[word] for word in phrase.split()), at) for at, phrase in enumerate(asked))
-        kept, places = list[int](), 0
+        kept, places, common = list[int](), 0, max(COMMON, self.count() // 2)
         for count, at in rarest:
             places += count
-            if count and (not kept or places <= POSTINGS):
+            if count and (not kept or (places <= POSTINGS and count <= common)):
                 kept.append(at)
         return [asked[at] for at in sorted(kept)]
 

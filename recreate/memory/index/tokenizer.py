@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 LONGEST = 64
 """Characters of a word that count in a question."""
@@ -42,7 +43,8 @@ def spread(text: str) -> str:
     return f"{text}\n{' '.join(parts)}".casefold() if parts else text.casefold()
 
 
-def phrases(question: str) -> list[str]:
+@lru_cache(maxsize=64)  # asked again for each hit of a question
+def phrases(question: str) -> tuple[str, ...]:
     """What is looked up for a question, each once: its words, its names whole, and in scripts without spaces each
     pair of neighbours (a character that stands alone by itself). A phrase's words stand one after the other."""
     found: dict[str, None] = {}
@@ -62,14 +64,36 @@ def phrases(question: str) -> list[str]:
             found.update((part.casefold()[:LONGEST], None) for part in _CAMEL.sub(" ", name).split() if part.isalnum())
         if len(found) >= PHRASES:
             break
-    return list(found)[:PHRASES]
+    return tuple(found)[:PHRASES]
 
 
 def standing(text: str, question: str) -> list[str]:
-    """The words of a question that stand in a text."""
-    words = f" {' '.join(_PART.findall(spread(text)))} "
-    asked = ((phrase, "".join(phrase.split()) if _SPACELESS.search(phrase) else phrase) for phrase in phrases(question))
-    return [shown for phrase, shown in asked if " " not in shown and f" {phrase} " in words]
+    """The words of a question that stand in a text, as words of it or as parts of its names. Of scripts without
+    spaces, pairs of characters."""
+    low, parts = _plain(text).casefold(), ""
+    found = list[str]()
+    for phrase in phrases(question):
+        spaceless = _SPACELESS.search(phrase) is not None
+        shown = "".join(phrase.split()) if spaceless else phrase
+        if " " in shown or not (spaceless or shown in low):
+            continue
+        if spaceless or not _apart(low, shown):
+            parts = parts or f" {' '.join(_PART.findall(spread(text)))} "  # dear, and seldom asked for
+            if f" {phrase} " not in parts:
+                continue
+        found.append(shown)
+    return found
+
+
+def _apart(text: str, word: str) -> bool:
+    """Whether the word stands somewhere in the text with neither a letter nor a digit beside it."""
+    at = text.find(word)
+    while at >= 0:
+        end = at + len(word)
+        if not (text[at - 1 : at].isalnum() or text[end : end + 1].isalnum()):
+            return word.isalnum()  # casefolding may leave a mark in a word, which parts words
+        at = text.find(word, at + 1)
+    return False
 
 
 def is_code(question: str) -> bool:

@@ -160,7 +160,7 @@ def distil(
         ideas.rejected.update(dict.fromkeys(names, why))
         return f"rejected: {', '.join(names)}"
 
-    forecaster = Forecaster(context, [e.task for e in batch])
+    forecaster = Forecaster(context, batch)
 
     def finish(summary: str, **forecast: Any) -> str:
         if ideas.left and not warned:

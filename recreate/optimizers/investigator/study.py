@@ -60,7 +60,7 @@ def study(context: OptimizerContext, scaffold: Scaffold, experience: Experience,
     with Environments(context, reader, draft) as sandboxes:
         rehearsal = Rehearsal(context, reader, draft)
         result: dict[str, Any] = {}
-        forecaster = Forecaster(context, [e.task for e in batch])
+        forecaster = Forecaster(context, batch)
 
         def finish(summary: str, cause: str = "", **forecast: Any) -> str:
             if cause == "none" and draft.edits:

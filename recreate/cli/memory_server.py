@@ -1,0 +1,133 @@
+"""recreate memory serve: the workspace's memory for other agents, as an MCP server on standard input and output.
+
+It is asked as a working agent of ours would ask: what belongs to validation and test tasks is never among the answers
+(memory/store.py), whoever asks. What is added is a lesson on trial, which a build tests before any agent relies on it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from recreate.api.errors import BadInput, Missing, RecreateError
+from recreate.api.paths import memory as memory_folder
+from recreate.api.paths import workspace
+
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import MCPServer
+
+    from recreate.memory.store import ExperienceStore
+
+READER = "agent"
+
+MOST = 20
+"""Hits of one answer."""
+
+LONGEST = 20_000
+"""Characters of one answer: an agent pays for each."""
+
+PATIENCE = 5.0
+"""Seconds for which a question waits for vectors that are not made yet."""
+
+_ASK = """What agents attempted in this workspace, and what it taught. Ask `recall` before you begin a task and when
+something fails; `show` has a hit whole. Tasks that are held out for tests are not here."""
+
+
+def serve(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="An error before it serves is one JSON object; the protocol is JSON anyway.")
+    ] = False,
+) -> None:
+    """Let other agents recall what was attempted here and add lessons: an MCP server on standard input and output.
+
+    Held-out tasks are hidden from them as from our own agents. Tools: recall, show, add. Of Claude Code, say:
+    claude mcp add memory -- recreate memory serve
+
+    Example: recreate memory serve
+    """
+    from recreate.cli.memory import open_store
+
+    memory = open_store(searching=True)
+    memory.patience, memory.progress = PATIENCE, None
+    try:
+        server(memory, workspace()).run("stdio")
+    finally:
+        memory.close()
+
+
+def server(memory: ExperienceStore, where: Path) -> MCPServer[Any]:
+    """The server over a memory. Raises Missing without the package mcp."""
+    try:
+        from mcp.server.mcpserver import MCPServer
+        from mcp.server.mcpserver.exceptions import ToolError
+    except ImportError:
+        raise Missing("this needs the package mcp", fix="pip install 'recreate-agents[mcp]'") from None
+
+    made: MCPServer[Any] = MCPServer("recreate-memory", instructions=_ASK, log_level="ERROR")
+
+    @made.tool()
+    def recall(query: str, k: int = 8, where: dict[str, str] | None = None) -> str:
+        """Find attempts, steps and lessons by words and meaning. where: facts that must agree, such as
+        {"domain": "swe", "outcome": "failed", "grain": "lesson"} (grain: experience, step or lesson)."""
+        try:
+            return _recalled(memory, query, k, where or {})
+        except RecreateError as e:
+            raise ToolError(_told(e)) from None
+
+    @made.tool()
+    def show(id: str, step: int | None = None) -> str:
+        """One hit of `recall`, whole: an attempt (or one step of it), or a lesson."""
+        try:
+            return _shown(memory, id, step)
+        except RecreateError as e:
+            raise ToolError(_told(e)) from None
+
+    @made.tool()
+    def add(title: str, text: str, domain: str) -> str:
+        """Add a lesson: what to do on tasks of a domain, in a title and a few sentences. It names no task; it is tested
+        before agents are shown it."""
+        from recreate.lessons.store import LessonStore
+
+        try:
+            lesson = LessonStore(memory_folder(where), domain).add(title, text)
+        except RecreateError as e:
+            raise ToolError(_told(e)) from None
+        return f"{lesson.id}: {lesson.scope}, {lesson.status}"
+
+    return made
+
+
+def _recalled(memory: ExperienceStore, query: str, k: int, where: dict[str, str]) -> str:
+    from recreate.cli.memory import match_of
+
+    hits = memory.recall(query, max(1, min(k, MOST)), dict(where), READER)
+    told = []
+    for hit in hits:
+        at = hit.id if hit.step is None else f"{hit.experience} step {hit.step}"
+        outcome = {True: "passed", False: "failed"}.get(hit.facts.get("passed", ""), "")
+        told.append(
+            f"{hit.grain} {at} {outcome} {hit.facts.get('task', '')}".strip() + f"\n  {match_of(memory, hit, query)}"
+        )
+    return "\n".join(told)[:LONGEST] or "nothing that you may see matches"
+
+
+def _shown(memory: ExperienceStore, id: str, step: int | None) -> str:
+    from recreate.cli.traces import place
+
+    if (lesson := memory.lesson(id, READER)) is not None:
+        return f"# {lesson.title}\n\n{lesson.body}"
+    found = memory.get(id.partition("/")[0], READER)
+    if found is None:
+        raise BadInput(f"nothing that you may see is called {id!r}", fix="an id that recall gave", code="no-attempt")
+    outcome = "passed" if found.grade.passed else "failed"
+    text = place(found, step, steps=True)
+    if not text:
+        raise BadInput(f"{id} has no step {step}", fix="leave step out", code="no-attempt")
+    cut = f"\n[... {len(text) - LONGEST} characters more: ask for one step]" if len(text) > LONGEST else ""
+    return f"{outcome}, score {found.grade.score:g}\n{text[:LONGEST]}{cut}"
+
+
+def _told(e: RecreateError) -> str:
+    return f"{e.message}. {e.fix}" if e.fix else e.message

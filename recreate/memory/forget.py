@@ -1,0 +1,171 @@
+"""Forgetting: experiences and lessons, out of everything under memory/ that holds their words.
+
+    memory/forgotten.jsonl   a sealed line each: {"id": ...} of an experience that must not come back, or a digest of
+                             the name of a lesson that no import brings back
+
+An experience goes with its large texts, its vectors, and the lessons that only it and others forgotten speak for; of
+other lessons it is taken out of the evidence. What can be made again of the rest is thrown away and made again, since
+a database goes on holding what was deleted from it. The registry is written first: from then on nobody is shown the
+experience and nobody adds it again (a run that goes on would), whenever the process is killed. Forgetting it once more
+finishes the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from recreate.agents.lesson import headed, read_lesson
+from recreate.api.errors import BadInput
+from recreate.api.paths import short
+from recreate.api.types import Lesson, digest
+from recreate.memory.documents import lesson_document
+from recreate.memory.embedders.cached import forget_texts
+from recreate.memory.prune import Item, prune
+from recreate.memory.store import ExperienceStore
+from recreate.storage.files import disk, fault, locked, write
+
+
+@dataclass
+class Forgetting:
+    """What goes, or went. experiences: their ids; items: their lines and large texts; lessons: the files that are
+    deleted; changed: lessons that lose evidence, or stand for themselves again, since what they had joined goes;
+    elsewhere: what outside of memory/ still has them."""
+
+    experiences: list[str] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+    lessons: list[Path] = field(default_factory=list)
+    changed: list[Path] = field(default_factory=list)
+    elsewhere: list[Path] = field(default_factory=list)
+
+    def told(self, *, dry: bool) -> Iterator[str]:
+        """In words, a line each; dry: nothing of it happened yet."""
+        gone = "would be deleted" if dry else "deleted"
+        for id in self.experiences:
+            yield f"{gone}: the attempt {id}, its texts and its vector"
+        for item in self.items:
+            if item.kind == "blobs" and item.going:
+                yield f"{gone}: {item.count} large texts of it alone, {item.bytes:,} bytes"
+        for path in self.lessons:
+            yield f"{gone}: the lesson {short(path)}"
+        for path in self.changed:
+            yield f"{'would lose' if dry else 'lost'} evidence, or what it had joined: the lesson {short(path)}"
+        yield "the index is made anew at the next question" if not dry else "the index would be made anew"
+        for path in self.elsewhere:
+            yield f"still has it: {short(path)}"
+        if self.experiences:
+            yield "nobody knows here what was exported, recorded (--record), or committed with git: look there yourself"
+
+
+def forget(
+    memory: ExperienceStore, experiences: Collection[str], lessons: Collection[Path] = (), *, dry: bool = False
+) -> Forgetting:
+    """Take experiences (whole ids), and the files of lessons, out of memory; with `dry` only say what would go.
+
+    Groups of validation and test stay held out. Raises Fault when a file cannot be read or written: what went is gone,
+    and forgetting the same again finishes it.
+    """
+    gone = frozenset(experiences)
+    known = {row["id"]: row["group"] for row in memory.facts({"experience": sorted(gone)})} if gone else {}
+    found = Forgetting(experiences=sorted(gone), elsewhere=list(_elsewhere(memory.folder.parent, gone, lessons)))
+    found.lessons, changes = _derived(memory, gone, known, lessons)
+    found.changed = list(changes)
+    if dry:
+        found.items = prune(memory, ids=gone, dry=True)
+        return found
+    memory.forgotten.add([*gone, *(lesson_mark(_domain_of(path), path.stem) for path in lessons)])
+    # First what is derived, while the texts that it was derived from are there: nobody derives it anew.
+    forget_texts(memory.folder / "index" / "vectors.sqlite", list(_briefs(memory, gone, found.lessons)))
+    if gone:
+        found.items = prune(memory, ids=gone)
+    with locked(memory.folder), disk(memory.folder):
+        for path, lesson in changes.items():
+            write(path, headed(lesson))
+        for path in found.lessons:
+            path.unlink(missing_ok=True)
+    memory.discard_derived()
+    return found
+
+
+def _derived(
+    memory: ExperienceStore, gone: frozenset[str], groups: dict[str, str], named: Collection[Path]
+) -> tuple[list[Path], dict[Path, Lesson]]:
+    """(the lessons that go, those that lose evidence as they are then)."""
+    deleted, changed = list(named), dict[Path, Lesson]()
+    for path, lesson in lesson_files(memory.folder):
+        cited = {id for name in _IDS for id in getattr(lesson, name)}
+        cited |= {row.experience for name in _ROWS for row in getattr(lesson, name)}
+        if path in deleted or not cited & gone:
+            continue
+        left = surviving(lesson, gone)
+        if left is None:
+            deleted.append(path)
+            continue
+        staying = {row["group"] for row in memory.facts({"experience": sorted(left.supports)})}
+        lost = {group for id, group in groups.items() if id in lesson.supports} - staying
+        changed[path] = left.model_copy(update={"groups": tuple(g for g in lesson.groups if g not in lost)})
+    ends = {path.stem for path in deleted}
+    for path, lesson in lesson_files(memory.folder):
+        if path not in deleted and lesson.status == "merged" and lesson.merged_into in ends:
+            alone = {"status": "candidate", "merged_into": ""}
+            changed[path] = changed.get(path, lesson).model_copy(update=alone)
+    return deleted, changed
+
+
+def surviving(lesson: Lesson, gone: frozenset[str]) -> Lesson | None:
+    """A lesson with the evidence that does not come from what is forgotten; None when nothing else speaks for it."""
+    basis = {*lesson.born_of, *lesson.supports}
+    if basis and basis <= gone:
+        return None
+    ids = {name: tuple(id for id in getattr(lesson, name) if id not in gone) for name in _IDS}
+    rows = {name: tuple(r for r in getattr(lesson, name) if r.experience not in gone) for name in _ROWS}
+    return lesson.model_copy(update=ids | rows)
+
+
+def lesson_mark(domain: str, id: str) -> str:
+    """What the registry has of a lesson that was forgotten by name: its name tells its title."""
+    return digest(["lesson", domain, id])
+
+
+def _domain_of(path: Path) -> str:
+    return "general" if path.parent.name == "general" else path.parent.parent.name
+
+
+_IDS, _ROWS = ("born_of", "supports", "contradicts"), ("gains", "trials", "draws")
+
+
+def lesson_files(folder: Path, broken: list[str] | None = None) -> Iterator[tuple[Path, Lesson]]:
+    """Every lesson of every domain and policy; one that a person broke is passed over, and named in `broken`."""
+    for path in sorted([*folder.glob("general/*.md"), *folder.glob("[!@]*/*/*.md")]):
+        try:
+            yield path, read_lesson(path.stem, path.read_text("utf-8"))
+        except OSError as e:
+            raise fault(path.parent, e) from e
+        except (BadInput, UnicodeDecodeError):
+            if broken is not None:
+                broken.append(path.relative_to(folder).as_posix())
+
+
+def _briefs(memory: ExperienceStore, gone: frozenset[str], lessons: Collection[Path]) -> Iterator[str]:
+    """What was embedded of that which goes."""
+    for id in gone:
+        yield from (d.brief for d in memory.documents(id) if d.brief)
+    for path, lesson in lesson_files(memory.folder):
+        if path in lessons:
+            domain = _domain_of(path)
+            yield lesson_document(lesson, f"lesson:{domain}/{lesson.id}", domain).brief
+
+
+def _elsewhere(workspace: Path, gone: frozenset[str], lessons: Collection[Path]) -> Iterator[Path]:
+    """Places of the workspace that still hold some of it: attempts in run folders, lessons that agents carry."""
+    names = {path.name for path in lessons}
+    for id in sorted(gone):
+        yield from sorted(workspace.glob(f"runs/*/attempts/{id}"))
+    for path in sorted(workspace.glob("scaffolds/*/memory/*.md")):
+        try:
+            lesson = read_lesson(path.stem, path.read_text("utf-8"))
+        except (OSError, BadInput, UnicodeDecodeError):
+            continue
+        if path.name in names or gone & {*lesson.born_of, *lesson.supports, *lesson.contradicts}:
+            yield path

@@ -1,0 +1,175 @@
+"""What the page of the memory asks and changes: recall as an optimizer sees it, a timeline, lessons, forgetting.
+
+What is held out is in none of it. What a person changes goes by the doors of the command line: LessonStore and forget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from recreate.api.errors import BadInput
+from recreate.api.paths import memory as memory_folder
+from recreate.api.ports import Hit
+from recreate.api.types import digest
+from recreate.lessons.promotion import free
+from recreate.lessons.store import LessonStore
+from recreate.memory.forget import Forgetting, forget
+from recreate.memory.store import ExperienceStore
+from recreate.memory.ungraded import Ungraded
+from recreate.runs import settings
+from recreate.storage.log import iso
+
+READER = "optimizer"
+HITS = 25
+PATIENCE = 0.5
+"""Seconds that a page waits for vectors that are not made yet."""
+BARS = 60
+"""Bars of the timeline at most."""
+STEPS = (1, 7, 28, 91, 364)
+"""Days that a bar may stand for."""
+
+
+@dataclass
+class Found:
+    """hits: of words; rows: without words, the attempts that the filters leave, the newest first; hidden: held-out
+    attempts that they leave too; days: the timeline; unknown: attempts that do not say when; notes: what recall said.
+    """
+
+    hits: list[Hit] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    hidden: int = 0
+    days: list[dict[str, Any]] = field(default_factory=list)
+    unknown: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+class Browsed:
+    """The memory of a workspace, for a person who looks through it."""
+
+    def __init__(self, where: Path) -> None:
+        self.where = where
+        self._store: ExperienceStore | None = None
+        self._notes: list[str] = []
+
+    @property
+    def store(self) -> ExperienceStore:
+        """With the embedder of the workspace's settings: another would make all vectors anew. Raises BadInput."""
+        if self._store is None:
+            embedder = settings.load(self.where).memory.embedder or None
+            self._store = ExperienceStore(self.where, embedder, note=self._notes.append, patience=PATIENCE)
+        return self._store
+
+    def ask(self, words: str, filters: Mapping[str, str]) -> Found:
+        """What the page shows. filters: domain, outcome, grain, since, until. Raises BadInput."""
+        store, found = self.store, Found()
+        self._notes.clear()
+        if words:
+            found.hits = store.recall(words, HITS, filters, READER)
+        elif filters.get("grain") == "lesson":
+            found.hits = self._lessons(store, filters)
+        rows = list(store.facts(filters, READER))
+        found.hidden = sum(1 for _ in store.facts(filters)) - len(rows)
+        found.days, found.unknown = timeline([(row["when"], row["passed"]) for row in rows])
+        if not words and filters.get("grain") != "lesson":
+            newest = sorted(rows, key=lambda row: row["when"] or 0.0, reverse=True)
+            found.rows = [{**row, "day": iso(row["when"])[:10] if row["when"] else ""} for row in newest]
+        found.notes = list(self._notes)
+        return found
+
+    def _lessons(self, store: ExperienceStore, filters: Mapping[str, str]) -> list[Hit]:
+        wanted = filters.get("domain", "")
+        seen = {key: store.lesson(key, READER) for key in store.lessons()}
+        return [
+            Hit(id=key, grain="lesson", score=0.0, split="train", text=f"{lesson.title}\n{lesson.body}", facts={})
+            for key, lesson in seen.items()
+            if lesson is not None and (not wanted or key.startswith(f"lesson:{wanted}/"))
+        ]
+
+    # what a person changes
+
+    def mergeable(self, path: str) -> dict[str, str]:
+        """id -> title of the lessons that may join the one at a path in memory/; {} where a policy knows no merging."""
+        store, id = lessons_at(memory_folder(self.where), path)
+        lessons = store.read() if store.policy == "recreate" else {}
+        if id not in lessons or not free(lessons[id]):
+            return {}
+        return {other: x.title for other, x in lessons.items() if other != id and free(x)}
+
+    def change(self, path: str, form: Mapping[str, str]) -> str:
+        """Edit a lesson or merge another into it; says what was done. Raises BadInput."""
+        store, id = lessons_at(memory_folder(self.where), path)
+        match form.get("decision"):
+            case "edit":
+                lesson = store.reword(id, form.get("title", ""), form.get("body", ""), form.get("seen", ""))
+                return f"{lesson.title}: these are its words now"
+            case "merge" if form.get("member") in self.mergeable(path):
+                store.join(id, form["member"])
+                return f"{form['member']} has joined it; recreate patterns split {id} {form['member']} parts them"
+            case _:
+                raise BadInput("no change was given", fix="edit its words, or name the lesson that joins", code="usage")
+
+    def plan(self, kind: str, id: str) -> Forgetting:
+        """What would go with an attempt (`experiences`, its id) or a lesson (`lessons`, its path). Raises BadInput."""
+        return self._forget(kind, id, dry=True)
+
+    def forget(self, kind: str, id: str, seen: str) -> str:
+        """Forget it; seen: the mark of the plan that the person saw. Raises BadInput when it is another by now."""
+        if mark(self.plan(kind, id)) != seen:
+            raise BadInput("what depends on it changed meanwhile", fix="look at it again first", code="stale")
+        return "; ".join([*self._forget(kind, id, dry=False).told(dry=False)][:8])
+
+    def _forget(self, kind: str, id: str, *, dry: bool) -> Forgetting:
+        store = self.store
+        if kind == "lessons":
+            lessons, name = lessons_at(store.folder, id)
+            return forget(store, [], [lessons.find(name)], dry=dry)
+        store.metadata.refresh()
+        if not store.metadata.knows([id]) and id not in Ungraded(store).ids():
+            raise BadInput(f"memory has no attempt {id}", fix="search finds what there is", code="no-attempt")
+        return forget(store, [id], dry=dry)
+
+
+def mark(plan: Forgetting) -> str:
+    """The same for the same plan."""
+    return digest([*plan.told(dry=True)])
+
+
+def lessons_at(folder: Path, path: str) -> tuple[LessonStore, str]:
+    """The store of a lesson by its path in memory/ without .md, and its id. Raises BadInput."""
+    match path.split("/"):
+        case ["general", id]:
+            store = LessonStore(folder, "general")
+        case [domain, "lessons" | "patterns", id]:
+            store = LessonStore(folder, domain)
+        case [domain, policy, id]:
+            store = LessonStore(folder, domain, policy)
+        case _:
+            raise BadInput(f"there is no lesson {path}", fix="the list of lessons has what there is", code="no-lesson")
+    if store.find(id).relative_to(folder).with_suffix("").as_posix() != path:
+        raise BadInput(f"there is no lesson {path}", fix="the list of lessons has what there is", code="no-lesson")
+    return store, id
+
+
+def timeline(attempts: Sequence[tuple[float | None, bool]]) -> tuple[list[dict[str, Any]], int]:
+    """(bars of days, weeks or more: {first, after, step, passed, failed, most}, how many do not say when). after: the
+    day after it; step: in days; most: attempts of the highest."""
+    dated = [(datetime.fromtimestamp(when, UTC).date(), passed) for when, passed in attempts if when]
+    if not dated:
+        return [], len(attempts)
+    begin, end = min(day for day, _ in dated), max(day for day, _ in dated)
+    step = next((n for n in STEPS if (end - begin).days // n < BARS), (end - begin).days // BARS + 1)
+    bars: list[dict[str, Any]] = [_bar(begin, n, step) for n in range((end - begin).days // step + 1)]
+    for day, passed in dated:
+        bars[(day - begin).days // step]["passed" if passed else "failed"] += 1
+    most = max(bar["passed"] + bar["failed"] for bar in bars)
+    return [{**bar, "most": most} for bar in bars], len(attempts) - len(dated)
+
+
+def _bar(begin: date, n: int, step: int) -> dict[str, Any]:
+    first = begin + timedelta(days=n * step)
+    after = first + timedelta(days=step)
+    return {"first": first.isoformat(), "after": after.isoformat(), "step": step, "passed": 0, "failed": 0}

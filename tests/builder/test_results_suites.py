@@ -1,0 +1,29 @@
+"""The suites that make the rows of docs/results.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recreate.agents.scaffold import load
+from recreate.api.paths import shipped
+from recreate.builder import batch
+
+
+@pytest.mark.parametrize(
+    ("domain", "file", "steps"),
+    [("code", "results.toml", 5), ("math", "results.toml", 5), ("code", "humaneval.toml", 6)],
+)
+def test_a_suite_of_the_results_names_shipped_agents_and_their_limits(
+    domain: str, file: str, steps: int, tmp_path: Path
+) -> None:
+    found = batch.read(shipped("benchmarks") / domain / file, tmp_path, {}, {})
+    agents = [load(shipped("scaffolds") / name).agent for name in found.scaffolds]
+    assert {(agent.domain, agent.samples) for agent in agents} == {(domain, 1)}
+    assert (found.split, found.settings.limits.steps) == ("test", steps)
+
+
+def test_the_agent_that_a_build_wrote_is_the_one_that_was_measured() -> None:
+    """docs/results.md names it by this digest."""
+    assert load(shipped("scaffolds") / "built-code-small").digest == "d061e88272123fc6"

@@ -1,0 +1,234 @@
+"""What is forgotten is in no file of memory any more, comes back by no door, and takes along what it alone taught."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recreate.agents.lesson import headed
+from recreate.api.types import Gain, Lesson, Step
+from recreate.cli import run as cli
+from recreate.lessons.store import LessonStore
+from recreate.memory import forget as forgetting
+from recreate.memory.store import ExperienceStore
+from recreate.memory.ungraded import Ungraded
+from tests.memory.test_codec import LONG
+from tests.memory.test_recall import fill
+from tests.memory.test_store import experience, task
+
+WORD = "zweiundvierzigste"
+
+
+def secret(id: str, **given: Any) -> Any:
+    """An attempt that holds the word in its prompt, in a step, in a large text and in the grader's words."""
+    steps = (
+        Step(step=0, action=f"cat {WORD}.py", output=LONG.replace("line 7\n", f"{WORD}\n"), status=0),
+        Step(step=1, action="submit", output=f"NameError: name '{WORD}' is not defined", status=1),
+    )
+    return experience(id, prompt=f"Mend {WORD}", steps=steps, **given)
+
+
+def holding(folder: Path, word: str) -> list[str]:
+    """The files that hold the word, or its vector's text, in whatever case FTS5 keeps it."""
+    found = [p for p in folder.rglob("*") if p.is_file() and word.encode() in p.read_bytes().lower()]
+    return sorted(str(p.relative_to(folder)) for p in found)
+
+
+@pytest.fixture
+def memory(workspace: Path) -> ExperienceStore:
+    made = ExperienceStore(workspace, "hashed")
+    fill(made)
+    made.add([secret("5ec12e70aaaa"), experience("5ec12e70bbbb")])
+    assert made.recall(WORD, 1)[0].experience == "5ec12e70aaaa"
+    return made
+
+
+def keep(workspace: Path, *lessons: Lesson) -> LessonStore:
+    store = LessonStore(workspace / "memory", "toy")
+    store.write({}, {lesson.id: lesson for lesson in lessons})
+    return store
+
+
+def test_no_byte_of_a_forgotten_attempt_stays_in_any_file_of_memory(memory: ExperienceStore, workspace: Path) -> None:
+    folder = workspace / "memory"
+    before = holding(folder, WORD)
+    assert any("blobs" in name for name in before)
+    assert any("text.sqlite" in name for name in before)
+    assert cli(["memory", "forget", "5ec12e70aaaa", "--yes"]) == 0
+    assert holding(folder, WORD) == []
+    again = ExperienceStore(workspace, "hashed")
+    assert again.get("5ec12e70aaaa") is None
+    assert "5ec12e70aaaa" not in {hit.experience for hit in again.recall(WORD, 8)}
+    assert holding(folder, WORD) == [], "also when the index was made again"
+    assert {e.id for e in again.experiences()} == {"quotes", "dates", "width", "retry", "5ec12e70bbbb"}
+
+
+def test_its_vector_goes_and_those_of_others_are_not_paid_again(memory: ExperienceStore, workspace: Path) -> None:
+    path = workspace / "memory" / "index" / "vectors.sqlite"
+    (brief,) = [d.brief for d in memory.documents("5ec12e70aaaa") if d.brief]
+    cached = forgetting_cache(memory, path)
+    assert cached._read([key_of(memory, brief)])
+    forgetting.forget(memory, ["5ec12e70aaaa"])
+    assert not cached._read([key_of(memory, brief)])
+    (other,) = [d.brief for d in memory.documents("quotes") if d.brief]
+    assert cached._read([key_of(memory, other)])
+
+
+def forgetting_cache(memory: ExperienceStore, path: Path) -> Any:
+    from recreate.memory.embedders.cached import Cached
+
+    return Cached(memory.embedder, path)
+
+
+def key_of(memory: ExperienceStore, text: str) -> bytes:
+    from recreate.memory.embedders.cached import _key
+
+    return _key(memory.embedder.name, "passage", text)
+
+
+def test_a_forgotten_attempt_does_not_come_back(memory: ExperienceStore, workspace: Path) -> None:
+    forgetting.forget(memory, ["5ec12e70aaaa"])
+    for store in (memory, ExperienceStore(workspace, "hashed")):
+        store.add([secret("5ec12e70aaaa")])
+        assert store.keep(secret("5ec12e70aaaa")).id == "5ec12e70aaaa"
+        Ungraded(store).add([secret("5ec12e70aaaa")])
+    assert holding(workspace / "memory", WORD) == []
+
+
+def test_an_imported_attempt_goes_from_where_it_waited_for_its_grade_too(
+    memory: ExperienceStore, workspace: Path
+) -> None:
+    Ungraded(memory).add([secret("5ec12e70aaaa"), secret("1a7e2")])
+    forgetting.forget(memory, ["5ec12e70aaaa"])
+    (waiting,) = workspace.glob("memory/*/waiting/*.jsonl")
+    assert "5ec12e70aaaa" not in waiting.read_text()
+    assert "1a7e2" in waiting.read_text()
+    assert cli(["memory", "forget", "1a7e", "--yes"]) == 0
+    assert holding(workspace / "memory", WORD) == []
+
+
+def test_a_lesson_that_only_it_speaks_for_goes_and_others_lose_that_evidence(
+    memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gains = tuple(Gain(experience=id, group=f"module-{id}", diff=0.5) for id in ("5ec12e70aaaa", "quotes"))
+    alone = Lesson(id="alone", title=f"Spell {WORD}", body="As it is.", born_of=("5ec12e70aaaa",))
+    shared = Lesson(
+        id="shared", title="Read first", body="Then write.", born_of=("5ec12e70aaaa",), gains=gains,
+        supports=("5ec12e70aaaa", "quotes"), groups=("module-5ec12e70aaaa", "module-quotes"),
+    )  # fmt: skip
+    other = Lesson(id="other", title="Run it", body="Always.", born_of=("dates",))
+    store = keep(workspace, alone, shared, other)
+    unchanged = store.find("other").read_bytes()
+    memory.recall("spell", 2)
+    mine = workspace / "memory" / "toy" / "playbook" / "bullet.md"
+    mine.parent.mkdir()
+    mine.write_text(headed(alone.model_copy(update={"id": "bullet"})))
+    assert cli(["memory", "forget", "5ec12e70aaaa", "--dry-run", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert store.find("alone").exists()
+    assert cli(["memory", "forget", "5ec12e70aaaa", "--yes", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert {k: v for k, v in said.items() if k != "dry_run"} == {k: v for k, v in planned.items() if k != "dry_run"}
+    assert [Path(p).name for p in said["lessons"]] == ["alone.md", "bullet.md"]
+    assert [Path(p).name for p in said["changed"]] == ["shared.md"]
+    left = store.read()
+    assert set(left) == {"shared", "other"}
+    assert (left["shared"].born_of, left["shared"].supports) == ((), ("quotes",))
+    assert [g.experience for g in left["shared"].gains] == ["quotes"]
+    assert left["shared"].groups == ("module-quotes",)
+    assert store.find("other").read_bytes() == unchanged
+    assert holding(workspace / "memory", WORD) == []
+    assert holding(workspace / "memory", "5ec12e70aaaa") == ["forgotten.jsonl"]
+
+
+def test_a_lesson_is_forgotten_by_its_name_and_its_attempts_stay(memory: ExperienceStore, workspace: Path) -> None:
+    store = keep(workspace, Lesson(id="spell-it", title="Spell", body="xylophonist", born_of=("quotes",)))
+    assert memory.recall("xylophonist", 1)[0].grain == "lesson"
+    assert cli(["memory", "forget", "spell", "--yes"]) == 0
+    assert store.read() == {}
+    assert holding(workspace / "memory", "xylophonist") == []
+    assert memory.get("quotes") is not None
+
+
+@pytest.mark.parametrize("at", ["forget_texts", "prune", "write", "discard"])
+def test_killed_in_the_middle_it_is_shown_to_nobody_and_forgetting_again_finishes(
+    memory: ExperienceStore, workspace: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    keep(workspace, Lesson(id="alone", title=f"Spell {WORD}", body="As it is.", born_of=("5ec12e70aaaa",)))
+
+    def killed(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if at == "discard":
+            patch.setattr(memory, "discard_derived", killed)
+        elif at == "write":
+            patch.setattr(forgetting, "locked", killed)
+        else:
+            patch.setattr(forgetting, at, killed)
+        with pytest.raises(KeyboardInterrupt):
+            forgetting.forget(memory, ["5ec12e70aaaa"])
+    again = ExperienceStore(workspace, "hashed")
+    assert again.get("5ec12e70aaaa") is None
+    assert "5ec12e70aaaa" not in {row["id"] for row in again.facts()}
+    assert "5ec12e70aaaa" not in {hit.experience for hit in again.recall(WORD, 8)}
+    assert cli(["memory", "forget", "5ec12e70aaaa", "--yes"]) == 0
+    assert holding(workspace / "memory", WORD) == []
+
+
+def test_a_forgotten_group_stays_held_out(memory: ExperienceStore, workspace: Path) -> None:
+    memory.add([secret("7e57", split="test", group="exam")])
+    (workspace / "memory" / "held_out.jsonl").unlink()
+    forgetting.forget(memory, ["7e57"])
+    again = ExperienceStore(workspace, "hashed")
+    assert again.held_out.split_of(task("other", "train", "exam")) == "test"
+
+
+def test_a_recall_of_another_process_goes_on_and_does_not_find_it(memory: ExperienceStore, workspace: Path) -> None:
+    asking = (
+        "import sys; from pathlib import Path; from recreate.memory.store import ExperienceStore\n"
+        "store = ExperienceStore(Path('.'), 'hashed'); store.recall('quote', 3); print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+        f"print([h.experience for h in store.recall('{WORD}', 8)])"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", asking], cwd=workspace, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdin is not None
+        assert other.stdout.readline() == "ready\n"
+        forgetting.forget(memory, ["5ec12e70aaaa"])
+        other.stdin.write("\n")
+        other.stdin.flush()
+        found = other.stdout.read()
+    assert other.returncode == 0
+    assert "5ec12e70aaaa" not in found
+    assert "5ec12e70bbbb" in found
+
+
+def test_what_still_has_it_is_named(
+    memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workspace / "runs" / "one" / "attempts" / "5ec12e70aaaa").mkdir(parents=True)
+    carried = workspace / "scaffolds" / "toy" / "memory" / "spell.md"
+    carried.parent.mkdir(parents=True)
+    carried.write_text("# Spell it\n\nAs it is.\n\nborn_of: 5ec12e70aaaa\n")
+    assert cli(["memory", "forget", "5ec12e70aaaa", "--yes"]) == 0
+    said = capsys.readouterr().out
+    assert "still has it: runs/one/attempts/5ec12e70aaaa" in said
+    assert "still has it: scaffolds/toy/memory/spell.md" in said
+
+
+def test_a_beginning_must_mean_one_thing(
+    memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli(["memory", "forget", "5ec12e70", "--yes", "--json"]) == 2
+    assert "5ec12e70aaaa, 5ec12e70bbbb" in json.loads(capsys.readouterr().out)["error"]["fix"]
+    assert cli(["memory", "forget", "nothing", "--yes"]) == 2
+    assert cli(["memory", "forget", "", "--yes"]) == 2
+    assert memory.get("5ec12e70aaaa") is not None

@@ -1,0 +1,139 @@
+"""Other agents recall and add over MCP, and are shown nothing of a held-out task. Asked by the package's own client."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recreate.api.types import Lesson
+from recreate.cli import run as cli
+from recreate.lessons.store import LessonStore
+from recreate.memory.store import ExperienceStore
+from tests.memory.test_recall import fill
+from tests.memory.test_store import experience
+
+SECRET = "zweiundvierzigste"
+
+
+def asked(workspace: Path, *calls: tuple[str, dict[str, Any]]) -> list[tuple[bool, str]]:
+    """(whether it failed, its text) of each call of one client of `recreate memory serve`; the first is of the list."""
+    from mcp import ClientSession, StdioServerParameters, stdio_client
+
+    async def ask() -> list[tuple[bool, str]]:
+        started = StdioServerParameters(
+            command=sys.executable, args=["-m", "recreate", "memory", "serve"], cwd=str(workspace)
+        )
+        async with stdio_client(started) as (read, write), ClientSession(read, write) as client:
+            await client.initialize()
+            answers = [(False, " ".join(sorted(tool.name for tool in (await client.list_tools()).tools)))]
+            for name, arguments in calls:
+                reply: Any = await client.call_tool(name, arguments)
+                answers.append((bool(reply.is_error), "\n".join(part.text for part in reply.content)))
+            return answers
+
+    return asyncio.run(asyncio.wait_for(ask(), 120))
+
+
+@pytest.fixture
+def served(workspace: Path) -> Path:
+    (workspace / "recreate.toml").write_text('[memory]\nembedder = "hashed"\n')
+    memory = ExperienceStore(workspace, "hashed")
+    fill(memory)
+    hidden = {"prompt": f"Mend {SECRET}", "group": "exam"}
+    memory.add([experience("7e57", split="test", **hidden), experience("7e57b", **hidden)])
+    told = Lesson(id="told", title=f"Spell {SECRET}", body=f"{SECRET} is right.", born_of=("7e57",))
+    LessonStore(workspace / "memory", "toy").write({}, {"told": told})
+    return workspace
+
+
+def test_another_agent_recalls_and_shows_what_was_attempted(served: Path) -> None:
+    tools, found, whole, step, failed = asked(
+        served,
+        ("recall", {"query": "unterminated quoted field", "k": 2}),
+        ("show", {"id": "quotes"}),
+        ("show", {"id": "quotes", "step": 3}),
+        ("recall", {"query": "csv", "where": {"outcome": "passed"}}),
+    )
+    assert tools[1] == "add recall show"
+    assert "quotes step 3" in found[1].splitlines()[0] or "quotes" in found[1]
+    assert whole[1].startswith("failed, score 0\n")
+    assert "The CSV reader drops the closing quotation mark" in whole[1]
+    assert "unterminated quoted field" in step[1]
+    assert "dates" in failed[1]
+    assert "quotes" not in failed[1]
+
+
+def test_what_is_held_out_is_in_no_answer(served: Path) -> None:
+    answers = asked(
+        served,
+        ("recall", {"query": SECRET, "k": 20}),
+        ("recall", {"query": SECRET, "where": {"split": "test"}}),
+        ("recall", {"query": SECRET, "where": {"grain": "lesson"}}),
+        ("show", {"id": "7e57"}),
+        ("show", {"id": "7e57b"}),
+        ("show", {"id": "lesson:toy/told"}),
+    )
+    assert [failed for failed, _ in answers[4:]] == [True, True, True]
+    assert not [text for _, text in answers if SECRET in text.replace(f"'{SECRET}'", "")]
+    assert ExperienceStore(served, "hashed").recall(SECRET, 1, reader="human"), "it is there, for a person"
+
+
+def test_a_lesson_that_another_agent_adds_is_on_trial_and_found(served: Path) -> None:
+    lesson = {"title": "Run it first", "text": "A xylophonist would. password = hunter2hunter2", "domain": "toy"}
+    _, added, again, found, empty, outside = asked(
+        served,
+        ("add", lesson),
+        ("add", lesson),
+        ("recall", {"query": "xylophonist", "k": 1}),
+        ("add", {"title": "", "text": "x", "domain": "toy"}),
+        ("add", {"title": "x", "text": "x", "domain": "../.."}),
+    )
+    assert added == again
+    assert added[1].endswith("instance, candidate")
+    assert found[1].startswith("lesson lesson:toy/run-it-first-")
+    assert [empty[0], outside[0]] == [True, True]
+    store = LessonStore(served / "memory", "toy")
+    assert {x.status for x in store.read().values()} == {"candidate"}
+    assert sorted(p.name for p in served.parent.iterdir()) == [served.name]
+
+
+def test_a_wrong_question_is_answered_with_what_to_do_and_the_server_goes_on(served: Path) -> None:
+    _, wrong, gone, fine = asked(
+        served,
+        ("recall", {"query": "x", "where": {"colour": "red"}}),
+        ("show", {"id": "quotes", "step": 99}),
+        ("recall", {"query": "closing quotation mark", "k": 1}),
+    )
+    assert wrong[0]
+    assert "colour" in wrong[1]
+    assert gone[0]
+    assert "has no step 99" in gone[1]
+    assert "quotes" in fine[1]
+
+
+def test_a_person_adds_a_lesson_on_trial_or_in_use(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["Read the failing test first", "It says what is expected.", "--domain", "toy"]
+    assert cli(["memory", "add", *words]) == 0
+    assert "instance, candidate" in capsys.readouterr().out
+    assert cli(["memory", "add", "Another", "Do it.", "--domain", "toy", "--active"]) == 0
+    assert "domain, active" in capsys.readouterr().out
+    assert cli(["memory", "add", "Empty", " ", "--domain", "toy"]) == 2
+    found = LessonStore(workspace / "memory", "toy").read()
+    assert sorted((x.title, x.status) for x in found.values()) == [
+        ("Another", "active"),
+        ("Read the failing test first", "candidate"),
+    ]
+
+
+def test_without_the_package_the_command_says_what_to_install(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mcp"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    assert cli(["memory", "serve"]) != 0
+    assert "pip install 'recreate-agents[mcp]'" in capsys.readouterr().err

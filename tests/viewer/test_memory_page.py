@@ -1,0 +1,285 @@
+"""The page of the memory: what is held out is in none of it, why a hit was found, and lessons changed by a person."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from recreate.agents.lesson import headed, read_lesson
+from recreate.api.types import Lesson
+from recreate.cli import run as cli
+from recreate.memory.store import ExperienceStore
+from recreate.viewer.memory import timeline
+from tests import chromium
+from tests.memory.test_recall import fill
+from tests.memory.test_store import experience
+from tests.viewer.test_view import CONTRAST, Served, opened, serving
+from tests.viewer.test_view import form as fields
+
+MARKUP = "<script>document.title = 'taken'</script>"
+SECRET = "Zq8" + "vX2mKp7Lw4Rt9Yb3Nd6"
+
+
+@pytest.fixture
+def where(workspace: Path) -> Path:
+    (workspace / "recreate.toml").write_text('[memory]\nembedder = "hashed"\n')
+    memory = ExperienceStore(workspace, "hashed")
+    fill(memory)
+    memory.add(
+        [
+            experience("e1", prompt=f"{MARKUP} mend the zeppelin", passed=True),
+            experience("e2", prompt="mend the zeppelin again", domain="other"),
+            experience("exam", split="test", prompt="the sealed zeppelin"),
+            experience("near", prompt="beside the sealed zeppelin", group="module-exam"),
+        ],
+        {"e1": "2026-01-05T10:00:00Z", "e2": "2026-02-07T10:00:00Z", "exam": "2026-01-06T10:00:00Z"},
+    )
+    lessons = {
+        "toy/lessons/one-aaaaaa": Lesson(id="one-aaaaaa", title="One", body="First zeppelin.", supports=("e1",)),
+        "toy/lessons/two-bbbbbb": Lesson(id="two-bbbbbb", title=MARKUP, body="Second.", born_of=("e1",)),
+        "toy/patterns/three-cccccc": Lesson(id="three-cccccc", title="Three", body="Third.", scope="domain"),
+        "toy/lessons/sealed-dddddd": Lesson(
+            id="sealed-dddddd", title="Sealed", body="zeppelin is 7", born_of=("exam",)
+        ),
+        "toy/playbook/four": Lesson(id="four", title="Four", body="Fourth."),
+    }
+    for path, lesson in lessons.items():
+        file = workspace / "memory" / f"{path}.md"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(headed(lesson))
+    carried = workspace / "scaffolds" / "mine" / "memory" / "three-cccccc.md"
+    carried.parent.mkdir(parents=True)
+    carried.write_text("# Three\n\nThird.\n")
+    return workspace
+
+
+@pytest.fixture
+def served(where: Path) -> Iterator[Served]:
+    with serving(where) as found:
+        yield found
+
+
+def lesson(where: Path, path: str) -> Lesson:
+    return read_lesson(Path(path).name, (where / "memory" / f"{path}.md").read_text())
+
+
+def test_a_hit_says_which_words_it_has_and_its_places_by_words_and_by_meaning(served: Served) -> None:
+    text = served.ask("/memory?q=zeppelin+mend")[1]
+    assert "has the words zeppelin, mend; place by words 1, by meaning" in text
+    assert "<mark>zeppelin</mark>" in text
+    assert "<script>document" not in text
+    assert "lesson toy/one-aaaaaa" in text
+    assert "near in meaning" in served.ask("/memory?q=dirigible")[1]
+
+
+def test_what_is_held_out_is_neither_listed_nor_found_nor_counted(served: Served) -> None:
+    for query in (
+        "",
+        "?q=zeppelin+sealed",
+        "?grain=lesson",
+        "?since=2026-01-06&until=2026-01-07",
+        "?grain=step&q=sealed",
+    ):
+        text = served.ask(f"/memory{query}")[1]
+        assert "hand:exam" not in text, query
+        assert "hand:near" not in text, query
+        assert "sealed-dddddd" not in text, query
+    assert "2 held-out attempts are hidden" in served.ask("/memory")[1]
+
+
+def test_filters_of_domain_outcome_kind_and_date_leave_what_they_say(served: Served) -> None:
+    def found(**query: str) -> set[str]:
+        return set(re.findall(r"hand:(\w+)</a>", served.ask("/memory?" + urlencode(query))[1]))
+
+    assert found() == {"quotes", "dates", "width", "retry", "e1", "e2"}
+    assert found(domain="other") == {"e2"}
+    assert found(outcome="passed") == {"dates", "e1"}
+    assert found(since="2026-01-01", until="2026-02-01") == {"e1"}
+    assert found(q="zeppelin", since="2026-02-01", until="2026-03-01") == {"e2"}
+    assert "lesson toy/three-cccccc" in served.ask("/memory?grain=lesson")[1]
+    assert "step 3" in served.ask("/memory?q=unterminated&grain=step")[1]
+    assert "This cannot be searched" in served.ask("/memory?since=yesterday")[1]
+    assert "This cannot be searched" in served.ask("/memory?grain=nonsense&q=x")[1]
+
+
+def test_the_timeline_has_a_bar_for_each_day_week_or_more_and_leads_to_it() -> None:
+    day = 86400.0
+    bars, unknown = timeline([(0.0 + 1, True), (day, False), (2 * day, True), (None, True)])
+    assert [(b["first"], b["after"], b["passed"], b["failed"]) for b in bars] == [
+        ("1970-01-01", "1970-01-02", 1, 0),
+        ("1970-01-02", "1970-01-03", 0, 1),
+        ("1970-01-03", "1970-01-04", 1, 0),
+    ]
+    assert unknown == 1
+    for days in (59, 60, 400, 3_000, 40_000):
+        bars, _ = timeline([(1.0, True), (days * day, False)])
+        assert len(bars) <= 60
+        assert sum(b["passed"] + b["failed"] for b in bars) == 2
+    assert timeline([(None, True)]) == ([], 1)
+
+
+def test_a_lesson_gets_other_words_and_keeps_what_speaks_for_it(
+    served: Served, where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEAM_API_KEY", SECRET)
+    path = "toy/lessons/one-aaaaaa"
+    sent = fields(served, f"/lessons/{path}", decision="edit", title="New", body=f"Say {MARKUP}\r\nand {SECRET}.")
+    status, _, headers = served.ask(f"/lessons/{path}", "POST", sent)
+    assert (status, headers["Location"].partition("?")[0]) == (303, f"/lessons/{path}")
+    now = lesson(where, path)
+    assert (now.title, now.supports) == ("New", ("e1",))
+    assert now.body.startswith(f"Say {MARKUP}\nand ")
+    assert SECRET not in now.body
+    assert MARKUP not in served.ask(f"/lessons/{path}")[1]
+    status, text, _ = served.ask(f"/lessons/{path}", "POST", sent)
+    assert (status, "somebody changed this lesson meanwhile" in text) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"title": " "}, "a lesson has a title and a text"),
+        ({"body": ""}, "a lesson has a title and a text"),
+        ({"decision": "none"}, "no change was given"),
+        ({"decision": "merge", "member": "four"}, "no change was given"),
+        ({"decision": "merge", "member": "../../x"}, "no change was given"),
+    ],
+)
+def test_what_cannot_stand_in_a_lesson_is_said_and_changes_nothing(
+    served: Served, where: Path, given: dict[str, str], said: str
+) -> None:
+    file = where / "memory" / "toy" / "lessons" / "one-aaaaaa.md"
+    before = file.read_bytes()
+    sent = fields(served, "/lessons/toy/lessons/one-aaaaaa", **{"decision": "edit", "title": "T", "body": "B", **given})
+    status, text, _ = served.ask("/lessons/toy/lessons/one-aaaaaa", "POST", sent)
+    assert (status, said in text) == (400, True)
+    assert file.read_bytes() == before
+
+
+def test_a_lesson_joins_another_of_its_ladder_and_can_be_parted_again(served: Served, where: Path) -> None:
+    path = "toy/patterns/three-cccccc"
+    page = served.ask(f"/lessons/{path}")[1]
+    assert 'value="one-aaaaaa"' in page
+    assert 'value="four"' not in page
+    sent = fields(served, f"/lessons/{path}", decision="merge", member="one-aaaaaa")
+    assert served.ask(f"/lessons/{path}", "POST", sent)[0] == 303
+    assert lesson(where, "toy/lessons/one-aaaaaa").merged_into == "three-cccccc"
+    assert lesson(where, path).supports == ("e1",)
+    assert cli(["patterns", "split", "three-cccccc", "one-aaaaaa"]) == 0
+    assert lesson(where, "toy/lessons/one-aaaaaa").status == "candidate"
+
+
+def test_a_lesson_is_deleted_after_what_depends_on_it_was_shown(served: Served, where: Path) -> None:
+    path = "toy/patterns/three-cccccc"
+    sent = fields(served, f"/lessons/{path}", decision="merge", member="one-aaaaaa")
+    assert served.ask(f"/lessons/{path}", "POST", sent)[0] == 303
+    text = served.ask(f"/forget/lessons/{path}")[1]
+    assert "would be deleted: the lesson" in text
+    assert "what it had joined: the lesson" in text
+    assert "still has it: scaffolds/mine/memory/three-cccccc.md" in text
+    stale = fields(served, f"/forget/lessons/{path}", seen="0" * 16)
+    status, text, _ = served.ask(f"/forget/lessons/{path}", "POST", stale)
+    assert (status, "what depends on it changed meanwhile" in text) == (400, True)
+    assert (where / "memory" / f"{path}.md").exists()
+    status, _, headers = served.ask(f"/forget/lessons/{path}", "POST", fields(served, f"/forget/lessons/{path}"))
+    assert (status, headers["Location"].partition("?")[0]) == (303, "/lessons")
+    assert not (where / "memory" / f"{path}.md").exists()
+    alone = lesson(where, "toy/lessons/one-aaaaaa")
+    assert (alone.status, alone.merged_into) == ("candidate", "")
+
+
+def test_an_attempt_is_forgotten_from_its_page_with_the_lessons_that_it_alone_taught(
+    served: Served, where: Path
+) -> None:
+    assert "/forget/experiences/e1" in served.ask("/experiences/e1")[1]
+    text = served.ask("/forget/experiences/e1")[1]
+    assert "one-aaaaaa.md" in text
+    assert "two-bbbbbb.md" in text
+    assert served.ask("/forget/experiences/e1", "POST", fields(served, "/forget/experiences/e1"))[0] == 303
+    assert ExperienceStore(where, "hashed").get("e1") is None
+    assert not (where / "memory" / "toy" / "lessons" / "one-aaaaaa.md").exists()
+    assert "hand:e1<" not in served.ask("/memory?q=zeppelin")[1]
+    assert served.ask("/forget/experiences/e1")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("headers", "given"),
+    [
+        ({"Origin": "http://example.com"}, {}),
+        ({"Origin": None}, {}),
+        ({"Sec_Fetch_Site": "cross-site"}, {}),
+        ({"Cookie": None}, {}),
+        ({}, {"secret": "guess"}),
+    ],
+)
+def test_a_strangers_page_changes_and_deletes_nothing(
+    served: Served, where: Path, headers: dict[str, Any], given: dict[str, str]
+) -> None:
+    before = {p: p.read_bytes() for p in where.glob("memory/toy/**/*.md")}
+    for path, more in (
+        ("/lessons/toy/lessons/one-aaaaaa", {"decision": "edit", "title": "T", "body": "B"}),
+        ("/forget/lessons/toy/lessons/one-aaaaaa", {}),
+        ("/forget/experiences/e1", {}),
+    ):
+        assert served.ask(path, "POST", fields(served, path, **more, **given), **headers)[0] == 403, path
+    assert {p: p.read_bytes() for p in where.glob("memory/toy/**/*.md")} == before
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "lessons/../../recreate", "lessons/toy/lessons/%2e%2e%2f%2e%2e%2frecreate", "lessons/toy/lessons/one",
+        "lessons/toy/../../x", "lessons/toy/experiences/run-1", "lessons/x", "experiences/..", "experiences/e",
+        "experiences/", "runs/x",
+    ],
+)  # fmt: skip
+def test_no_address_deletes_anything_but_lessons_and_attempts(served: Served, where: Path, path: str) -> None:
+    before = {p: p.read_bytes() for p in where.rglob("*") if p.is_file() and "index" not in p.parts}
+    secret = fields(served, "/forget/experiences/e1")["secret"]
+    status, _, _ = served.ask(f"/forget/{path}", "POST", {"secret": secret, "seen": ""})
+    assert status in (400, 404), path
+    assert {p: p.read_bytes() for p in where.rglob("*") if p.is_file() and "index" not in p.parts} == before
+
+
+def test_pages_as_files_have_no_memory_to_ask_and_nothing_to_change(where: Path) -> None:
+    assert cli(["view", "--export", "site"]) == 0
+    for page in (where / "site").rglob("*.html"):
+        assert "<form" not in page.read_text(), page
+        assert "/forget" not in page.read_text(), page
+        assert ">Memory<" not in page.read_text(), page
+
+
+@pytest.mark.skipif(not chromium.find(), reason="no chromium on PATH: apt-get install -y chromium")
+def test_the_memory_is_searched_and_a_lesson_deleted_in_a_browser(served: Served, where: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("DISPLAY", raising=False)
+        tab = chromium.Chromium()
+    try:
+        pages = ("/memory", "/memory?q=zeppelin", "/lessons/toy/lessons/one-aaaaaa", "/forget/experiences/e1")
+        for width, dark in ((360, False), (768, True), (1280, False)):
+            for page in pages:
+                opened(tab, served, page, width=width, dark=dark)
+                tab.js("document.querySelectorAll('details').forEach(d => d.open = true)")
+                assert tab.js("document.documentElement.scrollWidth") <= width, page
+                assert tab.js(CONTRAST) == [], page
+                assert tab.js("document.title") != "taken"
+                assert not tab.complaints, page
+        opened(tab, served, "/memory")
+        tab.js("(i => {i.value = 'zeppelin'; i.form.requestSubmit()})(document.querySelector('main input[name=q]'))")
+        tab.until("location.search.includes('q=zeppelin') && document.querySelector('.hits mark') !== null")
+        opened(tab, served, "/lessons/toy/playbook/four")
+        tab.click('a[href*="/forget/"]')
+        tab.until(
+            "document.querySelector('h1')?.textContent === 'Forget a lesson' && document.readyState === 'complete'"
+        )
+        tab.click(".decide button")
+        tab.until("location.pathname === '/lessons' && document.querySelector('.told') !== null")
+        assert not (where / "memory" / "toy" / "playbook" / "four.md").exists()
+        assert not tab.complaints
+    finally:
+        tab.close()
