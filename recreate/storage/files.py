@@ -110,11 +110,14 @@ def lock(path: Path, *, folder: bool = False, wait: bool = True) -> int | None:
 def locked(folder: Path) -> Iterator[None]:
     """Hold a folder for this thread of this process alone; it is made when it is not there. Raises Fault."""
     with disk(folder):
-        while True:
-            folder.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileNotFoundError):  # deleted by whoever we waited for
+        for left in reversed(range(1000)):  # each holder before us may delete it; a dangling link stays one
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
                 handle = lock(folder, folder=True)
                 break
+            except (FileExistsError, FileNotFoundError):  # deleted while we waited, or between two looks of mkdir
+                if not left:
+                    raise
     assert handle is not None
     try:
         yield

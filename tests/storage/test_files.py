@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,33 @@ def test_threads_take_turns_even_when_the_folder_is_deleted_meanwhile(tmp_path: 
     for t in threads:
         t.join()
     assert most == [1] * 8
+
+
+def test_a_folder_that_is_deleted_while_it_is_made_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, real, looks = tmp_path / "shared", os.mkdir, list[int]()
+
+    def mkdir(path: str, mode: int = 0o777, **kw: int) -> None:
+        looks.append(1)
+        if len(looks) == 1:
+            raise FileExistsError(errno.EEXIST, "File exists", str(path))  # and gone by the time of the second look
+        real(path, mode, **kw)
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    with locked(folder):
+        assert folder.is_dir()
+    assert len(looks) == 2
+
+
+@pytest.mark.parametrize("below", [".", "inner"])
+@pytest.mark.parametrize("made", [Path.touch, lambda p: p.symlink_to(p.with_name("nowhere"))])
+def test_what_stands_in_the_place_of_a_folder_is_an_error_and_not_waited_for(
+    tmp_path: Path, made: Callable[[Path], None], below: str
+) -> None:
+    made(tmp_path / "shared")
+    with pytest.raises((BadInput, Fault), match="shared"), locked(tmp_path / "shared" / below):
+        pass
 
 
 def test_a_lock_that_somebody_holds_is_seen_and_not_waited_for(tmp_path: Path) -> None:
