@@ -147,8 +147,9 @@ class Calls:
             assert turn.refused is not None
             e, busy = turn.refused, turn.refused.code in BUSY
             lost.append(e)
-            # a model that is busy, and answers others meanwhile, will answer this one too: that is no failed try
-            tried += not busy or pace.answered == answered
+            # a model that is busy, and answers others meanwhile, will answer this one too: that is no failed try; nor
+            # is it while others are under way. There are ever fewer of these where all of them are refused
+            tried += not busy or (turn.alone and pace.answered == answered)
             if tried > self.retries or len(lost) > self.retries + BUSY_TRIES:
                 text = f"{e.message} (tried {len(lost)} times)"
                 raise Fault(text, fix=e.fix, code=e.code, unspent=e.unspent) from e

@@ -35,13 +35,15 @@ def faster(limit: float) -> float:
 
 
 class Turn:
-    """One call's. Whoever was refused says so; without a word it was answered."""
+    """One call's. Whoever was refused says so; without a word it was answered. alone: no other was under way when it
+    ended, so that none of them will still be answered."""
 
-    __slots__ = ("number", "refused")
+    __slots__ = ("alone", "number", "refused")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.refused: Transient | None = None
+        self.alone = False
 
 
 class Pace:
@@ -94,6 +96,7 @@ class Pace:
                 if refused.after is not None:
                     self._not_before = max(self._not_before, time.monotonic() + min(refused.after, LONGEST))
             self._in_flight -= 1
+            turn.alone = not self._in_flight
             self._free.notify()
         if tell:
             self._told(tell)
