@@ -106,6 +106,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "otel": "recreate.memory.importers.otel:OTel",
         "recreate": "recreate.memory.importers.format:Own",
         "swe-agent": "recreate.memory.importers.swe_agent:SweAgent",
+        "tau-bench": "recreate.memory.importers.tau_bench:TauBench",
     },
     "recipe-part": {
         "clip-reward": "recreate.rl.parts.rewards:ClipReward",

@@ -5,24 +5,42 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
-from recreate.cli.options import Json, OfDomain, Passed, SandboxName, one_of, open_backend, split_of
+from recreate.cli.options import (
+    DATA,
+    Json,
+    OfDomain,
+    Passed,
+    SandboxName,
+    one_of,
+    open_backend,
+    split_of,
+    with_settings,
+)
 from recreate.cli.terminal import LISTED, answer, emit, say, say_some, show
+from recreate.runs.settings import Settings
+
+if TYPE_CHECKING:
+    from recreate.api.ports import Domain
 
 DomainName = Annotated[
     str, typer.Option("--domain", help="The domain: built in, installed, module:Class or a new name.")
 ]
 
 
+@with_settings(*DATA)
 def import_(
+    settings: Settings,
+    where: Path,
+    typed: Mapping[str, Any],
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, or folders to look through.")],
     domain: DomainName,
     format: Annotated[
@@ -36,14 +54,16 @@ def import_(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and say what would come in; write nothing.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Take in what agents did under other tools: mini-swe-agent, SWE-agent, inspect_ai, chat JSONL, OTel, LangSmith.
+    """Take in what agents did under other tools: mini-swe-agent, SWE-agent, inspect_ai, chat JSONL, OTel, LangSmith,
+    tau-bench. Where a domain has its tasks from --data or --repos, name them: what is held out is known by them.
 
     Example: recreate traces import trajectories/ --domain swe
     """
     from recreate.memory.importers.importer import ImportConfig, import_traces
     from recreate.memory.store import ExperienceStore
 
-    name, tasks = _domain(domain)
+    name, part = _domain(domain, settings, typed, where)
+    tasks = [] if part is None else list(part.tasks())
     last = time.monotonic()
 
     def progress(taken: Any) -> None:
@@ -84,7 +104,11 @@ def import_(
         say(f"recreate traces grade --domain {domain} grades what waits")
 
 
+@with_settings(*(address for address in DATA if address != "score"))
 def grade(
+    settings: Settings,
+    where: Path,
+    typed: Mapping[str, Any],
     domain: DomainName,
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Which; default: all that wait.")] = None,
     outcomes: Annotated[
@@ -113,7 +137,7 @@ def grade(
         raise BadInput(
             "--score grades the attempts that you name", fix="recreate traces grade ID --score 1", code="usage"
         )
-    name, _ = _domain(domain)
+    name, part = _domain(domain, settings, typed, where)
     memory = ExperienceStore(workspace())
     waiting = [e for e in Ungraded(memory).experiences(name) if not ids or any(e.id.startswith(i) for i in ids)]
     if not waiting:
@@ -128,10 +152,14 @@ def grade(
     elif outcomes is not None:
         rows = ungraded.by_outcomes(waiting, ungraded.outcomes(outcomes), outcomes.name)
         found = ((e, g and g.model_copy(update={"passed": g.score >= pass_at}), why) for e, g, why in rows)
+    elif part is None:
+        raise BadInput(
+            f"no domain is called {domain!r} here, so nothing of it has a grader",
+            fix="--outcomes FILE, or grade by hand: recreate traces grade ID --score 1",
+            code="unknown-domain",
+        )
     else:
-        from recreate.cli.tasks import open_domain
-
-        found = ungraded.by_domain(waiting, open_domain(domain), open_backend(sandbox))
+        found = ungraded.by_domain(waiting, part, open_backend(sandbox))
     graded = passed = 0
     left: Counter[str] = Counter()
     for e, grade, why in found:
@@ -240,15 +268,15 @@ def _predictions(found: Iterator[Any]) -> Iterator[Any]:
             yield e
 
 
-def _domain(name: str) -> tuple[str, list[Any]]:
-    """(its own name, its tasks); a name that no domain has yet is taken as it is, without tasks."""
-    from recreate.cli.tasks import open_domain
+def _domain(name: str, settings: Settings, typed: Mapping[str, Any], where: Path) -> tuple[str, Domain | None]:
+    """(its own name, the domain); a name that no domain has yet is taken as it is, without one."""
+    from recreate.cli.tasks import domain_of
 
     try:
-        part = open_domain(name)
+        part = domain_of(name, settings, typed, where)
     except BadInput as e:
         if e.code != "unknown-domain":
             raise
         say(f"no domain is called {name!r} here: held-out tasks are known from the workspace's registry only")
-        return name, []
-    return part.name, list(part.tasks())
+        return name, None
+    return part.name, part

@@ -279,7 +279,59 @@ def test_the_domains_grader_grades_what_was_handed_in(
     assert {e.group for e in memory.experiences()} == {"train-0", "train-1"}  # the domain's own groups
 
 
+def test_tau_benchs_results_are_attempts_with_its_reward_and_without_the_actions_it_expects(
+    bring: Import, workspace: Path, tmp_path: Path
+) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "book", "arguments": '{"to": "SEA"}'}}
+    said: list[dict[str, Any]] = [
+        {"role": "system", "content": "# Airline Agent Policy\n\nAsk before you book."},
+        {"role": "user", "content": "I want to fly."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "name": "book", "content": "booked"},
+        {"role": "assistant", "content": "It is done."},
+    ]
+    task: dict[str, Any] = {
+        "user_id": "u",
+        "instruction": "You are u. You want SEA.",
+        "actions": [{"name": "a_gold_action"}],
+    }
+    info: dict[str, Any] = {
+        "task": task,
+        "reward_info": {"reward": 1.0, "actions": task["actions"], "info": {"r_actions": 1.0}},
+    }
+    broken: dict[str, Any] = {"error": "429", "traceback": "..."}
+    rows = [
+        {"task_id": 0, "reward": 1.0, "info": info, "traj": said, "trial": 1},
+        {"task_id": 1, "reward": 0.0, "info": {**info, "task": {}}, "traj": said[:3], "trial": 0},
+        {"task_id": 2, "reward": 0.0, "info": broken, "traj": [], "trial": 0},
+    ]
+    (tmp_path / "gpt.json").write_text(json.dumps(rows))
+    told = bring(tmp_path / "gpt.json")
+    assert (told["formats"], told["added"], told["passed"]) == ({"tau-bench": 2}, 2, 1)
+    assert "nothing was said in it: 429" in told["bad"][0]["reason"]  # its provider's fault, and no failure
+    found = stored(workspace)
+    done, begun = found["airline_test_0"], found["airline_test_1"]
+    assert (done.prompt, done.grade.passed) == ("You are u. You want SEA.", True)
+    assert [(s.action, s.output, s.reply) for s in done.trace.steps] == [
+        ('book {"to": "SEA"}', "booked", ""),
+        ("", "", "It is done."),
+    ]
+    assert done.trace.steps[0].observation == begun.prompt == "I want to fly."
+    assert "a_gold_action" not in done.model_dump_json()
+
+
 # --- what is held out ---
+
+
+def test_held_out_rows_of_a_file_are_closed_where_the_import_names_it(bring: Import, workspace: Path) -> None:
+    rows = [{"id": n, "question": f"What is {n} and {n} together?", "answer": 2 * n} for n in range(40)]
+    data = write(workspace / "sums.jsonl", *rows)
+    chats = write(workspace / "chats.jsonl", *(chat(str(r["question"]), str(r["answer"]), score=1) for r in rows))
+    said = bring(chats, "--data", data, domain="sums")
+    assert said["added"] == 40
+    held = {e.task for e in ExperienceStore(workspace, "hashed").experiences() if e.split != "train"}
+    assert 8 < len(held) == len(said["held_out"]) < 40
+    assert all(task.startswith("sums:sums:") for task in held)
 
 
 def test_a_held_out_task_arrives_closed_by_id_and_by_its_words(
@@ -303,6 +355,12 @@ def test_a_held_out_task_arrives_closed_by_id_and_by_its_words(
         assert all("secret" not in h.text for h in memory.recall("secret two", 20, reader=reader))
     assert memory.search("secret", reader="human")
     memory.close()
+
+
+def test_words_that_stand_in_the_prompts_of_many_tasks_name_none(bring: Import, tmp_path: Path) -> None:
+    rows = [chat("Write the word number 3 of the test", "cut", score=1), chat("Write the word number", "all", score=1)]
+    said = bring(write(tmp_path / "c.jsonl", *rows), domain="tests.toy:Toy")
+    assert [(h["task"], h["split"]) for h in said["held_out"]] == [("toy:test:3", "test")]
 
 
 def test_what_was_held_out_once_is_closed_to_every_later_import(bring: Import, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Is an imported task one that this workspace knows, and one that nobody may learn from?
 
 A task is known by its id, by the end of its id, or by its text: the prompt of the domain's task stands in what the
-imported agent was asked, whatever template is around it.
+imported agent was asked, whatever template is around it; or all that agent was asked stands in the prompts of one group
+of tasks alone, from the start of a paragraph on, as a row's question does before how to hand in.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Overlap:
         self._names: dict[str, list[Task]] = {}
         self._shingles: dict[tuple[str, ...], list[tuple[Task, tuple[str, ...]]]] = {}
         self._whole: dict[tuple[str, ...], list[Task]] = {}
+        self._paragraphs: dict[tuple[str, ...], list[tuple[Task, tuple[str, ...], int]]] = {}
         # what is held out comes first: when two tasks share a text, the closed one decides
         for task in sorted(tasks, key=lambda t: t.split == "train"):
             for name in _names(task):
@@ -40,6 +42,8 @@ class Overlap:
             self._whole.setdefault(words, []).append(task)
             if len(words) >= SHINGLE:
                 self._shingles.setdefault(words[:SHINGLE], []).append((task, words))
+            for at in _paragraphs(task.prompt):
+                self._paragraphs.setdefault(words[at : at + SHINGLE], []).append((task, words, at))
         self.held = held.read()  # raises for a damaged line
 
     def known(self, found: Foreign) -> Known | None:
@@ -82,7 +86,15 @@ class Overlap:
             for task, prompt in self._shingles.get(words[at : at + SHINGLE], ()):
                 if words[at : at + len(prompt)] == prompt and (best is None or task.split != "train"):
                     best = task
-        return best
+        return best or self._within(words)
+
+    def _within(self, words: tuple[str, ...]) -> Task | None:
+        """The task whose prompt holds all these words; None where tasks of several groups do, as of a preamble."""
+        if len(words) < SHINGLE:
+            return None
+        found = self._paragraphs.get(words[:SHINGLE], ())
+        near = [task for task, prompt, at in found if prompt[at : at + len(words)] == words]
+        return near[0] if len({t.group for t in near}) == 1 else None
 
 
 def _names(task: Task) -> Iterator[str]:
@@ -92,6 +104,15 @@ def _names(task: Task) -> Iterator[str]:
     for name in dict.fromkeys((inner, inner.rpartition(":")[2])):
         if name and not name.isdigit():
             yield name
+
+
+def _paragraphs(prompt: str) -> Iterator[int]:
+    """At which of the prompt's words each paragraph starts."""
+    at = 0
+    for part in prompt.split("\n\n"):
+        if words := len(part.split()):
+            yield at
+            at += words
 
 
 def _words(text: str) -> tuple[str, ...]:
