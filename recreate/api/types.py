@@ -257,8 +257,8 @@ class Reply(Record):
     mix_ids and mix: for each latent step at the start of the reply, the tokens that it mixes and their shares.
     estimated: the endpoint told no counts, so they are guessed from the text. doubtful: it told counts or a length that
     cannot be, so the call is charged as it was reserved. tokens_cached, tokens_cache_written: as in Usage. from_cache:
-    it was paid for by an earlier call (`--cache`); its counts and usd are those of then. near: set where that call asked
-    something else, though nearly the same.
+    it was paid for by an earlier call (`--cache`); its counts and usd are those of then. near: set where that call
+    asked something else, though nearly the same.
     """
 
     text: str

@@ -6,8 +6,9 @@ A request is told by its frame, all that was said but for its task's own words, 
 made of the model, the parameters but for the seed, the frame, the embedder, and the numbers of repeat and sample; of
 the lines under it the one whose question has the highest cosine answers, where that reaches the nearness. So what an
 agent is told beside the question (its system prompt, its lessons, the tables of a database, what a command printed) is
-the same, character by character, and a repeat is served by a repeat alone. The idea is GPTCache's (Bang, NLP-OSS 2023,
-section 3), which compares whole requests.
+the same, character by character, and a repeat is served by a repeat alone. Two questions whose numbers or names differ
+are not near, whatever their vectors say (`particulars`): vectors hardly tell 2019 from 2020, or one city from another.
+The idea is GPTCache's (Bang, NLP-OSS 2023), which compares questions by their vectors alone.
 
 Only train attempts of the agent are answered, and only their replies are kept: never one of the optimizer, of a judge,
 or of an attempt that measures; a reply to a task that is held out by now is passed over, and so is a question of more
@@ -18,6 +19,7 @@ model is trained on what it said itself.
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -82,10 +84,12 @@ class NearCache:
         asked = _asked(messages, question, call)
         if asked is None:
             return None
-        vector = self._vector(asked[1])
+        vector, wanted = self._vector(asked[1]), particulars(asked[1])
         best: tuple[float, Mapping[str, Any]] | None = None
         for line in self._lines(self._file(model, asked[0], params, call)):
-            if len(line["vector"]) != len(vector) or self.held_out(line["task"], line["group"]):
+            if len(line["vector"]) != len(vector) or particulars(line["question"]) != wanted:
+                continue
+            if self.held_out(line["task"], line["group"]):
                 continue
             cosine = sum(a * b for a, b in zip(vector, line["vector"], strict=True))
             if cosine >= self.near and (best is None or cosine > best[0]):
@@ -108,7 +112,13 @@ class NearCache:
         asked = _asked(messages, question, call)
         if asked is None or reply.doubtful or reply.near is not None or reply.token_ids is not None:
             return
-        line: dict[str, Any] = {"kind": "near", "call": call.id, "task": call.task, "group": question.group, "question": asked[1]}
+        line: dict[str, Any] = {
+            "kind": "near",
+            "call": call.id,
+            "task": call.task,
+            "group": question.group,
+            "question": asked[1],
+        }
         line["vector"] = [round(float(x), 7) for x in self._vector(asked[1])]
         line["reply"] = reply.model_dump(mode="json", exclude_defaults=True, exclude={"from_cache"})
         file = self._file(model, asked[0], params, call)
@@ -139,6 +149,19 @@ class NearCache:
         request = Request.of(model, frame, unseeded)
         key = [request.digest, weights(model), call.role, self.embedding().name, call.repeat, call.sample]
         return self.folder / f"{digest(key, 32)}.jsonl"
+
+
+_WORD = re.compile(r"""[^\W_]+|[.?!:\n"']""")
+
+
+def particulars(text: str) -> frozenset[str]:
+    """The numbers and names of a question: words with a digit, and those with a capital that begin no sentence."""
+    found, begins = set(), True
+    for word in _WORD.findall(text):
+        if any(map(str.isdigit, word)) or (not begins and word != word.lower()):
+            found.add(word)
+        begins = not word[0].isalnum()
+    return frozenset(found)
 
 
 def _asked(messages: Sequence[Message], question: Question, call: Call) -> tuple[list[Message], str] | None:

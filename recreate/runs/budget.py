@@ -122,7 +122,14 @@ LINES: Fields = {
     "clock": _ANY,
     "session": _ANY,
     "reserve": {**_OF_CALL, "usd": float, "tokens": int},
-    "settle": {**_OF_CALL, "role": str, "usage": _USAGE, "doubtful": bool | None, "from_cache": bool | None, "near": int | None},
+    "settle": {
+        **_OF_CALL,
+        "role": str,
+        "usage": _USAGE,
+        "doubtful": bool | None,
+        "from_cache": bool | None,
+        "near": int | None,
+    },
     "release": _OF_CALL,
     "lost": _OF_CALL,
     "attempt": {**_ANY, "attempt": str},
@@ -250,7 +257,7 @@ class Spend:
         roles = {role: _row(u) for role, u in sorted(self.by_role.items())}
         record = {**_row(self.total), "by_role": roles, "minutes": round(self.minutes, 3), "doubtful": self.doubtful}
         record |= {"cached": self.cached} if self.cached else {}
-        record |= {"near": {"calls": self.near[0], "tokens_saved": self.near[1]}} if self.near[0] else {}
+        record |= {"near": near_record(self.near)} if self.near[0] else {}
         return record | ({"replayed": {"usd": round(self.usd, 6)}} if self.replayed else {})
 
     def _add(self, role: str, usage: Mapping[str, float], sign: int = 1) -> None:
@@ -271,6 +278,11 @@ class Spend:
         if which in self.others:
             usd, tokens = self.others.pop(which)
             self._add(LOST, {"calls": 1, "tokens_in": tokens, "usd": usd}, -1)
+
+
+def near_record(near: tuple[int, int]) -> dict[str, int]:
+    """What `--json` says of calls that had the reply to a near question."""
+    return {"calls": near[0], "tokens_saved": near[1]}
 
 
 def _fit(lines: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -370,6 +382,12 @@ class Ledger:
         """The same by role; `lost in flight` is what was reserved for calls whose end nobody knows."""
         with self._lock:
             return self._spend.by_role
+
+    @property
+    def near(self) -> tuple[int, int]:
+        """(calls that had the reply to a near question, tokens that this saved), over all sessions."""
+        with self._lock:
+            return self._spend.near
 
     @property
     def attempts(self) -> int:

@@ -715,7 +715,7 @@ def _refuse_near(settings: Settings) -> None:
         return
     if not settings.cache:
         raise BadInput(
-            f"--cache-near {settings.cache_near:g} says how near a question of the cache must be, and there is no cache",
+            f"--cache-near {settings.cache_near:g} says how near a question must be, and there is no cache",
             fix=f"--cache --cache-near {settings.cache_near:g}",
             code="usage",
         )

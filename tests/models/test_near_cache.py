@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recreate.api.types import Call, Message, Reply
-from recreate.models.near_cache import QUESTION_CHARS, Embedding, NearCache, Question, framed
+from recreate.models.near_cache import QUESTION_CHARS, Embedding, NearCache, Question, framed, particulars
 from recreate.models.reply_cache import ReplyCache
 
 ANGLES = {"How many cars?": 0.0, "How many cars are there?": 0.2, "How many trains?": 0.6}
@@ -21,7 +21,9 @@ def embed(texts: Sequence[str]) -> list[list[float]]:
 
 
 def cache(folder: Path, near: float = 0.95, held_out: Sequence[str] = (), by: str = "angles") -> NearCache:
-    return NearCache(folder, near, lambda: Embedding(by, embed), lambda task, group: {task, group} & {*held_out} != set())
+    return NearCache(
+        folder, near, lambda: Embedding(by, embed), lambda task, group: {task, group} & {*held_out} != set()
+    )
 
 
 def call(task: str = "one", **fields: Any) -> Call:
@@ -37,7 +39,9 @@ def keep(found: NearCache, question: str = "How many cars?", by: Call | None = N
     found.put("m", asked(question), {"seed": 1, "temperature": 0.2}, by or call(), of, Reply(text="7", **reply))
 
 
-def get(found: NearCache, question: str = "How many cars are there?", by: Call | None = None, **other: Any) -> Reply | None:
+def get(
+    found: NearCache, question: str = "How many cars are there?", by: Call | None = None, **other: Any
+) -> Reply | None:
     given = {"model": "m", "system": "You count.", "params": {"seed": 2, "temperature": 0.2}, **other}
     messages = asked(question, given["system"])
     return found.get(given["model"], messages, given["params"], by or call("two"), Question(question))
@@ -142,6 +146,20 @@ def test_a_question_longer_than_embedders_read_is_asked(tmp_path: Path) -> None:
     for length, found in ((QUESTION_CHARS, True), (QUESTION_CHARS + 1, False)):
         keep(kept, "x" * length, call(f"t{length}"))
         assert (get(kept, "x" * length) is not None) is found
+
+
+@pytest.mark.parametrize("other", ["How many cars in 2020?", "How many cars in Lyon?", "How many cars in 2019 of 5?"])
+def test_questions_whose_numbers_or_names_differ_are_not_near(tmp_path: Path, other: str) -> None:
+    kept = cache(tmp_path, 0.1)
+    keep(kept, "How many cars in 2019?")
+    assert get(kept, "In 2019, how many cars?") is not None
+    assert get(kept, other) is None
+
+
+def test_numbers_and_names_are_read_wherever_a_sentence_begins() -> None:
+    assert particulars("In 2019, what did Lyon earn? Sum it.") == particulars("What did Lyon earn in 2019? Sum.")
+    assert particulars("In 2019, what did Lyon earn? Sum it.") == {"2019", "Lyon"}
+    assert particulars("what is b2b?") == {"b2b"}
 
 
 def test_a_damaged_line_is_passed_over(tmp_path: Path) -> None:

@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from recreate.api.types import Split, Task
 from recreate.cli import run as cli
-from tests.toy import write_script
+from tests.toy import Toy, write_script
 
 Go = Callable[..., tuple[int, Any]]
-BENCH = ("bench", "--scaffold", "seed", "--domain", "tests.toy:Toy", "--model", "scripted:script.jsonl", "--jobs", "1")
+BENCH = (
+    "bench",
+    "--scaffold",
+    "seed",
+    "--domain",
+    "tests.runs.test_near:Paraphrased",
+    "--model",
+    "scripted:script.jsonl",
+    "--jobs",
+    "1",
+)
 BENCH += ("--memory.embedder", "hashed", "--cache", "kept")
 NEAR = ("--cache-near", "0.8")
+
+
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+
+
+class Paraphrased(Toy):
+    """The toy's tasks without a number in their words: vectors tell them apart hardly."""
+
+    def tasks(self, split: Split | None = None) -> Sequence[Task]:
+        return [
+            task.model_copy(update={"prompt": task.prompt.replace(f"number {n}", f"that is the {ORDINALS[n]}")})
+            for task in super().tasks(split)
+            for n in [int(task.id.rpartition(":")[2])]
+        ]
 
 
 @pytest.fixture
@@ -40,15 +66,22 @@ def attempts(run: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def test_a_train_bench_with_a_near_cache_says_how_many_calls_and_tokens_it_saved(go: Go, workspace: Path) -> None:
-    assert go(*BENCH, "--split", "train", *NEAR, "--out", "runs/near")[0] == 0
+def test_a_train_bench_with_a_near_cache_says_how_many_calls_and_tokens_it_saved(
+    go: Go, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, printed = go(*BENCH, "--split", "train", *NEAR, "--out", "runs/near")
+    assert code == 0
     spend = go("show", "runs/near")[1]["spend"]
     marked = [step["near"] for steps in attempts(workspace / "runs/near").values() for step in steps if "near" in step]
     assert len(marked) == spend["near"]["calls"] > 0
+    assert printed["near"] == spend["near"]
     assert spend["near"]["tokens_saved"] > 0
     assert all(0.8 <= each["similarity"] <= 1 and each["task"].startswith("toy:train:") for each in marked)
-    report = (workspace / "runs/near/report.md").read_text()
-    assert f"{len(marked)} had the reply to a near question" in report
+    capsys.readouterr()
+    assert cli(["show", "runs/near"]) == 0
+    assert f"{len(marked)} had the reply to a near question" in capsys.readouterr().out
+    assert cli([*BENCH[:-1], "other", "--split", "train", *NEAR, "--out", "runs/b", "--fresh"]) == 0
+    assert re.search(r"\d+ calls had the reply to a near question, \d+ tokens saved", capsys.readouterr().out)
 
 
 def test_a_trace_shows_which_question_its_reply_was_made_for(
