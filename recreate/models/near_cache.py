@@ -45,7 +45,7 @@ LINES: Fields = {
 }
 
 
-class Question(NamedTuple):
+class TaskQuestion(NamedTuple):
     """What a task asks, and the group it belongs to."""
 
     text: str
@@ -77,7 +77,7 @@ class NearCache:
         self._last: dict[str, tuple[float, ...]] = {}
 
     def get(
-        self, model: str, messages: Sequence[Message], params: Mapping[str, Any], call: Call, question: Question
+        self, model: str, messages: Sequence[Message], params: Mapping[str, Any], call: Call, question: TaskQuestion
     ) -> Reply | None:
         """The reply to the nearest question, with `near` and `from_cache` set; None where none is near enough, or this
         call is not to be answered so. Raises Missing where the embedder's package is not installed."""
@@ -105,7 +105,7 @@ class NearCache:
         messages: Sequence[Message],
         params: Mapping[str, Any],
         call: Call,
-        question: Question,
+        question: TaskQuestion,
         reply: Reply,
     ) -> None:
         """Keep what was answered to this very question. A disk that does not take it stops nobody."""
@@ -164,7 +164,7 @@ def particulars(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _asked(messages: Sequence[Message], question: Question, call: Call) -> tuple[list[Message], str] | None:
+def _asked(messages: Sequence[Message], question: TaskQuestion, call: Call) -> tuple[list[Message], str] | None:
     """(frame, question) of a request; None for one that is not to be answered by another's reply."""
     if call.role != "agent" or call.phase != "train":
         return None

@@ -23,7 +23,7 @@ from recreate.api.theirs import expect
 from recreate.api.types import Call, Message, Reply, ToolCall, Usage, canaries
 from recreate.models.cassette import Cassette, Recording
 from recreate.models.chat import content
-from recreate.models.near_cache import NearCache, Question
+from recreate.models.near_cache import NearCache, TaskQuestion
 from recreate.models.reply_cache import ReplyCache
 from recreate.runs.budget import Ledger
 from recreate.runs.journal import Journal
@@ -83,7 +83,7 @@ class Calls:
         messages: Sequence[Message],
         call: Call,
         *,
-        question: Question | None = None,
+        question: TaskQuestion | None = None,
         **params: Any,
     ) -> Reply:
         """One reply to `messages`, paid at most once.

@@ -44,7 +44,7 @@ from recreate.api.theirs import all_are, expect
 from recreate.api.types import Call, Message, Reply, Split, Task, digest
 from recreate.memory.held_out import lacking
 from recreate.models.cassette import About, Answerer, Cassette, Recording
-from recreate.models.near_cache import Embedding, NearCache, Question
+from recreate.models.near_cache import Embedding, NearCache, TaskQuestion
 from recreate.models.reply_cache import ReplyCache, folder_of
 from recreate.runs import settings as settings_
 from recreate.runs.budget import Budget, Ledger
@@ -197,7 +197,7 @@ class Session:
         """The agent's model as an attempt at this task asks it: where near questions are answered, with its own."""
         if self.calls.near is None:
             return self.ask
-        return partial(self.ask, question=Question(redact(task.prompt), task.group))
+        return partial(self.ask, question=TaskQuestion(redact(task.prompt), task.group))
 
     def full(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """All that the agent's model is asked for by a call with these parameters."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recreate.api.types import Call, Message, Reply
-from recreate.models.near_cache import QUESTION_CHARS, Embedding, NearCache, Question, framed, particulars
+from recreate.models.near_cache import QUESTION_CHARS, Embedding, NearCache, TaskQuestion, framed, particulars
 from recreate.models.reply_cache import ReplyCache
 
 ANGLES = {"How many cars?": 0.0, "How many cars are there?": 0.2, "How many trains?": 0.6}
@@ -35,7 +35,7 @@ def asked(question: str, system: str = "You count.") -> list[Message]:
 
 
 def keep(found: NearCache, question: str = "How many cars?", by: Call | None = None, **reply: Any) -> None:
-    of = Question(question, "group-one")
+    of = TaskQuestion(question, "group-one")
     found.put("m", asked(question), {"seed": 1, "temperature": 0.2}, by or call(), of, Reply(text="7", **reply))
 
 
@@ -44,7 +44,7 @@ def get(
 ) -> Reply | None:
     given = {"model": "m", "system": "You count.", "params": {"seed": 2, "temperature": 0.2}, **other}
     messages = asked(question, given["system"])
-    return found.get(given["model"], messages, given["params"], by or call("two"), Question(question))
+    return found.get(given["model"], messages, given["params"], by or call("two"), TaskQuestion(question))
 
 
 def test_a_near_question_gets_the_reply_with_its_similarity_and_source(tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ def test_what_is_said_beside_the_question_must_be_the_same(tmp_path: Path) -> No
     question = "How many cars are there?"
     params = {"seed": 2, "temperature": 0.2}
     lesson: list[Message] = [*asked(question), {"role": "user", "content": "A lesson: count twice."}]
-    assert kept.get("m", lesson, params, call("two"), Question(question)) is None
-    assert kept.get("m", asked(question), params, call("two"), Question(question)) is not None
+    assert kept.get("m", lesson, params, call("two"), TaskQuestion(question)) is None
+    assert kept.get("m", asked(question), params, call("two"), TaskQuestion(question)) is not None
 
 
 @pytest.mark.parametrize("phase", ["validation", "test", "select", "rerun", "rehearse", "propose"])
@@ -129,7 +129,7 @@ def test_a_reused_reply_is_not_kept_for_the_next_nor_one_that_tells_its_tokens(t
     keep(kept)
     reused = get(kept)
     assert reused is not None
-    of = Question("How many trains?")
+    of = TaskQuestion("How many trains?")
     kept.put("m", asked(of.text), {"temperature": 0.2}, call("two"), of, reused)
     keep(kept, "How many trains?", call("three"), token_ids=(1, 2), logprobs=(-0.1, -0.2), prompt_ids=(3,))
     keep(kept, "How many trains?", call("three"), doubtful=True)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from recreate.api.types import Call, Message, Reply
 from recreate.memory.embedders import named
-from recreate.models.near_cache import Embedding, NearCache, Question
+from recreate.models.near_cache import Embedding, NearCache, TaskQuestion
 from tests.perf.table import Row
 
 ASKED = {
@@ -85,9 +85,9 @@ def reused(asked: Sequence[Asked], near: float, embedding: Embedding) -> tuple[i
         for n, each in enumerate(asked):
             call = Call(run="r", attempt=f"a{n}", step=0, task=f"t{n}")
             messages: list[Message] = [{"role": "user", "content": f"Answer in one query.\n\n{each.text}"}]
-            found = cache.get("m", messages, {}, call, Question(each.text))
+            found = cache.get("m", messages, {}, call, TaskQuestion(each.text))
             if found is None or found.near is None:
-                cache.put("m", messages, {}, call, Question(each.text), Reply(text="x"))
+                cache.put("m", messages, {}, call, TaskQuestion(each.text), Reply(text="x"))
                 continue
             same = meanings[found.near.task] == each.meaning
             right, wrong = right + same, wrong + (not same)
