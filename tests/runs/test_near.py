@@ -12,6 +12,7 @@ import pytest
 
 from recreate.api.types import Split, Task
 from recreate.cli import run as cli
+from recreate.memory.held_out import Held, HeldOut
 from tests.toy import Toy, write_script
 
 Go = Callable[..., tuple[int, Any]]
@@ -104,6 +105,21 @@ def test_measured_attempts_are_never_answered_from_a_near_question(go: Go, works
     assert "near" not in go("show", "runs/measured")[1]["spend"]
     after = sorted((workspace / "kept/near").iterdir())
     assert (after, [file.stat().st_size for file in after]) == (before, size)
+
+
+def test_what_a_workspace_holds_out_by_now_answers_no_train_attempt(go: Go, workspace: Path) -> None:
+    def sources(run: str) -> list[str]:
+        return [s["near"]["task"] for steps in attempts(workspace / run).values() for s in steps if "near" in s]
+
+    assert go(*BENCH, "--split", "train", "--cache-near", "0.8", "--out", "runs/a")[0] == 0
+    first = sources("runs/a")[0]
+    assert go(*BENCH, "--split", "train", "--cache-near", "0.81", "--out", "runs/b")[0] == 0
+    assert first in sources("runs/b")
+    (task,) = [task for task in Paraphrased().tasks("train") if task.id == first]
+    HeldOut(workspace / "memory").add([Held(task.group, task.id, "test", task.domain)])
+    assert go(*BENCH, "--split", "train", "--cache-near", "0.82", "--out", "runs/c")[0] == 0
+    assert sources("runs/c")
+    assert first not in sources("runs/c")
 
 
 def test_an_attempt_with_a_near_cache_is_not_read_back_as_one_without(go: Go, workspace: Path) -> None:
