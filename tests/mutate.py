@@ -57,6 +57,7 @@ MODULES = {
     "recreate/domains/swe/patch.py": ("tests/domains/test_swe_text.py",),
     "recreate/models/cassette.py": ("tests/models/test_cassette.py",),
     "recreate/models/reply_cache.py": ("tests/models/test_cassette.py",),
+    "recreate/models/near_cache.py": ("tests/models/test_near_cache.py",),
     "recreate/viewer/server.py": ("tests/viewer/test_asked.py",),
     "recreate/viewer/site.py": ("tests/viewer/test_site.py", "tests/viewer/test_asked.py"),
     "recreate/sandboxes/sandbox.py": (

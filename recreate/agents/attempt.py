@@ -122,11 +122,23 @@ FullParams = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 def attempt_key(
-    scaffold: Scaffold, task: Task, *, model: str, sandbox: str, memory: str = "", grader: str = "", repeat: int = 0
+    scaffold: Scaffold,
+    task: Task,
+    *,
+    model: str,
+    sandbox: str,
+    memory: str = "",
+    grader: str = "",
+    repeat: int = 0,
+    near: str = "",
 ) -> str:
-    """The attempt's id, and the key under which its score is reused: all that the outcome depends on."""
+    """The attempt's id, and the key under which its score is reused: all that the outcome depends on.
+
+    near: how near another question may be whose reply is taken, and by whose vectors; '' where none is.
+    """
     params = scaffold.agent.model.model_dump(exclude={"schema_"})
-    return digest([scaffold.digest, task.id, task.digest, memory, model, params, sandbox, grader, repeat])
+    made_from = [scaffold.digest, task.id, task.digest, memory, model, params, sandbox, grader, repeat]
+    return digest([*made_from, near] if near else made_from)
 
 
 @dataclass
@@ -456,6 +468,7 @@ class Attempt:
             record: dict[str, Any] = {"observation": seen, "reply": reply.text, "usage": usage, **fresh}
             record["sent"] = self.requests.add(step, messages, self.full(params), seen)
             record |= {"cut": True} if reply.finish == "length" else {}
+            record |= {"near": reply.near} if reply.near is not None else {}
             record |= in_tokens(reply, past)
             past = (*(reply.prompt_ids or ()), *(reply.token_ids or ()))
             if len(actions) == 1 and actions[0].command == SUBMIT:

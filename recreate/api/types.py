@@ -240,6 +240,15 @@ class ToolCall(Record):
     arguments: str = "{}"
 
 
+class Near(Record):
+    """Whose reply a request was answered with in its place (`--cache-near`): the cosine of the two questions' vectors,
+    and the task and the call (`run/attempt/step`) that the reply had been made for."""
+
+    similarity: float
+    task: str
+    call: str
+
+
 class Reply(Record):
     """A model's answer to one call. finish: stop | length | tool_calls | other.
 
@@ -248,7 +257,8 @@ class Reply(Record):
     mix_ids and mix: for each latent step at the start of the reply, the tokens that it mixes and their shares.
     estimated: the endpoint told no counts, so they are guessed from the text. doubtful: it told counts or a length that
     cannot be, so the call is charged as it was reserved. tokens_cached, tokens_cache_written: as in Usage. from_cache:
-    it was paid for by an earlier run (`--cache`); its counts and usd are those of then.
+    it was paid for by an earlier call (`--cache`); its counts and usd are those of then. near: set where that call
+    asked something else, though nearly the same.
     """
 
     text: str
@@ -271,6 +281,7 @@ class Reply(Record):
     tokens_cache_written: int = 0
     doubtful: bool = False
     from_cache: bool = Field(default=False, exclude_if=not_)
+    near: Near | None = Field(default=None, exclude_if=not_)
 
 
 class TurnTokens(Record):
@@ -333,7 +344,7 @@ class Step(Record):
     `before` (a tool of the scaffold ran before the first turn; no model was asked), `ended` (the program of a foreign
     agent ended: what it printed, and its exit status; no model was asked).
     tokens: the same turn in token ids, where the model tells them. sent: what it was sent, system message and all.
-    cut: the reply ended at the most tokens that it might have.
+    cut: the reply ended at the most tokens that it might have. near: as in Reply.
     propensities: where it was drawn which lessons to offer: each that was called for here, `offered` or not, with the
     probability with which it was.
     foreign: of an imported step, what has no place among our fields. Of one that called tools in the endpoint's own
@@ -355,6 +366,7 @@ class Step(Record):
     tokens: TurnTokens | None = None
     sent: Sent | None = Field(default=None, exclude_if=_is_none)
     cut: bool = Field(default=False, exclude_if=not_)
+    near: Near | None = Field(default=None, exclude_if=not_)
     propensities: Mapping[str, float] = Field(default_factory=dict, exclude_if=not_)
     foreign: Mapping[str, Any] = Field(default_factory=dict, exclude_if=not_)
 

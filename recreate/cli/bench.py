@@ -159,6 +159,7 @@ def _measure(found: Batch, where: Path, formats: Sequence[str], fresh: bool, as_
     from recreate.builder import batch
     from recreate.builder.sdk import starting
     from recreate.cli.runner import ready
+    from recreate.runs.budget import near_record
     from recreate.storage import files
 
     settings = found.settings
@@ -181,9 +182,11 @@ def _measure(found: Batch, where: Path, formats: Sequence[str], fresh: bool, as_
     alone = len(made.cells) == 1
     lines = [line_of(cell.row()) for cell in made.cells] if alone else [*table(made), *dict.fromkeys(agents(made))]
     written = f"{here(folder)}: {', '.join(dict.fromkeys(file.relative_to(folder).parts[0] for file in files_made))}"
+    if (near := session.ledger.near)[0]:
+        lines.append(f"{near[0]} calls had the reply to a near question, {near[1]} tokens saved")
     answer(
         as_json,
-        made.record(),
+        made.record() | ({"near": near_record(near)} if near[0] else {}),
         *lines,
         f"scores: {written if files_made else here(folder)}; the test split was opened {made.openings} times here",
         *dict.fromkeys(f"again: {cell.command}" for cell in made.cells if cell.command),

@@ -73,6 +73,8 @@ HELP = {
     "record": "Write every model reply into this folder, so that it can be replayed.",
     "replay": "Take every model reply from a recorded folder: no key, no network; stops at the first difference.",
     "cache": "Pay for a reply only once over all runs: a folder, or nothing for the one below RECREATE_HOME.",
+    "cache_near": "With --cache: answer a train attempt with the reply to another task's question whose vector is at "
+    "least so near, such as 0.95 (a cosine); 0: never.",
     "models.optimizer": "The optimizer's model; default: the agent's.",
     "models.optimizer_price": "IN,OUT of the optimizer's model.",
     "models.judge": "The model that judges answers, for --score judge:RUBRIC.md; default: the optimizer's.",
@@ -153,7 +155,7 @@ SandboxName = Annotated[
     str, typer.Option("--sandbox", help="bwrap, unshare, docker, podman, none; default: the best that works.")
 ]
 
-TAPES = settings_.TAPES
+TAPES = (*settings_.TAPES, "cache_near")
 AGENT = ("agent.command", "agent.texts", "agent.files", "agent.venv")
 SELECT = ("select.tasks", "select.kind", "select.difficulty")
 DATA = (

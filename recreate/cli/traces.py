@@ -13,7 +13,7 @@ from recreate.api.errors import BadInput
 from recreate.api.paths import workspace
 from recreate.cli.options import Full, Json, OfDomain, OfSplit, OfTask, Passed, open_run, split_of
 from recreate.cli.terminal import FOLD, answer, answers, fold, head, red, say
-from recreate.viewer.text import cut_off, wrong
+from recreate.viewer.text import cut_off, near, wrong
 
 if TYPE_CHECKING:
     from recreate.agents.request import Recorded
@@ -271,8 +271,7 @@ def _text(experience: Experience, full: bool) -> Iterator[str]:
                 yield from _sent(recorded, step.step, replies)
                 yield head("reply")
                 replies.add(step.reply)
-            if told := _drawn(step):
-                yield told
+            yield from filter(None, (_drawn(step), near(step)))
             if step.reply.strip():
                 yield fold(step.reply, full)
         if step.action and step.action not in step.reply and step.kind not in ("before", "ended"):

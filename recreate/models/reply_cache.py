@@ -1,6 +1,7 @@
 """Replies across runs: what was asked of the same model in the very same words is not paid again.
 
     FOLDER/ab/abcdef....json   one sealed reply, under the digest of what was asked
+    FOLDER/near/               replies to near questions (near_cache.py)
 
 The key is the model, the messages, all parameters (the seed among them, which is derived from attempt and step), and
 the numbers of repeat and sample: a repeat is never served another's reply. Failed calls are never kept.
@@ -59,24 +60,25 @@ class ReplyCache:
 
     def _file(self, model: str, messages: Sequence[Message], params: Mapping[str, Any], call: Call) -> Path:
         request = Request.of(model, messages, params)
-        key = digest([request.digest, _weights(model), call.repeat, call.sample], 32)
+        key = digest([request.digest, weights(model), call.repeat, call.sample], 32)
         return self.folder / key[:2] / f"{key}.json"
 
     def size(self) -> tuple[int, int]:
         """(how many replies are kept, their bytes)."""
         found = [file.stat().st_size for file in self.folder.glob("??/*.json")]
-        return len(found), sum(found)
+        near = [file.read_bytes() for file in self.folder.glob("near/*.jsonl")]
+        return len(found) + sum(each.count(b"\n") for each in near), sum(found) + sum(map(len, near))
 
     def clear(self) -> None:
         """Forget all replies, and nothing else that lies there."""
-        for file in self.folder.glob("??/*.json"):
+        for file in (*self.folder.glob("??/*.json"), *self.folder.glob("near/*.jsonl")):
             file.unlink(missing_ok=True)
-        for folder in self.folder.glob("??"):
+        for folder in (*self.folder.glob("??"), self.folder / "near"):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
 
-def _weights(model: str) -> Any:
+def weights(model: str) -> Any:
     """What tells a file or folder of weights, or a script, from what stood under the same name before."""
     name = model.partition(":")[2]
     place = Path(name).expanduser()

@@ -318,6 +318,7 @@ def key_of(
         memory=told.digest if told else "",
         grader=session.domain.grader if isinstance(session.domain, Versioned) else session.domain.name,
         repeat=repeat,
+        near=session.near,
     )
 
 
@@ -361,7 +362,8 @@ def attempt_and_grade(
     def on_step(step: Step) -> None:
         session.say("step", {"attempt": call.attempt, "task": task.id, "step": step})
 
-    given = scaffold, task, session.domain, session.backend, session.ask, call
+    ask = session.ask if scaffold.agent.foreign else session.asking(task)
+    given = scaffold, task, session.domain, session.backend, ask, call
     told: dict[str, Any] = {"model": session.model_name, "folder": folder, "on_step": on_step, "offers": offers}
     told["full"] = session.full
     if scaffold.agent.foreign:

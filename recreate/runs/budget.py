@@ -122,7 +122,14 @@ LINES: Fields = {
     "clock": _ANY,
     "session": _ANY,
     "reserve": {**_OF_CALL, "usd": float, "tokens": int},
-    "settle": {**_OF_CALL, "role": str, "usage": _USAGE, "doubtful": bool | None, "from_cache": bool | None},
+    "settle": {
+        **_OF_CALL,
+        "role": str,
+        "usage": _USAGE,
+        "doubtful": bool | None,
+        "from_cache": bool | None,
+        "near": int | None,
+    },
     "release": _OF_CALL,
     "lost": _OF_CALL,
     "attempt": {**_ANY, "attempt": str},
@@ -142,6 +149,7 @@ class Spend:
     others    the same of other sessions' calls: charged, for nobody may be left to settle them, until somebody does
     doubtful  replies whose token counts could not be, charged as they were reserved
     cached    replies that an earlier run had paid for: nothing is charged for them
+    near      (calls, tokens) of those that had been made for another question: what was not paid for
     replayed  every reply came from a cassette: the cap counts what was paid then, and nothing is paid now
     """
 
@@ -150,6 +158,7 @@ class Spend:
     others: dict[Held, tuple[float, int]] = field(default_factory=dict)
     doubtful: int = 0
     cached: int = 0
+    near: tuple[int, int] = (0, 0)
     replayed: bool = False
     _seconds: dict[int, float] = field(default_factory=dict)  # session -> how long it has run, as last noted
     _sums: dict[str, dict[str, float]] = field(default_factory=lambda: {ALL: {}})  # role -> Usage's fields
@@ -183,7 +192,9 @@ class Spend:
     def unpaid(self) -> str:
         """What was answered and not paid for, in sentences after others; '' for nothing."""
         told = f" Replayed: nothing was paid now, ${self.usd:.4f} when it was recorded." * self.replayed
-        return told + f" {self.cached} calls were cached, which cost nothing." * bool(self.cached)
+        told += f" {self.cached} calls were cached, which cost nothing." * bool(self.cached)
+        many, tokens = self.near
+        return told + f" Of these {many} had the reply to a near question, {tokens} tokens saved." * bool(many)
 
     @property
     def usd(self) -> float:
@@ -225,6 +236,8 @@ class Spend:
                 self._add(line["role"], line["usage"])
                 self.doubtful += line.get("doubtful", False)
                 self.cached += line.get("from_cache", False)
+                if (saved := line.get("near")) is not None:
+                    self.near = self.near[0] + 1, self.near[1] + saved
             case "open":
                 self.replayed = self.replayed or line.get("replayed", False)
             case "release":
@@ -244,6 +257,7 @@ class Spend:
         roles = {role: _row(u) for role, u in sorted(self.by_role.items())}
         record = {**_row(self.total), "by_role": roles, "minutes": round(self.minutes, 3), "doubtful": self.doubtful}
         record |= {"cached": self.cached} if self.cached else {}
+        record |= {"near": near_record(self.near)} if self.near[0] else {}
         return record | ({"replayed": {"usd": round(self.usd, 6)}} if self.replayed else {})
 
     def _add(self, role: str, usage: Mapping[str, float], sign: int = 1) -> None:
@@ -264,6 +278,11 @@ class Spend:
         if which in self.others:
             usd, tokens = self.others.pop(which)
             self._add(LOST, {"calls": 1, "tokens_in": tokens, "usd": usd}, -1)
+
+
+def near_record(near: tuple[int, int]) -> dict[str, int]:
+    """What `--json` says of calls that had the reply to a near question."""
+    return {"calls": near[0], "tokens_saved": near[1]}
 
 
 def _fit(lines: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -305,14 +324,15 @@ def unwritten(ledger: Iterable[Mapping[str, Any]], journal: Iterable[Mapping[str
                     continue
                 line = {"kind": "settle", "session": reserved.get(call, 0), "call": call}
                 line |= {"role": record.get("role", "agent"), "phase": ""}
-                found.append(line | _charged(Usage.of(reply), from_cache=reply.from_cache))
+                found.append(line | _charged(Usage.of(reply), from_cache=reply.from_cache, near=reply.near is not None))
     return found
 
 
-def _charged(usage: Usage, *, from_cache: bool) -> dict[str, Any]:
-    """What a settled call is charged, as its line says it."""
+def _charged(usage: Usage, *, from_cache: bool, near: bool) -> dict[str, Any]:
+    """What a settled call is charged, as its line says it. near: the tokens that a near question's reply saved."""
     if from_cache:
-        return {"usage": {**dict.fromkeys(_ALWAYS, 0), "calls": 1}, "from_cache": True}
+        saved = {"near": usage.tokens_in + usage.tokens_out} if near else {}
+        return {"usage": {**dict.fromkeys(_ALWAYS, 0), "calls": 1}, "from_cache": True, **saved}
     paid = {name: getattr(usage, name) for name in _ALWAYS}
     return {"usage": paid | {name: value for name in _SELDOM if (value := getattr(usage, name))}}
 
@@ -362,6 +382,12 @@ class Ledger:
         """The same by role; `lost in flight` is what was reserved for calls whose end nobody knows."""
         with self._lock:
             return self._spend.by_role
+
+    @property
+    def near(self) -> tuple[int, int]:
+        """(calls that had the reply to a near question, tokens that this saved), over all sessions."""
+        with self._lock:
+            return self._spend.near
 
     @property
     def attempts(self) -> int:
@@ -427,13 +453,16 @@ class Ledger:
             self._write("reserve", call=call.id, usd=usd, tokens=tokens)
             return True
 
-    def settle(self, call: Call, usage: Usage, *, doubtful: bool = False, from_cache: bool = False) -> None:
+    def settle(
+        self, call: Call, usage: Usage, *, doubtful: bool = False, from_cache: bool = False, near: bool = False
+    ) -> None:
         """The call was answered, and cost this. Never more than was reserved: `Calls` sees to it.
 
         doubtful: the endpoint told counts that cannot be. from_cache: it cost nothing, whatever `usage` says of then.
+        near: it was the reply to a near question.
         """
         told = {"doubtful": True} if doubtful else {}
-        told |= _charged(usage, from_cache=from_cache)
+        told |= _charged(usage, from_cache=from_cache, near=near)
         self._end("settle", call, role=call.role, phase=call.phase, **told)
 
     def drop(self, call: Call, *, unspent: bool) -> None:

@@ -23,6 +23,7 @@ from recreate.api.theirs import expect
 from recreate.api.types import Call, Message, Reply, ToolCall, Usage, canaries
 from recreate.models.cassette import Cassette, Recording
 from recreate.models.chat import content
+from recreate.models.near_cache import NearCache, TaskQuestion
 from recreate.models.reply_cache import ReplyCache
 from recreate.runs.budget import Ledger
 from recreate.runs.journal import Journal
@@ -57,6 +58,7 @@ class Calls:
         backoff: float = 1.0,
         recorder: Recording | None = None,
         cache: ReplyCache | Cassette | None = None,
+        near: NearCache | None = None,
         told: Callable[[str], None] = lambda text: None,
     ) -> None:
         """told: takes what a user is to hear of a model that is busy."""
@@ -67,14 +69,26 @@ class Calls:
         self.backoff = backoff
         self.recorder = recorder
         self.cache = cache
+        self.near = near
         self.stop = threading.Event()
         self.told = told
         self._lock = threading.Lock()
         self._paces: dict[int, tuple[Model, Pace]] = {}
         self._overriding: dict[int, tuple[Model, bool]] = {}
 
-    def ask(self, model: Model, price: Price, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
+    def ask(
+        self,
+        model: Model,
+        price: Price,
+        messages: Sequence[Message],
+        call: Call,
+        *,
+        question: TaskQuestion | None = None,
+        **params: Any,
+    ) -> Reply:
         """One reply to `messages`, paid at most once.
+
+        question: of an attempt what its task asks, for a cache that answers near questions too.
 
         Raises OutOfBudget before the call or one of its tries, Refused when the endpoint will not, Fault after
         `retries` transient failures, or when the messages hold what was made of a held-out task's attempts,
@@ -94,6 +108,8 @@ class Calls:
             return known
         lost: list[Transient] = []
         reply = self.cache.get(model.name, messages, params, call) if self.cache is not None else None
+        if reply is None and self.near is not None and question is not None:
+            reply = self.near.get(model.name, messages, params, call, question)
         if reply is None:
             bound = tokens_bound(messages, params.get("tools") or ()), int(params["max_tokens"])
             try:
@@ -104,13 +120,16 @@ class Calls:
                 raise
             if isinstance(self.cache, ReplyCache):
                 self.cache.put(model.name, messages, params, call, reply)
+        if self.near is not None and question is not None and reply.near is None:
+            self.near.put(model.name, messages, params, call, question, reply)
         try:
             self.journal.keep(call.id, check, reply.model_dump(exclude_defaults=True), call.role)
         except BaseException:
             if not reply.from_cache:
                 self.ledger.drop(call, unspent=False)
             raise
-        self.ledger.settle(call, Usage.of(reply, call), doubtful=reply.doubtful, from_cache=reply.from_cache)
+        told = {"doubtful": reply.doubtful, "from_cache": reply.from_cache, "near": reply.near is not None}
+        self.ledger.settle(call, Usage.of(reply, call), **told)
         if self.recorder is not None:
             self.recorder.keep(model.name, messages, params, call, reply, lost)
         return reply

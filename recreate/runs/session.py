@@ -14,12 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
+from recreate.agents.attempt import AskAgent
 from recreate.agents.leakage import Scanner
 from recreate.api import paths, registry
 from recreate.api.errors import BadInput, Fault
@@ -43,6 +44,7 @@ from recreate.api.theirs import all_are, expect
 from recreate.api.types import Call, Message, Reply, Split, Task, digest
 from recreate.memory.held_out import lacking
 from recreate.models.cassette import About, Answerer, Cassette, Recording
+from recreate.models.near_cache import Embedding, NearCache, TaskQuestion
 from recreate.models.reply_cache import ReplyCache, folder_of
 from recreate.runs import settings as settings_
 from recreate.runs.budget import Budget, Ledger
@@ -185,6 +187,18 @@ class Session:
         """The agent's model."""
         return self.calls.ask(self.model, self.price, messages, call, **self.patience(), **params)
 
+    @property
+    def near(self) -> str:
+        """How near another question may be whose reply is taken, and by whose vectors, as an attempt's key has it."""
+        settings = self.settings
+        return f"{settings.cache_near:g} {settings.memory.embedder}" if settings.cache_near else ""
+
+    def asking(self, task: Task) -> AskAgent:
+        """The agent's model as an attempt at this task asks it: where near questions are answered, with its own."""
+        if self.calls.near is None:
+            return self.ask
+        return partial(self.ask, question=TaskQuestion(redact(task.prompt), task.group))
+
     def full(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """All that the agent's model is asked for by a call with these parameters."""
         return self.calls.params(self.model, params)
@@ -210,7 +224,7 @@ class Session:
         seen = [h for h in found if not h.experience or self.memory.get(h.experience, "optimizer") is not None]
         return [h.model_copy(update={"text": redact(h.text)}) for h in seen]
 
-    def patience(self) -> dict[str, float]:
+    def patience(self) -> dict[str, Any]:
         """The timeout to ask with; each kind of model has its own when none is set."""
         return {"timeout": self.settings.models.timeout} if self.settings.models.timeout else {}
 
@@ -546,6 +560,7 @@ def open_session(
     if settings.name and not re.fullmatch(r"\w[\w.-]{0,99}", settings.name):
         raise BadInput(f"{settings.name!r} cannot be a folder's name", fix="give a plain --name", code="bad-name")
     _refuse_tapes(settings)
+    _refuse_near(settings)
     cassette = Cassette(Path(settings.replay)) if settings.replay else None
     cache = cassette or (ReplyCache(folder_of(settings.cache)) if settings.cache else None)
     backend = open_backend(settings, parts.backend)
@@ -624,6 +639,7 @@ def open_session(
         retries=settings.models.retries,
         recorder=recorder,
         cache=cache,
+        near=open_near(settings, memory) if cassette is None else None,
         told=lambda text: say("note", {"text": text}),
     )
     if judge is not None and isinstance(domain, AsksModel):
@@ -677,6 +693,32 @@ def _take(journal: Journal, settings: Settings, objects: Sequence[str], *, run: 
     _refuse_emptied(journal)
     journal.add("start", run=run, pid=os.getpid(), at=now(), **parts, **({"objects": objects} if objects else {}))
     files.write(folder / "settings.toml", settings_.dump(settings), fix=files.RESUME)
+
+
+def open_near(settings: Settings, memory: Any) -> NearCache | None:
+    """The cache that answers near questions by the vectors of the workspace's embedder; None where nobody wants it."""
+    if not settings.cache_near:
+        return None
+
+    def embedding() -> Embedding:
+        return Embedding(memory.embedder.name, memory.embed)
+
+    def held_out(task: str, group: str) -> bool:
+        return memory.held_out.read().split(task, group) is not None
+
+    return NearCache(folder_of(settings.cache), settings.cache_near, embedding, held_out)
+
+
+def _refuse_near(settings: Settings) -> None:
+    """Raises BadInput where near questions are to be answered and there is no cache."""
+    if not settings.cache_near or settings.replay:
+        return
+    if not settings.cache:
+        raise BadInput(
+            f"--cache-near {settings.cache_near:g} says how near a question must be, and there is no cache",
+            fix=f"--cache --cache-near {settings.cache_near:g}",
+            code="usage",
+        )
 
 
 def _refuse_tapes(settings: Settings) -> None:

@@ -188,7 +188,9 @@ class Settings(Config):
     optimizer_settings: what the optimizer has of its own, by key; its `Config` knows them (`own`).
     name: what the agent is called under scaffolds/, the domain's name when empty.
     choose: which train tasks a round attempts: in turn, or where learning is (builder/curriculum.py).
-    record, replay: folders of cassettes; cache: a folder of replies across runs, or `on` (docs/cassettes.md).
+    record, replay: folders of cassettes; cache: a folder of replies across runs, or `on`; cache_near:
+    the cosine from which a train attempt is answered with the reply to another task's question, 0 for never
+    (docs/cassettes.md).
     """
 
     domain: str = "swe"
@@ -220,6 +222,7 @@ class Settings(Config):
     record: str = Field(default="", exclude_if=not_)
     replay: str = Field(default="", exclude_if=not_)
     cache: str = Field(default="", exclude_if=not_)
+    cache_near: float = Field(default=0.0, ge=0, le=1, exclude_if=not_)
     models: Models = Models()
     study: StudySettings = StudySettings()
     optimizer_settings: Mapping[str, Any] = {}

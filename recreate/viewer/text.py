@@ -44,6 +44,13 @@ def wrong(step: Step) -> str:
     return f"exit status {step.status}" if step.status else ""
 
 
+def near(step: Step) -> str:
+    """That a step's reply had been made for another question; '' where it was made for this one."""
+    if step.near is None:
+        return ""
+    return f"the reply to a near question ({step.near.similarity:.3f}): {step.near.task}, call {step.near.call}"
+
+
 def cut_off(trace: Trace) -> str:
     """How many replies of an attempt were cut off, and what gives them more room; '' where none was."""
     cut = sum(step.cut for step in trace.steps)

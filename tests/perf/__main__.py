@@ -24,6 +24,7 @@ NAMES = {
     "view": "tests.perf.view",
     "local": "tests.perf.local",
     "batch": "tests.perf.batch",
+    "near": "tests.perf.near",
 }
 
 
@@ -32,7 +33,9 @@ def main() -> int:
     parser.add_argument("name", nargs="?", choices=NAMES, help="what to measure; without it the names are listed")
     parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
     parser.add_argument(
-        "--size", type=int, help="recall, view: how many steps; grading: tasks; local: functions; batch: attempts"
+        "--size",
+        type=int,
+        help="recall, view: how many steps; grading: tasks; local: functions; batch: attempts; near: questions",
     )
     parser.add_argument("--root", type=Path, help="house only: another checkout")
     args = parser.parse_args()
