@@ -266,11 +266,14 @@ def _text(experience: Experience, full: bool) -> Iterator[str]:
         elif step.kind == "ended":
             yield head(f"step {step.step}{sample}: the agent's program ended", wrong(step))
         else:
-            yield head(f"step {step.step}{sample}", wrong(step))
+            ahead = f": looked ahead, candidate {step.sample}" if step.kind == "lookahead" else ""
+            yield head(f"step {step.step}{ahead or sample}", wrong(step))
             if step.step in recorded:
                 yield from _sent(recorded, step.step, replies)
                 yield head("reply")
                 replies.add(step.reply)
+            if step.looked:
+                yield f"({step.looked})"
             if told := _drawn(step):
                 yield told
             if step.reply.strip():
