@@ -204,7 +204,7 @@ class _Done:
         return found
 
 
-class _Asked(NamedTuple):
+class _Answered(NamedTuple):
     """A reply, what it cost, and all that was asked of the model."""
 
     reply: Reply
@@ -217,7 +217,7 @@ class _Rollout:
     """What comes of one first action in a copy of the sandbox. wanted: so many candidates asked for it; well: of each
     action, whether it could be read and ended with 0; over: nothing follows; work: what it would hand in, if it did."""
 
-    asked: _Asked
+    asked: _Answered
     step: int
     sample: int
     sandbox: Sandbox
@@ -513,7 +513,7 @@ class Attempt:
             seen = "\n".join(done.answers)
         return "limit", "steps"
 
-    def asked(self, messages: list[Message], step: int, sample: int) -> _Asked:
+    def asked(self, messages: list[Message], step: int, sample: int) -> _Answered:
         """The model's reply, counted."""
         call = Call(**self.address, step=step, sample=sample)
         seed = zlib.crc32(f"{call.attempt}/{step}".encode()) >> 1
@@ -522,11 +522,11 @@ class Attempt:
         reply = self.ask(messages, call, **params)
         usage = Usage.of(reply, call)
         self.usage = self.usage + usage
-        return _Asked(reply, usage, params)
+        return _Answered(reply, usage, params)
 
     def look_ahead(
         self, sandbox: Sandbox, messages: list[Message], turn: int, number: int
-    ) -> tuple[_Asked, dict[str, Any]]:
+    ) -> tuple[_Answered, dict[str, Any]]:
         """(the reply of several whose rollout is best, at no further cost; what its step says of that).
 
         MAXS (arXiv 2601.09259): every reply and every action of a rollout is a step of the kind `lookahead`, in a
@@ -536,7 +536,7 @@ class Attempt:
         """
         look, raised, first = self.agent.lookahead, self.raised, len(self.steps)
         assert look is not None
-        found: list[_Asked] = []
+        found: list[_Answered] = []
         while len(found) < look.candidates and not (found and self.limits.reached(self.usage)):
             sample = self.agent.samples + len(found)
             found.append(self.asked(messages, first + len(found), sample))
@@ -563,7 +563,7 @@ class Attempt:
         self,
         sandbox: Sandbox,
         messages: list[Message],
-        found: Sequence[_Asked],
+        found: Sequence[_Answered],
         rollouts: list[_Rollout],
         turn: int,
         number: int,
@@ -586,7 +586,7 @@ class Attempt:
     def _wants(self, reply: Reply) -> tuple[tuple[str, str], ...]:
         return tuple((action.command, action.wrong) for action in self.asked_for(reply))
 
-    def _looked(self, asked: _Asked, messages: list[Message]) -> dict[str, Any]:
+    def _looked(self, asked: _Answered, messages: list[Message]) -> dict[str, Any]:
         sent = self.requests.add(len(self.steps), messages, self.full(asked.params))
         cut = {"cut": True} if asked.reply.finish == "length" else {}
         return {"reply": asked.reply.text, "usage": asked.usage, "sent": sent, **cut}
@@ -607,7 +607,7 @@ class Attempt:
         if self.agent.choose:
             rollout.rank = self.rank(rollout.sandbox)
 
-    def tried(self, rollout: _Rollout, asked: _Asked, turn: int, well: bool) -> None:
+    def tried(self, rollout: _Rollout, asked: _Answered, turn: int, well: bool) -> None:
         """Do in a copy what a reply asks for. well: how the action before it ended: what a hand-in is worth."""
         actions, record = self.asked_for(asked.reply), self._looked(asked, rollout.messages)
         record |= {"sample": rollout.sample}
