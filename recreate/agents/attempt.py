@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from recreate.agents.config import ServerEntry, turns_left
 from recreate.agents.functions import (
@@ -47,7 +47,7 @@ from recreate.agents.scaffold import Scaffold, Template
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import cut_middle
 from recreate.api.errors import BadInput, Fault, Refused
-from recreate.api.ports import BringsServers, Domain, Sandbox, SandboxBackend, Talking, ToolsOnly
+from recreate.api.ports import BringsServers, Copyable, Domain, Sandbox, SandboxBackend, Talking, ToolsOnly
 from recreate.api.theirs import expect
 from recreate.api.types import (
     Call,
@@ -214,6 +214,40 @@ class _Done:
             answered = [{"id": action.call, **({} if one else {"text": text})} for action, text in told]
             found["foreign"] = {"tool_calls": list(called), "answered": answered}
         return found
+
+
+class _Answered(NamedTuple):
+    """A reply, what it cost, and all that was asked of the model."""
+
+    reply: Reply
+    usage: Usage
+    params: Mapping[str, Any]
+
+
+@dataclass
+class _Rollout:
+    """What comes of one first action in a copy of the sandbox. wanted: so many candidates asked for it; well: of each
+    action, whether it could be read and ended with 0; over: nothing follows; work: what it would hand in, if it did."""
+
+    asked: _Answered
+    step: int
+    sample: int
+    sandbox: Sandbox
+    messages: list[Message]
+    wanted: int = 1
+    well: list[bool] = field(default_factory=list)
+    over: bool = False
+    work: str | None = None
+    rank: float = 0.0
+
+    @property
+    def status(self) -> float:
+        return sum(self.well) / len(self.well) if self.well else 0.0
+
+    def agreement(self, others: Sequence[_Rollout]) -> float:
+        """The share of the other candidates that ask for the same, or come to hand in the same work."""
+        alike = sum(r.wanted for r in others if r is self or (r.work is not None and r.work == self.work))
+        return (alike - 1) / max(1, sum(r.wanted for r in others) - 1)
 
 
 @dataclass
@@ -444,28 +478,26 @@ class Attempt:
         limits = self.agent.limits
         last = LastSeen()
         past: tuple[int, ...] = ()
-        seen, cut_off, offered = messages[-1]["content"], 0, self.offered_functions
+        seen, cut_off = messages[-1]["content"], 0
         for turn in range(limits.turns):
             reached = self.limits.reached(self.usage)
             if reached:
                 return "limit", reached
-            step = len(self.steps)
-            call = Call(**self.address, step=step, sample=number)
-            seed = zlib.crc32(f"{call.attempt}/{step}".encode()) >> 1
-            params = {"seed": seed, **self.params, **offered}
-            params |= {"max_tokens": self.raised} if self.raised else {}
+            looked: dict[str, Any] = {}
             try:
-                reply = self.ask(messages, call, **params)
+                if self.agent.lookahead:
+                    (reply, usage, params), looked = self.look_ahead(sandbox, messages, turn, number)
+                else:
+                    reply, usage, params = self.asked(messages, len(self.steps), number)
             except BadInput as e:
                 if e.code != "context-length":
                     raise
                 return "limit", "context"
-            usage = Usage.of(reply, call)
-            self.usage = self.usage + usage
+            step = len(self.steps)
             fresh, so_far.fresh = so_far.fresh, {}
             actions = self.asked_for(reply)
-            called = [c.model_dump(exclude={"schema_"}) for c in reply.tool_calls if actions[0].call]
-            record: dict[str, Any] = {"observation": seen, "reply": reply.text, "usage": usage, **fresh}
+            called = self._called(reply, actions)
+            record: dict[str, Any] = {"observation": seen, "reply": reply.text, "usage": usage, **fresh, **looked}
             record["sent"] = self.requests.add(step, messages, self.full(params), seen)
             record |= {"cut": True} if reply.finish == "length" else {}
             record |= {"near": reply.near} if reply.near is not None else {}
@@ -493,6 +525,125 @@ class Attempt:
             messages += _exchange(reply, actions, done.answers, cut=bool(cut_off))
             seen = "\n".join(done.answers)
         return "limit", "steps"
+
+    def asked(self, messages: list[Message], step: int, sample: int) -> _Answered:
+        """The model's reply, counted."""
+        call = Call(**self.address, step=step, sample=sample)
+        seed = zlib.crc32(f"{call.attempt}/{step}".encode()) >> 1
+        params = {"seed": seed, **self.params, **self.offered_functions}
+        params |= {"max_tokens": self.raised} if self.raised else {}
+        reply = self.ask(messages, call, **params)
+        usage = Usage.of(reply, call)
+        self.usage = self.usage + usage
+        return _Answered(reply, usage, params)
+
+    def look_ahead(
+        self, sandbox: Sandbox, messages: list[Message], turn: int, number: int
+    ) -> tuple[_Answered, dict[str, Any]]:
+        """(the reply of several whose rollout is best, at no further cost; what its step says of that).
+
+        MAXS (arXiv 2601.09259): every reply and every action of a rollout is a step of the kind `lookahead`, in a
+        sample of its own. Candidates that ask for the same are one; where all do, none is rolled out. What is best:
+        the number of the tool `choose`, where there is one; then the share of actions that ended with 0; then how
+        many of the others ask for the same or come to hand in the same; then the first.
+        """
+        look, raised, first = self.agent.lookahead, self.raised, len(self.steps)
+        assert look is not None
+        found: list[_Answered] = []
+        while len(found) < look.candidates and not (found and self.limits.reached(self.usage)):
+            sample = self.agent.samples + len(found)
+            found.append(self.asked(messages, first + len(found), sample))
+        rollouts: list[_Rollout] = []
+        try:
+            self.candidates(sandbox, messages, found, rollouts, turn, number)
+            for rollout in rollouts if len(rollouts) > 1 else ():
+                self.roll_out(rollout, turn, look.steps)
+            best = max(rollouts, key=lambda r: (r.rank, r.status, r.agreement(rollouts)), default=None)
+        finally:
+            self.raised = raised
+            for rollout in rollouts:
+                rollout.sandbox.close()
+        words = f"the reply of step {best.step if best else first}"
+        if best and len(rollouts) > 1:
+            words += f", the best of {len(rollouts)}: " + "; ".join(
+                f"step {r.step}: {f'{self.agent.choose} {r.rank:g}, ' if self.agent.choose else ''}"
+                f"status {r.status:.2f}, agreement {r.agreement(rollouts):.2f}"
+                for r in rollouts
+            )
+        return (best.asked if best else found[0])._replace(usage=Usage()), {"looked": words}
+
+    def candidates(
+        self,
+        sandbox: Sandbox,
+        messages: list[Message],
+        found: Sequence[_Answered],
+        rollouts: list[_Rollout],
+        turn: int,
+        number: int,
+    ) -> None:
+        """Note each candidate, and try out those that differ, each in a copy that `rollouts` then holds. None is tried
+        out where there is but one, or where the sandbox made a file that cannot be copied."""
+        keys = [self._wants(asked.reply) for asked in found]
+        last = next((s for s in reversed(self.steps) if s.sample == number and s.kind != "before"), None)
+        alone = len(set(keys)) == 1
+        for n, asked in enumerate(found):
+            step, sample = len(self.steps), self.agent.samples + n
+            copy = None if alone or keys[n] in keys[:n] else _copied(sandbox)
+            if copy is None:
+                self.note(sample=sample, kind="lookahead", **self._looked(asked, messages))
+                continue
+            rollout = _Rollout(asked, step, sample, copy, list(messages), wanted=keys.count(keys[n]))
+            rollouts.append(rollout)
+            self.tried(rollout, asked, turn, last is not None and last.status == 0)
+
+    def _wants(self, reply: Reply) -> tuple[tuple[str, str], ...]:
+        return tuple((action.command, action.wrong) for action in self.asked_for(reply))
+
+    def _looked(self, asked: _Answered, messages: list[Message]) -> dict[str, Any]:
+        sent = self.requests.add(len(self.steps), messages, self.full(asked.params))
+        told: dict[str, Any] = {"cut": True} if asked.reply.finish == "length" else {}
+        told |= {"near": asked.reply.near} if asked.reply.near is not None else {}
+        return {"reply": asked.reply.text, "usage": asked.usage, "sent": sent, **told}
+
+    def roll_out(self, rollout: _Rollout, turn: int, steps: int) -> None:
+        """Go on from a first action until `steps` are done, it handed in, or a limit is reached; then say what the tool
+        `choose` thinks of it."""
+        for ahead in range(turn + 1, min(turn + steps, self.agent.limits.turns)):
+            if rollout.over or self.limits.reached(self.usage):
+                break
+            try:
+                asked = self.asked(rollout.messages, len(self.steps), rollout.sample)
+            except BadInput as e:
+                if e.code != "context-length":
+                    raise
+                break
+            self.tried(rollout, asked, ahead, rollout.well[-1])
+        if self.agent.choose:
+            rollout.rank = self.rank(rollout.sandbox)
+
+    def tried(self, rollout: _Rollout, asked: _Answered, turn: int, well: bool) -> None:
+        """Do in a copy what a reply asks for. well: how the action before it ended: what a hand-in is worth."""
+        actions, record = self.asked_for(asked.reply), self._looked(asked, rollout.messages)
+        record |= {"sample": rollout.sample}
+        if len(actions) == 1 and actions[0].command == SUBMIT:
+            self.note(**record, kind="lookahead", action=SUBMIT)
+            rollout.over = True
+        else:
+            done = _Done()
+            try:
+                self.answer(rollout.sandbox, actions, done, turn, asked.reply)
+            finally:
+                self.note(**record, **done.fields(actions, self._called(asked.reply, actions)) | {"kind": "lookahead"})
+            well = bool(done.commands) and not done.wrong and done.status == 0
+            rollout.messages += _exchange(asked.reply, actions, done.answers, cut=False)
+            finished = done.commands and self.agent.done
+            rollout.over = bool(finished) and self.tool(rollout.sandbox, self.agent.done).status == 0
+        rollout.well.append(well)
+        if rollout.over:
+            rollout.work = self.domain.collect(self.task, rollout.sandbox)
+
+    def _called(self, reply: Reply, actions: Sequence[_Action]) -> list[dict[str, Any]]:
+        return [c.model_dump(exclude={"schema_"}) for c in reply.tool_calls if actions[0].call]
 
     def raise_cap(self, reply: Reply) -> str:
         """After a reply that was cut off before it held what was to be done, let the next have twice the tokens, once
@@ -670,13 +821,20 @@ def furnish(sandbox: Sandbox, scaffold: Scaffold, prompt: str = "", sample: int 
 
 def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: SandboxBackend) -> None:
     """Start the MCP servers that the scaffold or the domain names, as an attempt at the task would. Raises BadInput
-    (`bad-mcp`) when one does not start, and (`calls-no-tools`) for an agent that could do nothing in this domain."""
+    (`bad-mcp`) when one does not start, (`calls-no-tools`) for an agent that could do nothing in this domain, and
+    (`no-lookahead`) for look-ahead where no sandbox can be copied."""
     if scaffold.agent.action != "tools" and isinstance(domain, ToolsOnly) and domain.tools_only:
         raise BadInput(
             f"tasks of {domain.name} are done by calling tools, and the agent {scaffold.name} calls none",
             fix='name one with action = "tools" in its agent.toml, such as --scaffold seed-tools',
             code="calls-no-tools",
         )
+    if scaffold.agent.lookahead:
+        sandbox = prepared(domain, task, backend)
+        try:
+            _copyable(sandbox)
+        finally:
+            sandbox.close()
     if scaffold.agent.action != "tools" or not (scaffold.agent.mcp or isinstance(domain, BringsServers)):
         return
     call = Call(run="try", attempt="try", step=0)
@@ -700,6 +858,27 @@ def prepared(domain: Domain, task: Task, backend: SandboxBackend) -> Sandbox:
     sandbox = domain.prepare(task, backend)
     expect(all(callable(getattr(sandbox, each, None)) for each in _OF_A_SANDBOX), domain, "prepare", sandbox)
     return sandbox
+
+
+def _copyable(sandbox: Sandbox) -> Copyable:
+    """Raises BadInput (`no-lookahead`) for a sandbox that cannot be copied."""
+    if not isinstance(sandbox, Copyable):
+        raise BadInput(
+            f"the agent looks ahead, and sandboxes of {sandbox.backend} cannot be copied",
+            fix="use --sandbox bwrap or --sandbox unshare, or take [lookahead] out of agent.toml",
+            code="no-lookahead",
+        )
+    return sandbox
+
+
+def _copied(sandbox: Sandbox) -> Sandbox | None:
+    """A copy; None where the agent made a file that cannot be copied: then it acts without looking ahead."""
+    try:
+        return _copyable(sandbox).copy()
+    except BadInput as e:
+        if e.code != "no-copy":
+            raise
+        return None
 
 
 def _run(sandbox: Sandbox, command: str | Sequence[str], **how: Any) -> Output:

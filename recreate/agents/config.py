@@ -75,6 +75,14 @@ class AgentMemory(Record):
     when: tuple[Literal["start", "error", "tests", "step"], ...] = ("start", "error", "tests")
 
 
+class LookAhead(Record):
+    """How far an agent looks before each action: so many candidates for it, each tried out in a copy of the sandbox for
+    so many steps, itself the first of them (MAXS, arXiv 2601.09259)."""
+
+    candidates: int = Field(default=3, ge=2, le=20)
+    steps: int = Field(default=2, ge=1, le=20)
+
+
 class ServerEntry(Record):
     """An MCP server. server: the scaffold's tool that it is; or command: a program that the sandbox has, and its
     arguments; or url: one elsewhere, and token: the environment variable that has its bearer token, MCP_...: a
@@ -107,6 +115,7 @@ class AgentConfig(Record):
     before   tools run before the first turn; their output is `{{ before.NAME }}`
     done     a tool run after each action; exit 0 means that the work is handed in
     samples  independent tries at a task; `choose` names the tool whose last line is a number, the highest wins
+    lookahead  the table of that name, None for no look-ahead
     protect  patterns of files no edit may touch: see `protects`
 
     Of a foreign agent:
@@ -139,6 +148,7 @@ class AgentConfig(Record):
     venv: str = Field(default="", exclude_if=not_)
     mounts: Mapping[str, str] = Field(default={}, exclude_if=not_)
     version: str = Field(default="", exclude_if=not_)
+    lookahead: LookAhead | None = Field(default=None, exclude_if=not_)
     shell: bool = Field(default=True, exclude_if=bool)
     mcp: Mapping[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,29}$")], ServerEntry] = Field(
         default={}, exclude_if=not_
@@ -162,7 +172,7 @@ class AgentConfig(Record):
     @model_validator(mode="after")
     def _foreign(self) -> AgentConfig:
         if self.foreign:
-            ours = [key for key in ("native", "before", "done", "choose") if getattr(self, key)]
+            ours = [key for key in ("native", "before", "done", "choose", "lookahead") if getattr(self, key)]
             ours += ["samples"] * (self.samples > 1)
             if ours:
                 raise ValueError(f"{ours[0]} is for agents of recreate's own, and this is action {self.action}")
@@ -183,6 +193,14 @@ class AgentConfig(Record):
             raise ValueError(f"native is for action bash, and this is {self.action}")
         if self.mcp and self.action != "tools":
             raise ValueError(f"mcp is for action tools, and this is {self.action}")
+        return self
+
+    @model_validator(mode="after")
+    def _looks(self) -> AgentConfig:
+        if self.lookahead and self.action == "tools":
+            raise ValueError("lookahead is for actions bash, json and tool:NAME: what a server did cannot be copied")
+        if self.lookahead and self.model.temperature == 0:
+            raise ValueError("lookahead needs candidates that differ: set model.temperature above 0, or leave it out")
         return self
 
     @property
@@ -313,7 +331,12 @@ def _unknown(raw: Mapping[str, Any], kind: type[BaseModel], text: str, under: tu
     return faults
 
 
-_TABLES: dict[str, type[BaseModel]] = {"limits": AgentLimits, "model": AgentModel, "memory": AgentMemory}
+_TABLES: dict[str, type[BaseModel]] = {
+    "limits": AgentLimits,
+    "model": AgentModel,
+    "memory": AgentMemory,
+    "lookahead": LookAhead,
+}
 
 
 def key_line(text: str, keys: tuple[str, ...]) -> int:

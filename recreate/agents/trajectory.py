@@ -185,7 +185,8 @@ def tell_step(step: Step, limit: int) -> str:
         parts[0] += ": the reply could not be read"
         parts.append(clip(step.reply, limit))
     else:
-        parts[0] += ": the agent answered"
+        ahead = step.kind == "lookahead"
+        parts[0] += ": looking ahead, in a copy of the sandbox, the agent answered" if ahead else ": the agent answered"
         parts.append(clip(tell_reply(step), limit))
     if step.output:
         parts.append(f"-> (status {step.status}) {clip(step.output, limit)}")
@@ -328,7 +329,7 @@ def _line(row: IndexRow) -> str:
     elif row.kind == "malformed":
         parts.append("the reply could not be read")
     elif row.commands:
-        parts.append(" ".join(row.commands))
+        parts.append("looked ahead: " * (row.kind == "lookahead") + " ".join(row.commands))
     else:
         parts.append("the reply was handed to the agent's tool")
     if row.status is not None:
@@ -380,7 +381,7 @@ def signature(experience: Experience, without: Collection[str] = ()) -> str:
     trace = experience.trace
     if experience.grade.passed:
         return "passed"
-    acted = [s for s in trace.steps if s.kind not in UNASKED]
+    acted = [s for s in trace.steps if s.kind not in (*UNASKED, "lookahead")]
     wrong = sum(s.kind == "malformed" for s in acted)
     if acted and 2 * wrong > len(acted):
         return "malformed replies"

@@ -186,6 +186,17 @@ class Talking(Protocol):
 
 
 @runtime_checkable
+class Copyable(Protocol):
+    """A sandbox that can be copied: what look-ahead needs."""
+
+    def copy(self) -> Sandbox:
+        """Another sandbox with the same files, limits and mounts; no running program goes along. The caller closes it.
+
+        Raises BadInput (`no-copy`) for files that cannot be read, Fault when the host fails."""
+        ...
+
+
+@runtime_checkable
 class SandboxBackend(Protocol):
     """A way to make sandboxes: bwrap, unshare, docker ... `open` is called from several threads at once."""
 

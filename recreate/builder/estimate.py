@@ -111,7 +111,8 @@ def typical(scaffold: Scaffold, past: Sequence[Usage], price: Price, settings: S
 
     def guess(turns: int, cached: bool) -> Usage:
         turns = min(turns, agent.limits.turns)
-        calls = turns * agent.samples
+        ahead = agent.lookahead
+        calls = turns * agent.samples * (ahead.candidates * ahead.steps if ahead else 1)
         # a transcript grows with every turn: on average half of it is sent again
         tokens_in = min(agent.limits.tokens, calls * (2500 + 700 * turns // 2))
         tokens_out = calls * min(agent.model.max_tokens, 500)

@@ -244,7 +244,7 @@ class Proposals:
             return []
 
 
-CLOSED = ("limits", "model", "samples", "protect")
+CLOSED = ("limits", "model", "samples", "lookahead", "protect")
 
 
 def proposed(edit: Edit) -> Edit:

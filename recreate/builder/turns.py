@@ -47,7 +47,7 @@ def taken(experiences: Iterable[Experience]) -> Iterator[Taken]:
     for e in experiences:
         samples: dict[int, list[int]] = {}
         for step in e.trace.steps:
-            if step.kind not in UNASKED:
+            if step.kind not in (*UNASKED, "lookahead"):
                 samples.setdefault(step.sample, []).append(step.usage.tokens_in + step.usage.tokens_out)
         if samples:
             tokens = tuple(map(sum, zip_longest(*samples.values(), fillvalue=0)))

@@ -318,6 +318,8 @@ def _agent(agent: Scaffold, settings: AgentConfig) -> Iterator[str]:
     if settings.samples > 1:
         chosen = f", the best by {settings.choose}" if settings.choose else ", the first handed in"
         yield f"samples    {settings.samples} independent tries at a task{chosen}"
+    if ahead := settings.lookahead:
+        yield f"looks ahead {ahead.candidates} candidates for each action, {ahead.steps} steps in copies of the sandbox"
     limits, model = settings.limits, settings.model
     more = f" and {limits.extension} more" if limits.extension else ""
     yield (

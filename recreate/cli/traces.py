@@ -266,12 +266,14 @@ def _text(experience: Experience, full: bool) -> Iterator[str]:
         elif step.kind == "ended":
             yield head(f"step {step.step}{sample}: the agent's program ended", wrong(step))
         else:
-            yield head(f"step {step.step}{sample}", wrong(step))
+            ahead = f": looked ahead, candidate {step.sample}" if step.kind == "lookahead" else ""
+            yield head(f"step {step.step}{ahead or sample}", wrong(step))
             if step.step in recorded:
                 yield from _sent(recorded, step.step, replies)
                 yield head("reply")
                 replies.add(step.reply)
-            yield from filter(None, (_drawn(step), near(step)))
+            looked = f"({step.looked})" if step.looked else ""
+            yield from filter(None, (looked, _drawn(step), near(step)))
             if step.reply.strip():
                 yield fold(step.reply, full)
         if step.action and step.action not in step.reply and step.kind not in ("before", "ended"):

@@ -11,6 +11,7 @@ All but etc may be written by the sandbox, counts as its disk, and lasts as long
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import platform
@@ -42,6 +43,7 @@ _TAKEN = ("/usr", "/etc", "/proc", "/dev", "/bin", "/sbin", "/lib", "/lib32", "/
 _WHOLE = ("/work", "/tmp", rootfs.HOME)
 OPEN_FILES = 1024
 """Descriptors of one process: what systems give by default, and programs that want more are written to do without."""
+_UNREADABLE = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 _counter = itertools.count(os.getpid())
 _ARGUMENT = 128 * 1024 - 64
 
@@ -232,6 +234,37 @@ class FolderSandbox:
         """The file's bytes. Raises FileNotFoundError, also for a link or what is no regular file; BadInput for `..`."""
         self._mend()
         return filesystem.read(self.work, path)
+
+    def copy(self) -> FolderSandbox:
+        """Another sandbox with the same files, mounts, environment and limits; no program that runs goes along.
+
+        Raises BadInput (`no-copy`) where the sandbox made a file that cannot be read or named, Fault for the host.
+        """
+        with self._one:
+            self._mend()
+            dropped = self.owner is not None
+            made: FolderSandbox | None = None
+            try:
+                made = FolderSandbox(
+                    self._enclosure,
+                    drop=dropped,
+                    source=self.work,
+                    mounts=self.mounts,
+                    env=self.env,
+                    limits=self.limits,
+                    uid=AGENT if dropped else self.uid,
+                )
+                with filesystem.ours("copy a sandbox folder"):
+                    for name in WRITABLE[1:]:
+                        filesystem.copy(self.root / name, made.root / name, made.owner)
+            except BaseException as e:
+                if made is not None:
+                    made.close()
+                theirs = isinstance(e.__cause__, OSError) and e.__cause__.errno in _UNREADABLE
+                if theirs or isinstance(e, RecursionError):
+                    raise BadInput("the sandbox holds a file that cannot be copied", code="no-copy") from e
+                raise
+            return made
 
     def close(self) -> None:
         """Kill what runs and delete the folder. Safe to call twice."""

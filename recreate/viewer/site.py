@@ -542,7 +542,7 @@ class Website:
             for at, m in enumerate(chat["messages"])
         ]  # fmt: skip
         back = f"/runs/{quote(name)}/attempts/{id}" if live is not None else f"/experiences/{id}"
-        samples = len({s.sample for s in e.trace.steps})
+        samples = len({s.sample for s in e.trace.steps if s.kind != "lookahead"})
         return self._shown(
             "messages", f"Messages of {e.task or id}", name=name, e=e, rows=rows, back=back, samples=samples,
             has_system=bool(system),

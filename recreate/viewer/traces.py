@@ -214,6 +214,10 @@ def _what(step: Step) -> str:
     """What a step was in which no model was asked; '' for a turn."""
     if step.kind == "ended":
         return "the agent's program ended"
+    if step.kind == "lookahead":
+        return "looked ahead, in a copy of the sandbox"
+    if step.looked:
+        return step.looked
     return f"{step.action} ran before the first turn" if step.kind == "before" else ""
 
 

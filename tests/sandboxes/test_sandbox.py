@@ -15,7 +15,7 @@ import pytest
 
 from recreate import sandboxes
 from recreate.api.errors import BadInput, Fault
-from recreate.api.ports import Limits, Sandbox, SandboxBackend
+from recreate.api.ports import Copyable, Limits, Sandbox, SandboxBackend
 from recreate.api.registry import find
 from recreate.sandboxes import filesystem
 from recreate.sandboxes.process import Tail
@@ -433,3 +433,24 @@ def test_folders_of_sandboxes_lie_far_apart_where_the_disk_is_ext4(tmp_path: Pat
     filesystem._spread(tmp_path)  # and nothing is said where the disk knows no such thing
     if before & 0x80000 and before != -1:  # extents: ext4
         assert flags() == before | 0x20000
+
+
+def test_a_copy_has_the_same_files_and_what_happens_in_it_stays_there(backend: SandboxBackend) -> None:
+    with_files = backend.open(env={"GREETING": "hello"})
+    if not isinstance(with_files, Copyable):
+        with_files.close()
+        assert backend.name in ENGINES
+        return
+    with_files.run(
+        "mkdir a; echo 1 > a/one; ln -s a/one link; echo 2 > ~/two; echo 3 > ${TMPDIR:-/tmp}/three; chmod 700 a/one"
+    )
+    copy = with_files.copy()
+    try:
+        seen = "cat link ~/two ${TMPDIR:-/tmp}/three; stat -c %a a/one; echo $GREETING"
+        assert copy.run(seen).text == with_files.run(seen).text == "1\n2\n3\n700\nhello\n"
+        copy.run("rm -r a; echo new > new")
+        assert with_files.run("cat a/one; ls").text == "1\na\nlink\n"
+    finally:
+        copy.close()
+    assert with_files.run("cat a/one").text == "1\n"
+    with_files.close()

@@ -115,6 +115,8 @@ def _body(scaffold: Scaffold, tools: dict[str, str], lessons: list[str]) -> tupl
         )
     if agent.samples > 1:
         differences.append(f"samples = {agent.samples}: the tool tries once")
+    if agent.lookahead:
+        differences.append("lookahead: the tool acts at once, no candidates are tried out before")
     for key, names in (("before", agent.before), ("done", (agent.done,)), ("choose", (agent.choose,))):
         if any(names):
             differences.append(f"{key} = {', '.join(names)}: the tool runs no script by itself, it is told that it may")

@@ -323,6 +323,8 @@ def tell_whole(step: Step, limit: int, once: Callable[[str], str] = str) -> str:
         return "\n".join(parts)
     if step.observation:
         parts.append(f"the agent was shown:\n{clip(once(step.observation.strip()), limit)}")
+    if step.kind == "lookahead":
+        parts.append("looking ahead, in a copy of the environment that is gone:")
     parts.append(f"the agent replied:\n{clip(tell_reply(step), limit)}")
     if step.kind == "malformed":
         parts.append(f"which could not be read: {clip(step.output, limit)}")
@@ -371,6 +373,11 @@ def tell_agent(agent: AgentConfig) -> str:
     lines = []
     if agent.samples > 1:
         lines.append(f"It makes up to {agent.samples} independent samples of a task, each in a fresh environment.")
+    if ahead := agent.lookahead:
+        lines.append(
+            f"Before each action {ahead.candidates} candidates are tried out {ahead.steps} steps ahead in copies of "
+            "its environment; the best is carried out."
+        )
     if agent.before:
         names = ", ".join(f"tools/{name}" for name in agent.before)
         lines.append(f"Before the first turn {names} run in it; their output is `before.NAME` in the templates.")
