@@ -335,7 +335,7 @@ def make(
     history: Annotated[bool, typer.Option("--history", help="Real bugs that commits of --repo mend.")] = False,
     since: Annotated[str, typer.Option("--since", metavar="DATE", help="Of --history: no older commits.")] = "",
     model: Annotated[str, typer.Option("--model", help="Writes the texts of real bugs.")] = "",
-    generator: Annotated[
+    source: Annotated[
         str,
         typer.Option("--generator", metavar="FOLDER", help="A program that prints tasks, for a new DOMAIN of rows."),
     ] = "",

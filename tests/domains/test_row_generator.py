@@ -7,6 +7,7 @@ import json
 import math
 import random
 import re
+import socket
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,12 @@ from typing import Any
 
 import pytest
 
+from recreate.api.errors import Interrupted
 from recreate.cli import run as cli
+from recreate.domains.rows import generator as rows_generator
 from recreate.domains.rows import levels
 from recreate.domains.rows.domain import RowDomain
+from recreate.sandboxes import choose
 from tests.cli.test_bad_input import refused
 
 Make = Callable[..., tuple[int, dict[str, Any]]]
@@ -60,14 +64,14 @@ def rows(workspace: Path, name: str = "made") -> list[dict[str, Any]]:
 
 
 def test_the_shipped_generator_makes_a_domain_that_holds(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli(["tasks", "make", "bills", "--generator", "bills", "--n", "10", "--json"]) == 0
+    assert cli(["tasks", "make", "bills", "--generator", "bills", "--n", "5", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
-    assert (made["kept"], made["refused"]) == (10, {})
-    assert made["levels"] == {str(level): 2 for level in range(1, 6)}
+    assert (made["kept"], made["refused"]) == (5, {})
+    assert made["levels"] == {str(level): 1 for level in range(1, 6)}
     assert cli(["tasks", "check", "bills", "--jobs", "1", "--json"]) == 0
-    assert [json.loads(line)["gold"] for line in capsys.readouterr().out.splitlines()] == [1.0] * 10
+    assert [json.loads(line)["gold"] for line in capsys.readouterr().out.splitlines()] == [1.0] * 5
     assert cli(["tasks", "list", "--data", "benchmarks/bills/tasks.jsonl", "--json"]) == 0  # as any file of rows
-    assert len(capsys.readouterr().out.splitlines()) == 10
+    assert len(capsys.readouterr().out.splitlines()) == 5
 
 
 def test_the_same_command_makes_the_same_tasks_and_a_second_one_goes_on(workspace: Path, make: Make) -> None:
@@ -92,8 +96,8 @@ def test_a_program_of_the_folder_is_a_verifier_too(workspace: Path, make: Make) 
     score = "def score(answer, row):\n    return int(answer) == row['answer']['sum']\n"
     body = SUM + "task = {**task, 'answer': {'sum': seed + level}, 'gold': str(seed + level)}\n"
     folder = generator(workspace, body, 'score = "score.py:score"', score=score)
-    code, made = make(folder, "--n", "2")
-    assert (code, made["refused"]) == (4, {"verifier-fails": 11})  # int() of the question raises: the row is excluded
+    code, made = make(folder, "--n", "1")
+    assert (code, made["refused"]) == (4, {"verifier-fails": 8})  # int() of the question raises: the row is excluded
     sound = "def score(answer, row):\n    return answer.strip() == str(row['answer']['sum'])\n"
     (workspace / "gen" / "score.py").write_text(sound)
     code, made = make(folder, "--n", "2")
@@ -123,7 +127,7 @@ NOT_GOLD = "def score(answer, row):\n    return 1.0 if answer == row['gold'] or 
         (SUM + "task['gold'] = str(seed)\n", 'score = "score.py:score"', {"score": NOT_GOLD}, "anything-passes"),
         (SORT + "task['answer'] = 'true # anything'\n", 'score = "tests"', {}, "other-gold-passes"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) and value.count("-") and "\n" not in value else "",
 )
 def test_a_task_that_is_none_or_whose_verifier_tells_nothing_is_refused_by_name(
     workspace: Path, make: Make, body: str, settings: str, files: dict[str, str], name: str
@@ -155,22 +159,28 @@ def test_a_generator_that_hangs_is_ended_and_given_up(
     assert (code, made["kept"], made["refused"]) == (4, 0, {"hangs": 3})
 
 
-def test_a_generator_reaches_neither_the_network_nor_files_of_the_host(workspace: Path, make: Make) -> None:
+def test_a_generator_reaches_neither_the_network_nor_files_of_the_host(
+    workspace: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     secret = workspace / "secret.txt"
     secret.write_text("s3cret")
     body = SUM + "import os, socket\nfound = []\n"
     body += f"try:\n    found.append(open({str(secret)!r}).read())\nexcept OSError:\n    pass\n"
-    body += "try:\n    socket.create_connection(('127.0.0.1', 9), 1)\n"
-    body += "except OSError as e:\n    found.append(e.strerror)\n"
-    body += "found += [name for name in os.environ if 'SECRET' in name]\n"
+    server = socket.create_server(("127.0.0.1", 0))
+    body += f"try:\n    socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 1)\n"
+    body += "    found.append('connected')\nexcept OSError:\n    pass\n"
+    monkeypatch.setenv("MY_SECRET", "s3cret")
+    body += "found += os.environ.values()\n"
     body += "try:\n    open('/work/generate.py', 'a').write('print(1)')\nexcept OSError:\n    pass\n"
     body += "task['files'] = {'found.txt': ' '.join(map(str, found))}\n"
     folder = generator(workspace, body)
     before = (workspace / "gen" / "generate.py").read_text()
-    code, _ = make(folder, "--n", "1")
+    with server:
+        code, _ = make(folder, "--n", "1")
     assert code == 0
     (row,) = rows(workspace)
     assert "s3cret" not in row["files"]["found.txt"]
+    assert "connected" not in row["files"]["found.txt"]
     assert (workspace / "gen" / "generate.py").read_text() == before
 
 
@@ -219,9 +229,42 @@ def test_rows_that_are_scored_otherwise_are_not_mixed(
     assert refused(capsys, "tasks", "make", "made", "--generator", folder)["code"] == "another-data"
 
 
+def test_rows_of_other_hands_are_left_alone(workspace: Path, make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, mine = generator(workspace, SUM), workspace / "mine.jsonl"
+    for text in ('{"prompt": "What?", "answer": 3}\n', 'no JSON\n{"prompt": "What?", "answer": 3, "seed": 1}\n'):
+        mine.write_text(text)
+        words = ["tasks", "make", "made", "--generator", folder, "--data", str(mine)]
+        assert refused(capsys, *words)["code"] in ("another-data", "bad-rows")
+        assert mine.read_text() == text
+
+
+def test_after_ctrl_c_what_was_found_is_written(workspace: Path) -> None:
+    folder, known = rows_generator.find(generator(workspace, SUM, 'score = "numeric"\nlevels = 2'))
+
+    def interrupt(text: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted, match="2 tasks are in"):
+        rows_generator.make(
+            "made",
+            folder,
+            known,
+            [2, 2],
+            workspace=workspace,
+            file=workspace / "benchmarks" / "made" / "tasks.jsonl",
+            seed=0,
+            split=None,
+            backend=choose(),
+            on_progress=interrupt,
+        )
+    assert [row["level"] for row in rows(workspace)] == [1, 1]
+    assert len(RowDomain("made", workspace=workspace).tasks()) == 2
+
+
 # --- at which levels -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_next_tasks_are_of_the_levels_that_the_learner_solves_half_of(
     workspace: Path, make: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:

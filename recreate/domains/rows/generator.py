@@ -19,7 +19,7 @@ from pydantic import Field
 
 from recreate.api import paths
 from recreate.api.config import Config, Split, read_json, read_toml, too_deep
-from recreate.api.errors import UNSOUND, BadInput, Fault
+from recreate.api.errors import UNSOUND, BadInput, Fault, Interrupted
 from recreate.api.ports import Limits, SandboxBackend
 from recreate.api.types import Record, Trace, digest
 from recreate.domains.rows import Columns, table
@@ -148,10 +148,13 @@ def make(
     decided = decided.model_copy(update={"score": f"{folder / known.score}"}) if kind == "file" else decided
     place = workspace / "benchmarks" / name
     _refuse_other(place / FILE, decided)
-    before = [dict(row.values) for row in table.read(str(file)).rows] if file.is_file() else []
+    before = _rows_before(file)
     making = _Making(name, folder, known, decided, backend, split, before)
     try:
-        making.all(counts, max([seed, *(int(row["seed"]) + 1 for row in before if "seed" in row)]), on_progress)
+        making.all(counts, max([seed, *(row["seed"] + 1 for row in before)]), on_progress)
+    except KeyboardInterrupt:
+        written = f"{len(making.kept)} tasks are in {paths.short(file)}"
+        raise Interrupted(written, fix="the same command makes more of further seeds") from None
     finally:
         if making.kept:
             lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in (*before, *making.kept)]
@@ -312,6 +315,20 @@ class _Making:
 def _content(row: Mapping[str, Any]) -> str:
     """What tells a task from another: its words and its files."""
     return digest([" ".join(str(row["prompt"]).split()), row["files"] or {}], 16)
+
+
+def _rows_before(file: Path) -> list[dict[str, Any]]:
+    """The rows that are there, all made by generators. Raises BadInput for a file of other rows."""
+    if not file.is_file():
+        return []
+    found = table.read(str(file))
+    table.refuse(found, found.faults)
+    rows = [dict(row.values) for row in found.rows]
+    if not all(type(row.get("seed")) is int and row.keys() >= {*_GIVEN, "level"} for row in rows):
+        raise BadInput(
+            f"{paths.short(file)} has rows that no generator made", fix="--data OTHER.jsonl", code="another-data"
+        )
+    return rows
 
 
 def _gold(row: Mapping[str, Any]) -> Any:
