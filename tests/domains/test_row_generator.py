@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import random
 import re
 import socket
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -22,6 +22,8 @@ from recreate.domains.rows import levels
 from recreate.domains.rows.domain import RowDomain
 from recreate.sandboxes import choose
 from tests.cli.test_bad_input import refused
+from tests.evidence import levels as evidence
+from tests.pages import examples
 
 Make = Callable[..., tuple[int, dict[str, Any]]]
 
@@ -293,28 +295,17 @@ def test_the_next_tasks_are_of_the_levels_that_the_learner_solves_half_of(
     assert refused(capsys, *words)["code"] == "no-attempts"  # what test tasks tell, no task is made by
 
 
-def curves() -> list[tuple[float, ...]]:
-    """Learners whose solve rates fall in their own ways."""
-    draw = random.Random(5)
-    steep = (1.0, 1.0, 0.0, 0.0, 0.0, 0.0)
-    return [steep, *(tuple(sorted((draw.random() for _ in range(6)), reverse=True)) for _ in range(12))]
-
-
-@pytest.mark.parametrize("truth", curves(), ids=lambda rates: " ".join(f"{rate:.1f}" for rate in rates))
-@pytest.mark.parametrize("target", [0.3, 0.5, 0.7])
-def test_the_solve_rate_of_what_is_made_comes_near_the_target(truth: tuple[float, ...], target: float) -> None:
-    """Whatever the learner, as near as its levels allow: after some rounds, from the attempts of all of them."""
-    draw, tried = random.Random(repr((truth, target))), {level: (0, 0) for level in range(1, 7)}
-    counts = levels.even(6, 30)
-    for _ in range(12):
-        for level, count in enumerate(counts, 1):
-            passed, attempts = tried[level]
-            tried[level] = passed + sum(draw.random() < truth[level - 1] for _ in range(count)), attempts + count
-        counts = levels.spread(levels.solve_rates(tried, 6), target, 30)
-    got = math.fsum(rate * count for rate, count in zip(truth, counts, strict=True)) / 30
-    possible = min(max(target, truth[-1]), truth[0])
-    even = math.fsum(truth) / 6
-    assert abs(got - possible) <= max(0.2, abs(even - possible))
+@pytest.mark.parametrize("kind", ["logistic", "step", "anyhow"])
+def test_the_solve_rate_of_what_is_made_comes_near_the_target(kind: str) -> None:
+    """As near as the learner's levels allow, after four rounds, and nearer than tasks of all levels."""
+    off, even = list[float](), list[float]()
+    for number, target in itertools.product(range(8), (0.3, 0.5, 0.7)):
+        truth = evidence.learner(kind, number)
+        possible = min(max(target, truth[-1]), truth[0])
+        off.append(abs(evidence.rates_by_round(truth, target, number, 4)[-1] - possible))
+        even.append(abs(fmean(truth) - possible))
+    assert fmean(off) < 0.08
+    assert 2 * fmean(off) < fmean(even)
 
 
 def test_rates_never_rise_with_the_level_and_follow_the_attempts() -> None:
@@ -345,6 +336,15 @@ def test_a_spread_has_all_tasks_and_the_target_as_its_mean() -> None:
 def test_without_a_learner_the_levels_are_even() -> None:
     assert Counter(levels.even(3, 8)) == Counter([3, 3, 2])
     assert levels.even(5, 2) == [1, 1, 0, 0, 0]
+
+
+def test_the_generator_of_the_page_makes_tasks(workspace: Path, make: Make) -> None:
+    page = Path(__file__).parents[2] / "docs/data.md"
+    (program,) = [text for text in examples(page) if "sys.argv" in text]
+    folder = generator(workspace, SUM, 'score = "numeric"\nlevels = 3')
+    (workspace / "gen" / "generate.py").write_text(program)
+    code, made = make(folder, "--n", "3")
+    assert (code, made["levels"]) == (0, {"1": 1, "2": 1, "3": 1})
 
 
 def test_the_pages_of_generators_name_each_refusal() -> None:
