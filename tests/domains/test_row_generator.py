@@ -117,7 +117,7 @@ NOT_GOLD = "def score(answer, row):\n    return 1.0 if answer == row['gold'] or 
         ("task = [1]\n", 'score = "numeric"', {}, "garbage"),
         ("task = {'answer': seed}\n", 'score = "numeric"', {}, "bad-task"),
         (SUM + "task['requires'] = ['nosuchpackage']\n", 'score = "numeric"', {}, "bad-task"),
-        (SUM + "task['files'] = '/etc'\n", 'score = "numeric"', {}, "bad-task"),
+        (SUM + "task['files'] = 'rows.jsonl'\n", 'score = "numeric"', {}, "bad-task"),
         (SUM + "task['files'] = {'../../x': 'y'}\n", 'score = "numeric"', {}, "bad-task"),
         (SUM + "task['prompt'] += str(random.random())\n", 'score = "numeric"', {}, "not-deterministic"),
         ("raise KeyError('unlucky')\n", 'score = "numeric"', {}, "raised"),
@@ -233,7 +233,8 @@ def test_rows_that_are_scored_otherwise_are_not_mixed(
 
 def test_rows_of_other_hands_are_left_alone(workspace: Path, make: Make, capsys: pytest.CaptureFixture[str]) -> None:
     folder, mine = generator(workspace, SUM), workspace / "mine.jsonl"
-    for text in ('{"prompt": "What?", "answer": 3}\n', 'no JSON\n{"prompt": "What?", "answer": 3, "seed": 1}\n'):
+    made = '{"prompt": "What?", "answer": 3, "gold": null, "files": null, "level": 1, "seed": 1}\n'
+    for text in ('{"prompt": "What?", "answer": 3}\n', f"no JSON\n{made}"):
         mine.write_text(text)
         words = ["tasks", "make", "made", "--generator", folder, "--data", str(mine)]
         assert refused(capsys, *words)["code"] in ("another-data", "bad-rows")
