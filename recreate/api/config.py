@@ -31,12 +31,17 @@ def read_toml(text: str) -> dict[str, Any]:
         table = tomllib.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    level: list[Any] = [table]
-    for _ in range(MAX_DEPTH):
-        level = [each for value in level for each in _inside(value)]
-    if level:
+    if too_deep(table):
         raise ValueError(f"it is nested too deeply: more than {MAX_DEPTH} levels")
     return table
+
+
+def too_deep(value: Any) -> bool:
+    """Whether tables and lists lie more than MAX_DEPTH within each other."""
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        level = [each for value in level for each in _inside(value)]
+    return bool(level)
 
 
 def read_json(text: str | bytes) -> Any:

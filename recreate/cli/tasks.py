@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -334,12 +335,26 @@ def make(
     history: Annotated[bool, typer.Option("--history", help="Real bugs that commits of --repo mend.")] = False,
     since: Annotated[str, typer.Option("--since", metavar="DATE", help="Of --history: no older commits.")] = "",
     model: Annotated[str, typer.Option("--model", help="Writes the texts of real bugs.")] = "",
+    source: Annotated[
+        str,
+        typer.Option("--generator", metavar="FOLDER", help="A program that prints tasks, for a new DOMAIN of rows."),
+    ] = "",
+    learner: Annotated[
+        list[str] | None,
+        typer.Option("--from", metavar="RUN", help="Of --generator: attempts that tell the levels; repeatable."),
+    ] = None,
+    solve_rate: Annotated[
+        float | None,
+        typer.Option("--solve-rate", help="Of --generator: make levels that are solved so often.", min=0.01, max=0.99),
+    ] = None,
+    scaffold: Annotated[str, typer.Option("--scaffold", help="Of --from: the agent whose attempts count.")] = "",
     data: Annotated[Path | None, typer.Option("--data", help="The file to write; default: the workspace's.")] = None,
     sandbox: SandboxName = "",
     as_json: Json = False,
-) -> None:
-    """Make new tasks: bugs injected into a package or a repository, kept when a few of its own tests notice; or real
-    ones, that a later release or a commit mends, one behaviour a task.
+) -> int:
+    """Make new tasks: bugs injected into a package or a repository, kept when a few of its own tests notice; real
+    ones, that a later release or a commit mends, one behaviour a task; or those of a generator, each kept when its
+    verifier tells right from wrong. Exits 4 when a generator gives none.
 
     Example: recreate tasks make swe --package parse==1.20.2 --n 5
 
@@ -348,10 +363,21 @@ def make(
     Example: recreate tasks make swe --releases click==8.3.2..8.3.3
 
     Example: recreate tasks make swe --repo . --history --since 2026-01-01
+
+    Example: recreate tasks make bills --generator bills --n 30
+
+    Example: recreate tasks make bills --generator bills --n 20 --from last --solve-rate 0.5
     """
     from recreate.api.ports import TaskGenerator
     from recreate.api.registry import find
 
+    if source:
+        if package or repo or releases or history or since or hard or undo:
+            raise BadInput("--generator is a source of its own", fix="leave the other sources out", code="usage")
+        rows = _Generated(domain, source, n, seed, split, data, open_backend(sandbox))
+        return rows.make(tuple(learner or ()), solve_rate, scaffold, as_json)
+    if learner or solve_rate is not None or scaffold:
+        raise BadInput("--from, --solve-rate and --scaffold are of --generator", fix="--generator FOLDER", code="usage")
     found = find("domain", domain)
     generator = open_domain(domain) if isinstance(found, TaskGenerator) else sys.modules[found.__module__]
     if not isinstance(generator, TaskGenerator):  # a module's own function `make` does too
@@ -402,6 +428,7 @@ def make(
     answers(as_json, (({**_row(task), "file": str(result.file)}, _line(task)) for task in result.tasks))
     say(f"{len(result.tasks)} tasks of {result.tried} bugs tried, written to {result.file}")
     say(f"recreate tasks check {domain} validates them")
+    return 0
 
 
 @with_settings(*DATA, *JUDGE, "budget")
@@ -546,6 +573,99 @@ def _pair(text: str) -> tuple[str, str]:
     if not (old.strip() and dots and new.strip()):
         raise BadInput(f"--undo {text!r} is not OLD..NEW", fix="--undo 0.4.3..0.4.4", code="usage")
     return old.strip(), new.strip()
+
+
+@dataclass(frozen=True)
+class _Generated:
+    """What `tasks make --generator` was asked for."""
+
+    domain: str
+    generator: str
+    n: int
+    seed: int
+    split: str
+    data: Path | None
+    backend: SandboxBackend
+
+    def make(self, runs: tuple[str, ...], target: float | None, scaffold: str, as_json: bool) -> int:
+        """Make the tasks at the levels that the runs tell of, else at all evenly; 4 where none came of it."""
+        from recreate.api.registry import names
+        from recreate.domains.rows import generator, levels
+
+        name, where = self.domain, workspace()
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name) or name in names("domain"):
+            why = "is a domain of its own" if name in names("domain") else "cannot name a folder"
+            raise BadInput(f"{name!r} {why}", fix="recreate tasks make NAME --generator FOLDER", code="bad-name")
+        if (target is None) == bool(runs) or (scaffold and not runs):
+            raise BadInput(
+                "--solve-rate goes by the attempts of a run", fix="--from last --solve-rate 0.5", code="usage"
+            )
+        if self.data and self.data.suffix != ".jsonl":
+            raise BadInput(f"{self.data} is no file of JSON lines", fix="--data FILE.jsonl", code="usage")
+        folder, known = generator.find(self.generator)
+        rates: list[float] | None = None
+        counts, split = levels.even(known.levels, self.n), split_of(self.split)
+        if target is not None:
+            tried = _by_level(open_domain(name), runs, scaffold, known.levels)
+            rates = levels.solve_rates(tried, known.levels)
+            counts, split = levels.spread(rates, target, self.n), split or "train"
+            for level, rate in enumerate(rates, 1):
+                passed, attempts = tried.get(level, (0, 0))
+                say(f"level {level}: {passed} of {attempts} attempts passed, expected {rate:.2f}")
+        made = generator.make(
+            name,
+            folder,
+            known,
+            counts,
+            workspace=where,
+            file=self.data or where / "benchmarks" / name / "tasks.jsonl",
+            seed=self.seed,
+            split=split,
+            backend=self.backend,
+            on_progress=say,
+        )
+        record = {**made.model_dump(mode="json", exclude={"rows", "schema_"}), "kept": len(made.rows)}
+        record |= {"levels": Counter(str(row["level"]) for row in made.rows), "wanted": counts, "solve_rates": rates}
+        answer(
+            as_json,
+            {"domain": name, **record},
+            f"{len(made.rows)} tasks of {made.tried} seeds, in {here(made.file)}",
+            *(f"  refused {count:>3}  {why}: {made.reasons[why]}" for why, count in made.refused.items()),
+            *[f"next: recreate build --domain {name}"] * bool(made.rows),
+        )
+        return 0 if made.rows else CheckFailed.exit_code
+
+
+def _by_level(part: Domain, runs: Sequence[str], scaffold: str, levels: int) -> dict[int, tuple[int, int]]:
+    """level -> (attempts that one learner passed, all of them) of train tasks: what other splits tell, no task may be
+    made by. Raises BadInput where the runs hold none, or those of several learners."""
+    from recreate.builder.past import rates_in
+
+    train = {task.id: task for task in part.tasks("train")}
+    found = [rate for one in dict.fromkeys(runs) for rate in rates_in(open_run(one), part) if rate.task in train]
+    found = [rate for rate in found if not scaffold or scaffold == rate.scaffold or rate.agent.startswith(scaffold)]
+    if not found:
+        raise BadInput(
+            f"{' and '.join(runs)} holds no graded attempt of {scaffold or 'an agent'} at a train task of {part.name}",
+            fix=f"recreate bench --domain {part.name} --split train --scaffold NAME makes some",
+            code="no-attempts",
+        )
+    if len(learners := {(rate.scaffold, rate.agent, rate.model) for rate in found}) > 1:
+        told = ", ".join(sorted(f"{name} ({agent[:8]}) with {model}" for name, agent, model in learners))
+        raise BadInput(
+            f"the attempts are of several learners: {told}",
+            fix="name one by --scaffold NAME or its digest, and runs of one model",
+            code="several-learners",
+        )
+    tried: dict[int, tuple[int, int]] = {}
+    attempts = {id: passed for rate in found for id, passed in rate.each.items()}
+    tasks = {id: train[rate.task] for rate in found for id in rate.each}
+    for id, passed in attempts.items():
+        level = tasks[id].facts.get("row", {}).get("level")
+        if isinstance(level, int) and 1 <= level <= levels:
+            before = tried.get(level, (0, 0))
+            tried[level] = before[0] + passed, before[1] + 1
+    return tried
 
 
 def _ask(model: str) -> Callable[[str], str]:

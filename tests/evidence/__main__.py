@@ -11,6 +11,7 @@
     race       several proposals on the train tasks of a batch: what a race saves, and loses
     reuse      by how much is a kept score too high, of validation tasks that chose it, and of fresh ones?
     tasks      train attempts until causes are found: tasks chosen where learning is, and all in turn
+    levels     how near generated tasks come to the solve rate that was asked for (levels.py here)
 
 Yes-or-no and partial scores, tasks of mixed difficulty, scores of the parent used again for each of its candidates.
 Seeds are fixed; shares come with Wilson's 95 % interval. All of it takes long; `--builds N` for fewer.
@@ -31,7 +32,7 @@ from typing import Any, NamedTuple
 from recreate.runs.gate import detectable_gain, judge, wilson
 from recreate.runs.settings import Gate
 from recreate.runs.trial import detectable, share, trial
-from tests.evidence import curriculum
+from tests.evidence import curriculum, levels
 from tests.evidence.planted import credit
 from tests.evidence.race import race
 from tests.evidence.reuse import reuse
@@ -286,7 +287,7 @@ def leaks(_: int) -> Iterator[Row]:
 NAMES: dict[str, Callable[[int], Iterator[Row]]] = {
     "nulls": nulls, "chooser": chooser, "cost": cost, "plan": plan, "beside": beside, "credit": credit,
     "leaks": leaks,
-    "tasks": curriculum.tasks, "reuse": reuse, "race": race,
+    "tasks": curriculum.tasks, "levels": levels.rows, "reuse": reuse, "race": race,
 }  # fmt: skip
 
 
