@@ -23,6 +23,8 @@ FLAGS = (
 )
 PATIENCE = 60.0
 """Seconds for one answer: the machine may be busy."""
+_LEFT = ("Inspected target navigated or closed", "Cannot find context", "Execution context was destroyed")
+"""What Chromium says of a question to a page that was left meanwhile."""
 
 
 def find() -> str:
@@ -119,12 +121,21 @@ class Chromium:
         return answer["result"].get("value")
 
     def until(self, expression: str) -> None:
-        """Wait until an expression holds. Raises RuntimeError when it never does."""
+        """Wait until an expression holds, also while the page that it is asked of gives way to the next. Raises
+        RuntimeError when it never does."""
         end = time.monotonic() + PATIENCE
-        while not self.js(expression):
+        while not self._holds(expression):
             if time.monotonic() > end:
                 raise RuntimeError(f"never: {expression}")
             time.sleep(0.02)
+
+    def _holds(self, expression: str) -> bool:
+        try:
+            return bool(self.js(expression))
+        except RuntimeError as e:
+            if not any(words in str(e) for words in _LEFT):
+                raise
+            return False
 
     def key(self, key: str) -> None:
         """Press and release one key, as a person does."""
