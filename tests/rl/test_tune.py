@@ -201,9 +201,7 @@ def test_an_agent_whose_limits_the_context_cannot_hold_is_refused_before_anythin
     code, said = tune("grpo", *flags)
     assert (code, said["error"]["code"]) == (2, "context-too-small")
     assert "steps = 1" in said["error"]["fix"]
-    assert not list((workspace / "run").glob("attempts/*"))
-    kinds = [json.loads(line)["kind"] for line in (workspace / "run" / "journal.jsonl").read_text().splitlines()]
-    assert "experience" not in kinds
+    assert not (workspace / "run").exists()
     file.write_text(file.read_text().replace("steps = 3", "steps = 1"))
     assert tune("grpo", *flags, "--set", "train.lr=2e-3", steps=1)[0] == 0  # the refused run began nothing
     assert tune("grpo", *flags, "--set", "train.lr=1e-3")[1]["error"]["code"] == "another-run"
