@@ -264,6 +264,33 @@ def test_after_ctrl_c_what_was_found_is_written(workspace: Path) -> None:
     assert len(RowDomain("made", workspace=workspace).tasks()) == 2
 
 
+def test_two_commands_at_once_on_one_file_lose_no_task_and_double_none(workspace: Path) -> None:
+    folder, known = rows_generator.find(generator(workspace, SUM))
+
+    def made(count: int, on_progress: Callable[[str], None]) -> rows_generator.GeneratedRows:
+        file = workspace / "benchmarks" / "made" / "tasks.jsonl"
+        return rows_generator.make(
+            "made",
+            folder,
+            known,
+            [count],
+            workspace=workspace,
+            file=file,
+            seed=0,
+            split=None,
+            backend=choose(),
+            on_progress=on_progress,
+        )
+
+    other: list[rows_generator.GeneratedRows] = []
+    ours = made(4, lambda _: other.append(made(3, lambda _: None)))  # which ends before ours writes
+    ids = [row["id"] for row in rows(workspace)]
+    assert len(set(ids)) == 4
+    assert [row["id"] for row in other[0].rows] == ids[:3]
+    assert [row["id"] for row in ours.rows] == ids[3:]
+    assert ours.refused["duplicate"] == 3
+
+
 # --- at which levels -------------------------------------------------------------------------------------
 
 

@@ -157,9 +157,11 @@ def make(
         raise Interrupted(written, fix="the same command makes more of further seeds") from None
     finally:
         if making.kept:
-            lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in (*before, *making.kept)]
-            file.parent.mkdir(parents=True, exist_ok=True)
-            files.write(file, "".join(lines))
+            with files.locked(file.parent):  # another command may have added rows since `before`, of the same seeds
+                before = _rows_before(file)
+                making.leave_out(before)
+                lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in (*before, *making.kept)]
+                files.write(file, "".join(lines))
             if not (place / FILE).is_file():
                 files.write(place / FILE, text(decided, place, workspace))
     return GeneratedRows(
@@ -209,6 +211,15 @@ class _Making:
                 say(f"level {level}: {count - owed} of {count} tasks")
         if hung == _HANGS:
             say(f"the generator ran past its {self.known.seconds:g} s {hung} times in a row: no more is tried")
+
+    def leave_out(self, there: Sequence[Mapping[str, Any]]) -> None:
+        """Drop of what was kept the rows that are in the file already."""
+        asked, ids = {_content(row) for row in there}, {row["id"] for row in there}
+        double = [row for row in self.kept if row["id"] in ids or _content(row) in asked]
+        self.kept = [row for row in self.kept if row not in double]
+        for row in double:
+            self.refused["duplicate"] += 1
+            self.reasons.setdefault("duplicate", f"seed {row['seed']}, level {row['level']}: another command made it")
 
     def _sound(self, seed: int, level: int) -> dict[str, Any]:
         """The row of a seed, once all was checked. Raises _Refused."""
