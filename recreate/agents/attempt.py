@@ -30,7 +30,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from recreate.agents.config import ServerEntry, turns_left
+from recreate.agents.config import AgentConfig, ServerEntry, turns_left
 from recreate.agents.functions import (
     Function,
     own_functions,
@@ -42,7 +42,7 @@ from recreate.agents.functions import (
 )
 from recreate.agents.mcp import McpError, McpServer, McpTool, RemoteServer
 from recreate.agents.request import Requests
-from recreate.agents.retrieval import LastSeen, LessonRetrieval, drawn
+from recreate.agents.retrieval import RECALL, LastSeen, LessonRetrieval, Recalled, Recaller, drawn, recall_query
 from recreate.agents.scaffold import Scaffold, Template
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import cut_middle
@@ -109,6 +109,19 @@ NATIVE_TOOLS = (
     ),
     _tool(SUBMIT, "Hand the work in when it is done. Call it alone: it ends the task."),
 )
+RECALL_TOOL = _tool(
+    RECALL,
+    "Ask what is remembered of earlier attempts at other tasks: what was tried, and whether it passed. Say in your own "
+    "words what you want to know, with the names and errors that you see. Nothing is changed by it.",
+    query={"type": "string", "description": "What to look for."},
+)
+_RECALL_TOLD = (
+    "\n\nThe command `recall WORDS`, when it is all that %s holds, asks what is remembered of earlier attempts at "
+    "other tasks: what was tried, and whether it passed. Say in your own words what you want to know, with the names "
+    "and errors that you see."
+)
+_NOT_ALONE = "nothing was recalled: recall WORDS counts when it is the whole command, in one line"
+_NO_MEMORY = "there is no memory here that could be asked: go on without"
 
 
 class AskAgent(Protocol):
@@ -166,6 +179,12 @@ class _Offered:
     tokens: int = 0
     fresh: dict[str, Any] = field(default_factory=dict)
 
+    def show(self, lessons: Sequence[str]) -> None:
+        """These are shown with the last answer."""
+        self.ids |= {*lessons}
+        if lessons:
+            self.fresh["offered"] = (*self.fresh.get("offered", ()), *lessons)
+
 
 def tokens(text: str) -> int:
     """About so many tokens, from the characters: a budget for lessons must not depend on a model's tokenizer."""
@@ -175,11 +194,12 @@ def tokens(text: str) -> int:
 @dataclass(frozen=True)
 class _Action:
     """One thing that a reply asks for: a command, or what is wrong with it. call: the id of the tool call, '' for a
-    reply in text. function, arguments: what is called where it is neither a command nor a hand-in."""
+    reply in text. query: what memory is asked. function, arguments: what is called where it is none of these."""
 
     command: str
     wrong: str = ""
     call: str = ""
+    query: str = ""
     function: Function | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
@@ -192,6 +212,7 @@ class _Done:
     commands: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    recalled: list[Recalled] = field(default_factory=list)
     status: int | None = None
     seconds: float = 0.0
 
@@ -208,6 +229,8 @@ class _Done:
             found |= {"output": "\n".join(self.texts), "status": self.status, "seconds": self.seconds}
         else:
             found |= {"kind": "malformed", "output": "\n".join(self.wrong)}
+        if ids := [id for each in self.recalled for id in each.found]:
+            found["recalled"] = tuple(dict.fromkeys(ids))
         if called:
             told = zip(actions, self.answers, strict=False)  # there are fewer when a template could not be filled in
             one = len(called) == 1  # its answer is what the next step saw
@@ -265,6 +288,7 @@ class Attempt:
     offers: LessonRetrieval | None = None
     native: bool = False
     full: FullParams = dict
+    recall: Recaller | None = None
     steps: list[Step] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     requests: Requests = field(default_factory=Requests)
@@ -275,7 +299,7 @@ class Attempt:
         self.agent = agent
         self.limits = _Limits(agent.limits.tokens, agent.limits.usd, time.monotonic() + agent.limits.seconds)
         self.native = self.native and agent.calls
-        self.functions: dict[str, Function] = {f.name: f for f in _shell(agent.shell)}
+        self.functions: dict[str, Function] = {f.name: f for f in _own(agent)}
         self.servers: dict[str, McpServer] = {}
         self.address = self.call.model_dump(exclude={"step", "sample"})
         self.prompt = redact(self.task.prompt)
@@ -296,7 +320,8 @@ class Attempt:
         """`tools`, or the schema of a reply that names one."""
         if self.native:
             own = [f.native for f in self.functions.values()]
-            return {"tools": NATIVE_TOOLS if self.agent.action == "bash" else own}
+            shell = (*NATIVE_TOOLS, RECALL_TOOL) if self.agent.memory.recall else NATIVE_TOOLS
+            return {"tools": shell if self.agent.action == "bash" else own}
         return {"json_schema": _call_schema(self.functions)} if self.agent.action == "tools" else {}
 
     @property
@@ -349,7 +374,7 @@ class Attempt:
         elsewhere: servers that are not in the sandbox are asked too.
         """
         self.servers.clear()
-        found = [*_shell(self.agent.shell), *own_functions(self.scaffold)]
+        found = [*_own(self.agent), *own_functions(self.scaffold)]
         entries: dict[str, ServerEntry] = {}
         if isinstance(self.domain, BringsServers):
             for name, what in self.domain.servers(self.task).items():
@@ -386,7 +411,7 @@ class Attempt:
     def asked_for(self, reply: Reply) -> list[_Action]:
         """What a reply asks for; never none."""
         if self.agent.action != "tools":
-            return asked_for(self.agent.action, reply, native=self.native)
+            return asked_for(self.agent.action, reply, native=self.native, recalls=self.agent.memory.recall > 0)
         if reply.tool_calls and self.native:
             return [self.function_call(c.name, c.arguments, c.id, reply) for c in reply.tool_calls]
         name, arguments, wrong = read_call(reply.text)
@@ -407,7 +432,10 @@ class Attempt:
         if name == "bash":
             command = str(given["command"]).strip()
             return _Action(command, "" if command else "the command was empty", call)
-        return _Action(f"{name} {arguments}", "", call, function, given)
+        if name == RECALL and self.agent.memory.recall:
+            query = str(given["query"]).strip()
+            return _Action(f"{name} {arguments}", "" if query else "the query was empty", call, query)
+        return _Action(f"{name} {arguments}", "", call, "", function, given)
 
     def call_function(self, sandbox: Sandbox, function: Function, arguments: Mapping[str, Any]) -> Output:
         """A call of a tool of the scaffold's or of a server's."""
@@ -425,6 +453,8 @@ class Attempt:
         ]
         if self.agent.action == "tools" and not self.native:
             messages[0]["content"] += "\n\n" + redact(told(list(self.functions.values())))
+        elif self.agent.memory.recall and not self.native:
+            messages[0]["content"] += _RECALL_TOLD % ('"command"' if self.agent.action == "json" else "the block")
         so_far = _Offered()
         seen = "\n".join([self.prompt, *(text[-QUERY_CHARS:] for text in before.values())])
         messages[1]["content"] += self.offered("start", seen, so_far)
@@ -464,7 +494,7 @@ class Attempt:
         so_far.fresh |= {"propensities": propensities} if propensities else {}
         if not found:
             return ""
-        so_far.fresh |= {"offered": tuple(lesson.id for lesson in found)}
+        so_far.show([lesson.id for lesson in found])
         told = self.offers.support
         given = [{**x.model_dump(include={"id", "title", "body", "scope"}), "support": told(x)} for x in found]
         return "\n\n" + self.render("offer", offered=given, why=why).strip("\n")
@@ -510,7 +540,8 @@ class Attempt:
             done = _Done()
             try:
                 self.answer(sandbox, actions, done, turn, reply)
-                if done.commands:
+                so_far.show([id for recalled in done.recalled for id in recalled.lessons])
+                if done.commands and not all(action.query for action in actions):
                     last, why = last.after("\n".join(done.texts))
                     done.answers[-1] += self.offered(why or "step", done.texts[-1][-QUERY_CHARS:], so_far)
             except BadInput:  # it was paid and done, whatever becomes of its answer
@@ -670,7 +701,8 @@ class Attempt:
             if n and not wrong and time.monotonic() >= self.limits.ends:
                 wrong = "it was not run: the time is over"
             if not wrong:
-                output, text = self.act(sandbox, action, _name(len(self.steps), n))
+                name = _name(len(self.steps), n)
+                output, text = self.recalled(action, done) if action.query else self.act(sandbox, action, name)
                 if output.status == 2 and self.agent.action.startswith("tool:"):
                     wrong = (text.strip() or "the reply could not be read") + _cut_words(reply)
                 else:
@@ -684,6 +716,15 @@ class Attempt:
             done.answers.append(self.render("format", error=wrong, steps_left=left))
         done.answers[-1] += extended
 
+    def recalled(self, action: _Action, done: _Done) -> tuple[Output, str]:
+        """(what memory answers, its text as it is shown)."""
+        if self.recall is None:
+            return Output(text=_NO_MEMORY, status=1), _NO_MEMORY
+        began = time.monotonic()
+        found = self.recall(action.query, Call(**self.address, step=len(self.steps)).id)
+        done.recalled.append(found)
+        return Output(text=found.text, status=0, seconds=time.monotonic() - began), found.text
+
     def act(self, sandbox: Sandbox, action: _Action, name: str) -> tuple[Output, str]:
         """(what came of an action, its text as it is shown). name: of the file that keeps what is left out of that."""
         kind, limit = self.agent.action, self.agent.limits.observation_chars
@@ -696,21 +737,27 @@ class Attempt:
         line = f'export PATH="/work/{BIN}:$PATH"\n'
         if SUBMIT not in self.scaffold.tools:
             line += f"{SUBMIT}() {{ echo '{_ALONE}' >&2; return 1; }}\n"
+        if self.agent.memory.recall:
+            line += f"{RECALL}() {{ echo '{_NOT_ALONE}' >&2; return 1; }}\n"
         output = _run(sandbox, line + action.command, timeout=self.agent.limits.command_seconds)
         return output, self.kept(sandbox, output, f"{KEPT}/{name}.txt")
 
     def again(self, sandbox: Sandbox, step: Step) -> int | None:
         """Do a step's actions once more, each by itself as it was: its status."""
         calls = [ToolCall.model_validate(c) for c in step.foreign.get("tool_calls", ())]
+        recalls = self.agent.memory.recall > 0
         if self.agent.action == "tools":
             self.native = bool(calls)
             actions = self.asked_for(Reply(text=step.reply, tool_calls=tuple(calls)))
         else:
-            ours = bool(calls) and all(call.name in ("bash", SUBMIT) for call in calls)
-            actions = [_called(call) for call in calls] if ours else [_Action(step.action)]
+            ours = bool(calls) and all(call.name in ("bash", SUBMIT, RECALL) for call in calls)
+            read = _read(step.action, recalls)
+            actions = [_called(call, recalls=recalls) for call in calls] if ours else [read]
+        if all(action.query for action in actions):
+            return step.status  # what was asked of memory changed nothing
         done = _Done()
         for n, action in enumerate(actions):
-            if not action.wrong and action.command != SUBMIT:
+            if not action.wrong and not action.query and action.command != SUBMIT:
                 output, text = self.act(sandbox, action, _name(step.step, n))
                 done.add(action.command, text, output)
         return done.status
@@ -760,20 +807,21 @@ def attempt(
     offers: LessonRetrieval | None = None,
     native: bool = False,
     full: FullParams = dict,
+    recall: Recaller | None = None,
 ) -> Trace:
     """Let the agent work on the task. Returns the trace with what was handed in.
 
     `call` carries run, attempt, role, phase, task and repeat; its step is counted here. With `folder`, every
     step is in folder/steps.jsonl as soon as it happened. native: the model takes tools. full: what is recorded as
-    asked. What the agent does wrong is data in the trace; what is raised is ours: OutOfBudget, Refused, Fault,
-    Interrupted.
+    asked. recall: whom an agent asks that may recall; None: it is told that there is nobody. What the agent does wrong
+    is data in the trace; what is raised is ours: OutOfBudget, Refused, Fault, Interrupted.
     """
     lines = None
     if folder is not None:
         path = folder / "steps.jsonl"
         path.unlink(missing_ok=True)
         lines = Log(path)
-    work = Attempt(scaffold, task, domain, backend, ask, call, lines, on_step, offers, native, full)
+    work = Attempt(scaffold, task, domain, backend, ask, call, lines, on_step, offers, native, full, recall)
     agent = scaffold.agent
     best: tuple[float, int, str, Ending, str] | None = None
     try:
@@ -932,10 +980,11 @@ def _not_shell(step: Step) -> str:
     return ", ".join(c["name"] for c in calls if f"{c['name']} {c['arguments']}" in lines)
 
 
-def _shell(bash: bool) -> list[Function]:
-    """`bash` and `submit` as functions."""
-    told = [each["function"] for each in NATIVE_TOOLS]
-    return [Function(f["name"], f["description"], f["parameters"]) for f in told if bash or f["name"] != "bash"]
+def _own(agent: AgentConfig) -> list[Function]:
+    """`bash`, `submit` and `recall` as functions, those that the agent has."""
+    there = {"bash": agent.shell, RECALL: agent.memory.recall > 0}
+    told = [each["function"] for each in (*NATIVE_TOOLS, RECALL_TOOL)]
+    return [Function(f["name"], f["description"], f["parameters"]) for f in told if there.get(f["name"], True)]
 
 
 def _call_schema(functions: Sequence[str] | Mapping[str, Function]) -> dict[str, Any]:
@@ -983,14 +1032,19 @@ def in_tokens(reply: Reply, past: tuple[int, ...] = ()) -> dict[str, TurnTokens]
     }
 
 
-def asked_for(kind: str, reply: Reply, *, native: bool = False) -> list[_Action]:
-    """What a reply asks for: its tool calls, else what its text says; never none."""
+def asked_for(kind: str, reply: Reply, *, native: bool = False, recalls: bool = False) -> list[_Action]:
+    """What a reply asks for: its tool calls, else what its text says; never none. recalls: it may ask memory."""
     if native and reply.tool_calls:
-        return [_called(call, cut=reply.finish == "length") for call in reply.tool_calls]
+        return [_called(call, cut=reply.finish == "length", recalls=recalls) for call in reply.tool_calls]
     command, wrong = parse(kind, reply)
     if wrong and native:
         wrong = "the reply calls no tool" + _cut_words(reply) if "```" not in reply.text else wrong
-    return [_Action(command, wrong)]
+    return [_Action(command, wrong) if wrong else _read(command, recalls)]
+
+
+def _read(command: str, recalls: bool) -> _Action:
+    """A command of a reply in text."""
+    return _Action(command, query=recall_query(command) if recalls else "")
 
 
 def _name(step: int, n: int) -> str:
@@ -998,19 +1052,22 @@ def _name(step: int, n: int) -> str:
     return f"{step}-{n}" if n else f"{step}"
 
 
-def _called(call: ToolCall, *, cut: bool = False) -> _Action:
+def _called(call: ToolCall, *, cut: bool = False, recalls: bool = False) -> _Action:
     if call.name == SUBMIT:
         return _Action(SUBMIT, call=call.id)
-    if call.name != "bash":
-        return _Action("", f"there is no tool {call.name[:60]!r}; there are: bash, submit", call.id)
+    takes = {"bash": "command"} | ({RECALL: "query"} if recalls else {})
+    key = takes.get(call.name)
+    if key is None:
+        there = ", ".join([*takes, SUBMIT])
+        return _Action("", f"there is no tool {call.name[:60]!r}; there are: {there}", call.id)
     try:
-        command = decode(call.arguments or "{}", strict=False).get("command")
+        text = decode(call.arguments or "{}", strict=False).get(key)
     except (ValueError, AttributeError):
-        command = None
-    if isinstance(command, str) and command.strip():
-        return _Action(command.strip(), call=call.id)
+        text = None
+    if isinstance(text, str) and (text := text.strip()):
+        return _Action(text, call=call.id) if key == "command" else _Action(f"{RECALL} {text}", "", call.id, text)
     short = "; the reply was cut off at the token limit" if cut else ""
-    return _Action("", f'the arguments of bash must be one JSON object with a "command"{short}', call.id)
+    return _Action("", f'the arguments of {call.name} must be one JSON object with a "{key}"{short}', call.id)
 
 
 def _exchange(reply: Reply, actions: Sequence[_Action], answers: Sequence[str], *, cut: bool) -> list[Message]:

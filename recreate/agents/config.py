@@ -20,6 +20,9 @@ from recreate.api.types import SCHEMA, Record
 FOREIGN_TOKENS = 8192
 """Of a reply to a foreign agent, when its agent.toml does not say."""
 
+LEAST_RECALLED = 100
+"""Tokens of an answer of memory: in fewer nothing can be told."""
+
 
 EXTENDED = (
     "\n\nThe %d turns are used up. You are given %d more, and no further ones: see what is still missing, and hand in."
@@ -68,11 +71,20 @@ class AgentModel(Record):
 class AgentMemory(Record):
     """What the agent is offered of the workspace's memory: lessons of at most `tokens` in one attempt; 0: nothing.
 
-    when   `start` of the task, an `error` it had not just seen, another result of the `tests`, or every `step`
+    when     `start` of the task, an `error` it had not just seen, another result of the `tests`, or every `step`
+    recall   it may ask by itself, in its own words: an answer has at most so many tokens; 0: it may not
     """
 
     tokens: int = Field(default=0, ge=0, le=100_000)
     when: tuple[Literal["start", "error", "tests", "step"], ...] = ("start", "error", "tests")
+    recall: int = Field(default=0, le=20_000, exclude_if=not_)
+
+    @field_validator("recall", mode="before")
+    @classmethod
+    def _tokens(cls, value: Any) -> Any:
+        if isinstance(value, bool) or (isinstance(value, int) and value != 0 and value < LEAST_RECALLED):
+            raise ValueError(f"the tokens of one answer, {LEAST_RECALLED} at least: recall = 1000, or 0 for none")
+        return value
 
 
 class LookAhead(Record):
@@ -193,6 +205,16 @@ class AgentConfig(Record):
             raise ValueError(f"native is for action bash, and this is {self.action}")
         if self.mcp and self.action != "tools":
             raise ValueError(f"mcp is for action tools, and this is {self.action}")
+        return self
+
+    @model_validator(mode="after")
+    def _recalls(self) -> AgentConfig:
+        if self.memory.recall and self.foreign:
+            raise ValueError(
+                "memory.recall is for agents of recreate's own; give this one `recreate memory serve` (MCP)"
+            )
+        if self.memory.recall and self.action.startswith("tool:"):
+            raise ValueError(f"memory.recall is for actions bash, json and tools: {self.action} takes the whole reply")
         return self
 
     @model_validator(mode="after")

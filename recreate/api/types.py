@@ -347,6 +347,7 @@ class Step(Record):
     tokens: the same turn in token ids, where the model tells them. sent: what it was sent, system message and all.
     cut: the reply ended at the most tokens that it might have. near: as in Reply.
     looked: which of several candidates this is, and why: its reply was paid for in the `lookahead` step that it names.
+    recalled: what memory told the agent of that asked it here: ids of experiences, and `lesson:DOMAIN/NAME`.
     propensities: where it was drawn which lessons to offer: each that was called for here, `offered` or not, with the
     probability with which it was.
     foreign: of an imported step, what has no place among our fields. Of one that called tools in the endpoint's own
@@ -370,6 +371,7 @@ class Step(Record):
     cut: bool = Field(default=False, exclude_if=not_)
     near: Near | None = Field(default=None, exclude_if=not_)
     looked: str = Field(default="", exclude_if=not_)
+    recalled: tuple[str, ...] = Field(default=(), exclude_if=not_)
     propensities: Mapping[str, float] = Field(default_factory=dict, exclude_if=not_)
     foreign: Mapping[str, Any] = Field(default_factory=dict, exclude_if=not_)
 

@@ -320,6 +320,8 @@ def _agent(agent: Scaffold, settings: AgentConfig) -> Iterator[str]:
         yield f"samples    {settings.samples} independent tries at a task{chosen}"
     if ahead := settings.lookahead:
         yield f"looks ahead {ahead.candidates} candidates for each action, {ahead.steps} steps in copies of the sandbox"
+    if settings.memory.recall:
+        yield f"recalls    asks memory by itself; an answer has at most {settings.memory.recall} tokens"
     limits, model = settings.limits, settings.model
     more = f" and {limits.extension} more" if limits.extension else ""
     yield (

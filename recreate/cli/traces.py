@@ -290,13 +290,14 @@ def _text(experience: Experience, full: bool) -> Iterator[str]:
 
 
 def _drawn(step: Step) -> str:
-    """Which lessons of memory the agent was shown with this step, and which it was not, by lot; '' for none."""
+    """What memory told the agent that asked it here, which lessons it was shown with this step, and which it was not,
+    by lot; '' for nothing."""
     odds = step.propensities
     shown = [f"{id} (by lot, {odds[id]:g})" if id in odds else id for id in step.offered]
     held = [f"{id} ({p:g})" for id, p in odds.items() if id not in step.offered]
-    parts = [f"lessons shown: {', '.join(shown)}"] * bool(shown) + [f"not shown, by lot: {', '.join(held)}"] * bool(
-        held
-    )
+    parts = [f"recalled: {', '.join(step.recalled)}"] * bool(step.recalled)
+    parts += [f"lessons shown: {', '.join(shown)}"] * bool(shown)
+    parts += [f"not shown, by lot: {', '.join(held)}"] * bool(held)
     return "; ".join(parts)
 
 

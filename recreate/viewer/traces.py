@@ -218,6 +218,8 @@ def _what(step: Step) -> str:
         return "looked ahead, in a copy of the sandbox"
     if step.looked:
         return step.looked
+    if step.recalled:
+        return f"recalled {', '.join(step.recalled)}"
     return f"{step.action} ran before the first turn" if step.kind == "before" else ""
 
 

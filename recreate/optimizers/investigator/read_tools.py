@@ -378,6 +378,11 @@ def tell_agent(agent: AgentConfig) -> str:
             f"Before each action {ahead.candidates} candidates are tried out {ahead.steps} steps ahead in copies of "
             "its environment; the best is carried out."
         )
+    if agent.memory.recall:
+        lines.append(
+            "It may ask memory by `recall WORDS`, and is told of earlier train attempts at other tasks, in at most "
+            f"{agent.memory.recall} tokens an answer ([memory] recall in agent.toml)."
+        )
     if agent.before:
         names = ", ".join(f"tools/{name}" for name in agent.before)
         lines.append(f"Before the first turn {names} run in it; their output is `before.NAME` in the templates.")
