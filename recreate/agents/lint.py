@@ -19,7 +19,7 @@ from typing import Any
 
 from jinja2 import TemplateSyntaxError, meta, nodes
 
-from recreate.agents.config import AgentConfig, key_line, read_agent
+from recreate.agents.config import ACT, AgentConfig, key_line, read_agent
 from recreate.agents.functions import OWN_FUNCTIONS, own_functions, read_schema
 from recreate.agents.retrieval import RECALL
 from recreate.agents.scaffold import (
@@ -197,6 +197,8 @@ def _functions(scaffold: Scaffold, agent: AgentConfig) -> Iterator[Problem]:
     if agent.memory.recall and (path := scaffold.tools.get(RECALL)):
         message = f"is called {RECALL!r}, by which the agent asks memory ([memory] recall): rename it"
         yield Problem(file=path, line=1, message=message)
+    if agent.observe and (path := scaffold.tools.get(ACT)):
+        yield Problem(file=path, line=1, message=f"is called {ACT!r}, which ends observing ([observe]): rename it")
     if agent.action != "tools":
         return
     taken = dict.fromkeys(OWN_FUNCTIONS, "the agent's own")

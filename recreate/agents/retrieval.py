@@ -23,7 +23,7 @@ RECALL = "recall"
 """The command, or tool, by which an agent asks memory."""
 
 
-class Recalled(NamedTuple):
+class MemoryAnswer(NamedTuple):
     """What memory answers to an agent. found: the ids of the experiences that are told of, and `lesson:DOMAIN/NAME` of
     lessons."""
 
@@ -38,7 +38,7 @@ class Recalled(NamedTuple):
 class Recaller(Protocol):
     """What an agent asks: its words, and the address of the call (`Call.id`) whose reply has them."""
 
-    def __call__(self, query: str, call: str, /) -> Recalled: ...
+    def __call__(self, query: str, call: str, /) -> MemoryAnswer: ...
 
 
 def recall_query(command: str) -> str:

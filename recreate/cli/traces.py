@@ -267,6 +267,7 @@ def _text(experience: Experience, full: bool) -> Iterator[str]:
             yield head(f"step {step.step}{sample}: the agent's program ended", wrong(step))
         else:
             ahead = f": looked ahead, candidate {step.sample}" if step.kind == "lookahead" else ""
+            ahead = ahead or f"{sample}: observed, in a copy of the sandbox" * (step.kind == "observe")
             yield head(f"step {step.step}{ahead or sample}", wrong(step))
             if step.step in recorded:
                 yield from _sent(recorded, step.step, replies)
@@ -280,6 +281,8 @@ def _text(experience: Experience, full: bool) -> Iterator[str]:
             yield f"$ {fold(step.action, full)}"
         if step.output and not _sent_next(recorded, step):
             yield from ("->", fold(step.output, full))
+        if step.restored:
+            yield red(f"taken back: {step.restored}")
     if trace.answer:
         yield from (head("handed in"), fold(trace.answer, full))
     if not grade.graded:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from recreate.agents.retrieval import Recalled
+from recreate.agents.retrieval import MemoryAnswer
 from recreate.api.errors import BadInput
 from recreate.api.paths import short
 from recreate.api.types import Change, Lesson, Reply, Revision, digest
@@ -141,15 +141,15 @@ class Journal:
         record = {"kind": "reply", "call": call, "role": role, "check": check, "reply": reply}
         self._remember(call, self.log.append(record))
 
-    def recalled(self, call: str, query: str) -> Recalled | None:
+    def recalled(self, call: str, query: str) -> MemoryAnswer | None:
         """What memory answered an agent that asked this after this call; None where it did not."""
         offset = self._replies.get(_attempt(call), {}).get(_asked(call, query))
         line = self.log.at(offset) if offset is not None else None
         if line is None or line.record is None or line.record["query"] != query:
             return None
-        return Recalled(line.record["text"], tuple(line.record["found"]))
+        return MemoryAnswer(line.record["text"], tuple(line.record["found"]))
 
-    def keep_recalled(self, call: str, query: str, told: Recalled) -> None:
+    def keep_recalled(self, call: str, query: str, told: MemoryAnswer) -> None:
         """Journal what memory answered: after a kill the agent is told the same."""
         record = {"kind": "recalled", "call": call, "query": query, "text": told.text, "found": list(told.found)}
         self._remember(_asked(call, query), self.log.append(record))

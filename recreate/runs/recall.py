@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from recreate.agents.retrieval import Recalled, Recaller
+from recreate.agents.retrieval import MemoryAnswer, Recaller
 from recreate.agents.trajectory import cut_middle
 from recreate.api.errors import BadInput, Differs, Missing
 from recreate.api.paths import short
@@ -129,7 +129,7 @@ class Recollection:
     def asked_by(self, task: Task, tokens: int, *, lessons: bool, state: Recallable) -> Recaller:
         """What an agent at a task asks. tokens: of one answer; lessons: whether they are told too."""
 
-        def recall(query: str, call: str) -> Recalled:
+        def recall(query: str, call: str) -> MemoryAnswer:
             known = self.journal.recalled(call, query)
             if known is None:
                 if isinstance(self.tape, Cassette):
@@ -143,7 +143,7 @@ class Recollection:
 
         return recall
 
-    def _recorded(self, tape: Cassette, query: str, call: str) -> Recalled:
+    def _recorded(self, tape: Cassette, query: str, call: str) -> MemoryAnswer:
         told = tape.recalled.get((call, query))
         if told is None:
             raise Differs(
@@ -153,25 +153,25 @@ class Recollection:
                 expected=None,
                 got=query,
             )
-        return Recalled(*told)
+        return MemoryAnswer(*told)
 
-    def _answer(self, query: str, task: Task, tokens: int, lessons: bool, state: Recallable) -> Recalled:
+    def _answer(self, query: str, task: Task, tokens: int, lessons: bool, state: Recallable) -> MemoryAnswer:
         if not state.experiences and not (lessons and state.lessons):
-            return Recalled(_NOTHING_YET)
+            return MemoryAnswer(_NOTHING_YET)
         most = max(1, min(MOST, tokens // EACH))
         try:
             found = self._nearest(query, task, most, state if lessons else state._replace(lessons={}))
         except Missing as e:
-            return Recalled(f"memory cannot be searched here: {e.message}")
+            return MemoryAnswer(f"memory cannot be searched here: {e.message}")
         if not found:
-            return Recalled(_NO_MATCH.format(len(state.experiences)))
+            return MemoryAnswer(_NO_MATCH.format(len(state.experiences)))
         head = f"The nearest of {len(state.experiences)} earlier attempts at other tasks; some failed."
         left = CHARS * tokens - len(head)
         parts = list[str]()
         for n, (_, told) in enumerate(found):
             parts.append(f"\n\n{n + 1}. {told(left // (len(found) - n) - 8)}")
             left -= len(parts[-1])
-        return Recalled(redact(head + "".join(parts))[: CHARS * tokens], tuple(id for id, _ in found))
+        return MemoryAnswer(redact(head + "".join(parts))[: CHARS * tokens], tuple(id for id, _ in found))
 
     def _nearest(self, query: str, task: Task, most: int, state: Recallable) -> list[tuple[str, Callable[[int], str]]]:
         """(id, what tells it in so many characters) of what is nearest: of a task one attempt that passed and one that
@@ -235,4 +235,5 @@ def _told_attempt(e: Experience, hit: Hit) -> Callable[[int], str]:
 def _deed(e: Experience, number: int | None) -> Step | None:
     """The step that answers, else the last in which something was done; not one that asked memory itself."""
     done = [s for s in e.trace.steps if s.kind == "action" and s.action and s.status is not None and not s.recalled]
+    done = [s for s in done if not s.restored] or done
     return next((s for s in done if s.step == number), done[-1] if done else None)

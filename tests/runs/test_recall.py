@@ -14,7 +14,7 @@ import recreate
 from recreate.agents.attempt import attempt, replay
 from recreate.agents.config import read_agent
 from recreate.agents.lint import problems
-from recreate.agents.retrieval import Recalled, recall_query
+from recreate.agents.retrieval import MemoryAnswer, recall_query
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.types import Call, Edit, Evidence, Experience, Grade, Lesson, Message, Reply, Step, Task, Trace
@@ -33,7 +33,7 @@ from tests.toy import Toy
 
 RECALLS = "[memory]\nrecall = 400\n"
 ASKED = Task(id="toy:train:9", domain="toy", prompt="Mend the parser.", split="train", group="mine")
-Ask = Callable[..., Recalled]
+Ask = Callable[..., MemoryAnswer]
 
 
 def lived(id: str, *, passed: bool = True, answer: str = "", **more: Any) -> Experience:
@@ -73,7 +73,9 @@ def recollection(memory: ExperienceStore, tmp_path: Path) -> Callable[..., Recol
 def ask(recollection: Callable[..., Recollection]) -> Ask:
     """What an agent at ASKED is told."""
 
-    def ask(query: str, call: str = "r/a/0", *, tokens: int = 1000, lessons: bool = True, run: str = "run") -> Recalled:
+    def ask(
+        query: str, call: str = "r/a/0", *, tokens: int = 1000, lessons: bool = True, run: str = "run"
+    ) -> MemoryAnswer:
         found = recollection(run)
         return found.asked_by(ASKED, tokens, lessons=lessons, state=found.state())(query, call)
 
@@ -193,8 +195,8 @@ def go(
         sent.append((messages[:], params))
         return model.reply(messages, call, **params)
 
-    def recall(query: str, call: str) -> Recalled:
-        return Recalled(f"told of {query} at {call}, KeyError", ("e1", "lesson:toy/quotes"))
+    def recall(query: str, call: str) -> MemoryAnswer:
+        return MemoryAnswer(f"told of {query} at {call}, KeyError", ("e1", "lesson:toy/quotes"))
 
     call = Call(run="r", attempt="a", step=0, task=TASK.id)
     given = {"recall": recall} if memory else {}
