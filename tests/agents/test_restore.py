@@ -77,9 +77,10 @@ def test_without_a_number_a_check_that_fails_counts_as_one() -> None:
     assert [back for _, back in acts(trace)] == [False, False, True, False]
 
 
-def test_work_that_was_taken_back_is_not_handed_in() -> None:
-    done = "#!/bin/bash\n# Done when there is an answer.\ntest -e answer.txt\n"
-    scaffold = checked('done = "done"\n' + CHECKED)
+@pytest.mark.parametrize("toml", [CHECKED, "[observe]\nsteps = 1\n"])
+def test_what_did_not_stand_hands_nothing_in(toml: str) -> None:
+    done = "#!/bin/bash\n# Done after any action.\ntrue\n"
+    scaffold = checked('done = "done"\n' + toml)
     scaffold = scaffold.model_copy(update={"files": {**scaffold.files, "tools/done.sh": done}})
     rows = [bash("echo no > answer.txt; touch b1", step=0), bash("echo yes > answer.txt", step=1)]
     trace = go(scaffold, rows)
