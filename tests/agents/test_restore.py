@@ -10,6 +10,7 @@ import pytest
 
 from recreate.agents.attempt import attempt, replay, try_servers
 from recreate.agents.config import read_agent
+from recreate.agents.export import programs, texts
 from recreate.agents.lint import problems
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
@@ -213,6 +214,12 @@ def test_what_cannot_observe_or_restore_is_told_so(toml: str, words: str) -> Non
     found, faults = read_agent(toml)
     assert found is None
     assert any(words in message for _, message in faults), faults
+
+
+def test_an_export_says_that_it_neither_observes_nor_restores_nor_recalls() -> None:
+    scaffold = checked(LOOKS + CHECKED + "[memory]\nrecall = 500\n")
+    for told in (programs.differences(scaffold), texts.page(scaffold, "AGENTS.md")[1]):
+        assert {"observe", "restore", "memory.recall"} <= {each.partition(":")[0] for each in told}
 
 
 def test_a_check_that_is_not_there_and_a_tool_called_act_are_faults() -> None:
