@@ -16,7 +16,7 @@ from recreate.agents.config import read_agent
 from recreate.agents.lint import problems
 from recreate.agents.retrieval import MemoryAnswer, recall_query
 from recreate.agents.scaffold import Scaffold
-from recreate.api.errors import BadInput
+from recreate.api.errors import BadInput, Interrupted
 from recreate.api.types import Call, Edit, Evidence, Experience, Grade, Lesson, Message, Reply, Step, Task, Trace
 from recreate.cli import run as cli
 from recreate.lessons.store import LessonStore
@@ -394,6 +394,36 @@ def test_in_a_generated_world_only_the_agent_that_recalls_learns_the_rule(tmp_pa
     solved = play(tmp_path, 25, "none")
     assert solved["recalling"] >= solved["without memory"] + 0.3
     assert solved["nothing to recall yet"] <= solved["without memory"] + 0.1
+
+
+class StopsOnce(Scribe):
+    """Interrupted at its seventh call."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
+        self.asked.append(call.id)
+        if len(self.asked) == 7:
+            raise Interrupted("stopped")
+        return super().reply(messages, call, **params)
+
+
+def test_a_bench_that_was_stopped_goes_on_with_what_memory_held_and_pays_for_no_call_twice(workspace: Path) -> None:
+    given: dict[str, Any] = {"domain": Guilds(4), "workspace": workspace, "sandbox": "none", "jobs": 1}
+    given |= {"memory__embedder": "hashed"}
+    recreate.bench(plain(), split="train", model=Scribe(), out=str(workspace / "runs" / "t"), **given)
+    measured = {"split": "validation", "out": str(workspace / "runs" / "v"), **given}
+    model = StopsOnce()
+    with pytest.raises(Interrupted):
+        recreate.bench(plain(RECALLS), model=model, **measured)
+    ExperienceStore(workspace, "hashed").add([lived("later", domain="guilds")])
+    recreate.bench(plain(RECALLS), model=model, **measured)
+    assert sorted(model.asked) == sorted([*set(model.asked), model.asked[6]])
+    told = [set(each[0]["recalled"]) for each in steps(workspace / "runs" / "v").values()]
+    assert len(told) == 4
+    assert all(told)
+    assert "later" not in set().union(*told)
 
 
 class SwitchesItOn:
