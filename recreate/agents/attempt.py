@@ -17,6 +17,7 @@ because nothing hidden is in the sandbox. What tools may know of the attempt lie
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -25,12 +26,12 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from recreate.agents.config import ServerEntry, turns_left
+from recreate.agents.config import ACT, AgentConfig, ServerEntry, turns_left
 from recreate.agents.functions import (
     Function,
     own_functions,
@@ -42,7 +43,7 @@ from recreate.agents.functions import (
 )
 from recreate.agents.mcp import McpError, McpServer, McpTool, RemoteServer
 from recreate.agents.request import Requests
-from recreate.agents.retrieval import LastSeen, LessonRetrieval, drawn
+from recreate.agents.retrieval import RECALL, LastSeen, LessonRetrieval, MemoryAnswer, Recaller, drawn, recall_query
 from recreate.agents.scaffold import Scaffold, Template
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import cut_middle
@@ -109,6 +110,35 @@ NATIVE_TOOLS = (
     ),
     _tool(SUBMIT, "Hand the work in when it is done. Call it alone: it ends the task."),
 )
+RECALL_TOOL = _tool(
+    RECALL,
+    "Ask what is remembered of earlier attempts at other tasks: what was tried, and whether it passed. Say in your own "
+    "words what you want to know, with the names and errors that you see. Nothing is changed by it.",
+    query={"type": "string", "description": "What to look for."},
+)
+_RECALL_TOLD = (
+    "\n\nThe command `recall WORDS`, when it is all that %s holds, asks what is remembered of earlier attempts at "
+    "other tasks: what was tried, and whether it passed. Say in your own words what you want to know, with the names "
+    "and errors that you see."
+)
+_OBSERVE_TOLD = (
+    "\n\nYou begin by observing. In the first %d replies your commands run in a copy of /work that is thrown away "
+    "after each: look at what you like, and try what you like. When you have seen enough, the command `act`, when it "
+    "is all that %s holds, ends this. Only what you do after that counts."
+)
+_OBSERVED = "\n[This was done in a copy, which is gone. Turns of observing that are left: %d]"
+_ACTING = "From now on what you do counts."
+_RESTORE_TOLD = (
+    "\n\nAfter each of your actions the check `%s` runs. When more fails than before, the action is taken back: the "
+    "files are then as they were before it."
+)
+_TAKEN_BACK = (
+    "\n[This action was taken back, and the files are as they were before it: by the check `%s`, %d failed before and "
+    "%d after. It said:]\n%s"
+)
+_UNCOPIED = "it was not run: /work holds a file that cannot be copied, so there is no observing; from now on it counts"
+_NOT_ALONE = "nothing was recalled: recall WORDS counts when it is the whole command, in one line"
+_NO_MEMORY = "there is no memory here that could be asked: go on without"
 
 
 class AskAgent(Protocol):
@@ -166,6 +196,12 @@ class _Offered:
     tokens: int = 0
     fresh: dict[str, Any] = field(default_factory=dict)
 
+    def show(self, lessons: Sequence[str]) -> None:
+        """These are shown with the last answer."""
+        self.ids |= {*lessons}
+        if lessons:
+            self.fresh["offered"] = (*self.fresh.get("offered", ()), *lessons)
+
 
 def tokens(text: str) -> int:
     """About so many tokens, from the characters: a budget for lessons must not depend on a model's tokenizer."""
@@ -175,11 +211,14 @@ def tokens(text: str) -> int:
 @dataclass(frozen=True)
 class _Action:
     """One thing that a reply asks for: a command, or what is wrong with it. call: the id of the tool call, '' for a
-    reply in text. function, arguments: what is called where it is neither a command nor a hand-in."""
+    reply in text. query: what memory is asked. says: what is answered, where nothing is done. function, arguments: what
+    is called where it is none of these."""
 
     command: str
     wrong: str = ""
     call: str = ""
+    query: str = ""
+    says: str = ""
     function: Function | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
@@ -192,8 +231,16 @@ class _Done:
     commands: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    recalled: list[MemoryAnswer] = field(default_factory=list)
+    observed: bool = False
+    restored: str = ""
     status: int | None = None
     seconds: float = 0.0
+
+    @property
+    def counts(self) -> bool:
+        """Whether something was done that stands."""
+        return bool(self.commands) and not self.observed and not self.restored
 
     def add(self, command: str, text: str, output: Output) -> None:
         self.commands.append(command)
@@ -208,6 +255,12 @@ class _Done:
             found |= {"output": "\n".join(self.texts), "status": self.status, "seconds": self.seconds}
         else:
             found |= {"kind": "malformed", "output": "\n".join(self.wrong)}
+        if self.observed:
+            found["kind"] = "observe"
+        if self.restored:
+            found["restored"] = self.restored
+        if ids := [id for each in self.recalled for id in each.found]:
+            found["recalled"] = tuple(dict.fromkeys(ids))
         if called:
             told = zip(actions, self.answers, strict=False)  # there are fewer when a template could not be filled in
             one = len(called) == 1  # its answer is what the next step saw
@@ -265,6 +318,13 @@ class Attempt:
     offers: LessonRetrieval | None = None
     native: bool = False
     full: FullParams = dict
+    recall: Recaller | None = None
+    sandbox: Sandbox = field(init=False)
+    """Of the sample that is under way."""
+    observing: int = 0
+    """So many turns of observing are left."""
+    failing: int = -1
+    """How much failed by the check of [restore] when it ran last; -1: it did not run yet."""
     steps: list[Step] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     requests: Requests = field(default_factory=Requests)
@@ -275,7 +335,7 @@ class Attempt:
         self.agent = agent
         self.limits = _Limits(agent.limits.tokens, agent.limits.usd, time.monotonic() + agent.limits.seconds)
         self.native = self.native and agent.calls
-        self.functions: dict[str, Function] = {f.name: f for f in _shell(agent.shell)}
+        self.functions: dict[str, Function] = {f.name: f for f in _own(agent)}
         self.servers: dict[str, McpServer] = {}
         self.address = self.call.model_dump(exclude={"step", "sample"})
         self.prompt = redact(self.task.prompt)
@@ -296,7 +356,8 @@ class Attempt:
         """`tools`, or the schema of a reply that names one."""
         if self.native:
             own = [f.native for f in self.functions.values()]
-            return {"tools": NATIVE_TOOLS if self.agent.action == "bash" else own}
+            shell = (*NATIVE_TOOLS, RECALL_TOOL) if self.agent.memory.recall else NATIVE_TOOLS
+            return {"tools": shell if self.agent.action == "bash" else own}
         return {"json_schema": _call_schema(self.functions)} if self.agent.action == "tools" else {}
 
     @property
@@ -319,7 +380,8 @@ class Attempt:
 
     def sample(self, number: int) -> tuple[Sandbox, Ending, str]:
         """One independent try in a fresh sandbox; the caller closes the sandbox."""
-        sandbox = prepared(self.domain, self.task, self.backend)
+        self.sandbox = sandbox = prepared(self.domain, self.task, self.backend)
+        self.observing, self.failing = self.agent.observe.steps if self.agent.observe else 0, -1
         try:
             furnish(sandbox, self.scaffold, self.prompt, number)
             if self.agent.action == "tools":
@@ -331,16 +393,16 @@ class Attempt:
                     return sandbox, "error", "mcp"
             before = {n: self.before(sandbox, n, number) for n in self.agent.before}
             try:
-                ending, limit = self.talk(sandbox, before, number)
+                ending, limit = self.talk(before, number)
             except BadInput as e:
                 if e.code != "bad-template":
                     raise
                 # the agent's own fault, which no check could foresee: what it had done until then is graded
                 self.note(sample=number, kind="malformed", action="", output=e.message)
                 ending, limit = "error", "template"
-            return sandbox, ending, limit
+            return self.sandbox, ending, limit
         except BaseException:
-            sandbox.close()
+            self.sandbox.close()
             raise
 
     def open_functions(self, sandbox: Sandbox, *, elsewhere: bool = True) -> None:
@@ -349,7 +411,7 @@ class Attempt:
         elsewhere: servers that are not in the sandbox are asked too.
         """
         self.servers.clear()
-        found = [*_shell(self.agent.shell), *own_functions(self.scaffold)]
+        found = [*_own(self.agent), *own_functions(self.scaffold)]
         entries: dict[str, ServerEntry] = {}
         if isinstance(self.domain, BringsServers):
             for name, what in self.domain.servers(self.task).items():
@@ -386,7 +448,7 @@ class Attempt:
     def asked_for(self, reply: Reply) -> list[_Action]:
         """What a reply asks for; never none."""
         if self.agent.action != "tools":
-            return asked_for(self.agent.action, reply, native=self.native)
+            return asked_for(self.agent.action, reply, native=self.native, recalls=self.agent.memory.recall > 0)
         if reply.tool_calls and self.native:
             return [self.function_call(c.name, c.arguments, c.id, reply) for c in reply.tool_calls]
         name, arguments, wrong = read_call(reply.text)
@@ -407,7 +469,10 @@ class Attempt:
         if name == "bash":
             command = str(given["command"]).strip()
             return _Action(command, "" if command else "the command was empty", call)
-        return _Action(f"{name} {arguments}", "", call, function, given)
+        if name == RECALL and self.agent.memory.recall:
+            query = str(given["query"]).strip()
+            return _Action(f"{name} {arguments}", "" if query else "the query was empty", call, query)
+        return _Action(f"{name} {arguments}", "", call, function=function, arguments=given)
 
     def call_function(self, sandbox: Sandbox, function: Function, arguments: Mapping[str, Any]) -> Output:
         """A call of a tool of the scaffold's or of a server's."""
@@ -418,23 +483,30 @@ class Attempt:
             return _masked(sandbox.run(command, timeout=self.agent.limits.command_seconds))
         return self.tool(sandbox, function.tool, json.dumps(arguments, ensure_ascii=False))
 
-    def talk(self, sandbox: Sandbox, before: dict[str, str], number: int) -> tuple[Ending, str]:
+    def talk(self, before: dict[str, str], number: int) -> tuple[Ending, str]:
         messages: list[Message] = [
             {"role": "system", "content": self.render("system", before=before)},
             {"role": "user", "content": self.render("workflow", before=before)},
         ]
+        where = '"command"' if self.agent.action == "json" else "a call" if self.native else "the block"
         if self.agent.action == "tools" and not self.native:
             messages[0]["content"] += "\n\n" + redact(told(list(self.functions.values())))
+        elif self.agent.memory.recall and not self.native:
+            messages[0]["content"] += _RECALL_TOLD % where
+        if self.agent.observe:
+            messages[0]["content"] += _OBSERVE_TOLD % (self.agent.observe.steps, where)
+        if self.agent.restore:
+            messages[0]["content"] += _RESTORE_TOLD % self.agent.restore.check
         so_far = _Offered()
         seen = "\n".join([self.prompt, *(text[-QUERY_CHARS:] for text in before.values())])
         messages[1]["content"] += self.offered("start", seen, so_far)
         try:
-            return self.turns(sandbox, messages, number, so_far)
+            return self.turns(messages, number, so_far)
         except Refused as e:
             if e.code != "no-tools" or not self.native or len(messages) > 2:
                 raise
             self.native = False  # the endpoint has just said so
-            return self.talk(sandbox, before, number)
+            return self.talk(before, number)
 
     def before(self, sandbox: Sandbox, name: str, number: int) -> str:
         output = _masked(sandbox.run([f"/work/{BIN}/{name}"], timeout=self.agent.limits.command_seconds))
@@ -464,7 +536,7 @@ class Attempt:
         so_far.fresh |= {"propensities": propensities} if propensities else {}
         if not found:
             return ""
-        so_far.fresh |= {"offered": tuple(lesson.id for lesson in found)}
+        so_far.show([lesson.id for lesson in found])
         told = self.offers.support
         given = [{**x.model_dump(include={"id", "title", "body", "scope"}), "support": told(x)} for x in found]
         return "\n\n" + self.render("offer", offered=given, why=why).strip("\n")
@@ -474,7 +546,7 @@ class Attempt:
         so_far = _Offered()
         return self.offered("start", self.prompt, so_far), so_far.fresh
 
-    def turns(self, sandbox: Sandbox, messages: list[Message], number: int, so_far: _Offered) -> tuple[Ending, str]:
+    def turns(self, messages: list[Message], number: int, so_far: _Offered) -> tuple[Ending, str]:
         limits = self.agent.limits
         last = LastSeen()
         past: tuple[int, ...] = ()
@@ -485,8 +557,8 @@ class Attempt:
                 return "limit", reached
             looked: dict[str, Any] = {}
             try:
-                if self.agent.lookahead:
-                    (reply, usage, params), looked = self.look_ahead(sandbox, messages, turn, number)
+                if self.agent.lookahead and not self.observing:
+                    (reply, usage, params), looked = self.look_ahead(self.sandbox, messages, turn, number)
                 else:
                     reply, usage, params = self.asked(messages, len(self.steps), number)
             except BadInput as e:
@@ -509,15 +581,16 @@ class Attempt:
                 return "submitted", ""
             done = _Done()
             try:
-                self.answer(sandbox, actions, done, turn, reply)
-                if done.commands:
+                self.carry_out(actions, done, turn, reply)
+                so_far.show([id for recalled in done.recalled for id in recalled.lessons])
+                if done.commands and not all(action.query for action in actions):
                     last, why = last.after("\n".join(done.texts))
                     done.answers[-1] += self.offered(why or "step", done.texts[-1][-QUERY_CHARS:], so_far)
             except BadInput:  # it was paid and done, whatever becomes of its answer
                 self.note(sample=number, **record, **done.fields(actions, called))
                 raise
             self.note(sample=number, **record, **done.fields(actions, called))
-            if done.commands and self.agent.done and self.tool(sandbox, self.agent.done).status == 0:
+            if done.counts and self.agent.done and self.tool(self.sandbox, self.agent.done).status == 0:
                 return "submitted", ""
             cut_off = cut_off + 1 if reply.finish == "length" and not done.commands else 0
             if cut_off == CUT_OFF:
@@ -588,7 +661,7 @@ class Attempt:
         alone = len(set(keys)) == 1
         for n, asked in enumerate(found):
             step, sample = len(self.steps), self.agent.samples + n
-            copy = None if alone or keys[n] in keys[:n] else _copied(sandbox)
+            copy = None if alone or keys[n] in keys[:n] else _copied(sandbox, self.agent)
             if copy is None:
                 self.note(sample=sample, kind="lookahead", **self._looked(asked, messages))
                 continue
@@ -662,6 +735,71 @@ class Attempt:
         self.raised = 2 * cap
         return RAISED % self.raised
 
+    def carry_out(self, actions: Sequence[_Action], done: _Done, turn: int, reply: Reply) -> None:
+        """Do what a reply asks for, and fill in what is answered: in a copy while the sample observes, else in its
+        sandbox, which is set back where the check of [restore] then finds that more fails."""
+        runs = any(not a.wrong and not a.query and a.command != SUBMIT for a in actions)
+        if self.observing:
+            self.observe(actions, done, turn, reply, runs)
+        elif runs and self.agent.restore:
+            self.act_and_check(self.agent.restore.check, actions, done, turn, reply)
+        else:
+            self.answer(self.sandbox, actions, done, turn, reply)
+
+    def observe(self, actions: Sequence[_Action], done: _Done, turn: int, reply: Reply, runs: bool) -> None:
+        """A turn whose commands are done in a copy. runs: there are any."""
+        self.observing -= 1
+        if [action.command for action in actions] == [ACT]:
+            done.observed, self.observing = True, 0
+            return self.answer(self.sandbox, [replace(actions[0], says=_ACTING)], done, turn, reply)
+        copy = _copied(self.sandbox, self.agent) if runs else None
+        if runs and copy is None:
+            self.observing = 0
+            return self.answer(self.sandbox, [replace(a, wrong=_UNCOPIED) for a in actions], done, turn, reply)
+        try:
+            done.observed = copy is not None
+            self.answer(self.sandbox if copy is None else copy, actions, done, turn, reply)
+            if copy is not None:
+                self.carry(copy, self.sandbox, len(done.commands))
+        finally:
+            if copy is not None:
+                copy.close()
+        done.answers[-1] += _OBSERVED % self.observing + ("" if self.observing else f"\n{_ACTING}")
+
+    def act_and_check(self, check: str, actions: Sequence[_Action], done: _Done, turn: int, reply: Reply) -> None:
+        """Do what a reply asks for, and take it back where more fails by the check than did before."""
+        if self.failing < 0:
+            self.failing, _ = self.failures(check)
+        copy = _copied(self.sandbox, self.agent)
+        try:
+            self.answer(self.sandbox, actions, done, turn, reply)
+            failing, said = self.failures(check)
+            if copy is None or failing <= self.failing:
+                self.failing = failing
+                return
+            self.carry(self.sandbox, copy, len(done.commands))
+            self.sandbox, copy = copy, self.sandbox
+            done.restored = f"by {check} {self.failing} failed before and {failing} after"
+            done.answers[-1] += _TAKEN_BACK % (check, self.failing, failing, said)
+        finally:
+            if copy is not None:
+                copy.close()
+
+    def failures(self, check: str) -> tuple[int, str]:
+        """(how much fails: 0 where the tool exits with 0, else the number on its last line, 1 without one; what it
+        said)."""
+        output = self.tool(self.sandbox, check)
+        last = output.text.strip().rpartition("\n")[2].strip()
+        many = min(int(last), sys.maxsize) if re.fullmatch(r"\d{1,18}", last, re.ASCII) else 1
+        return max(1, many) if output.status else 0, cut_middle(output.text.strip(), CUT_CHARS, LEFT_OUT)
+
+    def carry(self, source: Sandbox, target: Sandbox, commands: int) -> None:
+        """Keep the outputs of this step that the agent was told are kept, where the files of the source go."""
+        for n in range(commands):
+            file = f"{KEPT}/{_name(len(self.steps), n)}.txt"
+            with contextlib.suppress(FileNotFoundError, BadInput, Fault):
+                target.write(file, source.read(file))
+
     def answer(self, sandbox: Sandbox, actions: Sequence[_Action], done: _Done, turn: int, reply: Reply) -> None:
         """Do what a reply asks for, one after the other, and fill in what is answered."""
         left, extended = turns_left(self.agent.limits.steps, self.agent.limits.extension, turn)
@@ -670,7 +808,13 @@ class Attempt:
             if n and not wrong and time.monotonic() >= self.limits.ends:
                 wrong = "it was not run: the time is over"
             if not wrong:
-                output, text = self.act(sandbox, action, _name(len(self.steps), n))
+                name = _name(len(self.steps), n)
+                if action.says:
+                    output, text = Output(text=action.says, status=0), action.says
+                elif action.query:
+                    output, text = self.recalled(action, done)
+                else:
+                    output, text = self.act(sandbox, action, name)
                 if output.status == 2 and self.agent.action.startswith("tool:"):
                     wrong = (text.strip() or "the reply could not be read") + _cut_words(reply)
                 else:
@@ -684,6 +828,15 @@ class Attempt:
             done.answers.append(self.render("format", error=wrong, steps_left=left))
         done.answers[-1] += extended
 
+    def recalled(self, action: _Action, done: _Done) -> tuple[Output, str]:
+        """(what memory answers, its text as it is shown)."""
+        if self.recall is None:
+            return Output(text=_NO_MEMORY, status=1), _NO_MEMORY
+        began = time.monotonic()
+        found = self.recall(action.query, Call(**self.address, step=len(self.steps)).id)
+        done.recalled.append(found)
+        return Output(text=found.text, status=0, seconds=time.monotonic() - began), found.text
+
     def act(self, sandbox: Sandbox, action: _Action, name: str) -> tuple[Output, str]:
         """(what came of an action, its text as it is shown). name: of the file that keeps what is left out of that."""
         kind, limit = self.agent.action, self.agent.limits.observation_chars
@@ -696,21 +849,27 @@ class Attempt:
         line = f'export PATH="/work/{BIN}:$PATH"\n'
         if SUBMIT not in self.scaffold.tools:
             line += f"{SUBMIT}() {{ echo '{_ALONE}' >&2; return 1; }}\n"
+        if self.agent.memory.recall:
+            line += f"{RECALL}() {{ echo '{_NOT_ALONE}' >&2; return 1; }}\n"
         output = _run(sandbox, line + action.command, timeout=self.agent.limits.command_seconds)
         return output, self.kept(sandbox, output, f"{KEPT}/{name}.txt")
 
     def again(self, sandbox: Sandbox, step: Step) -> int | None:
         """Do a step's actions once more, each by itself as it was: its status."""
         calls = [ToolCall.model_validate(c) for c in step.foreign.get("tool_calls", ())]
+        recalls = self.agent.memory.recall > 0
         if self.agent.action == "tools":
             self.native = bool(calls)
             actions = self.asked_for(Reply(text=step.reply, tool_calls=tuple(calls)))
         else:
-            ours = bool(calls) and all(call.name in ("bash", SUBMIT) for call in calls)
-            actions = [_called(call) for call in calls] if ours else [_Action(step.action)]
+            ours = bool(calls) and all(call.name in ("bash", SUBMIT, RECALL) for call in calls)
+            read = _read(step.action, recalls)
+            actions = [_called(call, recalls=recalls) for call in calls] if ours else [read]
+        if all(action.query for action in actions):
+            return step.status  # what was asked of memory changed nothing
         done = _Done()
         for n, action in enumerate(actions):
-            if not action.wrong and action.command != SUBMIT:
+            if not action.wrong and not action.query and action.command != SUBMIT:
                 output, text = self.act(sandbox, action, _name(step.step, n))
                 done.add(action.command, text, output)
         return done.status
@@ -760,20 +919,21 @@ def attempt(
     offers: LessonRetrieval | None = None,
     native: bool = False,
     full: FullParams = dict,
+    recall: Recaller | None = None,
 ) -> Trace:
     """Let the agent work on the task. Returns the trace with what was handed in.
 
     `call` carries run, attempt, role, phase, task and repeat; its step is counted here. With `folder`, every
     step is in folder/steps.jsonl as soon as it happened. native: the model takes tools. full: what is recorded as
-    asked. What the agent does wrong is data in the trace; what is raised is ours: OutOfBudget, Refused, Fault,
-    Interrupted.
+    asked. recall: whom an agent asks that may recall; None: it is told that there is nobody. What the agent does wrong
+    is data in the trace; what is raised is ours: OutOfBudget, Refused, Fault, Interrupted.
     """
     lines = None
     if folder is not None:
         path = folder / "steps.jsonl"
         path.unlink(missing_ok=True)
         lines = Log(path)
-    work = Attempt(scaffold, task, domain, backend, ask, call, lines, on_step, offers, native, full)
+    work = Attempt(scaffold, task, domain, backend, ask, call, lines, on_step, offers, native, full, recall)
     agent = scaffold.agent
     best: tuple[float, int, str, Ending, str] | None = None
     try:
@@ -822,17 +982,17 @@ def furnish(sandbox: Sandbox, scaffold: Scaffold, prompt: str = "", sample: int 
 def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: SandboxBackend) -> None:
     """Start the MCP servers that the scaffold or the domain names, as an attempt at the task would. Raises BadInput
     (`bad-mcp`) when one does not start, (`calls-no-tools`) for an agent that could do nothing in this domain, and
-    (`no-lookahead`) for look-ahead where no sandbox can be copied."""
+    (`no-lookahead`, `no-observe`, `no-restore`) for what needs copies where no sandbox can be copied."""
     if scaffold.agent.action != "tools" and isinstance(domain, ToolsOnly) and domain.tools_only:
         raise BadInput(
             f"tasks of {domain.name} are done by calling tools, and the agent {scaffold.name} calls none",
             fix='name one with action = "tools" in its agent.toml, such as --scaffold seed-tools',
             code="calls-no-tools",
         )
-    if scaffold.agent.lookahead:
+    if scaffold.agent.copies:
         sandbox = prepared(domain, task, backend)
         try:
-            _copyable(sandbox)
+            _copyable(sandbox, scaffold.agent)
         finally:
             sandbox.close()
     if scaffold.agent.action != "tools" or not (scaffold.agent.mcp or isinstance(domain, BringsServers)):
@@ -860,21 +1020,24 @@ def prepared(domain: Domain, task: Task, backend: SandboxBackend) -> Sandbox:
     return sandbox
 
 
-def _copyable(sandbox: Sandbox) -> Copyable:
-    """Raises BadInput (`no-lookahead`) for a sandbox that cannot be copied."""
+_COPYING = {"lookahead": "looks ahead", "observe": "observes in copies", "restore": "takes back what fails its check"}
+
+
+def _copyable(sandbox: Sandbox, agent: AgentConfig) -> Copyable:
+    """Raises BadInput (`no-lookahead`, ...) for a sandbox that cannot be copied."""
     if not isinstance(sandbox, Copyable):
         raise BadInput(
-            f"the agent looks ahead, and sandboxes of {sandbox.backend} cannot be copied",
-            fix="use --sandbox bwrap or --sandbox unshare, or take [lookahead] out of agent.toml",
-            code="no-lookahead",
+            f"the agent {_COPYING[agent.copies]}, and sandboxes of {sandbox.backend} cannot be copied",
+            fix=f"use --sandbox bwrap or --sandbox unshare, or take [{agent.copies}] out of agent.toml",
+            code=f"no-{agent.copies}",
         )
     return sandbox
 
 
-def _copied(sandbox: Sandbox) -> Sandbox | None:
-    """A copy; None where the agent made a file that cannot be copied: then it acts without looking ahead."""
+def _copied(sandbox: Sandbox, agent: AgentConfig) -> Sandbox | None:
+    """A copy; None where the agent made a file that cannot be copied: then it acts without one."""
     try:
-        return _copyable(sandbox).copy()
+        return _copyable(sandbox, agent).copy()
     except BadInput as e:
         if e.code != "no-copy":
             raise
@@ -908,6 +1071,8 @@ def replay(
         for step in trace.steps:
             if step.sample != trace.chosen or step.kind in ("malformed", "ended") or step.action in ("", SUBMIT):
                 continue
+            if step.kind == "observe" or step.restored:
+                continue  # nothing of it stood
             if scaffold.foreign and (theirs := _not_shell(step)):
                 other.append(f"step {step.step} called {theirs}, which only the agent's own program can do")
                 continue
@@ -932,10 +1097,11 @@ def _not_shell(step: Step) -> str:
     return ", ".join(c["name"] for c in calls if f"{c['name']} {c['arguments']}" in lines)
 
 
-def _shell(bash: bool) -> list[Function]:
-    """`bash` and `submit` as functions."""
-    told = [each["function"] for each in NATIVE_TOOLS]
-    return [Function(f["name"], f["description"], f["parameters"]) for f in told if bash or f["name"] != "bash"]
+def _own(agent: AgentConfig) -> list[Function]:
+    """`bash`, `submit` and `recall` as functions, those that the agent has."""
+    there = {"bash": agent.shell, RECALL: agent.memory.recall > 0}
+    told = [each["function"] for each in (*NATIVE_TOOLS, RECALL_TOOL)]
+    return [Function(f["name"], f["description"], f["parameters"]) for f in told if there.get(f["name"], True)]
 
 
 def _call_schema(functions: Sequence[str] | Mapping[str, Function]) -> dict[str, Any]:
@@ -983,14 +1149,19 @@ def in_tokens(reply: Reply, past: tuple[int, ...] = ()) -> dict[str, TurnTokens]
     }
 
 
-def asked_for(kind: str, reply: Reply, *, native: bool = False) -> list[_Action]:
-    """What a reply asks for: its tool calls, else what its text says; never none."""
+def asked_for(kind: str, reply: Reply, *, native: bool = False, recalls: bool = False) -> list[_Action]:
+    """What a reply asks for: its tool calls, else what its text says; never none. recalls: it may ask memory."""
     if native and reply.tool_calls:
-        return [_called(call, cut=reply.finish == "length") for call in reply.tool_calls]
+        return [_called(call, cut=reply.finish == "length", recalls=recalls) for call in reply.tool_calls]
     command, wrong = parse(kind, reply)
     if wrong and native:
         wrong = "the reply calls no tool" + _cut_words(reply) if "```" not in reply.text else wrong
-    return [_Action(command, wrong)]
+    return [_Action(command, wrong) if wrong else _read(command, recalls)]
+
+
+def _read(command: str, recalls: bool) -> _Action:
+    """A command of a reply in text."""
+    return _Action(command, query=recall_query(command) if recalls else "")
 
 
 def _name(step: int, n: int) -> str:
@@ -998,19 +1169,22 @@ def _name(step: int, n: int) -> str:
     return f"{step}-{n}" if n else f"{step}"
 
 
-def _called(call: ToolCall, *, cut: bool = False) -> _Action:
+def _called(call: ToolCall, *, cut: bool = False, recalls: bool = False) -> _Action:
     if call.name == SUBMIT:
         return _Action(SUBMIT, call=call.id)
-    if call.name != "bash":
-        return _Action("", f"there is no tool {call.name[:60]!r}; there are: bash, submit", call.id)
+    takes = {"bash": "command"} | ({RECALL: "query"} if recalls else {})
+    key = takes.get(call.name)
+    if key is None:
+        there = ", ".join([*takes, SUBMIT])
+        return _Action("", f"there is no tool {call.name[:60]!r}; there are: {there}", call.id)
     try:
-        command = decode(call.arguments or "{}", strict=False).get("command")
+        text = decode(call.arguments or "{}", strict=False).get(key)
     except (ValueError, AttributeError):
-        command = None
-    if isinstance(command, str) and command.strip():
-        return _Action(command.strip(), call=call.id)
+        text = None
+    if isinstance(text, str) and (text := text.strip()):
+        return _Action(text, call=call.id) if key == "command" else _Action(f"{RECALL} {text}", "", call.id, text)
     short = "; the reply was cut off at the token limit" if cut else ""
-    return _Action("", f'the arguments of bash must be one JSON object with a "command"{short}', call.id)
+    return _Action("", f'the arguments of {call.name} must be one JSON object with a "{key}"{short}', call.id)
 
 
 def _exchange(reply: Reply, actions: Sequence[_Action], answers: Sequence[str], *, cut: bool) -> list[Message]:

@@ -20,6 +20,15 @@ from recreate.api.types import SCHEMA, Record
 FOREIGN_TOKENS = 8192
 """Of a reply to a foreign agent, when its agent.toml does not say."""
 
+ACT = "act"
+"""The command that ends observing."""
+
+COPYING = ("lookahead", "observe", "restore")
+"""Tables of agent.toml for which the sandbox is copied."""
+
+LEAST_RECALLED = 100
+"""Tokens of an answer of memory: in fewer nothing can be told."""
+
 
 EXTENDED = (
     "\n\nThe %d turns are used up. You are given %d more, and no further ones: see what is still missing, and hand in."
@@ -68,11 +77,20 @@ class AgentModel(Record):
 class AgentMemory(Record):
     """What the agent is offered of the workspace's memory: lessons of at most `tokens` in one attempt; 0: nothing.
 
-    when   `start` of the task, an `error` it had not just seen, another result of the `tests`, or every `step`
+    when     `start` of the task, an `error` it had not just seen, another result of the `tests`, or every `step`
+    recall   it may ask by itself, in its own words: an answer has at most so many tokens; 0: it may not
     """
 
     tokens: int = Field(default=0, ge=0, le=100_000)
     when: tuple[Literal["start", "error", "tests", "step"], ...] = ("start", "error", "tests")
+    recall: int = Field(default=0, le=20_000, exclude_if=not_)
+
+    @field_validator("recall", mode="before")
+    @classmethod
+    def _tokens(cls, value: Any) -> Any:
+        if isinstance(value, bool) or (isinstance(value, int) and value != 0 and value < LEAST_RECALLED):
+            raise ValueError(f"the tokens of one answer, {LEAST_RECALLED} at least: recall = 1000, or 0 for none")
+        return value
 
 
 class LookAhead(Record):
@@ -81,6 +99,19 @@ class LookAhead(Record):
 
     candidates: int = Field(default=3, ge=2, le=20)
     steps: int = Field(default=2, ge=1, le=20)
+
+
+class Observe(Record):
+    """How many turns a sample may observe before it acts: what its commands do then is done in a copy of the sandbox
+    that is thrown away after each turn (the Probe of AOI, which only reads, arXiv 2512.13956)."""
+
+    steps: int = Field(default=3, ge=1, le=1000)
+
+
+class Restore(Record):
+    """When an action is taken back: where more of what the tool `check` tests fails after it than before."""
+
+    check: str = Field(min_length=1)
 
 
 class ServerEntry(Record):
@@ -115,7 +146,7 @@ class AgentConfig(Record):
     before   tools run before the first turn; their output is `{{ before.NAME }}`
     done     a tool run after each action; exit 0 means that the work is handed in
     samples  independent tries at a task; `choose` names the tool whose last line is a number, the highest wins
-    lookahead  the table of that name, None for no look-ahead
+    lookahead, observe, restore  the tables of these names, None where there is none
     protect  patterns of files no edit may touch: see `protects`
 
     Of a foreign agent:
@@ -149,6 +180,8 @@ class AgentConfig(Record):
     mounts: Mapping[str, str] = Field(default={}, exclude_if=not_)
     version: str = Field(default="", exclude_if=not_)
     lookahead: LookAhead | None = Field(default=None, exclude_if=not_)
+    observe: Observe | None = Field(default=None, exclude_if=not_)
+    restore: Restore | None = Field(default=None, exclude_if=not_)
     shell: bool = Field(default=True, exclude_if=bool)
     mcp: Mapping[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,29}$")], ServerEntry] = Field(
         default={}, exclude_if=not_
@@ -172,7 +205,7 @@ class AgentConfig(Record):
     @model_validator(mode="after")
     def _foreign(self) -> AgentConfig:
         if self.foreign:
-            ours = [key for key in ("native", "before", "done", "choose", "lookahead") if getattr(self, key)]
+            ours = [key for key in ("native", "before", "done", "choose", *COPYING) if getattr(self, key)]
             ours += ["samples"] * (self.samples > 1)
             if ours:
                 raise ValueError(f"{ours[0]} is for agents of recreate's own, and this is action {self.action}")
@@ -196,12 +229,33 @@ class AgentConfig(Record):
         return self
 
     @model_validator(mode="after")
+    def _recalls(self) -> AgentConfig:
+        if self.memory.recall and self.foreign:
+            raise ValueError(
+                "memory.recall is for agents of recreate's own; give this one `recreate memory serve` (MCP)"
+            )
+        if self.memory.recall and self.action.startswith("tool:"):
+            raise ValueError(f"memory.recall is for actions bash, json and tools: {self.action} takes the whole reply")
+        return self
+
+    @model_validator(mode="after")
     def _looks(self) -> AgentConfig:
-        if self.lookahead and self.action == "tools":
-            raise ValueError("lookahead is for actions bash, json and tool:NAME: what a server did cannot be copied")
+        if self.copies and self.action == "tools":
+            raise ValueError(
+                f"{self.copies} is for actions bash, json and tool:NAME: what a server did cannot be copied"
+            )
+        if self.observe and self.action.startswith("tool:"):
+            raise ValueError("observe is for actions bash and json: of another it is not known when it begins to act")
+        if self.observe and self.observe.steps >= self.limits.steps:
+            raise ValueError("observe.steps leaves no turn to act: let it be fewer than limits.steps")
         if self.lookahead and self.model.temperature == 0:
             raise ValueError("lookahead needs candidates that differ: set model.temperature above 0, or leave it out")
         return self
+
+    @property
+    def copies(self) -> str:
+        """The first of the tables for which sandboxes are copied; '' for none."""
+        return next((key for key in COPYING if getattr(self, key)), "")
 
     @property
     def calls(self) -> bool:
@@ -231,9 +285,10 @@ class AgentConfig(Record):
 
     @property
     def uses(self) -> dict[str, str]:
-        """The tools named here: key (`action`, `before`, `done`, `choose`) and name, as {name: key}."""
+        """The tools named here: key (`action`, `before`, `done`, `choose`, ...) and name, as {name: key}."""
         named = {name: "before" for name in self.before}
         named |= {name: key for key, name in (("done", self.done), ("choose", self.choose)) if name}
+        named |= {self.restore.check: "restore"} if self.restore else {}
         named |= {entry.server: "mcp" for entry in self.mcp.values() if entry.server}
         if self.action.startswith("tool:"):
             named[self.action.removeprefix("tool:")] = "action"
@@ -336,6 +391,8 @@ _TABLES: dict[str, type[BaseModel]] = {
     "model": AgentModel,
     "memory": AgentMemory,
     "lookahead": LookAhead,
+    "observe": Observe,
+    "restore": Restore,
 }
 
 

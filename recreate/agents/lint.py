@@ -19,8 +19,9 @@ from typing import Any
 
 from jinja2 import TemplateSyntaxError, meta, nodes
 
-from recreate.agents.config import AgentConfig, key_line, read_agent
+from recreate.agents.config import ACT, AgentConfig, key_line, read_agent
 from recreate.agents.functions import OWN_FUNCTIONS, own_functions, read_schema
+from recreate.agents.retrieval import RECALL
 from recreate.agents.scaffold import (
     DEFAULTS,
     TEMPLATES,
@@ -193,6 +194,11 @@ def _runs(agent: AgentConfig, toml: str, backend: SandboxBackend) -> Iterator[Pr
 
 def _functions(scaffold: Scaffold, agent: AgentConfig) -> Iterator[Problem]:
     """What a model may call has names that no other has."""
+    if agent.memory.recall and (path := scaffold.tools.get(RECALL)):
+        message = f"is called {RECALL!r}, by which the agent asks memory ([memory] recall): rename it"
+        yield Problem(file=path, line=1, message=message)
+    if agent.observe and (path := scaffold.tools.get(ACT)):
+        yield Problem(file=path, line=1, message=f"is called {ACT!r}, which ends observing ([observe]): rename it")
     if agent.action != "tools":
         return
     taken = dict.fromkeys(OWN_FUNCTIONS, "the agent's own")

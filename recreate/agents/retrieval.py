@@ -1,10 +1,13 @@
-"""Which lessons an attempt is shown, and when: a policy over lessons that stand still while attempts run."""
+"""Which lessons an attempt is shown, and when: a policy over lessons that stand still while attempts run; and what an
+agent asks memory by itself."""
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from recreate.agents.trajectory import error_type, summary_of_tests
 from recreate.api.types import Lesson, digest
@@ -14,6 +17,42 @@ class Retriever(Protocol):
     """`MemoryPolicy.offer`, or anything like it."""
 
     def __call__(self, query: str, budget: int, /) -> Sequence[Lesson]: ...
+
+
+RECALL = "recall"
+"""The command, or tool, by which an agent asks memory."""
+
+
+class MemoryAnswer(NamedTuple):
+    """What memory answers to an agent. found: the ids of the experiences that are told of, and `lesson:DOMAIN/NAME` of
+    lessons."""
+
+    text: str
+    found: tuple[str, ...] = ()
+
+    @property
+    def lessons(self) -> list[str]:
+        return [id.rpartition("/")[2] for id in self.found if id.startswith("lesson:")]
+
+
+class Recaller(Protocol):
+    """What an agent asks: its words, and the address of the call (`Call.id`) whose reply has them."""
+
+    def __call__(self, query: str, call: str, /) -> MemoryAnswer: ...
+
+
+def recall_query(command: str) -> str:
+    """What a shell's command asks memory; '' for one that does not, or does anything besides."""
+    found = re.fullmatch(rf"{RECALL}[ \t]+(\S[^\n]*)", command.strip())
+    if found is None:
+        return ""
+    words = shlex.shlex(found[1], posix=True, punctuation_chars=";<>|&")
+    words.whitespace_split, words.commenters = True, ""
+    try:
+        split = list(words)
+    except ValueError:  # a quote that is not closed is an apostrophe
+        return "" if re.search(r"[;<>|&]", found[1]) else found[1].strip()
+    return "" if any(word and not word.strip(";<>|&") for word in split) else " ".join(split).strip()
 
 
 @dataclass(frozen=True)

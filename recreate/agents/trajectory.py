@@ -185,11 +185,13 @@ def tell_step(step: Step, limit: int) -> str:
         parts[0] += ": the reply could not be read"
         parts.append(clip(step.reply, limit))
     else:
-        ahead = step.kind == "lookahead"
-        parts[0] += ": looking ahead, in a copy of the sandbox, the agent answered" if ahead else ": the agent answered"
+        apart = {"lookahead": ": looking ahead,", "observe": ": observing,"}.get(step.kind, "")
+        parts[0] += f"{apart} in a copy of the sandbox, the agent answered" if apart else ": the agent answered"
         parts.append(clip(tell_reply(step), limit))
     if step.output:
         parts.append(f"-> (status {step.status}) {clip(step.output, limit)}")
+    if step.restored:
+        parts.append(f"taken back: {step.restored}")
     return "\n".join(parts)
 
 
@@ -329,7 +331,8 @@ def _line(row: IndexRow) -> str:
     elif row.kind == "malformed":
         parts.append("the reply could not be read")
     elif row.commands:
-        parts.append("looked ahead: " * (row.kind == "lookahead") + " ".join(row.commands))
+        apart = {"lookahead": "looked ahead: ", "observe": "observed: "}.get(row.kind, "")
+        parts.append(apart + " ".join(row.commands))
     else:
         parts.append("the reply was handed to the agent's tool")
     if row.status is not None:

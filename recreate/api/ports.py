@@ -187,7 +187,7 @@ class Talking(Protocol):
 
 @runtime_checkable
 class Copyable(Protocol):
-    """A sandbox that can be copied: what look-ahead needs."""
+    """A sandbox that can be copied: what looking ahead, observing and taking back need."""
 
     def copy(self) -> Sandbox:
         """Another sandbox with the same files, limits and mounts; no running program goes along. The caller closes it.

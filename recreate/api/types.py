@@ -341,12 +341,15 @@ class Step(Record):
     step counts from 0 over all samples of the attempt, sample from 0; status as in Output, None when nothing ran;
     seconds are the action's own.
     kind: `action` (the reply was acted on), `malformed` (the scaffold's format message was the answer),
-    `lookahead` (done in a copy of the sandbox, which is gone; its sample is none that is handed in),
+    `lookahead` (done in a copy of the sandbox, which is gone; its sample is none that is handed in), `observe` (a turn
+    of the sample, done in a copy that is gone),
     `before` (a tool of the scaffold ran before the first turn; no model was asked), `ended` (the program of a foreign
     agent ended: what it printed, and its exit status; no model was asked).
     tokens: the same turn in token ids, where the model tells them. sent: what it was sent, system message and all.
     cut: the reply ended at the most tokens that it might have. near: as in Reply.
     looked: which of several candidates this is, and why: its reply was paid for in the `lookahead` step that it names.
+    restored: why what was done was taken back: the sandbox is as it was before this step; '' where it was not.
+    recalled: what memory told the agent of that asked it here: ids of experiences, and `lesson:DOMAIN/NAME`.
     propensities: where it was drawn which lessons to offer: each that was called for here, `offered` or not, with the
     probability with which it was.
     foreign: of an imported step, what has no place among our fields. Of one that called tools in the endpoint's own
@@ -370,6 +373,8 @@ class Step(Record):
     cut: bool = Field(default=False, exclude_if=not_)
     near: Near | None = Field(default=None, exclude_if=not_)
     looked: str = Field(default="", exclude_if=not_)
+    restored: str = Field(default="", exclude_if=not_)
+    recalled: tuple[str, ...] = Field(default=(), exclude_if=not_)
     propensities: Mapping[str, float] = Field(default_factory=dict, exclude_if=not_)
     foreign: Mapping[str, Any] = Field(default_factory=dict, exclude_if=not_)
 

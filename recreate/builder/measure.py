@@ -145,6 +145,8 @@ def begin(session: Session, scaffold: Scaffold, split: Split, most: int = 0, nam
         session.journal.add("cell", **key)
     if session.tape is not None:
         session.tape.agent(scaffold.name, scaffold.digest, scaffold.files)
+    if scaffold.agent.memory.recall:
+        session.recollection.state()  # before any cell adds to memory
     for task in tasks[:1]:
         try_servers(scaffold, task, session.domain, session.backend)
     repeats = session.settings.repeats

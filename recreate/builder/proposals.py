@@ -244,7 +244,7 @@ class Proposals:
             return []
 
 
-CLOSED = ("limits", "model", "samples", "lookahead", "protect")
+CLOSED = ("limits", "model", "samples", "lookahead", "observe", "restore", "protect")
 
 
 def proposed(edit: Edit) -> Edit:

@@ -231,7 +231,8 @@ def forget(
     """Delete attempts or lessons for good: texts, vectors, and the lessons that only they speak for.
 
     A forgotten attempt does not come back, whatever run goes on or is imported again. What still has it outside of
-    memory (its run, agents that carry a lesson of it) is named, and is yours to delete.
+    memory (its run, agents that carry a lesson of it), and attempts whose agents recalled it, are named, and are yours
+    to delete.
 
     Example: recreate memory forget 3f2a91bc --dry-run
     """
@@ -250,6 +251,7 @@ def forget(
         found = forgetting.forget(memory, experiences, lessons)
     places = {name: [str(path) for path in getattr(found, name)] for name in ("lessons", "changed", "elsewhere")}
     record = {"dry_run": dry, "experiences": found.experiences, "items": [asdict(i) for i in found.items], **places}
+    record["recalled"] = found.recalled
     answer(as_json, record, *found.told(dry=dry))
 
 

@@ -320,6 +320,12 @@ def _agent(agent: Scaffold, settings: AgentConfig) -> Iterator[str]:
         yield f"samples    {settings.samples} independent tries at a task{chosen}"
     if ahead := settings.lookahead:
         yield f"looks ahead {ahead.candidates} candidates for each action, {ahead.steps} steps in copies of the sandbox"
+    if settings.observe:
+        yield f"observes   {settings.observe.steps} turns in copies of the sandbox before it acts"
+    if settings.restore:
+        yield f"restores   the sandbox where more fails by {settings.restore.check} after an action than before"
+    if settings.memory.recall:
+        yield f"recalls    asks memory by itself; an answer has at most {settings.memory.recall} tokens"
     limits, model = settings.limits, settings.model
     more = f" and {limits.extension} more" if limits.extension else ""
     yield (

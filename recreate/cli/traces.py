@@ -267,6 +267,7 @@ def _text(experience: Experience, full: bool) -> Iterator[str]:
             yield head(f"step {step.step}{sample}: the agent's program ended", wrong(step))
         else:
             ahead = f": looked ahead, candidate {step.sample}" if step.kind == "lookahead" else ""
+            ahead = ahead or f"{sample}: observed, in a copy of the sandbox" * (step.kind == "observe")
             yield head(f"step {step.step}{ahead or sample}", wrong(step))
             if step.step in recorded:
                 yield from _sent(recorded, step.step, replies)
@@ -280,6 +281,8 @@ def _text(experience: Experience, full: bool) -> Iterator[str]:
             yield f"$ {fold(step.action, full)}"
         if step.output and not _sent_next(recorded, step):
             yield from ("->", fold(step.output, full))
+        if step.restored:
+            yield red(f"taken back: {step.restored}")
     if trace.answer:
         yield from (head("handed in"), fold(trace.answer, full))
     if not grade.graded:
@@ -290,13 +293,14 @@ def _text(experience: Experience, full: bool) -> Iterator[str]:
 
 
 def _drawn(step: Step) -> str:
-    """Which lessons of memory the agent was shown with this step, and which it was not, by lot; '' for none."""
+    """What memory told the agent that asked it here, which lessons it was shown with this step, and which it was not,
+    by lot; '' for nothing."""
     odds = step.propensities
     shown = [f"{id} (by lot, {odds[id]:g})" if id in odds else id for id in step.offered]
     held = [f"{id} ({p:g})" for id, p in odds.items() if id not in step.offered]
-    parts = [f"lessons shown: {', '.join(shown)}"] * bool(shown) + [f"not shown, by lot: {', '.join(held)}"] * bool(
-        held
-    )
+    parts = [f"recalled: {', '.join(step.recalled)}"] * bool(step.recalled)
+    parts += [f"lessons shown: {', '.join(shown)}"] * bool(shown)
+    parts += [f"not shown, by lot: {', '.join(held)}"] * bool(held)
     return "; ".join(parts)
 
 

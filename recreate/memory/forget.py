@@ -25,19 +25,21 @@ from recreate.memory.embedders.cached import forget_texts
 from recreate.memory.prune import Item, prune
 from recreate.memory.store import ExperienceStore
 from recreate.storage.files import disk, fault, locked, write
+from recreate.storage.log import Log
 
 
 @dataclass
 class Forgetting:
     """What goes, or went. experiences: their ids; items: their lines and large texts; lessons: the files that are
     deleted; changed: lessons that lose evidence, or stand for themselves again, since what they had joined goes;
-    elsewhere: what outside of memory/ still has them."""
+    elsewhere: what outside of memory/ still has them; recalled: attempts that stay whose agents were told of them."""
 
     experiences: list[str] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
     lessons: list[Path] = field(default_factory=list)
     changed: list[Path] = field(default_factory=list)
     elsewhere: list[Path] = field(default_factory=list)
+    recalled: list[str] = field(default_factory=list)
 
     def told(self, *, dry: bool) -> Iterator[str]:
         """In words, a line each; dry: nothing of it happened yet."""
@@ -54,6 +56,8 @@ class Forgetting:
         yield "the index is made anew at the next question" if not dry else "the index would be made anew"
         for path in self.elsewhere:
             yield f"still has it: {short(path)}"
+        for id in self.recalled:
+            yield f"may still have words of it: the attempt {id}, whose agent recalled it; recreate memory forget {id}"
         if self.experiences:
             yield "nobody knows here what was exported, recorded (--record), or committed with git: look there yourself"
 
@@ -71,6 +75,7 @@ def forget(
     found = Forgetting(experiences=sorted(gone), elsewhere=list(_elsewhere(memory.folder.parent, gone, lessons)))
     found.lessons, changes = _derived(memory, gone, known, lessons)
     found.changed = list(changes)
+    found.recalled = list(_told_of(memory, gone))
     if dry:
         found.items = prune(memory, ids=gone, dry=True)
         return found
@@ -155,6 +160,21 @@ def _briefs(memory: ExperienceStore, gone: frozenset[str], lessons: Collection[P
         if path in lessons:
             domain = _domain_of(path)
             yield lesson_document(lesson, f"lesson:{domain}/{lesson.id}", domain).brief
+
+
+def _told_of(memory: ExperienceStore, gone: frozenset[str]) -> Iterator[str]:
+    """The attempts that stay whose agents recalled one that goes."""
+    marks = [id.encode() for id in sorted(gone)]
+
+    def wanted(raw: bytes) -> bool:
+        return b'"recalled":' in raw and any(mark in raw for mark in marks)
+
+    for path in sorted(memory.folder.glob("[!@]*/experiences/*.jsonl")):
+        for line in Log(path, fix="").lines(wanted=wanted):
+            e = (line.record or {}).get("experience", {})
+            told = {id for step in e.get("trace", {}).get("steps", ()) for id in step.get("recalled", ())}
+            if told & gone and e["id"] not in gone:
+                yield e["id"]
 
 
 def _elsewhere(workspace: Path, gone: frozenset[str], lessons: Collection[Path]) -> Iterator[Path]:

@@ -54,6 +54,8 @@ KINDS: Fields = {
         "error": ({**_TOLD, "kind": str, "last": bool, "unspent": bool | None}, None),
     },
     "grade": {"attempt": str, "score": float, "passed": bool},
+    "recallable": {"domain": str, "digest": str},
+    "recalled": {"call": str, "query": str, "text": str, "found": [str]},
 }  # fmt: skip
 DIFF_LINES, DIFF_CHARS = 14, 110
 """Of the diff that a person is shown."""
@@ -208,6 +210,10 @@ class Recording:
                     self._places.add((line["call"], line["request"]))
             case "agent" | "grade":
                 self._said.add(line.get("digest") or line["attempt"])
+            case "recallable":
+                self._said.add(f"recallable {line['domain']}")
+            case "recalled":
+                self._said.add(f"recalled {line['call']} {line['query']}")
 
     def agent(self, name: str, agent: str, texts: Mapping[str, str]) -> None:
         """An agent that is built from or measured, by the digest of its files."""
@@ -217,6 +223,15 @@ class Recording:
         """key: of the attempt, where it is known by another id."""
         named = {"key": key} if key not in ("", attempt) else {}
         self._once(attempt, {"kind": "grade", "attempt": attempt, "score": score, "passed": passed, **named})
+
+    def may_recall(self, domain: str, digest: str) -> None:
+        """What the agents of the run may recall of a domain, by its digest."""
+        self._once(f"recallable {domain}", {"kind": "recallable", "domain": domain, "digest": digest})
+
+    def recalled(self, call: str, query: str, text: str, found: Sequence[str]) -> None:
+        """What memory answered an agent after a call."""
+        line = {"kind": "recalled", "call": call, "query": query, "text": text, "found": list(found)}
+        self._once(f"recalled {call} {query}", line)
 
     def end(self, status: str, scaffold: str) -> None:
         """How the run ended, and with which agent."""
@@ -404,6 +419,10 @@ class Cassette:
         self._grades: dict[str, tuple[float, bool]] = {}
         self.renamed: dict[str, str] = {}
         """key -> id of the attempts that were known by another than their key"""
+        self.recallable: dict[str, str] = {}
+        """domain -> digest of what the agents could recall"""
+        self.recalled: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {}
+        """(call, words) -> what memory answered, and the ids that it told of"""
         for line in _lines(folder, self.about):
             match line["kind"]:
                 case "text":
@@ -416,6 +435,10 @@ class Cassette:
                     self._grades[line["attempt"]] = line["score"], line["passed"]
                     if "key" in line:
                         self.renamed[line["key"]] = line["attempt"]
+                case "recallable":
+                    self.recallable[line["domain"]] = line["digest"]
+                case "recalled":
+                    self.recalled[line["call"], line["query"]] = line["text"], tuple(line["found"])
 
     def models(self) -> tuple[Replayed, Price, Replayed, Price, str]:
         """(agent's model, its price, optimizer's, its price, what to tell of it); one model where it was one."""

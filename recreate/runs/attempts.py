@@ -28,7 +28,7 @@ from recreate.api.errors import IMAGE, UNSOUND, BadInput, Fault, Interrupted, Ou
 from recreate.api.paths import short
 from recreate.api.ports import Imaged, ToolCalling, Versioned
 from recreate.api.theirs import expect
-from recreate.api.types import Call, Experience, Grade, Step, Task, Usage
+from recreate.api.types import Call, Experience, Grade, Step, Task, Usage, digest
 from recreate.memory.codec import masked
 from recreate.models.cassette import Cassette
 from recreate.runs.budget import CELL_BUDGET
@@ -294,6 +294,11 @@ def _told(scaffold: Scaffold, offers: LessonRetrieval | None) -> LessonRetrieval
     return offers if offers is not None and (offers.forced or scaffold.agent.memory.tokens) else None
 
 
+def _tells_lessons(told: LessonRetrieval | None) -> bool:
+    """Whether an agent that recalls is told lessons too: not where it is tried what one is worth."""
+    return told is None or not (told.forced or told.propensities)
+
+
 def key_of(
     session: Session,
     scaffold: Scaffold,
@@ -308,6 +313,9 @@ def key_of(
     image: in place of what tells the task's container image, which is else pulled. Raises Fault when it cannot be had.
     """
     told = _told(scaffold, offers)
+    memory = told.digest if told else ""
+    if scaffold.agent.memory.recall:
+        memory = digest([memory, session.recallable.digest, _tells_lessons(told)])
     if image is None:
         image = session.domain.image(task) if isinstance(session.domain, Imaged) else ""
     return attempt_key(
@@ -315,7 +323,7 @@ def key_of(
         task,
         model=session.model_name,
         sandbox=f"{session.backend.name}@{image}" if image else session.backend.name,
-        memory=told.digest if told else "",
+        memory=memory,
         grader=session.domain.grader if isinstance(session.domain, Versioned) else session.domain.name,
         repeat=repeat,
         near=session.near,
@@ -366,6 +374,9 @@ def attempt_and_grade(
     given = scaffold, task, session.domain, session.backend, ask, call
     told: dict[str, Any] = {"model": session.model_name, "folder": folder, "on_step": on_step, "offers": offers}
     told["full"] = session.full
+    if tokens := scaffold.agent.memory.recall:
+        lessons, state = _tells_lessons(offers), session.recallable
+        told["recall"] = session.recollection.asked_by(task, tokens, lessons=lessons, state=state)
     if scaffold.agent.foreign:
         trace = attempt_foreign(*given, **told, stop=session.calls.stop)
     else:

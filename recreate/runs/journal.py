@@ -9,9 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from recreate.agents.retrieval import MemoryAnswer
 from recreate.api.errors import BadInput
 from recreate.api.paths import short
-from recreate.api.types import Change, Lesson, Reply, Revision
+from recreate.api.types import Change, Lesson, Reply, Revision, digest
 from recreate.runs.trial import Terms
 from recreate.storage.files import lock
 from recreate.storage.log import Fields, Log, fits
@@ -30,6 +31,8 @@ FIELDS: Fields = {
     "brought": {**_OF_ATTEMPT, "repeat": _WHOLE, "scaffold": _TEXT, "score": _NUMBER, "ending": _TEXT},
     "aside": {"attempt": str, "task": str, "repeat": int, "phase": str, "fault": str},
     "snapshot": {"round": int, "file": str},
+    "recallable": {"domain": str, "file": str, "digest": str},
+    "recalled": {"call": str, "query": str, "text": str, "found": [str]},
     "memory": {"round": int, "policy": str, "changes": [Change], "before": [Lesson], "after": [Lesson]},
     "proposal": {"attempt": str, "round": int, "edits": list},
     "forecasts": {"earlier": str},
@@ -62,9 +65,10 @@ class Journal:
 
     Kinds of record: `start` (a session began), `seed`, `agent` (one is measured), `cell` (with
     a model, on a domain's split), `selection` (which tasks are taken), `batch` (those of a round),
-    `reply` (call, check, reply), `experience` (an attempt ended and was graded), `aside` (it was excluded for an
-    infrastructure failure), `proposal`, `nothing`, `trial` (how a candidate is judged), `revision`, `candidate` (it
-    waits for a person), `review` (what the person decided), `test-opened`, `arm` (a row of a table), `end`.
+    `reply` (call, check, reply), `recallable` (what agents may recall), `recalled` (what one was told), `experience`
+    (an attempt ended and was graded), `aside` (it was excluded for an infrastructure failure), `proposal`, `nothing`,
+    `trial` (how a candidate is judged), `revision`, `candidate` (it waits for a person), `review` (what the person
+    decided), `test-opened`, `arm` (a row of a table), `end`.
 
     Only replies of attempts that have not ended are kept findable, as byte offsets: memory does not grow with
     the number of finished attempts.
@@ -102,6 +106,8 @@ class Journal:
                 self.damaged += 1
             elif line.record["kind"] == "reply":
                 self._remember(line.record["call"], line.offset)
+            elif line.record["kind"] == "recalled":
+                self._remember(_asked(line.record["call"], line.record["query"]), line.offset)
             else:
                 self._take(line.record)
 
@@ -134,6 +140,19 @@ class Journal:
         """Journal a reply to who plays a role. From here on it is paid for."""
         record = {"kind": "reply", "call": call, "role": role, "check": check, "reply": reply}
         self._remember(call, self.log.append(record))
+
+    def recalled(self, call: str, query: str) -> MemoryAnswer | None:
+        """What memory answered an agent that asked this after this call; None where it did not."""
+        offset = self._replies.get(_attempt(call), {}).get(_asked(call, query))
+        line = self.log.at(offset) if offset is not None else None
+        if line is None or line.record is None or line.record["query"] != query:
+            return None
+        return MemoryAnswer(line.record["text"], tuple(line.record["found"]))
+
+    def keep_recalled(self, call: str, query: str, told: MemoryAnswer) -> None:
+        """Journal what memory answered: after a kill the agent is told the same."""
+        record = {"kind": "recalled", "call": call, "query": query, "text": told.text, "found": list(told.found)}
+        self._remember(_asked(call, query), self.log.append(record))
 
     def _remember(self, call: str, offset: int) -> None:
         self.runs.add(call.partition("/")[0])
@@ -174,6 +193,11 @@ def passed_over(path: Path, damaged: int) -> str:
         return ""
     lines = f"{damaged} damaged line{'s' * (damaged > 1)} of {short(path)}"
     return f"{lines} passed over; recreate resume makes again what they told, from the other files or by asking again"
+
+
+def _asked(call: str, query: str) -> str:
+    """The address of what memory answered."""
+    return f"{call}/{digest(query)}"
 
 
 def _attempt(call: str) -> str:

@@ -50,6 +50,7 @@ from recreate.runs import settings as settings_
 from recreate.runs.budget import Budget, Ledger
 from recreate.runs.calls import Calls
 from recreate.runs.journal import Journal, passed_over
+from recreate.runs.recall import READER, Recallable, Recollection
 from recreate.runs.settings import DRAWN, FREE, OWN, Settings, as_begun
 from recreate.storage import files
 from recreate.storage.log import Log, now
@@ -214,15 +215,36 @@ class Session:
             **params,
         )
 
-    def recall(self, query: str, k: int, filters: Mapping[str, Any]) -> Sequence[Hit]:
-        """What the optimizer may be told: train experiences of groups that are not held out, whoever recalls."""
+    def recall(self, query: str, k: int, filters: Mapping[str, Any], reader: str = "optimizer") -> Sequence[Hit]:
+        """What the optimizer, or a working agent, may be told: train experiences of groups that are not held out,
+        whoever recalls."""
         if self.own_memory is None:
-            hits: Sequence[Hit] = self.memory.recall(query, k, filters, "optimizer")
+            hits: Sequence[Hit] = self.memory.recall(query, k, filters, reader)
             return hits
-        found = self.own_memory.recall(query, k, filters, "optimizer")
+        found = self.own_memory.recall(query, k, filters, reader)
         expect(all_are(found, Hit), self.own_memory, "recall", found)
-        seen = [h for h in found if not h.experience or self.memory.get(h.experience, "optimizer") is not None]
+        seen = [h for h in found if not h.experience or self.memory.get(h.experience, reader) is not None]
         return [h.model_copy(update={"text": redact(h.text)}) for h in seen]
+
+    @cached_property
+    def recollection(self) -> Recollection:
+        """Memory, as this run's working agents may ask it."""
+        theirs = self.settings.memory.recall if self.given.memory is None else spelled(self.given.memory)
+        return Recollection(
+            memory=self.memory,
+            journal=self.journal,
+            folder=self.folder,
+            domain=self.domain.name,
+            search=lambda query, k, filters: self.recall(query, k, filters, READER),
+            leaks=lambda text: self.scanner.says(text),
+            tape=self.tape,
+            found_by=(self.settings.memory.embedder, theirs),
+        )
+
+    @cached_property
+    def recallable(self) -> Recallable:
+        """What the agents of this run may recall."""
+        return self.recollection.state()
 
     def patience(self) -> dict[str, Any]:
         """The timeout to ask with; each kind of model has its own when none is set."""

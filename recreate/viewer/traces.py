@@ -216,8 +216,14 @@ def _what(step: Step) -> str:
         return "the agent's program ended"
     if step.kind == "lookahead":
         return "looked ahead, in a copy of the sandbox"
+    if step.kind == "observe":
+        return "observed, in a copy of the sandbox"
+    if step.restored:
+        return f"taken back: {step.restored}"
     if step.looked:
         return step.looked
+    if step.recalled:
+        return f"recalled {', '.join(step.recalled)}"
     return f"{step.action} ran before the first turn" if step.kind == "before" else ""
 
 

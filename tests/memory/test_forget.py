@@ -54,6 +54,18 @@ def keep(workspace: Path, *lessons: Lesson) -> LessonStore:
     return store
 
 
+def test_attempts_whose_agents_recalled_what_is_forgotten_are_named(
+    memory: ExperienceStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = Step(step=0, action="recall it", output=f"it was asked: {WORD}", status=0, recalled=("5ec12e70aaaa",))
+    other = Step(step=0, action="ls", output="5ec12e70aaaa", status=0, recalled=("5ec12e70bbbb",))
+    memory.add([experience("7011", steps=(told,)), experience("7022", steps=(other,))])
+    assert cli(["memory", "forget", "5ec12e70aaaa", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["recalled"] == ["7011"]
+    assert cli(["memory", "forget", "7011", "--dry-run"]) == 0
+    assert "whose agent recalled it" not in capsys.readouterr().out
+
+
 def test_no_byte_of_a_forgotten_attempt_stays_in_any_file_of_memory(memory: ExperienceStore, workspace: Path) -> None:
     folder = workspace / "memory"
     before = holding(folder, WORD)

@@ -54,6 +54,8 @@ BUILD: tuple[dict[str, Any], ...] = (
     {"kind": "brought", **ATTEMPT, "attempt": "a3"},
     {"kind": "aside", "attempt": "a2", "task": "t2", "repeat": 0, "phase": "train", "fault": "gone"},
     {"kind": "snapshot", "round": 0, "file": "x.json"},
+    {"kind": "recallable", "domain": "toy", "file": "y.json", "digest": "d"},
+    {"kind": "recalled", "call": "r/a1/0", "query": "how", "text": "so", "found": ["a3"]},
     {
         "kind": "memory", "round": 0, "policy": "p", "changes": [{"kind": "born", "lesson": "l"}], "before": [],
         "after": [LESSON],

@@ -57,6 +57,12 @@ def differences(scaffold: Scaffold) -> list[str]:
         found.append(f"samples = {agent.samples}: it tries once, and the tool `choose` is not asked")
     if agent.lookahead:
         found.append("lookahead: it acts at once, no candidates are tried out before")
+    if agent.observe:
+        found.append("observe: it acts at once, nothing is done in a copy first")
+    if agent.restore:
+        found.append("restore: nothing is taken back, and it runs no check after an action")
+    if agent.memory.recall:
+        found.append("memory.recall: there is no command `recall`, and nothing says that there is")
     if agent.memory.tokens:
         found.append("memory: no lessons are offered from a workspace; the agent's own are in its prompts")
     found.append(

@@ -122,6 +122,14 @@ def _body(scaffold: Scaffold, tools: dict[str, str], lessons: list[str]) -> tupl
             differences.append(f"{key} = {', '.join(names)}: the tool runs no script by itself, it is told that it may")
     if agent.mcp:
         differences.append(f"mcp: the servers {', '.join(agent.mcp)} are not taken along; name them to the tool itself")
+    if agent.observe:
+        differences.append("observe: the tool acts at once, nothing is done in a copy first")
+    if agent.restore:
+        differences.append("restore: nothing is taken back, and the tool runs no check after an action")
+    if agent.memory.recall:
+        differences.append(
+            "memory.recall: there is no command `recall`; `recreate memory serve` is a server (MCP) for it"
+        )
     if agent.memory.tokens:
         differences.append("no lessons are offered from a workspace's memory; the agent's own are in the text")
     if "/work" in text or any("/work" in scaffold.files[path] for path in scaffold.tools.values()):

@@ -325,11 +325,15 @@ def tell_whole(step: Step, limit: int, once: Callable[[str], str] = str) -> str:
         parts.append(f"the agent was shown:\n{clip(once(step.observation.strip()), limit)}")
     if step.kind == "lookahead":
         parts.append("looking ahead, in a copy of the environment that is gone:")
+    if step.kind == "observe":
+        parts.append("observing, in a copy of the environment that is gone:")
     parts.append(f"the agent replied:\n{clip(tell_reply(step), limit)}")
     if step.kind == "malformed":
         parts.append(f"which could not be read: {clip(step.output, limit)}")
     elif step.output or step.status is not None:
         parts.append(f"its action ended with status {step.status}:\n{clip(once(step.output.strip()), limit)}")
+    if step.restored:
+        parts.append(f"it was taken back: {step.restored}")
     return "\n".join(parts)
 
 
@@ -377,6 +381,21 @@ def tell_agent(agent: AgentConfig) -> str:
         lines.append(
             f"Before each action {ahead.candidates} candidates are tried out {ahead.steps} steps ahead in copies of "
             "its environment; the best is carried out."
+        )
+    if agent.observe:
+        lines.append(
+            f"In the first {agent.observe.steps} turns of a sample, or until it says `act`, its commands run in copies "
+            "of the environment that are thrown away."
+        )
+    if agent.restore:
+        lines.append(
+            f"After each action tools/{agent.restore.check} runs: where more fails by it than before, the action is "
+            "taken back."
+        )
+    if agent.memory.recall:
+        lines.append(
+            "It may ask memory by `recall WORDS`, and is told of earlier train attempts at other tasks, in at most "
+            f"{agent.memory.recall} tokens an answer ([memory] recall in agent.toml)."
         )
     if agent.before:
         names = ", ".join(f"tools/{name}" for name in agent.before)
