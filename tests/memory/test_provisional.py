@@ -71,7 +71,8 @@ def judge(workspace: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> t
 
 def recalled(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     capsys.readouterr()
-    assert cli(["memory", "recall", *words, "--json"]) == 0
+    how = [] if "--how" in words else ["--how", "keywords"]
+    assert cli(["memory", "recall", *words, *how, "--json"]) == 0
     return dict(json.loads(capsys.readouterr().out))
 
 
@@ -348,6 +349,7 @@ def test_a_held_out_attempt_is_shown_to_no_optimizer_or_agent_with_a_provisional
     assert found >= {"open", "exam", "near", "shut"}
 
 
+@pytest.mark.slow
 def test_other_agents_are_shown_the_mark(workspace: Path) -> None:
     (workspace / "recreate.toml").write_text('[memory]\nembedder = "hashed"\n')
     memory = ExperienceStore(workspace)
