@@ -330,6 +330,8 @@ def _judged(
 
     e = store.get(id)
     assert e is not None
+    if e.trace.fault:
+        return e, None, f"it was ended by a fault, not by the agent: {e.trace.fault}"
     try:
         found = judged(e, rubric, asked.ask, asked.model, pass_at)
     except Fault as fault:
