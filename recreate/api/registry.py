@@ -109,6 +109,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "tau-bench": "recreate.memory.importers.tau_bench:TauBench",
     },
     "recipe-part": {
+        "reex-sql": "recreate.rl.parts.reex:ReExSQL",
         "clip-reward": "recreate.rl.parts.rewards:ClipReward",
         "overlong": "recreate.rl.parts.rewards:Overlong",
         "dynamic-sampling": "recreate.rl.parts.rewards:DynamicSampling",

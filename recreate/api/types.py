@@ -420,6 +420,24 @@ class Grade(Record):
     graded: bool = True
 
 
+class Provisional(Record):
+    """What a model thinks of an attempt that nobody has graded: score in 0..1, passed, and its reason.
+
+    It is no Grade, and stands beside one: recall and whoever looks are shown it, marked; what counts, trains, promotes
+    or judges reads `grade`, and there is none.
+    """
+
+    score: float
+    passed: bool
+    evidence: str = ""
+    model: str = ""
+
+    @property
+    def mark(self) -> str:
+        """What has to be said of it wherever it is shown."""
+        return f"provisional, by {self.model or 'a model'}"
+
+
 class Experience(Record):
     """Trace + grade + what is needed to find a way back: the unit learned from.
 
@@ -427,6 +445,7 @@ class Experience(Record):
     key went otherwise.
 
     foreign: of an imported one, where it comes from and what has no place among our fields.
+    provisional: what a judge said of one that nobody has graded.
     """
 
     id: str
@@ -440,11 +459,31 @@ class Experience(Record):
     grade: Grade
     run: str = ""
     foreign: Mapping[str, Any] = Field(default_factory=dict, exclude_if=not_)
+    provisional: Provisional | None = Field(default=None, exclude_if=_is_none)
 
     @property
     def canary(self) -> str:
         """'' of a train task's."""
         return "" if self.split == "train" else canary(self.task)
+
+    @property
+    def judged(self) -> Grade | Provisional | None:
+        """What there is to show of how good it was: its grade, else a judge's provisional one, else None."""
+        return self.grade if self.grade.graded else self.provisional
+
+    @property
+    def mark(self) -> str:
+        """What has to be said of `judged` wherever it is shown; '' of a grade."""
+        if self.grade.graded:
+            return ""
+        return "ungraded" if self.provisional is None else self.provisional.mark
+
+    @property
+    def outcome(self) -> str:
+        """`passed` or `failed`, a provisional one with its mark; or `ungraded`."""
+        if (found := self.judged) is None:
+            return self.mark
+        return ("passed" if found.passed else "failed") + (f" ({self.mark})" if self.mark else "")
 
 
 class Gain(Record):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from recreate.agents.lesson import lesson_file
 from recreate.agents.retrieval import LessonRetrieval, Retriever, exactly, frozen, support
@@ -19,7 +19,7 @@ from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, Fault, Missing, OutOfBudget
 from recreate.api.paths import short
 from recreate.api.ports import MemoryPolicy, Randomising
-from recreate.api.theirs import all_are, expect
+from recreate.api.theirs import PATIENCE, OwnTime, all_are, expect, patience_of
 from recreate.api.types import Call, Change, Edit, Evidence, Experience, Lesson, Message, Reply, Revision, Task, digest
 from recreate.builder.share import MOST_RERUNS, MemoryShare
 from recreate.lessons import draws
@@ -67,10 +67,11 @@ class Learning:
             propensities = told.get("propensities", {}) if drawn else {}
             if not drawn:
                 lessons = {} if told.get("alone") else {id: x for id, x in lessons.items() if self._offered(x)}
-            policy = self._made(dict(lessons), _nobody, _nothing)
-            offer = policy.eligible if drawn and isinstance(policy, Randomising) else policy.offer
+            made = self._made(dict(lessons), _nobody, _nothing)
+            offer = partial(made.ask, "eligible" if drawn and isinstance(made.policy, Randomising) else "offer")
             unproven = [id for id in told.get("unproven", ()) if id in lessons]
-            self._offers[round, drawn] = frozen(self.policy, _checked(policy, offer), lessons, propensities, unproven)
+            checked = _checked(made.policy, offer)
+            self._offers[round, drawn] = frozen(self.policy, checked, lessons, propensities, unproven)
         return self._offers[round, drawn]
 
     def _snapshot(self, round: int) -> tuple[dict[str, Lesson], Mapping[str, Any]]:
@@ -81,8 +82,9 @@ class Learning:
         if known is not None:
             return _stored(folder / known["file"]), known
         there = self._read()
-        policy = self._made(dict(there), _nobody, _nothing)
-        drawn = policy.propensities() if isinstance(policy, Randomising) else {}
+        made = self._made(dict(there), _nobody, _nothing)
+        draws_offers = isinstance(made.policy, Randomising)
+        drawn: Mapping[str, float] = made.ask("propensities") if draws_offers else {}
         some = {id: x for id, x in there.items() if self._offered(x) or id in drawn}
         lessons = {id: x for id, x in some.items() if not self._leaks(x)}
         propensities = {id: float(f"{p:.3f}") for id, p in drawn.items() if id in lessons}
@@ -94,7 +96,7 @@ class Learning:
             id for id, x in lessons.items() if x.scope == "general" and self.session.domain.name not in x.domains
         ]
         told |= {"unproven": elsewhere} if elsewhere else {}
-        told |= {"alone": True} if self.judging and isinstance(policy, Randomising) else {}
+        told |= {"alone": True} if self.judging and draws_offers else {}
         self.session.journal.add("snapshot", round=round, file=f"{name}.json", lessons=len(lessons), **told)
         return lessons, told
 
@@ -158,9 +160,9 @@ class Learning:
         before = self._read()
         after = dict(before)
         shown = [_carrying(e, [x.id for x in agent.lessons if x.id in before]) for e in experiences]
-        policy = self._made(after, ask, rerun, len(shown), questions=QUESTIONS * self.session.settings.memory.shared)
-        changes = list(found) if isinstance(found := policy.observe(shown), tuple) else found
-        expect(all_are(changes, Change), policy, "observe", changes)
+        asked = self._made(after, ask, rerun, len(shown), questions=QUESTIONS * self.session.settings.memory.shared)
+        changes = list(found) if isinstance(found := asked.ask("observe", shown), tuple) else found
+        expect(all_are(changes, Change), asked.policy, "observe", changes)
         dropped = self._drop_leaks(before, after)
         changes = [change for change in changes if change.lesson not in dropped]
         for id, lesson in after.items():
@@ -261,26 +263,24 @@ class Learning:
             self.session.say("note", {"text": f"{path}: {why}; it is left out until somebody mends it"})
         return lessons
 
-    def _made(
-        self, lessons: dict[str, Lesson], ask: Any, rerun: Any, batch: int = 0, questions: int = 0
-    ) -> MemoryPolicy:
+    def _made(self, lessons: dict[str, Lesson], ask: Any, rerun: Any, batch: int = 0, questions: int = 0) -> _Made:
         """The policy over these lessons. batch: how many experiences it is about to observe, in memory already."""
-        return self.session.policy(
-            PolicyContext(
-                domain=self.session.domain.name,
-                lessons=lessons,
-                ask=ask,
-                embed=self.session.memory.embed,
-                rerun=rerun,
-                nearest=self._nearest,
-                find=self._train_experience,
-                alike=self._recall,
-                elsewhere=self.store.elsewhere(),
-                observed=max(0, self.session.memory.count(self.session.domain.name) - batch),
-                questions=questions,
-                note=lambda text: self.session.say("note", {"text": text}),
-            )
+        time = OwnTime()
+        context = PolicyContext(
+            domain=self.session.domain.name,
+            lessons=lessons,
+            ask=time.asked(ask),
+            embed=time.asked(self.session.memory.embed),
+            rerun=time.asked(rerun),
+            nearest=time.asked(self._nearest),
+            find=time.asked(self._train_experience),
+            alike=time.asked(self._recall),
+            elsewhere=self.store.elsewhere(),
+            observed=max(0, self.session.memory.count(self.session.domain.name) - batch),
+            questions=questions,
+            note=time.asked(lambda text: self.session.say("note", {"text": text})),
         )
+        return _Made(time.run(self.session.policy, f"the policy {self.policy}", PATIENCE, context), time)
 
     @cached_property
     def _train(self) -> dict[str, Task]:
@@ -363,6 +363,20 @@ class Learning:
         except Missing:
             return []
         return [e for h in hits if (e := self._train_experience(h.experience)) is not None]
+
+
+class _Made(NamedTuple):
+    """A policy, and the time that it takes for itself."""
+
+    policy: MemoryPolicy
+    time: OwnTime
+
+    def ask(self, method: str, *given: Any) -> Any:
+        """What a method returns; one of somebody else's that hangs is given up. Raises BadInput (`hangs`)."""
+        call = getattr(self.policy, method)
+        if not (patience := patience_of(self.policy)):
+            return call(*given)
+        return self.time.run(call, f"{type(self.policy).__name__}.{method}", patience, *given)
 
 
 def _stored(file: Path) -> dict[str, Lesson]:

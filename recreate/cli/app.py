@@ -104,6 +104,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "traces search": traces.search,
     "traces import": trace_files.import_,
     "traces grade": trace_files.grade,
+    "traces judge": trace_files.judge,
     "traces export": trace_files.export,
     "studies list": show.list_studies,
     "studies show": show.show_study,

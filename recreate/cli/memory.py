@@ -44,30 +44,47 @@ def recall(
         str, typer.Option("--as", help="optimizer and agent see train experiences only, human all.")
     ] = "optimizer",
     how: Annotated[str, typer.Option("--how", help="hybrid, keywords or vectors.")] = "hybrid",
+    ungraded: Annotated[
+        bool, typer.Option("--ungraded", help="Also imported attempts that neither anybody nor a judge has graded.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Recall by words and meaning: experiences, single steps, lessons.
+    """Recall by words and meaning: experiences, single steps, lessons. A judge's provisional grade is marked as such.
 
     Example: recreate memory recall "unicode width of a tab" -k 5 --where outcome=failed --where since=2026-11-01
     """
+    from recreate.memory import provisional
+
     words, store = " ".join(query), open_store(searching=True)
     store.patience = PATIENCE
     filters = _filters(where or [])
-    hits = store.recall(words, k, filters, reader, how)
+    hits = provisional.recall(store, words, k, filters, reader, how, ungraded=ungraded)
+    hidden = 0 if ungraded else provisional.hidden(store, filters, reader)
     if reader == "human":
         say("as human: validation and test are among what is searched; no optimizer or agent ever sees them")
     if as_json:
         found = [{**hit.model_dump(mode="json"), "match": match_of(store, hit, words)} for hit in hits]
-        emit({"query": words, "as": reader, "how": how, "hits": found})
+        emit({"query": words, "as": reader, "how": how, "hits": found, "ungraded_hidden": hidden})
         return
     for hit in hits:
         at = hit.id if hit.step is None else f"{hit.experience} step {hit.step}"
         show(
-            f"{hit.score:.4f}  {hit.grain:<10}  {hit.split:<10}  {at}  {hit.facts.get('task', '')}",
+            f"{hit.score:.4f}  {hit.grain:<10}  {hit.split:<10}  {at}  {hit.facts.get('task', '')}{_graded(hit)}",
             f"        {match_of(store, hit, words)}",
         )
     if not hits:
         say(_nothing(store, words, filters, reader, how))
+    if hidden:
+        many = "attempt that nobody graded was" if hidden == 1 else "attempts that nobody graded were"
+        say(f"{hidden} imported {many} not looked through; --ungraded looks there too")
+        say("recreate traces judge lets a model grade such provisionally, recreate traces grade grades them")
+
+
+def _graded(hit: Hit) -> str:
+    """How a hit that nobody graded is marked, with what a judge says; '' for all others."""
+    mark, passed = hit.facts.get("grade", ""), hit.facts.get("passed")
+    outcome = "" if passed is None else f"{'passed' if passed else 'failed'} {hit.facts['score']:.2f}, "
+    return f"  ({outcome}{mark})" if mark else ""
 
 
 def _nothing(store: ExperienceStore, words: str, filters: dict[str, list[Any]], reader: str, how: str) -> str:
@@ -82,9 +99,10 @@ def _nothing(store: ExperienceStore, words: str, filters: dict[str, list[Any]], 
 def match_of(store: ExperienceStore, hit: Hit, words: str) -> str:
     """The surroundings of the words in what was found; its beginning, where it was found by its meaning alone."""
     from recreate.cli.traces import around, place
+    from recreate.memory.provisional import whole
 
-    whole = store.get(hit.experience) if hit.experience else None
-    return around(hit.text if whole is None else place(whole, hit.step, steps=True), words) or around(hit.text, "")
+    found = whole(store, hit.experience) if hit.experience else None
+    return around(hit.text if found is None else place(found, hit.step, steps=True), words) or around(hit.text, "")
 
 
 def stats(as_json: Json = False) -> None:

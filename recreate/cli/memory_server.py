@@ -101,12 +101,14 @@ def server(memory: ExperienceStore, where: Path) -> MCPServer[Any]:
 
 def _recalled(memory: ExperienceStore, query: str, k: int, where: dict[str, str]) -> str:
     from recreate.cli.memory import match_of
+    from recreate.memory.provisional import recall
 
-    hits = memory.recall(query, max(1, min(k, MOST)), dict(where), READER)
+    hits = recall(memory, query, max(1, min(k, MOST)), dict(where), READER)
     told = []
     for hit in hits:
         at = hit.id if hit.step is None else f"{hit.experience} step {hit.step}"
         outcome = {True: "passed", False: "failed"}.get(hit.facts.get("passed", ""), "")
+        outcome += f" ({hit.facts['grade']})" if "grade" in hit.facts else ""
         told.append(
             f"{hit.grain} {at} {outcome} {hit.facts.get('task', '')}".strip() + f"\n  {match_of(memory, hit, query)}"
         )
@@ -115,18 +117,18 @@ def _recalled(memory: ExperienceStore, query: str, k: int, where: dict[str, str]
 
 def _shown(memory: ExperienceStore, id: str, step: int | None) -> str:
     from recreate.cli.traces import place
+    from recreate.memory.provisional import whole
 
     if (lesson := memory.lesson(id, READER)) is not None:
         return f"# {lesson.title}\n\n{lesson.body}"
-    found = memory.get(id.partition("/")[0], READER)
-    if found is None:
+    found = whole(memory, id.partition("/")[0], READER)
+    if found is None or found.judged is None:
         raise BadInput(f"nothing that you may see is called {id!r}", fix="an id that recall gave", code="no-attempt")
-    outcome = "passed" if found.grade.passed else "failed"
     text = place(found, step, steps=True)
     if not text:
         raise BadInput(f"{id} has no step {step}", fix="leave step out", code="no-attempt")
     cut = f"\n[... {len(text) - LONGEST} characters more: ask for one step]" if len(text) > LONGEST else ""
-    return f"{outcome}, score {found.grade.score:g}\n{text[:LONGEST]}{cut}"
+    return f"{found.outcome}, score {found.judged.score:g}\n{text[:LONGEST]}{cut}"
 
 
 def _told(e: RecreateError) -> str:

@@ -772,9 +772,11 @@ def _row(task: Task) -> dict[str, Any]:
 
 def _each(tasks: Sequence[Given], work: Callable[[Given], Done], jobs: int) -> Iterator[Done]:
     """The results as they come, `jobs` at a time; stopping early starts nothing more."""
-    if jobs == 1:
-        yield from map(work, tasks)
-        return
+    yield from map(work, tasks) if jobs == 1 else at_once(tasks, work, jobs)
+
+
+def at_once(tasks: Sequence[Given], work: Callable[[Given], Done], jobs: int) -> Iterator[Done]:
+    """The same in threads, so that Ctrl-C lets what was begun end, also where there is one."""
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
     pool = ThreadPoolExecutor(jobs, thread_name_prefix="check")

@@ -6,16 +6,20 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import closing
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recreate.api.errors import BadInput
+from recreate.api.errors import BadInput, OutOfBudget
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
 from recreate.cli.options import (
     DATA,
+    JUDGE,
     Json,
     OfDomain,
     Passed,
@@ -25,15 +29,25 @@ from recreate.cli.options import (
     split_of,
     with_settings,
 )
-from recreate.cli.terminal import LISTED, answer, emit, say, say_some, show
+from recreate.cli.terminal import LISTED, answer, bar, emit, say, say_some, show
 from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:
     from recreate.api.ports import Domain
+    from recreate.api.types import Experience, Provisional
+    from recreate.memory.provisional import UngradedStore
+    from recreate.runs.session import JudgeAlone
 
 DomainName = Annotated[
     str, typer.Option("--domain", help="The domain: built in, installed, module:Class or a new name.")
 ]
+
+_JUDGING = {
+    "model": "The model that judges, where --models.judge names none.",
+    "models.judge": "The model that judges.",
+    "jobs": "Attempts judged at once.",
+    "budget": "A hard cap over all that was ever judged so: 5usd, 2Mtokens; repeatable, the first reached stops.",
+}
 
 
 @with_settings(*DATA)
@@ -131,7 +145,6 @@ def grade(
     from recreate.api.types import Grade
     from recreate.memory import ungraded
     from recreate.memory.store import ExperienceStore
-    from recreate.memory.ungraded import Ungraded
 
     if score is not None and (not ids or outcomes is not None):
         raise BadInput(
@@ -139,7 +152,8 @@ def grade(
         )
     name, part = _domain(domain, settings, typed, where)
     memory = ExperienceStore(workspace())
-    waiting = [e for e in Ungraded(memory).experiences(name) if not ids or any(e.id.startswith(i) for i in ids)]
+    store = ungraded.Ungraded(memory)
+    waiting = [e for e in store.experiences(name) if not ids or any(e.id.startswith(i) for i in ids)]
     if not waiting:
         raise BadInput(
             f"nothing of {name} waits for a grade" + (f" under {', '.join(ids)}" if ids else ""),
@@ -166,7 +180,7 @@ def grade(
         if grade is None:
             left[why] += 1
         else:
-            memory.add([e.model_copy(update={"grade": grade})])
+            store.settle(e, grade)
             graded, passed = graded + 1, passed + grade.passed
         if as_json:
             score_, ok = (grade.score, grade.passed) if grade else (None, None)
@@ -176,6 +190,70 @@ def grade(
         for why, n in left.most_common(LISTED):
             say(f"{n} still wait: {why}")
         show(f"{graded} graded, {passed} of them passed; {sum(left.values())} still wait")
+
+
+@with_settings("model", *JUDGE, "budget", "jobs", "models.timeout", "models.retries", words=_JUDGING)
+def judge(
+    settings: Settings,
+    where: Path,
+    domain: OfDomain = "",
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Which; default: all that wait.")] = None,
+    rubric: Annotated[
+        Path | None, typer.Option("--rubric", help="What is asked of an attempt, in a file; default: was it done.")
+    ] = None,
+    pass_at: Annotated[float, typer.Option("--pass-at", help="The score from which on it passed.", min=0, max=1)] = 0.7,
+    again: Annotated[bool, typer.Option("--again", help="Also those that have a provisional grade already.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Let a model give imported attempts that nobody graded a provisional grade, so that recall finds them, marked.
+
+    It is no grade: nothing is promoted, kept, measured or trained by it. `traces grade` replaces it by a real one.
+
+    Example: recreate traces judge --domain support --model gpt-5-mini --budget 2usd
+    """
+    from recreate.cli.runner import ready
+    from recreate.cli.tasks import at_once
+    from recreate.domains.rows.judge import read_rubric
+    from recreate.memory import provisional
+    from recreate.memory.store import ExperienceStore
+    from recreate.runs.session import judge_alone
+
+    text = provisional.RUBRIC if rubric is None else read_rubric(str(rubric))
+    store = provisional.UngradedStore(ExperienceStore(where))
+    every = [i for i in store.waiting(domain) if not ids or any(i.startswith(each) for each in ids)]
+    if not every:
+        raise BadInput(
+            f"nothing{f' of {domain}' if domain else ''} waits for a grade"
+            + (f" under {', '.join(ids)}" if ids else ""),
+            fix="recreate traces list --ungraded shows what does",
+            code="no-attempt",
+        )
+    todo = every if again else [i for i in every if i not in store.provisional.read()]
+    if not todo:
+        say(f"all {len(every)} have a provisional grade; --again asks anew")
+        return
+    passed, left = 0, Counter[str]()
+    with closing(store), judge_alone(settings, where, "traces", ready) as asked, bar("judging", len(todo)) as tell:
+        before = asked.ledger.spent
+        work = partial(_judged, store, text, asked, pass_at)
+        try:
+            for e, found, why in at_once(todo, work, settings.jobs):
+                tell("")
+                passed += found is not None and found.passed
+                left.update([why] if found is None else [])
+                if as_json:
+                    _emit_judged(e, found, why)
+        except OutOfBudget as e:
+            raise OutOfBudget(e.message, fix="the same command with --budget MORE judges what is left") from None
+        finally:
+            calls, usd = asked.ledger.spent.calls - before.calls, asked.ledger.spent.usd - before.usd
+            say(f"the judge was asked {calls} times, ${usd:.4f}: runs/judge-traces/ledger.jsonl")
+    for why, n in left.most_common(LISTED):
+        say(f"{n} have none: {why}")
+    if not as_json:
+        done, none = len(todo) - sum(left.values()), sum(left.values())
+        show(f"{done} graded (provisional, by {asked.model}), {passed} of them passed; {none} have none")
+        say("recreate memory recall finds them, marked; recreate traces grade replaces these by real grades")
 
 
 def export(
@@ -194,6 +272,9 @@ def export(
     purified: Annotated[
         bool, typer.Option("--purified", help="Of openai: without the failed steps that the agent put right at once.")
     ] = False,
+    provisional: Annotated[
+        bool, typer.Option("--provisional", help="Also ungraded ones with a judge's provisional grade, marked.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write attempts for other tools. Train only, and nothing that is held out, unless --split says otherwise.
@@ -209,6 +290,9 @@ def export(
     one_of("format", format, FORMATS, "unknown-format")
     if purified and format != "openai":
         raise BadInput("--purified is for conversations", fix="--format openai --purified", code="usage")
+    if provisional and (run or format == "predictions"):
+        what = "of what was imported into memory" if run else "for openai, otel and jsonl, where it can be marked"
+        raise BadInput(f"--provisional is {what}", fix="leave one of the two out", code="usage")
     if out.exists():
         raise BadInput(f"{here(out)} is there already", fix="give another file with --out", code="exists")
     wanted: dict[str, Any] = {"split": split_of(split, needed=True), **({"domain": domain} if domain else {})}
@@ -217,7 +301,7 @@ def export(
     count = 0
     try:
         with replacing(out) as file:
-            found = (e for e in _exported(run, wanted) if e.digest.startswith(agent))
+            found = (e for e in _exported(run, wanted, provisional=provisional) if e.digest.startswith(agent))
             for e in _predictions(found) if format == "predictions" else found:
                 for row in exported(e, format, purified=purified):
                     file.write((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass"))
@@ -237,14 +321,53 @@ def export(
 # --------------------------------------------------------------------------------------------- their parts
 
 
-def _exported(run: str, wanted: dict[str, Any]) -> Iterator[Any]:
-    """The attempts, one in memory at a time. Of train, what is held out now is left out whatever it was recorded as."""
+def _judged(
+    store: UngradedStore, rubric: str, asked: JudgeAlone, pass_at: float, id: str
+) -> tuple[Experience, Provisional | None, str]:
+    """(the attempt, its provisional grade, kept as soon as there is one; '' or why there is none)."""
+    from recreate.api.errors import UNSOUND, Fault
+    from recreate.memory.provisional import judged
+
+    e = store.get(id)
+    assert e is not None
+    if e.trace.fault:
+        return e, None, f"it was ended by a fault, not by the agent: {e.trace.fault}"
+    try:
+        found = judged(e, rubric, asked.ask, asked.model, pass_at)
+    except Fault as fault:
+        if fault.code != UNSOUND:
+            raise
+        return e, None, "the judge gave no verdict; another model, or a clearer --rubric"
+    store.provisional.add(e, found)
+    return e, found, ""
+
+
+def _emit_judged(e: Experience, found: Provisional | None, why: str) -> None:
+    record: dict[str, Any] = {
+        "experience": e.id,
+        "task": e.task,
+        "score": None,
+        "passed": None,
+        "evidence": "",
+        "provisional": "",
+    }
+    if found is not None:
+        record |= {"score": found.score, "passed": found.passed, "evidence": found.evidence, "provisional": found.mark}
+    emit({**record, "reason": why})
+
+
+def _exported(run: str, wanted: dict[str, Any], *, provisional: bool) -> Iterator[Any]:
+    """The attempts, one in memory at a time. Of train, what is held out now is left out whatever it was recorded as.
+    provisional: and those that wait with a judge's grade."""
     from recreate.cli.traces import experiences
+    from recreate.memory.provisional import UngradedStore
     from recreate.memory.store import ExperienceStore
 
     reader = "optimizer" if wanted["split"] == "train" else "human"
-    _, groups, tasks = ExperienceStore(workspace()).held_out.read()
-    for e in experiences(run, wanted, reader):
+    memory = ExperienceStore(workspace())
+    _, groups, tasks = memory.held_out.read()
+    waiting = UngradedStore(memory).provisionally(wanted, reader) if provisional else ()
+    for e in chain(experiences(run, wanted, reader), waiting):
         if reader == "human" or (e.group not in groups and e.task not in tasks):
             yield e
 

@@ -36,7 +36,7 @@ def list_(
     """
     filters = _filters(domain, split, passed, task)
     graded = () if ungraded else _graded(run, filters, as_json)
-    waiting = () if run else ((trace_record(e), _line(_facts(e), "ungraded    ")) for e in _waiting(filters))
+    waiting = () if run else ((trace_record(e), _line(_facts(e), _provisionally(e))) for e in _waiting(filters))
     nothing = "no attempt is like that" if filters or ungraded else "no attempt has ended here yet"
     answers(as_json, chain(graded, waiting), "" if as_json else nothing)
 
@@ -86,7 +86,7 @@ def search(
         for id, found in hits.items():
             if (e := waiting.get(id) or memory.get(id)) is not None:
                 places = [{"step": hit.step, "text": _around(place(e, hit.step), words)} for hit in found]
-                lines = [f"{id}  {_outcome(e)}  {e.split}  {e.task}"]
+                lines = [f"{id}  {e.outcome}  {e.split}  {e.task}"]
                 for spot in places:
                     at = "the task or the grade" if spot["step"] is None else f"step {spot['step']}"
                     lines.append(f"    {at}: {spot['text']}")
@@ -119,6 +119,7 @@ def trace_record(experience: Experience) -> dict[str, Any]:
         "passed": grade.passed if grade.graded else None,
         "score": grade.score if grade.graded else None,
         "graded": grade.graded,
+        **({"provisional": experience.provisional.model_dump(mode="json")} if experience.provisional else {}),
         "prompt": experience.prompt,
         "messages": recorded.messages,
         "steps": [_step_record(s, recorded) for s in trace.steps],
@@ -134,11 +135,6 @@ def _step_record(step: Step, recorded: Recorded) -> dict[str, Any]:
     if step.step in recorded:
         made["sent"] = {"messages": recorded.ranges(step.step), "params": recorded[step.step].params}
     return made
-
-
-def _outcome(experience: Experience) -> str:
-    grade = experience.grade
-    return "ungraded" if not grade.graded else "passed" if grade.passed else "failed"
 
 
 def _memory() -> ExperienceStore:
@@ -178,6 +174,12 @@ def _facts(e: Experience) -> dict[str, Any]:
     trace, grade = e.trace, e.grade
     facts = {"id": e.id, "passed": grade.passed, "score": grade.score, "split": e.split, "task": e.task}
     return {**facts, "ending": trace.ending, "steps": len(trace.steps)}
+
+
+def _provisionally(e: Experience) -> str:
+    """The grade in a line of one that nobody has graded."""
+    said = e.provisional
+    return "ungraded    " if said is None else f"{'passed' if said.passed else 'failed'} {said.score:.2f} ({said.mark})"
 
 
 def _line(row: Mapping[str, Any], grade: str = "") -> str:
@@ -237,7 +239,7 @@ def _text(experience: Experience, full: bool) -> Iterator[str]:
     from recreate.agents.request import Recorded
 
     trace, grade = experience.trace, experience.grade
-    outcome = f"{_outcome(experience)} ({grade.score:g})" if grade.graded else "not graded yet"
+    outcome = f"{experience.outcome} ({grade.score:g})" if grade.graded else "not graded yet"
     usage = trace.usage
     yield f"{experience.id}  {outcome}  {experience.task}  ({experience.split})"
     if foreign := experience.foreign:
@@ -285,6 +287,8 @@ def _text(experience: Experience, full: bool) -> Iterator[str]:
             yield red(f"taken back: {step.restored}")
     if trace.answer:
         yield from (head("handed in"), fold(trace.answer, full))
+    if not grade.graded and (judged := experience.provisional):
+        yield from (head(f"grade: {experience.outcome}, score {judged.score:g}"), fold(judged.evidence, full, 4 * FOLD))
     if not grade.graded:
         yield from (head("grade: none yet"), f"recreate traces grade --domain {experience.domain} grades what waits")
         return
@@ -326,10 +330,12 @@ def _sent_next(recorded: Recorded, step: Step) -> bool:
 
 def place(experience: Experience, step: int | None, *, steps: bool = False) -> str:
     """Where a hit is: one step's texts, or the task's and the grader's. steps: those of all steps with the latter."""
+    from recreate.memory.documents import evidence_of
+
     if step is None:
-        grade, trace = experience.grade, experience.trace
+        trace = experience.trace
         every = [_of_step(s) for s in trace.steps] if steps else []
-        return "\n".join([experience.task, experience.prompt, trace.answer, grade.evidence, *every])
+        return "\n".join([experience.task, experience.prompt, trace.answer, evidence_of(experience), *every])
     return "\n".join(_of_step(s) for s in experience.trace.steps if s.step == step)
 
 

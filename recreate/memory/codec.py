@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel
 
 from recreate.api.errors import BadInput
-from recreate.api.types import SCHEMA, Experience, Grade, Sent, Step, Trace, digest
+from recreate.api.types import SCHEMA, Experience, Grade, Provisional, Sent, Step, Trace, digest
 from recreate.storage.files import make, write
 from recreate.storage.log import encode, now, seal
 from recreate.storage.redact import redacted
@@ -76,6 +76,7 @@ _NAMES: Mapping[type, frozenset[str]] = {
     Experience: frozenset({"id", "domain", "task", "group", "split", "digest", "run"}),
     Trace: frozenset({"attempt", "task", "scaffold", "model", "ending", "limit"}),
     Step: frozenset({"kind", "offered", "propensities"}),
+    Provisional: frozenset({"model"}),
 }
 """Fields that say which one it is, and stay: a masked id would be another experience."""
 
@@ -92,7 +93,7 @@ def masked(record: Kept) -> Kept:
 
 
 def _masked(value: Any) -> Any:
-    if isinstance(value, Experience | Trace | Step | Grade | Sent):
+    if isinstance(value, Experience | Trace | Step | Grade | Provisional | Sent):
         return masked(value)
     if isinstance(value, tuple) and value and isinstance(value[0], Step):
         steps = tuple(map(masked, value))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from recreate.agents.trajectory import cut_middle, error_type, files, tools
 from recreate.api.ports import Hit
@@ -77,12 +77,13 @@ def documents(e: Experience, when: float | None = None) -> list[Document]:
         "task": e.task,
         "group": e.group,
         "split": e.split,
-        "passed": e.grade.passed,
         "ending": e.trace.ending,
         "digest": e.digest,
         "model": e.trace.model,
         "run": e.run,
     }
+    if e.judged is not None:
+        shared["passed"] = e.judged.passed
     found = []
     before = ""
     for n, step in enumerate(e.trace.steps):
@@ -92,7 +93,7 @@ def documents(e: Experience, when: float | None = None) -> list[Document]:
         text = f"{saw}\n{_did(step)}\n{step.output}"
         found.append(Document(f"{e.id}/{n}", e.id, "", text, facts, step_tools(step), step_files(step), when))
         before = step.output
-    facts = {**shared, "grain": "experience", "error": error_type(e.grade.evidence)}
+    facts = {**shared, "grain": "experience", "error": error_type(evidence_of(e))}
     text = whole(e, e.id)
     ran, named = union([], [d.tools for d in found]), union(_named(e), [d.files for d in found])
     found.append(Document(e.id, e.id, _gist(e, 280, 90), text, facts, ran, named, when))
@@ -122,14 +123,19 @@ def union(head: Sequence[str], parts: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _named(e: Experience) -> list[str]:
-    return files(e.prompt, e.grade.evidence)
+    return files(e.prompt, evidence_of(e))
+
+
+def evidence_of(e: Experience) -> str:
+    """The words of whoever graded it, or judged it provisionally; '' where nobody did."""
+    return "" if e.judged is None else e.judged.evidence
 
 
 def whole(e: Experience, id: str) -> str:
     """The words of one of the experience's documents; '' for an id that is not one."""
     n = id.rpartition("/")[2]
     if id == e.id:
-        return f"{e.task}\n{e.prompt}\n{_ended(e)}\n{e.grade.evidence}\n{e.trace.answer}"
+        return f"{e.task}\n{e.prompt}\n{_ended(e)}\n{evidence_of(e)}\n{e.trace.answer}"
     step = e.trace.steps[int(n)] if n.isdecimal() and int(n) < len(e.trace.steps) else None
     return "" if step is None else f"{step.observation}\n{_did(step)}\n{step.output}"
 
@@ -159,7 +165,7 @@ def _cut(text: str, most: int) -> str:
 def _gist(e: Experience, prompt: int, evidence: int) -> str:
     """What the attempt was about. Not how it ended: that is a fact, and the same words in all blur the vectors."""
     head = e.prompt.strip()
-    return f"{head[:prompt]}\n{e.grade.evidence.strip()[:evidence]}".strip()
+    return f"{head[:prompt]}\n{evidence_of(e).strip()[:evidence]}".strip()
 
 
 def _did(step: Step) -> str:
@@ -168,11 +174,11 @@ def _did(step: Step) -> str:
 
 def _ended(e: Experience) -> str:
     ended = e.trace.ending + (f" ({e.trace.limit})" if e.trace.limit else "")
-    return f"-> {ended}, {'passed' if e.grade.passed else 'failed'}"
+    return f"-> {ended}, {e.outcome}"
 
 
 def _experience(e: Experience, prompt: int, evidence: int) -> str:
-    words = "\n".join(e.grade.evidence.strip().splitlines()[:12])
+    words = "\n".join(evidence_of(e).strip().splitlines()[:12])
     head = e.prompt.strip()
     head = head if len(head) <= prompt else head[: prompt - 2] + " …"  # a task says what it wants first
     return f"{head}\n{_ended(e)}\n{words[:evidence]}".strip()
@@ -199,17 +205,19 @@ def experience_hit(e: Experience, id: str, score: float, when: float | None = No
         return None
     text, number = found
     step = None if number is None else e.trace.steps[int(id.rpartition("/")[2])]
+    graded: dict[str, Any] = {"grade": e.mark} if e.mark else {}
+    if e.judged is not None:
+        graded |= {"passed": e.judged.passed, "score": e.judged.score}
     facts = {
         "domain": e.domain,
         "task": e.task,
         "group": e.group,
-        "passed": e.grade.passed,
-        "score": e.grade.score,
+        **graded,
         "ending": e.trace.ending,
         "digest": e.digest,
         "model": e.trace.model,
         "run": e.run,
-        "error": error_type(e.grade.evidence if step is None else step.output),
+        "error": error_type(evidence_of(e) if step is None else step.output),
         "tool": all_tools(e) if step is None else step_tools(step),
         "file": all_files(e) if step is None else step_files(step),
         "when": "" if when is None else iso(when),
@@ -229,7 +237,7 @@ def experience_hit(e: Experience, id: str, score: float, when: float | None = No
 def scan(e: Experience, words: Sequence[str], when: float | None = None) -> Iterator[Hit]:
     """The steps that hold all words; the experience itself when its prompt or grade does, or all of it together."""
     parts = [f"{s.observation}\n{s.reply}\n{s.action}\n{s.output}" for s in e.trace.steps]
-    head = f"{e.id}\n{e.task}\n{e.prompt}\n{e.trace.answer}\n{e.grade.evidence}"
+    head = f"{e.id}\n{e.task}\n{e.prompt}\n{e.trace.answer}\n{evidence_of(e)}"
     found = [(f"{e.id}/{n}", part, occurrences(part, words)) for n, part in enumerate(parts)]
     found = [each for each in found if each[2]]
     count = occurrences(head, words)

@@ -32,13 +32,21 @@ def exported(e: Experience, form: str, *, purified: bool = False) -> list[dict[s
     purified: of `openai`, without the failures that the agent put right itself (`purify`)."""
     match form:
         case "openai":
-            return [pure_chat(e)] if purified else chats(e)
+            return [{**line, **_marked(e)} for line in ([pure_chat(e)] if purified else chats(e))]
         case "otel":
             return [spans(e)]
         case "predictions":
             return [prediction(e)]
         case _:
             return [e.model_dump(mode="json")]
+
+
+def _marked(e: Experience) -> dict[str, Any]:
+    """Of a chat of an attempt that nobody graded, what says so: under names that no import takes for an outcome."""
+    said = e.provisional
+    if e.grade.graded or said is None:
+        return {}
+    return {"metadata": {"provisional": said.mark, "provisional_passed": said.passed, "provisional_score": said.score}}
 
 
 def prediction(e: Experience) -> dict[str, Any]:
@@ -216,7 +224,7 @@ def spans(e: Experience) -> dict[str, Any]:
             found.append(span)
         history.append({"role": "assistant", "parts": parts})
         before = step
-    about = {
+    about: dict[str, Any] = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": e.domain,
         "gen_ai.agent.version": e.digest,
@@ -228,6 +236,9 @@ def spans(e: Experience) -> dict[str, Any]:
         "recreate.split": e.split,
         "recreate.ending": f"{e.trace.ending} {e.trace.limit}".strip(),
     }
+    if not e.grade.graded and (said := e.provisional):
+        about |= {"recreate.provisional": said.mark, "recreate.provisional.score": said.score}
+        about |= {"recreate.provisional.passed": said.passed, "recreate.provisional.explanation": said.evidence}
     graded = {
         "gen_ai.evaluation.name": "grade",
         "gen_ai.evaluation.score.value": e.grade.score,
@@ -235,9 +246,10 @@ def spans(e: Experience) -> dict[str, Any]:
         "gen_ai.evaluation.explanation": e.grade.evidence,
     }
     whole = _span(trace, root, "", f"invoke_agent {e.domain}", 0, now, about, e.trace.fault)
-    whole["events"] = [
-        {"timeUnixNano": str(now), "name": "gen_ai.evaluation.result", "attributes": _attributes(graded)}
-    ]
+    if e.grade.graded:
+        whole["events"] = [
+            {"timeUnixNano": str(now), "name": "gen_ai.evaluation.result", "attributes": _attributes(graded)}
+        ]
     resource = {"attributes": _attributes({"service.name": "recreate"})}
     return {
         "resourceSpans": [

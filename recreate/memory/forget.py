@@ -13,6 +13,7 @@ finishes the work.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,8 +23,10 @@ from recreate.api.paths import short
 from recreate.api.types import Lesson, digest
 from recreate.memory.documents import lesson_document
 from recreate.memory.embedders.cached import forget_texts
+from recreate.memory.provisional import UngradedStore, has_waiting
 from recreate.memory.prune import Item, prune
 from recreate.memory.store import ExperienceStore
+from recreate.memory.ungraded import ProvisionalGrades
 from recreate.storage.files import disk, fault, locked, write
 from recreate.storage.log import Log
 
@@ -82,14 +85,19 @@ def forget(
     memory.forgotten.add([*gone, *(lesson_mark(_domain_of(path), path.stem) for path in lessons)])
     # First what is derived, while the texts that it was derived from are there: nobody derives it anew.
     forget_texts(memory.folder / "index" / "vectors.sqlite", list(_briefs(memory, gone, found.lessons)))
+    waits = has_waiting(memory)
     if gone:
         found.items = prune(memory, ids=gone)
+        ProvisionalGrades(memory.folder).forget(gone)
     with locked(memory.folder), disk(memory.folder):
         for path, lesson in changes.items():
             write(path, headed(lesson))
         for path in found.lessons:
             path.unlink(missing_ok=True)
     memory.discard_derived()
+    if waits:
+        with closing(UngradedStore(memory)) as waiting:
+            waiting.discard_derived()
     return found
 
 

@@ -51,15 +51,22 @@ _LEFT: list[object] = []
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 
 
+def index_of(folder: Path, kind: str) -> Path:
+    """Where what is derived of a memory folder lies: of its experiences, or of what waits for a grade."""
+    return folder / "index" if kind == "experiences" else folder / "index" / kind
+
+
 class Metadata:
     """`memory/index/catalogue.sqlite`; in this process alone while there is nothing to list or no place to write.
 
-    `folder` is the memory folder. Safe for several threads and processes. On a full disk it goes on in memory.
+    `folder` is the memory folder. kind: the folder of each domain that is listed, `experiences` or `waiting`.
+    Safe for several threads and processes. On a full disk it goes on in memory.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: str = "experiences") -> None:
         self.folder = folder
-        self.path = folder / "index" / "catalogue.sqlite"
+        self.kind = kind
+        self.path = index_of(folder, kind) / "catalogue.sqlite"
         self._lock = threading.RLock()
         self._inode: int | None = None
         self._process = os.getpid()
@@ -76,11 +83,11 @@ class Metadata:
             for domain in sorted(os.listdir(self.folder)):  # noqa: PTH208 - asked at every question
                 with (
                     suppress(FileNotFoundError, NotADirectoryError),
-                    os.scandir(self.folder / domain / "experiences") as entries,
+                    os.scandir(self.folder / domain / self.kind) as entries,
                 ):
                     for entry in sorted(entries, key=lambda entry: entry.name):
                         if entry.name.endswith(".jsonl"):
-                            found[f"{domain}/experiences/{entry.name}"] = entry.stat()
+                            found[f"{domain}/{self.kind}/{entry.name}"] = entry.stat()
         except FileNotFoundError:
             return {}
         except OSError as e:

@@ -21,7 +21,7 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic import ValidationError
 
@@ -37,7 +37,7 @@ from recreate.memory.embedders import default_embedder, named
 from recreate.memory.embedders.cached import checked
 from recreate.memory.filters import LATER, allows, matches, parse
 from recreate.memory.held_out import Held, HeldOut
-from recreate.memory.metadata import Metadata
+from recreate.memory.metadata import Metadata, index_of
 from recreate.storage.files import fault, locked, make
 from recreate.storage.log import Log
 
@@ -50,7 +50,7 @@ HOWS = ("hybrid", "keywords", "vectors")
 log = logging.getLogger("recreate")
 
 
-class _Scope(NamedTuple):
+class Scope(NamedTuple):
     """What a reader may see. `groups` and `tasks` are closed to it; None: nothing is."""
 
     train_only: bool
@@ -73,6 +73,9 @@ class ExperienceStore:
     Safe for several threads and processes. Adding costs a line of a file: the index catches up when asked.
     """
 
+    kind: ClassVar[str] = "experiences"
+    """The folder of each domain that holds the lines; `waiting` of what nobody has graded (provisional.py)."""
+
     def __init__(
         self,
         root: Path,
@@ -82,8 +85,10 @@ class ExperienceStore:
         patience: float | None = None,
         namespace: str | None = None,
     ) -> None:
+        self.root = root
+        self.namespace = namespace
         self.folder = paths.memory(root, namespace)
-        self.metadata = Metadata(self.folder)
+        self.metadata = Metadata(self.folder, self.kind)
         self.held_out = HeldOut(self.folder)
         self.forgotten = Forgotten(self.folder)
         self.blobs = Blobs(self.folder)
@@ -136,7 +141,7 @@ class ExperienceStore:
         self.held_out.add(Held(e.group, e.task, e.split, e.domain) for e in experiences)
         gone = self.forgotten.read()
         new = [
-            (e.id, file_of(self.folder, e.domain, e.run), *sealed(masked(e), when.get(e.id)))
+            (e.id, file_of(self.folder, e.domain, e.run, self.kind), *sealed(masked(e), when.get(e.id)))
             for e in experiences
             if e.id not in gone
         ]
@@ -344,7 +349,7 @@ class ExperienceStore:
         if self._index is None:
             from recreate.memory.index import Index
 
-            self._index = Index(self.folder / "index", lambda: self.embedder)
+            self._index = Index(index_of(self.folder, self.kind), lambda: self.embedder)
         return self._index
 
     @property
@@ -366,7 +371,7 @@ class ExperienceStore:
         """The name of the embedder that made the index as it is, '' when there is none."""
         from recreate.memory.index import load_manifest
 
-        state = load_manifest(self.folder / "index")
+        state = load_manifest(index_of(self.folder, self.kind))
         return state.embedder if state is not None else ""
 
     def rebuild(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
@@ -390,7 +395,7 @@ class ExperienceStore:
         """Throw away the index, and the catalogue of the files, which the next question makes again: of what was
         deleted from a database, the file goes on holding words. Vectors that were paid for stay."""
         self.metadata.rebuild()
-        if (self.folder / "index").is_dir():
+        if index_of(self.folder, self.kind).is_dir():
             self.index.discard()
 
     def stats(self) -> dict[str, Any]:
@@ -409,7 +414,7 @@ class ExperienceStore:
             hidden = sum(
                 not scope.sees(r["split"], r["group"], r["task"]) for r in self.metadata.rows({"split": ["train"]})
             )
-        state = load_manifest(self.folder / "index") or Manifest()
+        state = load_manifest(index_of(self.folder, self.kind)) or Manifest()
         return {
             "experiences": counts["experiences"],
             "steps": counts["steps"],
@@ -442,16 +447,16 @@ class ExperienceStore:
             self._left.update((path, _stamp(path)) for path in paths)
         return self.metadata.knows([id for id in ids if id not in self._added]) | (self._added & set(ids))
 
-    def _scope(self, reader: str) -> _Scope:
+    def _scope(self, reader: str) -> Scope:
         if reader not in READERS:
             raise BadInput(f"no reader is called {reader!r}", fix=f"one of: {', '.join(READERS)}")
         if reader == "human":
-            return _Scope(False, frozenset(), frozenset())
+            return Scope(False, frozenset(), frozenset())
         _, groups, tasks = self.held_out.read()
         more, others = self.metadata.closed()  # recorded elsewhere and copied here
-        return _Scope(True, more.union(groups), others.union(tasks))
+        return Scope(True, more.union(groups), others.union(tasks))
 
-    def _get(self, id: str, scope: _Scope, *, whole: bool = False, forgotten: bool = False) -> Experience | None:
+    def _get(self, id: str, scope: Scope, *, whole: bool = False, forgotten: bool = False) -> Experience | None:
         """As its line has it; with `whole` its large texts are read as well. forgotten: also one that is on its way
         out."""
         line = None if id in self.forgotten.read() and not forgotten else self.metadata.find(id)
@@ -477,7 +482,7 @@ class ExperienceStore:
                 self.note(f"{e.message}, so recall compares words and not meaning; {e.fix}")
             return self.index.search(question._replace(how="keywords"), n, sources, self.progress)
 
-    def _sources(self, scope: _Scope, lessons: Mapping[str, tuple[str, Lesson]]) -> Sources:
+    def _sources(self, scope: Scope, lessons: Mapping[str, tuple[str, Lesson]]) -> Sources:
         """What the index must hold for a reader: nothing is embedded before somebody may see it."""
         stamp, last = self.metadata.edition()
         stamps = {"all": stamp}
@@ -505,7 +510,7 @@ class ExperienceStore:
             documents=of,
         )
 
-    def _lesson_hit(self, key: str, lesson: Lesson, score: float, scope: _Scope) -> Hit | None:
+    def _lesson_hit(self, key: str, lesson: Lesson, score: float, scope: Scope) -> Hit | None:
         """A lesson that cites an experience which the reader may not see is as closed as that experience."""
         cited = [*lesson.born_of, *lesson.supports, *lesson.contradicts]
         if scope.train_only and cited:
@@ -554,7 +559,7 @@ class Forgotten:
                     log.append(*({"id": id} for id in new))
 
 
-_EVERYTHING = _Scope(False, frozenset(), frozenset())
+_EVERYTHING = Scope(False, frozenset(), frozenset())
 
 
 def _stamp(path: Path) -> tuple[int, int]:

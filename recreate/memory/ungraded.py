@@ -1,7 +1,8 @@
 """Imported attempts that nobody has graded yet: kept, shown and searched, but no part of memory. And the grades that
 come later: from the domain's grader, from a file of outcomes, or from a person.
 
-    memory/DOMAIN/waiting/RUN.jsonl   a sealed line each, as in memory
+    memory/DOMAIN/waiting/RUN.jsonl          a sealed line each, as in memory
+    memory/DOMAIN/provisional/grades.jsonl   what a model thinks of them (provisional.py): the last line of an id counts
 
 Whatever counts, contrasts or learns reads memory, where every experience has a grade. So what has none stays out, and
 cannot be taken for a failure. Graded, it moves into memory under the same id; its line here is then passed over.
@@ -9,7 +10,7 @@ cannot be taken for a failure. Graded, it moves into memory under the same id; i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +19,65 @@ from pydantic import ValidationError
 from recreate.api.config import read_json
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Domain, SandboxBackend
-from recreate.api.types import Experience, Grade, Task
+from recreate.api.types import Experience, Grade, Provisional, Task
 from recreate.memory.codec import file_of
 from recreate.memory.importers.format import grade as grade_of
 from recreate.memory.importers.format import list_of, object_of
 from recreate.memory.store import ExperienceStore
-from recreate.storage.files import locked, make
-from recreate.storage.log import Log
+from recreate.storage.files import disk, locked, make, write
+from recreate.storage.log import Log, seal
 
 NOT_YET = Grade(score=0.0, passed=False, graded=False, evidence="nobody has graded this yet")
 
 
+class ProvisionalGrades:
+    """What judges said of ungraded attempts, by the attempt's id; beside the attempts, which stay as they came."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._read: tuple[list[tuple[Path, int, int]], dict[str, Provisional]] = [], {}
+
+    def read(self) -> Mapping[str, Provisional]:
+        """By id, the newest of each. Read again where a file has changed."""
+        files = sorted(self.folder.glob("*/provisional/grades.jsonl"))
+        stamps = [(path, (stat := path.stat()).st_size, stat.st_mtime_ns) for path in files]
+        if stamps != self._read[0]:
+            found = dict[str, Provisional]()
+            for record in (record for path in files for record in Log(path).read()):
+                try:
+                    found[str(record["id"])] = Provisional.model_validate(record["provisional"])
+                except (KeyError, ValidationError):
+                    continue
+            self._read = stamps, found
+        return self._read[1]
+
+    def add(self, e: Experience, provisional: Provisional) -> None:
+        """Append one; on the disk when this returns. Raises Fault."""
+        path = self._file(e.domain)
+        make(path.parent, ignored=True)
+        with locked(path.parent), Log(path, durable=True, fix="") as log:
+            log.append({"id": e.id, "provisional": provisional.model_dump(mode="json")})
+
+    def forget(self, ids: Collection[str]) -> None:
+        """Take those of these attempts out of the files. Raises Fault."""
+        for path in sorted(self.folder.glob("*/provisional/grades.jsonl")):
+            with locked(path.parent), disk(path.parent):
+                lines = list(Log(path).read())
+                kept = [record for record in lines if record.get("id") not in ids]
+                if len(kept) < len(lines):
+                    write(path, b"".join(map(seal, kept)))
+
+    def _file(self, domain: str) -> Path:
+        return file_of(self.folder, domain, "grades", "provisional")
+
+
 class Ungraded:
-    """The ungraded attempts of a workspace."""
+    """The ungraded attempts of a workspace, each with what a judge said of it."""
 
     def __init__(self, memory: ExperienceStore) -> None:
         self.memory = memory
         self.folder = memory.folder
+        self.provisional = ProvisionalGrades(memory.folder)
 
     def add(self, experiences: Sequence[Experience]) -> None:
         """Append these but for forgotten ones; that they are new is the caller's to see. Their texts are masked
@@ -56,10 +99,15 @@ class Ungraded:
         """Those that still wait, one in memory at a time, each once."""
         seen: set[str] = set()
         self.memory.metadata.refresh()
+        judged = self.provisional.read()
         for e in self._all(domain or "*"):
             if e.id not in seen and not self.memory.metadata.knows([e.id]):
                 seen.add(e.id)
-                yield e
+                yield e.model_copy(update={"provisional": judged[e.id]}) if e.id in judged else e
+
+    def settle(self, e: Experience, grade: Grade) -> None:
+        """The attempt goes into memory under its id, with its grade in place of what a judge thought."""
+        self.memory.add([e.model_copy(update={"grade": grade, "provisional": None})])
 
     def get(self, id: str) -> Experience | None:
         """By id or unique beginning of one."""

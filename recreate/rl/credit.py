@@ -21,15 +21,19 @@ Worth = tuple[float, float]
 """An attempt's advantage on a latent step, and on a token."""
 
 
-def samples(method: Method, groups: Sequence[Sequence[Rollout]]) -> tuple[list[Sample], float]:
-    """The rows that reach the update, with their advantages; and which share of the attempts they are."""
+def samples(
+    method: Method, groups: Sequence[Sequence[Rollout]], gold: Callable[[str], str] = lambda task: ""
+) -> tuple[list[Sample], float]:
+    """The rows that reach the update, with their advantages; and which share of the attempts they are. gold: a right
+    answer to a task, by its id, for what an attempt earns beside its grade."""
     flat = [r for group in groups for r in group]
     if not flat:
         return [], 0.0
     ids = grouped([r.task for r in flat])
     rewards = torch.tensor([r.reward for r in flat])
     lengths, cut = torch.tensor([r.tokens for r in flat]), torch.tensor([bool(r.cut) for r in flat])
-    shaped = method.shaped(rewards, lengths, cut)
+    earned = method.earned([r.experience for r in flat], gold)
+    shaped = method.shaped(rewards if earned is None else rewards + earned, lengths, cut)
     keep = method.keep(Rows(rewards, ids, torch.ones(len(flat), 1, dtype=torch.bool), cut=cut))
     advantage = method.recipe.does("advantage")
     if advantage is not None and advantage.rows_per_turn:

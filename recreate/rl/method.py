@@ -11,13 +11,14 @@ into them: policy losses are of degree 1 in the advantage. Everything is a pure 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from recreate.api.errors import BadInput
+from recreate.api.types import Experience
 from recreate.rl.parts.a2r import AmbiguityReplay
 from recreate.rl.parts.groups import spread
 from recreate.rl.parts.lepo import latent_loss
@@ -30,6 +31,12 @@ class Method:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
+
+    def earned(self, attempts: Sequence[Experience], gold: Callable[[str], str]) -> Tensor | None:
+        """(B,) what attempts earn beside their grades; None where the recipe gives nothing for it. gold: a right
+        answer to a task, by its id. What is reported, filtered and replayed by is the grade alone."""
+        part = self.recipe.does("process")
+        return None if part is None else torch.tensor([float(part(e, gold(e.task))) for e in attempts])
 
     def shaped(self, rewards: Tensor, lengths: Tensor, cut: Tensor | None = None) -> Tensor:
         """(B,) rewards, response lengths and which were cut off (None: none) -> (B,) rewards. The filter and the

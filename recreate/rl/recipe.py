@@ -40,6 +40,7 @@ FOLDER = Path(__file__).parent / "recipes"
 P = TypeVar("P", bound="RecipePart")
 
 SLOTS: dict[str, str] = {
+    "process": "what an attempt earns beside its grade",
     "reward": "what is done to rewards before they are compared",
     "truncation": "what becomes of attempts that were cut off",
     "filter": "which rows reach the update",
@@ -60,6 +61,7 @@ SLOTS: dict[str, str] = {
 class RecipePart(BaseModel):
     """One table of a recipe: its fields are the knobs. A call does what the first of its slots asks:
 
+    process       (experience, a right answer or '') -> float, added to its grade before rewards are shaped
     reward        (rewards (B,), lengths (B,) in tokens, cut (B,) bool: cut off) -> rewards (B,)
     truncation    (cut (B,) bool) -> (B,) bool, what reaches the update
     filter        (rows, scored (B,) bool: rows with a usable reward) -> (B,) bool, what reaches the update

@@ -24,6 +24,7 @@ import torch
 from recreate.agents.lint import refuse
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, Interrupted, OutOfBudget
+from recreate.api.ports import Validatable
 from recreate.api.registry import need
 from recreate.api.types import Task, digest
 from recreate.models.transformers import Transformers
@@ -141,6 +142,7 @@ class Tune:
         self.replay = self.method.replay(plan.seed)
         self.each_turn = how.rows_per_turn
         self.past: dict[str, list[Rollout]] = {}
+        self.golds: dict[str, str] = {}
         if session.settings.from_experience:
             self._recall(recalled(session, model.tokenizer_digest, each_turn=self.each_turn))
         self.curve: dict[int, dict[str, Any]] = {r["step"]: r for r in session.journal.records("update")}
@@ -220,7 +222,7 @@ class Tune:
         begun = time.monotonic()
         groups, epochs = self._attempts(again)
         rollout_seconds = time.monotonic() - begun
-        samples, kept_share = credit.samples(self.method, groups)
+        samples, kept_share = credit.samples(self.method, groups, self._gold)
         fresh, past = [s for s in samples if s.old is None], [s for s in samples if s.old is not None]
         attempted = [[r for r in group if not r.past] for group in groups]
         self.learner.measure(fresh)
@@ -245,6 +247,8 @@ class Tune:
                     if group[0].task in by_task:
                         self.replay.store(to_store(by_task[group[0].task], group[0].task, epoch))
         known = credit.facts(groups, [r for g in attempted for r in g], fresh)
+        earned = self.method.earned([r.experience for g in attempted for r in g], self._gold)
+        known |= {} if earned is None else {"earned": float(earned.mean()) if len(earned) else 0.0}
         known |= {"kept": kept_share, "replayed": len(old), "rollout_seconds": rollout_seconds}
         if self._in_pairs() is not None:
             known.pop("idle")
@@ -286,6 +290,20 @@ class Tune:
             batches += 1
             wanted = part.more([[r.reward for r in group] for group in groups], train.prompts, batches)
         return groups, epochs
+
+    def _gold(self, task: str) -> str:
+        """A right answer to a train task; '' where the domain has none."""
+        domain = self.session.domain
+        if not isinstance(domain, Validatable):
+            return ""
+        if task not in self.golds:
+            try:
+                self.golds[task] = domain.gold(next(t for t in self.tasks if t.id == task))
+            except BadInput as e:
+                if e.code != "no-gold":
+                    raise
+                self.golds[task] = ""
+        return self.golds[task]
 
     def _roll(self, tasks: Sequence[Task]) -> list[list[Rollout]]:
         return roll_out(

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -405,19 +405,37 @@ def judging(
     settings: Settings, workspace: Path, domain: Domain, ready: Callable[[Model], None] = lambda model: None
 ) -> Iterator[tuple[Domain, Ledger | None]]:
     """A domain that asks a judge, for whoever grades outside of a run: (it with its judge, the ledger of that); as it
-    is where it asks none. What is asked is kept in runs/judge-NAME, so that the same answer is paid once.
-
-    ready: told of the model before its first call. Raises BadInput, `run-in-use` while another process judges there.
-    """
+    is where it asks none. Kept and raised as `judge_alone` does."""
     if not (isinstance(domain, AsksModel) and domain.asks_model):
         yield domain, None
         return
+    with judge_alone(settings, workspace, domain.name, ready) as judge:
+        yield domain.judged_by(judge.model, judge.ask), judge.ledger
+
+
+class JudgeAlone(NamedTuple):
+    """A judge outside of a run: its model's name, what asks it, and what that costs."""
+
+    model: str
+    ask: AskJudge
+    ledger: Ledger
+
+
+@contextmanager
+def judge_alone(
+    settings: Settings, workspace: Path, name: str, ready: Callable[[Model], None] = lambda model: None
+) -> Iterator[JudgeAlone]:
+    """The judge's model, asked for a domain of that name outside of a run. What it is asked is kept in
+    runs/judge-NAME, so that the same question is paid once.
+
+    ready: told of the model before its first call. Raises BadInput, `run-in-use` while another process judges there.
+    """
     from recreate.models import default_model, open_model
     from recreate.models.pricing import known_price, parse_price
 
     spec = settings.models.judge or settings.models.optimizer or settings.model or default_model()[0]
     given = parse_price(settings.models.judge_price) if settings.models.judge_price else None
-    folder = workspace / "runs" / f"judge-{domain.name}"
+    folder = workspace / "runs" / f"judge-{name}"
     with ExitStack() as stack:
         model = open_model(spec, price=given, jobs=settings.jobs, threads=settings.models.threads)
         stack.callback(model.close)
@@ -427,10 +445,10 @@ def judging(
         journal.open()
         ledger = Ledger(Log(folder / "ledger.jsonl"), Budget.parse(settings.budget))
         stack.callback(ledger.close)
-        calls = Calls(digest([domain.name, model.name], 12), journal, ledger, retries=settings.models.retries)
+        calls = Calls(digest([name, model.name], 12), journal, ledger, retries=settings.models.retries)
         price = given or known_price(model, flag="--models.judge_price")
         patience = {"timeout": settings.models.timeout} if settings.models.timeout else {}
-        yield domain.judged_by(model.name, judge_asking(calls, (model, price), patience)), ledger
+        yield JudgeAlone(model.name, judge_asking(calls, (model, price), patience), ledger)
 
 
 def default_optimizer(model: Model) -> str:

@@ -18,6 +18,7 @@ from recreate.api.types import digest
 from recreate.lessons.promotion import free
 from recreate.lessons.store import LessonStore
 from recreate.memory.forget import Forgetting, forget
+from recreate.memory.provisional import hidden, recall
 from recreate.memory.store import ExperienceStore
 from recreate.memory.ungraded import Ungraded
 from recreate.runs import settings
@@ -68,7 +69,7 @@ class Browsed:
         store, found = self.store, Found()
         self._notes.clear()
         if words:
-            found.hits = store.recall(words, HITS, filters, READER)
+            found.hits = recall(store, words, HITS, filters, READER)
         elif filters.get("grain") == "lesson":
             found.hits = self._lessons(store, filters)
         rows = list(store.facts(filters, READER))
@@ -77,7 +78,10 @@ class Browsed:
         if not words and filters.get("grain") != "lesson":
             newest = sorted(rows, key=lambda row: row["when"] or 0.0, reverse=True)
             found.rows = [{**row, "day": iso(row["when"])[:10] if row["when"] else ""} for row in newest]
-        found.notes = list(self._notes)
+        if unseen := hidden(store, filters, READER):
+            many = "attempt that nobody graded is" if unseen == 1 else "attempts that nobody graded are"
+            found.notes.append(f"{unseen} imported {many} not among these.")
+        found.notes += self._notes
         return found
 
     def _lessons(self, store: ExperienceStore, filters: Mapping[str, str]) -> list[Hit]:

@@ -42,9 +42,10 @@ from recreate.api.ports import Hit
 from recreate.api.types import Experience, Grade, Lesson, Revision, Trace
 from recreate.api.types import digest as digest_of
 from recreate.lessons.promotion import bound
+from recreate.memory.documents import evidence_of
 from recreate.memory.export import chats
+from recreate.memory.provisional import recall, whole
 from recreate.memory.store import ExperienceStore
-from recreate.memory.ungraded import Ungraded
 from recreate.runs.attempts import read_experience, read_steps
 from recreate.runs.gate import interval
 from recreate.storage.log import LARGEST, encode, iso
@@ -442,7 +443,7 @@ class Website:
         if not re.fullmatch(r"\w+", id):
             raise BadInput(f"{id!r} is no attempt", fix="the list of attempts has what there is", code="no-attempt")
         if name == "-":
-            found = self.memory.get(id) or Ungraded(self.memory).get(id)
+            found = whole(self.memory, id)
             if found is None:
                 raise BadInput(f"memory has no attempt {id}", fix="search finds what there is", code="no-attempt")
             return found, None, True
@@ -498,7 +499,7 @@ class Website:
             shown=shown, offered={i: steps[i].offered for i in range(first, first + len(shown))}, others=others,
             prompt=room.cut(e.prompt, WHOLE), answer=room.cut(e.trace.answer, WHOLE),
             cited=sum(map(len, cited.values())),
-            evidence=room.cut(e.grade.evidence, WHOLE), system=room.cut(self._system(e, live), WHOLE), count=len(steps),
+            evidence=room.cut(evidence_of(e), WHOLE), system=room.cut(self._system(e, live), WHOLE), count=len(steps),
             sent=bool(system_of(e)),
             page=page, pages=max(1, -(-len(steps) // STEPS)), foreign=e.foreign, lesson_of=self._lesson_paths(),
         )  # fmt: skip
@@ -575,7 +576,7 @@ class Website:
             sides.append(
                 {
                     "e": e, "address": address, "steps": shown, "over": over, "left": len(e.trace.steps) - len(shown),
-                    "evidence": room.cut(e.grade.evidence, BESIDE), "answer": room.cut(e.trace.answer, BESIDE),
+                    "evidence": room.cut(evidence_of(e), BESIDE), "answer": room.cut(e.trace.answer, BESIDE),
                 }
             )  # fmt: skip
         text = differ(sides[0]["e"], sides[1]["e"])
@@ -603,7 +604,7 @@ class Website:
                 done, todo = self.indexing
                 busy = f"{done:,} of {todo:,} experiences are indexed" if todo else "runs are being read"
             elif words:
-                found = self.memory.recall(words, HITS, wanted, "human", "keywords")
+                found = recall(self.memory, words, HITS, wanted, "human", "keywords", ungraded=True)
                 hits = [_hit(hit, words) for hit in found]
             elif wanted:
                 wanted.pop("grain", None)

@@ -17,6 +17,7 @@ from recreate.agents.scaffold import Scaffold
 from recreate.api.paths import shipped
 from recreate.api.types import Change, Experience, Gain, Lesson, Split, Task
 from recreate.builder import loop
+from recreate.builder.learning import PROMOTED
 from recreate.builder.loop import BuildResult, build
 from recreate.cli import run as cli
 from recreate.lessons.context import PolicyContext
@@ -66,6 +67,18 @@ class Tells:
 
     def offer(self, situation: str, budget: int) -> Sequence[Lesson]:
         return list(self.materials.lessons.values())
+
+
+class PromotesAll(Tells):
+    """Makes a pattern in use of whatever it thinks of, without a re-run."""
+
+    def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
+        ids, groups = (tuple(getattr(e, name) for e in experiences) for name in ("id", "group"))
+        for n in range(PROMOTED + 2):
+            found = Lesson(id=f"idle-{n}", title=f"Thought {n}", body=f"Breathe {n} times before you begin.")
+            found = found.model_copy(update={"scope": "domain", "status": "active", "supports": ids, "groups": groups})
+            self.materials.lessons[found.id] = found
+        return [Change(kind="promoted", lesson=id, why="why not") for id in self.materials.lessons]
 
 
 @pytest.fixture
@@ -119,6 +132,15 @@ def test_a_pattern_that_reruns_proved_is_copied_into_the_agent_and_kept_by_the_g
     assert {c.experience for c in edit.evidence} <= {r["attempt"] for r in run.records("experience")}
     assert (built.verdict.before, built.verdict.after) == (0.0, 1.0)
     assert [g.diff for g in stored(workspace)["mark"].gains] == [1.0] * 4
+
+
+def test_a_policy_that_promotes_everything_brings_nothing_into_the_agent_that_the_gate_does_not_keep(go: Go) -> None:
+    built, _ = go(rounds=1, **{"memory.policy": "tests.builder.test_learning:PromotesAll"})
+    (revision,) = built.revisions
+    assert len(revision.edits) == PROMOTED
+    assert {edit.path for edit in revision.edits} <= {f"memory/idle-{n}.md" for n in range(PROMOTED + 2)}
+    assert not revision.kept
+    assert built.scaffold.digest == SEED.digest
 
 
 def test_a_rerun_is_a_fresh_attempt_that_memory_keeps_and_the_gate_never_sees(go: Go) -> None:

@@ -4,6 +4,8 @@ method, each raising, returning None and a number."""
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,12 +15,16 @@ from typing import Any
 import pytest
 
 import recreate
+from recreate.api import theirs
+from recreate.api.errors import Interrupted
 from recreate.api.ports import Price
-from recreate.api.theirs import raised
+from recreate.api.theirs import OwnTime, patience_of, raised
+from recreate.builder import learning
 from recreate.builder.learning import _checked
 from recreate.cli import run as cli
 from recreate.memory.embedders.hashed import Hashed
 from recreate.models.scripted import Scripted
+from recreate.runs.reader import Run
 from recreate.sandboxes import choose
 from tests.toy import Toy, script
 
@@ -253,3 +259,150 @@ def test_our_own_mistakes_stay_ours() -> None:
         json.loads("{")
     assert raised(told.value) is None
     assert raised(recreate.BadInput("said already")) is None
+
+
+def forever() -> None:
+    """Or as good as: a test whose hang nobody ends fails in half a minute."""
+    for _ in range(20_000):
+        time.sleep(0.001)
+
+
+class Hangs(Policy):
+    """Asks what it learns from, and never comes back."""
+
+    patience = 0.5
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        self.context = context
+
+    def observe(self, experiences: Any) -> list[recreate.Change]:
+        self.context.ask([{"role": "user", "content": "what was learned?"}], step=0, thread="born")
+        return self.then()
+
+    def then(self) -> list[recreate.Change]:
+        forever()
+        return []
+
+
+class Unhelpful(Policy):
+    """Learns from the first round, and does not come back with it in the second."""
+
+    patience = 0.5
+
+    def __init__(self, context: Any) -> None:
+        self.lessons = context.lessons
+
+    def observe(self, experiences: Any) -> list[recreate.Change]:
+        self.lessons["one"] = recreate.Lesson(id="one", title="One", body="Look twice.", status="active")
+        return []
+
+    def offer(self, query: str, budget: int) -> list[recreate.Lesson]:
+        forever()
+        return []
+
+
+def test_a_policy_that_hangs_is_named_by_method_and_line_and_costs_nothing_but_its_patience(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = workspace / "runs" / "a"
+    with pytest.raises(recreate.BadInput) as told:
+        built(memory=Hangs, out=str(folder))
+    assert told.value.code == "hangs"
+    assert told.value.message.startswith("Hangs.observe did not come back: it was in its own code for 0.5 s")
+    assert FILE in told.value.message
+    assert "recreate resume" in told.value.fix
+    assert "patience" in told.value.fix
+    attempts = len(list(Run(folder).records("experience")))
+    assert attempts, "what was attempted is kept"
+    monkeypatch.setattr(Hangs, "then", lambda self: [])
+    built(memory=Hangs, out=str(folder))
+    spend = Run(folder).spend()
+    assert spend.by_role["optimizer"].calls <= 2, "one of the policy, one of the optimizer: none was paid twice"
+    train = [r["attempt"] for r in Run(folder).records("experience") if r["split"] == "train"]
+    assert len(train) == len(set(train)) == 2
+
+
+def test_an_offer_that_hangs_is_named_too(workspace: Path) -> None:
+    with pytest.raises(recreate.BadInput, match=r"^Unhelpful\.offer did not come back: .* 0\.5 s") as told:
+        built(memory=Unhelpful, rounds=2, train=4, batch=2)
+    assert told.value.code == "hangs"
+
+
+def test_a_policy_that_hangs_while_it_is_made_is_named(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Never(Policy):
+        def __init__(self, context: Any) -> None:
+            forever()
+
+    monkeypatch.setattr(learning, "PATIENCE", 0.3)
+    with pytest.raises(recreate.BadInput, match=r"^the policy .*Never did not come back"):
+        built(memory=Never)
+
+
+@pytest.mark.parametrize("patience", [-1, "long", True, float("nan")])
+def test_a_patience_that_is_none_is_said(patience: Any) -> None:
+    policy = type("Odd", (Policy,), {"patience": patience})(SimpleNamespace(lessons={}))
+    with pytest.raises(recreate.BadInput, match=r"^Odd\.patience is") as told:
+        patience_of(policy)
+    assert "0 for without end" in told.value.fix
+
+
+def test_what_a_policy_asks_of_us_takes_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, now = threading.Semaphore(0), [0.0]
+
+    def monotonic() -> float:
+        looked.release()
+        return now[0]
+
+    monkeypatch.setattr(theirs, "time", SimpleNamespace(monotonic=monotonic))
+    own = OwnTime()
+
+    def looked_at() -> None:
+        for _ in range(20):
+            assert looked.acquire(timeout=60)  # whoever waits has looked, again and again
+
+    def rerun() -> str:
+        now[0] += 1000.0
+        looked_at()
+        return "scored"
+
+    rerun_it = own.asked(rerun)
+
+    def observe() -> str:
+        score = rerun_it()
+        looked_at()  # in its own code again, for no time at all
+        return score
+
+    assert own.run(observe, "Slow.observe", 0.01) == "scored"
+
+
+def test_a_call_that_was_given_up_spends_nothing_any_more() -> None:
+    own, given_up, ended = OwnTime(), threading.Event(), threading.Event()
+    spent, refused = list[str](), list[BaseException]()
+    ask = own.asked(lambda: spent.append("asked"))
+
+    def observe() -> None:
+        try:
+            while not given_up.is_set():
+                given_up.wait(60)
+        finally:
+            try:
+                ask()
+            except recreate.RecreateError as e:
+                refused.append(e)
+            ended.set()
+
+    with pytest.raises(recreate.BadInput, match=r"^Late\.observe did not come back"):
+        own.run(observe, "Late.observe", 0.05)
+    given_up.set()
+    assert ended.wait(60)
+    assert not spent
+    assert isinstance(refused[0], Interrupted)
+
+
+def test_what_a_policy_raises_in_its_own_thread_is_named_as_ever() -> None:
+    def observe() -> None:
+        raise ZeroDivisionError("one by none")
+
+    with pytest.raises(ZeroDivisionError, match="one by none"):
+        OwnTime().run(observe, "Raises.observe", 60.0)

@@ -276,6 +276,40 @@ def test_a_row_says_what_cut_its_attempt_off(limit: str, in_reply: bool, cut: st
     assert [row.cut for row in rows_of(attempt_of(limit, cut=in_reply))] == [cut]
 
 
+def test_what_is_earned_beside_the_grade_moves_the_advantages_and_not_what_is_reported_or_filtered() -> None:
+    looked, idle, wrong = (rollout("t0", name, reward) for name, reward in (("a", 1.0), ("b", 1.0), ("c", 0.0)))
+    said = "<think>.</think><final_sql>SELECT a FROM t"
+    trace = looked.experience.trace.model_copy(
+        update={"answer": "SELECT a FROM t", "steps": (Step(step=0, reply=said, status=0),)}
+    )
+    looked = replace(looked, experience=looked.experience.model_copy(update={"trace": trace}))
+    group = [looked, idle, wrong]
+    how = recipe.read(f"{HEAD}[reex-sql]\n[dr-grpo]\n[constant-length]\n", name="h")
+    asked: list[str] = []
+
+    def gold(task: str) -> str:
+        asked.append(task)
+        return "SELECT a FROM t"
+
+    found, _ = credit.samples(Method(how), [group], gold)
+    earned = (2 + 1 + 1) / 3
+    mean = (2 + earned) / 3
+    assert [float(s.advantages[0]) for s in found] == pytest.approx([1 + earned - mean, 1 - mean, -mean])
+    assert [s.reward for s in found] == [1.0, 1.0, 0.0]
+    assert credit.facts([group], group, [])["reward"] == pytest.approx(2 / 3)
+    assert set(asked) == {"t0"}
+    filtered = recipe.read(f"{HEAD}[reex-sql]\n[dynamic-sampling]\n[token-mean]\n", name="h")
+    assert credit.samples(Method(filtered), [[looked, idle]], gold) == ([], 0.0)
+
+
+def test_a_step_of_training_says_what_was_earned_beside_the_grade(train: Train) -> None:
+    work = train("[reex-sql]\n[token-mean]\n", in_turns, 1)
+    (update,) = work.curve.values()
+    assert update["earned"] == 0.0
+    assert 0 < update["reward"] < 1
+    assert "earned" not in train("[token-mean]\n", in_turns, 1).curve[0]
+
+
 def test_dapo_takes_the_whole_penalty_from_an_attempt_that_was_cut_off() -> None:
     how = recipe.read(f"{HEAD}[train]\nmax_response = 8\n[overlong]\nmax_length = 8\nbuffer = 2\n", name="x")
     shaped = Method(how).shaped(torch.ones(4), torch.tensor([3, 3, 7, 30]), torch.tensor([False, True, False, False]))

@@ -11,10 +11,12 @@ from urllib.parse import urlencode
 import pytest
 
 from recreate.agents.lesson import headed, read_lesson
-from recreate.api.types import Lesson
+from recreate.api.types import Lesson, Provisional
 from recreate.cli import run as cli
 from recreate.memory.store import ExperienceStore
+from recreate.memory.ungraded import NOT_YET, ProvisionalGrades, Ungraded
 from recreate.viewer.memory import timeline
+from recreate.viewer.site import Website
 from tests import chromium
 from tests.memory.test_recall import fill
 from tests.memory.test_store import experience
@@ -105,6 +107,31 @@ def test_filters_of_domain_outcome_kind_and_date_leave_what_they_say(served: Ser
     assert "step 3" in served.ask("/memory?q=unterminated&grain=step")[1]
     assert "This cannot be searched" in served.ask("/memory?since=yesterday")[1]
     assert "This cannot be searched" in served.ask("/memory?grain=nonsense&q=x")[1]
+
+
+def test_a_provisional_grade_is_marked_wherever_a_page_shows_it(where: Path) -> None:
+    memory = ExperienceStore(where, "hashed")
+    judged, bare = (experience(id, prompt="the balloon", grade=NOT_YET) for id in ("judged", "bare"))
+    Ungraded(memory).add([judged, bare])
+    said = Provisional(score=0.9, passed=True, evidence="It flew.", model="a-judge")
+    ProvisionalGrades(memory.folder).add(judged, said)
+    site = Website(where)
+    mark = "provisional, by a-judge"
+    page = site.page("/memory", {"q": "balloon"}).text
+    assert "1 imported attempt that nobody graded is not among these" in page
+    assert f'<span class="chip">{mark}</span>' in page
+    assert "/experiences/bare" not in page
+    page = site.page("/search", {"q": "balloon"}).text
+    assert f'<span class="chip">{mark}</span>' in page
+    assert '<span class="chip">ungraded</span>' in page
+    page = site.page("/experiences/judged").text
+    assert f"({mark})" in page
+    assert f'<span class="who">{mark}</span>' in page
+    assert "It flew." in page
+    page = site.page("/experiences/bare").text
+    assert "not graded" in page
+    assert 'class="turn grade' not in page
+    assert page.count("failed") == 0
 
 
 def test_the_timeline_has_a_bar_for_each_day_week_or_more_and_leads_to_it() -> None:
