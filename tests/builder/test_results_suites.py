@@ -13,7 +13,12 @@ from recreate.builder import batch
 
 @pytest.mark.parametrize(
     ("domain", "file", "steps"),
-    [("code", "results.toml", 5), ("math", "results.toml", 5), ("code", "humaneval.toml", 6)],
+    [
+        ("code", "results.toml", 5),
+        ("math", "results.toml", 5),
+        ("code", "humaneval.toml", 6),
+        ("code", "humanevalfix.toml", 6),
+    ],
 )
 def test_a_suite_of_the_results_names_shipped_agents_and_their_limits(
     domain: str, file: str, steps: int, tmp_path: Path
@@ -24,6 +29,9 @@ def test_a_suite_of_the_results_names_shipped_agents_and_their_limits(
     assert (found.split, found.settings.limits.steps) == ("test", steps)
 
 
-def test_the_agent_that_a_build_wrote_is_the_one_that_was_measured() -> None:
+@pytest.mark.parametrize(
+    ("name", "digest"), [("built-code-small", "d061e88272123fc6"), ("built-codefix-small", "c16f9367cafc3615")]
+)
+def test_an_agent_that_a_build_wrote_is_the_one_that_was_measured(name: str, digest: str) -> None:
     """docs/results.md names it by this digest."""
-    assert load(shipped("scaffolds") / "built-code-small").digest == "d061e88272123fc6"
+    assert load(shipped("scaffolds") / name).digest == digest
