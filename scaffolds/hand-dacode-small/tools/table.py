@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Prints the table in /work: its name, its columns, what kind of values they hold, how many are missing, and three of
-the values."""
+"""Prints the table in /work: its name, its columns, what they hold and how many values are missing, and its first
+three rows."""
 
+import csv
 import sys
 from pathlib import Path
 
@@ -10,18 +11,23 @@ if "--help" in sys.argv:
     sys.exit(0)
 import pandas
 
+COLUMNS = 40
+
+
+def kind(values: pandas.Series) -> str:
+    missing = f", {values.isna().sum()} missing" if values.isna().any() else ""
+    if values.dtype != object:
+        return f"numbers{missing}"
+    given = values.dropna().astype(str)
+    plain = pandas.to_numeric(given.str.replace(r"[,$%]", "", regex=True), errors="coerce").notna()
+    return f"{'numbers as text' if len(given) and plain.mean() > 0.8 else 'text'}{missing}"
+
+
 for path in sorted(Path.cwd().glob("*.csv")):
     table = pandas.read_csv(path, low_memory=False)
-    print(f"# The table {path.name}: {len(table)} rows")
-    for column in table.columns[:40]:
-        values = table[column]
-        kind = "numbers"
-        if values.dtype == object:
-            given = values.dropna().astype(str)
-            plain = pandas.to_numeric(given.str.replace(r"[,$%]", "", regex=True), errors="coerce").notna()
-            kind = "numbers as text" if len(given) and plain.mean() > 0.8 else "text"
-        missing = f", {values.isna().sum()} missing" if values.isna().any() else ""
-        some = [f"{v:.4g}" if isinstance(v, float) else str(v)[:20] for v in values.dropna().unique()[:3]]
-        print(f"- {column!r} ({kind}{missing}): {', '.join(some)}")
-    if len(table.columns) > 40:
-        print(f"- and {len(table.columns) - 40} more")
+    columns = [f"{column!r} ({kind(table[column])})" for column in table.columns]
+    print(f"{path.name} has {len(table)} rows and the columns {', '.join(columns[:COLUMNS])}", end="")
+    print(f" and {len(columns) - COLUMNS} more." if len(columns) > COLUMNS else ".", "Its first rows are:")
+    for row in table.head(3).itertuples(index=False):
+        cells = [f"{cell:.4g}" if isinstance(cell, float) else str(cell)[:20] for cell in row]
+        csv.writer(sys.stdout, lineterminator="\n").writerow(cells[:COLUMNS])

@@ -47,15 +47,22 @@ def respelt(code: str, other: dict[str, str]) -> str:
     """The program with the string literals that are keys of `other` in its place."""
     lines = code.splitlines(keepends=True)
     try:
-        tokens = [token for token in tokenize.generate_tokens(io.StringIO(code).readline)]
+        tokens = list(tokenize.generate_tokens(io.StringIO(code).readline))
     except (tokenize.TokenError, SyntaxError):
         return code
     for token in reversed(tokens):
-        if token.type == tokenize.STRING and token.start[0] == token.end[0] and token.string[0] in "\"'":
-            value = ast.literal_eval(token.string)
-            if value in other:
-                line = lines[token.start[0] - 1]
-                lines[token.start[0] - 1] = line[: token.start[1]] + repr(other[value]) + line[token.end[1] :]
+        if token.type != tokenize.STRING or token.start[0] != token.end[0]:
+            continue
+        new = token.string
+        if new[0] in "\"'":
+            value = ast.literal_eval(new)
+            new = repr(other[value]) if value in other else new
+        elif new[0] in "fF":
+            for quote in "\"'":
+                for value, name in other.items():
+                    new = new.replace(f"{quote}{value}{quote}", f"{quote}{name}{quote}")
+        line = lines[token.start[0] - 1]
+        lines[token.start[0] - 1] = line[: token.start[1]] + new + line[token.end[1] :]
     return "".join(lines)
 
 
@@ -77,9 +84,9 @@ def tidied(code: str, table: Path, columns: list[str]) -> str:
         elif value not in columns and len(plain(value)) > 1 and plain(value) in known:
             other[value] = known[plain(value)]
     code = respelt(code, other)
-    if "read_csv" not in code:
+    if "read_csv" not in code and re.search(r"\bdf\b", code) and not made(code, "df"):
         code = f"df = pd.read_csv({table.name!r})\n{code}"
-    used = set(re.findall(r"\b[A-Za-z_]\w*", code))
+    used = set(re.findall(r"\b([A-Za-z_]\w*)(?=[.(])", code))
     lines = [IMPORTS[name] or f"import {name}" for name in IMPORTS if name in used and not made(code, name)]
     return "\n".join([*lines, code])
 
