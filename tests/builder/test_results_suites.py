@@ -13,7 +13,12 @@ from recreate.builder import batch
 
 @pytest.mark.parametrize(
     ("domain", "file", "steps"),
-    [("code", "results.toml", 5), ("math", "results.toml", 5), ("code", "humaneval.toml", 6)],
+    [
+        ("code", "results.toml", 5),
+        ("math", "results.toml", 5),
+        ("code", "humaneval.toml", 6),
+        ("dacode", "results.toml", 2),
+    ],
 )
 def test_a_suite_of_the_results_names_shipped_agents_and_their_limits(
     domain: str, file: str, steps: int, tmp_path: Path

@@ -30,13 +30,18 @@ IMPORTS = {
     "train_test_split": "from sklearn.model_selection import train_test_split",
     "SimpleImputer": "from sklearn.impute import SimpleImputer",
 }  # fmt: skip
-NUMBERS = """
+NUMBERS = r"""
 for _c in df.select_dtypes("object"):
-    _n = pd.to_numeric(df[_c].astype(str).str.replace(r"[,$%]", "", regex=True), errors="coerce")
-    if _n.notna().sum() > 0.8 * df[_c].notna().sum():
-        df[_c] = _n
+    _v = df[_c].astype(str)
+    _n = pd.to_numeric(_v.str.replace(r"[,$%]", "", regex=True), errors="coerce")
+    _t = pd.to_timedelta(_v.where(_v.str.fullmatch(r"\d+:\d\d:\d\d")), errors="coerce").dt.total_seconds()
+    for _v in (_n, _t):
+        if _v.notna().sum() > 0.8 * df[_c].notna().sum():
+            df[_c] = _v
+            break
 """
-"""Put after the table is read: numbers that are given as text become numbers."""
+"""Put after the table is read: numbers that are given as text become numbers, and times of hours, minutes and seconds
+become seconds."""
 
 
 def plain(name: str) -> str:
