@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from recreate.agents.scaffold import load
 from recreate.api.paths import shipped
+from recreate.api.types import Task
 
 BOTH = ("seed-dacode-small", "hand-dacode-small")
 HAND = "hand-dacode-small"
@@ -60,6 +62,20 @@ def test_a_program_that_prints_no_answer_line_is_told_what_it_printed(sandbox: P
 def test_a_reply_without_a_program_is_malformed(sandbox: Path, scaffold: str) -> None:
     status, said, answer = told(sandbox, scaffold, "The answer is 3.", fence="{}")
     assert (status, said, answer) == (2, "there is no ```python block in the reply\n", "")
+
+
+@pytest.mark.parametrize(("scaffold", "shown"), [(BOTH[0], "value"), (HAND, "")])
+def test_each_name_that_a_question_asks_for_is_named_as_the_program_is_to_print_it(scaffold: str, shown: str) -> None:
+    """An example of another question's name is copied by small models."""
+    asked = (
+        "Find both.\n@mean_calls[number]\n@busiest_day[day] where ...\n\nThe table is calls.csv in /work.\n\nWrite it."
+    )
+    task = Task(id="d:s:1", domain="dacode", prompt=asked, split="train", group="g")
+    said = load(shipped("scaffolds") / scaffold).render("workflow", task=task, before={"table": "(the table)"})
+    names = ("mean_calls", "busiest_day")
+    assert [f'print(f"@{name}[{{{shown or name}}}]")' in said for name in names] == [True, True]
+    assert said.count("print(f") == 2
+    assert ("calls.csv" in said, "Write it." in said) == (scaffold == HAND, False)
 
 
 PANDAS = """
