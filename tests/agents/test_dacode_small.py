@@ -67,9 +67,7 @@ def test_a_reply_without_a_program_is_malformed(sandbox: Path, scaffold: str) ->
 @pytest.mark.parametrize(("scaffold", "shown"), [(BOTH[0], "value"), (HAND, "")])
 def test_each_name_that_a_question_asks_for_is_named_as_the_program_is_to_print_it(scaffold: str, shown: str) -> None:
     """An example of another question's name is copied by small models."""
-    asked = (
-        "Find both.\n@mean_calls[number]\n@busiest_day[day] where ...\n\nThe table is calls.csv in /work.\n\nWrite it."
-    )
+    asked = "Find both.\n@mean_calls[number]\n@busiest_day[day]\n\nThe table is calls.csv in /work.\n\nWrite it."
     task = Task(id="d:s:1", domain="dacode", prompt=asked, split="train", group="g")
     said = load(shipped("scaffolds") / scaffold).render("workflow", task=task, before={"table": "(the table)"})
     names = ("mean_calls", "busiest_day")
