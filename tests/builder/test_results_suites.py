@@ -18,6 +18,7 @@ from recreate.builder import batch
         ("math", "results.toml", 5),
         ("code", "humaneval.toml", 6),
         ("code", "humanevalfix.toml", 6),
+        ("dacode", "results.toml", 2),
     ],
 )
 def test_a_suite_of_the_results_names_shipped_agents_and_their_limits(
