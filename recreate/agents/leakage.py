@@ -6,9 +6,9 @@ hidden tests), of every split. Found in a text are then: ids of the tasks; their
 CamelCase and dotted names, also written in the other way; the names of their packages, modules and functions; eight
 words in a row, or the whole of a shorter prompt, answer or line of an answer's code; and canaries. The text is read in
 every way that `readings` knows: decoded, backwards, put together. Let pass are: names of Python and its standard
-library, what the parent scaffold says already, names that two packages share, wording that train tasks of several
-groups have in common, and plain words of English, unless they are written as code (`word` or word(...)) and name a part
-of a task.
+library, what the parent scaffold says already, names that two packages share, or where there is but one a twentieth of
+the groups, wording that train tasks of several groups have in common, and plain words of English, unless they are
+written as code (`word` or word(...)) and name a part of a task.
 
 What is said of a find quotes the text that was scanned, and names its task only when that is a train task: whoever
 wrote the text learns that it names held-out material, and nothing else of that.
@@ -31,6 +31,8 @@ from recreate.api.types import Edit, Task, canaries
 
 RUN = 8
 """Words in a row that make a quotation."""
+MANY = 20
+"""In a domain of one package with so many groups, names that prompts of a twentieth of them have are nobody's own."""
 LEAST = 4
 """So many words of a shorter text are a quotation too, or fewer when one of them is telling."""
 SHORTEST = 20
@@ -93,8 +95,10 @@ class Scanner:
             for text in (*(text for text in facts if "\n" in text), *secret):
                 for line in _lines(text):
                     lines.add(line, task.group, task)
-        # what most prompts say is the domain's own wording
-        most = len(groups) if len(groups) < 10 else len(groups) // 2
+        # what most prompts say is the domain's own wording; of many rows, which are of one package, what some say:
+        # `DataFrame` and `random_state` are no task's
+        some = max(3, len(groups) // 20) if len(packages) == 1 and len(groups) >= MANY else len(groups) // 2
+        most = len(groups) if len(groups) < 10 else some
         wording = {found for found, by in told.items() if len(by) >= max(2, most)}
         self.known = wording | identifiers.many
         self.identifiers = {k: v for k, v in identifiers.owners.items() if k not in self.known}

@@ -319,11 +319,31 @@ def test_a_name_of_two_hundred_characters_in_a_long_run_without_a_space_is_found
 def test_what_half_of_ten_groups_say_is_the_domains_wording_and_of_fewer_what_all_say(
     groups: int, by: int, common: bool
 ) -> None:
-    tasks = [
-        Task(id=f"d:s:{n}", domain="d", split="train", group=f"g{n}", prompt="Call run_checks." if n < by else "")
+    assert (Scanner(naming("run_checks", groups, by)).says("Mind run_checks") == []) is common
+
+
+@pytest.mark.parametrize(
+    ("groups", "by", "common"), [(19, 8, False), (20, 2, False), (20, 3, True), (100, 4, False), (100, 5, True)]
+)
+def test_of_many_rows_a_name_that_a_twentieth_of_the_groups_have_is_no_tasks(
+    groups: int, by: int, common: bool
+) -> None:
+    """An optimizer could write no tool for tables that says DataFrame, since held-out questions said it too."""
+    assert (Scanner(naming("DataFrame", groups, by)).says("Read it as a DataFrame") == []) is common
+
+
+def test_a_name_in_some_groups_of_several_packages_stays_theirs() -> None:
+    tasks = [t.model_copy(update={"id": f"d:s{n % 2}:{n}"}) for n, t in enumerate(naming("DataFrame", 40, 0))]
+    own = [t.model_copy(update={"prompt": "Use DataFrame."}) if n in (0, 2, 4) else t for n, t in enumerate(tasks)]
+    assert Scanner(own).says("Read it as a DataFrame")
+
+
+def naming(name: str, groups: int, by: int) -> list[Task]:
+    """Tasks of one package, each of a group of its own; the first `by` of them say the name."""
+    return [
+        Task(id=f"d:s:{n}", domain="d", split="train", group=f"g{n}", prompt=f"Call {name}." if n < by else "")
         for n in range(groups)
     ]
-    assert (Scanner(tasks).says("Mind run_checks") == []) is common
 
 
 def test_the_agent_may_say_again_what_it_says_already_to_its_last_word() -> None:
