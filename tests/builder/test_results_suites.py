@@ -31,7 +31,12 @@ def test_a_suite_of_the_results_names_shipped_agents_and_their_limits(
 
 
 @pytest.mark.parametrize(
-    ("name", "digest"), [("built-code-small", "d061e88272123fc6"), ("built-codefix-small", "c16f9367cafc3615")]
+    ("name", "digest"),
+    [
+        ("built-code-small", "d061e88272123fc6"),
+        ("built-codefix-small", "c16f9367cafc3615"),
+        ("built-dacode-small", "60a7d940e403956d"),
+    ],
 )
 def test_an_agent_that_a_build_wrote_is_the_one_that_was_measured(name: str, digest: str) -> None:
     """docs/results.md names it by this digest."""
