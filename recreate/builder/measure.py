@@ -5,6 +5,7 @@ What an earlier measuring of this workspace paid for is read back by the attempt
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections import Counter
@@ -183,12 +184,23 @@ def bring(session: Session, work: Sequence[Work]) -> int:
 
 
 def _attempted(workspace: Path, own: set[str]) -> dict[str, Path]:
-    """The folders of attempts in runs/, by their names; not those of `own`."""
+    """The folders of attempts in runs/, by their names; not those of `own`. Of what two runs attempted at once it is
+    the one that ended first, whatever the runs are called."""
     found: dict[str, Path] = {}
     for folder in sorted(workspace.glob("runs/*/attempts")):
         with os.scandir(folder) as entries:
-            found |= {entry.name: folder / entry.name for entry in entries if entry.name not in own}
+            for name in (entry.name for entry in entries if entry.name not in own):
+                there, here = found.get(name), folder / name
+                found[name] = here if there is None or _ended_at(here) < _ended_at(there) else there
     return found
+
+
+def _ended_at(attempt: Path) -> float:
+    """When an attempt's record was written; inf where it has not ended."""
+    try:
+        return (attempt / "experience.json").stat().st_mtime
+    except FileNotFoundError:
+        return math.inf
 
 
 def _result(

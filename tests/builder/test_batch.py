@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,6 +128,25 @@ def test_what_a_run_measured_is_read_back_by_another_and_measured_anew_when_aske
     assert go("show", "runs/second")[1]["spend"]["calls"] == 9 * 2, "three of twelve attempts lay in runs/first"
     assert go(*one, "--out", "runs/third", "--fresh")[0] == 0
     assert go("show", "runs/third")[1]["spend"]["calls"] == 3 * 2
+
+
+def test_of_what_two_runs_attempted_the_first_is_read_back_and_not_what_one_left_unfinished(
+    go: Go, workspace: Path
+) -> None:
+    one = ("bench", "--scaffold", "a", "--domain", "tests.toy:Toy", "--model", "scripted:right.jsonl", "--tasks", "0:1")
+    assert go(*one, "--out", "runs/m")[0] == 0
+    (first,) = (workspace / "runs" / "m" / "attempts").iterdir()
+    record = first / "experience.json"
+    os.utime(record, (1_000_000_000, 1_000_000_000))
+    for name in ("a", "z"):  # attempted there too, later, and damaged
+        shutil.copytree(workspace / "runs" / "m", workspace / "runs" / name)
+        (workspace / "runs" / name / "attempts" / first.name / "experience.json").write_text("{}")
+    assert go(*one, "--out", "runs/q")[0] == 0
+    assert go("show", "runs/q")[1]["spend"]["calls"] == 0
+    for name in ("a", "q", "z"):  # as a kill leaves it
+        (workspace / "runs" / name / "attempts" / first.name / "experience.json").unlink()
+    assert go(*one, "--out", "runs/r")[0] == 0
+    assert go("show", "runs/r")[1]["spend"]["calls"] == 0
 
 
 def test_a_model_that_refuses_ends_its_cells_alone(go: Go, workspace: Path) -> None:
