@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import mean
+from types import MappingProxyType
 from typing import Any
 
 from recreate.agents import scaffold as scaffolds
-from recreate.agents.attempt import attempt
+from recreate.agents.attempt import AskAgent, attempt
 from recreate.agents.scaffold import Scaffold
 from recreate.api.paths import shipped
 from recreate.api.ports import Sandbox, SandboxBackend
@@ -77,17 +78,15 @@ def policy(messages: Sequence[Message], call: Call, **params: Any) -> Reply:
     return Reply(text=f"```bash\n{command}\n```", tokens_in=size, tokens_out=len(command) // 4 + 1)
 
 
-def agent(toml: str) -> Scaffold:
-    seed = scaffolds.load(shipped("scaffolds") / "seed")
-    return Scaffold(name="boxes", files={**seed.files, "agent.toml": toml})
-
-
-def play(toml: str, tasks: int, sandbox: str = "") -> tuple[float, float, float]:
-    """(the share solved, calls a task, tokens a task)."""
+def play(
+    toml: str, tasks: int, sandbox: str = "", model: AskAgent = policy, tools: Mapping[str, str] = MappingProxyType({})
+) -> tuple[float, float, float]:
+    """(the share solved, calls a task, tokens a task). tools: more files of the agent."""
     world, backend = Boxes(tasks), choose(sandbox) if sandbox else choose()
+    seed = scaffolds.load(shipped("scaffolds") / "seed")
+    agent = Scaffold(name="boxes", files={**seed.files, "agent.toml": toml, **tools})
     traces = [
-        attempt(agent(toml), t, world, backend, policy, Call(run="r", attempt=t.id, step=0, task=t.id))
-        for t in world.tasks()
+        attempt(agent, t, world, backend, model, Call(run="r", attempt=t.id, step=0, task=t.id)) for t in world.tasks()
     ]
     solved = mean(world.grade(t, trace, backend).score for t, trace in zip(world.tasks(), traces, strict=True))
     used = [trace.usage for trace in traces]

@@ -13,17 +13,12 @@ import random
 import re
 import sys
 from collections.abc import Sequence
-from statistics import mean
 from typing import Any
 
-from recreate.agents import scaffold as scaffolds
-from recreate.agents.attempt import attempt
-from recreate.agents.scaffold import Scaffold
-from recreate.api.paths import shipped
 from recreate.api.types import Call, Message, Reply
 from recreate.models.chat import content
-from recreate.sandboxes import choose
-from tests.lookahead import DOORS, Boxes
+from tests import lookahead
+from tests.lookahead import DOORS
 
 CHECK = '''#!/usr/bin/env python3
 """Fail when the letter is gone."""
@@ -55,21 +50,9 @@ def policy(messages: Sequence[Message], call: Call, **params: Any) -> Reply:
     return Reply(text=f"```bash\n{command}\n```", tokens_in=size, tokens_out=len(command) // 4 + 1)
 
 
-def agent(toml: str) -> Scaffold:
-    seed = scaffolds.load(shipped("scaffolds") / "seed")
-    return Scaffold(name="boxes", files={**seed.files, "agent.toml": toml, "tools/whole.py": CHECK})
-
-
 def play(toml: str, tasks: int, sandbox: str = "") -> tuple[float, float, float]:
     """(the share solved, calls a task, tokens a task)."""
-    world, backend = Boxes(tasks), choose(sandbox) if sandbox else choose()
-    traces = [
-        attempt(agent(toml), t, world, backend, policy, Call(run="r", attempt=t.id, step=0, task=t.id))
-        for t in world.tasks()
-    ]
-    solved = mean(world.grade(t, trace, backend).score for t, trace in zip(world.tasks(), traces, strict=True))
-    used = [trace.usage for trace in traces]
-    return solved, mean(u.calls for u in used), mean(u.tokens_in + u.tokens_out for u in used)
+    return lookahead.play(toml, tasks, sandbox, policy, {"tools/whole.py": CHECK})
 
 
 def main() -> None:
