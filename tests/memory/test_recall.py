@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,10 +19,11 @@ from recreate.api import paths
 from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import Embedder, Memory
 from recreate.api.types import Grade, Step
-from recreate.memory import embedders
+from recreate.memory import embedders, index
 from recreate.memory.embedders.hashed import Hashed
 from recreate.memory.embedders.minilm import FILES
 from recreate.memory.embedders.sentence import Sentence
+from recreate.memory.index.text import Text
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience
 
@@ -46,6 +47,14 @@ def memory(tmp_path: Path) -> ExperienceStore:
     made = ExperienceStore(tmp_path, "hashed")
     fill(made)
     return made
+
+
+def watched(does: Callable[..., list[int]], lengths: list[int]) -> Callable[..., list[int]]:
+    def watching(*given: Any) -> list[int]:
+        lengths.append(len(found := does(*given)))
+        return found
+
+    return watching
 
 
 def first(memory: Memory, query: str, **filters: Any) -> str:
@@ -99,6 +108,34 @@ def test_one_match_among_many_is_found_under_a_narrow_filter(memory: ExperienceS
     assert [h.experience for h in hits] == ["retry"]
     steps = memory.recall("csv reader", 8, {"task": "toy:hand:retry", "grain": "step"})
     assert [h.id for h in steps] == ["retry/0"]
+
+
+def test_few_are_asked_for_and_the_best_that_matches_is_found_however_rare_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = ExperienceStore(tmp_path, "hashed")
+    for n in range(60):
+        tool, file = ("grep", "sed", "pytest")[n % 3], f"src/part{n % 20}.py"
+        step = Step(step=n % 7, observation=f"w{n}", action=f"{tool} w{n * 5 % 60} {file}",
+                    output="KeyError: 'w1'" if n % 30 == 4 else f"w{n * 11 % 60}", status=0)  # fmt: skip
+        id, grade = f"e{n}", Grade(score=0.0, passed=n % 2 == 0, evidence=f"w{n * 13 % 60}")
+        made = experience(id, prompt=f"w{n} w{n * 7 % 60}", steps=(step,), grade=grade)
+        memory.add([made.model_copy(update={"task": f"toy:made:{n % 30}", "run": f"run-{n % 8}"})])
+    listed = list[int]()
+    monkeypatch.setattr(Text, "matching", watched(Text.matching, listed))
+    monkeypatch.setattr(index, "WIDER", 3)  # as if there were thousands
+    wanted: list[dict[str, Any]] = [
+        {"task": "toy:made:7"}, {"run": "run-3", "outcome": "passed"}, {"error": "KeyError"}, {"file": "part9.py"},
+        {"file": "src/part9.py", "tool": "grep"}, {"tool": "grep"}, {"grain": "step", "file": "part4.py"},
+        {"grain": "step", "error": "KeyError", "tool": ["sed", "pytest"]}, {"task": "toy:made:4", "tool": "sed"},
+        {"grain": "experience", "task": "toy:made:9"}, {"grain": "lesson"}, {"file": "part4.py", "error": "TypeError"},
+    ]  # fmt: skip
+    for asked in (f"w{n}" for n in range(0, 60, 5)):
+        for filters in wanted:
+            best = memory.recall(asked, 60, filters, "human", "vectors")
+            found = memory.recall(asked, 1, filters, "human", "vectors")
+            assert [hit.score for hit in found] == [hit.score for hit in best][:1], (asked, filters)
+    assert any(0 < n < 10 for n in listed)  # the last resort was asked as well
 
 
 def test_what_is_added_later_is_found(memory: ExperienceStore, tmp_path: Path) -> None:

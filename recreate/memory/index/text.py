@@ -35,7 +35,10 @@ create table documents(number integer primary key autoincrement, source integer,
     step integer, error text);
 create table named(kind text, name text, value text, document integer,
     primary key(kind, name, document, value)) without rowid;
+create index facts on sources(split, task, "group", passed, "when", domain, ending, digest, model, run);
 create index of_source on documents(source);
+create index of_grain on documents(grain, source);
+create index of_error on documents(error, source);
 create index of_document on named(document);
 create virtual table words using fts5(text, content='', tokenize="unicode61 remove_diacritics 0");
 create virtual table stands using fts5vocab(words, row)
@@ -55,22 +58,37 @@ class Match(NamedTuple):
         return self.key if self.part < 0 else f"{self.key}/{self.part}"
 
 
-class Filter(NamedTuple):
-    """What of all there is may answer, as SQL over documents d and sources s."""
+class Term(NamedTuple):
+    """A condition in SQL and the values in it; first: the same in a form with which SQLite goes through the documents
+    that it names, instead of asking it of each."""
 
     sql: str
-    values: list[Any]
+    values: Sequence[Any] = ()
+    first: str = ""
+
+
+class Filter(NamedTuple):
+    """What of all there is may answer: terms over sources s, and such that ask documents d."""
+
+    source: Sequence[Term]
+    document: Sequence[Term]
+
+    def over(self, *terms: Term) -> tuple[str, list[Any]]:
+        """These and the terms over sources, as SQL and its values."""
+        every = [*self.source, *terms]
+        return " and ".join(t.sql for t in every), [value for t in every for value in t.values]
 
 
 class Text:
     """The tables, by a connection that is open. The caller holds the folder's lock.
 
-    stands: in how many documents a word stands, as far as it was asked; of these tables as they are.
+    all: documents; stands: in how many of them a word stands, as far as it was asked. Both of these tables as they
+    are, to be set before words are asked for.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
-        self.stands = dict[str, int]()
+        self.all, self.stands = 0, dict[str, int]()
 
     # what is in it
 
@@ -103,7 +121,8 @@ class Text:
 
     def ready(self, upto: int) -> tuple[int, int]:
         """How many sources are numbered below, and how many there are."""
-        return self.db.execute("select coalesce(sum(number < ?), 0), count(*) from sources", (upto,)).fetchone()  # type: ignore[no-any-return]
+        asked = "select n - (select count(*) from sources where number >= ?), n from (select count(*) n from sources)"
+        return self.db.execute(asked, (upto,)).fetchone()  # type: ignore[no-any-return]
 
     # writing
 
@@ -149,31 +168,37 @@ class Text:
         if not asked:
             return []
         best = ("w.rank", "") if each else ("min(w.rank)", "group by s.number")
+        terms, values = where.over(*where.document)
         rows = self.db.execute(
             f"select s.number, s.key, d.part, {best[0]} as score from words w cross join documents d on d.number = "
-            f"w.rowid cross join sources s on s.number = d.source where w.words match ? and {where.sql} {best[1]} "
+            f"w.rowid cross join sources s on s.number = d.source where w.words match ? and {terms} {best[1]} "
             "order by score, s.key, d.part limit ?",
-            [asked, *where.values, n],
+            [asked, *values, n],
         )
         return [Match(source, key, part, round(-score, 6)) for source, key, part, score in rows]
 
     def among(self, numbers: Sequence[int], where: Filter) -> dict[int, Match]:
         """Of these sources, those of which some document matches: the one of their own words, else the last."""
+        terms, values = where.over(*where.document)
         rows = self.db.execute(
-            "select s.number, s.key, min(d.part), max(d.part) from sources s join documents d on d.source = s.number "
-            f"where s.number in (select value from json_each(?)) and {where.sql} group by s.number",
-            [json.dumps(list(numbers)), *where.values],
+            "select s.number, s.key, min(d.part), max(d.part) from sources s cross join documents d on d.source = "
+            f"s.number where s.number in (select value from json_each(?)) and {terms} group by s.number",
+            [json.dumps(list(numbers)), *values],
         )
         return {source: Match(source, key, -1 if first < 0 else last, 0.0) for source, key, first, last in rows}
 
     def matching(self, where: Filter, upto: int) -> list[int]:
         """The sources numbered below of which some document matches."""
-        rows = self.db.execute(
-            "select s.number from sources s where s.number < ? and exists (select 1 from documents d where "
-            f"d.source = s.number and {where.sql}) order by 1",
-            [upto, *where.values],
-        )
-        return [number for (number,) in rows]
+        if not where.document:  # each has a document
+            terms, values = where.over()
+            asked = f"select s.number from sources s where s.number < ? and {terms}"
+        else:
+            rarest = max(where.document, key=lambda term: (bool(term.first), "'file'" in term.first))
+            begun = rarest._replace(sql=rarest.first or rarest.sql)
+            terms, values = where.over(begun, *(term for term in where.document if term is not rarest))
+            asked = "select distinct d.source from documents d cross join sources s on s.number = d.source where "
+            asked += f"d.source < ? and {terms}"
+        return sorted(number for (number,) in self.db.execute(asked, [upto, *values]))
 
     def _rare(self, asked: Sequence[str]) -> list[str]:
         """The phrases that are looked up: what stands in very many documents tells them apart little, and is dear."""
@@ -183,7 +208,7 @@ class Text:
                 self.stands[word] = sum(n for (n,) in self.db.execute("select doc from stands where term = ?", (word,)))
         stands = self.stands
         rarest = sorted((min(stands[word] for word in phrase.split()), at) for at, phrase in enumerate(asked))
-        kept, places, common = list[int](), 0, max(COMMON, self.count() // 2)
+        kept, places, common = list[int](), 0, max(COMMON, self.all // 2)
         for count, at in rarest:
             places += count
             if count and (not kept or (places <= POSTINGS and count <= common)):
@@ -194,35 +219,34 @@ class Text:
 def where(wanted: Mapping[str, Sequence[Any]], closed: Mapping[str, frozenset[str]] | None) -> Filter:
     """What filters ask, and what a reader may see: `closed` are groups and tasks that may not be seen by one who sees
     the train split only; None: of one who sees all."""
-    parts, values = ["1"], list[Any]()
+    source, document = [Term("1")], list[Term]()
 
-    def add(sql: str, given: Iterable[Any]) -> None:
-        parts.append(sql)
-        values.append(json.dumps([_bound(v) if isinstance(v, str) else v for v in given if v != ""]))
+    def among(given: Iterable[Any]) -> tuple[str]:
+        return (json.dumps([_bound(v) if isinstance(v, str) else v for v in given if v != ""]),)
 
     listed = "in (select value from json_each(?))"
     if closed is not None:
-        parts.append("s.split = 'train'")
-        for name, held in closed.items():
-            add(f's."{name}" not {listed}', sorted(held))
+        source.append(Term("s.split = 'train'"))
+        source += [Term(f's."{name}" not {listed}', among(sorted(held))) for name, held in closed.items()]
     for name, given in wanted.items():
         if name in ("since", "until"):
-            parts.append(f's."when" {">=" if name == "since" else "<"} ?')
-            values += given
+            source.append(Term(f's."when" {">=" if name == "since" else "<"} ?', [*given]))
         elif name in ("tool", "file"):
-            tests = []
+            tests, values = [], list[str]()
             for value in map(str, given):
                 tests.append("name = ?" if name == "tool" else "name = ? and is_file(?, value)")
                 values += [_bound(value)] if name == "tool" else [_bound(value.rpartition("/")[2]), _bound(value)]
-            parts.append(
-                f"exists (select 1 from named where document = d.number and kind = '{name}' and ({' or '.join(tests)}))"
-            )
+            of = f"kind = '{name}' and ({' or '.join(tests)})"
+            each = f"exists (select 1 from named where document = d.number and {of})"
+            document.append(Term(each, values, f"d.number in (select document from named where {of})"))
         elif name == "experience":
-            add(f"d.grain <> 'lesson' and s.key {listed}", given)
+            document.append(Term("d.grain <> 'lesson'"))
+            source.append(Term(f"s.key {listed}", among(given)))
+        elif name in ("grain", "step", "error"):
+            document.append(Term(f'd."{name}" {listed}', among(given)))
         else:
-            table = "d" if name in ("grain", "step", "error") else "s"
-            add(f'{table}."{name}" {listed}', [int(v) if name == "passed" else v for v in given])
-    return Filter(" and ".join(parts), values)
+            source.append(Term(f's."{name}" {listed}', among(int(v) if name == "passed" else v for v in given)))
+    return Filter(source, document)
 
 
 @contextmanager
