@@ -17,7 +17,7 @@ from recreate.agents.trajectory import files, tools
 from recreate.api.errors import BadInput
 from recreate.api.types import Grade, Step, Trace
 from recreate.memory.embedders.hashed import Hashed
-from recreate.memory.index import chroma, fuse, load_manifest
+from recreate.memory.index import chroma, fuse, load_manifest, text
 from recreate.memory.index.tokenizer import _PART, _SPACELESS, is_code, phrases, spread, standing
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience, task
@@ -70,6 +70,20 @@ def found(memory: ExperienceStore, query: str, how: str = "keywords", **wanted: 
 def test_names_errors_and_any_script_are_found_by_word(memory: ExperienceStore, query: str, expected: str) -> None:
     assert found(memory, query)[0] == expected
     assert found(memory, query, "hybrid")[0] == expected
+
+
+def test_of_words_that_stand_nearly_everywhere_the_rarest_is_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text, "POSTINGS", 3)  # as if these were thousands
+    made = ExperienceStore(tmp_path, "hashed")
+    words = ["alpha beta", "alpha beta", "alpha beta", "alpha beta", "alpha", "alpha gamma"]
+    made.add(
+        [tried(f"e{n}", "ls", said, grade=Grade(score=0.0, passed=False, evidence="")) for n, said in enumerate(words)]
+    )
+    assert sorted(found(made, "alpha beta")) == ["e0", "e1", "e2", "e3"]
+    assert found(made, "alpha gamma beta") == ["e5"]
+    assert sorted(found(made, "alpha")) == [f"e{n}" for n in range(6)]
 
 
 def test_what_shares_no_word_is_not_found_by_word(memory: ExperienceStore) -> None:

@@ -40,8 +40,7 @@ create index of_source on documents(source);
 create index of_grain on documents(grain, source);
 create index of_error on documents(error, source);
 create index of_document on named(document);
-create virtual table words using fts5(text, content='', tokenize="unicode61 remove_diacritics 0");
-create virtual table stands using fts5vocab(words, row)
+create virtual table words using fts5(text, content='', tokenize="unicode61 remove_diacritics 0")
 """
 
 
@@ -82,8 +81,8 @@ class Filter(NamedTuple):
 class Text:
     """The tables, by a connection that is open. The caller holds the folder's lock.
 
-    all: documents; stands: in how many of them a word stands, as far as it was asked. Both of these tables as they
-    are, to be set before words are asked for.
+    all: documents; stands: in how many of them a word stands, as far as it was asked and up to one more than POSTINGS.
+    Both of these tables as they are, to be set before words are asked for.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -200,13 +199,19 @@ class Text:
             asked += f"d.source < ? and {terms}"
         return sorted(number for (number,) in self.db.execute(asked, [upto, *values]))
 
+    def _counted(self, word: str, most: int) -> int:
+        """In how many documents a word stands. SQLite goes through them one by one: no further than to `most`."""
+        asked = "select count(*) from (select 1 from words where words match ? limit ?)"
+        return int(self.db.execute(asked, (f'"{word}"', most)).fetchone()[0])
+
     def _rare(self, asked: Sequence[str]) -> list[str]:
         """The phrases that are looked up: what stands in very many documents tells them apart little, and is dear."""
-        words = dict.fromkeys(word for phrase in asked for word in phrase.split())
+        stands, words = self.stands, dict.fromkeys(word for phrase in asked for word in phrase.split())
         for word in words:
-            if word not in self.stands:  # SQLite counts them one by one
-                self.stands[word] = sum(n for (n,) in self.db.execute("select doc from stands where term = ?", (word,)))
-        stands = self.stands
+            if word not in stands:
+                stands[word] = self._counted(word, POSTINGS + 1)
+        if all(stands[word] > POSTINGS for word in words):  # the rarest of them is looked up all the same
+            stands.update((word, self._counted(word, -1)) for word in words if stands[word] == POSTINGS + 1)
         rarest = sorted((min(stands[word] for word in phrase.split()), at) for at, phrase in enumerate(asked))
         kept, places, common = list[int](), 0, max(COMMON, self.all // 2)
         for count, at in rarest:
