@@ -68,7 +68,7 @@ class Conversation:
         asked = self._params(params, call)
         try:
             reply = work.ask(sent, call, **asked)
-        except BaseException as e:
+        except BaseException as e:  # the agent's own code stands between this and the run, which raises it (`failed`)
             if isinstance(e, BadInput) and e.code == "context-length":
                 self.too_long = True
                 raise Denied(e.message, 400, "context_length_exceeded") from None
