@@ -19,7 +19,7 @@ from pathlib import Path
 FILE = Path(__file__).parents[1] / "recreate" / "agents" / "python_names.txt"
 HEAD = """\
 # Names of Python's standard library, in small letters: its top modules, its classes, all of them. An edit may say them
-# though a task has them too (recreate/agents/names.py). Made by tests/python_names.py with the Pythons {versions}.
+# though a task has them too (recreate/agents/leakage.py). Made by tests/python_names.py with the Pythons {versions}.
 """
 LEFT_OUT = ("antigravity", "this", "idlelib", "test", "lib2to3", "turtledemo", "__main__", "_", "msilib", "ensurepip")
 

@@ -1,121 +1,76 @@
 """One agent, one task, one sandbox (a fresh one per sample): attempt(...) -> Trace.
 
-How the agent acts is its scaffold's (agent.toml, `action`):
-
-    bash        the one ```bash block of the reply is run; `submit` alone hands the work in. With `native`, and a
-                model that takes tools, the same two are tools, and a reply may call `bash` several times
-    json        the reply is {"command": ...}, held to that schema where the endpoint can
-    tools       the reply calls functions: the scaffold's tools and MCP servers' (functions.py), in the endpoint's own
-                way where the model takes tools, else as {"tool", "arguments"}
-    tool:NAME   the whole reply goes to the scaffold's tools/NAME on standard input; exit status 2 says it was
-                malformed and the output says how
-
-Tools lie in the sandbox as /work/.recreate/bin/NAME and are on PATH. `before` tools run ahead of the first turn,
-`done` after every action (exit 0: handed in), `choose` ranks the samples; none of them sees anything hidden,
-because nothing hidden is in the sandbox. What tools may know of the attempt lies in /work/.recreate/attempt.json.
+How the agent acts is its scaffold's (agent.toml, `action`; action.py). `before` tools run ahead of the first turn,
+`done` after every action (exit 0: handed in), `choose` ranks the samples.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import math
-import os
-import re
-import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from recreate.agents.config import ACT, AgentConfig, ServerEntry, turns_left
-from recreate.agents.functions import (
-    Function,
-    own_functions,
-    read_arguments,
-    read_call,
-    server_functions,
-    spelled,
-    told,
+from recreate.agents.action import (
+    ALONE,
+    COMMAND_SCHEMA,
+    Action,
+    Done,
+    asked_for,
+    bash_blocks,
+    cut_words,
+    done_actions,
+    exchange,
+    function_calls,
+    parse,
 )
-from recreate.agents.mcp import McpError, McpServer, McpTool, RemoteServer
-from recreate.agents.request import Requests
-from recreate.agents.retrieval import RECALL, LastSeen, LessonRetrieval, MemoryAnswer, Recaller, drawn, recall_query
-from recreate.agents.scaffold import Scaffold, Template
-from recreate.agents.template import object_of
+from recreate.agents.config import ACT, turns_left
+from recreate.agents.functions import NATIVE_TOOLS, RECALL_TOOL, SUBMIT, call_schema, told
+from recreate.agents.mcp import McpError
+from recreate.agents.progress import (
+    AskAgent,
+    AttemptProgress,
+    FullParams,
+    LimitsLeft,
+    OfferedSoFar,
+    in_tokens,
+    steps_log,
+)
+from recreate.agents.retrieval import LastSeen, LessonRetrieval, Recaller
+from recreate.agents.scaffold import Scaffold
 from recreate.agents.trajectory import cut_middle
+from recreate.agents.workplace import BIN, KEPT, LEFT_OUT, Workplace, copied, furnish, prepared, try_servers
 from recreate.api.errors import BadInput, Fault, Refused
-from recreate.api.ports import BringsServers, Copyable, Domain, Sandbox, SandboxBackend, Talking, ToolsOnly
+from recreate.api.ports import Domain, Sandbox, SandboxBackend
 from recreate.api.theirs import expect
-from recreate.api.types import (
-    Call,
-    Ending,
-    Message,
-    Output,
-    Reply,
-    Step,
-    Task,
-    ToolCall,
-    Trace,
-    TurnTokens,
-    Usage,
-    digest,
-)
-from recreate.storage.log import Log, decode
+from recreate.api.types import Call, Ending, Message, Output, Reply, Step, Task, Trace, Usage, digest
 from recreate.storage.redact import redact
 
-BIN = ".recreate/bin"
-"""Where a scaffold's tools lie, relative to /work. A domain leaves `.recreate/` out of what is handed in."""
+__all__ = [
+    "BIN",
+    "COMMAND_SCHEMA",
+    "LEFT_OUT",
+    "AskAgent",
+    "Attempt",
+    "attempt",
+    "attempt_key",
+    "bash_blocks",
+    "furnish",
+    "may_rise",
+    "parse",
+    "replay",
+    "try_servers",
+]
 
-ABOUT = ".recreate/attempt.json"
-"""Read by tools: `prompt`, the task's words, and `sample`, which try of the attempt this is, from 0."""
-
-SUBMIT = "submit"
 QUERY_CHARS = 1500
 """Characters of a result's end that memory is asked with."""
-LEFT_OUT = "\n[... {} characters left out here; print less, or a part at a time ...]\n"
-KEPT = ".recreate/output"
-"""Where an output lies whole of which a part was left out."""
-KEPT_OUT = "\n[... {} characters left out here; the output is kept: see the rest by sed -n '%d,%dp' /work/%s ...]\n"
 CUT_OFF = 3
 """So many replies in a row that were cut off before they held a command end the attempt: each is billed whole."""
 RAISED = "; from now on a reply may have %d tokens"
-CUT_CHARS = 1000
-"""What is sent again of such a reply."""
-
-_OF_A_SANDBOX = ("run", "write", "read", "close")
-COMMAND_SCHEMA = object_of(thought={"type": "string"}, command={"type": "string"})
-_ALONE = "nothing was handed in: submit counts when it stands alone, so see what the other commands print, then submit"
-_NESTED = (
-    "it is not clear where the ```bash block ends, since lines of ``` stand in it: open it with four backticks, "
-    "````bash, and close it with ````"
-)
-
-
-def _tool(name: str, words: str, **properties: Any) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {"name": name, "description": words, "parameters": object_of(**properties)},
-    }
-
-
-NATIVE_TOOLS = (
-    _tool(
-        "bash",
-        "Run a command in a fresh shell in /work. Returns what it prints, and its exit status.",
-        command={"type": "string", "description": "What bash is to run; several lines are fine."},
-    ),
-    _tool(SUBMIT, "Hand the work in when it is done. Call it alone: it ends the task."),
-)
-RECALL_TOOL = _tool(
-    RECALL,
-    "Ask what is remembered of earlier attempts at other tasks: what was tried, and whether it passed. Say in your own "
-    "words what you want to know, with the names and errors that you see. Nothing is changed by it.",
-    query={"type": "string", "description": "What to look for."},
-)
 _RECALL_TOLD = (
     "\n\nThe command `recall WORDS`, when it is all that %s holds, asks what is remembered of earlier attempts at "
     "other tasks: what was tried, and whether it passed. Say in your own words what you want to know, with the names "
@@ -137,18 +92,7 @@ _TAKEN_BACK = (
     "%d after. It said:]\n%s"
 )
 _UNCOPIED = "it was not run: /work holds a file that cannot be copied, so there is no observing; from now on it counts"
-_NOT_ALONE = "nothing was recalled: recall WORDS counts when it is the whole command, in one line"
 _NO_MEMORY = "there is no memory here that could be asked: go on without"
-
-
-class AskAgent(Protocol):
-    """How an attempt reaches its model: Calls.ask with model and price filled in."""
-
-    def __call__(self, messages: list[Message], call: Call, **params: Any) -> Reply: ...
-
-
-FullParams = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""All that a call asks of its model, from what an attempt asks for: Calls.params with the model filled in."""
 
 
 def attempt_key(
@@ -169,104 +113,6 @@ def attempt_key(
     params = scaffold.agent.model.model_dump(exclude={"schema_"})
     made_from = [scaffold.digest, task.id, task.digest, memory, model, params, sandbox, grader, repeat]
     return digest([*made_from, near] if near else made_from)
-
-
-@dataclass
-class _Limits:
-    """What is left of the scaffold's limits, over all samples but for `steps`, which is per sample."""
-
-    tokens: int
-    usd: float
-    ends: float
-
-    def reached(self, usage: Usage) -> str:
-        if usage.tokens_in + usage.tokens_out >= self.tokens:
-            return "tokens"
-        if usage.usd >= self.usd:
-            return "usd"
-        return "seconds" if time.monotonic() >= self.ends else ""
-
-
-@dataclass
-class _Offered:
-    """Which lessons a sample was offered so far, or might have been; what those offered took; what the step that
-    answers to the last offer says of it."""
-
-    ids: set[str] = field(default_factory=set)
-    tokens: int = 0
-    fresh: dict[str, Any] = field(default_factory=dict)
-
-    def show(self, lessons: Sequence[str]) -> None:
-        """These are shown with the last answer."""
-        self.ids |= {*lessons}
-        if lessons:
-            self.fresh["offered"] = (*self.fresh.get("offered", ()), *lessons)
-
-
-def tokens(text: str) -> int:
-    """About so many tokens, from the characters: a budget for lessons must not depend on a model's tokenizer."""
-    return -(-len(text) // 4)
-
-
-@dataclass(frozen=True)
-class _Action:
-    """One thing that a reply asks for: a command, or what is wrong with it. call: the id of the tool call, '' for a
-    reply in text. query: what memory is asked. says: what is answered, where nothing is done. function, arguments: what
-    is called where it is none of these."""
-
-    command: str
-    wrong: str = ""
-    call: str = ""
-    query: str = ""
-    says: str = ""
-    function: Function | None = None
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass
-class _Done:
-    """What came of the actions of one reply. answers: one to each, as it is sent."""
-
-    answers: list[str] = field(default_factory=list)
-    commands: list[str] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    recalled: list[MemoryAnswer] = field(default_factory=list)
-    observed: bool = False
-    restored: str = ""
-    status: int | None = None
-    seconds: float = 0.0
-
-    @property
-    def counts(self) -> bool:
-        """Whether something was done that stands."""
-        return bool(self.commands) and not self.observed and not self.restored
-
-    def add(self, command: str, text: str, output: Output) -> None:
-        self.commands.append(command)
-        self.texts.append(text)
-        self.status = self.status or output.status
-        self.seconds += output.seconds
-
-    def fields(self, actions: Sequence[_Action], called: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The fields of the step. Of several calls all commands and outputs stand in it, with the first bad status."""
-        found: dict[str, Any] = {"action": "\n".join(self.commands)}
-        if self.commands:
-            found |= {"output": "\n".join(self.texts), "status": self.status, "seconds": self.seconds}
-        else:
-            found |= {"kind": "malformed", "output": "\n".join(self.wrong)}
-        if self.observed:
-            found["kind"] = "observe"
-        if self.restored:
-            found["restored"] = self.restored
-        if ids := [id for each in self.recalled for id in each.found]:
-            found["recalled"] = tuple(dict.fromkeys(ids))
-        if called:
-            told = zip(actions, self.answers, strict=False)  # there are fewer when a template could not be filled in
-            one = len(called) == 1  # its answer is what the next step saw
-            answered = [{"id": action.call, **({} if one else {"text": text})} for action, text in told]
-            found["foreign"] = {"tool_calls": list(called), "answered": answered}
-        return found
 
 
 class _Answered(NamedTuple):
@@ -304,20 +150,9 @@ class _Rollout:
 
 
 @dataclass
-class Attempt:
-    """One attempt under way: its limits, its steps, and what it was offered."""
+class Attempt(AttemptProgress):
+    """One attempt of an agent of ours, under way."""
 
-    scaffold: Scaffold
-    task: Task
-    domain: Domain
-    backend: SandboxBackend
-    ask: AskAgent
-    call: Call
-    lines: Log | None
-    on_step: Callable[[Step], None] | None
-    offers: LessonRetrieval | None = None
-    native: bool = False
-    full: FullParams = dict
     recall: Recaller | None = None
     sandbox: Sandbox = field(init=False)
     """Of the sample that is under way."""
@@ -325,23 +160,12 @@ class Attempt:
     """So many turns of observing are left."""
     failing: int = -1
     """How much failed by the check of [restore] when it ran last; -1: it did not run yet."""
-    steps: list[Step] = field(default_factory=list)
-    usage: Usage = field(default_factory=Usage)
-    requests: Requests = field(default_factory=Requests)
     raised: int = 0
+    """What a reply may have now in place of max_tokens; 0: that."""
 
     def __post_init__(self) -> None:
-        agent = self.scaffold.agent
-        self.agent = agent
-        self.limits = _Limits(agent.limits.tokens, agent.limits.usd, time.monotonic() + agent.limits.seconds)
-        self.native = self.native and agent.calls
-        self.functions: dict[str, Function] = {f.name: f for f in _own(agent)}
-        self.servers: dict[str, McpServer] = {}
-        self.address = self.call.model_dump(exclude={"step", "sample"})
-        self.prompt = redact(self.task.prompt)
-        self.when: tuple[str, ...] = ()
-        if self.offers is not None and self.offers.lessons:
-            self.when = ("start",) if self.offers.forced else agent.memory.when if agent.memory.tokens else ()
+        super().__post_init__()
+        self.place = Workplace(self.scaffold, self.task, self.domain)
 
     @cached_property
     def params(self) -> dict[str, Any]:
@@ -355,28 +179,10 @@ class Attempt:
     def offered_functions(self) -> dict[str, Any]:
         """`tools`, or the schema of a reply that names one."""
         if self.native:
-            own = [f.native for f in self.functions.values()]
+            own = [f.native for f in self.place.functions.values()]
             shell = (*NATIVE_TOOLS, RECALL_TOOL) if self.agent.memory.recall else NATIVE_TOOLS
             return {"tools": shell if self.agent.action == "bash" else own}
-        return {"json_schema": _call_schema(self.functions)} if self.agent.action == "tools" else {}
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        """What every template may use."""
-        return {"task": {"prompt": self.prompt}, "native": self.native}
-
-    def render(self, name: Template, **shown: Any) -> str:
-        """A template filled in, as it is sent: what its words and a text make together may look like a key."""
-        return redact(self.scaffold.render(name, **shown, **self.shown))
-
-    def note(self, **fields: Any) -> None:
-        step = Step(step=len(self.steps), **fields)
-        self.steps.append(step)
-        self.requests.know(step)
-        if self.lines is not None:
-            self.lines.append({"step": step.step, **fields})
-        if self.on_step is not None:
-            self.on_step(step)
+        return {"json_schema": call_schema(self.place.functions)} if self.agent.action == "tools" else {}
 
     def sample(self, number: int) -> tuple[Sandbox, Ending, str]:
         """One independent try in a fresh sandbox; the caller closes the sandbox."""
@@ -386,7 +192,7 @@ class Attempt:
             furnish(sandbox, self.scaffold, self.prompt, number)
             if self.agent.action == "tools":
                 try:
-                    self.open_functions(sandbox)
+                    self.place.open_functions(sandbox)
                 except McpError as e:
                     # what runs before anything is spent has tried the servers: an edit broke one, or its task did
                     self.note(sample=number, kind="malformed", action="", output=redact(str(e)))
@@ -405,83 +211,12 @@ class Attempt:
             self.sandbox.close()
             raise
 
-    def open_functions(self, sandbox: Sandbox, *, elsewhere: bool = True) -> None:
-        """What may be called in this sandbox; its MCP servers are started. Raises McpError when one does not start.
-
-        elsewhere: servers that are not in the sandbox are asked too.
-        """
-        self.servers.clear()
-        found = [*_own(self.agent), *own_functions(self.scaffold)]
-        entries: dict[str, ServerEntry] = {}
-        if isinstance(self.domain, BringsServers):
-            for name, what in self.domain.servers(self.task).items():
-                entry = ServerEntry(url=what) if isinstance(what, str) else ServerEntry(command=tuple(what))
-                entries[spelled(name)] = entry
-        entries |= self.agent.mcp
-        for name, entry in entries.items():
-            if entry.url and not elsewhere:
-                continue
-            self.servers[name], tools = self.open_server(sandbox, name, entry)
-            found += server_functions(name, tools)
-        self.functions = {}
-        for function in found:
-            self.functions.setdefault(function.name, function)
-
-    def open_server(self, sandbox: Sandbox, name: str, entry: ServerEntry) -> tuple[McpServer, list[McpTool]]:
-        """A server that runs, and its tools. Raises McpError."""
-        patience = self.agent.limits.command_seconds
-        if entry.url:
-            server = McpServer(name, RemoteServer(entry.url, os.environ.get(entry.token, "")), patience)
-            return server, server.open()
-        if not isinstance(sandbox, Talking):
-            raise McpError(f"the server {name}: sandboxes of {sandbox.backend} cannot keep a program going")
-        log = f".recreate/mcp/{name}.log"
-        sandbox.write(log, b"", 0o666)
-        command = entry.command or (f"/work/{BIN}/{entry.server}",)
-        words = ["/bin/sh", "-c", f'exec "$@" 2>>/work/{log}', "sh", *command]
-        server = McpServer(name, sandbox.start(words, self.agent.limits.seconds), patience)
-        try:
-            return server, server.open()
-        except McpError as e:
-            raise McpError(f"{e}{_last_words(sandbox, log)}") from None
-
-    def asked_for(self, reply: Reply) -> list[_Action]:
+    def asked_for(self, reply: Reply) -> list[Action]:
         """What a reply asks for; never none."""
-        if self.agent.action != "tools":
-            return asked_for(self.agent.action, reply, native=self.native, recalls=self.agent.memory.recall > 0)
-        if reply.tool_calls and self.native:
-            return [self.function_call(c.name, c.arguments, c.id, reply) for c in reply.tool_calls]
-        name, arguments, wrong = read_call(reply.text)
-        if not wrong:
-            return [self.function_call(name, arguments, "", reply)]
-        wrong = "the reply calls no tool" if self.native else wrong
-        return [_Action("", wrong + _cut_words(reply))]
-
-    def function_call(self, name: str, arguments: str, call: str, reply: Reply) -> _Action:
-        function = self.functions.get(name)
-        if function is None:
-            return _Action("", f"there is no tool {name[:60]!r}; there are: {', '.join(self.functions)}", call)
-        if name == SUBMIT:
-            return _Action(SUBMIT, call=call)
-        given, wrong = read_arguments(function, arguments)
-        if wrong:
-            return _Action("", wrong + _cut_words(reply), call)
-        if name == "bash":
-            command = str(given["command"]).strip()
-            return _Action(command, "" if command else "the command was empty", call)
-        if name == RECALL and self.agent.memory.recall:
-            query = str(given["query"]).strip()
-            return _Action(f"{name} {arguments}", "" if query else "the query was empty", call, query)
-        return _Action(f"{name} {arguments}", "", call, function=function, arguments=given)
-
-    def call_function(self, sandbox: Sandbox, function: Function, arguments: Mapping[str, Any]) -> Output:
-        """A call of a tool of the scaffold's or of a server's."""
-        if function.server:
-            return _masked(self.servers[function.server].call(function.tool, arguments))
-        if function.words:
-            command = [f"/work/{BIN}/{function.tool}", *arguments["args"]]
-            return _masked(sandbox.run(command, timeout=self.agent.limits.command_seconds))
-        return self.tool(sandbox, function.tool, json.dumps(arguments, ensure_ascii=False))
+        recalls = self.agent.memory.recall > 0
+        if self.agent.action == "tools":
+            return function_calls(reply, self.place.functions, native=self.native, recalls=recalls)
+        return asked_for(self.agent.action, reply, native=self.native, recalls=recalls)
 
     def talk(self, before: dict[str, str], number: int) -> tuple[Ending, str]:
         messages: list[Message] = [
@@ -490,14 +225,14 @@ class Attempt:
         ]
         where = '"command"' if self.agent.action == "json" else "a call" if self.native else "the block"
         if self.agent.action == "tools" and not self.native:
-            messages[0]["content"] += "\n\n" + redact(told(list(self.functions.values())))
+            messages[0]["content"] += "\n\n" + redact(told(list(self.place.functions.values())))
         elif self.agent.memory.recall and not self.native:
             messages[0]["content"] += _RECALL_TOLD % where
         if self.agent.observe:
             messages[0]["content"] += _OBSERVE_TOLD % (self.agent.observe.steps, where)
         if self.agent.restore:
             messages[0]["content"] += _RESTORE_TOLD % self.agent.restore.check
-        so_far = _Offered()
+        so_far = OfferedSoFar()
         seen = "\n".join([self.prompt, *(text[-QUERY_CHARS:] for text in before.values())])
         messages[1]["content"] += self.offered("start", seen, so_far)
         try:
@@ -509,44 +244,12 @@ class Attempt:
             return self.talk(before, number)
 
     def before(self, sandbox: Sandbox, name: str, number: int) -> str:
-        output = _masked(sandbox.run([f"/work/{BIN}/{name}"], timeout=self.agent.limits.command_seconds))
+        output = self.place.tool(sandbox, name)
         text = cut_middle(output.text, self.agent.limits.observation_chars, LEFT_OUT)
         self.note(sample=number, kind="before", action=name, output=text, status=output.status)
         return text
 
-    def offered(self, why: str, seen: str, so_far: _Offered) -> str:
-        """What memory has to say about what the agent sees, as it is shown; '' for nothing, or nothing new."""
-        if self.offers is None or not (why in self.when or ("step" in self.when and why != "start")):
-            return ""
-        budget = sys.maxsize if self.offers.forced else self.agent.memory.tokens - so_far.tokens
-        own = {lesson.id for lesson in self.scaffold.lessons}
-        found, propensities = [], dict[str, float]()
-        for lesson in self.offers.offer(seen, budget) if budget > 0 else ():
-            size = tokens(f"{lesson.title}: {lesson.body}")
-            if lesson.id in own or lesson.id in so_far.ids or size > budget:
-                continue
-            so_far.ids.add(lesson.id)
-            if (propensity := self.offers.propensities.get(lesson.id)) is not None:
-                propensities[lesson.id] = propensity
-                if not drawn(self.call.attempt, lesson.id, propensity):
-                    continue
-            budget -= size
-            so_far.tokens += size
-            found.append(lesson)
-        so_far.fresh |= {"propensities": propensities} if propensities else {}
-        if not found:
-            return ""
-        so_far.show([lesson.id for lesson in found])
-        told = self.offers.support
-        given = [{**x.model_dump(include={"id", "title", "body", "scope"}), "support": told(x)} for x in found]
-        return "\n\n" + self.render("offer", offered=given, why=why).strip("\n")
-
-    def offered_at_start(self) -> tuple[str, dict[str, Any]]:
-        """(the same, what its step says of it) for an agent that runs by itself: it is offered nothing later."""
-        so_far = _Offered()
-        return self.offered("start", self.prompt, so_far), so_far.fresh
-
-    def turns(self, messages: list[Message], number: int, so_far: _Offered) -> tuple[Ending, str]:
+    def turns(self, messages: list[Message], number: int, so_far: OfferedSoFar) -> tuple[Ending, str]:
         limits = self.agent.limits
         last = LastSeen()
         past: tuple[int, ...] = ()
@@ -579,7 +282,7 @@ class Attempt:
                 record |= {"foreign": {"tool_calls": called}} if called else {}
                 self.note(sample=number, action=SUBMIT, **record)
                 return "submitted", ""
-            done = _Done()
+            done = Done()
             try:
                 self.carry_out(actions, done, turn, reply)
                 so_far.show([id for recalled in done.recalled for id in recalled.lessons])
@@ -590,12 +293,12 @@ class Attempt:
                 self.note(sample=number, **record, **done.fields(actions, called))
                 raise
             self.note(sample=number, **record, **done.fields(actions, called))
-            if done.counts and self.agent.done and self.tool(self.sandbox, self.agent.done).status == 0:
+            if done.counts and self.agent.done and self.place.tool(self.sandbox, self.agent.done).status == 0:
                 return "submitted", ""
             cut_off = cut_off + 1 if reply.finish == "length" and not done.commands else 0
             if cut_off == CUT_OFF:
                 return "limit", "reply"
-            messages += _exchange(reply, actions, done.answers, cut=bool(cut_off))
+            messages += exchange(reply, actions, done.answers, cut=bool(cut_off))
             seen = "\n".join(done.answers)
         return "limit", "steps"
 
@@ -661,7 +364,7 @@ class Attempt:
         alone = len(set(keys)) == 1
         for n, asked in enumerate(found):
             step, sample = len(self.steps), self.agent.samples + n
-            copy = None if alone or keys[n] in keys[:n] else _copied(sandbox, self.agent)
+            copy = None if alone or keys[n] in keys[:n] else copied(sandbox, self.agent)
             if copy is None:
                 self.note(sample=sample, kind="lookahead", **self._looked(asked, messages))
                 continue
@@ -692,7 +395,7 @@ class Attempt:
                 break
             self.tried(rollout, asked, ahead, rollout.well[-1])
         if self.agent.choose:
-            rollout.rank = self.rank(rollout.sandbox)
+            rollout.rank = self.place.rank(rollout.sandbox)
 
     def tried(self, rollout: _Rollout, asked: _Answered, turn: int, well: bool) -> None:
         """Do in a copy what a reply asks for. well: how the action before it ended: what a hand-in is worth."""
@@ -702,20 +405,20 @@ class Attempt:
             self.note(**record, kind="lookahead", action=SUBMIT)
             rollout.over = True
         else:
-            done = _Done()
+            done = Done()
             try:
                 self.answer(rollout.sandbox, actions, done, turn, asked.reply)
             finally:
                 self.note(**record, **done.fields(actions, self._called(asked.reply, actions)) | {"kind": "lookahead"})
             well = bool(done.commands) and not done.wrong and done.status == 0
-            rollout.messages += _exchange(asked.reply, actions, done.answers, cut=False)
+            rollout.messages += exchange(asked.reply, actions, done.answers, cut=False)
             finished = done.commands and self.agent.done
-            rollout.over = bool(finished) and self.tool(rollout.sandbox, self.agent.done).status == 0
+            rollout.over = bool(finished) and self.place.tool(rollout.sandbox, self.agent.done).status == 0
         rollout.well.append(well)
         if rollout.over:
             rollout.work = self.domain.collect(self.task, rollout.sandbox)
 
-    def _called(self, reply: Reply, actions: Sequence[_Action]) -> list[dict[str, Any]]:
+    def _called(self, reply: Reply, actions: Sequence[Action]) -> list[dict[str, Any]]:
         return [c.model_dump(exclude={"schema_"}) for c in reply.tool_calls if actions[0].call]
 
     def raise_cap(self, reply: Reply) -> str:
@@ -735,7 +438,7 @@ class Attempt:
         self.raised = 2 * cap
         return RAISED % self.raised
 
-    def carry_out(self, actions: Sequence[_Action], done: _Done, turn: int, reply: Reply) -> None:
+    def carry_out(self, actions: Sequence[Action], done: Done, turn: int, reply: Reply) -> None:
         """Do what a reply asks for, and fill in what is answered: in a copy while the sample observes, else in its
         sandbox, which is set back where the check of [restore] then finds that more fails."""
         runs = any(not a.wrong and not a.query and a.command != SUBMIT for a in actions)
@@ -746,13 +449,13 @@ class Attempt:
         else:
             self.answer(self.sandbox, actions, done, turn, reply)
 
-    def observe(self, actions: Sequence[_Action], done: _Done, turn: int, reply: Reply, runs: bool) -> None:
+    def observe(self, actions: Sequence[Action], done: Done, turn: int, reply: Reply, runs: bool) -> None:
         """A turn whose commands are done in a copy. runs: there are any."""
         self.observing -= 1
         if [action.command for action in actions] == [ACT]:
             done.observed, self.observing = True, 0
             return self.answer(self.sandbox, [replace(actions[0], says=_ACTING)], done, turn, reply)
-        copy = _copied(self.sandbox, self.agent) if runs else None
+        copy = copied(self.sandbox, self.agent) if runs else None
         if runs and copy is None:
             self.observing = 0
             return self.answer(self.sandbox, [replace(a, wrong=_UNCOPIED) for a in actions], done, turn, reply)
@@ -766,14 +469,14 @@ class Attempt:
                 copy.close()
         done.answers[-1] += _OBSERVED % self.observing + ("" if self.observing else f"\n{_ACTING}")
 
-    def act_and_check(self, check: str, actions: Sequence[_Action], done: _Done, turn: int, reply: Reply) -> None:
+    def act_and_check(self, check: str, actions: Sequence[Action], done: Done, turn: int, reply: Reply) -> None:
         """Do what a reply asks for, and take it back where more fails by the check than did before."""
         if self.failing < 0:
-            self.failing, _ = self.failures(check)
-        copy = _copied(self.sandbox, self.agent)
+            self.failing, _ = self.place.failures(self.sandbox, check)
+        copy = copied(self.sandbox, self.agent)
         try:
             self.answer(self.sandbox, actions, done, turn, reply)
-            failing, said = self.failures(check)
+            failing, said = self.place.failures(self.sandbox, check)
             if copy is None or failing <= self.failing:
                 self.failing = failing
                 return
@@ -785,14 +488,6 @@ class Attempt:
             if copy is not None:
                 copy.close()
 
-    def failures(self, check: str) -> tuple[int, str]:
-        """(how much fails: 0 where the tool exits with 0, else the number on its last line, 1 without one; what it
-        said)."""
-        output = self.tool(self.sandbox, check)
-        last = output.text.strip().rpartition("\n")[2].strip()
-        many = min(int(last), sys.maxsize) if re.fullmatch(r"\d{1,18}", last, re.ASCII) else 1
-        return max(1, many) if output.status else 0, cut_middle(output.text.strip(), CUT_CHARS, LEFT_OUT)
-
     def carry(self, source: Sandbox, target: Sandbox, commands: int) -> None:
         """Keep the outputs of this step that the agent was told are kept, where the files of the source go."""
         for n in range(commands):
@@ -800,23 +495,17 @@ class Attempt:
             with contextlib.suppress(FileNotFoundError, BadInput, Fault):
                 target.write(file, source.read(file))
 
-    def answer(self, sandbox: Sandbox, actions: Sequence[_Action], done: _Done, turn: int, reply: Reply) -> None:
+    def answer(self, sandbox: Sandbox, actions: Sequence[Action], done: Done, turn: int, reply: Reply) -> None:
         """Do what a reply asks for, one after the other, and fill in what is answered."""
         left, extended = turns_left(self.agent.limits.steps, self.agent.limits.extension, turn)
         for n, action in enumerate(actions):
-            wrong = action.wrong or (_ALONE if action.command == SUBMIT else "")
+            wrong = action.wrong or (ALONE if action.command == SUBMIT else "")
             if n and not wrong and time.monotonic() >= self.limits.ends:
                 wrong = "it was not run: the time is over"
             if not wrong:
-                name = _name(len(self.steps), n)
-                if action.says:
-                    output, text = Output(text=action.says, status=0), action.says
-                elif action.query:
-                    output, text = self.recalled(action, done)
-                else:
-                    output, text = self.act(sandbox, action, name)
+                output, text = self.act(sandbox, action, n, done)
                 if output.status == 2 and self.agent.action.startswith("tool:"):
-                    wrong = (text.strip() or "the reply could not be read") + _cut_words(reply)
+                    wrong = (text.strip() or "the reply could not be read") + cut_words(reply)
                 else:
                     shown = {**output.model_dump(include={"status", "seconds", "timed_out", "cut"}), "text": text}
                     done.add(action.command, text, output)
@@ -828,7 +517,7 @@ class Attempt:
             done.answers.append(self.render("format", error=wrong, steps_left=left))
         done.answers[-1] += extended
 
-    def recalled(self, action: _Action, done: _Done) -> tuple[Output, str]:
+    def recalled(self, action: Action, done: Done) -> tuple[Output, str]:
         """(what memory answers, its text as it is shown)."""
         if self.recall is None:
             return Output(text=_NO_MEMORY, status=1), _NO_MEMORY
@@ -837,72 +526,13 @@ class Attempt:
         done.recalled.append(found)
         return Output(text=found.text, status=0, seconds=time.monotonic() - began), found.text
 
-    def act(self, sandbox: Sandbox, action: _Action, name: str) -> tuple[Output, str]:
-        """(what came of an action, its text as it is shown). name: of the file that keeps what is left out of that."""
-        kind, limit = self.agent.action, self.agent.limits.observation_chars
-        if action.function is not None:
-            output = self.call_function(sandbox, action.function, action.arguments)
-            return output, self.kept(sandbox, output, f"{KEPT}/{name}.txt")
-        if kind.startswith("tool:"):
-            output = self.tool(sandbox, kind.removeprefix("tool:"), action.command)
-            return output, cut_middle(output.text, limit, LEFT_OUT, dropped=output.cut)
-        line = f'export PATH="/work/{BIN}:$PATH"\n'
-        if SUBMIT not in self.scaffold.tools:
-            line += f"{SUBMIT}() {{ echo '{_ALONE}' >&2; return 1; }}\n"
-        if self.agent.memory.recall:
-            line += f"{RECALL}() {{ echo '{_NOT_ALONE}' >&2; return 1; }}\n"
-        output = _run(sandbox, line + action.command, timeout=self.agent.limits.command_seconds)
-        return output, self.kept(sandbox, output, f"{KEPT}/{name}.txt")
-
-    def again(self, sandbox: Sandbox, step: Step) -> int | None:
-        """Do a step's actions once more, each by itself as it was: its status."""
-        calls = [ToolCall.model_validate(c) for c in step.foreign.get("tool_calls", ())]
-        recalls = self.agent.memory.recall > 0
-        if self.agent.action == "tools":
-            self.native = bool(calls)
-            actions = self.asked_for(Reply(text=step.reply, tool_calls=tuple(calls)))
-        else:
-            ours = bool(calls) and all(call.name in ("bash", SUBMIT, RECALL) for call in calls)
-            read = _read(step.action, recalls)
-            actions = [_called(call, recalls=recalls) for call in calls] if ours else [read]
-        if all(action.query for action in actions):
-            return step.status  # what was asked of memory changed nothing
-        done = _Done()
-        for n, action in enumerate(actions):
-            if not action.wrong and not action.query and action.command != SUBMIT:
-                output, text = self.act(sandbox, action, _name(step.step, n))
-                done.add(action.command, text, output)
-        return done.status
-
-    def kept(self, sandbox: Sandbox, output: Output, file: str) -> str:
-        """Head and tail of an output, the whole in a file of the sandbox when that is not all."""
-        text, limit, mark = output.text, self.agent.limits.observation_chars, LEFT_OUT
-        if len(text) > limit:
-            try:
-                sandbox.write(file, text.encode("utf-8", "replace"))
-            except (BadInput, Fault):
-                pass  # the agent put something else there, or filled its disk: then it sees what it sees
-            else:
-                line = text.count("\n", 0, limit // 2) + 1
-                mark = KEPT_OUT % (line, line + 100, file)
-        return cut_middle(text, limit, mark, dropped=output.cut)
-
-    def tool(self, sandbox: Sandbox, name: str, stdin: str = "") -> Output:
-        return _run(
-            sandbox,
-            [f"/work/{BIN}/{name}"],
-            timeout=self.agent.limits.command_seconds,
-            stdin=stdin.encode("utf-8", "surrogatepass"),
-        )
-
-    def rank(self, sandbox: Sandbox) -> float:
-        """What the `choose` tool thinks of a sample: the number on its last line, lowest when there is none."""
-        lines = self.tool(sandbox, self.agent.choose).text.strip().splitlines()
-        try:
-            rank = float(lines[-1])
-        except (IndexError, ValueError):
-            return float("-inf")
-        return rank if math.isfinite(rank) else float("-inf")
+    def act(self, sandbox: Sandbox, action: Action, n: int, done: Done) -> tuple[Output, str]:
+        """(what came of the nth action of a reply, its text as it is shown)."""
+        if action.says:
+            return Output(text=action.says, status=0), action.says
+        if action.query:
+            return self.recalled(action, done)
+        return self.place.act(sandbox, action, _name(len(self.steps), n))
 
 
 def attempt(
@@ -928,22 +558,20 @@ def attempt(
     asked. recall: whom an agent asks that may recall; None: it is told that there is nobody. What the agent does wrong
     is data in the trace; what is raised is ours: OutOfBudget, Refused, Fault, Interrupted.
     """
-    lines = None
-    if folder is not None:
-        path = folder / "steps.jsonl"
-        path.unlink(missing_ok=True)
-        lines = Log(path)
-    work = Attempt(scaffold, task, domain, backend, ask, call, lines, on_step, offers, native, full, recall)
+    lines = steps_log(folder)
+    work = Attempt(
+        scaffold, task, domain, backend, ask, call, lines, on_step, offers, native=native, full=full, recall=recall
+    )
     agent = scaffold.agent
     best: tuple[float, int, str, Ending, str] | None = None
-    try:
+    with contextlib.closing(work):
         for number in range(max(1, agent.samples)):
             sandbox, ending, limit = work.sample(number)
             try:
-                done = ending == "submitted"
-                rank = work.rank(sandbox) if agent.choose and agent.samples > 1 and not (done and agent.done) else 0.0
-                if done and agent.done:
+                if ending == "submitted" and agent.done:
                     rank = float("inf")
+                else:
+                    rank = work.place.rank(sandbox) if agent.choose and agent.samples > 1 else 0.0
                 if best is None or rank > best[0]:
                     answer = domain.collect(task, sandbox)
                     expect(isinstance(answer, str), domain, "collect", answer)
@@ -952,102 +580,9 @@ def attempt(
                 sandbox.close()
             if rank == float("inf") or limit in ("tokens", "usd", "seconds"):
                 break
-    finally:
-        if lines is not None:
-            lines.close()
     assert best is not None
-    return Trace(
-        attempt=call.attempt,
-        task=task.id,
-        scaffold=scaffold.digest,
-        model=model,
-        repeat=call.repeat,
-        steps=tuple(work.steps),
-        ending=best[3],
-        limit=best[4],
-        answer=best[2],
-        chosen=best[1],
-        usage=work.usage,
-    )
-
-
-def furnish(sandbox: Sandbox, scaffold: Scaffold, prompt: str = "", sample: int = 0) -> None:
-    """Put the scaffold's tools where its agent finds them; with a prompt, also what tools may know of the attempt."""
-    for name, path in scaffold.tools.items():
-        sandbox.write(f"{BIN}/{name}", executable(scaffold.files[path]), 0o755)
-    if scaffold.tools and prompt:
-        sandbox.write(ABOUT, json.dumps({"prompt": prompt, "sample": sample}).encode())
-
-
-def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: SandboxBackend) -> None:
-    """Start the MCP servers that the scaffold or the domain names, as an attempt at the task would. Raises BadInput
-    (`bad-mcp`) when one does not start, (`calls-no-tools`) for an agent that could do nothing in this domain, and
-    (`no-lookahead`, `no-observe`, `no-restore`) for what needs copies where no sandbox can be copied."""
-    if scaffold.agent.action != "tools" and isinstance(domain, ToolsOnly) and domain.tools_only:
-        raise BadInput(
-            f"tasks of {domain.name} are done by calling tools, and the agent {scaffold.name} calls none",
-            fix='name one with action = "tools" in its agent.toml, such as --scaffold seed-tools',
-            code="calls-no-tools",
-        )
-    if scaffold.agent.copies:
-        sandbox = prepared(domain, task, backend)
-        try:
-            _copyable(sandbox, scaffold.agent)
-        finally:
-            sandbox.close()
-    if scaffold.agent.action != "tools" or not (scaffold.agent.mcp or isinstance(domain, BringsServers)):
-        return
-    call = Call(run="try", attempt="try", step=0)
-    work = Attempt(scaffold, task, domain, backend, _nobody, call, None, None)
-    sandbox = prepared(domain, task, backend)
-    try:
-        furnish(sandbox, scaffold, work.prompt)
-        work.open_functions(sandbox)
-    except McpError as e:
-        raise BadInput(
-            f"MCP: {redact(str(e))}",
-            fix="mend the server, or take it out of [mcp] in agent.toml",
-            code="bad-mcp",
-        ) from None
-    finally:
-        sandbox.close()
-
-
-def prepared(domain: Domain, task: Task, backend: SandboxBackend) -> Sandbox:
-    """A sandbox in which the task can be worked on. Raises BadInput where the domain gives none."""
-    sandbox = domain.prepare(task, backend)
-    expect(all(callable(getattr(sandbox, each, None)) for each in _OF_A_SANDBOX), domain, "prepare", sandbox)
-    return sandbox
-
-
-_COPYING = {"lookahead": "looks ahead", "observe": "observes in copies", "restore": "takes back what fails its check"}
-
-
-def _copyable(sandbox: Sandbox, agent: AgentConfig) -> Copyable:
-    """Raises BadInput (`no-lookahead`, ...) for a sandbox that cannot be copied."""
-    if not isinstance(sandbox, Copyable):
-        raise BadInput(
-            f"the agent {_COPYING[agent.copies]}, and sandboxes of {sandbox.backend} cannot be copied",
-            fix=f"use --sandbox bwrap or --sandbox unshare, or take [{agent.copies}] out of agent.toml",
-            code=f"no-{agent.copies}",
-        )
-    return sandbox
-
-
-def _copied(sandbox: Sandbox, agent: AgentConfig) -> Sandbox | None:
-    """A copy; None where the agent made a file that cannot be copied: then it acts without one."""
-    try:
-        return _copyable(sandbox, agent).copy()
-    except BadInput as e:
-        if e.code != "no-copy":
-            raise
-        return None
-
-
-def _run(sandbox: Sandbox, command: str | Sequence[str], **how: Any) -> Output:
-    output = sandbox.run(command, **how)
-    expect(isinstance(output, Output), sandbox, "run", output)
-    return _masked(output)
+    _, number, answer, ending, limit = best
+    return work.trace(model, ending, limit, answer, number)
 
 
 def replay(
@@ -1057,15 +592,15 @@ def replay(
 
     A sandbox is not kept for this: it would be lost with the process, and an experience of an earlier run has none.
     """
-    call = Call(run="replay", attempt=trace.attempt, step=0)
-    work = Attempt(scaffold, task, domain, backend, _nobody, call, None, None)
+    place = Workplace(scaffold, task, domain)
+    limits = LimitsLeft.of(scaffold.agent.limits)
     sandbox = prepared(domain, task, backend)
     again, other = 0, []
     try:
-        furnish(sandbox, scaffold, work.prompt, trace.chosen)
-        if work.agent.action == "tools":
+        furnish(sandbox, scaffold, redact(task.prompt), trace.chosen)
+        if scaffold.agent.action == "tools":
             try:
-                work.open_functions(sandbox, elsewhere=False)  # what is not in the sandbox is not done twice
+                place.open_functions(sandbox, elsewhere=False)  # what is not in the sandbox is not done twice
             except McpError as e:
                 other.append(str(e))
         for step in trace.steps:
@@ -1076,10 +611,10 @@ def replay(
             if scaffold.foreign and (theirs := _not_shell(step)):
                 other.append(f"step {step.step} called {theirs}, which only the agent's own program can do")
                 continue
-            if work.limits.reached(Usage()):
+            if limits.reached(Usage()):
                 other.append(f"there was no time for step {step.step} and what followed")
                 break
-            status = work.tool(sandbox, step.action).status if step.kind == "before" else work.again(sandbox, step)
+            status = _again(place, sandbox, step)
             again += 1
             if status != step.status and step.status is not None:  # what a program of its own ran told no status
                 other.append(f"step {step.step} ended with status {status}, it had been {step.status}")
@@ -1090,6 +625,22 @@ def replay(
     return sandbox, f"{summary}; {'; '.join(other)}" if other else f"{summary}, and all ended as they had"
 
 
+def _again(place: Workplace, sandbox: Sandbox, step: Step) -> int | None:
+    """Do what a step did once more: its status."""
+    if step.kind == "before":
+        return place.tool(sandbox, step.action).status
+    agent = place.agent
+    actions = done_actions(agent.action, step, place.functions, recalls=agent.memory.recall > 0)
+    if all(action.query for action in actions):
+        return step.status  # what was asked of memory changed nothing
+    done = Done()
+    for n, action in enumerate(actions):
+        if not action.wrong and not action.query and action.command != SUBMIT:
+            output, text = place.act(sandbox, action, _name(step.step, n))
+            done.add(action.command, text, output)
+    return done.status
+
+
 def _not_shell(step: Step) -> str:
     """The functions of a foreign agent that a step called and that are no shell's command; '' for none."""
     lines = step.action.split("\n")
@@ -1097,220 +648,11 @@ def _not_shell(step: Step) -> str:
     return ", ".join(c["name"] for c in calls if f"{c['name']} {c['arguments']}" in lines)
 
 
-def _own(agent: AgentConfig) -> list[Function]:
-    """`bash`, `submit` and `recall` as functions, those that the agent has."""
-    there = {"bash": agent.shell, RECALL: agent.memory.recall > 0}
-    told = [each["function"] for each in (*NATIVE_TOOLS, RECALL_TOOL)]
-    return [Function(f["name"], f["description"], f["parameters"]) for f in told if there.get(f["name"], True)]
-
-
-def _call_schema(functions: Sequence[str] | Mapping[str, Function]) -> dict[str, Any]:
-    """What a reply is held to that names a function as JSON."""
-    tool = {"type": "string", "enum": list(functions)}
-    named = {"thought": {"type": "string"}, "tool": tool, "arguments": {"type": "object"}}
-    return {"type": "object", "properties": named, "required": list(named)}
-
-
-def _last_words(sandbox: Sandbox, log: str) -> str:
-    """What a program said on stderr at last."""
-    try:
-        text = sandbox.read(log).decode("utf-8", "replace").strip()
-    except (FileNotFoundError, BadInput):
-        return ""
-    return f"; it said: {text[-500:]}" if text else ""
-
-
-def _masked(output: Output) -> Output:
-    """What a command printed becomes what is seen, told and stored: without keys."""
-    text = redact(output.text)
-    return output if text == output.text else output.model_copy(update={"text": text})
-
-
-def _nobody(messages: list[Message], call: Call, **params: Any) -> Reply:
-    raise AssertionError("a replay asks no model")
-
-
-def in_tokens(reply: Reply, past: tuple[int, ...] = ()) -> dict[str, TurnTokens]:
-    """{"tokens": ...} of a reply whose model tells all that training needs; else {}. past: the last turn's ids."""
-    if reply.token_ids is None or reply.logprobs is None or reply.prompt_ids is None:
-        return {}
-    known = len(past) if reply.prompt_ids[: len(past)] == past else 0
-    return {
-        "tokens": TurnTokens(
-            past=known,
-            prompt=reply.prompt_ids[known:],
-            reply=reply.token_ids,
-            logprobs=reply.logprobs,
-            tokenizer=reply.tokenizer_digest or "",
-            mix_ids=reply.mix_ids,
-            mix=reply.mix,
-            cut=reply.finish == "length",
-        )
-    }
-
-
-def asked_for(kind: str, reply: Reply, *, native: bool = False, recalls: bool = False) -> list[_Action]:
-    """What a reply asks for: its tool calls, else what its text says; never none. recalls: it may ask memory."""
-    if native and reply.tool_calls:
-        return [_called(call, cut=reply.finish == "length", recalls=recalls) for call in reply.tool_calls]
-    command, wrong = parse(kind, reply)
-    if wrong and native:
-        wrong = "the reply calls no tool" + _cut_words(reply) if "```" not in reply.text else wrong
-    return [_Action(command, wrong) if wrong else _read(command, recalls)]
-
-
-def _read(command: str, recalls: bool) -> _Action:
-    """A command of a reply in text."""
-    return _Action(command, query=recall_query(command) if recalls else "")
-
-
 def _name(step: int, n: int) -> str:
     """Of the file that keeps the output of the nth command of a step."""
     return f"{step}-{n}" if n else f"{step}"
 
 
-def _called(call: ToolCall, *, cut: bool = False, recalls: bool = False) -> _Action:
-    if call.name == SUBMIT:
-        return _Action(SUBMIT, call=call.id)
-    takes = {"bash": "command"} | ({RECALL: "query"} if recalls else {})
-    key = takes.get(call.name)
-    if key is None:
-        there = ", ".join([*takes, SUBMIT])
-        return _Action("", f"there is no tool {call.name[:60]!r}; there are: {there}", call.id)
-    try:
-        text = decode(call.arguments or "{}", strict=False).get(key)
-    except (ValueError, AttributeError):
-        text = None
-    if isinstance(text, str) and (text := text.strip()):
-        return _Action(text, call=call.id) if key == "command" else _Action(f"{RECALL} {text}", "", call.id, text)
-    short = "; the reply was cut off at the token limit" if cut else ""
-    return _Action("", f'the arguments of {call.name} must be one JSON object with a "{key}"{short}', call.id)
-
-
-def _exchange(reply: Reply, actions: Sequence[_Action], answers: Sequence[str], *, cut: bool) -> list[Message]:
-    """A turn as it is sent again. cut: the reply was cut off and held nothing to do: little of it is sent again."""
-    calls = [
-        {
-            "id": call.id,
-            "type": "function",
-            # providers read the arguments, and refuse a transcript in which they are no JSON
-            "function": {"name": call.name, "arguments": "{}" if action.wrong else call.arguments},
-        }
-        for call, action in zip(reply.tool_calls, actions, strict=False)
-        if action.call
-    ]
-    if cut or not calls:
-        text = cut_middle(reply.text, CUT_CHARS, "\n[... {} characters left out here ...]\n") if cut else reply.text
-        said: Message = {"role": "assistant", "content": text if text.strip() else "(nothing was said)"}
-        return [said, {"role": "user", "content": "\n".join(answers)}]
-    told = zip(actions, answers, strict=True)
-    return [
-        {"role": "assistant", "content": reply.text, "tool_calls": calls},
-        *[Message(role="tool", content=answer, tool_call_id=action.call) for action, answer in told],
-    ]
-
-
 def may_rise(cap: int, reply: Reply, tokens: int, usd: float) -> bool:
     """Whether a reply that was cut off did reach its cap, and what is left of tokens and usd has room for twice it."""
     return reply.tokens_out >= cap // 2 and tokens >= 4 * cap and usd >= 2 * reply.usd
-
-
-def _cut_words(reply: Reply) -> str:
-    return f": it was cut off at its limit of {reply.tokens_out} tokens" if reply.finish == "length" else ""
-
-
-def parse(action: str, reply: Reply) -> tuple[str, str]:
-    """(what to do, '') or ('', what is wrong with the reply)."""
-    text = reply.text
-    if action.startswith("tool:"):
-        return (text, "") if text.strip() else ("", "the reply was empty" + _cut_words(reply))
-    if action == "json":
-        try:
-            command = decode(text).get("command")
-        except (ValueError, AttributeError):
-            command = None
-        if not isinstance(command, str) or not command.strip():
-            return "", 'the reply must be one JSON object with a "command"' + _cut_words(reply)
-        return command.strip(), ""
-    blocks, wrong = bash_blocks(text)
-    if wrong:
-        return "", wrong
-    if len(blocks) != 1:
-        return "", f"the reply must hold exactly one ```bash block; found {len(blocks)}{_cut_words(reply)}"
-    command = blocks[0].strip()
-    return (command, "") if command else ("", "the ```bash block was empty")
-
-
-_OPENS = re.compile(r"(`{3,})(?:bash|sh|shell)[ \t]*$")
-_FENCE = re.compile(r"(`{3,})([^`]*)$")
-_HEREDOC = r"""<<<|<<-?[ \t]*(?:'([^'\n]+)'|"([^"\n]+)"|\\?([A-Za-z_]\w*))"""
-_SHELL = {
-    "": re.compile(rf"""\\.|\$'|['"]|{_HEREDOC}|(?:(?<=[\s;|&(])|^)\#.*"""),
-    '"': re.compile(rf'\\.|"|{_HEREDOC}'),
-    "'": re.compile("'"),
-    "$'": re.compile(r"\\.|'"),
-}
-"""By the quote that is open: what changes how a shell reads on."""
-
-
-def bash_blocks(text: str) -> tuple[list[str], str]:
-    """(what stands in each block of ```bash, sh or shell, what is wrong); a block without an end is none.
-
-    A block ends at the first line of as many backticks as opened it, or more, that no heredoc of its command holds.
-    Where a quote is open at that line, or another block begins before it, nobody can tell: that is said, for half a
-    command must not be run.
-    """
-    lines = text.split("\n")
-    final = {line.lstrip("\t"): n for n, line in enumerate(lines)}
-    bare = [n for n, line in enumerate(lines) if line.startswith("```") and not line.rstrip(" \t").strip("`")]
-    blocks: list[str] = []
-    at = 0
-    while at < len(lines):
-        opened = _OPENS.match(lines[at])
-        at += 1
-        if not opened:
-            continue
-        end, wrong = _end(lines, at, len(opened[1]), final, bare[-1] if bare else -1)
-        if wrong:
-            return [], wrong
-        if end < 0:
-            break
-        blocks.append("".join(line + "\n" for line in lines[at:end]))
-        at = end + 1
-    return blocks, ""
-
-
-def _end(lines: Sequence[str], start: int, ticks: int, final: dict[str, int], last: int) -> tuple[int, str]:
-    """(the line that closes a block, -1 for none; what is wrong). final: where each line occurs for the last time;
-    last: the last line of backticks alone."""
-    waits: list[str] = []  # the ends of heredocs that are open
-    quote, inner = "", False
-    for n in range(start, len(lines)):
-        line = lines[n]
-        fence = _FENCE.match(line)
-        if waits:
-            if line.lstrip("\t") == waits[0]:
-                waits.pop(0)
-                inner = False
-            elif fence:
-                if fence[2].strip() and inner:
-                    return -1, _NESTED  # what looked like the text of a heredoc is another block of the reply
-                inner = not inner
-            continue
-        if fence and len(fence[1]) >= ticks:
-            if fence[2].strip() or (quote and n < last):
-                return -1, _NESTED
-            return n, ""
-        at = 0
-        while found := _SHELL[quote].search(line, at):
-            at, token = found.end(), found[0]
-            if token in ("'", '"', "$'"):
-                quote = "" if quote else token
-            elif found.lastindex and final.get(word := found[found.lastindex], -1) > n:
-                waits.append(word)
-    return -1, ""
-
-
-def executable(text: str) -> bytes:
-    """A tool as it lies in the sandbox: with a first line that says what runs it."""
-    return (text if text.startswith("#!") else "#!/usr/bin/env python3\n" + text).encode("utf-8")

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from recreate.agents.attempt import Attempt, asked_for, in_tokens, tokens
+from recreate.agents.action import asked_for
 from recreate.agents.dialects import Asked, arguments_of
 from recreate.agents.gateway import Denied
+from recreate.agents.progress import AttemptProgress, in_tokens, tokens
 from recreate.agents.trajectory import cut_middle
 from recreate.api.errors import BadInput, Interrupted
 from recreate.api.types import Call, Message, Output, Reply, Usage
@@ -27,7 +28,7 @@ _COMMANDS = ("command", "cmd", "bash", "script")
 class Conversation:
     """The calls of one foreign attempt: each under its limits, at its address, and a step of the trace."""
 
-    work: Attempt
+    work: AttemptProgress
     halt: Callable[[], None] = lambda: None
     stop: threading.Event | None = None
     turns: int = 0
@@ -67,7 +68,7 @@ class Conversation:
         asked = self._params(params, call)
         try:
             reply = work.ask(sent, call, **asked)
-        except BaseException as e:
+        except BaseException as e:  # the agent's own code stands between this and the run, which raises it (`failed`)
             if isinstance(e, BadInput) and e.code == "context-length":
                 self.too_long = True
                 raise Denied(e.message, 400, "context_length_exceeded") from None

@@ -12,6 +12,7 @@ next request brings. The last step, of the kind `ended`, is what the program pri
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -20,19 +21,19 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from recreate.agents.attempt import AskAgent, Attempt, FullParams, prepared
 from recreate.agents.conversation import Conversation
 from recreate.agents.gateway import MODEL, SOCKET, Gateway
 from recreate.agents.in_process import attempt_here
+from recreate.agents.progress import AskAgent, AttemptProgress, FullParams, steps_log
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.surroundings import furnished, places
 from recreate.agents.trajectory import cut_middle
+from recreate.agents.workplace import prepared
 from recreate.api.errors import Interrupted
 from recreate.api.ports import Domain, Sandbox, SandboxBackend
 from recreate.api.theirs import expect
 from recreate.api.types import Call, Ending, Output, Step, Task, Trace
-from recreate.storage.log import Log
 from recreate.storage.redact import redact
 
 FILES = ".recreate/agent"
@@ -85,32 +86,13 @@ def attempt_foreign(
 ) -> Trace:
     """As `recreate.agents.attempt.attempt`, for an agent that is somebody else's. stop: the run is being stopped, which
     an agent that asks no model would not notice."""
-    lines = None
-    if folder is not None:
-        path = folder / "steps.jsonl"
-        path.unlink(missing_ok=True)
-        lines = Log(path)
-    work = Attempt(scaffold, task, domain, backend, ask, call, lines, on_step, offers, full=full)
-    try:
+    work = AttemptProgress(scaffold, task, domain, backend, ask, call, steps_log(folder), on_step, offers, full=full)
+    with contextlib.closing(work):
         ending, limit, answer = (_command if work.agent.action == "command" else attempt_here)(work, stop)
-    finally:
-        if lines is not None:
-            lines.close()
-    return Trace(
-        attempt=call.attempt,
-        task=task.id,
-        scaffold=scaffold.digest,
-        model=model,
-        repeat=call.repeat,
-        steps=tuple(work.steps),
-        ending=ending,
-        limit=limit,
-        answer=answer,
-        usage=work.usage,
-    )
+    return work.trace(model, ending, limit, answer)
 
 
-def _command(work: Attempt, stop: threading.Event | None) -> tuple[Ending, str, str]:
+def _command(work: AttemptProgress, stop: threading.Event | None) -> tuple[Ending, str, str]:
     """(ending, limit, what is handed in) of an agent that is a command."""
     agent = work.agent
     talk = Conversation(work, stop=stop)
@@ -155,11 +137,11 @@ def _command(work: Attempt, stop: threading.Event | None) -> tuple[Ending, str, 
             sandbox.close()
 
 
-def _left(work: Attempt) -> float:
+def _left(work: AttemptProgress) -> float:
     return max(1.0, work.limits.ends - time.monotonic())
 
 
-def _furnish(sandbox: Sandbox, work: Attempt, prompt: str) -> None:
+def _furnish(sandbox: Sandbox, work: AttemptProgress, prompt: str) -> None:
     for path, text in work.scaffold.files.items():
         runs = path.endswith((".sh", ".py")) or text.startswith("#!")
         sandbox.write(f"{FILES}/{path}", text.encode("utf-8", "replace"), 0o755 if runs else 0o644)

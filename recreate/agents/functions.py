@@ -16,12 +16,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from recreate.agents.config import AgentConfig
 from recreate.agents.mcp import McpTool
+from recreate.agents.retrieval import RECALL
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.template import object_of
 from recreate.storage.log import decode
 
-OWN_FUNCTIONS = ("bash", "submit")
+SUBMIT = "submit"
+OWN_FUNCTIONS = ("bash", SUBMIT)
 WORDS = object_of(args={"type": "array", "items": {"type": "string"}, "description": "Words of the command line."})
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict,
@@ -45,6 +48,27 @@ class Function:
         """As endpoints take it."""
         told = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
         return {"type": "function", "function": told}
+
+
+_BASH = Function(
+    "bash",
+    "Run a command in a fresh shell in /work. Returns what it prints, and its exit status.",
+    object_of(command={"type": "string", "description": "What bash is to run; several lines are fine."}),
+)
+_SUBMIT = Function(SUBMIT, "Hand the work in when it is done. Call it alone: it ends the task.", object_of())
+_RECALL = Function(
+    RECALL,
+    "Ask what is remembered of earlier attempts at other tasks: what was tried, and whether it passed. Say in your own "
+    "words what you want to know, with the names and errors that you see. Nothing is changed by it.",
+    object_of(query={"type": "string", "description": "What to look for."}),
+)
+NATIVE_TOOLS = (_BASH.native, _SUBMIT.native)
+RECALL_TOOL = _RECALL.native
+
+
+def shell_functions(agent: AgentConfig) -> list[Function]:
+    """`bash`, `submit` and `recall`, those that the agent has."""
+    return [*([_BASH] if agent.shell else []), _SUBMIT, *([_RECALL] if agent.memory.recall > 0 else [])]
 
 
 def own_functions(scaffold: Scaffold) -> list[Function]:
@@ -123,6 +147,13 @@ def told(functions: Sequence[Function]) -> str:
         'You act by calling one tool a reply. Reply with one JSON object and nothing else: {"thought": TEXT, "tool": '
         'NAME, "arguments": OBJECT}. The tools:\n\n' + "\n".join(lines)
     )
+
+
+def call_schema(functions: Iterable[str]) -> dict[str, Any]:
+    """What a reply is held to that names a function as JSON."""
+    tool = {"type": "string", "enum": list(functions)}
+    named = {"thought": {"type": "string"}, "tool": tool, "arguments": {"type": "object"}}
+    return {"type": "object", "properties": named, "required": list(named)}
 
 
 def read_call(text: str) -> tuple[str, str, str]:

@@ -13,11 +13,12 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from recreate.agents.attempt import Attempt, prepared
 from recreate.agents.conversation import Conversation
 from recreate.agents.dialects import ChatCompletions
 from recreate.agents.gateway import MODEL, Denied, Gateway
+from recreate.agents.progress import AttemptProgress
 from recreate.agents.trajectory import cut_middle
+from recreate.agents.workplace import prepared
 from recreate.api.errors import BadInput, RecreateError
 from recreate.api.ports import Agent, Sandbox
 from recreate.api.registry import need
@@ -121,7 +122,7 @@ class _Recorded:
         """The attempt closes it."""
 
 
-def attempt_here(work: Attempt, stop: threading.Event | None) -> tuple[Ending, str, str]:
+def attempt_here(work: AttemptProgress, stop: threading.Event | None) -> tuple[Ending, str, str]:
     """(ending, limit, what is handed in) of an agent that is Python."""
     attempt = found(work.agent.action)
     talk = Conversation(work, stop=stop)

@@ -19,12 +19,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice, pairwise
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from recreate.agents.names import EVERYWHERE, a_class, modules, ordinary, pythons
 from recreate.agents.readings import Reading, parsed, readings, unreadable, visible
 from recreate.agents.scaffold import Scaffold
 from recreate.api.types import Edit, Task, canaries
@@ -56,6 +55,15 @@ _SNAKE = re.compile(r"_*[A-Za-z0-9]+_\w+")
 _CAMEL = re.compile(r"_*[A-Za-z]*?[a-z0-9][A-Z]\w*|[A-Z]+[a-z0-9]+[A-Z]\w*")
 _NAMING = ("package", "module", "function", "qualname", "class", "method", "name", "file", "path", "group")
 _FILES = {"setup.py", "conftest.py", "__init__.py", "__main__.py", "main.py", "test.py", "tests.py", "utils.py"}
+_HERE = Path(__file__).parent
+"""Two files of names are beside this one, so that they are the same whatever Python looks, and however it was built."""
+_OF_TESTS = (
+    "pytest test tests src python self cls cache capfd capfdbinary caplog capsys capsysbinary doctest_namespace"
+    " importorskip monkeypatch parametrize pytestconfig record_property recwarn testdir pytester tmp_path"
+    " tmp_path_factory tmpdir tmpdir_factory usefixtures xfail skipif"
+)
+_EVERYWHERE = frozenset(_OF_TESTS.split())
+"""What any project and its tests have: pytest's marks and fixtures too."""
 
 
 class Scanner:
@@ -338,12 +346,14 @@ def _identifiers(text: str) -> set[str]:
             found |= {path, PurePosixPath(path).name}
     for dotted in _DOTTED.findall(text):
         first, second = dotted.split(".")[:2]
-        if first in modules() or first in EVERYWHERE or dotted.endswith(".py"):
+        if first in _modules() or first in _EVERYWHERE or dotted.endswith(".py"):
             continue
-        if not (a_class(first) and pythons(second)):  # dict.fromkeys is Python's, dict.of_this_task is not
+        if not (_a_class(first) and _pythons(second)):  # dict.fromkeys is Python's, dict.of_this_task is not
             found.add(dotted)
     for word in _WORD.findall(text):
-        if (_SNAKE.fullmatch(word) or _CAMEL.fullmatch(word)) and not (pythons(word) or word.casefold() in ordinary()):
+        if (_SNAKE.fullmatch(word) or _CAMEL.fullmatch(word)) and not (
+            _pythons(word) or word.casefold() in _ordinary()
+        ):
             found.add(word)
     return found
 
@@ -356,7 +366,7 @@ def _pieces(run: re.Match[str]) -> str:
 def _usual(name: str) -> bool:
     """A name that any code may have, like error_message: it is in many answers and gives none away."""
     parts = name.split("_")
-    return len(parts) <= 2 and all(part in ordinary() for part in parts)
+    return len(parts) <= 2 and all(part in _ordinary() for part in parts)
 
 
 def _letters(name: str) -> str:
@@ -370,7 +380,7 @@ def _parts_of(name: str) -> list[str]:
 
 
 def _strange(word: str) -> bool:
-    return len(word) >= 4 and word not in ordinary() and not pythons(word)
+    return len(word) >= 4 and word not in _ordinary() and not _pythons(word)
 
 
 def _is_spoken(name: str) -> bool:
@@ -384,7 +394,7 @@ def _is_spoken(name: str) -> bool:
 def _common(token: str) -> bool:
     """A word, or words with hyphens, that anybody may write."""
     parts = token.casefold().split("-")
-    return len(parts) < 4 and all(part in ordinary() or pythons(part) or len(part) < 3 for part in parts)
+    return len(parts) < 4 and all(part in _ordinary() or _pythons(part) or len(part) < 3 for part in parts)
 
 
 def _parts(text: str, package: str) -> set[str]:
@@ -394,7 +404,7 @@ def _parts(text: str, package: str) -> set[str]:
         word
         for word in words
         if not _SNAKE.fullmatch(word)
-        and (not pythons(word) or (word == package and word.casefold() not in modules() | EVERYWHERE))
+        and (not _pythons(word) or (word == package and word.casefold() not in _modules() | _EVERYWHERE))
     }
 
 
@@ -409,7 +419,7 @@ def _plain(text: str, names: Mapping[str, str], *, spans: bool) -> set[str]:
     return {
         word
         for word in _WORD.findall(text)
-        if word.casefold() in names and (word in code if word.casefold() in ordinary() else len(word) > 3)
+        if word.casefold() in names and (word in code if word.casefold() in _ordinary() else len(word) > 3)
     }
 
 
@@ -482,4 +492,38 @@ def _telling(word: str) -> bool:
     """Whether a word alone gives an answer away: no plain one, no name of Python's, no small number."""
     if word.isdigit():
         return len(word) >= 4
-    return len(word) >= 5 and word not in ordinary() and not pythons(word) and not _SNAKE.fullmatch(word)
+    return len(word) >= 5 and word not in _ordinary() and not _pythons(word) and not _SNAKE.fullmatch(word)
+
+
+# -------------------------------------------------------------------------------------- what is nobody's
+
+
+@cache
+def _ordinary() -> frozenset[str]:
+    """Words of English and of programming, and names that packages of any field have."""
+    lines = (_HERE / "plain_words.txt").read_text("utf-8").splitlines()
+    return frozenset(word for line in lines if not line.startswith("#") for word in line.split())
+
+
+@cache
+def _modules() -> frozenset[str]:
+    """The library's top modules."""
+    return _library()[0]
+
+
+def _a_class(name: str) -> bool:
+    """A class of the library, as `timezone` in timezone.utc."""
+    return name.casefold() in _library()[1]
+
+
+def _pythons(word: str) -> bool:
+    """A name of Python or its library, or one that every test suite has."""
+    dunder = word.startswith("__") and word.endswith("__")
+    return dunder or (folded := word.casefold()) in _library()[2] or folded in _EVERYWHERE
+
+
+@cache
+def _library() -> tuple[frozenset[str], ...]:
+    """Modules, classes, all names."""
+    _, *parts = (_HERE / "python_names.txt").read_text("utf-8").split("\n\n")
+    return tuple(frozenset(part.split()) for part in parts)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import quantiles
 from typing import NamedTuple
 
@@ -184,6 +185,8 @@ def study(settings: Settings, price: Price, past: Sequence[Usage] = ()) -> Span:
 
 QUESTION = Usage(calls=1, tokens_in=2500, tokens_out=900)
 """One of a memory policy, taken high: an attempt and another beside it, and the longest answer."""
+REFLECT = Usage(calls=1, tokens_in=5000, tokens_out=600)
+"""One call of `reflect`."""
 
 
 def questions(settings: Settings) -> int:
@@ -293,6 +296,52 @@ def _usd(used: Usage, price: Price) -> float:
     return price.usd(used.tokens_in, used.tokens_out, used.tokens_cached, used.tokens_cache_written)
 
 
+@dataclass(frozen=True)
+class _Costs:
+    """What so many rounds come to. quickly: the attempts that judge a candidate which changes nothing."""
+
+    settings: Settings
+    budget: Budget
+    price: Price
+    optimizer_price: Price
+    attempt: Span
+    inquiry: Span
+    one: Proposal
+    way: Course
+    quickly: int
+
+    def of(self, rounds: int, high: bool, rehearsals: int = 0, again: int = 0) -> Amounts:
+        """rehearsals, again (re-runs for lessons): attempts that are only made when the budget has them to spare."""
+        settings, one, way = self.settings, self.one, self.way
+        each, look = (self.attempt.high, self.inquiry.high) if high else (self.attempt.low, self.inquiry.low)
+        attempts = way.attempts(rounds, None if high else self.quickly) + rehearsals
+        part = share_of(settings.memory, self.budget)
+        looks, calls, lessons = one.studies * rounds, one.calls * rounds, questions(settings) * rounds * high
+        looked = min(_usd(look, self.optimizer_price), settings.study.usd)
+        learned = again * _usd(each, self.price) + lessons * _usd(QUESTION, self.optimizer_price)
+        learned = learned if part.usd is None else min(learned, part.usd)
+        reflected = calls * _usd(REFLECT, self.optimizer_price)
+        usd = attempts * _usd(each, self.price) + looks * looked + reflected + learned
+        asked = way.calls[high] * rounds
+        learnt = again * _tokens(each) + lessons * _tokens(QUESTION)
+        learnt = learnt if part.tokens is None else min(learnt, part.tokens)
+        tokens = attempts * _tokens(each) + looks * _tokens(look) + calls * _tokens(REFLECT) + learnt
+        attempts += again
+        seconds = (attempts * each.seconds) / settings.jobs + asked * (each.seconds / max(1, each.calls)) * way.call
+        whole = attempts * each.calls + asked
+        return Amounts(calls=whole, tokens=tokens, usd=round(usd, 4), minutes=round(seconds / 60, 1))
+
+    def fit(self, rounds: int) -> bool:
+        """Whether the budget pays for so many rounds, at the high end."""
+        most, budget = self.of(rounds, high=True), self.budget
+        return (
+            (budget.attempts is None or self.way.attempts(rounds) <= budget.attempts)
+            and (budget.tokens is None or most.tokens <= budget.tokens)
+            and (budget.usd is None or most.usd <= budget.usd)
+            and (budget.minutes is None or most.minutes <= budget.minutes)
+        )
+
+
 def plan(
     settings: Settings,
     scaffold: Scaffold,
@@ -310,39 +359,10 @@ def plan(
     settings = settings.learning("none") if idle else settings
     attempt, inquiry = typical(scaffold, past, price, settings), study(settings, optimizer_price, studies)
     one, way = proposal(settings), course(settings, optimizer_price, studies)
-    budget = Budget.parse(settings.budget)
-    reflect = Usage(calls=1, tokens_in=5000, tokens_out=600)
-
     rate = ASSUMED_RATE if base_rate is None else base_rate
     gain, quickly = _finds(settings, rate, SPREAD if spread is None else spread)
-
-    def cost(rounds: int, high: bool, rehearsals: int = 0, again: int = 0) -> Amounts:
-        """rehearsals, again (re-runs for lessons): attempts that are only made when the budget has them to spare."""
-        each, look = (attempt.high, inquiry.high) if high else (attempt.low, inquiry.low)
-        attempts, part = way.attempts(rounds, None if high else quickly) + rehearsals, share_of(settings.memory, budget)
-        looks, calls, lessons = one.studies * rounds, one.calls * rounds, questions(settings) * rounds * high
-        looked = min(_usd(look, optimizer_price), settings.study.usd)
-        learned = again * _usd(each, price) + lessons * _usd(QUESTION, optimizer_price)
-        learned = learned if part.usd is None else min(learned, part.usd)
-        usd = attempts * _usd(each, price) + looks * looked + calls * _usd(reflect, optimizer_price) + learned
-        asked = way.calls[high] * rounds
-        learnt = again * _tokens(each) + lessons * _tokens(QUESTION)
-        learnt = learnt if part.tokens is None else min(learnt, part.tokens)
-        tokens = attempts * _tokens(each) + looks * _tokens(look) + calls * _tokens(reflect) + learnt
-        attempts += again
-        seconds = (attempts * each.seconds) / settings.jobs + asked * (each.seconds / max(1, each.calls)) * way.call
-        whole = attempts * each.calls + asked
-        return Amounts(calls=whole, tokens=tokens, usd=round(usd, 4), minutes=round(seconds / 60, 1))
-
-    def fits(rounds: int) -> bool:
-        most = cost(rounds, high=True)
-        return (
-            (budget.attempts is None or way.attempts(rounds) <= budget.attempts)
-            and (budget.tokens is None or most.tokens <= budget.tokens)
-            and (budget.usd is None or most.usd <= budget.usd)
-            and (budget.minutes is None or most.minutes <= budget.minutes)
-        )
-
+    budget = Budget.parse(settings.budget)
+    costs = _Costs(settings, budget, price, optimizer_price, attempt, inquiry, one, way, quickly)
     assumes = [f"attempts: {attempt.source}"]
     assumes += [f"studies: {inquiry.source}"] if one.studies else []
     if any(p.cached is not None for p in (price, optimizer_price)) and not (past and (studies or not one.studies)):
@@ -356,11 +376,11 @@ def plan(
         )
     rehearsals, again = one.rehearsals * settings.rounds, reruns(settings, attempt.low, price)
     assumes += ["lessons: none, since the agent asks for none ([memory] tokens)"] if idle else _memory(settings, again)
-    low, high = (cost(settings.rounds, end, rehearsals * end, again * end) for end in (False, True))
+    low, high = (costs.of(settings.rounds, end, rehearsals * end, again * end) for end in (False, True))
     return Estimate(
         attempts=way.attempts() + rehearsals + again,
         **high.model_dump(exclude={"schema_"}),
-        proposals=max((r for r in range(settings.rounds + 1) if fits(r)), default=0),
+        proposals=max((r for r in range(settings.rounds + 1) if costs.fit(r)), default=0),
         detectable_gain=round(gain, 3),
         source=attempt.source,
         low=low,

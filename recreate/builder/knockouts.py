@@ -15,9 +15,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recreate.agents.attempt import try_servers
 from recreate.agents.lint import problems, refuse
 from recreate.agents.scaffold import Scaffold
+from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput, Fault, OutOfBudget
 from recreate.api.types import Record, Task, digest
 from recreate.builder import past

@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import Any, TypedDict, get_args
 
 from recreate.agents import scaffold as scaffolds
-from recreate.agents.attempt import try_servers
 from recreate.agents.history import History, describe
 from recreate.agents.lint import problems, refuse
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
+from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput, Fault, OutOfBudget
 from recreate.api.ports import Describable, Domain, Population, Price, Stratified, ToolsOnly
 from recreate.api.theirs import all_are, expect

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from recreate.agents.attempt import try_servers
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
+from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Record, Split, Task, Usage, digest
 from recreate.builder.learning import Learning

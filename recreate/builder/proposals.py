@@ -10,12 +10,13 @@ from types import MappingProxyType
 from typing import Any
 
 from recreate.agents import scaffold as scaffolds
-from recreate.agents.attempt import furnish, prepared, replay
+from recreate.agents.attempt import replay
 from recreate.agents.config import read_agent
 from recreate.agents.lint import problems
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.agents.trajectory import uncited
+from recreate.agents.workplace import furnish, prepared
 from recreate.api.errors import BadInput, Missing, OutOfBudget
 from recreate.api.ports import Hit, Sandbox, ToolCalling
 from recreate.api.types import Call, Edit, Experience, Message, Reply, Revision, Task, digest

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from recreate.agents import scaffold as scaffolds
-from recreate.agents.attempt import try_servers
 from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold
+from recreate.agents.workplace import try_servers
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault, Interrupted
 from recreate.api.ports import Domain, Embedder, Memory, MemoryPolicy, Model, Optimizer, Preparable, SandboxBackend

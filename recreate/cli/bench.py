@@ -41,6 +41,25 @@ MAKES = (
 )  # fmt: skip
 """Flags of making an agent: they say nothing where agents are only measured."""
 
+Baseline = Annotated[
+    str,
+    typer.Option(
+        "--baseline", help="The scaffold or model that the others are compared with; default: the first of several."
+    ),
+]
+Arms = Annotated[
+    str, typer.Option("--arms", help="seed,scaffold,weights,both: make these under --budget, and compare.")
+]
+Optimizers = Annotated[
+    str,
+    typer.Option("--optimizers", help="recreate,gepa,ace,...: make an agent with each under --budget, and compare."),
+]
+Steps = Annotated[int | None, typer.Option("--steps", min=1, help="With --arms: training steps at most. [default: 50]")]
+BuildShare = Annotated[
+    float | None,
+    typer.Option("--build-share", help="With --arms: the part of the budget that `both` builds with. [default: 0.5]"),
+]
+
 
 @with_settings(*FLAGS, words={**TASKS, **SEVERAL}, several=tuple(SEVERAL))
 def bench(
@@ -56,12 +75,7 @@ def bench(
         list[str] | None, typer.Option("--scaffold", help="A scaffold's folder or name; repeatable without arms.")
     ] = None,
     split: Annotated[str, typer.Option("--split", help="train, validation (default) or test.")] = "",
-    baseline: Annotated[
-        str,
-        typer.Option(
-            "--baseline", help="The scaffold or model that the others are compared with; default: the first of several."
-        ),
-    ] = "",
+    baseline: Baseline = "",
     cell_budget: Annotated[
         list[str] | None, typer.Option("--cell-budget", help="A cap of each cell, besides --budget; repeatable.")
     ] = None,
@@ -69,25 +83,11 @@ def bench(
     formats: Annotated[
         str, typer.Option("--format", help="What is written into the run folder: jsonl,csv,predictions.")
     ] = "jsonl,csv",
-    arms: Annotated[
-        str, typer.Option("--arms", help="seed,scaffold,weights,both: make these under --budget, and compare.")
-    ] = "",
-    optimizers: Annotated[
-        str,
-        typer.Option(
-            "--optimizers", help="recreate,gepa,ace,...: make an agent with each under --budget, and compare."
-        ),
-    ] = "",
+    arms: Arms = "",
+    optimizers: Optimizers = "",
     recipe: Annotated[str, typer.Option("--recipe", help="With --arms: how weights are tuned.")] = "",
-    steps: Annotated[
-        int | None, typer.Option("--steps", min=1, help="With --arms: training steps at most. [default: 50]")
-    ] = None,
-    build_share: Annotated[
-        float | None,
-        typer.Option(
-            "--build-share", help="With --arms: the part of the budget that `both` builds with. [default: 0.5]"
-        ),
-    ] = None,
+    steps: Steps = None,
+    build_share: BuildShare = None,
     as_json: Json = False,
 ) -> None:
     """Measure scaffolds with models on domains. `--split test` opens the test tasks, which is written down and counted.
@@ -112,26 +112,14 @@ def bench(
         typed, suite = {"out": str(suite), **typed}, begun[0]
     how = {"recipe": recipe or None, "steps": steps, "build_share": build_share}
     how = {key: value for key, value in how.items() if value is not None}
-    if optimizers and suite is not None:
-        fix = 'write arms into it: [arms.gepa] build = true, optimizer = "gepa"'
-        raise BadInput("--optimizers goes without a suite", fix=fix, code="usage")
-    making = bool(arms) or bool(optimizers) or (suite is not None and batch.has_arms(suite))
-    if how and (suite is not None or not arms):
-        flag = "--" + next(iter(how)).replace("_", "-")
-        fix = "write it into the suite's arms" if suite is not None else "--arms seed,weights"
-        raise BadInput(f"{flag} goes with --arms, and without a suite", fix=fix, code="usage")
+    making = _makes_arms(suite, arms, optimizers, how)
     chosen = {axis: tuple(names) for axis, names in {**several, "scaffold": tuple(scaffold or ())}.items() if names}
     if making:
         _refuse_in_arms(typed, chosen)
         flags = {**typed, **({"scaffold": chosen["scaffold"][0]} if "scaffold" in chosen else {})}
         _arms(where, flags, suite, arms, optimizers, how, split, count, as_json)
         return
-    if idle := [address for address in typed if address in MAKES]:
-        raise BadInput(
-            f"--{idle[0]} is for making agents, and here they are only measured",
-            fix="leave it out, or --arms scaffold --budget 200attempts",
-            code="usage",
-        )
+    _refuse_in_measuring(typed)
     own = {"split": split, "tasks": count, "baseline": baseline, "cell_budget": tuple(cell_budget or ())}
     kinds = [one_of("format", name, batch.FORMATS) for name in formats.replace(",", " ").split()]
     if suite is not None:
@@ -142,6 +130,31 @@ def bench(
         settings = settings.model_copy(update={"scaffold": ""})
         found = batch.of(settings, chosen, **{k: v for k, v in own.items() if v not in ("", (), None)})
     _measure(found, where, kinds, fresh, as_json)
+
+
+def _makes_arms(suite: Path | None, arms: str, optimizers: str, how: Mapping[str, Any]) -> bool:
+    """Whether agents are made, and not only measured. how: what is said of weights."""
+    from recreate.builder import batch
+
+    if optimizers and suite is not None:
+        fix = 'write arms into it: [arms.gepa] build = true, optimizer = "gepa"'
+        raise BadInput("--optimizers goes without a suite", fix=fix, code="usage")
+    making = bool(arms) or bool(optimizers) or (suite is not None and batch.has_arms(suite))
+    if how and (suite is not None or not arms):
+        flag = "--" + next(iter(how)).replace("_", "-")
+        fix = "write it into the suite's arms" if suite is not None else "--arms seed,weights"
+        raise BadInput(f"{flag} goes with --arms, and without a suite", fix=fix, code="usage")
+    return making
+
+
+def _refuse_in_measuring(typed: Mapping[str, Any]) -> None:
+    """What is of making agents alone."""
+    if idle := [address for address in typed if address in MAKES]:
+        raise BadInput(
+            f"--{idle[0]} is for making agents, and here they are only measured",
+            fix="leave it out, or --arms scaffold --budget 200attempts",
+            code="usage",
+        )
 
 
 def _refuse_in_arms(typed: Mapping[str, Any], chosen: Mapping[str, tuple[str, ...]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from recreate.cli import runner
 from recreate.cli.options import BUILD, RUN, TAPES, Json, RunName, with_settings
 from recreate.cli.terminal import answer, say
 from recreate.runs.settings import Settings
+
+if TYPE_CHECKING:
+    from recreate.builder.estimate import Estimate
 
 
 @with_settings(*BUILD, *TAPES)
@@ -99,12 +102,6 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         say(note)
     for text in found.told if found else ():
         say(text)
-    spans = [
-        _span("{:,}", made.low.calls, made.calls) + " calls",
-        _span("{:,}", made.low.tokens, made.tokens) + " tokens",
-        _span("${:.2f}", made.low.usd, made.usd),
-        _span("{:g}", made.low.minutes, made.minutes) + f" minutes with {settings.jobs} at once",
-    ]
     gain = f"a true gain of {made.detectable_gain:+.2f} eight times in ten; a smaller one is mostly not kept"
     if made.detectable_gain >= 1:
         gain = "no gain eight times in ten: more tasks (--validation), or harder ones (--difficulty, --kind, --data)"
@@ -115,12 +112,23 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         {**made.model_dump(mode="json"), **parts},
         f"optimizer {settings.optimizer}{with_model}{why}",
         f"lessons {settings.memory.policy}" + f": {lessons}" * bool(lessons),
-        f"at most {made.attempts} attempts of {seed.name} with {model.name}, {', '.join(spans)}",
+        f"at most {made.attempts} attempts of {seed.name} with {model.name}, {_spans(made, settings.jobs)}",
         *(f"  {text}" for text in made.assumes),
         f"{made.proposals} of {settings.rounds} proposals are paid for by the budget, at the high end",
         f"on {settings.validation} validation tasks x {settings.repeats}, from a score of {made.base_rate:g}, the gate "
         f"keeps {gain}",
     )
+
+
+def _spans(made: Estimate, jobs: int) -> str:
+    """What the build takes, each figure from its low end to its high one."""
+    spans = [
+        _span("{:,}", made.low.calls, made.calls) + " calls",
+        _span("{:,}", made.low.tokens, made.tokens) + " tokens",
+        _span("${:.2f}", made.low.usd, made.usd),
+        _span("{:g}", made.low.minutes, made.minutes) + f" minutes with {jobs} at once",
+    ]
+    return ", ".join(spans)
 
 
 def _span(form: str, low: float, high: float) -> str:

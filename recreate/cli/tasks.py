@@ -25,8 +25,9 @@ from recreate.cli.terminal import answer, answers, bar, say
 from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:
-    from recreate.api.ports import Domain, Rated, Sandbox, SandboxBackend
+    from recreate.api.ports import Domain, Rated, Sandbox, SandboxBackend, TaskGenerator
     from recreate.api.types import Task
+    from recreate.domains.validate import Proof
 
 Done = TypeVar("Done")
 Given = TypeVar("Given")
@@ -45,6 +46,35 @@ RATER = {
     "model": "With --difficulty: the model whose pass rates count.",
 }
 SplitOption = Annotated[str, typer.Option("--split", help="train, validation or test only.")]
+
+DealtSplit = Annotated[str, typer.Option("--split", help="Of all of them; default: train and validation by module.")]
+IndexBefore = Annotated[
+    str, typer.Option("--index-before", metavar="DATE", help="Install what the index had before that day.")
+]
+Variables = Annotated[
+    list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable of the tests; repeatable.")
+]
+Hard = Annotated[bool, typer.Option("--hard", help="Bugs of several statements, whose failure shows elsewhere.")]
+Undo = Annotated[
+    list[str] | None,
+    typer.Option("--undo", metavar="OLD..NEW", help="Hard: a hunk between two earlier releases; repeatable."),
+]
+ReleasePairs = Annotated[
+    list[str] | None,
+    typer.Option("--releases", metavar="NAME==A..B", help="Real bugs that B mends; or a file of them; repeatable."),
+]
+Generator = Annotated[
+    str,
+    typer.Option("--generator", metavar="FOLDER", help="A program that prints tasks, for a new DOMAIN of rows."),
+]
+Learner = Annotated[
+    list[str] | None,
+    typer.Option("--from", metavar="RUN", help="Of --generator: attempts that tell the levels; repeatable."),
+]
+SolveRate = Annotated[
+    float | None,
+    typer.Option("--solve-rate", help="Of --generator: make levels that are solved so often.", min=0.01, max=0.99),
+]
 
 
 @with_settings(*DATA, *SELECT, "scaffold", "model", words=RATER)
@@ -118,7 +148,7 @@ def _check(
 ) -> int:
     from recreate.api.ports import Refusing, Versioned
     from recreate.api.types import digest
-    from recreate.domains.validate import Proof, exchanged, proved, unfinished, validate
+    from recreate.domains.validate import exchanged, proved, unfinished, validate
 
     tasks = _selected(part, split, settings, where)
     if task:
@@ -135,8 +165,7 @@ def _check(
     seconds = disk = 0.0
     whys: Counter[str] = Counter(_kind(why) for _, why in refused)
     for name, why in refused:
-        unusable = {**dict.fromkeys(("group", "split", "digest", "gold", "untouched")), "ok": False, "reason": why}
-        answer(as_json, {"task": name, **unusable, "seconds": 0.0}, f"NONE   {name}\n       {why}")
+        answer(as_json, _unusable(name, why), f"NONE   {name}\n       {why}")
     log = unfinished(part, tasks, swapped, backend)
     before = {} if again else proved(part, log)
     if before:
@@ -159,10 +188,7 @@ def _check(
                 whys[_kind(proof.reason)] += not proof.ok
                 disk += proof.disk_mb or 0
                 seconds += proof.seconds
-                on_disk = f"  {proof.disk_mb:.0f} MB" if proof.disk_mb is not None else ""
-                text = f"{'ok   ' if proof.ok else 'WRONG'}  {proof.task}  {proof.seconds:.1f} s{on_disk}"
-                why = "" if proof.ok else "\n" + proof.reason.strip()
-                answer(as_json, proof.model_dump(mode="json"), text + why.replace("\n", "\n       "))
+                answer(as_json, proof.model_dump(mode="json"), _proof_told(proof))
                 if proof.task not in before:
                     tell(f", {wrong} wrong" * bool(wrong))
     except KeyboardInterrupt:
@@ -174,11 +200,22 @@ def _check(
         if count:
             say(f"{count:>5}  {why}")
     if done:
-        say(
-            f"{seconds / done:.1f} s a task"
-            + (f", {disk / done:.0f} MB on the disk, {disk:.0f} in all" if disk else "")
-        )
+        on_disk = f", {disk / done:.0f} MB on the disk, {disk:.0f} in all" if disk else ""
+        say(f"{seconds / done:.1f} s a task{on_disk}")
     return CheckFailed.exit_code if wrong or refused else 0
+
+
+def _unusable(name: str, why: str) -> dict[str, Any]:
+    """The row of a task that is none."""
+    unknown = dict.fromkeys(("group", "split", "digest", "gold", "untouched"))
+    return {"task": name, **unknown, "ok": False, "reason": why, "seconds": 0.0}
+
+
+def _proof_told(proof: Proof) -> str:
+    on_disk = f"  {proof.disk_mb:.0f} MB" if proof.disk_mb is not None else ""
+    text = f"{'ok   ' if proof.ok else 'WRONG'}  {proof.task}  {proof.seconds:.1f} s{on_disk}"
+    why = "" if proof.ok else "\n" + proof.reason.strip()
+    return text + why.replace("\n", "\n       ")
 
 
 @with_settings(*DATA)
@@ -258,19 +295,7 @@ def audit(
             fix=f"recreate tasks list {domain} shows what there is",
             code="no-tasks",
         )
-    pairs: list[tuple[Task, str, str]] = []
-    names: list[str] = []
-    for number, one in enumerate(chosen):
-        own = audit_.answers(part, one)
-        names += own
-        wanted = [name for name in own if not exploit or name in exploit]
-        pairs += [(one, name, own[name]) for name in audit_.dealt(wanted, number, each)]
-    if unknown := [name for name in exploit or () if name not in names]:
-        raise BadInput(
-            f"{domain} has no exploit {unknown[0]}",
-            fix=f"one of: {', '.join(dict.fromkeys(names))}",
-            code="unknown-exploit",
-        )
+    pairs = _attacks(part, chosen, exploit or (), each, domain)
     done: list[audit_.AuditResult] = []
     with judged(part, settings, where) as asking, bar("attacking", len(pairs)) as tell:
         for outcome in _each(pairs, lambda pair: audit_.audit(asking, *pair, backend), jobs):
@@ -300,53 +325,53 @@ def audit(
     return CheckFailed.exit_code if passed or stopped else 0
 
 
+def _attacks(
+    part: Domain, tasks: Sequence[Task], exploits: Sequence[str], each: int, domain: str
+) -> list[tuple[Task, str, str]]:
+    """(task, the exploit's name, its answer) of all that is to be graded; exploits: only these, unless there are none.
+    Raises BadInput (`unknown-exploit`)."""
+    from recreate.domains import audit as audit_
+
+    pairs: list[tuple[Task, str, str]] = []
+    names: list[str] = []
+    for number, one in enumerate(tasks):
+        own = audit_.answers(part, one)
+        names += own
+        wanted = [name for name in own if not exploits or name in exploits]
+        pairs += [(one, name, own[name]) for name in audit_.dealt(wanted, number, each)]
+    if unknown := [name for name in exploits if name not in names]:
+        raise BadInput(
+            f"{domain} has no exploit {unknown[0]}",
+            fix=f"one of: {', '.join(dict.fromkeys(names))}",
+            code="unknown-exploit",
+        )
+    return pairs
+
+
 def make(
     domain: DomainName,
     package: Annotated[str, typer.Option("--package", metavar="NAME==VERSION", help="A release on the index.")] = "",
     repo: Annotated[Path | None, typer.Option("--repo", help="A repository of yours.")] = None,
     n: Annotated[int, typer.Option("--n", "-n", help="How many.", min=1)] = 10,
     seed: Annotated[int, typer.Option("--seed", help="The random seed: which ones.")] = 0,
-    split: Annotated[
-        str, typer.Option("--split", help="Of all of them; default: train and validation by module.")
-    ] = "",
+    split: DealtSplit = "",
     requires: Annotated[list[str] | None, typer.Option("--requires", help="What the tests need; repeatable.")] = None,
     python: Annotated[str, typer.Option("--python", help="The Python they run on, like 3.9; default: this one.")] = "",
     pytest: Annotated[str, typer.Option("--pytest", help="The version of pytest, like 7.4.4.")] = "",
-    index_before: Annotated[
-        str, typer.Option("--index-before", metavar="DATE", help="Install what the index had before that day.")
-    ] = "",
-    env: Annotated[
-        list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable of the tests; repeatable.")
-    ] = None,
+    index_before: IndexBefore = "",
+    env: Variables = None,
     tests: Annotated[list[str] | None, typer.Option("--tests", help="Where the tests are; repeatable.")] = None,
     python_path: Annotated[list[str] | None, typer.Option("--python-path", help="Put on sys.path; repeatable.")] = None,
     module: Annotated[list[str] | None, typer.Option("--module", help="Only bugs in this file; repeatable.")] = None,
-    hard: Annotated[
-        bool, typer.Option("--hard", help="Bugs of several statements, whose failure shows elsewhere.")
-    ] = False,
-    undo: Annotated[
-        list[str] | None,
-        typer.Option("--undo", metavar="OLD..NEW", help="Hard: a hunk between two earlier releases; repeatable."),
-    ] = None,
-    releases: Annotated[
-        list[str] | None,
-        typer.Option("--releases", metavar="NAME==A..B", help="Real bugs that B mends; or a file of them; repeatable."),
-    ] = None,
+    hard: Hard = False,
+    undo: Undo = None,
+    releases: ReleasePairs = None,
     history: Annotated[bool, typer.Option("--history", help="Real bugs that commits of --repo mend.")] = False,
     since: Annotated[str, typer.Option("--since", metavar="DATE", help="Of --history: no older commits.")] = "",
     model: Annotated[str, typer.Option("--model", help="Writes the texts of real bugs.")] = "",
-    source: Annotated[
-        str,
-        typer.Option("--generator", metavar="FOLDER", help="A program that prints tasks, for a new DOMAIN of rows."),
-    ] = "",
-    learner: Annotated[
-        list[str] | None,
-        typer.Option("--from", metavar="RUN", help="Of --generator: attempts that tell the levels; repeatable."),
-    ] = None,
-    solve_rate: Annotated[
-        float | None,
-        typer.Option("--solve-rate", help="Of --generator: make levels that are solved so often.", min=0.01, max=0.99),
-    ] = None,
+    source: Generator = "",
+    learner: Learner = None,
+    solve_rate: SolveRate = None,
     scaffold: Annotated[str, typer.Option("--scaffold", help="Of --from: the agent whose attempts count.")] = "",
     data: Annotated[Path | None, typer.Option("--data", help="The file to write; default: the workspace's.")] = None,
     sandbox: SandboxName = "",
@@ -368,9 +393,6 @@ def make(
 
     Example: recreate tasks make bills --generator bills --n 20 --from last --solve-rate 0.5
     """
-    from recreate.api.ports import TaskGenerator
-    from recreate.api.registry import find
-
     if source:
         if package or repo or releases or history or since or hard or undo:
             raise BadInput("--generator is a source of its own", fix="leave the other sources out", code="usage")
@@ -378,6 +400,41 @@ def make(
         return rows.make(tuple(learner or ()), solve_rate, scaffold, as_json)
     if learner or solve_rate is not None or scaffold:
         raise BadInput("--from, --solve-rate and --scaffold are of --generator", fix="--generator FOLDER", code="usage")
+    generator = _maker(domain)
+    name, version = _release(package, repo, releases or ())
+    if (history or since) and not repo:
+        raise BadInput("--history is that of a repository", fix="--repo PATH --history", code="usage")
+    asked: dict[str, Any] = {"python": python, "pytest": pytest, "index_before": index_before}
+    asked |= {"variables": _variables(env or ()), "hard": hard, "undo": [_pair(each) for each in undo or ()]}
+    asked |= {"releases": list(releases or ()), "history": history or bool(since), "since": since}
+    asked |= {"ask": _ask(model) if model else None}
+    given = {"package": name, "version": version, "repo": repo, "n": n, "seed": seed, "split": split_of(split)}
+    given |= {"requires": tuple(requires or ()), "tests": tuple(tests or ()), "python_path": tuple(python_path or ())}
+    given |= {"modules": tuple(module or ()), "file": data, "backend": open_backend(sandbox), "on_progress": say}
+    _make(domain, generator, given, {name: value for name, value in asked.items() if value}, as_json)
+    return 0
+
+
+def _make(
+    domain: str, generator: TaskGenerator, given: Mapping[str, Any], asked: Mapping[str, Any], as_json: bool
+) -> None:
+    """Make the tasks. given: what every generator takes; asked: what was typed besides, which it may not know."""
+    takes = inspect.signature(generator.make).parameters
+    every = any(p.kind is p.VAR_KEYWORD for p in takes.values())
+    if unknown := [name for name in asked if not every and name not in takes]:
+        flag = {"variables": "env", "ask": "model"}.get(unknown[0], unknown[0]).replace("_", "-")
+        raise BadInput(f"the domain {domain} takes no --{flag}", fix="leave it out", code="usage")
+    result = generator.make(**given, **asked)
+    answers(as_json, (({**_row(task), "file": str(result.file)}, _line(task)) for task in result.tasks))
+    say(f"{len(result.tasks)} tasks of {result.tried} bugs tried, written to {result.file}")
+    say(f"recreate tasks check {domain} validates them")
+
+
+def _maker(domain: str) -> TaskGenerator:
+    """What makes tasks of the domain. Raises BadInput (`no-maker`)."""
+    from recreate.api.ports import TaskGenerator
+    from recreate.api.registry import find
+
     found = find("domain", domain)
     generator = open_domain(domain) if isinstance(found, TaskGenerator) else sys.modules[found.__module__]
     if not isinstance(generator, TaskGenerator):  # a module's own function `make` does too
@@ -386,6 +443,11 @@ def make(
             fix="recreate tasks make swe --package NAME==VERSION",
             code="no-maker",
         )
+    return generator
+
+
+def _release(package: str, repo: Path | None, releases: Sequence[str]) -> tuple[str | None, str | None]:
+    """(name, version) of --package, None each without one. Raises BadInput (`no-source`)."""
     name, pinned, version = package.partition("==")
     several = sum(map(bool, (package, repo, releases))) != 1
     if several or (package and not (name.strip() and pinned and version.strip())):
@@ -394,41 +456,14 @@ def make(
             fix="--package NAME==VERSION, --repo PATH or --releases NAME==A..B",
             code="no-source",
         )
-    if (history or since) and not repo:
-        raise BadInput("--history is that of a repository", fix="--repo PATH --history", code="usage")
-    if unset := [pair for pair in env or () if not pair.partition("=")[1]]:
+    return name.strip() or None, version.strip() or None
+
+
+def _variables(pairs: Sequence[str]) -> dict[str, str]:
+    """What --env sets."""
+    if unset := [pair for pair in pairs if not pair.partition("=")[1]]:
         raise BadInput(f"--env {unset[0]!r} sets nothing", fix="--env NAME=VALUE", code="usage")
-    variables = {name: value for name, _, value in (pair.partition("=") for pair in env or ())}
-    asked: dict[str, Any] = {"python": python, "pytest": pytest, "index_before": index_before, "variables": variables}
-    asked |= {"hard": hard, "undo": [_pair(each) for each in undo or ()]}
-    asked |= {"releases": list(releases or ()), "history": history or bool(since), "since": since}
-    asked |= {"ask": _ask(model) if model else None}
-    runs_in = {name: value for name, value in asked.items() if value}
-    takes = inspect.signature(generator.make).parameters
-    every = any(p.kind is p.VAR_KEYWORD for p in takes.values())
-    if unknown := [name for name in runs_in if not every and name not in takes]:
-        flag = {"variables": "env", "ask": "model"}.get(unknown[0], unknown[0]).replace("_", "-")
-        raise BadInput(f"the domain {domain} takes no --{flag}", fix="leave it out", code="usage")
-    result = generator.make(
-        package=name.strip() or None,
-        version=version.strip() or None,
-        repo=repo,
-        n=n,
-        seed=seed,
-        split=split_of(split),
-        requires=tuple(requires or ()),
-        tests=tuple(tests or ()),
-        python_path=tuple(python_path or ()),
-        modules=tuple(module or ()),
-        file=data,
-        backend=open_backend(sandbox),
-        on_progress=say,
-        **runs_in,
-    )
-    answers(as_json, (({**_row(task), "file": str(result.file)}, _line(task)) for task in result.tasks))
-    say(f"{len(result.tasks)} tasks of {result.tried} bugs tried, written to {result.file}")
-    say(f"recreate tasks check {domain} validates them")
-    return 0
+    return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
 
 
 @with_settings(*DATA, *JUDGE, "budget")

@@ -17,6 +17,7 @@ from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:
     from recreate.rl.recipe import Recipe
+    from recreate.rl.trainer import Tuned
 
 FLAGS = {
     "domain": "Whose train tasks are attempted: a built-in, installed or `module:Class` domain.",
@@ -103,6 +104,11 @@ def tune(
     config = TrainConfig(steps, settings.seed, micro, max_kl, min_entropy, save_every, rollouts)  # type: ignore[arg-type]
     with measured(settings, where, folder) as session:
         done = tune(session, scaffold, read, config)
+    _tell(done, folder, as_json)
+
+
+def _tell(done: Tuned, folder: Path, as_json: bool) -> None:
+    """What came of tuning; exits as a run does that its budget stopped."""
     keys = ("step", "reward", "kl", "entropy", "clip")
     record: dict[str, Any] = {
         "run": str(done.run),

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from recreate.agents.attempt import AskAgent
 from recreate.agents.leakage import Scanner
+from recreate.agents.progress import AskAgent
 from recreate.api import paths, registry
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import (

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from recreate.agents.attempt import COMMAND_SCHEMA
+from recreate.agents.action import COMMAND_SCHEMA
 from recreate.agents.export.source import alone, source_of
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput

@@ -15,8 +15,8 @@ import re
 from difflib import SequenceMatcher
 from pathlib import Path, PurePosixPath
 
-from recreate.agents.attempt import executable
 from recreate.agents.scaffold import Scaffold, Template
+from recreate.agents.workplace import executable
 from recreate.api.errors import BadInput
 from recreate.api.paths import short
 

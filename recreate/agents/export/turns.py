@@ -18,25 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from recreate.agents.attempt import (
-    _ALONE,
-    ABOUT,
-    BIN,
-    CUT_OFF,
-    KEPT,
-    KEPT_OUT,
-    LEFT_OUT,
-    RAISED,
-    SUBMIT,
-    _cut_words,
-    _exchange,
-    executable,
-    may_rise,
-    parse,
-)
+from recreate.agents.action import ALONE, cut_words, exchange, parse
+from recreate.agents.attempt import CUT_OFF, RAISED, may_rise
 from recreate.agents.config import turns_left
+from recreate.agents.functions import SUBMIT
 from recreate.agents.template import render_text
 from recreate.agents.trajectory import cut_middle
+from recreate.agents.workplace import ABOUT, BIN, KEPT, KEPT_OUT, LEFT_OUT, executable
 from recreate.api.types import Message, Output, Reply
 
 
@@ -136,7 +124,7 @@ class PortableAgent:
         if not wrong:
             output, text = yield from self.act(command, len(self.facts["before"]) + turn)
             if output.status == 2 and self.action.startswith("tool:"):
-                wrong = (text.strip() or "the reply could not be read") + _cut_words(reply)
+                wrong = (text.strip() or "the reply could not be read") + cut_words(reply)
             else:
                 told = {"status": output.status, "seconds": output.seconds, "timed_out": output.timed_out}
                 shown = {**told, "cut": output.cut, "text": text}
@@ -149,7 +137,7 @@ class PortableAgent:
         state.cut_off = state.cut_off + 1 if reply.finish == "length" and wrong else 0
         if state.cut_off == CUT_OFF:
             return [], "reply"
-        return _exchange(reply, (), (answer + extended,), cut=bool(state.cut_off)), ""
+        return exchange(reply, (), (answer + extended,), cut=bool(state.cut_off)), ""
 
     def raise_cap(self, reply: Reply, state: AttemptState) -> str:
         """After a reply that was cut off, the next may have twice the tokens, once: what is said of that."""
@@ -168,7 +156,7 @@ class PortableAgent:
             return output, cut_middle(output.text, limit, LEFT_OUT, dropped=output.cut)
         line = f'export PATH="{self.work}/{BIN}:$PATH"\n'
         if SUBMIT not in self.tools:
-            line += f"{SUBMIT}() {{ echo '{_ALONE}' >&2; return 1; }}\n"
+            line += f"{SUBMIT}() {{ echo '{ALONE}' >&2; return 1; }}\n"
         output = yield ShellCommand(line + action)
         text, mark = output.text, LEFT_OUT
         if len(text) > limit:

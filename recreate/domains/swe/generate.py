@@ -137,17 +137,13 @@ def make(
     def write() -> None:
         facts.add(file, origin, _dealt(origin, kept, split, everything), others=True)
 
+    difficult = bool(hard or pairs)
     with stoppable(file, kept, write):
-        if hard or pairs:
-            tried = trial.keep(trial.hard_candidates(files, chance, hard, pairs, say), n, kept, write, hard=True)
-        else:
-            tried = trial.keep(trial.candidates(files, chance), n, kept, write)
+        found = trial.hard_candidates(files, chance, hard, pairs, say) if difficult else trial.candidates(files, chance)
+        tried = trial.keep(found, n, kept, write, hard=difficult)
     if not kept:
-        raise BadInput(
-            f"no bug that a few tests notice was found in {origin.name} ({tried} tried)",
-            fix="take a package with more tests, or another --seed",
-            code="no-mutants",
-        )
+        why = f"no bug that a few tests notice was found in {origin.name} ({tried} tried)"
+        raise BadInput(why, fix="take a package with more tests, or another --seed", code="no-mutants")
     bugs = _dealt(origin, kept, split, known)
     facts.add(file, origin, bugs)
     cases = [InjectedCase(origin, bug, say) for bug in bugs]

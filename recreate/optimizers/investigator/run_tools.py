@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from recreate.agents.attempt import BIN, furnish
 from recreate.agents.trajectory import clip, index, tell_index
+from recreate.agents.workplace import BIN, furnish
 from recreate.api.errors import BadInput
 from recreate.api.ports import Sandbox
 from recreate.api.types import Experience, Output

@@ -1,0 +1,251 @@
+"""The sandbox that an agent works in, and what it finds there: its tools, functions and MCP servers.
+
+Tools lie in the sandbox as /work/.recreate/bin/NAME and are on PATH. None of them sees anything hidden, because nothing
+hidden is in the sandbox. What they may know of the attempt lies in /work/.recreate/attempt.json.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recreate.agents.action import ALONE, CUT_CHARS, Action
+from recreate.agents.config import AgentConfig, ServerEntry
+from recreate.agents.functions import SUBMIT, Function, own_functions, server_functions, shell_functions, spelled
+from recreate.agents.mcp import McpError, McpServer, McpTool, RemoteServer
+from recreate.agents.retrieval import RECALL
+from recreate.agents.scaffold import Scaffold
+from recreate.agents.trajectory import cut_middle
+from recreate.api.errors import BadInput, Fault
+from recreate.api.ports import BringsServers, Copyable, Domain, Sandbox, SandboxBackend, Talking, ToolsOnly
+from recreate.api.theirs import expect
+from recreate.api.types import Output, Task
+from recreate.storage.redact import redact
+
+BIN = ".recreate/bin"
+"""Where a scaffold's tools lie, relative to /work. A domain leaves `.recreate/` out of what is handed in."""
+
+ABOUT = ".recreate/attempt.json"
+"""Read by tools: `prompt`, the task's words, and `sample`, which try of the attempt this is, from 0."""
+
+LEFT_OUT = "\n[... {} characters left out here; print less, or a part at a time ...]\n"
+KEPT = ".recreate/output"
+"""Where an output lies whole of which a part was left out."""
+KEPT_OUT = "\n[... {} characters left out here; the output is kept: see the rest by sed -n '%d,%dp' /work/%s ...]\n"
+_OF_A_SANDBOX = ("run", "write", "read", "close")
+_NOT_ALONE = "nothing was recalled: recall WORDS counts when it is the whole command, in one line"
+_COPYING = {"lookahead": "looks ahead", "observe": "observes in copies", "restore": "takes back what fails its check"}
+
+
+class Workplace:
+    """What one agent can do in the sandboxes of one task."""
+
+    def __init__(self, scaffold: Scaffold, task: Task, domain: Domain) -> None:
+        self.scaffold, self.task, self.domain = scaffold, task, domain
+        self.agent = scaffold.agent
+        self.functions: dict[str, Function] = {f.name: f for f in shell_functions(self.agent)}
+        self.servers: dict[str, McpServer] = {}
+
+    def open_functions(self, sandbox: Sandbox, *, elsewhere: bool = True) -> None:
+        """What may be called in this sandbox; its MCP servers are started. Raises McpError when one does not start.
+
+        elsewhere: servers that are not in the sandbox are asked too.
+        """
+        self.servers.clear()
+        found = [*shell_functions(self.agent), *own_functions(self.scaffold)]
+        entries: dict[str, ServerEntry] = {}
+        if isinstance(self.domain, BringsServers):
+            for name, what in self.domain.servers(self.task).items():
+                entry = ServerEntry(url=what) if isinstance(what, str) else ServerEntry(command=tuple(what))
+                entries[spelled(name)] = entry
+        entries |= self.agent.mcp
+        for name, entry in entries.items():
+            if entry.url and not elsewhere:
+                continue
+            self.servers[name], tools = self._open_server(sandbox, name, entry)
+            found += server_functions(name, tools)
+        self.functions = {}
+        for function in found:
+            self.functions.setdefault(function.name, function)
+
+    def _open_server(self, sandbox: Sandbox, name: str, entry: ServerEntry) -> tuple[McpServer, list[McpTool]]:
+        """A server that runs, and its tools. Raises McpError."""
+        patience = self.agent.limits.command_seconds
+        if entry.url:
+            server = McpServer(name, RemoteServer(entry.url, os.environ.get(entry.token, "")), patience)
+            return server, server.open()
+        if not isinstance(sandbox, Talking):
+            raise McpError(f"the server {name}: sandboxes of {sandbox.backend} cannot keep a program going")
+        log = f".recreate/mcp/{name}.log"
+        sandbox.write(log, b"", 0o666)
+        command = entry.command or (f"/work/{BIN}/{entry.server}",)
+        words = ["/bin/sh", "-c", f'exec "$@" 2>>/work/{log}', "sh", *command]
+        server = McpServer(name, sandbox.start(words, self.agent.limits.seconds), patience)
+        try:
+            return server, server.open()
+        except McpError as e:
+            raise McpError(f"{e}{_last_words(sandbox, log)}") from None
+
+    def act(self, sandbox: Sandbox, action: Action, name: str) -> tuple[Output, str]:
+        """(what came of an action, its text as it is shown). name: of the file that keeps what is left out of that."""
+        kind, limit = self.agent.action, self.agent.limits.observation_chars
+        if action.function is not None:
+            output = self._call(sandbox, action.function, action.arguments)
+            return output, self._kept(sandbox, output, f"{KEPT}/{name}.txt")
+        if kind.startswith("tool:"):
+            output = self.tool(sandbox, kind.removeprefix("tool:"), action.command)
+            return output, cut_middle(output.text, limit, LEFT_OUT, dropped=output.cut)
+        line = f'export PATH="/work/{BIN}:$PATH"\n'
+        if SUBMIT not in self.scaffold.tools:
+            line += f"{SUBMIT}() {{ echo '{ALONE}' >&2; return 1; }}\n"
+        if self.agent.memory.recall:
+            line += f"{RECALL}() {{ echo '{_NOT_ALONE}' >&2; return 1; }}\n"
+        output = _run(sandbox, line + action.command, timeout=self.agent.limits.command_seconds)
+        return output, self._kept(sandbox, output, f"{KEPT}/{name}.txt")
+
+    def _call(self, sandbox: Sandbox, function: Function, arguments: Mapping[str, Any]) -> Output:
+        """A call of a tool of the scaffold's or of a server's."""
+        if function.server:
+            return _masked(self.servers[function.server].call(function.tool, arguments))
+        if function.words:
+            command = [f"/work/{BIN}/{function.tool}", *arguments["args"]]
+            return _run(sandbox, command, timeout=self.agent.limits.command_seconds)
+        return self.tool(sandbox, function.tool, json.dumps(arguments, ensure_ascii=False))
+
+    def _kept(self, sandbox: Sandbox, output: Output, file: str) -> str:
+        """Head and tail of an output, the whole in a file of the sandbox when that is not all."""
+        text, limit, mark = output.text, self.agent.limits.observation_chars, LEFT_OUT
+        if len(text) > limit:
+            try:
+                sandbox.write(file, text.encode("utf-8", "replace"))
+            except (BadInput, Fault):
+                pass  # the agent put something else there, or filled its disk: then it sees what it sees
+            else:
+                line = text.count("\n", 0, limit // 2) + 1
+                mark = KEPT_OUT % (line, line + 100, file)
+        return cut_middle(text, limit, mark, dropped=output.cut)
+
+    def tool(self, sandbox: Sandbox, name: str, stdin: str = "") -> Output:
+        """What comes of a tool of the scaffold's."""
+        return _run(
+            sandbox,
+            [f"/work/{BIN}/{name}"],
+            timeout=self.agent.limits.command_seconds,
+            stdin=stdin.encode("utf-8", "surrogatepass"),
+        )
+
+    def rank(self, sandbox: Sandbox) -> float:
+        """What the `choose` tool thinks of a sample: the number on its last line, lowest when there is none."""
+        lines = self.tool(sandbox, self.agent.choose).text.strip().splitlines()
+        try:
+            rank = float(lines[-1])
+        except (IndexError, ValueError):
+            return float("-inf")
+        return rank if math.isfinite(rank) else float("-inf")
+
+    def failures(self, sandbox: Sandbox, check: str) -> tuple[int, str]:
+        """(how much fails: 0 where the tool exits with 0, else the number on its last line, 1 without one; what it
+        said)."""
+        output = self.tool(sandbox, check)
+        last = output.text.strip().rpartition("\n")[2].strip()
+        many = min(int(last), sys.maxsize) if re.fullmatch(r"\d{1,18}", last, re.ASCII) else 1
+        return max(1, many) if output.status else 0, cut_middle(output.text.strip(), CUT_CHARS, LEFT_OUT)
+
+
+def prepared(domain: Domain, task: Task, backend: SandboxBackend) -> Sandbox:
+    """A sandbox in which the task can be worked on. Raises BadInput where the domain gives none."""
+    sandbox = domain.prepare(task, backend)
+    expect(all(callable(getattr(sandbox, each, None)) for each in _OF_A_SANDBOX), domain, "prepare", sandbox)
+    return sandbox
+
+
+def furnish(sandbox: Sandbox, scaffold: Scaffold, prompt: str = "", sample: int = 0) -> None:
+    """Put the scaffold's tools where its agent finds them; with a prompt, also what tools may know of the attempt."""
+    for name, path in scaffold.tools.items():
+        sandbox.write(f"{BIN}/{name}", executable(scaffold.files[path]), 0o755)
+    if scaffold.tools and prompt:
+        sandbox.write(ABOUT, json.dumps({"prompt": prompt, "sample": sample}).encode())
+
+
+def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: SandboxBackend) -> None:
+    """Start the MCP servers that the scaffold or the domain names, as an attempt at the task would. Raises BadInput
+    (`bad-mcp`) when one does not start, (`calls-no-tools`) for an agent that could do nothing in this domain, and
+    (`no-lookahead`, `no-observe`, `no-restore`) for what needs copies where no sandbox can be copied."""
+    if scaffold.agent.action != "tools" and isinstance(domain, ToolsOnly) and domain.tools_only:
+        raise BadInput(
+            f"tasks of {domain.name} are done by calling tools, and the agent {scaffold.name} calls none",
+            fix='name one with action = "tools" in its agent.toml, such as --scaffold seed-tools',
+            code="calls-no-tools",
+        )
+    if scaffold.agent.copies:
+        sandbox = prepared(domain, task, backend)
+        try:
+            _copyable(sandbox, scaffold.agent)
+        finally:
+            sandbox.close()
+    if scaffold.agent.action != "tools" or not (scaffold.agent.mcp or isinstance(domain, BringsServers)):
+        return
+    sandbox = prepared(domain, task, backend)
+    try:
+        furnish(sandbox, scaffold, redact(task.prompt))
+        Workplace(scaffold, task, domain).open_functions(sandbox)
+    except McpError as e:
+        raise BadInput(
+            f"MCP: {redact(str(e))}",
+            fix="mend the server, or take it out of [mcp] in agent.toml",
+            code="bad-mcp",
+        ) from None
+    finally:
+        sandbox.close()
+
+
+def executable(text: str) -> bytes:
+    """A tool as it lies in the sandbox: with a first line that says what runs it."""
+    return (text if text.startswith("#!") else "#!/usr/bin/env python3\n" + text).encode("utf-8")
+
+
+def _copyable(sandbox: Sandbox, agent: AgentConfig) -> Copyable:
+    """Raises BadInput (`no-lookahead`, ...) for a sandbox that cannot be copied."""
+    if not isinstance(sandbox, Copyable):
+        raise BadInput(
+            f"the agent {_COPYING[agent.copies]}, and sandboxes of {sandbox.backend} cannot be copied",
+            fix=f"use --sandbox bwrap or --sandbox unshare, or take [{agent.copies}] out of agent.toml",
+            code=f"no-{agent.copies}",
+        )
+    return sandbox
+
+
+def copied(sandbox: Sandbox, agent: AgentConfig) -> Sandbox | None:
+    """A copy; None where the agent made a file that cannot be copied: then it acts without one."""
+    try:
+        return _copyable(sandbox, agent).copy()
+    except BadInput as e:
+        if e.code != "no-copy":
+            raise
+        return None
+
+
+def _run(sandbox: Sandbox, command: str | Sequence[str], **how: Any) -> Output:
+    output = sandbox.run(command, **how)
+    expect(isinstance(output, Output), sandbox, "run", output)
+    return _masked(output)
+
+
+def _masked(output: Output) -> Output:
+    """What a command printed becomes what is seen, told and stored: without keys."""
+    text = redact(output.text)
+    return output if text == output.text else output.model_copy(update={"text": text})
+
+
+def _last_words(sandbox: Sandbox, log: str) -> str:
+    """What a program said on stderr at last."""
+    try:
+        text = sandbox.read(log).decode("utf-8", "replace").strip()
+    except (FileNotFoundError, BadInput):
+        return ""
+    return f"; it said: {text[-500:]}" if text else ""
