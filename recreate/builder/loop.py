@@ -128,7 +128,7 @@ def create(session: Session, start: Scaffold) -> Scaffold:
     domain = session.domain
     description = (domain.description if isinstance(domain, Describable) else "") or inspect.getdoc(type(domain)) or ""
     session.say("note", {"text": "the optimizer writes a seed from the domain's description and two train tasks"})
-    seed = write_seed(context, start, description, tasks)
+    seed = write_seed(context, start, description, tasks, session.model_name)
     work.history.commit(seed, start.digest, True, f"Create a seed for {domain.name} from {start.name}")
     return seed.model_copy(update={"name": f"created-{domain.name}"})
 

@@ -168,6 +168,8 @@ def test_what_a_reviewer_or_the_gate_turned_down_is_told_to_the_next_study(attem
 def test_the_optimizer_writes_the_seed(workspace: Path, attempt: Try) -> None:
     def study(first: str) -> Acts:
         assert "The domain: toy" in first
+        assert "The agent runs on scripted:" in first  # a small model needs another agent than a capable one
+        assert "and has 100 turns" in first
         said = yield "run", {"command": "pwd"}
         assert "/work" in said
         said = yield "edit", {"path": "system.md", "old": "", "new": "Write what is asked.", "reason": "r"}
