@@ -137,6 +137,7 @@ _TAKEN_BACK = (
     "%d after. It said:]\n%s"
 )
 _UNCOPIED = "it was not run: /work holds a file that cannot be copied, so there is no observing; from now on it counts"
+_ACT_ALONE = "observing goes on: act counts when it is the only call of a reply, and by itself"
 _NOT_ALONE = "nothing was recalled: recall WORDS counts when it is the whole command, in one line"
 _NO_MEMORY = "there is no memory here that could be asked: go on without"
 
@@ -494,7 +495,8 @@ class Attempt:
         elif self.agent.memory.recall and not self.native:
             messages[0]["content"] += _RECALL_TOLD % where
         if self.agent.observe:
-            messages[0]["content"] += _OBSERVE_TOLD % (self.agent.observe.steps, where)
+            alone = "a reply" if self.native else where
+            messages[0]["content"] += _OBSERVE_TOLD % (self.agent.observe.steps, alone)
         if self.agent.restore:
             messages[0]["content"] += _RESTORE_TOLD % self.agent.restore.check
         so_far = _Offered()
@@ -851,6 +853,8 @@ class Attempt:
             line += f"{SUBMIT}() {{ echo '{_ALONE}' >&2; return 1; }}\n"
         if self.agent.memory.recall:
             line += f"{RECALL}() {{ echo '{_NOT_ALONE}' >&2; return 1; }}\n"
+        if self.observing:
+            line += f"{ACT}() {{ echo '{_ACT_ALONE}' >&2; return 127; }}\n"
         output = _run(sandbox, line + action.command, timeout=self.agent.limits.command_seconds)
         return output, self.kept(sandbox, output, f"{KEPT}/{name}.txt")
 

@@ -21,6 +21,7 @@ from recreate.optimizers.context import OptimizerContext, prompt
 from recreate.optimizers.investigator.read_tools import tell_agent
 from recreate.optimizers.reflect import editable
 from recreate.optimizers.search import ATTEMPT_CHARS, Measured, Search
+from recreate.optimizers.tools import unfenced
 
 _FILE = object_of(path={"type": "string"}, text={"type": "string"})
 SCHEMA = object_of(
@@ -126,7 +127,7 @@ class Adas:
             return "unnamed", "", {}, ["the reply holds no JSON object"]
         rows = found.get("files")
         files = {
-            row["path"]: row["text"]
+            row["path"]: unfenced(row["text"]) if row["path"].startswith("tools/") else row["text"]
             for row in (rows if isinstance(rows, list) else [])
             if isinstance(row, dict) and isinstance(row.get("path"), str) and isinstance(row.get("text"), str)
         }

@@ -27,7 +27,7 @@ from recreate.api.types import Edit, Experience
 from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt
 from recreate.optimizers.reflect import tool_path
 from recreate.optimizers.search import ATTEMPT_CHARS, Search
-from recreate.optimizers.tools import calls_tools, with_notice
+from recreate.optimizers.tools import calls_tools, unfenced, with_notice
 
 
 def schema(programs: bool) -> dict[str, object]:
@@ -150,7 +150,7 @@ class Sage:
         if not isinstance(name, str) or not isinstance(body, str) or not body.strip():
             return None
         if said.get("form") == "program" and programs:
-            return Skill(tool_path(name, body), body.strip("\n") + "\n")
+            return Skill(tool_path(name, body), unfenced(body).strip("\n") + "\n")
         stem = re.sub(r"^(skill_)+", "", tool_path(name, body).removeprefix("tools/").removesuffix(".py"))
         return Skill(f"memory/skill_{stem}.md", f"# {stem.replace('_', ' ')}\n\n{body.strip()}\n")
 

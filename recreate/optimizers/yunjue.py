@@ -27,7 +27,7 @@ from recreate.api.types import Edit, Evidence, Experience, Message, Record
 from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt
 from recreate.optimizers.reflect import tool_path
 from recreate.optimizers.search import ATTEMPT_CHARS, Search
-from recreate.optimizers.tools import calls_tools, with_notice
+from recreate.optimizers.tools import calls_tools, unfenced, with_notice
 
 _CODE = {"type": "string", "maxLength": 12_000}
 WRITE = object_of(lacked={"type": "string", "maxLength": 400}, name={"type": "string", "maxLength": 40}, code=_CODE)
@@ -122,7 +122,7 @@ class Yunjue:
         cited = Evidence(experience=experience.id, step=len(experience.trace.steps) - 1)
 
         def of(found: Mapping[str, Any]) -> WrittenTool | None:
-            code = str(found.get("code") or "").strip("\n")
+            code = unfenced(str(found.get("code") or "")).strip("\n")
             path = free(tool_path(str(found.get("name") or ""), code), taken)
             return WrittenTool(path=path, code=code + "\n", lacked=(cited,)) if code else None
 
@@ -155,7 +155,7 @@ class Yunjue:
         others = taken - {tool.path for tool in group}
 
         def of(found: Mapping[str, Any]) -> WrittenTool | None:
-            code = str(found.get("code") or "").strip("\n")
+            code = unfenced(str(found.get("code") or "")).strip("\n")
             path = first.path if not first.lacked else free(tool_path(str(found.get("merged") or ""), code), others)
             return WrittenTool(path=path, code=code + "\n", lacked=lacked) if code else None
 

@@ -33,6 +33,18 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_who_proposed_is_named_with_its_model_where_that_is_another(say: Say, built: Path) -> None:
+    other = write_script(built / "other.jsonl")
+    flags = ["--domain", "tests.toy:Toy", "--model", f"scripted:{built / 'script.jsonl'}", "--models.optimizer", other]
+    flags += ["--train", "4", "--validation", "6", "--sandbox", "none", "--name", "theirs", "--out", "runs/theirs"]
+    assert say("build", *flags)[0] == 0
+    named = f"with {other}"
+    assert named in say("show", "runs/theirs")[1]
+    assert named in (built / "runs/theirs/report.md").read_text()
+    assert named in (built / "scaffolds/theirs/README.md").read_text()
+    assert " with scripted:" not in say("show", "runs/a")[1].partition("measured")[0]
+
+
 @pytest.fixture
 def say(built: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
     """Runs a command in the workspace: (exit code, stdout, stderr)."""
