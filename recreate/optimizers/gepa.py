@@ -9,6 +9,7 @@ leads it the same way.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +36,7 @@ KEEP = (
     "Keep every template mark ({{ ... }} and {% ... %}) of the present text. Name no task, function, file, test or "
     "value of the examples: the agent is measured on other tasks."
 )
+_MARK = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
 
 
 class GepaSettings(BaseModel, frozen=True, extra="forbid"):
@@ -116,7 +118,8 @@ class _Agents:
         from gepa import EvaluationBatch
 
         edits = self.edits(candidate)
-        faults = self.search.context.validate(self.search.scaffold, edits) if edits else []
+        faults = [f"{path} lost {mark}" for path, text in self.texts.items() for mark in lost(text, candidate[path])]
+        faults = faults or (self.search.context.validate(self.search.scaffold, edits) if edits else [])
         made = None if faults else self.measured(edits, batch)
         told = {e.task: tell(e, ATTEMPT_CHARS, self.search.context.without) for e in made.experiences} if made else {}
         fault = "this text cannot be used: " + "; ".join(faults) if faults else "the attempt did not end"
@@ -143,6 +146,11 @@ class _Agents:
         about += f"The others, which stay as they are: {others}."
         rows = [{"Attempt": attempt, "Remember": KEEP} for attempt in dict.fromkeys(told)]
         return [{"About": about, **row} if number == 0 else row for number, row in enumerate(rows)]
+
+
+def lost(text: str, new: str) -> list[str]:
+    """The template marks of a text that a new one has not kept: a refusal or an apology has none of them."""
+    return [mark for mark in dict.fromkeys(_MARK.findall(text)) if mark not in new]
 
 
 def components(scaffold: Scaffold, experiences: Sequence[Experience]) -> dict[str, str]:
