@@ -229,7 +229,8 @@ class Attempt(AttemptProgress):
         elif self.agent.memory.recall and not self.native:
             messages[0]["content"] += _RECALL_TOLD % where
         if self.agent.observe:
-            messages[0]["content"] += _OBSERVE_TOLD % (self.agent.observe.steps, where)
+            alone = "a reply" if self.native else where
+            messages[0]["content"] += _OBSERVE_TOLD % (self.agent.observe.steps, alone)
         if self.agent.restore:
             messages[0]["content"] += _RESTORE_TOLD % self.agent.restore.check
         so_far = OfferedSoFar()
@@ -532,7 +533,7 @@ class Attempt(AttemptProgress):
             return Output(text=action.says, status=0), action.says
         if action.query:
             return self.recalled(action, done)
-        return self.place.act(sandbox, action, _name(len(self.steps), n))
+        return self.place.act(sandbox, action, _name(len(self.steps), n), observing=self.observing > 0)
 
 
 def attempt(

@@ -8,6 +8,7 @@ loops are counted, so a template from a stranger or a model costs at most a mome
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -267,10 +268,21 @@ def filled(folder: Path, name: str, variables: Mapping[str, Any]) -> str:
     return render_text(f"{name}.md", (folder / f"{name}.md").read_text("utf-8"), variables)
 
 
+_BRACES = 200
+"""Places at which an object is looked for within a reply."""
+_ESCAPES = re.compile(r'\\(?:["\\/nrt]|u[0-9a-fA-F]{4}|[bf](?![a-zA-Z]))|\\')
+
+
 def read_object(text: str) -> dict[str, Any] | None:
-    """The JSON object in a reply: the whole of it, a fenced block, or the outermost braces; else None."""
+    r"""The JSON object in a reply: the whole of it, a fenced block, the outermost braces, or what the last braces hold
+    that can be read; else None.
+
+    A backslash that begins no escape of JSON is one of the text, as where a model writes `"\(x\)"`, `"\d"` or
+    `"\boxed"`: no text means to have a backspace or a form feed before a letter.
+    """
+    text = _ESCAPES.sub(lambda found: found[0] if len(found[0]) > 1 else r"\\", text)
     blocks = (part.partition("\n") for part in text.split("```")[1:])
-    fenced = [body for language, _, body in blocks if language.strip() in ("json", "")]
+    fenced = [body for language, _, body in blocks if language.strip().casefold() in ("json", "")]
     start, end = text.find("{"), text.rfind("}")
     for candidate in (text, *fenced, text[start : end + 1] if 0 <= start < end else ""):
         try:
@@ -279,7 +291,26 @@ def read_object(text: str) -> dict[str, Any] | None:
             continue
         if isinstance(found, dict):
             return found
-    return None
+    return _among_prose(text)
+
+
+def _among_prose(text: str) -> dict[str, Any] | None:
+    """The last object of at least one key that begins at a brace and is whole, whatever braces stand before and after
+    it, such as a template's marks that a reply speaks of."""
+    reader, at, last = json.JSONDecoder(strict=False), 0, None
+    for _ in range(_BRACES):
+        at = text.find("{", at)
+        if at < 0:
+            break
+        try:
+            end = reader.raw_decode(text, at)[1]
+            found = decode(text[at:end], strict=False)
+        except (ValueError, RecursionError):
+            at += 1
+            continue
+        last = found or last
+        at = end
+    return last
 
 
 def object_of(**properties: Any) -> dict[str, Any]:

@@ -203,24 +203,31 @@ def tell_reply(step: Step) -> str:
 
 
 def tell(experience: Experience, limit: int = 2400, without: Collection[str] = ()) -> str:
-    """An experience in about `limit` characters: the task, the steps, how it ended, the grader's words.
+    """An experience in about `limit` characters: the task, the steps, how it ended, the grader's words. Nothing is cut
+    where all of it fits.
 
     without: `trajectory` leaves the steps out, `evidence` the grader's words.
     """
+    steps = _worth_telling(experience.trace.steps) if "trajectory" not in without else []
+    evidence = experience.grade.evidence if "evidence" not in without else None
+    whole = _told(experience, steps, evidence, limit, limit, limit)
+    if len(whole) <= limit:
+        return whole
+    share = max(120, (limit * 2 // 3) // max(1, 2 * len(steps)))
+    return _told(experience, steps, evidence, limit // 4, share, limit // 5)
+
+
+def _told(
+    experience: Experience, steps: Sequence[Step], evidence: str | None, task: int, step: int, grader: int
+) -> str:
+    """Its parts, each in at most so many characters; a step has them twice, for its reply and its output."""
     trace, grade = experience.trace, experience.grade
     passed = "PASSED" if grade.passed else f"FAILED (score {grade.score:g})"
     head = f"experience {experience.id}: {passed}, ended by {trace.ending} {trace.limit}".rstrip()
-    head = f"{head} {experience.canary}".rstrip()
-    steps = _worth_telling(trace.steps) if "trajectory" not in without else []
-    share = max(120, (limit * 2 // 3) // max(1, 2 * len(steps)))
-    return "\n".join(
-        [
-            head,
-            "task: " + clip(experience.prompt, limit // 4),
-            *(tell_step(step, share) for step in steps),
-            *(["grader: " + clip(grade.evidence, limit // 5)] if "evidence" not in without else []),
-        ]
-    )
+    parts = [f"{head} {experience.canary}".rstrip(), "task: " + clip(experience.prompt, task)]
+    parts += [tell_step(each, step) for each in steps]
+    parts += ["grader: " + clip(evidence, grader)] if evidence is not None else []
+    return "\n".join(parts)
 
 
 def _worth_telling(steps: Sequence[Step], most: int = 8) -> list[Step]:

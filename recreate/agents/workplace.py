@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recreate.agents.action import ALONE, CUT_CHARS, Action
-from recreate.agents.config import AgentConfig, ServerEntry
+from recreate.agents.config import ACT, AgentConfig, ServerEntry
 from recreate.agents.functions import SUBMIT, Function, own_functions, server_functions, shell_functions, spelled
 from recreate.agents.mcp import McpError, McpServer, McpTool, RemoteServer
 from recreate.agents.retrieval import RECALL
@@ -38,6 +38,7 @@ KEPT = ".recreate/output"
 """Where an output lies whole of which a part was left out."""
 KEPT_OUT = "\n[... {} characters left out here; the output is kept: see the rest by sed -n '%d,%dp' /work/%s ...]\n"
 _OF_A_SANDBOX = ("run", "write", "read", "close")
+_ACT_ALONE = "observing goes on: act counts when it is the only call of a reply, and by itself"
 _NOT_ALONE = "nothing was recalled: recall WORDS counts when it is the whole command, in one line"
 _COPYING = {"lookahead": "looks ahead", "observe": "observes in copies", "restore": "takes back what fails its check"}
 
@@ -91,8 +92,9 @@ class Workplace:
         except McpError as e:
             raise McpError(f"{e}{_last_words(sandbox, log)}") from None
 
-    def act(self, sandbox: Sandbox, action: Action, name: str) -> tuple[Output, str]:
-        """(what came of an action, its text as it is shown). name: of the file that keeps what is left out of that."""
+    def act(self, sandbox: Sandbox, action: Action, name: str, *, observing: bool = False) -> tuple[Output, str]:
+        """(what came of an action, its text as it is shown). name: of the file that keeps what is left out of that.
+        observing: the action is done in a copy, which `act` beside other commands does not end."""
         kind, limit = self.agent.action, self.agent.limits.observation_chars
         if action.function is not None:
             output = self._call(sandbox, action.function, action.arguments)
@@ -105,6 +107,8 @@ class Workplace:
             line += f"{SUBMIT}() {{ echo '{ALONE}' >&2; return 1; }}\n"
         if self.agent.memory.recall:
             line += f"{RECALL}() {{ echo '{_NOT_ALONE}' >&2; return 1; }}\n"
+        if observing:
+            line += f"{ACT}() {{ echo '{_ACT_ALONE}' >&2; return 127; }}\n"
         output = _run(sandbox, line + action.command, timeout=self.agent.limits.command_seconds)
         return output, self._kept(sandbox, output, f"{KEPT}/{name}.txt")
 

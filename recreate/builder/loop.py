@@ -34,6 +34,7 @@ from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput, Fault, OutOfBudget
+from recreate.api.paths import short
 from recreate.api.ports import Describable, Domain, Population, Price, Stratified, ToolsOnly
 from recreate.api.theirs import all_are, expect
 from recreate.api.types import Edit, Experience, Revision, Split, Task, Verdict, digest
@@ -127,8 +128,9 @@ def create(session: Session, start: Scaffold) -> Scaffold:
     )
     domain = session.domain
     description = (domain.description if isinstance(domain, Describable) else "") or inspect.getdoc(type(domain)) or ""
-    session.say("note", {"text": "the optimizer writes a seed from the domain's description and two train tasks"})
-    seed = write_seed(context, start, description, tasks)
+    text = "the optimizer writes a seed from the domain's description and two train tasks; run folder "
+    session.say("note", {"text": text + short(session.folder)})
+    seed = write_seed(context, start, description, tasks, session.model_name)
     work.history.commit(seed, start.digest, True, f"Create a seed for {domain.name} from {start.name}")
     return seed.model_copy(update={"name": f"created-{domain.name}"})
 
@@ -538,14 +540,14 @@ class _Build:
     def compare(self, before: Scaffold, after: Scaffold) -> Verdict:
         """What the build ends with, on all validation tasks. With less than the gate needs on disk (the budget ended
         first): undecided."""
-        short = "the budget ended before validation did"
+        ended = "the budget ended before validation did"
         try:
             a, b = self.scores(before), self.scores(after)
         except OutOfBudget:
             if before.digest == after.digest:
-                return unjudged("undecided", short)
+                return unjudged("undecided", ended)
             found = Run(self.session.folder).validation(before.digest, after.digest)
-            return found or unjudged("undecided", short)
+            return found or unjudged("undecided", ended)
         if before.digest == after.digest:
             settings = self.session.settings
             top = room(settings.gate, settings.rounds, _by_task(a), settings.seed)

@@ -14,7 +14,7 @@ from recreate.api.paths import workspace
 from recreate.cli.options import Full, Json, RunName, open_run
 from recreate.cli.terminal import EXCLUDED, answer, answers, emit, fold, head, say
 from recreate.cli.terminal import show as put
-from recreate.viewer.text import wrong
+from recreate.viewer.text import proposer, wrong
 
 if TYPE_CHECKING:
     from recreate.agents.config import AgentConfig
@@ -201,7 +201,7 @@ def _show_run(run: Run, as_json: bool) -> None:
     put(
         f"run        {here(run.folder)} ({status})",
         f"settings   domain {settings.domain}, model {start.get('model') or settings.model or '?'}, optimizer "
-        f"{settings.optimizer}, sandbox {start.get('sandbox') or settings.sandbox or '?'}, seed {settings.seed}",
+        f"{proposer(settings)}, sandbox {start.get('sandbox') or settings.sandbox or '?'}, seed {settings.seed}",
         "           "
         + (
             f"{settings.rounds} rounds, {settings.train} train and {settings.validation} validation tasks x "
@@ -211,7 +211,8 @@ def _show_run(run: Run, as_json: bool) -> None:
         *([f"started    from {seed.name} ({seed.digest}), now {final}"] if seed else []),
         f"attempts   {', '.join(counts) or 'none has ended'}{without}",
         f"spent      {total.calls} calls, {total.tokens_in + total.tokens_out:,} tokens, ${total.usd:.4f}, "
-        f"{spend.minutes:.1f} min{spend.unpaid.rstrip('.').replace('. ', '; ')}",
+        f"{spend.minutes:.1f} min"
+        + "".join(f"; {text.rstrip('.')}" for text in spend.unpaid.strip().split(". ") if text),
         *([f"validation {verdict_text(verdict)}"] if verdict else []),
         f"measured   {run.date or 'not yet'}" + (f"; again: {run.command}" if run.command else ""),
         *(line_of(cell.row()) for cell in cells),

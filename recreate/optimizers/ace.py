@@ -17,12 +17,13 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, Field
 
+from recreate.agents.lint import MAX_LESSON
 from recreate.agents.scaffold import Scaffold
-from recreate.agents.template import object_of, read_object
+from recreate.agents.template import object_of
 from recreate.agents.trajectory import tell
 from recreate.api.types import Edit, Experience, Record
-from recreate.optimizers.context import OptimizerContext, prompt
-from recreate.optimizers.search import Search
+from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt
+from recreate.optimizers.search import ATTEMPT_CHARS, Search
 
 FILE = "memory/playbook.md"
 _STRING = {"type": "string", "maxLength": 600}
@@ -82,8 +83,7 @@ class Ace:
         insights = [insight for n, e in enumerate(read) if (insight := self.reflect(e, n))]
         for text in self.curate(insights, len(read)):
             self.add(search, text)
-        ranked = sorted(self.bullets.values(), key=lambda b: b.harmful - b.helpful)[: self.settings.bullets]
-        self.bullets = {b.id: b for b in sorted(ranked, key=lambda b: int(b.id[1:])) if b.harmful <= b.helpful}
+        self.prune()
         rows = [b.model_dump(mode="json") for b in self.bullets.values()]
         self.file.write_text(json.dumps({"next": self.next, "bullets": rows}))
         edits = search.edits({FILE: self.text()}, "the playbook, grown by what these attempts taught")
@@ -98,11 +98,27 @@ class Ace:
         self.bullets = {id: self.bullets.get(id, Bullet(id=id, text=text)) for id, text in said.items()}
         self.next = max([self.next, *(int(id[1:]) + 1 for id in said)])
 
+    def prune(self) -> None:
+        """Leave what helped most and fits into one lesson of the agent; of equals those that came last, else a full
+        playbook would never learn again."""
+        worth = [b for b in self.bullets.values() if b.harmful <= b.helpful]
+        ranked = sorted(worth, key=lambda b: (b.harmful - b.helpful, -int(b.id[1:])))[: self.settings.bullets]
+        self.bullets = {}
+        for bullet in ranked:
+            self.bullets[bullet.id] = bullet
+            if len(self.text()) > MAX_LESSON:
+                del self.bullets[bullet.id]
+        if left := len(worth) - len(self.bullets):
+            self.context.note(f"the playbook is full: {left} bullets are left out")
+        self.bullets = dict(sorted(self.bullets.items(), key=lambda item: int(item[0][1:])))
+
     def reflect(self, experience: Experience, step: int) -> str:
         """What one attempt teaches; the tags it gives count at once."""
-        messages = prompt("ace_reflect", playbook=self.text(), attempt=tell(experience, 3000, self.context.without))
-        reply = self.context.ask(messages, step=step, json_schema=REFLECT, temperature=0.4, max_tokens=700)
-        found = read_object(reply.text) or {}
+        messages = prompt(
+            "ace_reflect", playbook=self.text(), attempt=tell(experience, ATTEMPT_CHARS, self.context.without)
+        )
+        reply = self.context.ask(messages, step=step, json_schema=REFLECT, temperature=0.4, max_tokens=REPLY_TOKENS)
+        found = self.context.read(reply)
         tags = found.get("tags")
         for row in tags if isinstance(tags, list) else []:
             bullet = self.bullets.get(str(row.get("id"))) if isinstance(row, dict) else None
@@ -118,8 +134,8 @@ class Ace:
             return []
         messages = prompt("ace_curate", playbook=self.text(), insights=insights, most=self.settings.added)
         schema = curate_schema(self.settings.added)
-        reply = self.context.ask(messages, step=step, json_schema=schema, temperature=0.4, max_tokens=900)
-        added = (read_object(reply.text) or {}).get("add")
+        reply = self.context.ask(messages, step=step, json_schema=schema, temperature=0.4, max_tokens=REPLY_TOKENS)
+        added = self.context.read(reply).get("add")
         texts = [" ".join(text.split()) for text in added if isinstance(text, str)] if isinstance(added, list) else []
         return [text for text in texts if text][: self.settings.added]
 

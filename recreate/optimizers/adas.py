@@ -14,12 +14,14 @@ from collections.abc import Mapping, Sequence
 from pydantic import BaseModel, Field
 
 from recreate.agents.scaffold import Scaffold
-from recreate.agents.template import object_of, read_object
+from recreate.agents.template import object_of
 from recreate.agents.trajectory import clip, tell
-from recreate.api.types import Edit, Experience, Message, Record
+from recreate.api.types import Edit, Experience, Message, Record, Reply
 from recreate.optimizers.context import OptimizerContext, prompt
+from recreate.optimizers.investigator.read_tools import tell_agent
 from recreate.optimizers.reflect import editable
-from recreate.optimizers.search import Measured, Search
+from recreate.optimizers.search import ATTEMPT_CHARS, Measured, Search
+from recreate.optimizers.tools import unfenced
 
 _FILE = object_of(path={"type": "string"}, text={"type": "string"})
 SCHEMA = object_of(
@@ -84,39 +86,48 @@ class Adas:
 
     def write(self, search: Search, number: int) -> Measured | None:
         """One agent, looked at again, mended, measured and put into the archive; None when it never held together."""
-        shown = [(p, clip(t, SHOWN_CHARS)) for p, t in search.scaffold.files.items() if p in editable(search.scaffold)]
+        mine = {*editable(search.scaffold), *(p for p in ("agent.toml",) if not search.scaffold.agent.protects(p))}
+        shown = [(p, clip(t, SHOWN_CHARS)) for p, t in search.scaffold.files.items() if p in mine]
         messages = prompt(
             "adas",
             files=shown,
+            model=search.parent.experiences[0].trace.model or "a model that was not recorded",
+            agent=tell_agent(search.scaffold.agent),
             score=f"{search.parent.mean:.2f}",
             archive=[{"name": m.name, "thought": m.thought, "score": f"{m.score:.2f}"} for m in self.archive],
-            failures=[tell(e, 1600, self.context.without) for e in search.failed[:3]],
+            failures=[tell(e, ATTEMPT_CHARS, self.context.without) for e in search.failed[:3]],
         )
-        text = self.ask(messages)
+        reply = self.ask(messages)
         for _ in range(self.settings.reflections):
-            messages = [*messages, {"role": "assistant", "content": text}, {"role": "user", "content": FRESH_EYES}]
-            text = self.ask(messages)
+            messages = [
+                *messages,
+                {"role": "assistant", "content": reply.text},
+                {"role": "user", "content": FRESH_EYES},
+            ]
+            reply = self.ask(messages)
         for mend in range(self.settings.mends + 1):
-            name, thought, files, faults = self.read(search, text)
+            name, thought, files, faults = self.read(search, reply)
             if not faults:
                 break
             if mend == self.settings.mends:
                 self.context.note(f"agent {number + 1} is not used: {'; '.join(faults)}")
                 return None
-            messages = [*messages, {"role": "assistant", "content": text}, *prompt("again_whole", wrong=faults)]
-            text = self.ask(messages)
+            messages = [*messages, {"role": "assistant", "content": reply.text}, *prompt("again_whole", wrong=faults)]
+            reply = self.ask(messages)
         made = search.measure(search.edits(files, f"{name}: {thought}"))
         if made is not None:
             self.archive.append(Member(name=name, thought=thought, files=files, score=made.mean))
             self.context.note(f"agent {number + 1} ({name}): {made.mean:.3f} on the batch's train tasks")
         return made
 
-    def read(self, search: Search, text: str) -> tuple[str, str, dict[str, str], list[str]]:
+    def read(self, search: Search, reply: Reply) -> tuple[str, str, dict[str, str], list[str]]:
         """(name, thought, files, what is wrong) of a reply: the files must make an agent that holds together."""
-        found = read_object(text) or {}
+        found = self.context.read(reply)
+        if not found:
+            return "unnamed", "", {}, ["the reply holds no JSON object"]
         rows = found.get("files")
         files = {
-            row["path"]: row["text"]
+            row["path"]: unfenced(row["text"]) if row["path"].startswith("tools/") else row["text"]
             for row in (rows if isinstance(rows, list) else [])
             if isinstance(row, dict) and isinstance(row.get("path"), str) and isinstance(row.get("text"), str)
         }
@@ -125,6 +136,6 @@ class Adas:
         faults = self.context.validate(search.scaffold, edits) if edits else ["no file was changed"]
         return name, thought, files, faults
 
-    def ask(self, messages: Sequence[Message]) -> str:
+    def ask(self, messages: Sequence[Message]) -> Reply:
         self.asked += 1
-        return self.context.ask(messages, step=self.asked - 1, json_schema=SCHEMA, temperature=0.8).text
+        return self.context.ask(messages, step=self.asked - 1, json_schema=SCHEMA, temperature=0.8)

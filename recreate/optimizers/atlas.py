@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from pydantic import BaseModel, Field
 
 from recreate.agents.scaffold import Scaffold
-from recreate.agents.template import object_of, read_object
+from recreate.agents.template import object_of
 from recreate.agents.trajectory import tell
 from recreate.api.types import Edit, Experience, Message
-from recreate.optimizers.context import OptimizerContext, prompt
-from recreate.optimizers.search import Search
+from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt
+from recreate.optimizers.search import ATTEMPT_CHARS, Search
 
 FILE = "memory/guidance.md"
 TITLE = "# Guidance\n\n"
@@ -83,7 +83,7 @@ class Atlas:
 
     def tutor(self, search: Search, failed: Experience) -> str:
         """The guidance of the teacher that helped most at this task; '' when none did."""
-        memory, attempt = told(search.scaffold), tell(failed, 2400, self.context.without)
+        memory, attempt = told(search.scaffold), tell(failed, ATTEMPT_CHARS, self.context.without)
         tried: list[dict[str, str]] = []
         best, gain = "", 0.0
         for _ in range(0 if search.spent else self.settings.turns):
@@ -106,7 +106,9 @@ class Atlas:
                 best, gain = guidance, search.gain(made)
             if made.experiences[0].grade.passed:
                 break
-            tried.append({"guidance": guidance, "outcome": tell(made.experiences[0], 1600, self.context.without)})
+            tried.append(
+                {"guidance": guidance, "outcome": tell(made.experiences[0], ATTEMPT_CHARS, self.context.without)}
+            )
         return best
 
     def distil(self, search: Search, pamphlets: Sequence[str]) -> list[Edit]:
@@ -127,8 +129,10 @@ class Atlas:
 
     def ask(self, messages: Sequence[Message], schema: dict[str, object], key: str) -> str:
         self.asked += 1
-        reply = self.context.ask(messages, step=self.asked - 1, json_schema=schema, temperature=0.4, max_tokens=900)
-        found = (read_object(reply.text) or {}).get(key)
+        reply = self.context.ask(
+            messages, step=self.asked - 1, json_schema=schema, temperature=0.4, max_tokens=REPLY_TOKENS
+        )
+        found = self.context.read(reply).get(key)
         return " ".join(found.split()) if isinstance(found, str) else ""
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from recreate.agents.scaffold import Scaffold
-from recreate.agents.template import filled
+from recreate.agents.template import filled, read_object
 from recreate.agents.trajectory import clip
 from recreate.api.ports import Ask, Hit, Sandbox
-from recreate.api.types import Edit, Experience, Message, Revision, Study, digest
+from recreate.api.types import Edit, Experience, Message, Reply, Revision, Study, digest
 from recreate.optimizers import StudySettings
 
+REPLY_TOKENS = 4096
+"""Of a reply that is one short object: what a reasoning model thinks before it counts too."""
 PROMPTS = Path(__file__).parent / "prompts"
 
 
@@ -93,6 +95,15 @@ class OptimizerContext:
             why = revision.verdict.reason or revision.verdict.verdict
             lines.append(f"{changes} ({f'a person {revision.review}' if revision.review else why})")
         return lines
+
+    def read(self, reply: Reply) -> dict[str, Any]:
+        """The JSON object of a reply; {} where it holds none, which is noted: it was paid for and says nothing."""
+        found = read_object(reply.text)
+        if found is None:
+            cut = ", cut off at the tokens that it may have" if reply.finish == "length" else ""
+            said = repr(clip(" ".join(reply.text.split()), 160)) if reply.text.strip() else "nothing"
+            self.note(f"a reply of the optimizer's model holds no JSON object{cut}, and is not used; it says {said}")
+        return found or {}
 
     def thread(self, name: str) -> str:
         """The address of one line of calls within this proposal; '' is the proposal's own."""

@@ -9,6 +9,7 @@ leads it the same way.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -21,12 +22,21 @@ from recreate.api.registry import need
 from recreate.api.types import Edit, Experience, Message
 from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.reflect import editable
-from recreate.optimizers.search import Measured, Search
+from recreate.optimizers.search import ATTEMPT_CHARS, Measured, Search
 
+FIRST = ("system.md", "workflow.md")
+ROLES = {
+    "system.md": "what the agent is told first, at every task",
+    "workflow.md": "what it is told next, at every task, with the task itself",
+    "observation.md": "how it is shown what came of an action",
+    "format.md": "how it is told that its reply could not be read",
+}
+ROLE = "a lesson, which the agent's other texts show it"
 KEEP = (
     "Keep every template mark ({{ ... }} and {% ... %}) of the present text. Name no task, function, file, test or "
     "value of the examples: the agent is measured on other tasks."
 )
+_MARK = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
 
 
 class GepaSettings(BaseModel, frozen=True, extra="forbid"):
@@ -59,7 +69,7 @@ class Gepa:
         from gepa import optimize
 
         search = Search(self.context, scaffold, experiences)
-        texts = {p: scaffold.files[p] for p in editable(scaffold) if not p.startswith("tools/")}
+        texts = components(scaffold, search.parent.experiences)
         tasks = list(search.parent.scores)
         if not search.evidence or not texts:
             return []
@@ -108,9 +118,10 @@ class _Agents:
         from gepa import EvaluationBatch
 
         edits = self.edits(candidate)
-        faults = self.search.context.validate(self.search.scaffold, edits) if edits else []
+        faults = [f"{path} lost {mark}" for path, text in self.texts.items() for mark in lost(text, candidate[path])]
+        faults = faults or (self.search.context.validate(self.search.scaffold, edits) if edits else [])
         made = None if faults else self.measured(edits, batch)
-        told = {e.task: tell(e, 2000, self.search.context.without) for e in made.experiences} if made else {}
+        told = {e.task: tell(e, ATTEMPT_CHARS, self.search.context.without) for e in made.experiences} if made else {}
         fault = "this text cannot be used: " + "; ".join(faults) if faults else "the attempt did not end"
         scores = [made.scores.get(task, 0.0) if made else 0.0 for task in batch]
         return EvaluationBatch(
@@ -125,5 +136,31 @@ class _Agents:
         self, candidate: dict[str, str], eval_batch: Any, components_to_update: list[str]
     ) -> dict[str, list[dict[str, str]]]:
         """What the reflection model is shown for each component: the attempts, and what a new text must keep."""
-        rows = [{"Attempt": told, "Remember": KEEP} for told in eval_batch.trajectories]
-        return {component: rows for component in components_to_update}
+        return {component: self.rows(component, eval_batch.trajectories) for component in components_to_update}
+
+    def rows(self, component: str, told: Sequence[str]) -> list[dict[str, str]]:
+        """The package's question says nothing of where a text stands: the first row does. A task that fills up a
+        minibatch a second time is told once."""
+        others = ", ".join(path for path in self.texts if path != component) or "nothing else"
+        about = f"The instructions are one of the agent's texts, {component}: {ROLES.get(component, ROLE)}. "
+        about += f"The others, which stay as they are: {others}."
+        rows = [{"Attempt": attempt, "Remember": KEEP} for attempt in dict.fromkeys(told)]
+        return [{"About": about, **row} if number == 0 else row for number, row in enumerate(rows)]
+
+
+def lost(text: str, new: str) -> list[str]:
+    """The template marks of a text that a new one has not kept: a refusal or an apology has none of them."""
+    return [mark for mark in dict.fromkeys(_MARK.findall(text)) if mark not in new]
+
+
+def components(scaffold: Scaffold, experiences: Sequence[Experience]) -> dict[str, str]:
+    """The agent's texts that attempts were shown, in the order in which the package takes them in turn: those that
+    every attempt is shown first. A proposal pays for a few mutations only, and none can help that nobody reads."""
+    steps = [step for e in experiences for step in e.trace.steps if step.kind != "before"]
+    unread = {
+        "format.md": all(step.kind != "malformed" for step in steps),
+        "observation.md": len(steps) <= len({(e.id, step.sample) for e in experiences for step in e.trace.steps}),
+    }
+    paths = [path for path in editable(scaffold) if not path.startswith("tools/") and not unread.get(path)]
+    ordered = sorted(paths, key=lambda path: (path not in FIRST, path in unread, path))
+    return {path: scaffold.files[path] for path in ordered}

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pydantic import BaseModel, Field
 
 from recreate.agents.scaffold import Scaffold
-from recreate.agents.template import object_of, read_object
+from recreate.agents.template import object_of
 from recreate.agents.trajectory import tell
 from recreate.api.types import Edit, Experience
-from recreate.optimizers.context import OptimizerContext, prompt
-from recreate.optimizers.search import Search
+from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt
+from recreate.optimizers.search import ATTEMPT_CHARS, Search
 
 FILE = "memory/instruction.md"
 TITLE = "# Instruction\n\n"
@@ -82,9 +82,9 @@ class Opro:
         messages = prompt(
             "opro",
             record=[(text or "(no instruction)", f"{score:.2f}") for text, score in ranked],
-            examples=[tell(e, 1200, self.context.without) for e in search.failed[: self.settings.examples]],
+            examples=[tell(e, ATTEMPT_CHARS, self.context.without) for e in search.failed[: self.settings.examples]],
             number=number % self.settings.children + 1,
         )
-        reply = self.context.ask(messages, step=number, json_schema=SCHEMA, temperature=1.0, max_tokens=700)
-        found = (read_object(reply.text) or {}).get("instruction")
-        return " ".join(found.split()) if isinstance(found, str) else ""
+        reply = self.context.ask(messages, step=number, json_schema=SCHEMA, temperature=1.0, max_tokens=REPLY_TOKENS)
+        found = self.context.read(reply).get("instruction")
+        return found.strip() if isinstance(found, str) else ""

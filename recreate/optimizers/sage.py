@@ -21,13 +21,13 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel, Field
 
 from recreate.agents.scaffold import Scaffold, apply
-from recreate.agents.template import object_of, read_object
+from recreate.agents.template import object_of
 from recreate.agents.trajectory import clip, tell
 from recreate.api.types import Edit, Experience
-from recreate.optimizers.context import OptimizerContext, prompt
+from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt
 from recreate.optimizers.reflect import tool_path
-from recreate.optimizers.search import Search
-from recreate.optimizers.tools import calls_tools, with_notice
+from recreate.optimizers.search import ATTEMPT_CHARS, Search
+from recreate.optimizers.tools import calls_tools, unfenced, with_notice
 
 
 def schema(programs: bool) -> dict[str, object]:
@@ -136,21 +136,21 @@ class Sage:
         there |= {path: skill.body for path, skill in library.items()}
         messages = prompt(
             "sage",
-            attempt=tell(attempt, 3000, self.context.without),
+            attempt=tell(attempt, ATTEMPT_CHARS, self.context.without),
             skills=[(path, clip(text, 800)) for path, text in sorted(there.items())],
             programs=programs,
             rejected=self.context.dropped(),
         )
         self.asked += 1
         reply = self.context.ask(
-            messages, step=self.asked - 1, json_schema=schema(programs), temperature=0.4, max_tokens=3000
+            messages, step=self.asked - 1, json_schema=schema(programs), temperature=0.4, max_tokens=REPLY_TOKENS
         )
-        said = read_object(reply.text) or {}
+        said = self.context.read(reply)
         name, body = said.get("skill"), said.get("body")
         if not isinstance(name, str) or not isinstance(body, str) or not body.strip():
             return None
         if said.get("form") == "program" and programs:
-            return Skill(tool_path(name, body), body.strip("\n") + "\n")
+            return Skill(tool_path(name, body), unfenced(body).strip("\n") + "\n")
         stem = re.sub(r"^(skill_)+", "", tool_path(name, body).removeprefix("tools/").removesuffix(".py"))
         return Skill(f"memory/skill_{stem}.md", f"# {stem.replace('_', ' ')}\n\n{body.strip()}\n")
 

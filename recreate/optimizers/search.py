@@ -14,6 +14,8 @@ from recreate.api.errors import OutOfBudget
 from recreate.api.types import Edit, Evidence, Experience
 from recreate.optimizers.context import OptimizerContext
 
+ATTEMPT_CHARS = 3000
+"""Of an attempt in a question, about."""
 CITED = 5
 """Failures that an edit cites at most."""
 

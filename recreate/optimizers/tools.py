@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from recreate.agents.lint import MAX_LESSON
 from recreate.agents.scaffold import Scaffold, variables_example
 from recreate.agents.trajectory import clip
 
+_FENCED = re.compile(r"\s*```[\w+-]*[ \t]*\n(.*\n)[ \t]*```\s*", re.DOTALL)
 NOTICE = "memory/tools.md"
 TITLE = "# Commands that were made for you\n\n"
 ACTIONS = ("bash", "json", "tools")
 """How an agent acts that calls tools as it likes; with `tool:NAME` and in a foreign agent nothing else is called."""
+
+
+def unfenced(text: str) -> str:
+    """A file's text out of the one block of ``` that a model put it into; else as it is."""
+    found = _FENCED.fullmatch(text)
+    return found[1] if found else text
 
 
 def calls_tools(scaffold: Scaffold) -> bool:

@@ -21,13 +21,13 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from recreate.agents.scaffold import Scaffold, apply, tool_help
-from recreate.agents.template import object_of, read_object
+from recreate.agents.template import object_of
 from recreate.agents.trajectory import clip, tell
 from recreate.api.types import Edit, Evidence, Experience, Message, Record
-from recreate.optimizers.context import OptimizerContext, prompt
+from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt
 from recreate.optimizers.reflect import tool_path
-from recreate.optimizers.search import Search
-from recreate.optimizers.tools import calls_tools, with_notice
+from recreate.optimizers.search import ATTEMPT_CHARS, Search
+from recreate.optimizers.tools import calls_tools, unfenced, with_notice
 
 _CODE = {"type": "string", "maxLength": 12_000}
 WRITE = object_of(lacked={"type": "string", "maxLength": 400}, name={"type": "string", "maxLength": 40}, code=_CODE)
@@ -115,14 +115,14 @@ class Yunjue:
         agent = search.scaffold
         messages = prompt(
             "yunjue_write",
-            attempt=tell(experience, 3000, self.context.without),
+            attempt=tell(experience, ATTEMPT_CHARS, self.context.without),
             tools=[(name, clip(agent.help(name), 400)) for name in agent.tools],
             rejected=self.context.dropped(),
         )
         cited = Evidence(experience=experience.id, step=len(experience.trace.steps) - 1)
 
         def of(found: Mapping[str, Any]) -> WrittenTool | None:
-            code = str(found.get("code") or "").strip("\n")
+            code = unfenced(str(found.get("code") or "")).strip("\n")
             path = free(tool_path(str(found.get("name") or ""), code), taken)
             return WrittenTool(path=path, code=code + "\n", lacked=(cited,)) if code else None
 
@@ -155,7 +155,7 @@ class Yunjue:
         others = taken - {tool.path for tool in group}
 
         def of(found: Mapping[str, Any]) -> WrittenTool | None:
-            code = str(found.get("code") or "").strip("\n")
+            code = unfenced(str(found.get("code") or "")).strip("\n")
             path = first.path if not first.lacked else free(tool_path(str(found.get("merged") or ""), code), others)
             return WrittenTool(path=path, code=code + "\n", lacked=lacked) if code else None
 
@@ -200,8 +200,10 @@ class Yunjue:
 
     def ask(self, messages: Sequence[Message], schema: Mapping[str, Any]) -> dict[str, Any]:
         self.asked += 1
-        reply = self.context.ask(messages, step=self.asked - 1, json_schema=schema, temperature=0.4, max_tokens=4000)
-        return read_object(reply.text) or {}
+        reply = self.context.ask(
+            messages, step=self.asked - 1, json_schema=schema, temperature=0.4, max_tokens=REPLY_TOKENS
+        )
+        return self.context.read(reply)
 
 
 def growing(scaffold: Scaffold) -> Iterator[str]:

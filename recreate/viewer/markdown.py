@@ -16,6 +16,7 @@ from recreate.runs.forecasts import ForecastOutcome, forecasts_of, tally
 from recreate.runs.gate import unjudged
 from recreate.runs.reader import BuildResult, Run
 from recreate.viewer.charts import per_task, read_scores
+from recreate.viewer.text import proposer
 
 HARDER = (
     "harder tasks: --difficulty 0.2..0.8, --kind real, --data FILE; more of them: --validation N; the same score for "
@@ -130,7 +131,7 @@ def report(run: Run, built: BuildResult) -> str:
     lines = [
         f"# Building an agent for {settings.domain}",
         "",
-        f"Model `{start.get('model', settings.model)}`, optimizer `{settings.optimizer}`, sandbox "
+        f"Model `{start.get('model', settings.model)}`, optimizer `{proposer(settings)}`, sandbox "
         f"`{start.get('sandbox', '')}`, random seed {settings.seed}. Ended: {built.status}. "
         f"{_count(len(built.revisions), 'candidate was', 'candidates were')} judged, {kept} kept.",
         *([f"The optimizer worked without: {', '.join(settings.without)}."] if settings.without else []),
@@ -355,7 +356,7 @@ def readme(scaffold: Scaffold, run: Run, built: BuildResult, facts: Mapping[str,
         scaffold.agent.description or f"An agent for the domain {settings.domain}.",
         "",
         f"Created by `recreate build --domain {settings.domain}` from `{built.seed.name}` with "
-        f"`{start.get('model', '')}`.",
+        f"`{start.get('model', '')}`, optimizer `{proposer(settings)}`.",
         "",
         f"Measured on {verdict.tasks} validation tasks x {verdict.repeats}: {verdict_text(verdict)} "
         f"({provenance(run, built)})."

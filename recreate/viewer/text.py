@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from recreate.api.types import Step, Trace
+    from recreate.runs.settings import Settings
 
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
@@ -35,6 +36,12 @@ def json_text(value: Any) -> str:
 def _mark(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def proposer(settings: Settings) -> str:
+    """Who proposes edits, and by which model where that is another than the agent's."""
+    other = settings.models.optimizer
+    return f"{settings.optimizer} with {other}" if other and other != settings.model else str(settings.optimizer)
 
 
 def wrong(step: Step) -> str:

@@ -114,6 +114,14 @@ def test_act_ends_observing_and_each_sample_begins_with_it() -> None:
     assert trace.answer == "yes"
 
 
+def test_act_beside_another_command_ends_nothing_and_says_so() -> None:
+    rows = [bash("act\nls", step=0), bash("act", step=1), bash("echo yes > answer.txt", step=2), bash("submit")]
+    trace = go(agent(LOOKS.replace("2", "3")), rows)
+    assert [step.kind for step in trace.steps] == ["observe", "observe", "action", "action"]
+    assert "observing goes on: act counts when it is the only call of a reply" in trace.steps[0].output
+    assert trace.answer == "yes"
+
+
 def test_the_prompt_says_what_is_observed_and_what_is_taken_back() -> None:
     sent = list[Any]()
 

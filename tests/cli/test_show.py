@@ -306,3 +306,19 @@ def test_memory_is_counted_and_recalled_within_what_the_reader_may_see(ask: Ask,
     assert ask("memory", "rebuild")[0]["digest"] == again["digest"] != ""
     for wrong in (["--where", "domain"], ["--where", "flavour=x"], ["--as", "god"]):
         assert say("memory", "recall", "x", *wrong)[0] == 2
+
+
+def test_who_proposed_is_named_with_its_model_where_that_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "recreate.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    mine, other = write_script(tmp_path / "script.jsonl"), write_script(tmp_path / "other.jsonl")
+    flags = ["--domain", "tests.toy:Toy", "--model", mine, "--train", "4", "--validation", "6", "--sandbox", "none"]
+    assert run(["build", *flags, "--models.optimizer", other, "--name", "theirs", "--out", "runs/theirs"]) == 0
+    capsys.readouterr()
+    assert run(["show", "runs/theirs"]) == 0
+    named = f"with {other}"
+    assert named in capsys.readouterr().out.partition("measured")[0]
+    assert named in (tmp_path / "runs/theirs/report.md").read_text()
+    assert named in (tmp_path / "scaffolds/theirs/README.md").read_text()

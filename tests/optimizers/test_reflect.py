@@ -261,6 +261,40 @@ def test_an_object_is_found_in_a_reply(text: str) -> None:
     assert read_object(text) == {"a": 1}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'I kept {{ task.prompt }} as it is.\n\n{"a": 1}',
+        '{"a": 1}\n\nThe mark {{ error }} is still there.',
+        'The form is {"a": ...}; so:\n{"a": 1}',
+        '```JSON\n{"a": 1}\n```',
+    ],
+)
+def test_an_object_is_found_beside_other_braces_that_a_reply_speaks_of(text: str) -> None:
+    assert read_object(text) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (r"put it into \(\boxed{n}\)", r"put it into \(\boxed{n}\)"),
+        (r"\boxed{n} or \frac{a}{b}", r"\boxed{n} or \frac{a}{b}"),
+        (r"grep '\d+\.\w'", r"grep '\d+\.\w'"),
+        (r"a\\b \"c\" \u00e4 d\ne", 'a\\b "c" ä d\ne'),
+        (r"\user", r"\user"),
+    ],
+)
+def test_a_backslash_that_a_model_forgot_to_escape_does_not_lose_its_reply(written: str, meant: str) -> None:
+    assert read_object(f'Here it is:\n```json\n{{"insight": "{written}"}}\n```') == {"insight": meant}
+
+
+def test_a_telling_that_fits_is_not_cut() -> None:
+    prompt = "A question of several sentences. " * 30
+    text = tell(experience(1, evidence="E" * 300).model_copy(update={"prompt": prompt}), 2400)
+    assert prompt.strip() in text
+    assert "E" * 300 in text
+
+
 def test_reflect_is_not_shown_what_was_switched_off() -> None:
     answer = json.dumps({"why": "w", "cause": "none", "edits": []})
     for switch, gone in (("trajectory", "step 0"), ("evidence", "ValueError")):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,15 +13,22 @@ import pytest
 
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.attempt import BIN
+from recreate.agents.lint import problems
 from recreate.api.errors import BadInput
 from recreate.api.paths import shipped
+from recreate.api.types import Experience, Step, Trace
 from recreate.builder.estimate import proposal
 from recreate.builder.loop import BuildResult, build
 from recreate.models import open_model
+from recreate.optimizers.ace import Ace, AceSettings, Bullet
+from recreate.optimizers.context import OptimizerContext
+from recreate.optimizers.gepa import components
 from recreate.optimizers.sage import chains
+from recreate.optimizers.tools import unfenced
 from recreate.runs import settings
 from recreate.runs.reader import Run
 from recreate.runs.session import Parts, open_session
+from tests.optimizers.test_reflect import experience
 from tests.toy import LESSON, SIZES
 
 SEED = scaffolds.load(shipped("scaffolds") / "seed")
@@ -70,7 +79,7 @@ REPLIES: dict[str, Replies] = {
         as_json(lacked="volume", name="loud", code=shout("Says it louder").replace("sys.argv[1]", "words[1]")),
         "",  # the tool that does not start is sent back, and answered above
         as_json(lacked="", name="", code=""),
-        as_json(lacked="a look", name="cry", code=shout("Looks it up")),
+        as_json(lacked="a look", name="cry", code=f"```python\n{shout('Looks it up')}\n```\n"),
     ],
     "sage": [
         as_json(skill="answers", form="text", body=WORSE),
@@ -120,12 +129,16 @@ class Built:
         values |= {"models.retries": 0, "memory.embedder": "hashed", "sandbox": "none", **flags}
         model = open_model(f"scripted:{file}")
         asked: list[str] = []
+        self.questions, self.room = list[str](), list[Any]()
         first = model.reply
 
         def reply(messages: Any, call: Any, **params: Any) -> Any:
             if len(asked) == at:
                 raise Killed
             asked.append(call.id)
+            if call.role == "optimizer":
+                self.questions.append(messages[-1]["content"])
+                self.room.append(params.get("max_tokens"))
             return first(messages, call, **params)
 
         model.reply = reply  # type: ignore[method-assign]
@@ -183,6 +196,52 @@ def test_ace_takes_out_a_bullet_that_harmed_more_than_it_helped(workspace: Path)
     assert {id: (b.harmful, b.text) for id, b in ace.bullets.items()} == {"b1": (1, "old words")}
     assert ace.next == 2
     assert FILE in agent.files
+
+
+def test_a_reply_that_is_no_object_is_told_of_and_not_lost_in_silence(workspace: Path) -> None:
+    made = Built(workspace, "ace", replies=["I would rather not.", ""])
+    assert not made.built.revisions
+    assert any("holds no JSON object, and is not used; it says 'I would rather not.'" in note for note in made.notes)
+    assert any("it says nothing" in note for note in made.notes)
+
+
+def test_a_full_playbook_of_ace_keeps_what_helped_and_what_came_last() -> None:
+    ace = Ace.__new__(Ace)
+    notes = list[str]()
+    ace.context = OptimizerContext(ask=None, recall=None, get=None, validate=None, note=notes.append)  # type: ignore[arg-type]
+    ace.settings = AceSettings()
+    words = "of the advice that a strong model gives at length " * 6
+    bullets = [Bullet(id=f"b{n}", text=f"{n} {words}", helpful=int(n == 1)) for n in range(1, 12)]
+    ace.bullets = {b.id: b for b in bullets}
+    ace.prune()
+    assert list(ace.bullets) == ["b1", "b7", "b8", "b9", "b10", "b11"]
+    assert notes == ["the playbook is full: 5 bullets are left out"]
+    assert not problems(SEED.model_copy(update={"files": {**SEED.files, "memory/playbook.md": ace.text()}}))
+
+
+def test_adas_is_told_what_its_agent_runs_on_and_how(workspace: Path) -> None:
+    made = Built(workspace, "adas", optimizer_settings=["agents=1"])
+    asked = made.questions[0]
+    assert "The agent runs on scripted:" in asked
+    assert "each reply must hold one ```bash block" in asked
+    assert "=== agent.toml" in asked
+
+
+@pytest.mark.parametrize("name", ["ace", "atlas", "opro"])
+def test_a_short_reply_has_room_for_what_a_reasoning_model_thinks_before_it(workspace: Path, name: str) -> None:
+    assert set(Built(workspace, name).room) == {4096}
+
+
+def test_an_instruction_of_opro_keeps_its_lines_and_is_asked_for_in_a_length_that_fits(workspace: Path) -> None:
+    made = Built(workspace, "opro", replies=[as_json(instruction="1. Look.\n2. Write.")])
+    assert "It has at most 1500 characters." in made.questions[0]
+    (record,) = (made.run.folder / "optimizer").glob("*/record.json")
+    assert "1. Look.\n2. Write." in json.loads(record.read_text())
+
+
+def test_a_tool_in_a_fence_is_taken_out_of_it() -> None:
+    assert unfenced("```python\nprint(1)\n```\n") == "print(1)\n"
+    assert unfenced('"""Prints ```."""\nprint("```")\n') == '"""Prints ```."""\nprint("```")\n'
 
 
 def test_adas_mends_an_agent_that_is_refused_and_keeps_its_archive(workspace: Path) -> None:
@@ -274,6 +333,34 @@ def test_a_chain_is_of_one_kind_its_nearest_prompts_and_begins_with_what_passed(
     ]
     passed = [at(each.task, each.prompt, passed=True) for each in batch]
     assert chains(passed, kinds, 2) == []
+
+
+def test_gepa_changes_texts_that_attempts_were_shown_and_those_first_that_all_were() -> None:
+    def trace_of(kinds: Sequence[str]) -> Trace:
+        steps = tuple(Step(step=n, kind=kind) for n, kind in enumerate(kinds))
+        return Trace(attempt="a", task="a", scaffold="s", model="m", steps=steps)
+
+    def attempt(*kinds: str) -> Experience:
+        return experience(1).model_copy(update={"trace": trace_of(kinds)})
+
+    assert list(components(SEED, [attempt("before", "action")])) == ["system.md", "workflow.md"]
+    assert list(components(SEED, [attempt("action", "action")])) == ["system.md", "workflow.md", "observation.md"]
+    whole = [attempt("action"), attempt("malformed", "action")]
+    assert list(components(SEED, whole)) == ["system.md", "workflow.md", "format.md", "observation.md"]
+
+
+def test_the_question_of_gepa_says_which_text_it_is_and_tells_each_attempt_once(workspace: Path) -> None:
+    made = Built(workspace, "gepa")
+    asked = made.questions[0]
+    assert "one of the agent's texts, system.md: what the agent is told first, at every task" in asked
+    told = re.findall(r"^experience (\w+)", asked, re.MULTILINE)
+    assert len(told) == len(set(told))
+
+
+def test_gepa_tries_no_text_that_lost_a_template_mark_such_as_a_refusal(workspace: Path) -> None:
+    made = Built(workspace, "gepa", replies=["I am sorry, I cannot help with that.", ""])
+    assert not made.built.revisions
+    assert not made.selecting
 
 
 def test_gepa_proposes_the_best_of_its_pool_and_scores_a_broken_text_as_nothing(workspace: Path) -> None:

@@ -168,6 +168,8 @@ def test_what_a_reviewer_or_the_gate_turned_down_is_told_to_the_next_study(attem
 def test_the_optimizer_writes_the_seed(workspace: Path, attempt: Try) -> None:
     def study(first: str) -> Acts:
         assert "The domain: toy" in first
+        assert "The agent runs on scripted:" in first  # a small model needs another agent than a capable one
+        assert "and has 100 turns" in first
         said = yield "run", {"command": "pwd"}
         assert "/work" in said
         said = yield "edit", {"path": "system.md", "old": "", "new": "Write what is asked.", "reason": "r"}
@@ -178,12 +180,17 @@ def test_the_optimizer_writes_the_seed(workspace: Path, attempt: Try) -> None:
     (workspace / "none.jsonl").write_text('{"text": ""}\n')
     model = Investigator(script(), study)
     parts = Parts(model=model, optimizer_model=model)
-    session = open_session(settings.load(workspace, values, {}), workspace, workspace / "runs" / "c", parts=parts)
+    said = list[str]()
+    loaded, folder = settings.load(workspace, values, {}), workspace / "runs" / "c"
+    session = open_session(
+        loaded, workspace, folder, parts=parts, say=lambda _, told: said.append(str(told.get("text")))
+    )
     try:
         seed = create(session, SEED)
     finally:
         session.close()
     assert seed.files["system.md"].endswith("Write what is asked.\n")
+    assert any(text.endswith("run folder runs/c") for text in said)  # before anything is paid for
 
 
 def test_best_of_n_takes_the_proposal_that_is_best_on_its_own_train_tasks(workspace: Path) -> None:

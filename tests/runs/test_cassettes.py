@@ -483,7 +483,9 @@ def test_a_request_is_the_same_whatever_its_patience_and_another_with_any_other_
 BENCH = ("bench", "--scaffold", "seed", "--domain", "tests.toy:Toy", "--tasks", "3", "--repeats", "2", "--fresh")
 
 
-def test_cached_replies_are_asked_once_over_runs_and_cost_nothing(go: Go, workspace: Path) -> None:
+def test_cached_replies_are_asked_once_over_runs_and_cost_nothing(
+    go: Go, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Stub("```bash\nsubmit\n```") as stub:
         words = (*BENCH, "--model", f"openai:{stub.url}#stub", "--price", "1000,1000", "--cache")
         code, first = go(*words, "--out", "runs/a")
@@ -493,6 +495,8 @@ def test_cached_replies_are_asked_once_over_runs_and_cost_nothing(go: Go, worksp
         assert (code, measured(again), stub.count) == (0, measured(first), asked)
     code, shown = go("show", "runs/b")
     assert (shown["spend"]["usd"], shown["spend"]["tokens_in"], shown["spend"]["cached"]) == (0.0, 0, 6)
+    assert cli(["show", "runs/b"]) == 0
+    assert " min; 6 calls were cached, which cost nothing\n" in capsys.readouterr().out
     code, shown = go("show", "runs/a")
     assert shown["spend"]["usd"] > 0
     assert "cached" not in shown["spend"]

@@ -14,15 +14,15 @@ from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.investigator.conversation import Tool, text
 from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.edit_tools import Writer
-from recreate.optimizers.investigator.read_tools import Reader
+from recreate.optimizers.investigator.read_tools import Reader, tell_agent
 from recreate.optimizers.investigator.run_tools import Environments
 from recreate.optimizers.investigator.study import converse, kept
 
 NOTHING_TO_READ = ("trajectory", "evidence")
 
 
-def create(context: OptimizerContext, start: Scaffold, description: str, tasks: Sequence[Task]) -> Scaffold:
-    """A scaffold made of `start` for the domain of `tasks`, which are train tasks.
+def create(context: OptimizerContext, start: Scaffold, description: str, tasks: Sequence[Task], model: str) -> Scaffold:
+    """A scaffold made of `start` for the domain of `tasks`, which are train tasks. model: what it will run on.
 
     Raises Fault when the optimizer did not finish one; OutOfBudget, Refused, Interrupted.
     """
@@ -55,6 +55,8 @@ def create(context: OptimizerContext, start: Scaffold, description: str, tasks: 
             tools,
             result,
             description=description,
+            model=model,
+            agent=tell_agent(start.agent),
             tasks=[(e.id, clip(e.prompt, 4000)) for e in blanks],
         )
     if done.ending != "finished":
