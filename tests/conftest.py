@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,17 @@ settings.load_profile("steady")  # a busy machine is no failure
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: what is started would not hear Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# what was compiled is kept even where the environment says otherwise: else each worker rewrites the assertions of all
+# tests, and each command that a test starts compiles recreate
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays until the end: no garbage collection looks at it again."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
