@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,28 @@ def pytest_collection_finish() -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Two for each core with `-n auto`: half of a test's time is a sandbox, a clock or a disk that is waited for."""
     return 2 * (os.cpu_count() or 1)
+
+
+@cache
+def _shares(file: Path) -> bool:
+    """Whether tests of a file use what is made once for many of them."""
+    return re.search(r'scope="(module|session)"|project: Project', file.read_text("utf-8")) is not None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n`: a file whose tests share something is one worker's, and such files come first; all other tests go one
+    by one to who is free. By xdist's own rule each worker made what is shared."""
+    if config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Sharing(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if _shares(config.rootpath / file) else nodeid
+
+    return Sharing(config, log)
 
 
 @pytest.fixture(autouse=True)
