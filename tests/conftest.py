@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import re
 import signal
+import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +22,43 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jo
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# what was compiled is kept even where the environment says otherwise: else each worker rewrites the assertions of all
+# tests, and each command that a test starts compiles recreate
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays until the end: no garbage collection looks at it again."""
+    gc.freeze()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Two for each core with `-n auto`: half of a test's time is a sandbox, a clock or a disk that is waited for."""
     return 2 * (os.cpu_count() or 1)
+
+
+@cache
+def _shares(file: Path) -> bool:
+    """Whether tests of a file use what is made once for many of them."""
+    return re.search(r'scope="(module|session)"|project: Project', file.read_text("utf-8")) is not None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n`: a file whose tests share something is one worker's, and such files come first; all other tests go one
+    by one to who is free. By xdist's own rule each worker made what is shared."""
+    if config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Sharing(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if _shares(config.rootpath / file) else nodeid
+
+    return Sharing(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 import recreate
 from recreate.cli import run as cli
-from recreate.cli.app import app
+from recreate.cli.app import program
 from tests.pages import PORTS, ROOT, examples, port_example, save_all
 from tests.policies import held
 from tests.toy import write_script
@@ -254,7 +253,7 @@ def fault(words: str) -> str:
         tokens = shlex.split(re.split(r"\s{3,}", words)[0], comments=True)[1:]  # what follows a gap is prose
     except ValueError as e:
         return str(e)
-    command: Any = typer.main.get_command(app)
+    command: Any = program()
     at = 0
     while hasattr(command, "commands"):
         if at == len(tokens) or tokens[at].startswith(("-", "[", "...")) or tokens[at].isupper():

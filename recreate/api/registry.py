@@ -17,7 +17,8 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import entry_points
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -176,9 +177,20 @@ def _group(kind: str) -> str:
     return f"recreate.{kind.replace('-', '_')}"
 
 
+def brought(kind: str) -> tuple[EntryPoint, ...]:
+    """The parts of a kind that installed packages bring. They are read once for each `sys.path`: a reading opens a file
+    of every package there is, and a build asks hundreds of times."""
+    return _brought(_group(kind), tuple(sys.path))
+
+
+@lru_cache(maxsize=64)
+def _brought(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=group))
+
+
 def brought_by(kind: str, name: str) -> str:
     """The installed package that brings a part, with its version; '' for what is built in."""
-    for point in entry_points(group=_group(kind)):
+    for point in brought(kind):
         if point.name == name and name not in BUILT_IN.get(kind, {}) and point.dist is not None:
             return f"{point.dist.name} {point.dist.version}"
     return ""
@@ -187,7 +199,7 @@ def brought_by(kind: str, name: str) -> str:
 def names(kind: str) -> dict[str, str]:
     """All parts of a kind that can be named here: name -> where it comes from."""
     found = dict(BUILT_IN.get(kind, {}))
-    for point in entry_points(group=_group(kind)):
+    for point in brought(kind):
         found.setdefault(point.name, point.value)
     return dict(sorted(found.items()))
 

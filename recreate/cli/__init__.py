@@ -30,7 +30,7 @@ def run(arguments: list[str]) -> int:
 
     from recreate.api.errors import BadInput, Interrupted, RecreateError
     from recreate.api.theirs import raised
-    from recreate.cli.app import app
+    from recreate.cli.app import program
     from recreate.cli.options import as_shown
     from recreate.cli.terminal import fail
 
@@ -44,7 +44,7 @@ def run(arguments: list[str]) -> int:
         if word == "--cache" and (at + 1 == len(ours) or ours[at + 1].startswith("-")):
             arguments = [*arguments[:at], "--cache=on", *arguments[at + 1 :]]
     try:
-        code = typer.main.get_command(app).main(arguments, prog_name="recreate", standalone_mode=False)
+        code = program().main(arguments, prog_name="recreate", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except RecreateError as e:
         return fail(e, as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -145,3 +146,10 @@ for words, command in COMMANDS.items():
     group, _, name = words.rpartition(" ")
     settings = {"allow_interspersed_args": False} if words == "sandbox exec" else None  # what follows is the command's
     _groups[group].command(name, cls=Command, context_settings=settings)(command)
+
+
+@cache
+def program() -> Any:
+    """All of it as the one command that is run. Made once: reading every flag of every command takes longer than most
+    commands do."""
+    return typer.main.get_command(app)

@@ -429,13 +429,14 @@ def spread_of(within: float, between: float) -> float:
     return min(0.95, max(0.05, between / (within + between))) if within + between > 0 else SPREAD
 
 
+@lru_cache(maxsize=1024)
 def odds(
     tasks: int, repeats: int, base_rate: float, gain: float, *, alpha: float, worth: float, spread: float = SPREAD
 ) -> Odds:
     """Of a candidate with this true gain, in trials of so many tasks that look for a gain of `worth`.
 
     For yes-or-no scores. Assumed: tasks differ in difficulty (`spread`), and the agent gains the same share of what
-    each task still lets it gain. Drawn DRAWS times from fixed seeds.
+    each task still lets it gain. Drawn DRAWS times from fixed seeds, so that it is reckoned once.
     """
     draw, shape, part = random.Random(1), 1 / spread - 1, gain / (1 - base_rate)
     seen = [n / repeats for n in range(-repeats, repeats + 1)]

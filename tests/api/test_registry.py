@@ -71,3 +71,19 @@ def test_a_model_named_as_the_optimizer_is_told_the_flag_for_models(name: str) -
         registry.find("optimizer", name)
     assert refused.value.code == "unknown-optimizer"
     assert refused.value.fix == f"--optimizer recreate --models.optimizer {name}"
+
+
+def test_a_package_on_a_path_that_came_later_brings_its_part_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read once is read again where sys.path is another."""
+    told = tmp_path / "pear-1.0.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: pear\nVersion: 1.0\n")
+    (told / "entry_points.txt").write_text("[recreate.domain]\npear = pear:Pear\n")
+    assert "pear" not in registry.names("domain")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert registry.names("domain")["pear"] == "pear:Pear"
+    assert registry.brought_by("domain", "pear") == "pear 1.0"
+    monkeypatch.setattr(sys, "path", sys.path[1:])
+    assert "pear" not in registry.names("domain")

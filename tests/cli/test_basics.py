@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 import recreate
 from recreate.api.errors import BadInput
 from recreate.cli import bench, run
-from recreate.cli.app import app
+from recreate.cli.app import program
 from recreate.runs.settings import as_flags
 
 ROOT = Path(recreate.__file__).parent.parent
@@ -26,7 +25,7 @@ HEAVY = ("langgraph", "chromadb", "litellm", "requests", "xllamacpp", "jinja2", 
 
 def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command that does something, with the words that call it."""
-    group = group or typer.main.get_command(app)
+    group = group or program()
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, (*path, name))

@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 import recreate
 from recreate.cli import help as help_
 from recreate.cli import run as cli
-from recreate.cli.app import COMMANDS, GROUPS, app
+from recreate.cli.app import COMMANDS, GROUPS, program
 from recreate.cli.options import ALSO, as_shown, flag_of
 from recreate.runs import settings
 from tests.builder.test_their_mistakes import SMALL, Policy, Proposer, Words, model
 from tests.toy import Toy, write_script
 
-TOP: Any = typer.main.get_command(app)
+TOP: Any = program()
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import json
 import os
@@ -21,11 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import typer
 
 from recreate.agents.history import History
 from recreate.agents.scaffold import load
-from recreate.api import registry
 from recreate.api.paths import shipped
 from recreate.cli import run as command
 from recreate.runs.budget import Spend
@@ -47,8 +44,6 @@ _CLOCK = {"when", "seconds", "sum", "pid", "latency"}
 
 def warm(folder: Path) -> None:
     """Import and compile all that a build takes, in this process: those that are forked from it are then quick."""
-    typer.main.get_command = functools.cache(typer.main.get_command)
-    registry.entry_points = functools.cache(registry.entry_points)
     compiled, compile_ = dict[Any, Any](), jinja2.Environment.compile
 
     def once(self: jinja2.Environment, source: Any, *rest: Any, **options: Any) -> Any:

@@ -12,10 +12,8 @@ import pytest
 from recreate.api.types import Grade, Task, Trace
 from recreate.cli import run as cli
 from recreate.domains import audit
-from tests.swe_project import Project, _project, project
+from tests.swe_project import Project
 from tests.toy import Toy
-
-__all__ = ["_project", "project"]
 
 NESTED = '''"""A module."""
 

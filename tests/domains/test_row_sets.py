@@ -15,7 +15,6 @@ from recreate.domains.rows import meant_by
 from recreate.domains.rows.domain import domain
 from recreate.domains.rows.table import read
 
-datasets: Any = pytest.importorskip("datasets")
 pyarrow: Any = pytest.importorskip("pyarrow")
 parquet: Any = pytest.importorskip("pyarrow.parquet")
 
@@ -39,6 +38,7 @@ def test_a_parquet_file_is_read_with_lists_and_dates(workspace: Path) -> None:
 
 @pytest.mark.slow
 def test_a_saved_data_set_brings_its_own_splits(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    datasets: Any = pytest.importorskip("datasets")  # a second of each worker, were it imported with this file
     rows = [{"question": f"{n}?", "answer": f"{n}"} for n in range(60)]
     made = {"train": datasets.Dataset.from_list(rows[:45]), "test": datasets.Dataset.from_list(rows[45:])}
     datasets.DatasetDict(made).save_to_disk(str(workspace / "quiz"))

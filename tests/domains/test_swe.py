@@ -18,9 +18,7 @@ from recreate.api.types import Trace
 from recreate.domains.swe import Swe, facts, generate
 from recreate.domains.swe.facts import INJECTED, REAL
 from recreate.domains.validate import validate
-from tests.swe_project import FILES, SUMS, Project, _project, project, recipe, write
-
-__all__ = ["_project", "project"]
+from tests.swe_project import FILES, SUMS, Project, recipe, write
 
 HIDDEN = "test_parts"
 

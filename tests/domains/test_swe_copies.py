@@ -13,9 +13,7 @@ import pytest
 from recreate.domains.swe import Swe, copies
 from recreate.domains.swe.test_run import ProjectTests
 from recreate.domains.validate import validate
-from tests.swe_project import SUMS, TEST_SUMS, Project, _environment, _project, project, write
-
-__all__ = ["_project", "project"]
+from tests.swe_project import SUMS, TEST_SUMS, Project, _environment, write
 
 
 @pytest.fixture

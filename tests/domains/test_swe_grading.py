@@ -15,9 +15,7 @@ from recreate.domains.swe.case import RealCase
 from recreate.domains.swe.exam import Exam
 from recreate.domains.swe.facts import Bug
 from recreate.domains.validate import validate
-from tests.swe_project import FILES, SUMS, TEST_SUMS, Project, _project, project, write
-
-__all__ = ["_project", "project"]
+from tests.swe_project import FILES, SUMS, TEST_SUMS, Project, write
 
 BUGGY = SUMS.replace("value > high", "value < high")
 OLD_TESTS = TEST_SUMS.replace("assert clamp(4, 0, 3) == 3", "assert clamp(2, 0, 3) == 2").replace(

@@ -10,9 +10,7 @@ from recreate.api.errors import Fault
 from recreate.api.ports import Sandbox
 from recreate.api.types import Output
 from recreate.domains.swe import patch
-from tests.swe_project import Project, _project, project
-
-__all__ = ["_project", "project"]
+from tests.swe_project import Project
 
 DEEP = "import os\nfor _ in range(1500):\n    os.mkdir('d'); os.chdir('d')\nopen('x.py', 'w').write('1')"
 LONG = "for n in range(1000): open('calm/%04d' % n + 'x' * 250, 'w').write('1')"

@@ -41,9 +41,7 @@ from recreate.domains.swe.mutation import Source
 from recreate.domains.swe.test_run import TestResults as Results
 from recreate.domains.swe.test_run import TrialRun, run_each
 from recreate.domains.validate import validate
-from tests.swe_project import FILES, SUMS, Project, _project, project, write
-
-__all__ = ["_project", "project"]
+from tests.swe_project import FILES, SUMS, Project, write
 
 STOCK = '''"""Stock."""
 

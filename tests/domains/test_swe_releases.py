@@ -23,9 +23,7 @@ from recreate.domains.swe.facts import Bug, wrong_issue
 from recreate.domains.swe.test_run import TestResults as Results
 from recreate.domains.validate import validate
 from recreate.sandboxes import choose
-from tests.swe_project import Project, _environment, _project, project, write
-
-__all__ = ["_project", "project"]
+from tests.swe_project import Project, _environment, write
 
 TEXTS = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "d", ""]), max_size=12).map("".join)
 

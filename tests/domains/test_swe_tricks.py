@@ -7,9 +7,7 @@ from dataclasses import replace
 import pytest
 
 from recreate.domains.swe import Swe, patch
-from tests.swe_project import FILES, SUMS, Project, _project, project, recipe, write
-
-__all__ = ["_project", "project"]
+from tests.swe_project import FILES, SUMS, Project, recipe, write
 
 PASS_EVERYTHING = """
 import pytest

@@ -263,16 +263,23 @@ def test_ctrl_c_loses_no_reply_that_is_paid(
     imported: dict[str, str], workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import _thread
+    from concurrent import futures
 
-    real, stopped = Scripted.reply, threading.Event()
+    real, stopped, waiting, as_completed = Scripted.reply, threading.Event(), threading.Event(), futures.as_completed
+
+    def waited(all_: Any) -> Any:
+        waiting.set()
+        return as_completed(all_)
 
     def reply(self: Scripted, messages: Sequence[Message], call: Any, **params: Any) -> Reply:
         if not stopped.is_set():
             stopped.set()
+            assert waiting.wait(60)  # Ctrl-C while a thread is being started would leave it to itself
             _thread.interrupt_main()  # while the first is under way
         return real(self, messages, call, **params)
 
     monkeypatch.setattr(Scripted, "reply", reply)
+    monkeypatch.setattr(futures, "as_completed", waited)
     flags = ["traces", "judge", "--model", scripted(workspace), "--jobs", "1", "--json"]
     assert cli(flags) == Interrupted.exit_code
     paid = (workspace / "runs/judge-traces/journal.jsonl").read_text().count('"kind":"reply"')
