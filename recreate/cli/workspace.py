@@ -298,7 +298,8 @@ def _sandbox() -> tuple[str | None, list[dict[str, Any]]]:
         works = "works: a sandbox was made" if name != "none" else "no walls, only when asked for by name"
         detail = why or works + (f"; memory and processes are held by {holder()}" if name in PREFERENCE else "")
         engine = getattr(find("sandbox", name)(), "engine", None)
-        checks.append(_check(f"sandbox.{name}", not why, detail, engine.start if engine is not None else ""))
+        fix = engine.start if engine is not None else ""
+        checks.append(_check(f"sandbox.{name}", not why, detail.removesuffix(f"; {fix}") if fix else detail, fix))
     return used, checks
 
 
