@@ -545,6 +545,7 @@ def test_ctrl_c_stops_cleanly_and_prints_the_resume_command(workspace: Path) -> 
         stub.release()
         out, err = running.communicate(timeout=PATIENCE)
         assert running.returncode == 130
+        assert "stopped: after " in err.decode()
         assert "recreate resume runs/x" in err.decode()
         assert json.loads(out)["error"]["code"] == "interrupted"
         resumed = start(workspace, "resume", "runs/x", "--json")
