@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from recreate.api.config import read_toml
 from recreate.api.errors import BadInput
@@ -35,6 +35,22 @@ def shipped(kind: str) -> Path:
     """The shipped `scaffolds`, `memory` or `benchmarks` folder, in a wheel or in a clone."""
     inside = SHARE / kind
     return inside if inside.is_dir() else Path(__file__).parents[2] / kind
+
+
+def member(root: Path, name: str) -> Path:
+    """Where the member `name` of an archive comes to lie below `root`.
+
+    Raises ValueError when `name` is absolute, climbs by `..`, or leads through or onto a link that lies there: the
+    filters of `tarfile` see to the same, which Python has since 3.11.4 only (Debian 12 has 3.11.2).
+    """
+    at, parts = root, PurePosixPath(name).parts
+    if PurePosixPath(name).is_absolute() or ".." in parts:
+        raise ValueError(f"{name!r} leads outside its folder")
+    for part in parts:
+        at /= part
+        if at.is_symlink():
+            raise ValueError(f"{name!r} may lead outside its folder: {part!r} is a link")
+    return at
 
 
 def install(extra: str) -> str:

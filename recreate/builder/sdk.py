@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.history import History
@@ -347,16 +347,24 @@ def models_of(session: Session) -> list[Model]:
 
 @contextmanager
 def stopping(
-    session: Session, go_on: str, signals: Sequence[signal.Signals] = (), told: Callable[[str], None] | None = None
+    session: Session,
+    go_on: str,
+    signals: Sequence[signal.Signals] = (),
+    told: Callable[[str], None] | None = None,
+    at_once: Callable[[str], NoReturn] | None = None,
 ) -> Iterator[None]:
-    """Let Ctrl-C stop the work cleanly: the calls in flight are waited for; a second one stops at once.
+    """Let Ctrl-C stop the work cleanly: the calls in flight are waited for. A second one raises KeyboardInterrupt, for
+    which the threads that wait for a call are still joined.
 
-    signals: what to take over; without any, SIGINT where nobody else has taken it. Only the main thread can. Raises
+    signals: what to take over; without any, SIGINT where nobody else has taken it. Only the main thread can. at_once:
+    ends the process at the second one instead, told what to type; it is called in a signal handler. Raises
     Interrupted whose fix is `go_on`.
     """
 
     def stop(number: int, frame: object) -> None:
         if session.calls.stop.is_set():
+            if at_once is not None:
+                at_once(go_on)
             raise KeyboardInterrupt
         session.calls.stop.set()
         if told is not None:

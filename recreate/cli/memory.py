@@ -89,6 +89,9 @@ def _graded(hit: Hit) -> str:
 
 def _nothing(store: ExperienceStore, words: str, filters: dict[str, list[Any]], reader: str, how: str) -> str:
     """Why nothing was found: nothing there, nothing that matches, or no word of the question in it."""
+    if next(store.facts(None, "human"), None) is None and not store.lessons():
+        made = "recreate build --domain swe makes experiences, recreate traces import PATH brings other tools'"
+        return f"nothing is remembered here yet: {made}"
     if next(store.facts(None, reader), None) is None and not store.lessons():
         return "nothing is remembered that this reader may see"
     if how == "keywords" and not store.recall(words, 1, None, reader, how):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from recreate.api.errors import BadInput, OutOfBudget
+from recreate.api.config import SCHEMA
+from recreate.api.errors import BadInput, Interrupted, OutOfBudget
 from recreate.api.paths import short as here
 from recreate.cli.screen import Screen
-from recreate.cli.terminal import EXCLUDED, Progress, answer, say
+from recreate.cli.terminal import EXCLUDED, Progress, answer, printable, say
 from recreate.runs.settings import Settings
+from recreate.viewer.text import json_text
 
 if TYPE_CHECKING:
     from recreate.api.ports import Model
@@ -116,10 +120,23 @@ def opened(
             ready(model)
         with screen:
             try:
-                with stopping(session, go_on, (signal.SIGINT, signal.SIGTERM), screen.line):
+                with stopping(session, go_on, (signal.SIGINT, signal.SIGTERM), screen.line, _end):
                     yield session
             except OutOfBudget as e:
                 raise OutOfBudget(e.message, fix=f"{go_on} --budget MORE goes on") from None
+
+
+def _end(go_on: str) -> NoReturn:
+    """End this process as a kill would, which every run survives: a thread that waits for a call ends with no other.
+
+    Written past the screen, whose locks whoever was interrupted may hold.
+    """
+    stopped = Interrupted("at once; what ended is on disk, the calls in flight are made again", fix=printable(go_on))
+    shown = "\033[?25h\n" if sys.stderr.isatty() else ""  # the panel hides the cursor
+    os.write(2, f"{shown}stopped: {stopped.message}\n  fix: {stopped.fix}\n".encode())
+    if "--json" in sys.argv:
+        os.write(1, f"{json_text({'schema': SCHEMA, **stopped.record()})}\n".encode())
+    os._exit(Interrupted.exit_code)
 
 
 @contextmanager

@@ -106,7 +106,7 @@ def fail(error: RecreateError, as_json: bool) -> int:
         record = error.record()
         emit({**record, "error": {**record["error"], "message": message}})
     name = "stopped" if error.exit_code in (3, 130) else "error"
-    say(f"{painted(name + ':', '1;31', sys.stderr)} {message}")
+    say(f"{painted(name + ':', '1;31', sys.stderr)} {message.removeprefix(f'{name} ')}")
     if error.fix:
         say(f"  fix: {error.fix}")
     return error.exit_code

@@ -85,7 +85,7 @@ def init(
             fix="it is left as it is; name another folder, or remove those first",
             code="exists",
         )
-    with disk(folder, fix="free space or check permissions"):
+    with disk(folder.resolve()):
         made = [p.relative_to(folder).as_posix() for p in _fill(folder)]
     go = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
     following = f"{go}recreate build --domain swe"
@@ -114,7 +114,7 @@ def _init_domain(folder: Path, name: str, template: str, as_json: bool) -> None:
         raise BadInput(f"{name!r} {why}", fix="--domain NAME: letters, digits, `.`, `_` and `-`", code="bad-name")
     if target.exists():
         raise BadInput(f"{here(target)} is there already", fix="it is left as it is; give another NAME", code="exists")
-    with disk(folder, fix="free space or check permissions"):
+    with disk(folder.resolve()):
         made = [] if begun else [p.relative_to(where).as_posix() for p in _fill(where)]
     made += [p.relative_to(where).as_posix() for p in write(template, name, where)]
     go = "" if where == Path.cwd() else f"cd {where} && "
@@ -212,7 +212,11 @@ def doctor(
         mark = "ok     " if check["ok"] else "MISSING" if check["needed"] else "-      "
         lines.append(f"{mark}  {check['name']:<18} {check['detail']}")
         lines += [f"{'':<29}{check['fix']}"] if check["fix"] else []
-    end = f"{len(bad)} needed things are missing" if bad else "all that is needed is here"
+    end = (
+        f"{len(bad)} needed {'thing is' if len(bad) == 1 else 'things are'} missing"
+        if bad
+        else "all that is needed is here"
+    )
     answer(as_json, {"checks": checks, "sandbox": sandbox}, *lines, "", end)
     return CheckFailed.exit_code if bad else 0
 
@@ -294,7 +298,8 @@ def _sandbox() -> tuple[str | None, list[dict[str, Any]]]:
         works = "works: a sandbox was made" if name != "none" else "no walls, only when asked for by name"
         detail = why or works + (f"; memory and processes are held by {holder()}" if name in PREFERENCE else "")
         engine = getattr(find("sandbox", name)(), "engine", None)
-        checks.append(_check(f"sandbox.{name}", not why, detail, engine.start if engine is not None else ""))
+        fix = engine.start if engine is not None else ""
+        checks.append(_check(f"sandbox.{name}", not why, detail.removesuffix(f"; {fix}") if fix else detail, fix))
     return used, checks
 
 

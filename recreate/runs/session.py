@@ -462,8 +462,8 @@ def why_optimizer(model: Model) -> str:
     """What is said of the choice that `default_optimizer` makes."""
     if default_optimizer(model) == "recreate":
         kind = "a hosted model" if model.name.startswith("litellm:") else "an endpoint"
-        return f"nobody named one, and {model.name} is {kind}; --optimizer reflect suits a small model better"
-    return f"nobody named one, and {model.name} may be a small model; --optimizer recreate is for strong ones"
+        return f"the default, since {model.name} is {kind}; --optimizer reflect suits a small model better"
+    return f"the default, since {model.name} may be a small model; --optimizer recreate is for strong ones"
 
 
 def default_policy(settings: Settings, model: Model) -> str:
@@ -477,10 +477,10 @@ def default_policy(settings: Settings, model: Model) -> str:
 def why_policy(settings: Settings, model: Model) -> str:
     """What is said of the choice that `default_policy` makes."""
     if default_policy(settings, model) == DRAWN:
-        return "nobody named one; --memory none learns no lessons"
+        return "the default; --memory none learns no lessons"
     if settings.record:
-        return f"nobody named one, and this is recorded; --memory {DRAWN} learns lessons"
-    return f"nobody named one, and {model.name} may be a small model; --memory {DRAWN} learns lessons"
+        return f"the default where a build is recorded; --memory {DRAWN} learns lessons"
+    return f"the default, since {model.name} may be a small model; --memory {DRAWN} learns lessons"
 
 
 def tried(settings: Settings, workspace: Path) -> Iterator[tuple[str, str, Callable[[], Any]]]:
@@ -630,6 +630,8 @@ def open_session(
         for each, theirs in ((model, parts.model), (optimizer_model, parts.optimizer_model)):
             if each is not theirs:
                 undo.callback(each.close)
+        if note:
+            say("model", {"text": note})
         if optimizer is None:
             settings = settings.model_copy(update={"optimizer": default_optimizer(optimizer_model)})
             if command == "build":
@@ -646,8 +648,6 @@ def open_session(
             judge = open_judge(settings, (optimizer_model, optimizer_price), cassette)
             if judge[0] is not optimizer_model:
                 undo.callback(judge[0].close)
-        if note:
-            say("model", {"text": note})
         own_memory = open_memory(settings, workspace, parts.memory, domain.name, memory)
         run = run_id(settings) if cassette is None else cassette.about.run
         recorder = None
@@ -724,10 +724,11 @@ def _take(journal: Journal, settings: Settings, objects: Sequence[str], *, run: 
     """Make the folder a run's, or go on with the one that began there: from now on it can be resumed. objects: the
     parts that are a script's own, which no command can name."""
     folder = journal.folder
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileNotFoundError, NotADirectoryError, FileExistsError) as e:  # /proc, /dev and the like
-        raise BadInput(f"{folder} cannot be made: {e.strerror}", fix="give another --out", code="bad-out") from None
+    with files.disk(folder):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileNotFoundError, NotADirectoryError, FileExistsError) as e:  # /proc, /dev and the like
+            raise BadInput(f"{folder} cannot be made: {e.strerror}", fix="give another --out", code="bad-out") from None
     journal.open()
     _same_parts(journal, domain=parts["domain"], model=parts["model"])
     _refuse_emptied(journal)

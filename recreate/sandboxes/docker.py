@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import base64
 import contextlib
+import copy
 import io
 import json
 import os
@@ -171,13 +172,18 @@ class Engine:
     def unpacked(self, where: str, target: Path, without: Collection[str]) -> str:
         """Unpack CONTAINER:FOLDER as it comes, but for what has one of these names: '' or what is wrong with it."""
 
-        def kept(member: tarfile.TarInfo, to: str) -> tarfile.TarInfo | None:
+        def take(tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
             names = {*member.name.split("/"), *(member.linkname.split("/") if member.islnk() else ())}
             if names & {*without} or not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
-                return None
-            mode = member.mode | (0o700 if member.isdir() else 0o600)
-            ours = member.replace(uid=os.geteuid(), gid=os.getegid(), uname="", gname="", mode=mode, deep=False)
-            return (tarfile.data_filter if member.islnk() else tarfile.tar_filter)(ours, to)
+                return
+            for name in (member.name, *([member.linkname] if member.islnk() else ())):
+                paths.member(target, name)
+            ours = copy.copy(member)
+            ours.uid, ours.gid, ours.uname, ours.gname = os.geteuid(), os.getegid(), "", ""
+            ours.mode = member.mode & 0o755 | (0o700 if member.isdir() else 0o600)
+            kind = "data_filter" if member.islnk() else "tar_filter"
+            tar.extraction_filter = getattr(tarfile, kind, lambda it, _: it)  # there since Python 3.11.4
+            tar.extract(ours, target)
 
         argv, wrong = [self.program or self.name, "cp", where, "-"], ""
         with tempfile.TemporaryFile() as said:
@@ -186,8 +192,9 @@ class Engine:
             ) as it:
                 try:
                     with tarfile.open(fileobj=it.stdout, mode="r|") as tar:
-                        tar.extractall(target, filter=kept)
-                except (tarfile.TarError, KeyError) as e:
+                        for member in tar:
+                            take(tar, member)
+                except (tarfile.TarError, KeyError, ValueError) as e:
                     wrong = f"it cannot be unpacked: {e}"
             said.seek(0)
             return _last(said.read()) if it.returncode > 0 else wrong

@@ -5,6 +5,7 @@ Nothing has its final name before its hash is right, and nothing of an archive l
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 import re
@@ -20,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
+from recreate.api import paths
 from recreate.api.errors import BadInput, Fault, RecreateError, Refused, Transient
 from recreate.storage.files import exclusive, home_disk, is_full
 
@@ -205,7 +207,7 @@ def unpack(archive: Path, into: Path) -> Path:
                     _unzip(archive, fresh)
                 else:
                     with tarfile.open(archive, "r:*") as tar:
-                        tar.extractall(fresh, filter="data")
+                        untar(tar, fresh)
             except (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError) as e:
                 raise _bad(archive, str(e)) from None
             except OSError as e:
@@ -225,16 +227,48 @@ def unpack(archive: Path, into: Path) -> Path:
             return target
 
 
+def untar(tar: tarfile.TarFile, into: Path, links: bool = True) -> None:
+    """Unpack what is a file, a folder or, with `links`, a link, as ours and by modes of ours.
+
+    The same on every Python: `extractall(filter="data")` came with 3.11.4, and stands behind these checks where it is
+    there. Raises ValueError and tarfile.TarError for a member that leads outside `into` or is a device.
+    """
+    tar.extraction_filter = getattr(tarfile, "data_filter", lambda ours, _: ours)
+    for member in tar:
+        if member.issym() or member.islnk():
+            if not links:
+                continue
+            _stays(into, member)
+        elif not member.isreg() and not member.isdir():
+            raise ValueError(f"{member.name!r} is a device")
+        paths.member(into, member.name)
+        ours = copy.copy(member)
+        ours.uid, ours.gid, ours.uname, ours.gname = os.geteuid(), os.getegid(), "", ""
+        ours.mode = 0o755 if member.isdir() else member.mode & (0o755 if member.mode & 0o100 else 0o644) | 0o600
+        tar.extract(ours, into)
+
+
+def _stays(into: Path, link: tarfile.TarInfo) -> None:
+    """Raises ValueError unless a link leads to what lies in `into`: whatever links it passes do too."""
+    if link.islnk():
+        paths.member(into, link.linkname)
+        return
+    steps = PurePosixPath(link.linkname).parts
+    up = next((n for n, step in enumerate(steps) if step != ".."), len(steps))
+    depth = len(PurePosixPath(link.name).parts) - 1
+    if PurePosixPath(link.linkname).is_absolute() or up > depth or ".." in steps[up:]:
+        raise ValueError(f"the link {link.name!r} leads outside its folder")
+
+
 def _unzip(archive: Path, into: Path) -> None:
     with zipfile.ZipFile(archive) as z:
         for member in z.infolist():
-            name = PurePosixPath(member.filename)
-            if name.is_absolute() or ".." in name.parts or re.match(r"[A-Za-z]:|.*[\\\0]", member.filename):
+            target = paths.member(into, member.filename)
+            if re.match(r"[A-Za-z]:|.*[\\\0]", member.filename):
                 raise ValueError(f"{member.filename!r} leads out of the archive")
             mode = member.external_attr >> 16
             if mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise ValueError(f"{member.filename!r} is a link or a device")
-            target = into / name
             if member.is_dir():
                 target.mkdir(parents=True, exist_ok=True)
                 continue

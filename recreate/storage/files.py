@@ -39,9 +39,10 @@ def fault(path: Path, e: OSError, fix: str = "") -> Fault:
             f"the disk that holds {path} is full", fix=f"free some space there: df -h {path}", code="disk-full"
         )
     if e.errno in _DENIED:
+        there = next(it for it in (path.absolute(), *path.absolute().parents) if os.path.lexists(it))
         return Fault(
             f"{path} cannot be written: {e.strerror}",
-            fix=f"make it writable, or work in another workspace: ls -ld {path}",
+            fix=f"make it writable, or work in another workspace: ls -ld {there}",
             code="unwritable",
         )
     return Fault(f"{path}: {e.strerror or e}", fix=f"ls -ld {path}", code="disk")

@@ -515,6 +515,26 @@ def test_a_killed_build_ends_as_the_uninterrupted_one_and_pays_no_journalled_cal
 
 
 @pytest.mark.slow
+def test_a_second_ctrl_c_ends_the_command_while_its_model_answers_nothing_and_resume_goes_on(workspace: Path) -> None:
+    with Stub(toy_reply(script()), hold=10) as stub:
+        running = start(workspace, *build_flags(stub.url, "runs/x"))
+        until_held(stub, running)
+        running.send_signal(signal.SIGINT)
+        assert running.stderr is not None
+        assert any(b"Ctrl-C again stops at once" in line for line in running.stderr)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=PATIENCE)  # nothing is released: no call in flight ever ends
+        assert running.returncode == 130
+        assert "stopped: at once" in err.decode()
+        assert "fix: recreate resume runs/x" in err.decode()
+        assert json.loads(out)["error"]["code"] == "interrupted"
+        stub.release()
+        resumed = start(workspace, "resume", "runs/x", "--json")
+        assert json.loads(resumed.communicate(timeout=PATIENCE)[0])["validation"]["verdict"] == "better"
+        assert len([call for call, n in Counter(stub.calls).items() if n > 1]) <= 2, "only those in flight (--jobs 2)"
+
+
+@pytest.mark.slow
 def test_ctrl_c_stops_cleanly_and_prints_the_resume_command(workspace: Path) -> None:
     with Stub(toy_reply(script()), hold=10) as stub:
         running = start(workspace, *build_flags(stub.url, "runs/x"))
@@ -525,6 +545,7 @@ def test_ctrl_c_stops_cleanly_and_prints_the_resume_command(workspace: Path) -> 
         stub.release()
         out, err = running.communicate(timeout=PATIENCE)
         assert running.returncode == 130
+        assert "stopped: after " in err.decode()
         assert "recreate resume runs/x" in err.decode()
         assert json.loads(out)["error"]["code"] == "interrupted"
         resumed = start(workspace, "resume", "runs/x", "--json")

@@ -119,9 +119,7 @@ def test_an_endpoint_gets_the_optimizer_for_strong_models_and_the_plan_says_why(
     model = write_script(workspace / "s.jsonl")
     assert planned(capsys, "--model", model)["optimizer"] == "reflect"
     assert cli(["plan", *TOY, *ENDPOINT]) == 0
-    assert capsys.readouterr().out.startswith(
-        "optimizer recreate: nobody named one, and openai:http://127.0.0.1:9/v1#m"
-    )
+    assert capsys.readouterr().out.startswith("optimizer recreate: the default, since openai:http://127.0.0.1:9/v1#m")
     assert cli(["plan", *TOY, *ENDPOINT, "--optimizer", "reflect"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "optimizer reflect"
 
@@ -133,11 +131,11 @@ def test_a_strong_models_build_learns_lessons_unless_somebody_says_otherwise_and
         assert cli(["plan", *TOY, *flags]) == 0
         return next(line for line in capsys.readouterr().out.splitlines() if line.startswith("lessons "))
 
-    assert told(*ENDPOINT) == "lessons randomised: nobody named one; --memory none learns no lessons"
+    assert told(*ENDPOINT) == "lessons randomised: the default; --memory none learns no lessons"
     assert told(*ENDPOINT, "--memory", "none") == "lessons none"
     assert told(*ENDPOINT, "--memory", "recreate") == "lessons recreate"
     assert told(*ENDPOINT, "--optimizer", "reflect").startswith("lessons none: ")
-    assert told("--model", write_script(workspace / "s.jsonl")).startswith("lessons none: nobody named one, and script")
+    assert told("--model", write_script(workspace / "s.jsonl")).startswith("lessons none: the default, since script")
     quiet = Path(shutil.copytree(paths.shipped("scaffolds") / "seed", workspace / "quiet"))
     asking = (quiet / "agent.toml").read_text()
     (quiet / "agent.toml").write_text(asking[: asking.index("[memory]")])
@@ -174,7 +172,7 @@ def test_a_runs_first_lines_name_the_optimizer_and_why_it_was_taken(
     flags = [*TOY, "--model", model, "--rounds", "0", "--validation", "5", "--memory.embedder", "hashed"]
     assert cli(["build", *flags, "--scaffold", "seed", "--out", "runs/a"]) == 0
     said = capsys.readouterr().err
-    assert f"optimizer reflect: nobody named one, and {model} may be a small model; --optimizer recreate" in said
+    assert f"optimizer reflect: the default, since {model} may be a small model; --optimizer recreate" in said
     assert ", optimizer reflect, sandbox" in said
     named = ["--optimizer", "best-of-n", "--models.optimizer", other]
     assert cli(["build", *flags, "--scaffold", "seed", "--out", "runs/b", *named]) == 0

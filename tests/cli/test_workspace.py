@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -13,11 +14,14 @@ from typing import Any
 
 import pytest
 
+from recreate import sandboxes
 from recreate.agents import scaffold as scaffolds
+from recreate.api import registry
 from recreate.api.paths import shipped, workspace
 from recreate.cli import run
 from recreate.models import catalog
 from recreate.runs.settings import Settings, addresses, load
+from tests.toy import write_script
 
 Ask = Callable[..., tuple[int, list[dict[str, Any]]]]
 
@@ -369,6 +373,50 @@ def test_a_link_out_of_the_folder_is_a_fault(ask: Ask, agent: Path) -> None:
     (fault,) = record["faults"]
     assert fault["file"] == "memory/x.md"
     assert "outside" in fault["message"]
+
+
+def test_a_scaffold_that_a_build_has_not_made_yet_is_refused_with_those_there_are(ask: Ask, workspace: Path) -> None:
+    code, (error,) = ask("show", "swe")
+    assert (code, error["error"]["code"]) == (2, "no-scaffold")
+    assert "seed-swe-small" in error["error"]["fix"]
+    assert "a build that keeps something makes more" in error["error"]["fix"]
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_what_to_look_at(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Path.mkdir
+
+    def denied(folder: Path, *more: Any, **flags: Any) -> None:
+        if folder.is_relative_to(workspace / "runs"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        made(folder, *more, **flags)
+
+    monkeypatch.setattr(Path, "mkdir", denied)
+    model = write_script(workspace / "s.jsonl")
+    flags = ["--domain", "tests.toy:Toy", "--model", model, "--out", "runs/a", "--validation", "5"]
+    assert run(["build", *flags, "--scaffold", "seed", "--memory.embedder", "hashed"]) == 1
+    said = capsys.readouterr().err
+    assert f"error: {workspace / 'runs' / 'a'} cannot be written: Permission denied" in said
+    assert f"ls -ld {workspace}\n" in said, "the nearest folder that is there"
+
+
+def test_recall_where_nothing_was_ever_attempted_says_what_makes_a_memory(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["memory", "recall", "a tab"]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "nothing is remembered here yet: recreate build --domain swe" in said.err
+
+
+def test_doctor_says_once_what_to_do_about_an_engine_that_is_not_started(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = registry.find("sandbox", "docker")().engine.start
+    monkeypatch.setattr(sandboxes, "survey", lambda: [("docker", f"docker ps: no daemon; {start}")])
+    (docker,) = [c for c in ask("doctor")[1][0]["checks"] if c["name"] == "sandbox.docker"]
+    assert (docker["detail"], docker["fix"]) == ("docker ps: no daemon", start)
 
 
 def test_a_missing_file_is_a_fault_and_a_missing_folder_bad_input(ask: Ask, agent: Path) -> None:

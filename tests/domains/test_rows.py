@@ -152,6 +152,14 @@ def test_what_cannot_be_guessed_is_asked_for_with_the_columns_there_are(workspac
     assert "how are answers of sums.jsonl scored?" in error.message
 
 
+def test_a_file_without_one_row_that_can_be_read_says_what_is_wrong_with_the_first(workspace: Path) -> None:
+    file = workspace / "sums.jsonl"
+    file.write_text("\n{not json\n")
+    with pytest.raises(BadInput, match=r"sums\.jsonl, line 2: it is not JSON .*; no row of it can be read") as error:
+        opened(workspace, data=str(file)).tasks()
+    assert '{"prompt": "2 + 3", "answer": "5"}' in error.value.fix
+
+
 def test_ids_that_cannot_be_typed_are_spelled_so_that_they_can(workspace: Path) -> None:
     rows = [{"id": id, "question": f"{id}?", "answer": "x"} for id in ("a b", "a,b", "a/b", "z" * 300, "plain-1")]
     ids = [task.id for task in opened(workspace, data=put(workspace / "sums.jsonl", rows)).tasks()]

