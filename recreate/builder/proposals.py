@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.attempt import furnish, prepared, replay
+from recreate.agents.callers import uncalled
 from recreate.agents.config import read_agent
 from recreate.agents.lint import problems
 from recreate.agents.retrieval import LessonRetrieval
@@ -174,6 +175,9 @@ class Proposals:
                 continue
             child = scaffolds.apply(child, [edit])
             made.append(edit)
+        made, idle = without_idle(current, child, made)
+        child = scaffolds.apply(current, made)
+        faults += idle
         return (child, made, faults) if child.digest != current.digest else (current, [], faults)
 
     def reopen(self, experience: Experience, done: bool) -> tuple[Sandbox, str]:
@@ -256,6 +260,30 @@ def proposed(edit: Edit) -> Edit:
         named = redacted({"mends": list(edit.forecast.mends), "breaks": list(edit.forecast.breaks)})
         texts["forecast"] = edit.forecast.model_copy(update={key: tuple(names) for key, names in named.items()})
     return edit.model_copy(update={**texts, "origin": "experience"})
+
+
+def without_idle(before: Scaffold, after: Scaffold, edits: Sequence[Edit]) -> tuple[list[Edit], list[str]]:
+    """The edits that make a candidate which carries no tool for nothing, and what is said of the others.
+
+    A new tool that nothing in the candidate calls (`uncalled`) is left out. One that the parent called and nothing
+    calls any more is taken out, if it may be; one that nothing called before either is left to who put it there.
+    """
+    new, left = list(edits), list[str]()
+    idle = [path for path in uncalled(after) if path not in before.files]
+    for path in idle:
+        new = [edit for edit in new if edit.path not in _with_schema(path)]
+        left.append(f"{path}: nothing in the candidate calls it (no prompt, lesson, other tool, nor agent.toml)")
+    called = set(before.tools.values()) - set(uncalled(before))
+    for path in uncalled(after):
+        if path in called and not after.agent.protects(path):
+            for file in sorted(_with_schema(path) & after.files.keys()):
+                why = "nothing in the candidate calls it any more"
+                new.append(Edit(path=file, old=after.files[file], reason=why, origin="prune"))
+    return new, left
+
+
+def _with_schema(tool: str) -> set[str]:
+    return {tool, str(PurePosixPath(tool).with_suffix(".json"))}
 
 
 def closed(before: Scaffold, after: Scaffold) -> list[str]:
