@@ -13,6 +13,7 @@ from recreate.agents import scaffold as scaffolds
 from recreate.agents.attempt import furnish, prepared, replay
 from recreate.agents.callers import uncalled
 from recreate.agents.config import read_agent
+from recreate.agents.lesson import read_lesson
 from recreate.agents.lint import problems
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
@@ -164,7 +165,20 @@ class Proposals:
                 return [f"{edit.path}: exactly this was tried before and {why}; propose something else"]
         # what was handed in names the places of one task; whole traces are left out, since what the environment says
         # (a command, a format) is just what there is to learn
-        return self.session.scanner.leaks(edits, scaffold, [e.trace.answer for e in experiences.values()])
+        return self.session.scanner.leaks(
+            edits, scaffold, [e.trace.answer for e in experiences.values()]
+        ) or self.particular(edits, experiences)
+
+    def particular(self, edits: Sequence[Edit], cited: Mapping[str, Experience]) -> list[str]:
+        """Why lessons among the edits are none: they are about the things of a task that they come from."""
+        found = []
+        for number, edit in enumerate(edits, 1):
+            if edit.path.startswith("memory/") and edit.new:
+                lesson = read_lesson(PurePosixPath(edit.path).stem, edit.new)
+                groups = [cited[e.experience].group for e in edit.evidence]
+                said = self.session.scanner.particular(f"{lesson.title}\n{lesson.body}", groups)
+                found += [f"edit {number} ({edit.path}) {why}" for why in said]
+        return found
 
     def apply(self, current: Scaffold, edits: Sequence[Edit]) -> tuple[Scaffold, list[Edit], list[str]]:
         """(the child, the edits it is made of, what was wrong with the others)."""

@@ -155,7 +155,7 @@ def test_of_two_versions_of_a_tool_that_agent_toml_calls_by_name_one_is_in_use_a
 
 
 def test_of_two_versions_of_a_tool_that_the_model_is_told_of_both_are_there_to_call() -> None:
-    tool = '#!/usr/bin/env python3\n"""Looks."""\n\nimport os\nimport sys\nfrom pathlib import Path\n\nprint(os, sys, Path)\n'
+    tool = '"""Looks."""\n\nimport os\nimport sys\nfrom pathlib import Path\n\nprint(os, sys, Path)\n'
     seed = Scaffold(name="a", files={**SEED.files, "tools/look.py": tool})
     files, notes = two_versions(seed, "tools/look.py")
     assert ("# first" in files["tools/look.py"], "# second" in files["tools/look_2.py"]) == (True, True)
