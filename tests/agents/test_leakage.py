@@ -653,10 +653,13 @@ def test_a_lesson_about_the_things_of_the_one_task_it_was_born_of_is_none(lesson
 
 
 def test_what_single_words_do_not_tell_they_may_tell_together() -> None:
-    assert ROWS.particular("Keep to the daily calories.", ["m-0"]) == []
-    assert "'calories', 'daily'" in ROWS.particular("Keep to the daily calories.", ["m-23"])[0].replace(
-        "'daily', 'calories'", "'calories', 'daily'"
+    asked = ["Her daily limit is low in calories.", "Burn the calories.", "His daily walk.", *ASKED[1:23] * 3]
+    rows = Scanner(
+        [Task(id=f"m:{n}", domain="m", prompt=p, split="train", group=f"m-{n}") for n, p in enumerate(asked)]
     )
+    assert rows.particular("Mind the calories.", ["m-0"]) == rows.particular("Walk daily.", ["m-0"]) == []
+    (reason,) = rows.particular("Keep to the daily calories.", ["m-0"])
+    assert "'daily', 'calories'" in reason or "'calories', 'daily'" in reason
 
 
 def test_of_few_tasks_no_word_is_said_to_be_one_tasks_alone() -> None:
