@@ -10,6 +10,10 @@ library, what the parent scaffold says already, names that two packages share, o
 the groups, wording that train tasks of several groups have in common, and plain words of English, unless they are
 written as code (`word` or word(...)) and name a part of a task.
 
+A lesson is for the domain, and one that is about the things of the task it comes from (its hot dogs, its 448)
+is none: `particular` finds those of its uncommon words that stand in a task it was born of and together in no other
+train task.
+
 What is said of a find quotes the text that was scanned, and names its task only when that is a train task: whoever
 wrote the text learns that it names held-out material, and nothing else of that.
 """
@@ -19,7 +23,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import islice, pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -78,6 +82,7 @@ class Scanner:
         self.starts = set[str]()
         """Words that something shorter than a run begins with."""
         groups, packages = {task.group for task in tasks}, {_package(task) for task in tasks}
+        self.prompts = [(task.group, task.prompt) for task in tasks if task.split == "train"]
         for task in sorted(tasks, key=lambda t: t.split != "train"):  # what a train task says is that task's
             package, strings = _package(task), list(_strings(task.facts))
             facts, secret = [text for _, text in strings], list(hidden.get(task.id, ()))
@@ -148,6 +153,36 @@ class Scanner:
     def says(self, text: str) -> list[str]:
         """What is wrong with a text by itself, as `names ...` or `copies ...`; [] for nothing."""
         return list(self._read(text, _said(""), set(), ()))[:MAX_REASONS]
+
+    def particular(self, text: str, groups: Iterable[str]) -> list[str]:
+        """What is wrong with a lesson that was born of train tasks of these groups, as `says ...`; [] for nothing.
+
+        Counted are words that are no plain English and no name of Python's, in singular and plural alike, and numbers
+        of two digits or more. Those that more than a twentieth of the train groups say are the domain's own. The
+        others are refused where one group that the lesson was born of says them, and no other group says all of them.
+        Of fewer than MANY groups none is said to be alone with a word: that would often be chance.
+        """
+        spoken, count = self._uncommon
+        if count < MANY:
+            return []
+        said = {word: set[str]().union(*(spoken.get(form, ()) for form in _forms(word))) for word in _uncommon(text)}
+        reasons = []
+        for group in dict.fromkeys(groups):
+            own = {word: by for word, by in said.items() if group in by and len(by) <= max(1, count // MANY)}
+            if own and set.intersection(*own.values()) == {group}:
+                quoted = ", ".join(map(repr, sorted(own, key=lambda word: (len(own[word]), word))[:3]))
+                reasons.append(f"says {quoted}, as {group} does and no other train task: say what holds for any task")
+        return reasons
+
+    @cached_property
+    def _uncommon(self) -> tuple[Mapping[str, set[str]], int]:
+        """(word in each of its forms -> the train groups whose prompts say it, how many train groups there are)."""
+        spoken: dict[str, set[str]] = {}
+        for group, prompt in self.prompts:
+            for word in _uncommon(prompt):
+                for form in _forms(word):
+                    spoken.setdefault(form, set()).add(group)
+        return spoken, len({group for group, _ in self.prompts})
 
     def _read(
         self, text: str, parent: _Parent, own: set[str], texts: tuple[str, ...], code: bool = False
@@ -486,6 +521,26 @@ def _lines(text: str) -> set[tuple[str, int, str]]:
         if telling and len(squeezed) >= SHORTEST and not re.match(r"\s*(?:import|from)\s", line):
             found.add((words[0], _key(words[:RUN]), squeezed))
     return found
+
+
+def _uncommon(text: str) -> set[str]:
+    """Words that say what a text is about, and numbers of two digits or more."""
+    words = {word.removesuffix("'s") for word in _words(text)}
+    return {
+        word
+        for word in words
+        if (word.isdecimal() and len(word) > 1)
+        or (
+            len(word) >= 4
+            and word.isalpha()
+            and not any(each in _ordinary() or _pythons(each) for each in _forms(word))
+        )
+    }
+
+
+def _forms(word: str) -> set[str]:
+    """A word and what it may be the plural of."""
+    return {word, word.removesuffix("s"), word.removesuffix("es")}
 
 
 def _telling(word: str) -> bool:

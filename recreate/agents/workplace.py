@@ -27,7 +27,7 @@ from recreate.api.theirs import expect
 from recreate.api.types import Output, Task
 from recreate.storage.redact import redact
 
-BIN = ".recreate/bin"
+BIN = ".recreate/bin"  # commands start in the work folder, which without a sandbox is not /work
 """Where a scaffold's tools lie, relative to /work. A domain leaves `.recreate/` out of what is handed in."""
 
 ABOUT = ".recreate/attempt.json"
@@ -84,8 +84,8 @@ class Workplace:
             raise McpError(f"the server {name}: sandboxes of {sandbox.backend} cannot keep a program going")
         log = f".recreate/mcp/{name}.log"
         sandbox.write(log, b"", 0o666)
-        command = entry.command or (f"/work/{BIN}/{entry.server}",)
-        words = ["/bin/sh", "-c", f'exec "$@" 2>>/work/{log}', "sh", *command]
+        command = entry.command or (f"./{BIN}/{entry.server}",)
+        words = ["/bin/sh", "-c", f'exec "$@" 2>>{log}', "sh", *command]
         server = McpServer(name, sandbox.start(words, self.agent.limits.seconds), patience)
         try:
             return server, server.open()
@@ -102,7 +102,7 @@ class Workplace:
         if kind.startswith("tool:"):
             output = self.tool(sandbox, kind.removeprefix("tool:"), action.command)
             return output, cut_middle(output.text, limit, LEFT_OUT, dropped=output.cut)
-        line = f'export PATH="/work/{BIN}:$PATH"\n'
+        line = f'export PATH="$PWD/{BIN}:$PATH"\n'
         if SUBMIT not in self.scaffold.tools:
             line += f"{SUBMIT}() {{ echo '{ALONE}' >&2; return 1; }}\n"
         if self.agent.memory.recall:
@@ -117,7 +117,7 @@ class Workplace:
         if function.server:
             return _masked(self.servers[function.server].call(function.tool, arguments))
         if function.words:
-            command = [f"/work/{BIN}/{function.tool}", *arguments["args"]]
+            command = [f"./{BIN}/{function.tool}", *arguments["args"]]
             return _run(sandbox, command, timeout=self.agent.limits.command_seconds)
         return self.tool(sandbox, function.tool, json.dumps(arguments, ensure_ascii=False))
 
@@ -138,7 +138,7 @@ class Workplace:
         """What comes of a tool of the scaffold's."""
         return _run(
             sandbox,
-            [f"/work/{BIN}/{name}"],
+            [f"./{BIN}/{name}"],
             timeout=self.agent.limits.command_seconds,
             stdin=stdin.encode("utf-8", "surrogatepass"),
         )

@@ -48,7 +48,7 @@ class Learning:
         self.on = self.policy != "none"
         self.store = LessonStore(session.memory.folder, session.domain.name, self.policy)
         self._offers: dict[tuple[int, bool], LessonRetrieval] = {}
-        self._scanned: dict[str, list[str]] = {}
+        self._scanned: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
         self._reruns: set[str] = set()
         self._told: set[str] = set()
         self.share = MemoryShare(session)
@@ -115,14 +115,15 @@ class Learning:
     def _offered(self, lesson: Lesson) -> bool:
         return lesson.status == "active" or (self.policy not in CLIMBING and lesson.status == "candidate")
 
-    def _leaks(self, lesson: Lesson) -> bool:
-        """Whether a lesson names what belongs to one task; it is said, once a text."""
-        text = f"{lesson.title}\n{lesson.body}"
-        if text not in self._scanned:
-            self._scanned[text] = self.session.scanner.says(text)
-            for why in self._scanned[text][:1]:
+    def _leaks(self, lesson: Lesson, batch: tuple[str, ...] = ()) -> bool:
+        """Whether a lesson names what belongs to one task; it is said, once a text. batch: groups of the attempts that
+        the policy had before it when it wrote the lesson, of whichever of them that was born."""
+        key = (lesson.title, lesson.body, batch)
+        if key not in self._scanned:
+            self._scanned[key] = self.session.lesson_leaks(lesson, batch)
+            for why in self._scanned[key][:1]:
                 self.session.say("note", {"text": f"the lesson {lesson.id} is not used: it {why}"})
-        return bool(self._scanned[text])
+        return bool(self._scanned[key])
 
     # what is learned
 
@@ -163,7 +164,7 @@ class Learning:
         asked = self._made(after, ask, rerun, len(shown), questions=QUESTIONS * self.session.settings.memory.shared)
         changes = list(found) if isinstance(found := asked.ask("observe", shown), tuple) else found
         expect(all_are(changes, Change), asked.policy, "observe", changes)
-        dropped = self._drop_leaks(before, after)
+        dropped = self._drop_leaks(before, after, tuple(dict.fromkeys(e.group for e in shown)))
         changes = [change for change in changes if change.lesson not in dropped]
         for id, lesson in after.items():
             if (
@@ -189,10 +190,10 @@ class Learning:
         for change in changes:
             self.session.say("learned", {"change": change})
 
-    def _drop_leaks(self, before: Mapping[str, Lesson], after: dict[str, Lesson]) -> set[str]:
+    def _drop_leaks(self, before: Mapping[str, Lesson], after: dict[str, Lesson], batch: tuple[str, ...]) -> set[str]:
         """Take new or changed texts that name a task out of `after`; what had joined one is on its own again."""
         texts = {id: (x.title, x.body) for id, x in before.items()}
-        dropped = {id for id, x in after.items() if texts.get(id) != (x.title, x.body) and self._leaks(x)}
+        dropped = {id for id, x in after.items() if texts.get(id) != (x.title, x.body) and self._leaks(x, batch)}
         for id in dropped:
             after.pop(id)
             after.update({id: before[id]} if id in before else {})

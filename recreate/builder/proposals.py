@@ -5,13 +5,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.attempt import replay
+from recreate.agents.callers import uncalled
 from recreate.agents.config import read_agent
+from recreate.agents.lesson import read_lesson
 from recreate.agents.lint import problems
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
@@ -164,7 +166,20 @@ class Proposals:
                 return [f"{edit.path}: exactly this was tried before and {why}; propose something else"]
         # what was handed in names the places of one task; whole traces are left out, since what the environment says
         # (a command, a format) is just what there is to learn
-        return self.session.scanner.leaks(edits, scaffold, [e.trace.answer for e in experiences.values()])
+        return self.session.scanner.leaks(
+            edits, scaffold, [e.trace.answer for e in experiences.values()]
+        ) or self.particular(edits, experiences)
+
+    def particular(self, edits: Sequence[Edit], cited: Mapping[str, Experience]) -> list[str]:
+        """Why lessons among the edits are none: they are about the things of a task that they come from."""
+        found = []
+        for number, edit in enumerate(edits, 1):
+            if edit.path.startswith("memory/") and edit.new:
+                lesson = read_lesson(PurePosixPath(edit.path).stem, edit.new)
+                groups = [cited[e.experience].group for e in edit.evidence]
+                said = self.session.scanner.particular(f"{lesson.title}\n{lesson.body}", groups)
+                found += [f"edit {number} ({edit.path}) {why}" for why in said]
+        return found
 
     def apply(self, current: Scaffold, edits: Sequence[Edit]) -> tuple[Scaffold, list[Edit], list[str]]:
         """(the child, the edits it is made of, what was wrong with the others)."""
@@ -175,6 +190,9 @@ class Proposals:
                 continue
             child = scaffolds.apply(child, [edit])
             made.append(edit)
+        made, idle = without_idle(current, child, made)
+        child = scaffolds.apply(current, made)
+        faults += idle
         return (child, made, faults) if child.digest != current.digest else (current, [], faults)
 
     def reopen(self, experience: Experience, done: bool) -> tuple[Sandbox, str]:
@@ -257,6 +275,30 @@ def proposed(edit: Edit) -> Edit:
         named = redacted({"mends": list(edit.forecast.mends), "breaks": list(edit.forecast.breaks)})
         texts["forecast"] = edit.forecast.model_copy(update={key: tuple(names) for key, names in named.items()})
     return edit.model_copy(update={**texts, "origin": "experience"})
+
+
+def without_idle(before: Scaffold, after: Scaffold, edits: Sequence[Edit]) -> tuple[list[Edit], list[str]]:
+    """The edits that make a candidate which carries no tool for nothing, and what is said of the others.
+
+    A new tool that nothing in the candidate calls (`uncalled`) is left out. One that the parent called and nothing
+    calls any more is taken out, if it may be; one that nothing called before either is left to who put it there.
+    """
+    new, left = list(edits), list[str]()
+    idle = [path for path in uncalled(after) if path not in before.files]
+    for path in idle:
+        new = [edit for edit in new if edit.path not in _with_schema(path)]
+        left.append(f"{path}: nothing in the candidate calls it (no prompt, lesson, other tool, nor agent.toml)")
+    called = set(before.tools.values()) - set(uncalled(before))
+    for path in uncalled(after):
+        if path in called and not after.agent.protects(path):
+            for file in sorted(_with_schema(path) & after.files.keys()):
+                why = "nothing in the candidate calls it any more"
+                new.append(Edit(path=file, old=after.files[file], reason=why, origin="prune"))
+    return new, left
+
+
+def _with_schema(tool: str) -> set[str]:
+    return {tool, str(PurePosixPath(tool).with_suffix(".json"))}
 
 
 def closed(before: Scaffold, after: Scaffold) -> list[str]:

@@ -70,7 +70,7 @@ class Recollection:
     """Memory, as the agents of a run at the tasks of a domain may ask it. Thread-safe.
 
     search   (words, k, filters) -> hits that a working agent may see, best first
-    leaks    why a text may not be shown, as it names a task; [] where it may
+    leaks    why a lesson may not be shown, as it names a task; [] where it may
     found_by what looks things up, as far as an answer depends on it: the embedder's setting, another's memory
     """
 
@@ -79,7 +79,7 @@ class Recollection:
     folder: Path
     domain: str
     search: Callable[[str, int, Mapping[str, Any]], Sequence[Hit]]
-    leaks: Callable[[str], Sequence[str]]
+    leaks: Callable[[Lesson], Sequence[str]]
     tape: Recording | Cassette | None = None
     found_by: Sequence[str] = ()
 
@@ -103,7 +103,7 @@ class Recollection:
             for key, (checksum, lesson) in sorted(self.memory.lessons().items())
             if key.startswith((f"lesson:{self.domain}/", "lesson:general/"))
             and lesson.status == "active"
-            and not self.leaks(f"{lesson.title}\n{lesson.body}")
+            and not self.leaks(lesson)
         }
         text = json.dumps({"experiences": ids, "lessons": lessons})
         name, key = digest(text), digest([text, *self.found_by])

@@ -41,7 +41,7 @@ from recreate.api.ports import (
 )
 from recreate.api.registry import fit, fit_tasks, spelled
 from recreate.api.theirs import all_are, expect
-from recreate.api.types import Call, Message, Reply, Split, Task, digest
+from recreate.api.types import Call, Lesson, Message, Reply, Split, Task, digest
 from recreate.memory.held_out import lacking
 from recreate.models.cassette import About, Answerer, Cassette, Recording
 from recreate.models.near_cache import Embedding, NearCache, TaskQuestion
@@ -184,6 +184,13 @@ class Session:
                 hidden[found.task] = [found.trace.answer] * found.grade.passed
         return Scanner(list(tasks.values()), hidden)
 
+    def lesson_leaks(self, lesson: Lesson, groups: Sequence[str] = ()) -> list[str]:
+        """What is wrong with a lesson: it names what belongs to a task, or is about the things of one that it was born
+        of, or that is of `groups`."""
+        text = f"{lesson.title}\n{lesson.body}"
+        born_of = [e.group for id in lesson.born_of if (e := self.memory.get(id, "optimizer")) is not None]
+        return self.scanner.says(text) or self.scanner.particular(text, [*born_of, *groups])
+
     def ask(self, messages: list[Message], call: Call, **params: Any) -> Reply:
         """The agent's model."""
         return self.calls.ask(self.model, self.price, messages, call, **self.patience(), **params)
@@ -236,7 +243,7 @@ class Session:
             folder=self.folder,
             domain=self.domain.name,
             search=lambda query, k, filters: self.recall(query, k, filters, READER),
-            leaks=lambda text: self.scanner.says(text),
+            leaks=self.lesson_leaks,
             tape=self.tape,
             found_by=(self.settings.memory.embedder, theirs),
         )

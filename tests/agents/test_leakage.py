@@ -623,3 +623,54 @@ def test_of_a_name_and_its_parts_only_the_name_is_told_unless_the_part_stands_al
     assert len(path) == 1
     assert "'sqlparse/engine/statement_splitter.py'" in path[0]
     assert any("'sqlparse'" in why for why in both)
+
+
+ASKED = [
+    "Sam cooks 12 hotdogs in the first hour and 448 in the second. How many calories is that?",
+    *(f"A farmer sells {n} cabbages a day and eats some. How many dollars are earned?" for n in range(10, 32)),
+    "A farmer's daily calories are 2000. How many are left after lunch?",
+]
+ROWS = Scanner([Task(id=f"m:{n}", domain="m", prompt=p, split="train", group=f"m-{n}") for n, p in enumerate(ASKED)])
+
+
+@pytest.mark.parametrize(
+    ("lesson", "quoted"),
+    [
+        ("Review the hotdog preparation process.", "'hotdog'"),
+        ("Take 448 away at the end.", "'448'"),
+        ("Count the hotdogs, then the calories.", "'hotdogs'"),
+        ("Sell cabbages by the dollar.", ""),
+        ("Mind the calories.", ""),
+        ("Check each number of the question again, and what is asked.", ""),
+        ("Write the answer as a formula in LaTeX.", ""),
+    ],
+)
+def test_a_lesson_about_the_things_of_the_one_task_it_was_born_of_is_none(lesson: str, quoted: str) -> None:
+    """Real bullets of a 1.5B model: "the hotdog preparation process" of one question became a rule for all of math."""
+    reasons = ROWS.particular(lesson, ["m-0"])
+    assert [quoted in why and "as m-0 does and no other train task" in why for why in reasons] == [True] * bool(quoted)
+    assert ROWS.particular(lesson, []) == []
+
+
+def test_what_single_words_do_not_tell_they_may_tell_together() -> None:
+    asked = ["Her daily limit is low in calories.", "Burn the calories.", "His daily walk.", *ASKED[1:23] * 3]
+    rows = Scanner(
+        [Task(id=f"m:{n}", domain="m", prompt=p, split="train", group=f"m-{n}") for n, p in enumerate(asked)]
+    )
+    assert rows.particular("Mind the calories.", ["m-0"]) == rows.particular("Walk daily.", ["m-0"]) == []
+    (reason,) = rows.particular("Keep to the daily calories.", ["m-0"])
+    assert "'daily', 'calories'" in reason or "'calories', 'daily'" in reason
+
+
+def test_of_few_tasks_no_word_is_said_to_be_one_tasks_alone() -> None:
+    few = Scanner(
+        [Task(id=f"m:{n}", domain="m", prompt=p, split="train", group=f"m-{n}") for n, p in enumerate(ASKED[:19])]
+    )
+    assert few.particular("Review the hotdog preparation process.", ["m-0"]) == []
+
+
+def test_words_that_only_held_out_tasks_share_do_not_make_a_lesson_general() -> None:
+    held = Task(id="m:h", domain="m", prompt="Ann sells hotdogs.", split="test", group="m-h")
+    tasks = [Task(id=f"m:{n}", domain="m", prompt=p, split="train", group=f"m-{n}") for n, p in enumerate(ASKED)]
+    with_held = Scanner([*tasks, held])
+    assert with_held.particular("Review the hotdogs.", ["m-0"]) == ROWS.particular("Review the hotdogs.", ["m-0"]) != []

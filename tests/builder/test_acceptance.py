@@ -41,11 +41,11 @@ class Wants:
         return edits
 
 
-def proposing(workspace: Path, wanted: Wanted) -> tuple[Wants, Any, list[str]]:
+def proposing(workspace: Path, wanted: Wanted, **flags: Any) -> tuple[Wants, Any, list[str]]:
     """(the optimizer, the build's outcome, why nothing was judged)."""
     wants = Wants(wanted)
     model = write_script(workspace / "script.jsonl")
-    made = recreate.build(Toy(), model=model, optimizer=wants.__call__, **FLAGS)
+    made = recreate.build(Toy(), model=model, optimizer=wants.__call__, **FLAGS, **flags)
     return wants, made, [r["reason"] for r in Run(made.run).records("nothing")]
 
 
@@ -101,6 +101,47 @@ def test_a_tool_that_does_not_start_costs_no_attempt(workspace: Path) -> None:
     assert (revision.kept, revision.verdict.verdict, revision.verdict.tasks) == (False, "not-better", 0)
     assert "tools/look.py:3: does not start" in revision.verdict.reason
     assert {r["scaffold"] for r in Run(made.run).records("experience")} == {revision.parent}
+
+
+SMALL = Scaffold(
+    name="small",
+    files={
+        **SEED.files,
+        "agent.toml": TOML.replace('action = "bash"', 'action = "bash"\ndone = "look"'),
+        "system.md": "Work.\n{% for lesson in lessons %}{{ lesson.body }}\n{% endfor %}",
+        "tools/look.py": '"""Looks."""\n\nimport sys\n\nsys.exit("--help" not in sys.argv)\n',
+    },
+)
+"""An agent whose prompts list no tools."""
+
+
+def test_a_tool_that_nothing_in_the_candidate_calls_is_left_out_before_it_is_measured_and_the_report_says_so(
+    workspace: Path,
+) -> None:
+    def wanted(cited: Evidence) -> list[Edit]:
+        tools = [Edit(path=f"tools/{n}.py", new=f'"""Is {n}."""\n', evidence=(cited,)) for n in ("idle", "used")]
+        return [*tools, Edit(path="system.md", new=f"\n{LESSON} Call `used`.\n", evidence=(cited,))]
+
+    _, made, _ = proposing(workspace, wanted, scaffold=SMALL)
+    (revision,) = made.revisions
+    assert [edit.path for edit in revision.edits] == ["tools/used.py", "system.md"]
+    (fault,) = revision.faults
+    assert fault.startswith("tools/idle.py: nothing in the candidate calls it")
+    assert revision.verdict.tasks > 0
+    assert sorted(made.scaffold.tools) == ["look", "used"]
+    assert f"- not used: {fault}" in (Path(made.run) / "report.md").read_text()
+
+
+def test_a_tool_whose_caller_an_edit_takes_away_goes_with_it(workspace: Path) -> None:
+    old = SMALL.files["agent.toml"]
+
+    def wanted(cited: Evidence) -> list[Edit]:
+        toml = Edit(path="agent.toml", old=old, new=old.replace('done = "look"', ""), evidence=(cited,))
+        return [toml, Edit(path="system.md", new=f"\n{LESSON}\n", evidence=(cited,))]
+
+    _, made, _ = proposing(workspace, wanted, scaffold=SMALL)
+    assert [(e.path, e.origin) for e in made.revisions[0].edits][2:] == [("tools/look.py", "prune")]
+    assert made.scaffold.tools == {}
 
 
 def test_the_rest_of_agent_toml_may_be_changed_and_the_readme_may_not(workspace: Path) -> None:

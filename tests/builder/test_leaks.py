@@ -12,7 +12,7 @@ import pytest
 import recreate
 from recreate.api.errors import Fault
 from recreate.api.types import Change, Edit, Evidence, Experience, Grade, Lesson, Review, Split, Step, Task, Trace
-from recreate.lessons.context import PolicyContext
+from recreate.lessons.context import PolicyContext, new_lesson
 from recreate.lessons.store import LessonStore
 from recreate.memory.store import ExperienceStore
 from tests.builder.test_acceptance import proposing
@@ -182,6 +182,47 @@ def test_a_lesson_that_names_a_held_out_task_is_neither_tried_nor_learned(worksp
     assert (good.id, good.status, good.merged_into) == ("good", "candidate", "")
     (learned,) = [json.loads(x) for x in (made.run / "journal.jsonl").read_text().splitlines() if '"memory"' in x][:1]
     assert [c["lesson"] for c in learned["changes"]] == ["good"]
+
+
+class Asking(Toy):
+    """Toy with enough train tasks that a word may be one task's own; one is about zeppelins."""
+
+    def tasks(self, split: Split | None = None) -> Sequence[Task]:
+        made = list(super().tasks(split))
+        first = super().tasks("train")[0]
+        more = [first.model_copy(update={"id": f"toy:more:{n}", "group": f"more-{n}"}) for n in range(20)]
+        zeppelin = "Write the word number 0 of the train list to the file answer.txt." + " It is about zeppelins."
+        if split not in (None, "train"):
+            return made
+        return [*(t.model_copy(update={"prompt": zeppelin}) if t.id == "toy:train:0" else t for t in made), *more]
+
+
+class Bullets:
+    """A policy that makes of what it observes one rule about a task's things, and one for all."""
+
+    def __init__(self, context: PolicyContext) -> None:
+        self.context = context
+
+    def observe(self, experiences: Sequence[Experience]) -> list[Change]:
+        for title, body in (("Of the airship", "Review the zeppelin."), ("How answers end", LESSON)):
+            other = [e for e in experiences if e.group != "train-0"][:1]
+            lesson = new_lesson("toy", title, body, other).model_copy(update={"status": "active"})
+            self.context.lessons[lesson.id] = lesson
+        return []
+
+    def offer(self, query: str, budget: int) -> list[Lesson]:
+        return list(self.context.lessons.values())
+
+
+def test_a_rule_about_the_things_of_one_task_of_the_batch_is_not_learned(workspace: Path) -> None:
+    heard: list[str] = []
+    say = lambda event, facts: heard.append(facts["text"]) if event == "note" else None  # noqa: E731
+    model = write_script(workspace / "script.jsonl")
+    flags = {**FLAGS, "train": 28, "batch": 28, "memory": Bullets}
+    recreate.build(Asking(), model=model, optimizer=Silent, say=say, **flags)
+    stored = [p.read_text() for p in (workspace / "memory" / "toy").glob("**/*.md")]
+    assert [LESSON in text for text in stored] == [True]
+    assert any("it says 'zeppelin', as train-0 does and no other train task" in text for text in heard)
 
 
 def test_a_persons_edit_of_a_candidate_is_scanned_too(workspace: Path) -> None:

@@ -6,7 +6,14 @@ import re
 
 import pytest
 
+from recreate.agents import scaffold as scaffolds
+from recreate.agents.lint import problems
+from recreate.agents.scaffold import Scaffold
+from recreate.api.paths import shipped
+from recreate.api.types import Edit, Evidence, Study
+from recreate.optimizers.investigator.distill import merged
 from recreate.optimizers.investigator.draft import union
+from tests.optimizers.test_reflect import context
 from tests.studied import ABOUT, DONE, SEED, Acts, Try, finds_the_mark, lesson, takes_all
 from tests.toy import LESSON
 
@@ -111,3 +118,45 @@ def test_distilling_that_does_not_finish_counts_as_none_and_loses_nothing(attemp
 def test_edits_of_the_same_lines_keep_the_lines_of_both() -> None:
     base = "one\ntwo\nthree\n"
     assert union(base, "one\nTWO a\nthree\n", "one\nTWO b\nthree\n") == "one\nTWO a\nTWO b\nthree\n"
+
+
+def two_versions(parent: Scaffold, path: str) -> tuple[dict[str, str], list[str]]:
+    """(the files, what was noted) after two studies that each rewrote one tool in lines that cannot be joined."""
+    old, notes = parent.files[path], list[str]()
+
+    def version(name: str) -> str:
+        return old.replace("import sys\n", f"import sys\n\nNAMES = [\n    '{name}',\n]  # {name}\n")
+
+    studies = [
+        Study(
+            id=name,
+            kind="study",
+            scaffold=parent.digest,
+            edits=(Edit(path=path, old=old, new=version(name), evidence=(Evidence(experience="e", step=0),)),),
+        )
+        for name in ("first", "second")
+    ]
+    asked = context([])
+    asked.note = notes.append
+    asked.validate = lambda scaffold, edits: problems(scaffolds.apply(scaffold, edits))
+    files = dict(parent.files)
+    files |= scaffolds.apply(parent, merged(asked, parent, studies)).files
+    return files, notes
+
+
+def test_of_two_versions_of_a_tool_that_agent_toml_calls_by_name_one_is_in_use_and_the_other_is_not_carried() -> None:
+    """In a real build `write_2.py` and `parses_2.py` came along, 1,200 lines that nothing called."""
+    files, notes = two_versions(scaffolds.load(shipped("scaffolds") / "seed-code-small"), "tools/parses.py")
+    assert sorted(path for path in files if path.startswith("tools/")) == ["tools/parses.py", "tools/write.py"]
+    assert "# first" in files["tools/parses.py"]
+    assert "second" not in files["tools/parses.py"]
+    (note,) = notes
+    assert "idea 2.1 could not be kept beside the others: tools/parses.py: another edit rewrote it" in note
+
+
+def test_of_two_versions_of_a_tool_that_the_model_is_told_of_both_are_there_to_call() -> None:
+    tool = '"""Looks."""\n\nimport os\nimport sys\nfrom pathlib import Path\n\nprint(os, sys, Path)\n'
+    seed = Scaffold(name="a", files={**SEED.files, "tools/look.py": tool})
+    files, notes = two_versions(seed, "tools/look.py")
+    assert ("# first" in files["tools/look.py"], "# second" in files["tools/look_2.py"]) == (True, True)
+    assert notes == []

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path, PurePosixPath
 
 from recreate.agents import scaffold as scaffolds
+from recreate.agents.callers import uncalled
 from recreate.agents.lesson import read_lesson
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.types import Edit
@@ -79,9 +80,21 @@ class Draft:
             return self.add(edit)
         both = union(based_on.files.get(edit.path, ""), here, wanted)
         faults = self.add(edit.model_copy(update={"old": here, "new": both}))
-        if faults and edit.path.startswith("tools/"):
-            return self.add(edit.model_copy(update={"path": self._beside(edit.path), "old": "", "new": wanted}))
+        if faults and edit.path in self.current.tools.values():
+            return self._put_beside(edit, wanted)
         return faults
+
+    def _put_beside(self, edit: Edit, wanted: str) -> list[str]:
+        """Of two versions of a tool the second becomes a tool of its own, where the agent is told of it; where only
+        its name is called there is one tool, and it is the first. [] or why not."""
+        second = edit.model_copy(update={"path": self._beside(edit.path), "old": "", "new": wanted})
+        named = PurePosixPath(edit.path).stem in self.current.agent.uses
+        if named or second.path in uncalled(scaffolds.apply(self.current, [second])):
+            return [
+                f"{edit.path}: another edit rewrote it, and the two cannot be joined; nothing would call a second tool "
+                "beside it, so the first is the one in use"
+            ]
+        return self.add(second)
 
     def _beside(self, path: str) -> str:
         stem, count = PurePosixPath(path), 2

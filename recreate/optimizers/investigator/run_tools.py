@@ -119,7 +119,7 @@ class Environments:
 
     def _shell(self, sandbox: Sandbox, command: str, stdin: str = "") -> str:
         furnish(sandbox, self.draft.current)
-        line = f'export PATH="/work/{BIN}:$PATH"\n{command}'
+        line = f'export PATH="$PWD/{BIN}:$PATH"\n{command}'
         return tell_output(sandbox.run(line, timeout=SECONDS, stdin=stdin.encode("utf-8", "surrogatepass")))
 
 
