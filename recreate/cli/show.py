@@ -200,8 +200,9 @@ def _show_run(run: Run, as_json: bool) -> None:
     total = spend.total
     put(
         f"run        {here(run.folder)} ({status})",
-        f"settings   domain {settings.domain}, model {start.get('model') or settings.model or '?'}, optimizer "
-        f"{proposer(settings)}, sandbox {start.get('sandbox') or settings.sandbox or '?'}, seed {settings.seed}",
+        f"settings   domain {settings.domain}, model {start.get('model') or settings.model or '?'}, "
+        + f"optimizer {proposer(settings)}, " * (start.get("command", "build") == "build")
+        + f"sandbox {start.get('sandbox') or settings.sandbox or '?'}, seed {settings.seed}",
         "           "
         + (
             f"{settings.rounds} rounds, {settings.train} train and {settings.validation} validation tasks x "
