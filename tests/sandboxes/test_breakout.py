@@ -51,6 +51,8 @@ HELD = [
 ]
 NOBODY = 65533
 """An ordinary user whom no machine knows."""
+OWN = f".{os.getpid()}"
+"""Behind the seconds that a test's processes sleep: other workers' are not counted."""
 Open = Callable[..., FolderSandbox]
 
 
@@ -507,9 +509,9 @@ def test_two_sandboxes_do_not_see_each_other(open_chosen: Open) -> None:
 def test_a_fork_bomb_is_bounded_and_gone(open_held: Open) -> None:
     sandbox = open_held(Limits(processes=40, seconds=20))
     began = _children()
-    output = sandbox.run(["sh", "-c", "for i in $(seq 500); do sleep 61 & done; wait"], timeout=0.5)
+    output = sandbox.run(["sh", "-c", f"for i in $(seq 500); do sleep 61{OWN} & done; wait"], timeout=0.5)
     assert output.status != 0
-    assert _running("sleep 61") == 0
+    assert _running(f"sleep 61{OWN}") == 0
     sandbox.run("b() { [ $1 -gt 8 ] || { b $(($1+1)) & b $(($1+1)) & }; }; b 0; sleep 1", timeout=0.5)
     assert sandbox.run("echo fine").text == "fine\n"
     assert _children() == began
@@ -553,16 +555,17 @@ def test_disk_in_a_folder_closed_to_its_owner_counts(open_sandbox: Open) -> None
 
 
 def test_a_timeout_ends_daemons_too(open_chosen: Open) -> None:
-    leaving = "setsid sleep 63 & (setsid sh -c 'sleep 63 & sleep 63' &) & nohup sleep 63 &"
-    output = open_chosen().run(f"{leaving} trap '' TERM INT HUP; sleep 63", timeout=0.4)
+    sleep = f"sleep 63{OWN}"
+    leaving = f"setsid {sleep} & (setsid sh -c '{sleep} & {sleep}' &) & nohup {sleep} &"
+    output = open_chosen().run(f"{leaving} trap '' TERM INT HUP; {sleep}", timeout=0.4)
     assert output.timed_out
-    assert _running("sleep 63") == 0
+    assert _running(sleep) == 0
 
 
 def test_a_daemon_does_not_survive_a_command_that_ends_well(open_chosen: Open) -> None:
-    output = open_chosen().run("setsid sleep 64 >/dev/null 2>&1 & echo done")
+    output = open_chosen().run(f"setsid sleep 64{OWN} >/dev/null 2>&1 & echo done")
     assert (output.text, output.status) == ("done\n", 0)
-    assert _running("sleep 64") == 0
+    assert _running(f"sleep 64{OWN}") == 0
 
 
 def test_a_command_that_kills_all_it_can_ends_only_itself(open_chosen: Open) -> None:
@@ -581,7 +584,7 @@ from recreate.sandboxes.sandbox import FolderSandbox
 nothing = dict(source=None, mounts=None, env=None, limits=None)
 sandbox = FolderSandbox(find("sandbox", {sandbox.backend!r})(), drop={sandbox.owner is not None}, **nothing)
 print(sandbox.root, flush=True)
-sandbox.run("setsid sleep 65 & touch started; sleep 65")
+sandbox.run("setsid sleep 65{OWN} & touch started; sleep 65{OWN}")
 """
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment) as child:
@@ -589,10 +592,10 @@ sandbox.run("setsid sleep 65 & touch started; sleep 65")
         started = Path(child.stdout.readline().decode().strip()) / "work" / "started"
         try:
             _until(started.exists)
-            _until(lambda: _running("sleep 65") >= 2)
+            _until(lambda: _running(f"sleep 65{OWN}") >= 2)
         finally:
             child.send_signal(signal.SIGKILL)
-    _until(lambda: _running("sleep 65") == 0)
+    _until(lambda: _running(f"sleep 65{OWN}") == 0)
     for base in limits.bases().values():
         limits._sweep(base)
 
