@@ -74,6 +74,9 @@ class Watched:
 
     def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
         script = command if isinstance(command, str) else " ".join(command)
+        script = re.sub(
+            r"\$PWD/(?=\.recreate/bin:)|^\./(?=\.recreate/bin/)", "/work/", script
+        )  # one place, spelt whole
         self._ran.append((script, (stdin or b"").decode()))
         return self._sandbox.run(command, timeout=timeout, stdin=stdin)
 

@@ -202,17 +202,16 @@ def tell_reply(step: Step) -> str:
     return f"{step.reply}\n$ {step.action}".strip()
 
 
-def tell(experience: Experience, limit: int = 2400, without: Collection[str] = ()) -> str:
-    """An experience in about `limit` characters: the task, the steps, how it ended, the grader's words. Nothing is cut
-    where all of it fits.
+def tell(experience: Experience, limit: int = 2400, without: Collection[str] = (), *, whole: bool = False) -> str:
+    """An experience in about `limit` characters: the task, the steps, how it ended, the grader's words.
 
-    without: `trajectory` leaves the steps out, `evidence` the grader's words.
+    without: `trajectory` leaves the steps out, `evidence` the grader's words. whole: no part is cut where all fit;
+    what was recorded without it, the demo too, asks with each part cut to its share.
     """
     steps = _worth_telling(experience.trace.steps) if "trajectory" not in without else []
     evidence = experience.grade.evidence if "evidence" not in without else None
-    whole = _told(experience, steps, evidence, limit, limit, limit)
-    if len(whole) <= limit:
-        return whole
+    if whole and len(uncut := _told(experience, steps, evidence, limit, limit, limit)) <= limit:
+        return uncut
     share = max(120, (limit * 2 // 3) // max(1, 2 * len(steps)))
     return _told(experience, steps, evidence, limit // 4, share, limit // 5)
 

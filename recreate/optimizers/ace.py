@@ -115,7 +115,9 @@ class Ace:
     def reflect(self, experience: Experience, step: int) -> str:
         """What one attempt teaches; the tags it gives count at once."""
         messages = prompt(
-            "ace_reflect", playbook=self.text(), attempt=tell(experience, ATTEMPT_CHARS, self.context.without)
+            "ace_reflect",
+            playbook=self.text(),
+            attempt=tell(experience, ATTEMPT_CHARS, self.context.without, whole=True),
         )
         reply = self.context.ask(messages, step=step, json_schema=REFLECT, temperature=0.4, max_tokens=REPLY_TOKENS)
         found = self.context.read(reply)

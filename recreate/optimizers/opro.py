@@ -82,7 +82,10 @@ class Opro:
         messages = prompt(
             "opro",
             record=[(text or "(no instruction)", f"{score:.2f}") for text, score in ranked],
-            examples=[tell(e, ATTEMPT_CHARS, self.context.without) for e in search.failed[: self.settings.examples]],
+            examples=[
+                tell(e, ATTEMPT_CHARS, self.context.without, whole=True)
+                for e in search.failed[: self.settings.examples]
+            ],
             number=number % self.settings.children + 1,
         )
         reply = self.context.ask(messages, step=number, json_schema=SCHEMA, temperature=1.0, max_tokens=REPLY_TOKENS)
