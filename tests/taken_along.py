@@ -7,6 +7,7 @@ other words, a heredoc with fences of its own, an output too long to be shown, a
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
