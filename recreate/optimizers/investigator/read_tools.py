@@ -401,8 +401,7 @@ def tell_agent(agent: AgentConfig) -> str:
         names = ", ".join(f"tools/{name}" for name in agent.before)
         lines.append(f"Before the first turn {names} run in it; their output is `before.NAME` in the templates.")
     lines.append(
-        f"{'Then it' if lines else 'It'} is shown system.md and workflow.md, rendered, and has "
-        f"{_turns(agent.limits.turns)}. {_action(agent)}"
+        f"Then it is shown system.md and workflow.md, rendered, and has {_turns(agent.limits.turns)}. {_action(agent)}"
     )
     lines.append(
         "What an action prints is shown by observation.md. A reply that cannot be read is answered by format.md."
