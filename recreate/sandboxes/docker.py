@@ -36,7 +36,7 @@ from recreate.api.errors import IMAGE, BadInput, Fault
 from recreate.api.ports import Limits
 from recreate.api.types import Output, digest
 from recreate.sandboxes import filesystem, rootfs, seccomp
-from recreate.sandboxes.limits import Cgroup, Watch, unlinked
+from recreate.sandboxes.limits import Cgroup, DiskCount, Watch, unlinked
 from recreate.sandboxes.process import LAUNCH, Child
 from recreate.sandboxes.sandbox import OPEN_FILES, FolderSandbox
 
@@ -304,8 +304,10 @@ class Container:
 class ContainerWatch(Watch):
     """Disk, watched by us; memory and processes are held by the engine."""
 
-    def __init__(self, limits: Limits, folders: Sequence[Path], container: Container, child: Child) -> None:
-        super().__init__(limits, folders, None, walls=False)
+    def __init__(
+        self, limits: Limits, folders: Sequence[Path], disk: DiskCount, container: Container, child: Child
+    ) -> None:
+        super().__init__(limits, folders, None, walls=False, disk=disk)
         self._container = container
         self._child = child
 
@@ -367,7 +369,7 @@ class ContainerSandbox(FolderSandbox):
         child = kind(
             self.backend, argv, stdin, self.limits.output_bytes, False, env=container.engine.env, end=container.end
         )
-        return child, ContainerWatch(self.limits, self._writable, container, child)
+        return child, ContainerWatch(self.limits, self._writable, self._disk, container, child)
 
 
 class Containers:

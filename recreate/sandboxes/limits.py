@@ -189,15 +189,31 @@ _WAIT = 4
 descriptors must not keep us busy."""
 
 
+@dataclass
+class DiskCount:
+    """When what a sandbox has on the disk is counted next, whatever the file system's free space says."""
+
+    due: float = 0.0
+
+
 class Watch:
     """One command's use of disk, memory and processes.
 
     Counting a folder costs in proportion to its files, so it is done when the file system's free space fell by
     an eighth of the quota since the last count, else every other second, and for a twentieth of the time at most.
+    Free space alone would not do: what others on the machine free hides what the sandbox writes.
     """
 
-    def __init__(self, limits: Limits, folders: Sequence[Path], cgroup: Cgroup | None, walls: bool = True) -> None:
-        """`walls`: the command has a process namespace of its own, whose processes can be counted."""
+    def __init__(
+        self,
+        limits: Limits,
+        folders: Sequence[Path],
+        cgroup: Cgroup | None,
+        walls: bool = True,
+        disk: DiskCount | None = None,
+    ) -> None:
+        """`walls`: the command has a process namespace of its own, whose processes can be counted. disk: the
+        sandbox's, over all its commands."""
         self.limits = limits
         self.folders = list(folders)
         self.cgroup = cgroup
@@ -206,7 +222,7 @@ class Watch:
         self._free = self._start = self._left()
         self._killed = cgroup.killed() if cgroup else 0
         self._begun = False
-        self._next = time.monotonic() + 2.0
+        self._count = disk or DiskCount()
 
     def look(self, init: int | None) -> tuple[str, float]:
         """(the name of the limit that is exceeded now or '', seconds until the next look).
@@ -249,16 +265,21 @@ class Watch:
 
     def _disk(self, init: int | None) -> bool:
         left = self._left()
+        if (used := self._used(left)) is None:
+            return False
+        if used <= self.quota and self._start - left > self.quota:
+            used += self.unlinked(init)
+        return used > self.quota
+
+    def _used(self, left: int) -> int | None:
+        """Bytes in the folders, no further than above the quota; None where a count is not due."""
         now = time.monotonic()
-        if self._free - left > self.quota // 8 or now >= self._next:
-            used = filesystem.usage(self.folders, self.quota)
-            if used <= self.quota and self._start - left > self.quota:
-                used += self.unlinked(init)
-            if used > self.quota:
-                return True
-            self._free = left
-            self._next = time.monotonic() + max(2.0, 20 * (time.monotonic() - now))
-        return False
+        if self._free - left <= self.quota // 8 and now < self._count.due:
+            return None
+        used = filesystem.usage(self.folders, self.quota)
+        self._free, took = left, time.monotonic() - now
+        self._count.due = 0.0 if used > self.quota else now + took + max(2.0, 20 * took)
+        return used
 
     def unlinked(self, init: int | None) -> int:
         """Bytes that no folder shows: see `unlinked`."""
@@ -270,7 +291,7 @@ class Watch:
             return output
         if self.cgroup and output.status and self.cgroup.killed() > self._killed:
             return output.model_copy(update={"limit": "memory"})
-        if self._free - self._left() > self.quota // 8 and filesystem.usage(self.folders, self.quota) > self.quota:
+        if (self._used(self._left()) or 0) > self.quota:
             return output.model_copy(update={"limit": "disk", "status": output.status or 137})
         return output
 

@@ -30,7 +30,7 @@ from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Limits
 from recreate.api.types import Output
 from recreate.sandboxes import filesystem, rootfs, seccomp
-from recreate.sandboxes.limits import Cgroup, Watch, bases
+from recreate.sandboxes.limits import Cgroup, DiskCount, Watch, bases
 from recreate.sandboxes.process import LAUNCH, Child, Dialogue, launcher, shim
 
 DROP = "setpriv --reuid={uid} --regid={uid} --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs"
@@ -95,6 +95,7 @@ class FolderSandbox:
         self.uid = uid if self.owner is None else self.owner
         self.root = filesystem.fresh()
         self._cgroup: Cgroup | None = None
+        self._disk = DiskCount()
         try:
             if self.owner is not None:
                 _readable(self.mounts)
@@ -219,7 +220,7 @@ class FolderSandbox:
         finally:
             if given >= 0:
                 os.close(given)
-        return child, Watch(self.limits, self._writable, self._cgroup, walls)
+        return child, Watch(self.limits, self._writable, self._cgroup, walls, self._disk)
 
     @property
     def _writable(self) -> list[Path]:

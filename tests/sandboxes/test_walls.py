@@ -297,6 +297,25 @@ def test_a_command_that_ended_well_and_filled_the_disk_is_told_as_killed(tmp_pat
     assert (told.limit, told.status) == ("disk", 137)
 
 
+def test_what_a_quick_command_wrote_is_counted_though_others_freed_as_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits.Watch, "_left", lambda self: 2**40)
+    clock, disk = [1000.0], limits.DiskCount()
+    monkeypatch.setattr(limits.time, "monotonic", lambda: clock[0])
+
+    def limit() -> str:
+        watch = limits.Watch(Limits(disk_mb=1), [tmp_path], None, disk=disk)
+        return watch.last(Output(text="", status=0)).limit
+
+    assert limit() == ""  # the first command's end
+    (tmp_path / "much").write_bytes(bytes(3 * 2**20))
+    clock[0] += 1
+    assert limit() == ""  # counted a second ago: a big tree would cost too much
+    clock[0] += 2
+    assert [limit(), limit()] == ["disk", "disk"]
+
+
 def test_a_pipe_may_hold_what_a_pipe_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "fd").mkdir()
     for n in range(3):
