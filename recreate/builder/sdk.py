@@ -339,12 +339,6 @@ def _recorded(tape: Cassette) -> Scaffold:
     )
 
 
-def models_of(session: Session) -> list[Model]:
-    """The agent's model, and the optimizer's and the judge's when they are others."""
-    every = [session.model, session.optimizer_model, *([session.judge[0]] if session.judge else [])]
-    return list({id(model): model for model in every}.values())
-
-
 @contextmanager
 def stopping(
     session: Session,
@@ -439,7 +433,7 @@ def _started(
     with session.closing(fresh), stopping(session, f"the same call with out={str(folder)!r} goes on"):
         if task:
             task_of(session, task)
-        for each in models_of(session):
+        for each in session.models.each():
             ready(each)
         yield session, where
 

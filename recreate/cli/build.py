@@ -60,13 +60,10 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     from recreate.builder.selection import Rater, cannot_decide, fitted, seed_of, select
     from recreate.memory.held_out import HeldOut
     from recreate.runs.session import (
-        default_optimizer,
-        default_policy,
         open_domain,
         open_models,
         tried,
-        why_optimizer,
-        why_policy,
+        with_defaults,
     )
 
     for address, _, opens in tried(settings, where):
@@ -74,13 +71,11 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
             opens()
     space = settings.memory.namespace
     domain, held = open_domain(settings, where), HeldOut(memory_folder(where, space))
-    model, price, other, other_price, note = open_models(settings, asked=False)
+    opened = open_models(settings, asked=False)
+    model, other = opened.model, opened.optimizer_model
     try:
-        why = "" if settings.optimizer else f": {why_optimizer(other)}"
-        known = {"optimizer": settings.optimizer or default_optimizer(other), "model": settings.model or model.name}
-        lessons = "" if settings.memory.named else why_policy(settings, other)
-        settings = settings.model_copy(update=known)
-        settings = settings if settings.memory.named else settings.learning(default_policy(settings, other))
+        chosen = with_defaults(settings, other)
+        settings = chosen.settings.model_copy(update={"model": settings.model or model.name})
         seed = seed_of(settings, domain.name, where, model.name)
         rater = Rater(seed.name, seed.digest, model.name)
         found = select(domain, settings.select, where, rater) if settings.select.given else None
@@ -93,13 +88,20 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         measured = calibration.known(where, domain.name, seed.digest, model.name)
         spread = measured.spread if measured is not None else None
         made = planning.plan(
-            settings, seed, price, other_price, made_here.usages, studies, made_here.rate, made_here.source, spread
+            settings,
+            seed,
+            opened.price,
+            opened.optimizer_price,
+            made_here.usages,
+            studies,
+            made_here.rate,
+            made_here.source,
+            spread,
         )
     finally:
-        model.close()
-        other.close()
-    if note and not as_json:
-        say(note)
+        opened.close()
+    if opened.note and not as_json:
+        say(opened.note)
     for text in found.told if found else ():
         say(text)
     gain = f"a true gain of {made.detectable_gain:+.2f} eight times in ten; a smaller one is mostly not kept"
@@ -110,8 +112,8 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     answer(
         as_json,
         {**made.model_dump(mode="json"), **parts},
-        f"optimizer {settings.optimizer}{with_model}{why}",
-        f"lessons {settings.memory.policy}" + f": {lessons}" * bool(lessons),
+        f"optimizer {settings.optimizer}{with_model}" + f": {chosen.optimizer}" * bool(chosen.optimizer),
+        f"lessons {settings.memory.policy}" + f": {chosen.policy}" * bool(chosen.policy),
         f"at most {made.attempts} attempts of {seed.name} with {model.name}, {_spans(made, settings.jobs)}",
         *(f"  {text}" for text in made.assumes),
         f"{made.proposals} of {settings.rounds} proposals are paid for by the budget, at the high end",

@@ -104,7 +104,7 @@ def opened(
     command: what was asked for; go_on: what to type to go on; default: `recreate resume` of the folder. scaffold,
     task: what must be there, besides what the settings name.
     """
-    from recreate.builder.sdk import check_scaffold, models_of, stopping, task_of
+    from recreate.builder.sdk import check_scaffold, stopping, task_of
     from recreate.runs.session import open_session
 
     check_scaffold(folder, where, scaffold or settings.scaffold)
@@ -116,7 +116,7 @@ def opened(
     with session.closing(fresh):
         if task:
             task_of(session, task)
-        for model in models_of(session):
+        for model in session.models.each():
             ready(model)
         with screen:
             try:

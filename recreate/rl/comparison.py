@@ -172,7 +172,8 @@ class _Bench:
         for arm in suite.arms:
             if arm.recipe:
                 self._refuse_tune(arm)
-        model, price, other, other_price, _ = open_models(suite.settings)
+        opened = open_models(suite.settings)
+        model, other = opened.model, opened.optimizer_model
         other.close()
         rater, wanted = Rater(self.seed.name, self.seed.digest, model.name), suite.settings.select
         found = select(self.domain, wanted, self.where, rater) if wanted.given else None
@@ -181,7 +182,7 @@ class _Bench:
             if arm.run:
                 self.before[arm.name] = self._made_before(arm, model.name)
             if arm.build:
-                self._refuse_build(arm, settings, default_optimizer(other), price, other_price)
+                self._refuse_build(arm, settings, default_optimizer(other), opened.price, opened.optimizer_price)
         if any(arm.recipe for arm in suite.arms):
             recipe.installed()
         for arm in suite.arms:

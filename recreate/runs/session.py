@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -56,6 +56,9 @@ from recreate.storage import files
 from recreate.storage.log import Log, now
 from recreate.storage.redact import redact, redacted
 
+if TYPE_CHECKING:
+    from recreate.memory.store import ExperienceStore
+
 log = logging.getLogger("recreate")
 
 Say = Callable[[str, dict[str, Any]], None]
@@ -82,6 +85,39 @@ class Parts:
     embedder: Embedder | None = None
     memory: Memory | None = None
     policy: Callable[..., MemoryPolicy] | None = None
+
+
+@dataclass(frozen=True)
+class OpenedModels:
+    """Who answers in a run, and for how much. judge: of a domain that asks one; note: what to tell of the choice."""
+
+    model: Model
+    price: Price
+    optimizer_model: Model
+    optimizer_price: Price
+    note: str = ""
+    judge: tuple[Model, Price] | None = None
+
+    def each(self) -> list[Model]:
+        """The agent's model, and the optimizer's and the judge's where they are others."""
+        every = [self.model, self.optimizer_model, *([self.judge[0]] if self.judge else [])]
+        return list({id(model): model for model in every}.values())
+
+    def close(self, given: Parts = Parts()) -> None:
+        """Close those that were opened for the run, whatever fails: who gave a model closes it."""
+        with ExitStack() as stack:
+            for model in self.each():
+                if model is not given.model and model is not given.optimizer_model:
+                    stack.callback(model.close)
+
+    def answerers(self) -> dict[str, Answerer]:
+        """Who answers, by role; the optimizer's and the judge's only where they are others."""
+        found = {"agent": Answerer.of(self.model, self.price)}
+        if self.optimizer_model is not self.model:
+            found["optimizer"] = Answerer.of(self.optimizer_model, self.optimizer_price)
+        if self.judge is not None and self.judge[0] is not self.optimizer_model:
+            found["judge"] = Answerer.of(*self.judge)
+        return found
 
 
 @dataclass(frozen=True)
@@ -129,11 +165,20 @@ class Session:
         else the optimizer's model."""
         domain = open_domain(settings, self.workspace, self.backend)
         fit_tasks(domain)
-        judge = self.judge
-        if isinstance(domain, AsksModel) and domain.asks_model:
-            judge = judge or (self.optimizer_model, self.optimizer_price)
-            domain = domain.judged_by(judge[0].name, judge_asking(self.calls, judge, self.patience()))
-        return replace(self, settings=settings, domain=domain)
+        return replace(self, settings=settings, domain=domain).judged()
+
+    def judged(self) -> Session:
+        """The same, with a domain that asks its judge, where it wants one."""
+        if not (isinstance(self.domain, AsksModel) and self.domain.asks_model):
+            return self
+        judge = self.judge or (self.optimizer_model, self.optimizer_price)
+        ask = judge_asking(self.calls, judge, self.patience())
+        return replace(self, domain=self.domain.judged_by(judge[0].name, ask))
+
+    @property
+    def models(self) -> OpenedModels:
+        """Those that answer in this run."""
+        return OpenedModels(self.model, self.price, self.optimizer_model, self.optimizer_price, judge=self.judge)
 
     def tasks(self, split: Split, *, needed: bool = True) -> list[Task]:
         """The domain's tasks of a split but for those that the workspace holds out as another one, and those for which
@@ -276,15 +321,11 @@ class Session:
     def close(self) -> None:
         """Release everything, whatever fails on the way: a full disk must not keep the folder taken."""
         with ExitStack() as stack:
-            judge = () if self.judge is None or self.judge[0] is self.optimizer_model else (self.judge[0],)
-            for model in (self.model, self.optimizer_model, *judge):
-                if model is not self.given.model and model is not self.given.optimizer_model:
-                    stack.callback(model.close)
+            stack.callback(self.models.close, self.given)
             stack.callback(self.memory.close)
             stack.callback(self.journal.close)
             if isinstance(self.tape, Recording):
-                models = answerers(self.model, self.price, self.optimizer_model, self.optimizer_price, self.judge)
-                stack.callback(self.tape.close, self.ledger.record(), models)
+                stack.callback(self.tape.close, self.ledger.record(), self.models.answerers())
             try:
                 self.ledger.close()
             except Fault:
@@ -344,22 +385,9 @@ def _possible(out: str, workspace: Path) -> Path:
     return folder
 
 
-def answerers(
-    model: Model, price: Price, other: Model, other_price: Price, judge: tuple[Model, Price] | None = None
-) -> dict[str, Answerer]:
-    """Who answers, by role; the optimizer's and the judge's only where they are others."""
-    found = {"agent": Answerer.of(model, price)}
-    found |= {} if other is model else {"optimizer": Answerer.of(other, other_price)}
-    return found if judge is None or judge[0] is other else {**found, "judge": Answerer.of(*judge)}
-
-
-def open_models(
-    settings: Settings, parts: Parts | None = None, *, asked: bool = True
-) -> tuple[Model, Price, Model, Price, str]:
-    """(agent's model, its price, optimizer's, its price, what to tell the user about the choice).
-
-    asked: False where none of them will be asked anything, so that none needs its key.
-    """
+def open_models(settings: Settings, parts: Parts | None = None, *, asked: bool = True) -> OpenedModels:
+    """The agent's model and the optimizer's. asked: False where none of them will be asked anything, so that none needs
+    its key."""
     from recreate.models import default_model, open_model
     from recreate.models.pricing import known_price, parse_price
 
@@ -372,20 +400,22 @@ def open_models(
     price = given or known_price(model)
     other = settings.models.optimizer
     if parts.optimizer_model is None and (not other or other == spec):
-        return model, price, model, price, told
+        return OpenedModels(model, price, model, price, told)
     given = parse_price(settings.models.optimizer_price) if settings.models.optimizer_price else None
     if parts.optimizer_model is None:
         optimizer = open_model(other, price=given, **options)
     else:
         optimizer = fit("model", parts.optimizer_model)
-    return model, price, optimizer, given or known_price(optimizer, flag="--models.optimizer_price"), told
+    known = given or known_price(optimizer, flag="--models.optimizer_price")
+    return OpenedModels(model, price, optimizer, known, told)
 
 
-def open_judge(settings: Settings, other: tuple[Model, Price], cassette: Cassette | None = None) -> tuple[Model, Price]:
-    """(the judge's model, its price): that of `--models.judge`, else the optimizer's, `other`."""
+def open_judge(settings: Settings, models: OpenedModels, cassette: Cassette | None = None) -> tuple[Model, Price]:
+    """(the judge's model, its price): that of `--models.judge`, else the optimizer's."""
     from recreate.models import open_model
     from recreate.models.pricing import known_price, parse_price
 
+    other = models.optimizer_model, models.optimizer_price
     if cassette is not None:
         return cassette.judge() or other
     spec = settings.models.judge
@@ -456,6 +486,35 @@ def judge_alone(
         price = given or known_price(model, flag="--models.judge_price")
         patience = {"timeout": settings.models.timeout} if settings.models.timeout else {}
         yield JudgeAlone(model.name, judge_asking(calls, (model, price), patience), ledger)
+
+
+class Chosen(NamedTuple):
+    """Settings that name an optimizer and a memory policy, and why these were taken; '' where somebody named them."""
+
+    settings: Settings
+    optimizer: str
+    policy: str
+
+    def notes(self) -> list[str]:
+        """Each choice that was made, with its reason."""
+        made = (
+            ("optimizer", self.settings.optimizer, self.optimizer),
+            ("lessons", self.settings.memory.policy, self.policy),
+        )
+        return [f"{what} {name}: {why}" for what, name, why in made if why]
+
+
+def with_defaults(settings: Settings, model: Model, *, optimizer: bool = True, policy: bool = True) -> Chosen:
+    """Who proposes edits and who learns lessons where nobody says, by the optimizer's model.
+
+    optimizer, policy: False where none is chosen, since it is an object, or there is nothing for it to do.
+    """
+    proposes = learns = ""
+    if optimizer and not settings.optimizer:
+        settings, proposes = settings.model_copy(update={"optimizer": default_optimizer(model)}), why_optimizer(model)
+    if policy and not settings.memory.named:
+        settings, learns = settings.learning(default_policy(settings, model)), why_policy(settings, model)
+    return Chosen(settings, proposes, learns)
 
 
 def default_optimizer(model: Model) -> str:
@@ -593,10 +652,91 @@ def open_session(
     Raises BadInput for a part that is unknown or does not fit, a missing key or price, a folder in use or already
     holding another run, or one whose journal is gone.
     """
-    from recreate.memory.store import ExperienceStore
-
     parts = parts or Parts()
+    _refuse(settings, folder, resume)
+    cassette = Cassette(Path(settings.replay)) if settings.replay else None
+    cache = cassette or (ReplyCache(folder_of(settings.cache)) if settings.cache else None)
+    backend = open_backend(settings, parts.backend)
+    domain = open_domain(settings, workspace, backend) if parts.domain is None else fit("domain", parts.domain)
+    fit_tasks(domain)
+    optimizer, policy = _named(settings, parts, command)
+    budget = Budget.parse(settings.budget)
+    if cassette is not None:
+        _refuse_another(cassette, command, domain, backend)
+    with ExitStack() as undo:
+        memory = _open_store(settings, workspace, folder, parts.embedder, say)
+        undo.callback(memory.close)
+        models = open_models(settings, parts) if cassette is None else OpenedModels(*cassette.models())
+        undo.callback(lambda: models.close(parts))
+        if models.note:
+            say("model", {"text": models.note})
+        chosen = with_defaults(settings, models.optimizer_model, optimizer=optimizer is None, policy=policy is None)
+        settings = chosen.settings
+        for text in chosen.notes() if command == "build" else ():
+            say("note", {"text": text})
+        optimizer = optimizer or registry.factory("optimizer", settings.optimizer)
+        policy = policy or registry.factory("policy", settings.memory.policy)
+        proposer = registry.find("optimizer", settings.optimizer) if parts.optimizer is None else parts.optimizer
+        own = settings_.own(proposer, settings.optimizer or spelled(proposer), settings.optimizer_settings)
+        if isinstance(domain, AsksModel) and domain.asks_model:
+            models = replace(models, judge=open_judge(settings, models, cassette))
+        own_memory = open_memory(settings, workspace, parts.memory, domain.name, memory)
+        begun = Begun(
+            run=run_id(settings) if cassette is None else cassette.about.run,
+            model=models.model.name,
+            sandbox=backend.name,
+            domain=domain.name,
+            command=command,
+        )
+        recorder = _record(settings, begun, models, memory.count(domain.name), resume and _has_replies(folder))
+        if recorder is not None:
+            undo.callback(recorder.close)
+        journal = Journal(folder)
+        undo.callback(journal.close)
+        _take(journal, settings, begun, [k for k, part in vars(parts).items() if part is not None])
+        ledger = Ledger(Log(folder / "ledger.jsonl"), budget, replayed=cassette is not None)
+        _count_again(ledger, journal, settings.jobs, say)
+        undo.pop_all()
+    calls = Calls(
+        begun.run,
+        journal,
+        ledger,
+        retries=settings.models.retries,
+        recorder=recorder,
+        cache=cache,
+        near=open_near(settings, memory) if cassette is None else None,
+        told=lambda text: say("note", {"text": text}),
+    )
+    return Session(
+        settings=settings,
+        workspace=workspace,
+        folder=folder,
+        run=begun.run,
+        domain=domain,
+        backend=backend,
+        model=models.model,
+        model_name=models.model.name,
+        price=models.price,
+        optimizer_model=models.optimizer_model,
+        optimizer_price=models.optimizer_price,
+        memory=memory,
+        journal=journal,
+        ledger=ledger,
+        optimizer=optimizer,
+        optimizer_settings=own,
+        policy=policy,
+        policy_name=settings.memory.policy if parts.policy is None else spelled(parts.policy),
+        calls=calls,
+        say=say,
+        judge=models.judge,
+        own_memory=own_memory,
+        tape=recorder or cassette,
+        given=parts,
+    ).judged()
 
+
+def _refuse(settings: Settings, folder: Path, resume: bool) -> None:
+    """Raises BadInput for what no part need be opened to see."""
     if (folder / "settings.toml").exists() and not resume:
         raise BadInput(
             f"{folder} already holds a run",
@@ -608,126 +748,74 @@ def open_session(
         raise BadInput(f"{settings.name!r} cannot be a folder's name", fix="give a plain --name", code="bad-name")
     _refuse_tapes(settings)
     _refuse_near(settings)
-    cassette = Cassette(Path(settings.replay)) if settings.replay else None
-    cache = cassette or (ReplyCache(folder_of(settings.cache)) if settings.cache else None)
-    backend = open_backend(settings, parts.backend)
-    domain = open_domain(settings, workspace, backend) if parts.domain is None else fit("domain", parts.domain)
-    fit_tasks(domain)
-    optimizer = None
+
+
+def _named(
+    settings: Settings, parts: Parts, command: str
+) -> tuple[Callable[..., Optimizer] | None, Callable[..., MemoryPolicy] | None]:
+    """(the optimizer, the memory policy) that were given or named; None where the choice is `with_defaults`'s."""
+    optimizer = policy = None
     if parts.optimizer is not None or settings.optimizer:
         optimizer = registry.factory("optimizer", settings.optimizer if parts.optimizer is None else parts.optimizer)
-    policy = None
     if parts.policy is not None or settings.memory.named or command != "build":
         policy = registry.factory("policy", settings.memory.policy if parts.policy is None else parts.policy)
-    embedder = settings.memory.embedder or None if parts.embedder is None else fit("embedder", parts.embedder)
-    budget = Budget.parse(settings.budget)
-    with ExitStack() as undo:
-        memory = ExperienceStore(
-            folder / "replay" if cassette else workspace,  # what came after the recording must not be recalled
-            embedder,
-            lambda done, total: say("indexing", {"done": done, "total": total}),
-            log.warning if say is silent else lambda text: say("note", {"text": text}),  # who hears nothing has the log
-            namespace="" if cassette else settings.memory.namespace,
-        )
-        undo.callback(memory.close)
-        if cassette is not None:
-            _refuse_another(cassette, command, domain, backend)
-        models = open_models(settings, parts) if cassette is None else cassette.models()
-        model, price, optimizer_model, optimizer_price, note = models
-        for each, theirs in ((model, parts.model), (optimizer_model, parts.optimizer_model)):
-            if each is not theirs:
-                undo.callback(each.close)
-        if note:
-            say("model", {"text": note})
-        if optimizer is None:
-            settings = settings.model_copy(update={"optimizer": default_optimizer(optimizer_model)})
-            if command == "build":
-                say("note", {"text": f"optimizer {settings.optimizer}: {why_optimizer(optimizer_model)}"})
-            optimizer = registry.factory("optimizer", settings.optimizer)
-        if policy is None:
-            settings = settings.learning(default_policy(settings, optimizer_model))
-            say("note", {"text": f"lessons {settings.memory.policy}: {why_policy(settings, optimizer_model)}"})
-            policy = registry.factory("policy", settings.memory.policy)
-        proposer = registry.find("optimizer", settings.optimizer) if parts.optimizer is None else parts.optimizer
-        own = settings_.own(proposer, settings.optimizer or spelled(proposer), settings.optimizer_settings)
-        judge = None
-        if isinstance(domain, AsksModel) and domain.asks_model:
-            judge = open_judge(settings, (optimizer_model, optimizer_price), cassette)
-            if judge[0] is not optimizer_model:
-                undo.callback(judge[0].close)
-        own_memory = open_memory(settings, workspace, parts.memory, domain.name, memory)
-        run = run_id(settings) if cassette is None else cassette.about.run
-        recorder = None
-        if settings.record:
-            about = About(
-                run=run,
-                command=command,
-                domain=domain.name,
-                sandbox=backend.name,
-                settings=settings.model_dump(mode="json", exclude={*FREE}),
-                budget=settings.budget,
-                jobs=settings.jobs,
-                models=answerers(model, price, optimizer_model, optimizer_price, judge),
-                memory=memory.count(domain.name),
-            )
-            recorder = Recording(Path(settings.record), about, begun=resume and _has_replies(folder))
-            undo.callback(recorder.close)
-        journal = Journal(folder)
-        undo.callback(journal.close)
-        named = {"model": model.name, "sandbox": backend.name, "domain": domain.name, "command": command}
-        _take(journal, settings, [k for k, part in vars(parts).items() if part is not None], run=run, **named)
-        ledger = Ledger(Log(folder / "ledger.jsonl"), budget, replayed=cassette is not None)
-        unwritten, attempts = ledger.put_back(journal.records("reply", "experience", "aside"))
-        undo.pop_all()
-    calls = Calls(
-        run,
-        journal,
-        ledger,
-        retries=settings.models.retries,
-        recorder=recorder,
-        cache=cache,
-        near=open_near(settings, memory) if cassette is None else None,
-        told=lambda text: say("note", {"text": text}),
+    return optimizer, policy
+
+
+def _open_store(settings: Settings, workspace: Path, folder: Path, given: Embedder | None, say: Say) -> ExperienceStore:
+    """The workspace's memory. A replay has one of its own: what came after the recording must not be recalled."""
+    from recreate.memory.store import ExperienceStore
+
+    return ExperienceStore(
+        folder / "replay" if settings.replay else workspace,
+        settings.memory.embedder or None if given is None else fit("embedder", given),
+        lambda done, total: say("indexing", {"done": done, "total": total}),
+        log.warning if say is silent else lambda text: say("note", {"text": text}),  # who hears nothing has the log
+        namespace="" if settings.replay else settings.memory.namespace,
     )
-    if judge is not None and isinstance(domain, AsksModel):
-        patience = {"timeout": settings.models.timeout} if settings.models.timeout else {}
-        domain = domain.judged_by(judge[0].name, judge_asking(calls, judge, patience))
-    session = Session(
-        settings=settings,
-        workspace=workspace,
-        folder=folder,
-        run=run,
-        domain=domain,
-        backend=backend,
-        model=model,
-        model_name=model.name,
-        price=price,
-        optimizer_model=optimizer_model,
-        optimizer_price=optimizer_price,
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What a run is known by, in its journal's first line and in a cassette of it."""
+
+    run: str
+    model: str
+    sandbox: str
+    domain: str
+    command: str
+
+
+def _record(settings: Settings, begun: Begun, models: OpenedModels, memory: int, replies: bool) -> Recording | None:
+    """What the run is recorded into. memory: how many experiences there are; replies: whether the run has some."""
+    if not settings.record:
+        return None
+    about = About(
+        run=begun.run,
+        command=begun.command,
+        domain=begun.domain,
+        sandbox=begun.sandbox,
+        settings=settings.model_dump(mode="json", exclude={*FREE}),
+        budget=settings.budget,
+        jobs=settings.jobs,
+        models=models.answerers(),
         memory=memory,
-        journal=journal,
-        ledger=ledger,
-        optimizer=optimizer,
-        optimizer_settings=own,
-        policy=policy,
-        policy_name=settings.memory.policy if parts.policy is None else spelled(parts.policy),
-        calls=calls,
-        say=say,
-        judge=judge,
-        own_memory=own_memory,
-        tape=recorder or cassette,
-        given=parts,
     )
+    return Recording(Path(settings.record), about, begun=replies)
+
+
+def _count_again(ledger: Ledger, journal: Journal, jobs: int, say: Say) -> None:
+    """Put back into the ledger what only the journal knows; what was lost of either is said."""
+    unwritten, attempts = ledger.put_back(journal.records("reply", "experience", "aside"))
     if text := passed_over(journal.log.path, journal.damaged):
         say("note", {"text": text})
-    if attempts or unwritten > settings.jobs:  # fewer calls are what a kill leaves
+    if attempts or unwritten > jobs:  # fewer calls are what a kill leaves
         many = f"{unwritten} calls and {attempts} attempts"
         told = f"ledger.jsonl was damaged or lost: {many} are counted again from the journal"
         say("note", {"text": f"{told}; how long earlier sessions ran may not be known any more"})
-    return session
 
 
-def _take(journal: Journal, settings: Settings, objects: Sequence[str], *, run: str, **parts: str) -> None:
+def _take(journal: Journal, settings: Settings, begun: Begun, objects: Sequence[str]) -> None:
     """Make the folder a run's, or go on with the one that began there: from now on it can be resumed. objects: the
     parts that are a script's own, which no command can name."""
     folder = journal.folder
@@ -737,9 +825,10 @@ def _take(journal: Journal, settings: Settings, objects: Sequence[str], *, run: 
         except (FileNotFoundError, NotADirectoryError, FileExistsError) as e:  # /proc, /dev and the like
             raise BadInput(f"{folder} cannot be made: {e.strerror}", fix="give another --out", code="bad-out") from None
     journal.open()
-    _same_parts(journal, domain=parts["domain"], model=parts["model"])
+    _same_parts(journal, domain=begun.domain, model=begun.model)
     _refuse_emptied(journal)
-    journal.add("start", run=run, pid=os.getpid(), at=now(), **parts, **({"objects": objects} if objects else {}))
+    process = {"run": begun.run, "pid": os.getpid(), "at": now()}
+    journal.add("start", **{**process, **vars(begun)}, **({"objects": objects} if objects else {}))
     files.write(folder / "settings.toml", settings_.dump(settings), fix=files.RESUME)
 
 

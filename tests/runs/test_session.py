@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from recreate.api.errors import BadInput
 from recreate.models.scripted import Scripted
 from recreate.runs import settings
 from recreate.runs.session import Parts, open_session
@@ -28,6 +29,19 @@ def test_another_model_is_another_session_of_the_same_run(workspace: Path) -> No
         assert (trained.journal, trained.ledger, trained.run) == (session.journal, session.ledger, session.run)
     finally:
         session.close()
+
+
+def test_a_model_that_was_given_is_open_still_when_the_session_could_not_be_opened(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, closed = Scripted.of([{"text": "a"}]), list[Scripted]()
+    monkeypatch.setattr(Scripted, "close", lambda self: closed.append(self))
+    flags = {"optimizer": "reflect", "optimizer_settings.nothing": 1, "memory.embedder": "hashed"}
+    with pytest.raises(BadInput, match="nothing"):
+        open_session(
+            settings.load(workspace, flags, {}), workspace, workspace / "runs/a", parts=Parts(domain=Toy(), model=model)
+        )
+    assert closed == []
 
 
 def test_settings_are_read_back_as_they_were_written(workspace: Path) -> None:
