@@ -7,6 +7,7 @@ nothing is lost in the merge that was not turned down.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from recreate.agents import scaffold as scaffolds
@@ -111,6 +112,98 @@ def put(ideas: Ideas, draft: Draft, name: str) -> list[str]:
     return []
 
 
+class Deciding:
+    """The tools with which ideas are looked at, taken, turned down or written anew, and the update is handed in."""
+
+    def __init__(self, context: OptimizerContext, ideas: Ideas, draft: Draft, batch: Sequence[Experience]) -> None:
+        self.context = context
+        self.ideas = ideas
+        self.draft = draft
+        self.forecaster = Forecaster(context, batch)
+        self.writer = Writer(draft, self._cite, {"ideas": IDEAS}, ())
+        self.result: dict[str, Any] = {}
+        """What was handed in; empty until then."""
+        self._cited: list[str] = []
+        self._warned = False
+
+    def editing(self) -> list[Tool]:
+        """edit, write, lesson, delete, undo."""
+        return [self._noting(tool) for tool in self.writer.tools()]
+
+    def tools(self) -> list[Tool]:
+        """idea, take, reject, finish."""
+        name = {"name": text("an idea's number: 2 for all of study 2, 2.1 for its first edit")}
+        why = {"why": text("the reason, which is kept")}
+        said = {"summary": text("what the update does, and why so"), **self.forecaster.asked}
+        shown = "One study's conclusion with its edits, or one edit, as a diff."
+        return [
+            Tool("idea", "inspect", shown, self.idea, name),
+            Tool("take", "decide", "Put an idea into the update as it is.", self.take, name),
+            Tool("reject", "decide", "Turn an idea down.", self.reject, {**name, **why}),
+            Tool("finish", "decide", "Hand the update in.", self.finish, said, tuple(self.forecaster.asked)),
+        ]
+
+    def idea(self, name: str) -> str:
+        self.ideas.named(name)
+        return self.ideas.tell(name)
+
+    def take(self, name: str) -> str:
+        taken = []
+        for each in self.ideas.named(name):
+            if each in self.ideas.used:
+                continue
+            if faults := put(self.ideas, self.draft, each):
+                raise Wrong(f"{each} cannot be taken as it is: {'; '.join(faults)}; write it anew with `edit`")
+            taken.append(f"{each} is taken")
+        return "; ".join(taken) or "it was taken before"
+
+    def reject(self, name: str, why: str) -> str:
+        if not why.strip():
+            raise Wrong("say in `why` what speaks against it: it is kept beside the idea")
+        names = [each for each in self.ideas.named(name) if each not in self.ideas.used]
+        if not names:
+            raise Wrong(f"{name} is in use: `undo` its edit first")
+        self.ideas.rejected.update(dict.fromkeys(names, why))
+        return f"rejected: {', '.join(names)}"
+
+    def finish(self, summary: str, **forecast: Any) -> str:
+        if self.ideas.left and not self._warned:
+            self._warned = True
+            raise Wrong(
+                f"nothing was decided on {', '.join(self.ideas.left)}: take, merge or reject them. What is open at the "
+                "next `finish` is taken as it is."
+            )
+        take_left(self.context, self.ideas, self.draft)
+        edits = self.forecaster.of(self.draft.edits, forecast)
+        self.result.update(summary=summary, rejected=tuple(self.ideas.rejected.items()), edits=edits)
+        return "handed in"
+
+    def _cite(self, given: Mapping[str, Any]) -> tuple[Evidence, ...]:
+        names = [each for name in given.get("ideas", ()) for each in self.ideas.named(str(name))]
+        if not names:
+            raise Wrong(f"name the `ideas` that this comes from, of: {', '.join(self.ideas.edits)}")
+        self._cited = names
+        return self.ideas.evidence(names)
+
+    def _noting(self, tool: Tool) -> Tool:
+        """A tool of the writer that notes which ideas its edit has used, or gives them free again."""
+        ideas = self.ideas
+
+        def run(**arguments: Any) -> str:
+            self._cited = []
+            answer = tool.run(**arguments)
+            if tool.name == "undo":
+                ideas.used.difference_update(ideas.sources.pop(arguments["edit"] - 1))
+                return f"{answer}; open ideas: {', '.join(ideas.left) or 'none'}"
+            ideas.sources.append(self._cited)
+            ideas.used.update(self._cited)
+            for each in self._cited:
+                ideas.rejected.pop(each, None)
+            return answer
+
+        return replace(tool, run=run, also_optional=tool.optional)
+
+
 def distil(
     context: OptimizerContext, parent: Scaffold, studies: Sequence[Study], batch: Sequence[Experience]
 ) -> list[Edit]:
@@ -118,98 +211,21 @@ def distil(
 
     Raises OutOfBudget, Refused, Interrupted.
     """
-    thread = context.thread("distil")
+    blank = Study(id=context.thread("distil"), kind="distil", scaffold=parent.digest)
     ideas = Ideas(parent, studies)
     draft = Draft(parent, context)
     reader = Reader(context, draft, None, batch)
     for edit in ideas.edits.values():
         reader.read |= set(edit.evidence)  # the study that cites it has read it
-
-    def cite(given: Mapping[str, Any]) -> tuple[Evidence, ...]:
-        names = [each for name in given.get("ideas", ()) for each in ideas.named(str(name))]
-        if not names:
-            raise Wrong(f"name the `ideas` that this comes from, of: {', '.join(ideas.edits)}")
-        cited[:] = names
-        return ideas.evidence(names)
-
-    cited: list[str] = []
-    writer = Writer(draft, cite, {"ideas": IDEAS}, ())
-    result: dict[str, Any] = {}
-    warned: list[str] = []
-
-    def idea(name: str) -> str:
-        ideas.named(name)
-        return ideas.tell(name)
-
-    def take(name: str) -> str:
-        taken = []
-        for each in ideas.named(name):
-            if each in ideas.used:
-                continue
-            if faults := put(ideas, draft, each):
-                raise Wrong(f"{each} cannot be taken as it is: {'; '.join(faults)}; write it anew with `edit`")
-            taken.append(f"{each} is taken")
-        return "; ".join(taken) or "it was taken before"
-
-    def reject(name: str, why: str) -> str:
-        if not why.strip():
-            raise Wrong("say in `why` what speaks against it: it is kept beside the idea")
-        names = [each for each in ideas.named(name) if each not in ideas.used]
-        if not names:
-            raise Wrong(f"{name} is in use: `undo` its edit first")
-        ideas.rejected.update(dict.fromkeys(names, why))
-        return f"rejected: {', '.join(names)}"
-
-    forecaster = Forecaster(context, batch)
-
-    def finish(summary: str, **forecast: Any) -> str:
-        if ideas.left and not warned:
-            warned.extend(ideas.left)
-            raise Wrong(
-                f"nothing was decided on {', '.join(ideas.left)}: take, merge or reject them. What is open at the "
-                "next `finish` is taken as it is."
-            )
-        take_left(context, ideas, draft)
-        edits = forecaster.of(draft.edits, forecast)
-        rejected = tuple((name, why) for name, why in ideas.rejected.items())
-        result.update(summary=summary, rejected=rejected, edits=edits)
-        return "handed in"
-
-    def marking(tool: Tool) -> Tool:
-        """A tool of the writer that notes which ideas its edit has used, or gives them free again."""
-
-        def run(**arguments: Any) -> str:
-            cited.clear()
-            answer = tool.run(**arguments)
-            if tool.name == "undo":
-                ideas.used.difference_update(ideas.sources.pop(arguments["edit"] - 1))
-                return f"{answer}; open ideas: {', '.join(ideas.left) or 'none'}"
-            ideas.sources.append(list(cited))
-            ideas.used.update(cited)
-            for each in cited:
-                ideas.rejected.pop(each, None)
-            return answer
-
-        return Tool(tool.name, tool.kind, tool.help, run, tool.parameters, tool.optional)
-
-    name = {"name": text("an idea's number: 2 for all of study 2, 2.1 for its first edit")}
-    said = {"summary": text("what the update does, and why so"), **forecaster.asked}
-    deciding = [
-        Tool("idea", "inspect", "One study's conclusion with its edits, or one edit, as a diff.", idea, name),
-        Tool("take", "decide", "Put an idea into the update as it is.", take, name),
-        Tool("reject", "decide", "Turn an idea down.", reject, {**name, "why": text("the reason, which is kept")}),
-        Tool("finish", "decide", "Hand the update in.", finish, said, tuple(forecaster.asked)),
-    ]
+    deciding = Deciding(context, ideas, draft, batch)
     with Environments(context, reader, draft) as sandboxes:
         rehearsal = Rehearsal(context, reader, draft)
-        tools = [*reader.tools(), *sandboxes.tools(), *map(marking, writer.tools()), *rehearsal.tools(), *deciding]
-
         done = converse(
             context,
-            Study(id=thread, kind="distil", scaffold=parent.digest),
+            blank,
             draft,
-            tools,
-            result,
+            [*reader.tools(), *sandboxes.tools(), *deciding.editing(), *rehearsal.tools(), *deciding.tools()],
+            deciding.result,
             agent=tell_agent(parent.agent),
             batch=[outcome(e) for e in batch],
             ideas=[ideas.tell(str(n), whole=False) for n, study in enumerate(ideas.studies, 1) if study.edits],
@@ -218,6 +234,6 @@ def distil(
     if done.ending != "finished":
         context.note(f"distilling did not finish ({done.ending} {done.why}): all ideas are kept as they were")
         return merged(context, parent, studies)
-    for name_, why in done.rejected:
-        context.note(f"rejected: idea {name_} ({ideas.edits[name_].path}): {why}")
+    for name, why in done.rejected:
+        context.note(f"rejected: idea {name} ({ideas.edits[name].path}): {why}")
     return list(done.edits)
