@@ -8,14 +8,15 @@ begin at 0 and are as long as the steps were.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import dropwhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from recreate.agents.request import Recorded
 from recreate.agents.trajectory import summary_of_tests
-from recreate.api.types import UNASKED, Experience, Step, digest
+from recreate.api.types import UNASKED, Experience, Grade, Step, digest
 from recreate.memory.importers.format import parsed
 
 FORMATS = ("openai", "otel", "jsonl", "predictions")
@@ -165,65 +166,98 @@ def _said(step: Step) -> dict[str, Any]:
 
 def spans(e: Experience) -> dict[str, Any]:
     """One OTLP JSON document: an `invoke_agent` span, a `chat` span a step, `execute_tool` for what was done."""
-    trace, now = digest(["trace", e.id], 32), 0
+    line = _Timeline(digest(["trace", e.id], 32), digest(["span", e.id]))
+    for step, question in _questions(e):
+        chat = f"chat {e.trace.model}".strip()
+        line.add(digest(["chat", e.id, step.step]), chat, step.usage.seconds, _chat(e.trace.model, step, question))
+        if step.action:
+            did = _tool(step)
+            failed = f"exit status {step.status}" if step.status else ""
+            name = f"execute_tool {did['gen_ai.tool.name']}"
+            line.add(digest(["tool", e.id, step.step]), name, step.seconds, did, failed)
+    whole = _span(line.trace, line.root, "", f"invoke_agent {e.domain}", 0, line.now, _agent(e), e.trace.fault)
+    if e.grade.graded:
+        told = {"name": "gen_ai.evaluation.result", "attributes": _attributes(_evaluation(e.grade))}
+        whole["events"] = [{"timeUnixNano": str(line.now), **told}]
+    scope = {"scope": {"name": "recreate"}, "spans": [*line.spans, whole]}
+    resource = {"attributes": _attributes({"service.name": "recreate"})}
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
+
+
+@dataclass
+class _Timeline:
+    """The spans below one, each from where the last one ended; in nanoseconds, from 0 to `now`."""
+
+    trace: str
+    root: str
+    now: int = 0
+    spans: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, id: str, name: str, seconds: float, attributes: Mapping[str, Any], failed: str = "") -> None:
+        start, self.now = self.now, self.now + max(1, round(seconds * 1e9))
+        self.spans.append(_span(self.trace, id, self.root, name, start, self.now, attributes, failed))
+
+
+class _Question(NamedTuple):
+    """What a model was asked in a step: its messages but for the system's, as the conventions write them."""
+
+    system: str
+    history: list[dict[str, Any]]
+    params: Mapping[str, Any]
+
+
+def _questions(e: Experience) -> Iterator[tuple[Step, _Question]]:
+    """Each step in which a model was asked, with what it was asked: as it was sent, else as its texts tell of it."""
     recorded, steps = _requests(e)
-    system = e.foreign.get("system")
     history: list[dict[str, Any]] = []
-    found: list[dict[str, Any]] = []
-    root = digest(["span", e.id])
     before: Step | None = None
     for step in steps:
-        asked: dict[str, Any] = {}
         if recorded is not None:
             sent, params = recorded[step.step]
-            asked = {name: params[k] for k, name in _PARAMS.items() if params.get(k) is not None}
-            asked |= {
-                k: v if isinstance(v, int | float) else json.dumps(v, ensure_ascii=False) for k, v in asked.items()
-            }
             told = sent[1:] if sent and sent[0]["role"] == "system" else sent
             system = sent[0]["content"] if told is not sent else ""
-            history = [_parts(dict(m)) for m in told]
+            yield step, _Question(system, [_parts(dict(m)) for m in told], params)
         else:
             history += map(_parts, _seen(step, before))
-        parts: list[dict[str, Any]] = [{"type": "text", "content": step.reply}] if step.reply else []
-        calls = _calls(step)
-        parts += [
-            {"type": "tool_call", "id": c["id"], "name": c["name"], "arguments": parsed(c["arguments"])} for c in calls
-        ]
-        reply = {"role": "assistant", "parts": parts, "finish_reason": "tool_call" if calls else "stop"}
-        chat = {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": "recreate",
-            "gen_ai.request.model": e.trace.model,
-            "gen_ai.usage.input_tokens": step.usage.tokens_in,
-            "gen_ai.usage.output_tokens": step.usage.tokens_out,
-            "gen_ai.input.messages": json.dumps(history, ensure_ascii=False),
-            "gen_ai.output.messages": json.dumps([reply], ensure_ascii=False),
-            **asked,
-        }
-        if system:
-            chat["gen_ai.system_instructions"] = json.dumps([{"type": "text", "content": system}], ensure_ascii=False)
-        start, now = now, now + max(1, round(step.usage.seconds * 1e9))
-        name = f"chat {e.trace.model}".strip()
-        found.append(_span(trace, digest(["chat", e.id, step.step]), root, name, start, now, chat))
-        if step.action:
-            tool = calls[0]["name"] if calls else "action"
-            did = {
-                "gen_ai.operation.name": "execute_tool",
-                "gen_ai.tool.name": tool,
-                "gen_ai.tool.call.arguments": calls[0]["arguments"] if calls else json.dumps({"command": step.action}),
-                "gen_ai.tool.call.result": step.output,
-                **({"gen_ai.tool.call.id": calls[0]["id"]} if calls else {}),
-                **({"process.exit.code": step.status} if step.status is not None else {}),
-            }
-            start, now = now, now + max(1, round(step.seconds * 1e9))
-            failed = f"exit status {step.status}" if step.status else ""
-            span = _span(
-                trace, digest(["tool", e.id, step.step]), root, f"execute_tool {tool}", start, now, did, failed
-            )
-            found.append(span)
-        history.append({"role": "assistant", "parts": parts})
-        before = step
+            yield step, _Question(e.foreign.get("system") or "", list(history), {})
+            history.append({"role": "assistant", "parts": _reply(step)})
+            before = step
+
+
+def _chat(model: str, step: Step, question: _Question) -> dict[str, Any]:
+    """The attributes of a `chat` span."""
+    asked = {name: v for k, name in _PARAMS.items() if (v := question.params.get(k)) is not None}
+    reply = {"role": "assistant", "parts": _reply(step), "finish_reason": "tool_call" if _calls(step) else "stop"}
+    chat = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "recreate",
+        "gen_ai.request.model": model,
+        "gen_ai.usage.input_tokens": step.usage.tokens_in,
+        "gen_ai.usage.output_tokens": step.usage.tokens_out,
+        "gen_ai.input.messages": _json(question.history),
+        "gen_ai.output.messages": _json([reply]),
+        **{name: v if isinstance(v, int | float) else _json(v) for name, v in asked.items()},
+    }
+    if question.system:
+        chat["gen_ai.system_instructions"] = _json([{"type": "text", "content": question.system}])
+    return chat
+
+
+def _tool(step: Step) -> dict[str, Any]:
+    """The attributes of an `execute_tool` span."""
+    call = next(iter(_calls(step)), None)
+    return {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": call["name"] if call else "action",
+        "gen_ai.tool.call.arguments": call["arguments"] if call else json.dumps({"command": step.action}),
+        "gen_ai.tool.call.result": step.output,
+        **({"gen_ai.tool.call.id": call["id"]} if call else {}),
+        **({"process.exit.code": step.status} if step.status is not None else {}),
+    }
+
+
+def _agent(e: Experience) -> dict[str, Any]:
+    """The attributes of the `invoke_agent` span."""
     about: dict[str, Any] = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": e.domain,
@@ -239,22 +273,15 @@ def spans(e: Experience) -> dict[str, Any]:
     if not e.grade.graded and (said := e.provisional):
         about |= {"recreate.provisional": said.mark, "recreate.provisional.score": said.score}
         about |= {"recreate.provisional.passed": said.passed, "recreate.provisional.explanation": said.evidence}
-    graded = {
-        "gen_ai.evaluation.name": "grade",
-        "gen_ai.evaluation.score.value": e.grade.score,
-        "gen_ai.evaluation.score.label": "pass" if e.grade.passed else "fail",
-        "gen_ai.evaluation.explanation": e.grade.evidence,
-    }
-    whole = _span(trace, root, "", f"invoke_agent {e.domain}", 0, now, about, e.trace.fault)
-    if e.grade.graded:
-        whole["events"] = [
-            {"timeUnixNano": str(now), "name": "gen_ai.evaluation.result", "attributes": _attributes(graded)}
-        ]
-    resource = {"attributes": _attributes({"service.name": "recreate"})}
+    return about
+
+
+def _evaluation(grade: Grade) -> dict[str, Any]:
     return {
-        "resourceSpans": [
-            {"resource": resource, "scopeSpans": [{"scope": {"name": "recreate"}, "spans": [*found, whole]}]}
-        ]
+        "gen_ai.evaluation.name": "grade",
+        "gen_ai.evaluation.score.value": grade.score,
+        "gen_ai.evaluation.score.label": "pass" if grade.passed else "fail",
+        "gen_ai.evaluation.explanation": grade.evidence,
     }
 
 
@@ -284,6 +311,15 @@ def _parts(message: Mapping[str, Any]) -> dict[str, Any]:
         arguments = parsed(function.get("arguments", "{}"))
         parts.append({"type": "tool_call", "id": call.get("id"), "name": function.get("name"), "arguments": arguments})
     return {"role": message["role"], "parts": parts}
+
+
+def _reply(step: Step) -> list[dict[str, Any]]:
+    """A step's reply as the conventions write it."""
+    said: list[dict[str, Any]] = [{"type": "text", "content": step.reply}] if step.reply else []
+    return said + [
+        {"type": "tool_call", "id": c["id"], "name": c["name"], "arguments": parsed(c["arguments"])}
+        for c in _calls(step)
+    ]
 
 
 def _requests(e: Experience) -> tuple[Recorded | None, list[Step]]:
@@ -317,7 +353,11 @@ def _calls(step: Step) -> list[dict[str, Any]]:
 
 
 def _text(role: str, text: str) -> str:
-    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}], ensure_ascii=False)
+    return _json([{"role": role, "parts": [{"type": "text", "content": text}]}])
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _span(
