@@ -91,8 +91,60 @@ def config(how: Recipe, place: Cluster) -> dict[str, Any]:
     """verl's config for this recipe, over its own ppo_trainer. Raises BadInput where `refuse` does."""
     refuse(how)
     train, folder = how.train, place.folder
+    filter_part = how.does("filter")
+    environment = {
+        "VERL_USE_EXTERNAL_MODULES": PLUGIN,
+        RECIPE: str(folder / "recipe" / f"{how.name}.toml"),
+        "TENSORBOARD_DIR": str(folder / "tensorboard"),
+    }
+    return {
+        "hydra": {"searchpath": ["pkg://verl.trainer.config"], "run": {"dir": str(folder / "hydra")}},
+        "defaults": ["ppo_trainer", "_self_"],
+        "algorithm": {
+            "adv_estimator": registered(how.name_of("advantage")),
+            "use_kl_in_reward": False,
+            "filter_groups": {
+                "enable": filter_part is not None and filter_part.verl_filter,
+                "metric": "reward",
+            },
+        },
+        "data": _data(how, place),
+        "actor_rollout_ref": {
+            "model": {
+                "path": place.model,
+                "lora_rank": train.lora_rank,
+                "lora_alpha": train.lora_alpha,
+                "target_modules": "all-linear",
+                "use_remove_padding": False,
+                "override_config": {"attn_implementation": "sdpa"},
+            },
+            "actor": _actor(how, place),
+            "rollout": _rollout(how, place),
+        },
+        "critic": {"enable": False},
+        "reward": {"num_workers": 1},
+        "trainer": _trainer(how, place),
+        "ray_kwargs": {"ray_init": {"runtime_env": {"env_vars": environment}}},
+    }
+
+
+def _data(how: Recipe, place: Cluster) -> dict[str, Any]:
+    return {
+        "train_files": str(place.folder / "train.jsonl"),
+        "val_files": str(place.folder / ("validation.jsonl" if place.validation else "train.jsonl")),
+        "train_batch_size": sizes(how, place.tasks)[0],
+        "max_prompt_length": how.train.max_prompt,
+        "max_response_length": how.train.max_response,
+        "filter_overlong_prompts": False,
+        "shuffle": True,
+        "seed": place.seed,
+        "dataloader_num_workers": 0,
+    }
+
+
+def _actor(how: Recipe, place: Cluster) -> dict[str, Any]:
+    train = how.train
     prompts, minis = sizes(how, place.tasks)
-    filter_part, parts = how.does("filter"), (how.part("penalty"), how.part("aggregate"))
     actor: dict[str, Any] = {
         "ppo_mini_batch_size": prompts // minis,
         # by tokens: a fixed number of rows would have to divide every process's share, whatever a filter left of it
@@ -111,9 +163,14 @@ def config(how: Recipe, place: Cluster) -> dict[str, Any]:
             "lr_warmup_steps": train.warmup_steps,
         },
     }
-    for part in parts:
+    for part in (how.part("penalty"), how.part("aggregate")):
         actor |= {} if part is None else part.verl_actor(train.max_response)
-    rollout = {
+    return actor
+
+
+def _rollout(how: Recipe, place: Cluster) -> dict[str, Any]:
+    train = how.train
+    return {
         "name": "vllm",
         "n": train.group_size,
         "temperature": train.temperature,
@@ -125,69 +182,24 @@ def config(how: Recipe, place: Cluster) -> dict[str, Any]:
         "tensor_model_parallel_size": 1,
         "calculate_log_probs": True,
         "val_kwargs": {"temperature": train.temperature, "top_p": train.top_p, "do_sample": True},
-        "agent": {"default_agent_loop": TRAINER, "agent_loop_config_path": str(folder / "agent.yaml")},
+        "agent": {"default_agent_loop": TRAINER, "agent_loop_config_path": str(place.folder / "agent.yaml")},
+        **({"load_format": "safetensors"} if train.lora_rank else {}),
     }
-    if train.lora_rank:
-        rollout["load_format"] = "safetensors"
+
+
+def _trainer(how: Recipe, place: Cluster) -> dict[str, Any]:
+    steps_an_epoch = max(1, place.tasks // sizes(how, place.tasks)[0])
     return {
-        "hydra": {"searchpath": ["pkg://verl.trainer.config"], "run": {"dir": str(folder / "hydra")}},
-        "defaults": ["ppo_trainer", "_self_"],
-        "algorithm": {
-            "adv_estimator": registered(how.name_of("advantage")),
-            "use_kl_in_reward": False,
-            "filter_groups": {
-                "enable": filter_part is not None and filter_part.verl_filter,
-                "metric": "reward",
-            },
-        },
-        "data": {
-            "train_files": str(folder / "train.jsonl"),
-            "val_files": str(folder / ("validation.jsonl" if place.validation else "train.jsonl")),
-            "train_batch_size": prompts,
-            "max_prompt_length": train.max_prompt,
-            "max_response_length": train.max_response,
-            "filter_overlong_prompts": False,
-            "shuffle": True,
-            "seed": place.seed,
-            "dataloader_num_workers": 0,
-        },
-        "actor_rollout_ref": {
-            "model": {
-                "path": place.model,
-                "lora_rank": train.lora_rank,
-                "lora_alpha": train.lora_alpha,
-                "target_modules": "all-linear",
-                "use_remove_padding": False,
-                "override_config": {"attn_implementation": "sdpa"},
-            },
-            "actor": actor,
-            "rollout": rollout,
-        },
-        "critic": {"enable": False},
-        "reward": {"num_workers": 1},
-        "trainer": {
-            "project_name": "recreate",
-            "experiment_name": folder.name,
-            "logger": ["console", "tensorboard"],
-            "default_local_dir": str(folder / "checkpoints"),
-            "total_training_steps": place.steps,
-            "total_epochs": max(1, math.ceil(place.steps / max(1, place.tasks // prompts))),
-            "save_freq": place.save_every,
-            "test_freq": -1,
-            "val_before_train": False,
-            "v1": {"trainer_mode": TRAINER, TRAINER: {"seed": place.seed}},
-        },
-        "ray_kwargs": {
-            "ray_init": {
-                "runtime_env": {
-                    "env_vars": {
-                        "VERL_USE_EXTERNAL_MODULES": PLUGIN,
-                        RECIPE: str(folder / "recipe" / f"{how.name}.toml"),
-                        "TENSORBOARD_DIR": str(folder / "tensorboard"),
-                    }
-                }
-            }
-        },
+        "project_name": "recreate",
+        "experiment_name": place.folder.name,
+        "logger": ["console", "tensorboard"],
+        "default_local_dir": str(place.folder / "checkpoints"),
+        "total_training_steps": place.steps,
+        "total_epochs": max(1, math.ceil(place.steps / steps_an_epoch)),
+        "save_freq": place.save_every,
+        "test_freq": -1,
+        "val_before_train": False,
+        "v1": {"trainer_mode": TRAINER, TRAINER: {"seed": place.seed}},
     }
 
 
