@@ -188,74 +188,108 @@ def trial(
     is worth finding, see `detectable`; from 1 on nothing is ruled out. whole: what was settled stays so, and scores and
     interval are of all tasks that have been scored since.
     """
-    needed, given_up = -math.log(alpha), -math.log(MISS)
-    spread = bets(len(order), alpha) if rule == "spread" else BETS
-    up: _Stake | _Deadline = _Stake(0.0, spread) if rule == "spread" else _Deadline(len(order), alpha)
-    down = _Stake(-gain) if gain < 1 else None
-    hopes = _hopes(before, order, repeats, up.bets)
-    differences, used = list[float](), list[tuple[str, int]]()
-    tried = lost = dropped = 0
-    decision: Decision = "undecided"
-    reason, broken, ended = "", 0, 0
+    walk = _Walk(before, after, order, repeats, alpha, gain, rule)
+    end, ended = _End("undecided", ""), 0
     for task in order:
-        places = [(task, repeat) for repeat in range(repeats)]
-        if any(place not in after for place in places):
+        if not walk.takes(task):
             break
-        tried += 1
-        up.left = len(order) - tried + 1
-        pairs = [place for place in places if before.get(place) is not None and after[place] is not None]
-        dropped += len(places) - len(pairs)
-        lost += not pairs
+        found = None if ended else walk.end()
+        if found is not None:
+            end, ended = found, walk.tried
+            if not whole:
+                break
+    settled = bool(ended) or walk.tried == len(order)
+    if not walk.differences:
+        return unjudged("undecided", "no task was scored on both sides", walk.dropped), settled
+    return walk.verdict(end, ended), settled
+
+
+class _End(NamedTuple):
+    decision: Decision
+    reason: str
+
+
+class _Walk:
+    """A trial on its way: what its tasks so far have told.
+
+    tried: tasks with all their scores; lost: of those, without a pair; dropped: pairs that were excluded; broken: tasks
+    that the parent solves each time, and the candidate never.
+    """
+
+    def __init__(
+        self, before: Scores, after: Scores, order: Sequence[str], repeats: int, alpha: float, gain: float, rule: Rule
+    ) -> None:
+        self.before, self.after, self.order = before, after, order
+        self.repeats, self.alpha, self.gain = repeats, alpha, gain
+        self.spread = bets(len(order), alpha) if rule == "spread" else BETS
+        self.up: _Stake | _Deadline = _Stake(0.0, self.spread) if rule == "spread" else _Deadline(len(order), alpha)
+        self.down = _Stake(-gain) if gain < 1 else None
+        self.hopes = _hopes(before, order, repeats, self.up.bets)
+        self.differences, self.used = list[float](), list[tuple[str, int]]()
+        self.tried = self.lost = self.dropped = self.broken = 0
+
+    def takes(self, task: str) -> bool:
+        """Bet on the next task; False where a score of it is still to come."""
+        places = [(task, repeat) for repeat in range(self.repeats)]
+        if any(place not in self.after for place in places):
+            return False
+        self.tried += 1
+        self.up.left = len(self.order) - self.tried + 1
+        pairs = [place for place in places if self.before.get(place) is not None and self.after[place] is not None]
+        self.dropped += len(places) - len(pairs)
+        self.lost += not pairs
         if pairs:
-            used += pairs
-            differences.append(_mean(after, pairs) - _mean(before, pairs))
-            up.bet(differences[-1])
-            if down is not None:
-                down.bet(-differences[-1])
-            broken += repeats >= RELIABLE and differences[-1] == -1
-        if ended:
-            continue
-        if lost > MAX_DROPPED * len(order):
-            reason = f"of {lost} of {len(order)} tasks no pair was scored, more than {MAX_DROPPED:.0%}"
-        elif up.log >= needed and broken:
-            decision, reason = (
-                "not-better",
-                f"it fails each time {broken} of the tasks that its parent solves each time",
-            )
-        elif up.log >= needed:
-            decision = "better"
-        elif down is not None and down.log >= given_up:
-            decision, reason = "not-better", f"a gain of {gain:+.2f} or more is ruled out"
-        elif up.with_hope(hopes[tried]) < needed:
-            reason = "no task that is left could still show a gain" if tried < len(order) else ""
-        else:
-            continue
-        ended = tried
-        if not whole:
-            break
-    settled = bool(ended) or tried == len(order)
-    if not differences:
-        return unjudged("undecided", "no task was scored on both sides", dropped), settled
-    lo, hi = _lowest(differences, alpha, spread), -_lowest([-d for d in differences], alpha, spread)
-    lo = max(lo, 1e-6) if decision == "better" else min(lo, 0.0)  # a bisection ends beside the true end
-    if decision == "undecided" and hi < 0:
-        decision, reason = "not-better", "it is worse"
-    if 0 < ended < len(order):
-        reason = f"{reason or 'clear'} after {ended} of {len(order)} tasks"
-    return Verdict(
-        before=_mean(before, used),
-        after=_mean(after, used),
-        diff=math.fsum(differences) / len(differences),
-        lo=lo,
-        hi=hi,
-        p=up.p,
-        tasks=len(differences),
-        repeats=repeats,
-        verdict=decision,
-        reason=reason or ("" if decision == "better" else f"{len(differences)} tasks do not tell it from no gain"),
-        dropped=dropped,
-        alpha=alpha,
-    ), settled
+            self.used += pairs
+            difference = _mean(self.after, pairs) - _mean(self.before, pairs)
+            self.differences.append(difference)
+            self.up.bet(difference)
+            if self.down is not None:
+                self.down.bet(-difference)
+            self.broken += self.repeats >= RELIABLE and difference == -1
+        return True
+
+    def end(self) -> _End | None:
+        """How the trial ends here; None where it goes on."""
+        needed, all_of_them = -math.log(self.alpha), len(self.order)
+        if self.lost > MAX_DROPPED * all_of_them:
+            why = f"of {self.lost} of {all_of_them} tasks no pair was scored, more than {MAX_DROPPED:.0%}"
+            return _End("undecided", why)
+        if self.up.log >= needed and self.broken:
+            why = f"it fails each time {self.broken} of the tasks that its parent solves each time"
+            return _End("not-better", why)
+        if self.up.log >= needed:
+            return _End("better", "")
+        if self.down is not None and self.down.log >= -math.log(MISS):
+            return _End("not-better", f"a gain of {self.gain:+.2f} or more is ruled out")
+        if self.up.with_hope(self.hopes[self.tried]) < needed:
+            left = self.tried < all_of_them
+            return _End("undecided", "no task that is left could still show a gain" if left else "")
+        return None
+
+    def verdict(self, end: _End, ended: int) -> Verdict:
+        """The verdict on what was seen. ended: after how many tasks it was settled, 0 where it was not."""
+        decision, reason, differences = end.decision, end.reason, self.differences
+        lo = _lowest(differences, self.alpha, self.spread)
+        hi = -_lowest([-d for d in differences], self.alpha, self.spread)
+        lo = max(lo, 1e-6) if decision == "better" else min(lo, 0.0)  # a bisection ends beside the true end
+        if decision == "undecided" and hi < 0:
+            decision, reason = "not-better", "it is worse"
+        if 0 < ended < len(self.order):
+            reason = f"{reason or 'clear'} after {ended} of {len(self.order)} tasks"
+        return Verdict(
+            before=_mean(self.before, self.used),
+            after=_mean(self.after, self.used),
+            diff=math.fsum(differences) / len(differences),
+            lo=lo,
+            hi=hi,
+            p=self.up.p,
+            tasks=len(differences),
+            repeats=self.repeats,
+            verdict=decision,
+            reason=reason or ("" if decision == "better" else f"{len(differences)} tasks do not tell it from no gain"),
+            dropped=self.dropped,
+            alpha=self.alpha,
+        )
 
 
 def no_room(before: Scores, *, alpha: float) -> str:
