@@ -59,12 +59,7 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     from recreate.builder import estimate as planning
     from recreate.builder.selection import Rater, cannot_decide, fitted, seed_of, select
     from recreate.memory.held_out import HeldOut
-    from recreate.runs.session import (
-        open_domain,
-        open_models,
-        tried,
-        with_defaults,
-    )
+    from recreate.runs.session import open_domain, open_models, tried, with_defaults
 
     for address, _, opens in tried(settings, where):
         if not address.startswith("model"):  # those are opened below, without their keys

@@ -117,51 +117,68 @@ def make(
     fields = {"python": python, "pytest": pytest, "index_before": index_before, "env": dict(variables)}
     wanted = asked({**fields, "requires": tuple(requires)})
     how: dict[str, Any] = {"wanted": wanted, "tests": tests, "python_path": python_path, "env": env, "say": say}
-    known, chosen = _known(file), list[Bug]()
-    told = {bug.task: bug for bug in (facts.bugs(file) if file.exists() else ()) if bug.issue and bug.prompt}
-    tried = 0
-
-    def write() -> None:
-        facts.add_bugs(file, dealt(chosen, split, known))
-
-    def take(candidate: Candidate) -> None:
-        bug = candidate.bug
-        if (old := told.get(bug.task)) and old.fail_to_pass == bug.fail_to_pass:
-            texts = {"issue": old.issue, "prompt": old.prompt, "title": old.title}
-            chosen.append(bug.model_copy(update=texts))
-        else:
-            chosen.append(_told(candidate, ask, say).bug)
-        write()
-
-    goes_on = "the same command goes on where it was" if repo is not None else ""
-    with stoppable(file, chosen, write, goes_on):
+    chosen, tried = _Chosen(file, split, ask, say), 0
+    with stoppable(file, chosen, chosen.write, "the same command goes on where it was" if repo is not None else ""):
         if repo is not None:
             home = paths.workspace(file.parent.resolve() if file.parent.exists() else None)
-            tried = history(repo, n=n, since=since, home=home, take=take, backend=backend, **how)
+            tried = history(repo, n=n, since=since, home=home, take=chosen.take, backend=backend, **how)
         for one in releases:
             if one.endswith(".jsonl"):
                 found = [c for c in read(Path(one)) if c.bug.issue or c.bug.prompt]
-                chosen += [c.bug for c in found if _sound(c, say)][:n]
-                if chosen:
-                    write()
-                tried += len(found)
-                continue
-            package, before, after = pair(one)
-            found = release(package, before, after, backend=backend, **how)
+                chosen.take_told(found, n)
+            else:
+                package, before, after = pair(one)
+                found = release(package, before, after, backend=backend, **how)
+                kept = paths.home() / "swe" / "candidates" / f"{package}-{after}.jsonl"
+                files.write(kept, "".join(c.model_dump_json() + "\n" for c in found))
+                bugs = [c for c in found if c.kind == "bug"][:n]
+                say(f"{one}: {len(bugs)} bugs, {len(found) - len(bugs)} others left out; all in {kept}")
+                for candidate in bugs:
+                    chosen.take(candidate)
             tried += len(found)
-            kept = paths.home() / "swe" / "candidates" / f"{package}-{after}.jsonl"
-            files.write(kept, "".join(c.model_dump_json() + "\n" for c in found))
-            bugs = [c for c in found if c.kind == "bug"][:n]
-            say(f"{one}: {len(bugs)} bugs, {len(found) - len(bugs)} others left out; all in {kept}")
-            for candidate in bugs:
-                take(candidate)
-    if not chosen:
+    if not chosen.bugs:
         raise BadInput(
             f"no bug that tests tell was found ({tried} tried)",
             fix="take other releases, or more of the history",
             code="no-bugs",
         )
-    return MadeTasks([RealCase(bug, say).task() for bug in dealt(chosen, split, known)], tried, file)
+    return MadeTasks([RealCase(bug, say).task() for bug in chosen.dealt()], tried, file)
+
+
+class _Chosen:
+    """The bugs that are found, each in `file` as soon as it is. Texts that stand there already are kept."""
+
+    def __init__(self, file: Path, split: Split | None, ask: Callable[[str], str] | None, say: Say) -> None:
+        self.file, self.split, self.ask, self.say = file, split, ask, say
+        self.bugs: list[Bug] = []
+        self.known = _known(file)
+        there = facts.bugs(file) if file.exists() else ()
+        self.told = {bug.task: bug for bug in there if bug.issue and bug.prompt}
+
+    def __len__(self) -> int:
+        return len(self.bugs)
+
+    def dealt(self) -> list[Bug]:
+        """With their splits."""
+        return dealt(self.bugs, self.split, self.known)
+
+    def write(self) -> None:
+        facts.add_bugs(self.file, self.dealt())
+
+    def take(self, candidate: Candidate) -> None:
+        bug = candidate.bug
+        if (old := self.told.get(bug.task)) and old.fail_to_pass == bug.fail_to_pass:
+            texts = {"issue": old.issue, "prompt": old.prompt, "title": old.title}
+            self.bugs.append(bug.model_copy(update=texts))
+        else:
+            self.bugs.append(_told(candidate, self.ask, self.say).bug)
+        self.write()
+
+    def take_told(self, candidates: Sequence[Candidate], n: int) -> None:
+        """Of candidates whose texts are written, the first `n` whose issue holds."""
+        self.bugs += [c.bug for c in candidates if _sound(c, self.say)][:n]
+        if self.bugs:
+            self.write()
 
 
 def pair(text: str) -> tuple[str, str, str]:
