@@ -20,8 +20,14 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
 
 from recreate.api.errors import BadInput, RecreateError
 from recreate.api.types import Review, Revision
@@ -32,11 +38,6 @@ from recreate.viewer.html import environment, sizes, text_of
 from recreate.viewer.live import LiveRun
 from recreate.viewer.site import Linked, Shown, Website
 from recreate.viewer.text import visible
-
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import Response
 
 PORT = 8712
 """Where it answers unless something else does."""
@@ -90,9 +91,6 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        from starlette.requests import Request
-        from starlette.responses import PlainTextResponse, RedirectResponse
-
         request = Request(scope)
         answer: Response | None = None
         if wrong := self.wrong(request):
@@ -140,82 +138,85 @@ def application(
     site: Website, token: str, decide: Decide | None = None, stopping: Callable[[], bool] = bool
 ) -> Starlette:
     """The server's application. decide: who takes a person's word; None: nobody, it can only be looked at."""
-    from starlette.applications import Starlette
-    from starlette.middleware import Middleware
-    from starlette.responses import RedirectResponse, Response, StreamingResponse
-    from starlette.routing import Route
-
     edition = hashlib.sha256("".join(map(text_of, FILES)).encode()).hexdigest()[:12]
     at = f"static/{edition}/"
     site.links(Linked(at + "page.css", at + "view.js", sizes=at + SIZES))
     site.secret = hmac.new(token.encode(), b"form", "sha256").hexdigest()
-    overview = _shared(lambda: _overview(site))
-    deciding = asyncio.Lock()  # the second of two tabs finds that nothing waits any more
-
     for name in ("document", "components", "view"):  # compiled before the first page is asked for
         environment().get_template(name)
+    answers = Answers(site, decide, stopping)
+    routes = [
+        Route("/static/{edition}/{name}", answers.static),
+        Route("/events", answers.events),
+        Route("/review/{name}", answers.review, methods=["POST"]),
+        Route("/lessons/{path:path}", answers.remembered, methods=["POST"]),
+        Route("/forget/{path:path}", answers.remembered, methods=["POST"]),
+        Route("/{path:path}", answers.page),
+    ]
+    return Starlette(routes=routes, middleware=[Middleware(Guard, token=token)])
 
-    def document(shown: Shown) -> Response:
-        headers = {**HEADERS, "Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
-        text = shown.text.encode("utf-8", "backslashreplace")
-        return Response(text, shown.status, headers, "text/html; charset=utf-8")
 
-    def page(request: Request) -> Response:
+class Answers:
+    """What is answered to whom the Guard lets through, by route."""
+
+    def __init__(self, site: Website, decide: Decide | None, stopping: Callable[[], bool]) -> None:
+        self.site = site
+        self.decide = decide
+        self.stopping = stopping
+        self.overview = _shared(lambda: _overview(site))
+        self.deciding = asyncio.Lock()  # the second of two tabs finds that nothing waits any more
+
+    def page(self, request: Request) -> Response:
         query = dict(request.query_params)
-        return document(site.page(request.scope["path"], query, query.get("told", "")[:TOLD]))
+        return _document(self.site.page(request.scope["path"], query, query.get("told", "")[:TOLD]))
 
-    def static(request: Request) -> Response:
+    def static(self, request: Request) -> Response:
         text = _file(request.path_params["name"])
         if text is None:
             return Response("there is no such file\n", 404, HEADERS, "text/plain")
         kind = "text/javascript" if request.path_params["name"].endswith(".js") else "text/css"
         return Response(text, 200, {**HEADERS, "Cache-Control": "max-age=31536000"}, kind)
 
-    async def events(request: Request) -> Response:
+    async def events(self, request: Request) -> Response:
         query = dict(request.query_params)
-        stream = _events(site, query, request.headers.get("last-event-id", ""), stopping, overview)
+        stream = _events(self.site, query, request.headers.get("last-event-id", ""), self.stopping, self.overview)
         return StreamingResponse(stream, 200, {**HEADERS, "Cache-Control": "no-store"}, "text/event-stream")
 
-    async def taken(request: Request, address: str, act: Act) -> Response:
+    async def review(self, request: Request) -> Response:
+        name = request.path_params["name"]
+
+        def act(form: Mapping[str, str]) -> tuple[str, str] | RecreateError:
+            said = _decided(self.site, name, form, self.decide)
+            return said if isinstance(said, RecreateError) else (f"/runs/{quote(name)}", said)
+
+        return await self._acted(request, f"/review/{name}", act)
+
+    async def remembered(self, request: Request) -> Response:
+        path = request.scope["path"]
+        return await self._acted(request, path, lambda form: _remembered(self.site, path, form))
+
+    async def _acted(self, request: Request, address: str, act: Act) -> Response:
         """A person's form, acted on one at a time; what came of it, as a page. address: the page that has the form."""
         body = bytearray()
         async for part in request.stream():
             body += part
             if len(body) > LARGEST:
-                return document(site.page(address, {}, "That is too long: edit the files themselves instead."))
+                return _document(self.site.page(address, {}, "That is too long: edit the files themselves instead."))
         form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
-        if not hmac.compare_digest(form.get("secret", "").encode(), site.secret.encode()):
+        if not hmac.compare_digest(form.get("secret", "").encode(), self.site.secret.encode()):
             return Response("the form is not of this server's page\n", 403, HEADERS, "text/plain")
-        async with deciding:
+        async with self.deciding:
             said = await asyncio.to_thread(act, form)
         if isinstance(said, RecreateError):
-            shown = site.page(address, {}, " ".join(part for part in (said.message, said.fix) if part))
-            return document(Shown(shown.text, 400 if shown.status == 200 else shown.status))
+            shown = self.site.page(address, {}, " ".join(part for part in (said.message, said.fix) if part))
+            return _document(Shown(shown.text, 400 if shown.status == 200 else shown.status))
         to, words = said
         return RedirectResponse(f"{to}?{urlencode({'told': words[:TOLD]})}", 303, HEADERS)
 
-    async def review(request: Request) -> Response:
-        name = request.path_params["name"]
 
-        def act(form: Mapping[str, str]) -> tuple[str, str] | RecreateError:
-            said = _decided(site, name, form, decide)
-            return said if isinstance(said, RecreateError) else (f"/runs/{quote(name)}", said)
-
-        return await taken(request, f"/review/{name}", act)
-
-    async def remembered(request: Request) -> Response:
-        path = request.scope["path"]
-        return await taken(request, path, lambda form: _remembered(site, path, form))
-
-    routes = [
-        Route("/static/{edition}/{name}", static),
-        Route("/events", events),
-        Route("/review/{name}", review, methods=["POST"]),
-        Route("/lessons/{path:path}", remembered, methods=["POST"]),
-        Route("/forget/{path:path}", remembered, methods=["POST"]),
-        Route("/{path:path}", page),
-    ]
-    return Starlette(routes=routes, middleware=[Middleware(Guard, token=token)])
+def _document(shown: Shown) -> Response:
+    headers = {**HEADERS, "Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
+    return Response(shown.text.encode("utf-8", "backslashreplace"), shown.status, headers, "text/html; charset=utf-8")
 
 
 def _file(name: str) -> str | None:
