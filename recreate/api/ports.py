@@ -323,6 +323,13 @@ class ToolsOnly(Protocol):
 
 
 @runtime_checkable
+class PassFail(Protocol):
+    """A domain that says whether its scores are 0 and 1 only: `tune` then says what a method makes of that."""
+
+    pass_fail: bool
+
+
+@runtime_checkable
 class Refusing(Protocol):
     """A domain that leaves out what it was given and cannot use here: `tasks check` lists it."""
 

@@ -35,7 +35,7 @@ from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput, Fault, OutOfBudget
 from recreate.api.paths import short
-from recreate.api.ports import Describable, Domain, Population, Price, Stratified, ToolsOnly
+from recreate.api.ports import Describable, Domain, Kinds, Population, Price, Stratified, ToolsOnly
 from recreate.api.theirs import all_are, expect
 from recreate.api.types import Edit, Experience, Revision, Split, Task, Verdict, digest
 from recreate.builder import calibration, proposals
@@ -184,8 +184,11 @@ def _unfit(session: Session, scaffold: Scaffold, edits: Sequence[Edit]) -> list[
 
 def strata(domain: Domain, tasks: Sequence[Task]) -> dict[str, str]:
     """What each task is counted with; {} where that is the same for all."""
-    name = getattr(domain, "stratum" if isinstance(domain, Stratified) else "kind", None)
-    found = {task.id: str(name(task)) for task in tasks} if callable(name) else {}
+    found: dict[str, str] = {}
+    if isinstance(domain, Stratified):
+        found = {task.id: str(domain.stratum(task)) for task in tasks}
+    elif isinstance(domain, Kinds):
+        found = {task.id: str(domain.kind(task)) for task in tasks}
     return found if len(set(found.values())) > 1 else {}
 
 

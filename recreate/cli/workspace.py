@@ -281,6 +281,7 @@ def _sandbox() -> tuple[str | None, list[dict[str, Any]]]:
     from recreate.api.registry import find
     from recreate.runs.settings import load
     from recreate.sandboxes import PREFERENCE, choose, survey
+    from recreate.sandboxes.docker import Containers
     from recreate.sandboxes.limits import holder
 
     try:
@@ -297,8 +298,8 @@ def _sandbox() -> tuple[str | None, list[dict[str, Any]]]:
     for name, why in survey():
         works = "works: a sandbox was made" if name != "none" else "no walls, only when asked for by name"
         detail = why or works + (f"; memory and processes are held by {holder()}" if name in PREFERENCE else "")
-        engine = getattr(find("sandbox", name)(), "engine", None)
-        fix = engine.start if engine is not None else ""
+        backend = find("sandbox", name)()
+        fix = backend.engine.start if isinstance(backend, Containers) else ""
         checks.append(_check(f"sandbox.{name}", not why, detail.removesuffix(f"; {fix}") if fix else detail, fix))
     return used, checks
 

@@ -16,7 +16,7 @@ from typing import Any
 from recreate.agents.config import AgentLimits
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, Fault
-from recreate.api.ports import Domain, Model
+from recreate.api.ports import Domain, Model, PassFail
 from recreate.api.types import UNASKED, Call, Experience, Message, Reply, Task
 from recreate.models.openai import OpenAI
 from recreate.models.pricing import FREE
@@ -113,9 +113,8 @@ def recalled(session: Session, tokenizer: str, *, each_turn: bool) -> dict[str, 
 def pass_fail(domain: Domain, memory: Any) -> bool:
     """Whether the domain's rewards are 0 and 1 only: it says so (`pass_fail = True`), or the train experience that
     memory holds of it, eight attempts at least, says so. memory: the workspace's."""
-    told = getattr(domain, "pass_fail", None)
-    if isinstance(told, bool):
-        return told
+    if isinstance(domain, PassFail):
+        return domain.pass_fail
     known = memory.experiences(domain=domain.name, split="train", reader="optimizer")
     scores = [e.grade.score for e in islice(known, 64)]
     return len(scores) >= 8 and set(scores) <= {0.0, 1.0}
