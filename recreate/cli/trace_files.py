@@ -1,4 +1,4 @@
-"""traces import, grade, export: experience that other tools recorded, and ours for other tools."""
+"""traces import, grade, judge, export: experience that other tools recorded, and ours for other tools."""
 
 from __future__ import annotations
 
@@ -282,6 +282,7 @@ def export(
     Predictions are of one agent with one model, the first attempt at each task.
 
     Example: recreate traces export --domain swe --format openai --passed --out passed.jsonl
+
     Example: recreate traces export --run last --split test --format predictions --out predictions.jsonl
     """
     from recreate.memory.export import FORMATS, exported

@@ -1,4 +1,4 @@
-"""traces list, show, search: what agents did, step by step; import, grade and export are in cli/trace_files.py."""
+"""traces list, show, search: what agents did, step by step; what goes in and out is in cli/trace_files.py."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def tune(
     ] = "here",
     as_json: Json = False,
 ) -> None:
-    """Fine-tune a model on a domain's train tasks, by attempts of a scaffold. With --out RUN of before it goes on.
+    """Fine-tune a model on a domain's train tasks, by attempts of a scaffold. With an earlier --out it goes on.
 
     Example: recreate tune --recipe grpo --domain swe --scaffold seed-swe-small --model ./model --set train.lr=3e-5
     """
@@ -223,7 +223,7 @@ def _lines(how: Recipe) -> Iterator[str]:
     yield text_of(how).partition("\n\n")[2].rstrip()
 
 
-@with_settings("vllm_python", "jobs", "models.threads")
+@with_settings("vllm_python", "jobs", "models.threads", words={"jobs": "Requests at once."})
 def serve(
     settings: Settings,
     where: Path,

@@ -195,6 +195,7 @@ def test_agreement_with_people_is_counted(workspace: Path, capsys: pytest.Captur
     assert "the judge was asked 24 times" in err
     assert cli(words) == 0  # the same answers again are not paid again
     assert "the judge was asked 0 times" in capsys.readouterr().err
+    assert "--labels" in refused(capsys, "tasks", "agree", "colours")["message"]
     few = ["tasks", "agree", "colours", "--labels", labels(workspace, "colours", 19), "--models.judge", model]
     assert refused(capsys, *few)["code"] == "too-few-labels"
     (workspace / "labels.jsonl").write_text('{"task": "q1", "answer": "x", "label": 7}\n{"task": "none"}\n')
