@@ -342,34 +342,44 @@ class _Costs:
         )
 
 
+@dataclass(frozen=True)
+class Past:
+    """What was measured here before; nothing: what a build takes is guessed.
+
+    usages: of each attempt; studies: of each study. rate: the mean score on validation tasks before any edit, measured
+    as `source` says, None when too few were. spread: of the tasks, as calibrated.
+    """
+
+    usages: Sequence[Usage] = ()
+    rate: float | None = None
+    source: str = ""
+    studies: Sequence[Usage] = ()
+    spread: float | None = None
+
+
+NOTHING = Past()
+
+
 def plan(
-    settings: Settings,
-    scaffold: Scaffold,
-    price: Price,
-    optimizer_price: Price,
-    past: Sequence[Usage] = (),
-    studies: Sequence[Usage] = (),
-    base_rate: float | None = None,
-    base_source: str = "",
-    spread: float | None = None,
+    settings: Settings, scaffold: Scaffold, price: Price, optimizer_price: Price, past: Past = NOTHING
 ) -> Estimate:
-    """The plan of a build. past, studies: what attempts and studies took here. base_rate: the validation score to
-    expect before any edit, measured as `base_source` says; None: assumed. spread: of its tasks, as calibrated."""
+    """The plan of a build."""
     idle = settings.memory.shared and not scaffold.asks_for_lessons
     settings = settings.learning("none") if idle else settings
-    attempt, inquiry = typical(scaffold, past, price, settings), study(settings, optimizer_price, studies)
-    one, way = proposal(settings), course(settings, optimizer_price, studies)
-    rate = ASSUMED_RATE if base_rate is None else base_rate
-    gain, quickly = _finds(settings, rate, SPREAD if spread is None else spread)
+    attempt, inquiry = typical(scaffold, past.usages, price, settings), study(settings, optimizer_price, past.studies)
+    one, way = proposal(settings), course(settings, optimizer_price, past.studies)
+    rate = ASSUMED_RATE if past.rate is None else past.rate
+    gain, quickly = _finds(settings, rate, SPREAD if past.spread is None else past.spread)
     budget = Budget.parse(settings.budget)
     costs = _Costs(settings, budget, price, optimizer_price, attempt, inquiry, one, way, quickly)
     assumes = [f"attempts: {attempt.source}"]
     assumes += [f"studies: {inquiry.source}"] if one.studies else []
-    if any(p.cached is not None for p in (price, optimizer_price)) and not (past and (studies or not one.studies)):
+    measured = past.usages and (past.studies or not one.studies)
+    if any(p.cached is not None for p in (price, optimizer_price)) and not measured:
         assumes.append("at the low end a conversation's earlier turns are read from the cache, at the high end none")
-    assumes.append(f"the seed's score: {base_source}" if base_source else f"the seed's score: {rate:g}, assumed")
-    if spread is not None:
-        assumes.append(f"how tasks differ: calibrated, {spread:.0%} of a score's variance lies between them")
+    assumes.append(f"the seed's score: {past.source}" if past.source else f"the seed's score: {rate:g}, assumed")
+    if past.spread is not None:
+        assumes.append(f"how tasks differ: calibrated, {past.spread:.0%} of a score's variance lies between them")
     if quickly < way.judged:
         assumes.append(
             f"at the low end a trial is clear after {quickly} attempts, as one that changes nothing mostly is"

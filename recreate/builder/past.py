@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from recreate.api.paths import shipped
 from recreate.api.ports import Domain
 from recreate.api.types import PassRate, Task, Usage
 from recreate.builder.curriculum import Tried
+from recreate.builder.estimate import Past
 from recreate.builder.selection import Rater, pass_rate, rates_of
 from recreate.domains.rates import joined
 from recreate.memory.store import ExperienceStore
@@ -21,16 +21,6 @@ from recreate.runs.attempts import read_experience
 from recreate.runs.gate import MIN_TASKS
 from recreate.runs.reader import Run
 from recreate.runs.session import Session
-
-
-@dataclass(frozen=True)
-class Past:
-    """usages: of each attempt. rate: the mean score on validation tasks, None when too few were measured; source says
-    of what."""
-
-    usages: Sequence[Usage]
-    rate: float | None = None
-    source: str = ""
 
 
 def attempts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,21 +79,13 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         if wrong := cannot_decide(settings):
             raise wrong  # as build does
         judged = held.usable(domain, "validation")[0]
-        made_here = past.attempts(where, domain, judged if found is None else found.of(judged), rater, space)
-        studies = past.studies(where, other.name)
-        measured = calibration.known(where, domain.name, seed.digest, model.name)
-        spread = measured.spread if measured is not None else None
-        made = planning.plan(
-            settings,
-            seed,
-            opened.price,
-            opened.optimizer_price,
-            made_here.usages,
-            studies,
-            made_here.rate,
-            made_here.source,
-            spread,
+        calibrated = calibration.known(where, domain.name, seed.digest, model.name)
+        before = replace(
+            past.attempts(where, domain, judged if found is None else found.of(judged), rater, space),
+            studies=past.studies(where, other.name),
+            spread=None if calibrated is None else calibrated.spread,
         )
+        made = planning.plan(settings, seed, opened.price, opened.optimizer_price, before)
     finally:
         opened.close()
     if opened.note and not as_json:
