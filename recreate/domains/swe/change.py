@@ -14,6 +14,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import unified_diff
 from functools import cached_property
@@ -463,6 +464,22 @@ def _changelog(before: Path, after: Path) -> str:
 
 
 # --- where its tests run -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How the tests of a project are run while its bugs are looked for.
+
+    wanted: what they need, where it is asked for; tests, python_path: where they and the sources are, looked for when
+    not given; env: an environment that stands already.
+    """
+
+    backend: SandboxBackend
+    wanted: Environment
+    tests: tuple[str, ...] = ()
+    python_path: tuple[str, ...] = ()
+    env: Path | None = None
+    say: Say = lambda _: None
 
 
 def layout(old: Path, root: Path, tests: Sequence[str], python_path: Sequence[str], name: str) -> dict[str, Any]:

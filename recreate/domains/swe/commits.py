@@ -15,14 +15,12 @@ from pathlib import Path, PurePosixPath
 
 from recreate.api import paths
 from recreate.api.errors import BadInput
-from recreate.api.ports import SandboxBackend
 from recreate.api.types import Record, digest
 from recreate.domains.python_env import OLDEST, Environment, interpreter
 from recreate.domains.swe import sources, test_run
-from recreate.domains.swe.change import Candidate, layout, ready
+from recreate.domains.swe.change import Candidate, Setup, layout, ready
 from recreate.domains.swe.facts import Bug
 from recreate.domains.swe.grader import meaning
-from recreate.domains.swe.sources import Say
 from recreate.storage import files
 from recreate.storage.files import locked
 from recreate.storage.log import Log
@@ -48,17 +46,12 @@ class TriedCommit(Record):
 
 def history(
     repo: Path,
+    setup: Setup,
     *,
     n: int,
-    backend: SandboxBackend,
+    take: Callable[[Candidate], None],
     since: str = "",
-    wanted: Environment | None = None,
-    tests: Sequence[str] = (),
-    python_path: Sequence[str] = (),
-    env: Path | None = None,
     home: Path | None = None,
-    say: Say = lambda _: None,
-    take: Callable[[Candidate], None] = lambda _: None,
 ) -> int:
     """Tell `take` of the first `n` behaviours that the newest commits mend, of those that change sources and tests;
     and return how many commits were tried. home: the folder that recipes name the repository relative to.
@@ -67,18 +60,18 @@ def history(
     """
     if not repo.is_dir():
         raise BadInput(f"{repo} is not a folder", fix="name the repository's top folder", code="unknown-repository")
-    repo = repo.expanduser().resolve()
+    repo, say = repo.expanduser().resolve(), setup.say
     inside = home is not None and repo.is_relative_to(home)
     path = repo.relative_to(home).as_posix() if home is not None and inside else str(repo)
     every = sources.commits(repo, since)
-    both = [commit for commit in every if _both(commit.files, tests)]
+    both = [commit for commit in every if _both(commit.files, setup.tests)]
     if not both:
         raise BadInput(
             f"none of {len(every)} commits of {repo.name} changes both sources and tests",
             fix="name where its tests are with --tests, or leave --since out",
             code="no-commits",
         )
-    study = _Commits(repo, path, wanted or Environment(), tuple(tests), tuple(python_path), env, backend, say)
+    study = _Commits(repo, path, setup)
     found, tried, began = list[Candidate](), list[TriedCommit](), time.monotonic()
     try:
         for commit in both:
@@ -120,25 +113,15 @@ def _both(names: Sequence[str], tests: Sequence[str]) -> bool:
 class _Commits:
     """The commits of one repository, and what came of those that were tried. reused: how many of them before."""
 
-    def __init__(
-        self,
-        repo: Path,
-        path: str,
-        wanted: Environment,
-        tests: tuple[str, ...],
-        python_path: tuple[str, ...],
-        env: Path | None,
-        backend: SandboxBackend,
-        say: Say,
-    ) -> None:
-        self._repo, self._path, self._wanted, self._tests, self._roots = repo, path, wanted, tests, python_path
-        self._env, self._backend, self._say = env, backend, say
-        about = [METHOD, str(repo), path, wanted.key, tests, python_path, str(env or ""), backend.name]
+    def __init__(self, repo: Path, path: str, setup: Setup) -> None:
+        self._repo, self._path, self._setup = repo, path, setup
+        about = [METHOD, str(repo), path, setup.wanted.key, setup.tests, setup.python_path, str(setup.env or "")]
+        about.append(setup.backend.name)
         about += [list(sys.version_info[:2]), meaning(test_run.program())]
         self._file = paths.home() / "swe" / "history" / f"{repo.name}-{digest(about)}.jsonl"
         self.known = {one.commit: one for one in map(TriedCommit.model_validate, Log(self._file).read())}
         self.reused = 0
-        self._last = wanted
+        self._last = setup.wanted
 
     def tried(self, commit: sources.HistoryCommit) -> TriedCommit:
         one = self.known.get(commit.id)
@@ -147,7 +130,7 @@ class _Commits:
             try:
                 one = self._study(commit)
             except BadInput as e:
-                self._say(f"{commit.id[:10]}: {e.message.splitlines()[0][:200]}")
+                self._setup.say(f"{commit.id[:10]}: {e.message.splitlines()[0][:200]}")
                 one = TriedCommit(commit=commit.id, why=f"{_REFUSED.get(e.code, e.code)}: {e.message[:1000]}")
             files.make(self._file.parent)
             with locked(self._file.parent), Log(self._file, fix="") as log:
@@ -156,6 +139,7 @@ class _Commits:
         return one
 
     def _study(self, commit: sources.HistoryCommit) -> TriedCommit:
+        how = self._setup
         (old, before), (new, after) = (sources.at(self._repo, c) for c in (commit.parent, commit.id))
         bug = Bug(
             id="?",
@@ -168,9 +152,9 @@ class _Commits:
             split="train",
             group=self._repo.name,
             fail_to_pass=("?",),
-            **layout(old, new, self._tests, self._roots, f"{self._repo.name} {commit.id[:10]}"),
+            **layout(old, new, how.tests, how.python_path, f"{self._repo.name} {commit.id[:10]}"),
         )
-        study = ready(bug, old, self._environments(commit.day), self._env, self._backend, self._say)
+        study = ready(bug, old, self._environments(commit.day), how.env, how.backend, how.say)
         found = [c.model_copy(update={"released": commit.day}) for c in study.behaviours(fewest=False)]
         why = ""
         if not study.turned:
@@ -182,11 +166,12 @@ class _Commits:
 
     def _environments(self, day: str) -> list[Environment]:
         """What to run the tests in: as those of the commit after it, of today, of its own time."""
-        if self._wanted.index_before:
+        wanted = self._setup.wanted
+        if wanted.index_before:
             return [self._last]
         then = of_the_time(day)
-        named = {name: value for name, value in self._wanted.model_dump().items() if value and name in then}
-        return [self._last, self._wanted, self._wanted.model_copy(update=then | named)]
+        named = {name: value for name, value in wanted.model_dump().items() if value and name in then}
+        return [self._last, wanted, wanted.model_copy(update=then | named)]
 
 
 def of_the_time(day: str) -> dict[str, str]:

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -14,10 +13,10 @@ from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.ports import SandboxBackend
 from recreate.api.types import Split, digest
-from recreate.domains.python_env import Environment, asked
+from recreate.domains.python_env import asked
 from recreate.domains.swe import facts, sources
 from recreate.domains.swe.case import RealCase
-from recreate.domains.swe.change import Candidate, layout, ready
+from recreate.domains.swe.change import Candidate, Setup, layout, ready
 from recreate.domains.swe.commits import history
 from recreate.domains.swe.facts import FEWEST_WORDS, MOST_WORDS, RELEASES, Bug, wrong_issue
 from recreate.domains.swe.generate import MadeTasks, dealt_by_module, known_tasks, stoppable
@@ -27,18 +26,7 @@ from recreate.storage import files, packages
 # --- two releases -----------------------------------------------------------------------------------------
 
 
-def release(
-    package: str,
-    before: str,
-    after: str,
-    *,
-    backend: SandboxBackend,
-    wanted: Environment | None = None,
-    tests: Sequence[str] = (),
-    python_path: Sequence[str] = (),
-    env: Path | None = None,
-    say: Say = lambda _: None,
-) -> list[Candidate]:
+def release(package: str, before: str, after: str, setup: Setup) -> list[Candidate]:
     """What a release mends, behaviour by behaviour. Its tests run with the index as it is today, else as it was when it
     came out, unless a day is `wanted`.
 
@@ -53,7 +41,7 @@ def release(
                 code="yanked",
             )
     hashes = [sources.released_sha256(package, version) for version in (before, after)]
-    old, new = (sources.release(package, v, h, say) for v, h in zip((before, after), hashes, strict=True))
+    old, new = (sources.release(package, v, h, setup.say) for v, h in zip((before, after), hashes, strict=True))
     released = known.get(after, ("", False))[0]
     bug = Bug(
         id="?",
@@ -65,11 +53,11 @@ def release(
         split="train",
         group=package,
         fail_to_pass=("?",),
-        **layout(old, new, tests, python_path, f"{package} {after}"),
+        **layout(old, new, setup.tests, setup.python_path, f"{package} {after}"),
     )
-    wanted = wanted or Environment()
+    wanted = setup.wanted
     then = [wanted.model_copy(update={"index_before": released})] if released and not wanted.index_before else []
-    found = ready(bug, old, [wanted, *then], env, backend, say).behaviours()
+    found = ready(bug, old, [wanted, *then], setup.env, setup.backend, setup.say).behaviours()
     return [c.model_copy(update={"released": released}) for c in found]
 
 
@@ -116,19 +104,19 @@ def make(
     file = file or paths.workspace() / "benchmarks" / "swe" / RELEASES
     fields = {"python": python, "pytest": pytest, "index_before": index_before, "env": dict(variables)}
     wanted = asked({**fields, "requires": tuple(requires)})
-    how: dict[str, Any] = {"wanted": wanted, "tests": tests, "python_path": python_path, "env": env, "say": say}
+    setup = Setup(backend, wanted, tuple(tests), tuple(python_path), env, say)
     chosen, tried = _Chosen(file, split, ask, say), 0
     with stoppable(file, chosen, chosen.write, "the same command goes on where it was" if repo is not None else ""):
         if repo is not None:
             home = paths.workspace(file.parent.resolve() if file.parent.exists() else None)
-            tried = history(repo, n=n, since=since, home=home, take=chosen.take, backend=backend, **how)
+            tried = history(repo, setup, n=n, take=chosen.take, since=since, home=home)
         for one in releases:
             if one.endswith(".jsonl"):
                 found = [c for c in read(Path(one)) if c.bug.issue or c.bug.prompt]
                 chosen.take_told(found, n)
             else:
                 package, before, after = pair(one)
-                found = release(package, before, after, backend=backend, **how)
+                found = release(package, before, after, setup)
                 kept = paths.home() / "swe" / "candidates" / f"{package}-{after}.jsonl"
                 files.write(kept, "".join(c.model_dump_json() + "\n" for c in found))
                 bugs = [c for c in found if c.kind == "bug"][:n]
