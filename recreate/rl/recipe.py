@@ -115,6 +115,16 @@ class RecipePart(BaseModel):
         return False
 
     @property
+    def batches(self) -> int:
+        """Of a filter: how many batches of tasks a step attempts at most; 0: without end."""
+        return 1
+
+    @property
+    def replayed(self) -> float:
+        """Of a replay: the rows that it adds to a step, as a part of the new ones."""
+        return 0.0
+
+    @property
     def wide(self) -> bool:
         """Of a token weight: it needs `extent` of every micro-batch of a mini-batch before its loss."""
         return False
@@ -312,8 +322,8 @@ class Recipe(BaseModel):
     def cost(self) -> dict[str, Any]:
         """What a training step takes, where there are tasks enough and every attempt is one row."""
         train, filters, replay = self.train, self.does("filter"), self.part("replay")
-        again = 1 + float(getattr(replay, "share", 0.0))
-        batches = getattr(filters, "max_batches", 1)
+        again = 1 + (replay.replayed if replay is not None else 0.0)
+        batches = filters.batches if filters is not None else 1
         most = {"attempts_at_most": self.attempts() * batches} if batches > 1 else {}
         return {
             "attempts": self.attempts(),

@@ -49,6 +49,10 @@ class A2R(RecipePart):
     rollouts: Literal["stored", "fresh"] = "stored"
     advantages: Literal["frozen", "again"] = "frozen"
 
+    @property
+    def replayed(self) -> float:
+        return self.share
+
     @model_validator(mode="after")
     def _warm(self) -> A2R:
         if self.temperature != "median" and self.temperature <= 0:

@@ -78,6 +78,10 @@ class DynamicSampling(RecipePart):
     tolerance: float = Field(default=1e-6, ge=0)
     max_batches: int = Field(default=10, ge=0)
 
+    @property
+    def batches(self) -> int:
+        return self.max_batches
+
     def __call__(self, rows: Rows, scored: Tensor) -> Tensor:
         return scored & dynamic_sampling(rows.rewards, rows.groups, tolerance=self.tolerance)
 
