@@ -161,74 +161,98 @@ def _attempts(run: Run) -> dict[str, dict[str, int]]:
     return found
 
 
-def _show_run(run: Run, as_json: bool) -> None:
-    from recreate.builder.measure import measured_in
-    from recreate.cli.bench import line_of
-    from recreate.viewer.markdown import HARDER, forecasts, revision_record, verdict_text
+class _ShownRun:
+    """A run, read once: as one JSON object, or as lines."""
 
-    said = forecasts(run)
-    status, revisions, settings = run.status(), run.revisions(), run.settings
-    seed = run.seed()
-    final = next((r.id for r in reversed(revisions) if r.kept), seed.digest if seed else "")
-    verdict = run.validation(seed.digest, final) if seed and (final != seed.digest or status == "ceiling") else None
-    spend, excluded, attempts = run.spend(), run.excluded(), _attempts(run)
-    cells = measured_in(run, workspace()) if seed is None and run.cells() else []
-    start: dict[str, Any] = next(iter(run.records("start")), {})
+    def __init__(self, run: Run) -> None:
+        from recreate.builder.measure import measured_in
+        from recreate.viewer.markdown import forecasts
+
+        self.run, self.settings = run, run.settings
+        self.status, self.revisions, self.said = run.status(), run.revisions(), forecasts(run)
+        self.seed = seed = run.seed()
+        self.final = next((r.id for r in reversed(self.revisions) if r.kept), seed.digest if seed else "")
+        judged = seed is not None and (self.final != seed.digest or self.status == "ceiling")
+        self.verdict = run.validation(seed.digest, self.final) if seed and judged else None
+        self.spend, self.excluded, self.attempts = run.spend(), run.excluded(), _attempts(run)
+        self.cells = measured_in(run, workspace()) if seed is None and run.cells() else []
+        self.start: dict[str, Any] = next(iter(run.records("start")), {})
+
+    def record(self) -> dict[str, Any]:
+        from recreate.viewer.markdown import revision_record
+
+        seed = self.seed
+        return {
+            "run": str(self.run.folder),
+            "status": self.status,
+            "settings": self.settings.model_dump(mode="json"),
+            "model": self.start.get("model", self.settings.model),
+            "sandbox": self.start.get("sandbox", self.settings.sandbox),
+            "seed": {"name": seed.name, "digest": seed.digest} if seed else None,
+            "scaffold": {"digest": self.final} if self.final else None,
+            "validation": self.verdict.model_dump(mode="json") if self.verdict else None,
+            "attempts": self.attempts,
+            "revisions": [revision_record(r, self.said.get(r.id)) for r in self.revisions],
+            "date": self.run.date,
+            "command": self.run.command,
+            "spend": self.spend.record(),
+            "set_aside": self.excluded,
+            **({"cells": [cell.row() for cell in self.cells]} if self.cells else {}),
+        }
+
+    def lines(self) -> Iterator[str]:
+        from recreate.cli.bench import line_of
+        from recreate.viewer.markdown import verdict_text
+
+        run, seed = self.run, self.seed
+        yield f"run        {here(run.folder)} ({self.status})"
+        yield from self._settings()
+        if seed:
+            yield f"started    from {seed.name} ({seed.digest}), now {self.final}"
+        counts = [f"{n['attempts']} {split} ({n['passed']} passed)" for split, n in self.attempts.items()]
+        without = f", {len(self.excluded)} {EXCLUDED}" if self.excluded else ""
+        yield f"attempts   {', '.join(counts) or 'none has ended'}{without}"
+        yield self._spent()
+        if self.verdict:
+            yield f"validation {verdict_text(self.verdict)}"
+        yield f"measured   {run.date or 'not yet'}" + (f"; again: {run.command}" if run.command else "")
+        yield from (line_of(cell.row()) for cell in self.cells)
+        for number, revision in enumerate(self.revisions, 1):
+            yield f"\n{number}. {_fate(revision)} {revision.id}, from {revision.parent}"
+            yield from _edits(revision, self.said.get(revision.id))
+        for row in self.excluded:
+            yield f"{EXCLUDED}: {row['task']} (repeat {row['repeat']}, {row['phase']}): {row['fault']}"
+
+    def _settings(self) -> Iterator[str]:
+        settings, start = self.settings, self.start
+        optimizer = f"optimizer {proposer(settings)}, " if start.get("command", "build") == "build" else ""
+        yield (
+            f"settings   domain {settings.domain}, model {start.get('model') or settings.model or '?'}, {optimizer}"
+            f"sandbox {start.get('sandbox') or settings.sandbox or '?'}, seed {settings.seed}"
+        )
+        tasks = f"{settings.train} train and {settings.validation} validation tasks"
+        rounds = f"{settings.rounds} rounds, {tasks} x " if self.seed else ""
+        budget = " ".join(settings.budget) or "no cap"
+        yield f"           {rounds}{settings.repeats} repeats, {settings.jobs} at once, budget {budget}"
+
+    def _spent(self) -> str:
+        total, spend = self.spend.total, self.spend
+        unpaid = "".join(f"; {text.rstrip('.')}" for text in spend.unpaid.strip().split(". ") if text)
+        tokens = f"{total.tokens_in + total.tokens_out:,} tokens"
+        return f"spent      {total.calls} calls, {tokens}, ${total.usd:.4f}, {spend.minutes:.1f} min{unpaid}"
+
+
+def _show_run(run: Run, as_json: bool) -> None:
+    from recreate.viewer.markdown import HARDER
+
+    shown = _ShownRun(run)
     if as_json:
-        emit(
-            {
-                "run": str(run.folder),
-                "status": status,
-                "settings": settings.model_dump(mode="json"),
-                "model": start.get("model", settings.model),
-                "sandbox": start.get("sandbox", settings.sandbox),
-                "seed": {"name": seed.name, "digest": seed.digest} if seed else None,
-                "scaffold": {"digest": final} if final else None,
-                "validation": verdict.model_dump(mode="json") if verdict else None,
-                "attempts": attempts,
-                "revisions": [revision_record(r, said.get(r.id)) for r in revisions],
-                "date": run.date,
-                "command": run.command,
-                "spend": spend.record(),
-                "set_aside": excluded,
-                **({"cells": [cell.row() for cell in cells]} if cells else {}),
-            }
-        )
+        emit(shown.record())
         return
-    counts = [f"{n['attempts']} {split} ({n['passed']} passed)" for split, n in attempts.items()]
-    without = f", {len(excluded)} {EXCLUDED}" if excluded else ""
-    total = spend.total
-    put(
-        f"run        {here(run.folder)} ({status})",
-        f"settings   domain {settings.domain}, model {start.get('model') or settings.model or '?'}, "
-        + f"optimizer {proposer(settings)}, " * (start.get("command", "build") == "build")
-        + f"sandbox {start.get('sandbox') or settings.sandbox or '?'}, seed {settings.seed}",
-        "           "
-        + (
-            f"{settings.rounds} rounds, {settings.train} train and {settings.validation} validation tasks x "
-            * bool(seed)
-        )
-        + f"{settings.repeats} repeats, {settings.jobs} at once, budget {' '.join(settings.budget) or 'no cap'}",
-        *([f"started    from {seed.name} ({seed.digest}), now {final}"] if seed else []),
-        f"attempts   {', '.join(counts) or 'none has ended'}{without}",
-        f"spent      {total.calls} calls, {total.tokens_in + total.tokens_out:,} tokens, ${total.usd:.4f}, "
-        f"{spend.minutes:.1f} min"
-        + "".join(f"; {text.rstrip('.')}" for text in spend.unpaid.strip().split(". ") if text),
-        *([f"validation {verdict_text(verdict)}"] if verdict else []),
-        f"measured   {run.date or 'not yet'}" + (f"; again: {run.command}" if run.command else ""),
-        *(line_of(cell.row()) for cell in cells),
-    )
-    for number, revision in enumerate(revisions, 1):
-        put(
-            f"\n{number}. {_fate(revision)} {revision.id}, from {revision.parent}",
-            *_edits(revision, said.get(revision.id)),
-        )
-    for row in excluded:
-        place = f"{row['task']} (repeat {row['repeat']}, {row['phase']})"
-        put(f"{EXCLUDED}: {place}: {row['fault']}")
-    if status == "ceiling":
+    put(*shown.lines())
+    if shown.status == "ceiling":
         say(HARDER)
-    if status in ("stopped", "budget"):
+    if shown.status in ("stopped", "budget"):
         say(f"recreate resume {here(run.folder)} goes on")
     if run.waiting():
         say(f"a candidate waits for you: recreate review {here(run.folder)} shows it")
