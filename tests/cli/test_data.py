@@ -66,6 +66,7 @@ def test_every_command_about_tasks_takes_it(workspace: Path, capsys: pytest.Capt
     assert rows
     assert {row["split"] for row in rows} == {"test"}
     assert "guessed of sums.jsonl" in said
+    assert refused(capsys, "tasks", "list", "sums", "--kind", "real")["code"] == "unknown-kind"
     code, rows, _ = asked(capsys, "tasks", "check", "sums", "--shuffled", "10", "--jobs", "1")
     assert (code, len(rows)) == (0, 40)
     assert sum(bool(row["other"]) for row in rows) == 10

@@ -170,9 +170,9 @@ class RowDomain:
 
     def collect(self, task: Task, sandbox: Sandbox) -> str:
         """The text of the answer's file, '' where there is none; for `tests` the files that were changed, as JSON."""
-        if self.kind == "tests":
+        if self.scored_by == "tests":
             return changed(sandbox, dict(files_of(task, self._opened.base)))
-        if self.kind == "analysis":
+        if self.scored_by == "analysis":
             return self._analysis_in(task, sandbox)
         try:
             data = sandbox.read(self.definition.answer_file)
@@ -204,20 +204,20 @@ class RowDomain:
 
     def _trimmed(self, text: str) -> str:
         """Without the blank around it, but for the indentation of code."""
-        return text.strip("\n").rstrip() if self.kind == "snippet" else text.strip()
+        return text.strip("\n").rstrip() if self.scored_by == "snippet" else text.strip()
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         """What the scorer says of the answer. Raises Fault with the code `unsound-task` where it cannot tell."""
         found = self._scored(task, trace, backend)
-        least = self.definition.scorer.pass_at or PASS_AT.get(self.kind, 1.0)
+        least = self.definition.scorer.pass_at or PASS_AT.get(self.scored_by, 1.0)
         passed = found.score >= least if found.passed is None else found.passed
         return Grade(score=round(found.score, 6), passed=passed, evidence=found.why)
 
     def _scored(self, task: Task, trace: Trace, backend: SandboxBackend) -> Scored:
         answer = trace.answer[:_MOST]
-        if not answer.strip() or (self.kind == "tests" and answer.strip() == "{}"):
+        if not answer.strip() or (self.scored_by == "tests" and answer.strip() == "{}"):
             what = f"no {self.definition.answer_file}, or an empty one"
-            what = "no file was changed" if self.kind == "tests" else what
+            what = "no file was changed" if self.scored_by == "tests" else what
             return Scored(0.0, f"There is nothing to grade: {what}.")
 
         def opened(limits: Limits) -> Sandbox:
@@ -226,20 +226,20 @@ class RowDomain:
         try:
             if self._function is not None:
                 return programs.of_own(self._function, task, answer)
-            if self.kind == "judge":
+            if self.scored_by == "judge":
                 return judge.judged(task, trace, judge.read_rubric(self._named), self._asking)
-            if self.kind in RUN:
-                return RUN[self.kind](self.definition, task, answer, opened)
-            if self.kind == "analysis":
+            if self.scored_by in RUN:
+                return RUN[self.scored_by](self.definition, task, answer, opened)
+            if self.scored_by == "analysis":
                 return analysis.of_analysis(self.definition, task, answer, opened, self._golds(task))
-            return scorers.score(self.kind, answer, task.facts["answer"], self.definition.scorer)
+            return scorers.score(self.scored_by, answer, task.facts["answer"], self.definition.scorer)
         except ValueError as e:
             raise Fault(f"{task.id}: its answer {e}", fix="mend the row", code=UNSOUND) from None
 
     def _try_scorer(self, backend: SandboxBackend) -> None:
         """A person's scorer on a few right answers, once: where it fails on each it is broken, and no row is."""
         with self._trying:
-            if self.kind != "file" or self._tried:
+            if self.scored_by != "file" or self._tried:
                 return
             tasks = self._opened.tasks
             for task in (tasks[at] for at in sorted({0, len(tasks) // 2, len(tasks) - 1})):
@@ -265,7 +265,7 @@ class RowDomain:
     @property
     def asks_model(self) -> bool:
         """Whether a model is asked while an answer is graded."""
-        return self.kind == "judge"
+        return self.scored_by == "judge"
 
     def judged_by(self, model: str, ask: AskJudge) -> RowDomain:
         """The same domain, whose judge is the model of that name."""
@@ -292,16 +292,16 @@ class RowDomain:
     def grader(self) -> str:
         """Changes with the scorer, its file, what it was told, and what our scorers decide."""
         known = self.definition
-        made = [scorers.VERSION, self.kind, known.scorer, known.answer_file]
-        if self.kind == "analysis":
+        made = [scorers.VERSION, self.scored_by, known.scorer, known.answer_file]
+        if self.scored_by == "analysis":
             made += [analysis.version()]
-        if self.kind in RUN:
+        if self.scored_by in RUN:
             made += [programs.VERSION, known.requires, *([known.python] if known.python else [])]
-        if self.kind == "judge":
+        if self.scored_by == "judge":
             made += [judge.VERSION, judge.read_rubric(self._named), self._judge[0] if self._judge else ""]
         elif self._function is not None:
             made += [programs.source_of(self._function)]
-        elif self.kind == "file":
+        elif self.scored_by == "file":
             path, _, function = known.score.rpartition(":")
             made += [function, programs.read_scorer(path)]
         return digest(made)
@@ -315,9 +315,9 @@ class RowDomain:
 
     def gold(self, task: Task) -> str:
         """A right answer. Raises BadInput where the row has none."""
-        if self.kind == "analysis":
+        if self.scored_by == "analysis":
             return analysis.gold(task, self._golds(task))
-        itself = self.kind not in ("regex", "json-schema", "tests", "snippet")
+        itself = self.scored_by not in ("regex", "json-schema", "tests", "snippet")
         value = task.facts.get("gold", task.facts.get("answer") if itself else None)
         if value is None:
             raise BadInput(
@@ -326,10 +326,10 @@ class RowDomain:
                 code="no-gold",
             )
         try:
-            if self.kind == "tests":
+            if self.scored_by == "tests":
                 files = programs.changes_of(as_json(value), self.definition.scorer.answer_file)
                 return json.dumps(files, ensure_ascii=False, sort_keys=True)
-            return as_json(value) if self.kind == "json-schema" else self._trimmed(texts_of(value)[0])
+            return as_json(value) if self.scored_by == "json-schema" else self._trimmed(texts_of(value)[0])
         except ValueError as e:
             raise BadInput(
                 f"{task.id}: its {self.definition.columns.gold} {e}", fix="mend the row", code="no-gold"
@@ -337,19 +337,19 @@ class RowDomain:
 
     def hidden(self, task: Task) -> Sequence[str]:
         """The right answers, and what the answer is checked with."""
-        if self.kind == "analysis":
+        if self.scored_by == "analysis":
             return analysis.hidden(task, self._golds(task))
         found = [as_json(task.facts[name]) for name in ("answer", "gold") if name in task.facts]
-        if "answer" in task.facts and self.kind in PURE:
-            found += expected_of(self.kind, task.facts["answer"])
+        if "answer" in task.facts and self.scored_by in PURE:
+            found += expected_of(self.scored_by, task.facts["answer"])
         return list(dict.fromkeys(text for text in found if text.strip()))
 
     def exploits(self, task: Task) -> dict[str, str]:
         """Answers that fit every question, for `recreate tasks audit`; of `tests`, programs that leave it undone."""
-        if self.kind == "analysis":
+        if self.scored_by == "analysis":
             return analysis.exploits(task, self._golds(task), dict(files_of(task, self._opened.base)))
         found = audit.texts(task)
-        if self.kind != "tests":
+        if self.scored_by != "tests":
             return found
         files = {name: json.dumps({self.definition.scorer.answer_file: code}) for name, code in PROGRAMS.items()}
         return {**found, **files}
@@ -362,8 +362,8 @@ class RowDomain:
         return self._opened.decided
 
     @property
-    def kind(self) -> str:
-        """The scorer's: `numeric`, `tests`, `file` for FILE.py:function."""
+    def scored_by(self) -> str:
+        """What kind of scorer it has: `numeric`, `tests`, `file` for FILE.py:function."""
         return kind_of(self.definition.score)[0]
 
     @property

@@ -65,7 +65,7 @@ class PublishedDomain(RowDomain):
             [
                 super().grader,
                 apart.version() if self.definition.scorer.apart else "",
-                snippet.version() if self.kind == "snippet" else "",
+                snippet.version() if self.scored_by == "snippet" else "",
             ]
         )
 
@@ -82,9 +82,9 @@ class PublishedDomain(RowDomain):
 
     def exploits(self, task: Task) -> dict[str, str]:
         """Of code: a function that is as wrong as it was, and around it what bends tests or the machine."""
-        if self.kind == "snippet":
+        if self.scored_by == "snippet":
             return {**audit.texts(task), **snippet.exploits(task)}
-        if self.kind != "tests":
+        if self.scored_by != "tests":
             return super().exploits(task)
         given = task.facts.get("files") or {}
         file = next((name for name in given if name != "node.py"), self.definition.scorer.answer_file)

@@ -96,9 +96,9 @@ def write(kind: str, name: str, workspace: Path) -> list[Path]:
 def _answers(template: Template, task: Task, domain: RowDomain) -> list[dict[str, str | int]]:
     """What the scripted agent does: right once the lesson is there, else with the slip."""
     gold = domain.gold(task)
-    if domain.kind == "tests":
+    if domain.scored_by == "tests":
         gold = str(next(iter(json.loads(gold).values())))
-    right = "cat > solution.py" if domain.kind == "tests" else "cat > answer.txt"
+    right = "cat > solution.py" if domain.scored_by == "tests" else "cat > answer.txt"
     slip = template.slip if template.slip.startswith("awk") else f"{template.slip} <<'END'\n{gold.rstrip()}\nEND"
     row: dict[str, str | int] = {"role": "agent", "task": task.id, "step": 0}
     return [
