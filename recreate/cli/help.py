@@ -42,7 +42,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Memory": ("memory.*",),
     "How much": ("budget", "rounds", "train", "validation", "repeats", "batch", "choose", "jobs", "seed"),
     "Gate": ("gate.*",),
-    "Where": ("out", "sandbox", "record", "replay", "cache", "cache_near"),
+    "Where": ("out", "sandbox", "record", "record_replies_only", "replay", "cache", "cache_near"),
 }
 """Group of flags -> the addresses in it; `x.*` is the rest of a table."""
 

@@ -71,6 +71,8 @@ HELP = {
     "--scaffold begins from when it is there; default: the domain's name.",
     "vllm_python": "The environment that vLLM is in, its folder or its Python; default: this one.",
     "record": "Write every model reply into this folder, so that it can be replayed.",
+    "record_replies_only": "With --record: leave out what was asked, so that no task stands there; who replays it has "
+    "the tasks.",
     "replay": "Take every model reply from a recorded folder: no key, no network; stops at the first difference.",
     "cache": "Pay for a reply only once over all runs: a folder, or nothing for the one below RECREATE_HOME.",
     "cache_near": "With --cache: answer a train attempt with the reply to another task's question whose vector is at "
@@ -155,7 +157,7 @@ SandboxName = Annotated[
     str, typer.Option("--sandbox", help="bwrap, unshare, docker, podman, none; default: the best that works.")
 ]
 
-TAPES = (*settings_.TAPES, "cache_near")
+TAPES = (*settings_.TAPES, "record_replies_only", "cache_near")
 AGENT = ("agent.command", "agent.texts", "agent.files", "agent.venv")
 SELECT = ("select.tasks", "select.kind", "select.difficulty")
 DATA = (

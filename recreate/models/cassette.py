@@ -86,6 +86,7 @@ class About(Record):
               memory held of the domain when the recording began
     jobs      attempts that went on at once when it was begun: how far a trial goes before it is looked at
     models    by role: agent, and optimizer when it is another; cost: the run's `spend`, as --json prints it
+    replies_only  requests stand on it by their digests alone, and `data` by its name: it holds no task
     lines, bytes, packed, sha256: of the replies, as they are read, and of their packed file; None while it is recorded
     end       status and scaffold, as the run ended; {} where it did not
     """
@@ -103,6 +104,7 @@ class About(Record):
     memory: int = 0
     cost: Mapping[str, Any] = {}
     end: Mapping[str, Any] = {}
+    replies_only: bool = Field(default=False, exclude_if=lambda value: not value)
     lines: int | None = None
     bytes: int = Field(default=0, ge=0)
     packed: int = 0
@@ -263,7 +265,8 @@ class Recording:
         with self._lock:
             if place in self._places:
                 return
-            new = {id: text for id, text in request.texts.items() if id not in self._texts}
+            kept = {request.params} if self.about.replies_only else request.texts.keys()
+            new = {id: request.texts[id] for id in kept if id not in self._texts}
             self._log.append(*({"kind": "text", "id": id, "text": text} for id, text in new.items()), line)
             self._texts.update(new)
             if "reply" in line:
@@ -524,10 +527,9 @@ class Cassette:
         diff = ""
         if there:
             was = _shown(there[-1], self._texts)
-            now = _shown(
-                {"model": request.model, "messages": request.messages, "params": request.params}, request.texts
-            )
-            diff = "\n" + _diff(was, now)
+            asked = {"model": request.model, "messages": request.messages, "params": request.params}
+            both = {id: self._texts.get(id, _LEFT_OUT) for id in there[-1]["messages"]}
+            diff = "\n" + _diff(was, _shown(asked, {**request.texts, **both}))
         notes = [
             f"it was recorded by recreate {self.about.recreate}, this is {paths.version()}"
             if self.about.recreate != paths.version()
@@ -551,12 +553,16 @@ class Cassette:
         return sorted(found, key=lambda line: line["phase"] == call.phase)
 
 
+_LEFT_OUT = {"role": "a message", "content": "(left out: --record-replies-only)"}
+"""What a message is shown as whose text is not on the cassette."""
+
+
 def _shown(asked: Mapping[str, Any], texts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """A request as lines to compare."""
     params = texts.get(asked["params"], {})
     lines = [f"model: {asked['model']}", *json.dumps(params, indent=1, sort_keys=True, default=str).split("\n")]
     for id in asked["messages"]:
-        message: Any = texts.get(id, {"role": "?", "content": ""})
+        message: Any = texts.get(id, _LEFT_OUT)
         rest = {k: v for k, v in message.items() if k not in ("role", "content")}
         lines += [f"--- {message.get('role', '?')}", *str(content(message)).split("\n")]
         lines += json.dumps(rest, indent=1, sort_keys=True).split("\n") if rest else []

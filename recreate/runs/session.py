@@ -795,7 +795,8 @@ def _record(settings: Settings, begun: Begun, models: OpenedModels, memory: int,
         command=begun.command,
         domain=begun.domain,
         sandbox=begun.sandbox,
-        settings=settings.model_dump(mode="json", exclude={*FREE}),
+        settings=_recorded(settings),
+        replies_only=settings.record_replies_only,
         budget=settings.budget,
         jobs=settings.jobs,
         models=models.answerers(),
@@ -858,10 +859,19 @@ def _refuse_near(settings: Settings) -> None:
         )
 
 
+def _recorded(settings: Settings) -> dict[str, Any]:
+    """The settings that a cassette has: whoever replays one that may be given away has the data elsewhere."""
+    if settings.record_replies_only:
+        settings = settings.model_copy(update={"data": Path(settings.data).name})
+    return settings.model_dump(mode="json", exclude={*FREE})
+
+
 def _refuse_tapes(settings: Settings) -> None:
     if settings.record and settings.replay:
         fix = "to copy a cassette, copy its folder"
         raise BadInput("a replay is not recorded: it is --record or --replay", fix=fix, code="usage")
+    if settings.record_replies_only and not settings.record:
+        raise BadInput("--record-replies-only says how to record", fix="give --record DIR too", code="usage")
     if settings.record and settings.from_experience:
         raise BadInput(
             "a cassette holds replies, and not the memory that --from-experience learns from: it could not be replayed",

@@ -188,9 +188,9 @@ class Settings(Config):
     optimizer_settings: what the optimizer has of its own, by key; its `Config` knows them (`own`).
     name: what the agent is called under scaffolds/, the domain's name when empty.
     choose: which train tasks a round attempts: in turn, or where learning is (builder/curriculum.py).
-    record, replay: folders of cassettes; cache: a folder of replies across runs, or `on`; cache_near:
-    the cosine from which a train attempt is answered with the reply to another task's question, 0 for never
-    (docs/cassettes.md).
+    record, replay: folders of cassettes; record_replies_only: one without what was asked; cache: a folder of replies
+    across runs, or `on`; cache_near: the cosine from which a train attempt is answered with the reply to another task's
+    question, 0 for never (docs/cassettes.md).
     """
 
     domain: str = "swe"
@@ -220,6 +220,7 @@ class Settings(Config):
     name: str = Field(default="", exclude_if=not_)
     vllm_python: str = ""
     record: str = Field(default="", exclude_if=not_)
+    record_replies_only: bool = Field(default=False, exclude_if=not_)
     replay: str = Field(default="", exclude_if=not_)
     cache: str = Field(default="", exclude_if=not_)
     cache_near: float = Field(default=0.0, ge=0, le=1, exclude_if=not_)
@@ -243,9 +244,9 @@ class Settings(Config):
         return self.batch or max(1, -(-self.train // max(1, self.rounds)))
 
 
-FREE = ("out", "name", "jobs", "budget", "review", "vllm_python", "repos", *TAPES)
+FREE = ("out", "name", "jobs", "budget", "review", "vllm_python", "repos", "record_replies_only", *TAPES)
 """What may change when a run goes on; the rest is in its id."""
-OF_THE_MACHINE = ("out", "name", "jobs", "vllm_python", "repos", "sandbox", *TAPES)
+OF_THE_MACHINE = ("out", "name", "jobs", "vllm_python", "repos", "sandbox", "record_replies_only", *TAPES)
 """What a replay does not take from its cassette."""
 
 
@@ -322,7 +323,7 @@ def _as_recorded(loaded: Settings, flags: Mapping[str, Any]) -> Settings:
     if [text.isdecimal() for text in loaded.select.tasks] == [True]:  # bench's count, which is no choice of tasks
         select = recorded.select.model_copy(update={"tasks": loaded.select.tasks})
         recorded = recorded.model_copy(update={"select": select})
-    for name in sorted(typed - {*FREE, *OF_THE_MACHINE, "scaffold"}):
+    for name in sorted(typed - {*FREE, *OF_THE_MACHINE, "scaffold", "data"}):
         if (now := getattr(loaded, name)) != (then := getattr(recorded, name)):
             raise BadInput(
                 f"the cassette {folder} is of another build: it was recorded with {name} = {_said(then)}, and this is "
@@ -334,7 +335,7 @@ def _as_recorded(loaded: Settings, flags: Mapping[str, Any]) -> Settings:
     own = recorded.sandbox if ":" in recorded.sandbox else about.sandbox  # module:Class is no name that others know
     taken["sandbox"] = loaded.sandbox if "sandbox" in typed else own
     taken["scaffold"] = loaded.scaffold if "scaffold" in typed else recorded.scaffold * (recorded.scaffold == "create")
-    taken |= {name: getattr(loaded, name) for name in ("budget", "review") if name in typed}
+    taken |= {name: getattr(loaded, name) for name in ("budget", "review", "data") if name in typed}
     return recorded.model_copy(update=taken)
 
 

@@ -16,6 +16,7 @@ NAMES = {
     "memory": "tests.perf.growth",
     "study": "tests.perf.study",
     "streams": "tests.perf.streams",
+    "oracle": "tests.perf.oracle",
     "retrieval": "tests.perf.retrieval",
     "recall": "tests.perf.recall",
     "rl": "tests.perf.rl",

@@ -27,6 +27,7 @@ from recreate.cli import run as cli
 from recreate.models.cassette import ABOUT, LINES, PACKED, Cassette, Recording, Request, read_about
 from recreate.models.reply_cache import ReplyCache, folder_of
 from recreate.storage.log import seal, unseal
+from tests.cli.test_data import model, questions
 from tests.pages import ROOT
 from tests.stub import Stub
 from tests.toy import SIZES, script, write_script
@@ -131,6 +132,39 @@ def test_a_replay_leaves_the_memory_of_the_workspace_alone(go: Go, recorded: dic
     before = {p: p.read_bytes() for p in (workspace / "memory").rglob("*.jsonl")}
     assert go("build", "--replay", "tape", "--out", "runs/b")[0] == 0
     assert {p: p.read_bytes() for p in (workspace / "memory").rglob("*.jsonl")} == before
+
+
+def test_a_cassette_of_replies_only_holds_no_task_and_is_replayed_by_whoever_has_the_rows(
+    go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ("--data", questions(workspace).name)
+    flags = ("--train", "4", "--validation", "10", "--memory.embedder", "hashed", "--model", model(workspace))
+    code, made = go("build", *data, *flags, *TAPE, "--record-replies-only")
+    assert (code, made["validation"]["after"]) == (0, 1.0)
+    held = gzip.decompress((workspace / "tape" / PACKED).read_bytes()).decode()
+    assert "What is" not in held
+    assert "FAILED" not in held, "what the optimizer was asked is left out too"
+    assert str(workspace) not in (workspace / "tape" / ABOUT).read_text().replace(model(workspace), "")
+    elsewhere = workspace / "elsewhere"
+    (elsewhere / "rows").mkdir(parents=True)
+    shutil.move(workspace / "tape", elsewhere / "tape")
+    shutil.move(workspace / "sums.jsonl", elsewhere / "rows")
+    (elsewhere / "recreate.toml").write_text("")
+    monkeypatch.chdir(elsewhere)
+    code, again = go("build", "--replay", "tape", "--data", "rows/sums.jsonl")
+    assert (code, outcome(again)) == (0, outcome(made))
+    rows = (elsewhere / "rows" / "sums.jsonl").read_text()
+    (elsewhere / "rows" / "sums.jsonl").write_text(rows.replace("What is", "How much is"))
+    code = cli(["build", "--replay", "tape", "--data", "rows/sums.jsonl", "--out", "runs/other"])
+    said = capsys.readouterr().err
+    assert code == 4, said
+    assert "(left out: --record-replies-only)" in said
+    assert "+How much is" in said
+
+
+def test_leaving_out_what_was_asked_is_said_of_a_recording(go: Go) -> None:
+    code, told = go(*BUILD, "--model", "scripted:script.jsonl", "--record-replies-only")
+    assert (code, told["error"]["fix"]) == (2, "give --record DIR too")
 
 
 def test_a_cassette_says_what_it_is(recorded: dict[str, Any], workspace: Path) -> None:
