@@ -1,7 +1,7 @@
 """One agent, one task, one sandbox (a fresh one per sample): attempt(...) -> Trace.
 
 How the agent acts is its scaffold's (agent.toml, `action`; action.py). `before` tools run ahead of the first turn,
-`done` after every action (exit 0: handed in), `choose` ranks the samples.
+`done` after every action (exit 0: handed in), `choose` ranks the samples, or they `vote`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -564,26 +565,44 @@ def attempt(
         scaffold, task, domain, backend, ask, call, lines, on_step, offers, native=native, full=full, recall=recall
     )
     agent = scaffold.agent
-    best: tuple[float, int, str, Ending, str] | None = None
+    tried: list[tuple[str, Ending, str]] = []
+    ranks: list[float] = []
+    ballots: list[str | None] = []
     with contextlib.closing(work):
-        for number in range(max(1, agent.samples)):
+        for number in range(agent.samples):
             sandbox, ending, limit = work.sample(number)
             try:
-                if ending == "submitted" and agent.done:
-                    rank = float("inf")
+                if agent.vote:
+                    ballots.append(work.place.ballot(sandbox) if agent.samples > 1 else None)
+                    best, settled = voted(ballots, agent.samples - number - 1)
                 else:
-                    rank = work.place.rank(sandbox) if agent.choose and agent.samples > 1 else 0.0
-                if best is None or rank > best[0]:
-                    answer = domain.collect(task, sandbox)
-                    expect(isinstance(answer, str), domain, "collect", answer)
-                    best = (rank, number, answer, ending, limit)
+                    settled = ending == "submitted" and bool(agent.done)
+                    ranks.append(work.place.rank(sandbox) if agent.choose and agent.samples > 1 and not settled else 0)
+                    best = number if settled else ranks.index(max(ranks))
+                answer = domain.collect(task, sandbox)
+                expect(isinstance(answer, str), domain, "collect", answer)
+                tried.append((answer, ending, limit))
             finally:
                 sandbox.close()
-            if rank == float("inf") or limit in ("tokens", "usd", "seconds"):
+            if settled or limit in ("tokens", "usd", "seconds"):
                 break
-    assert best is not None
-    _, number, answer, ending, limit = best
-    return work.trace(model, ending, limit, answer, number)
+    answer, ending, limit = tried[best]
+    return work.trace(model, ending, limit, answer, best)
+
+
+def voted(ballots: Sequence[str | None], left: int) -> tuple[int, bool]:
+    """(the first of the most samples that came to the same, the first of all where none has a say; whether the `left`
+    that are still to be made cannot change it).
+
+    Self-consistency (Wang et al., arXiv 2203.11171, section 2), without the samples that can decide nothing any more.
+    """
+    counts = Counter(ballot for ballot in ballots if ballot is not None)
+    most = max(counts, key=counts.__getitem__, default=None)  # the first of equals: a Counter keeps their order
+    if most is None:
+        return 0, not left
+    rest = list(counts)
+    rivals = [counts[ballot] + left + (rest.index(ballot) < rest.index(most)) for ballot in rest if ballot != most]
+    return ballots.index(most), counts[most] >= max(rivals, default=left)
 
 
 def replay(

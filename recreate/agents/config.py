@@ -146,6 +146,7 @@ class AgentConfig(Record):
     before   tools run before the first turn; their output is `{{ before.NAME }}`
     done     a tool run after each action; exit 0 means that the work is handed in
     samples  independent tries at a task; `choose` names the tool whose last line is a number, the highest wins
+    vote     the tool that prints what a sample came to: of the most that print the same the first is handed in
     lookahead, observe, restore  the tables of these names, None where there is none
     protect  patterns of files no edit may touch: see `protects`
 
@@ -169,6 +170,7 @@ class AgentConfig(Record):
     done: str = ""
     samples: int = Field(default=1, ge=1, le=100)
     choose: str = ""
+    vote: str = Field(default="", exclude_if=not_)
     limits: AgentLimits = AgentLimits()
     model: AgentModel = AgentModel()
     memory: AgentMemory = AgentMemory()
@@ -205,7 +207,7 @@ class AgentConfig(Record):
     @model_validator(mode="after")
     def _foreign(self) -> AgentConfig:
         if self.foreign:
-            ours = [key for key in ("native", "before", "done", "choose", *COPYING) if getattr(self, key)]
+            ours = [key for key in ("native", "before", "done", "choose", "vote", *COPYING) if getattr(self, key)]
             ours += ["samples"] * (self.samples > 1)
             if ours:
                 raise ValueError(f"{ours[0]} is for agents of recreate's own, and this is action {self.action}")
@@ -226,6 +228,14 @@ class AgentConfig(Record):
             raise ValueError(f"native is for action bash, and this is {self.action}")
         if self.mcp and self.action != "tools":
             raise ValueError(f"mcp is for action tools, and this is {self.action}")
+        return self
+
+    @model_validator(mode="after")
+    def _votes(self) -> AgentConfig:
+        if self.vote and self.choose:
+            raise ValueError(
+                "of several samples either `choose` ranks each by itself, or they `vote`: name one of them"
+            )
         return self
 
     @model_validator(mode="after")
@@ -287,7 +297,9 @@ class AgentConfig(Record):
     def uses(self) -> dict[str, str]:
         """The tools named here: key (`action`, `before`, `done`, `choose`, ...) and name, as {name: key}."""
         named = {name: "before" for name in self.before}
-        named |= {name: key for key, name in (("done", self.done), ("choose", self.choose)) if name}
+        named |= {
+            name: key for key, name in (("done", self.done), ("choose", self.choose), ("vote", self.vote)) if name
+        }
         named |= {self.restore.check: "restore"} if self.restore else {}
         named |= {entry.server: "mcp" for entry in self.mcp.values() if entry.server}
         if self.action.startswith("tool:"):

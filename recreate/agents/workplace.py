@@ -152,6 +152,11 @@ class Workplace:
             return float("-inf")
         return rank if math.isfinite(rank) else float("-inf")
 
+    def ballot(self, sandbox: Sandbox) -> str | None:
+        """What the `vote` tool prints of a sample; None where it has no say: it failed, or printed nothing."""
+        output = self.tool(sandbox, self.agent.vote)
+        return None if output.status else output.text.strip() or None
+
     def failures(self, sandbox: Sandbox, check: str) -> tuple[int, str]:
         """(how much fails: 0 where the tool exits with 0, else the number on its last line, 1 without one; what it
         said)."""

@@ -343,6 +343,7 @@ def _agent(agent: Scaffold, settings: AgentConfig) -> Iterator[str]:
         yield f"ends       when {settings.done} exits with 0, or it submits"
     if settings.samples > 1:
         chosen = f", the best by {settings.choose}" if settings.choose else ", the first handed in"
+        chosen = f", the one that most agree with by {settings.vote}" if settings.vote else chosen
         yield f"samples    {settings.samples} independent tries at a task{chosen}"
     if ahead := settings.lookahead:
         yield f"looks ahead {ahead.candidates} candidates for each action, {ahead.steps} steps in copies of the sandbox"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recreate.agents import scaffold as scaffolds
-from recreate.agents.attempt import LEFT_OUT, attempt
+from recreate.agents.attempt import LEFT_OUT, attempt, voted
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.trajectory import cut_middle
 from recreate.api.paths import shipped
@@ -272,6 +275,44 @@ def test_a_scaffold_brings_its_own_action_format_tools_and_samples(tmp_path: Pat
     assert (trace.answer, trace.chosen) == ("longest", 1)
     assert [s.kind for s in trace.steps if s.sample == 2] == ["before", "malformed", "action"]
     assert trace.steps[1].observation == "seen before\n"
+
+
+SAID = ECHO + 'print(open("answer.txt").read().strip().casefold())\n'
+
+
+@pytest.mark.parametrize(
+    ("words", "handed_in", "made"),
+    [
+        (("a", "b", "B", "c", "d"), "b", 5),
+        (("a", "b", "A", "a", "b"), "a", 4),  # the fifth could change nothing
+        (("a", "b", "c", "d", "e"), "a", 5),
+        (("", "b", "", "b", "c"), "b", 4),  # who has nothing has no say
+    ],
+)
+def test_the_answer_that_most_samples_come_to_is_handed_in(words: tuple[str, ...], handed_in: str, made: int) -> None:
+    scaffold = agent('vote = "said"\nsamples = 5\n[limits]\nsteps = 1', tools__said_py=SAID)
+    rows = [bash(f"printf '{word}' > answer.txt", sample=n) for n, word in enumerate(words)]
+    trace = go(scaffold, rows)
+    assert (trace.answer, len(trace.steps)) == (handed_in, made)
+    assert trace.chosen == words.index(handed_in)
+
+
+def test_samples_that_vote_go_on_after_one_is_accepted() -> None:
+    done = ECHO + 'import os\nsys.exit(0 if os.path.exists("answer.txt") else 1)\n'
+    scaffold = agent('vote = "said"\ndone = "ready"\nsamples = 3', tools__said_py=SAID, tools__ready_py=done)
+    trace = go(scaffold, [bash(f"printf {word} > answer.txt", sample=n) for n, word in enumerate("abb")])
+    assert (trace.ending, trace.answer) == ("submitted", "b")
+
+
+@given(st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=9))
+def test_a_vote_that_is_settled_early_ends_as_all_samples_would(ballots: list[str | None]) -> None:
+    whole, settled = voted(ballots, 0)
+    assert settled
+    for made in range(1, len(ballots)):
+        early, settled = voted(ballots[:made], len(ballots) - made)
+        assert early == whole or not settled
+    counts = Counter(b for b in ballots if b)
+    assert counts[ballots[whole] or ""] == max(counts.values(), default=0)
 
 
 def test_samples_do_not_see_each_others_work() -> None:

@@ -54,7 +54,7 @@ def differences(scaffold: Scaffold) -> list[str]:
             "takes them is given the tools bash and submit"
         )
     if agent.samples > 1:
-        found.append(f"samples = {agent.samples}: it tries once, and the tool `choose` is not asked")
+        found.append(f"samples = {agent.samples}: it tries once, and the tools `choose` and `vote` are not asked")
     if agent.lookahead:
         found.append("lookahead: it acts at once, no candidates are tried out before")
     if agent.observe:

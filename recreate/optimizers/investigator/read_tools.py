@@ -414,6 +414,9 @@ def tell_agent(agent: AgentConfig) -> str:
         accepted = " the first accepted one is taken, else" if agent.done else ""
         lines.append(f"Of several samples{accepted} the one counts for which tools/{agent.choose} prints")
         lines.append("the highest number on its last line.")
+    if agent.vote and agent.samples > 1:
+        lines.append(f"Of several samples the first of the most counts for which tools/{agent.vote} prints the same;")
+        lines.append("one for which it fails or prints nothing has no say, and no more are made than can change that.")
     limits = agent.limits
     lines.append(
         f"A command may take {limits.command_seconds:g} s and shows at most {limits.observation_chars} characters; a "
