@@ -233,9 +233,7 @@ class AgentConfig(Record):
     @model_validator(mode="after")
     def _votes(self) -> AgentConfig:
         if self.vote and self.choose:
-            raise ValueError(
-                "of several samples either `choose` ranks each by itself, or they `vote`: name one of them"
-            )
+            raise ValueError("`choose` ranks samples one by one, with `vote` they agree: name one of the two")
         return self
 
     @model_validator(mode="after")
@@ -297,9 +295,7 @@ class AgentConfig(Record):
     def uses(self) -> dict[str, str]:
         """The tools named here: key (`action`, `before`, `done`, `choose`, ...) and name, as {name: key}."""
         named = {name: "before" for name in self.before}
-        named |= {
-            name: key for key, name in (("done", self.done), ("choose", self.choose), ("vote", self.vote)) if name
-        }
+        named |= {name: key for key in ("done", "choose", "vote") if (name := getattr(self, key))}
         named |= {self.restore.check: "restore"} if self.restore else {}
         named |= {entry.server: "mcp" for entry in self.mcp.values() if entry.server}
         if self.action.startswith("tool:"):

@@ -117,14 +117,10 @@ def _body(scaffold: Scaffold, tools: dict[str, str], lessons: list[str]) -> tupl
         differences.append(f"samples = {agent.samples}: the tool tries once")
     if agent.lookahead:
         differences.append("lookahead: the tool acts at once, no candidates are tried out before")
-    for key, names in (
-        ("before", agent.before),
-        ("done", (agent.done,)),
-        ("choose", (agent.choose,)),
-        ("vote", (agent.vote,)),
-    ):
-        if any(names):
-            differences.append(f"{key} = {', '.join(names)}: the tool runs no script by itself, it is told that it may")
+    scripts = {"before": ", ".join(agent.before), "done": agent.done, "choose": agent.choose, "vote": agent.vote}
+    for key, names in scripts.items():
+        if names:
+            differences.append(f"{key} = {names}: the tool runs no script by itself, it is told that it may")
     if agent.mcp:
         differences.append(f"mcp: the servers {', '.join(agent.mcp)} are not taken along; name them to the tool itself")
     if agent.observe:
