@@ -26,14 +26,14 @@ reply = sys.stdin.read()
 turn = Path(".recreate/turn")  # answers that have no feedback yet: 0 or 1
 if turn.exists():
     turn.unlink()
-    if re.search(r"nothing\s+to\s+improve", reply, re.IGNORECASE):
+    if re.search(r"nothing\s+to\s+improve|\b(answer|query|code|all) is (correct|right)\b", reply, re.IGNORECASE):
         Path(".recreate/refined").touch()
     print("feedback")
     sys.exit(0)
 blocks = re.findall(r"```[^\n`]*\n(.*?)(?:\n```|\Z)", reply, re.DOTALL)
 answer = (blocks[-1] if blocks else boxed(reply)).strip("\n")
 if not answer.strip():
-    print("there is no ``` block with the answer in the reply")
+    print("there is no answer in a ``` block or in \\boxed{} in the reply")
     sys.exit(2)
 task = json.loads(Path(".recreate/attempt.json").read_text(encoding="utf-8"))["prompt"]
 named = re.findall(r"the file ([\w.-]+) in /work", task)

@@ -31,7 +31,7 @@ if not noted.exists():
 blocks = re.findall(r"```[^\n`]*\n(.*?)(?:\n```|\Z)", reply, re.DOTALL)
 answer = (blocks[-1] if blocks else boxed(reply)).strip("\n")
 if not answer.strip():
-    print("there is no ``` block with the answer in the reply")
+    print("there is no answer in a ``` block or in \\boxed{} in the reply")
     sys.exit(2)
 task = json.loads(Path(".recreate/attempt.json").read_text(encoding="utf-8"))["prompt"]
 named = re.findall(r"the file ([\w.-]+) in /work", task)
