@@ -64,7 +64,7 @@ class Learning:
             return None
         if (round, drawn) not in self._offers:
             lessons, told = self._snapshot(round)
-            propensities = told.get("propensities", {}) if drawn else {}
+            propensities = {id: p for id, p in told.get("propensities", {}).items() if drawn and id in lessons}
             if not drawn:
                 lessons = {} if told.get("alone") else {id: x for id, x in lessons.items() if self._offered(x)}
             made = self._made(dict(lessons), _nobody, _nothing)
@@ -80,7 +80,7 @@ class Learning:
         folder = self.session.folder / "memory"
         known = next((r for r in self.session.journal.records("snapshot") if r["round"] == round), None)
         if known is not None:
-            return _stored(folder / known["file"]), known
+            return self._open(_stored(folder / known["file"])), known
         there = self._read()
         made = self._made(dict(there), _nobody, _nothing)
         draws_offers = isinstance(made.policy, Randomising)
@@ -262,7 +262,18 @@ class Learning:
         lessons = self.store.read()
         for path, why in self.store.broken.items():
             self.session.say("note", {"text": f"{path}: {why}; it is left out until somebody mends it"})
-        return lessons
+        return self._open(lessons)
+
+    def _open(self, lessons: Mapping[str, Lesson]) -> dict[str, Lesson]:
+        """None that is born of what is held out by now: no attempt is offered it, and no policy reads it."""
+        there: dict[str, Lesson] = self.session.memory.open_lessons(lessons)
+        for id in sorted(lessons.keys() - there.keys()):
+            self._say_once(f"the lesson {id} is not used: an attempt that it cites is held out")
+        return there
+
+    def _elsewhere(self) -> list[Lesson]:
+        there = self.store.elsewhere()
+        return [x for n, x in enumerate(there) if self.session.memory.open_lessons({str(n): x})]
 
     def _made(self, lessons: dict[str, Lesson], ask: Any, rerun: Any, batch: int = 0, questions: int = 0) -> _Made:
         """The policy over these lessons. batch: how many experiences it is about to observe, in memory already."""
@@ -276,7 +287,7 @@ class Learning:
             nearest=time.asked(self._nearest),
             find=time.asked(self._train_experience),
             alike=time.asked(self._recall),
-            elsewhere=self.store.elsewhere(),
+            elsewhere=self._elsewhere(),
             observed=max(0, self.session.memory.count(self.session.domain.name) - batch),
             questions=questions,
             note=time.asked(lambda text: self.session.say("note", {"text": text})),

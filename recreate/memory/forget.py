@@ -74,9 +74,12 @@ def forget(
     and forgetting the same again finishes it.
     """
     gone = frozenset(experiences)
-    known = {row["id"]: row["group"] for row in memory.facts({"experience": sorted(gone)})} if gone else {}
+    rows = list(memory.facts({"experience": sorted(gone)})) if gone else []
+    known = {row["id"]: row["group"] for row in rows}
+    shown = {row["id"] for row in memory.facts({"experience": sorted(gone)}, "optimizer")} if gone else set()
+    closed = {row["id"]: row["group"] or row["task"] for row in rows if row["id"] not in shown}
     found = Forgetting(experiences=sorted(gone), elsewhere=list(_elsewhere(memory.folder.parent, gone, lessons)))
-    found.lessons, changes = _derived(memory, gone, known, lessons)
+    found.lessons, changes = _derived(memory, gone, known, closed, lessons)
     found.changed = list(changes)
     found.recalled = list(_told_of(memory, gone))
     if dry:
@@ -102,9 +105,14 @@ def forget(
 
 
 def _derived(
-    memory: ExperienceStore, gone: frozenset[str], groups: dict[str, str], named: Collection[Path]
+    memory: ExperienceStore,
+    gone: frozenset[str],
+    groups: dict[str, str],
+    closed: dict[str, str],
+    named: Collection[Path],
 ) -> tuple[list[Path], dict[Path, Lesson]]:
-    """(the lessons that go, those that lose evidence as they are then)."""
+    """(the lessons that go, those that lose evidence as they are then). closed: of what is held out its group, which
+    such a lesson keeps: its words stay, and so they stay hidden."""
     deleted, changed = list(named), dict[Path, Lesson]()
     for path, lesson in lesson_files(memory.folder):
         cited = {id for name in _IDS for id in getattr(lesson, name)}
@@ -116,8 +124,10 @@ def _derived(
             deleted.append(path)
             continue
         staying = {row["group"] for row in memory.facts({"experience": sorted(left.supports)})}
-        lost = {group for id, group in groups.items() if id in lesson.supports} - staying
-        changed[path] = left.model_copy(update={"groups": tuple(g for g in lesson.groups if g not in lost)})
+        hiding = {closed[id] for id in cited & closed.keys()}
+        lost = {group for id, group in groups.items() if id in lesson.supports} - staying - hiding
+        kept = dict.fromkeys((*(g for g in lesson.groups if g not in lost), *sorted(hiding)))
+        changed[path] = left.model_copy(update={"groups": tuple(kept)})
     ends = {path.stem for path in deleted}
     for path, lesson in lesson_files(memory.folder):
         if path not in deleted and lesson.status == "merged" and lesson.merged_into in ends:

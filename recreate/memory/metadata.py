@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ from recreate.memory.codec import refs
 from recreate.storage.files import fault, make
 from recreate.storage.log import Line, Log, encode, unix
 
-FORMAT = "2"
+FORMAT = "3"
 T = TypeVar("T")
 
 _TABLES = """
@@ -36,6 +36,8 @@ create table experiences(number integer primary key autoincrement, id text uniqu
 create table blobs(domain text, sha text, file text);
 create index by_place on experiences(file, at);
 create index by_group on experiences("group", split);
+create index by_task on experiences(task, split);
+create table recalled(other text, id text, primary key(other, id)) without rowid;
 create table closed(kind text, name text, primary key(kind, name)) without rowid;
 """
 
@@ -118,6 +120,26 @@ class Metadata:
         """The groups and the tasks of which some experience is recorded as validation or test."""
         rows = self._with(lambda db: db.execute("select kind, name from closed").fetchall())
         return tuple(frozenset(name for kind, name in rows if kind == k) for k in ("group", "task"))  # type: ignore[return-value]
+
+    def told_of(self, groups: Collection[str], tasks: Collection[str]) -> frozenset[str]:
+        """The experiences whose agents recalled one of these groups or tasks, or one that had."""
+
+        def among(db: sqlite3.Connection, sql: str, names: Collection[str]) -> set[str]:
+            all_ = list(names)
+            parts = [all_[at : at + 500] for at in range(0, len(all_), 500)]
+            rows = (db.execute(f"{sql} in ({','.join('?' * len(part))})", part) for part in parts)
+            return {row[0] for each in rows for row in each}
+
+        def work(db: sqlite3.Connection) -> frozenset[str]:
+            if not db.execute("select 1 from recalled limit 1").fetchone():
+                return frozenset()
+            sql = "select id from experiences where split = 'train' and"
+            new, found = among(db, f'{sql} "group"', groups) | among(db, f"{sql} task", tasks), set[str]()
+            while new := among(db, "select id from recalled where other", new) - found:
+                found |= new
+            return frozenset(found)
+
+        return self._with(work)
 
     def when(self, id: str) -> float | None:
         """When an experience was recorded, in unix seconds; None when nobody knows."""
@@ -220,7 +242,7 @@ class Metadata:
             files = self.files()
             known = {row[0]: row[1:] for row in db.execute("select * from files")}
             if not all(self._grew(name, known[name], files) for name in known):
-                for table in ("experiences", "files", "closed", "blobs"):
+                for table in ("experiences", "files", "closed", "blobs", "recalled"):
                     db.execute(f"delete from {table}")
                 db.execute("update meta set value = value + 1 where key = 'emptied'")
                 known = {}
@@ -273,6 +295,8 @@ class Metadata:
                 db.executemany("insert or ignore into closed values (?, ?)", closed)
             large = {(row[6], ref.sha256, name) for ref in refs(line.record or {})}
             db.executemany("insert into blobs values (?, ?, ?)", sorted(large))
+            told = [(other, row[0]) for other in _recalled(line)]
+            db.executemany("insert or ignore into recalled values (?, ?)", told)
         db.execute(
             "insert or replace into files values (?,?,?,?,?,?,?,?)",
             (name, stat.st_size, stat.st_mtime_ns, consumed, *last, damaged),
@@ -365,6 +389,15 @@ def _meta(db: sqlite3.Connection, key: str) -> str:
 def _id(record: Mapping[str, Any]) -> Any:
     experience = record.get("experience")
     return experience.get("id") if isinstance(experience, dict) else None
+
+
+def _recalled(line: Line) -> set[str]:
+    """The attempts that its agent was told of."""
+    try:
+        steps = (line.record or {})["experience"]["trace"].get("steps", ())
+        return {id for step in steps for id in step.get("recalled", ()) if not id.startswith("lesson:")}
+    except (KeyError, TypeError, AttributeError):
+        return set()
 
 
 def _row(line: Line, file: str) -> tuple[Any, ...] | None:

@@ -98,7 +98,7 @@ class UngradedStore(ExperienceStore):
         own = super()._scope(reader)
         self.memory.metadata.refresh()
         other = self.memory._scope(reader)
-        return Scope(own.train_only, own.groups | other.groups, own.tasks | other.tasks)
+        return Scope(own.train_only, own.groups | other.groups, own.tasks | other.tasks, own.told | other.told)
 
     def _get(self, id: str, scope: Scope, *, whole: bool = False, forgotten: bool = False) -> Experience | None:
         found = super()._get(id, scope, whole=whole, forgotten=forgotten)
@@ -116,7 +116,7 @@ class UngradedStore(ExperienceStore):
         seen = [
             (row["id"], sums[row["id"]])
             for row in rows
-            if row["id"] in sums and scope.sees(row["split"], row["group"], row["task"])
+            if row["id"] in sums and scope.sees(row["id"], row["split"], row["group"], row["task"])
         ]
         made, last = super()._sources(scope, lessons), len(rows)
         return made._replace(

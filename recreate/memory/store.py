@@ -51,14 +51,16 @@ log = logging.getLogger("recreate")
 
 
 class Scope(NamedTuple):
-    """What a reader may see. `groups` and `tasks` are closed to it; None: nothing is."""
+    """What a reader may see. `groups` and `tasks` are closed to it, and `told`, attempts that recalled one of them."""
 
     train_only: bool
     groups: frozenset[str]
     tasks: frozenset[str]
+    told: frozenset[str] = frozenset()
 
-    def sees(self, split: str, group: str, task: str) -> bool:
-        return not self.train_only or (split == "train" and group not in self.groups and task not in self.tasks)
+    def sees(self, id: str, split: str, group: str, task: str) -> bool:
+        closed = group in self.groups or task in self.tasks or id in self.told
+        return not self.train_only or (split == "train" and not closed)
 
 
 class ExperienceStore:
@@ -191,6 +193,12 @@ class ExperienceStore:
         seen = found is not None and self._lesson_hit(key, found[1], 0.0, self._scope(reader)) is not None
         return found[1] if found is not None and seen else None
 
+    def open_lessons(self, lessons: Mapping[str, Lesson], reader: str = "optimizer") -> dict[str, Lesson]:
+        """Those of these lessons that a reader may see: none that is as closed as an experience it cites."""
+        self.metadata.refresh()
+        scope = self._scope(reader)
+        return {id: lesson for id, lesson in lessons.items() if not self._closed(lesson, scope)}
+
     def facts(self, filters: Mapping[str, Any] | None = None, reader: str = "human") -> Iterator[dict[str, Any]]:
         """id and facts of the experiences that match (see KEYS), without reading them: for lists."""
         where = parse(filters)
@@ -202,7 +210,7 @@ class ExperienceStore:
         self.metadata.refresh()
         scope, gone = self._scope(reader), self.forgotten.read()
         for row in self.metadata.rows(where):
-            if row["id"] not in gone and scope.sees(row["split"], row["group"], row["task"]):
+            if row["id"] not in gone and scope.sees(row["id"], row["split"], row["group"], row["task"]):
                 e = self._get(row["id"], scope) if inside else None
                 hit = experience_hit(e, e.id, 0.0) if e is not None else None
                 if not inside or (hit is not None and matches(inside, hit)):
@@ -412,7 +420,7 @@ class ExperienceStore:
         hidden = 0
         if scope.groups or scope.tasks:
             hidden = sum(
-                not scope.sees(r["split"], r["group"], r["task"]) for r in self.metadata.rows({"split": ["train"]})
+                not scope.sees(r["id"], r["split"], r["group"], r["task"]) for r in self.metadata.rows({"split": ["train"]})
             )
         state = load_manifest(index_of(self.folder, self.kind)) or Manifest()
         return {
@@ -454,7 +462,8 @@ class ExperienceStore:
             return Scope(False, frozenset(), frozenset())
         _, groups, tasks = self.held_out.read()
         more, others = self.metadata.closed()  # recorded elsewhere and copied here
-        return Scope(True, more.union(groups), others.union(tasks))
+        closed = more.union(groups), others.union(tasks)
+        return Scope(True, *closed, self.metadata.told_of(*closed))
 
     def _get(self, id: str, scope: Scope, *, whole: bool = False, forgotten: bool = False) -> Experience | None:
         """As its line has it; with `whole` its large texts are read as well. forgotten: also one that is on its way
@@ -469,7 +478,7 @@ class ExperienceStore:
                 f"the experience {id} in {self.folder} is not one: {str(e).splitlines()[0]}",
                 fix="recreate traces list shows the rest; delete that line if nobody needs it",
             ) from e
-        return found if scope.sees(found.split, found.group, found.task) else None
+        return found if scope.sees(id, found.split, found.group, found.task) else None
 
     def _ranked(self, question: Question, n: int, sources: Sources) -> Recalled:
         try:
@@ -491,7 +500,7 @@ class ExperienceStore:
 
         def since(number: int) -> Iterable[tuple[str, str]]:
             for id, sum_, group, task in self.metadata.since(number, scope.train_only):
-                if scope.sees("train", group, task):
+                if scope.sees(id, "train", group, task):
                     yield id, sum_
 
         def of(key: str) -> Sequence[Document]:
@@ -511,16 +520,23 @@ class ExperienceStore:
         )
 
     def _lesson_hit(self, key: str, lesson: Lesson, score: float, scope: Scope) -> Hit | None:
-        """A lesson that cites an experience which the reader may not see is as closed as that experience."""
-        cited = [*lesson.born_of, *lesson.supports, *lesson.contradicts]
-        if scope.train_only and cited:
-            for row in self.metadata.rows({"id": cited}):
-                if not scope.sees(row["split"], row["group"], row["task"]):
-                    return None
+        if self._closed(lesson, scope):
+            return None
         facts: dict[str, Any] = {"domain": _domain(key), "scope": lesson.scope, "status": lesson.status}
         facts |= {name: list(getattr(lesson, name)) for name in ("born_of", "supports", "contradicts")}
         text = f"{lesson.title}\n{lesson.body}"
         return Hit(id=key, grain="lesson", score=score, split="train", text=text, facts=facts)
+
+    def _closed(self, lesson: Lesson, scope: Scope) -> bool:
+        """A lesson that cites an experience which the reader may not see is as closed as that experience, also when
+        that was deleted since: then by its group."""
+        if not scope.train_only:
+            return False
+        if not (scope.groups | scope.tasks).isdisjoint(lesson.groups):
+            return True
+        cited = [*lesson.born_of, *lesson.supports, *lesson.contradicts]
+        rows = self.metadata.rows({"id": cited}) if cited else ()
+        return any(not scope.sees(row["id"], row["split"], row["group"], row["task"]) for row in rows)
 
     def _count_blobs(self) -> dict[str, int]:
         """How many large texts there are, and how many that a line names are missing or damaged: all are read."""

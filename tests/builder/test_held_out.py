@@ -13,13 +13,16 @@ import recreate
 from recreate.agents import scaffold as scaffolds
 from recreate.api.errors import BadInput
 from recreate.api.paths import shipped
-from recreate.api.types import Edit, Evidence, Experience, Task
+from recreate.api.types import Change, Edit, Evidence, Experience, Lesson, Task
 from recreate.cli import run as cli
+from recreate.lessons.context import PolicyContext
+from recreate.lessons.ladder import Ladder
 from recreate.memory.held_out import Held, HeldOut
 from recreate.memory.store import ExperienceStore
 from recreate.optimizers.context import OptimizerContext
 from recreate.runs.reader import Run
 from recreate.storage.log import Log
+from tests.memory.test_store import experience
 from tests.toy import Toy, write_script
 
 FLAGS: dict[str, Any] = {"rounds": 1, "sandbox": "none", "memory__embedder": "hashed", "models__retries": 0}
@@ -200,6 +203,35 @@ def test_no_lesson_is_born_of_what_is_held_out(workspace: Path, model: str) -> N
     (lesson,) = [x for _, x in ExperienceStore(workspace).lessons().values()]
     born = [ExperienceStore(workspace).get(id) for id in lesson.born_of]
     assert {e.task for e in born if e is not None} == {"toy:train:0"}
+
+
+def test_a_lesson_of_an_attempt_that_is_held_out_by_now_is_offered_to_nobody_and_read_by_no_policy(
+    workspace: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ExperienceStore(workspace).add([experience("taught", task="toy:train:0", group="train-0")])
+    for folder in ("toy/patterns", "other/patterns"):
+        (workspace / "memory" / folder).mkdir(parents=True)
+        for name, cited in (("secret", 'supports = ["taught"]'), ("fair", "")):
+            head = f'+++\nscope = "domain"\nstatus = "active"\n{cited}\n+++\n'
+            (workspace / "memory" / folder / f"{name}-{folder[:3]}.md").write_text(f"{head}# How {name}\n\nSay it.\n")
+    read: list[str] = []
+
+    class Reading(Ladder):
+        def __init__(self, context: PolicyContext) -> None:
+            super().__init__(context)
+            read.extend([*context.lessons, *(x.id for x in context.elsewhere)])
+
+    monkeypatch.setattr("recreate.lessons.ladder.Ladder", Reading)
+
+    hold(workspace, 0)
+    heard: list[str] = []
+    say = lambda event, facts: heard.append(facts["text"]) if event == "note" else None  # noqa: E731
+    made = recreate.build(Toy(), model=model, memory="recreate", say=say, **FLAGS)
+    (file,) = (made.run / "memory").glob("*.json")
+    assert [x["id"] for x in json.loads(file.read_text())] == ["fair-toy"]
+    assert "the lesson secret-toy is not used: an attempt that it cites is held out" in heard
+    assert {"fair-toy", "fair-oth"} <= set(read)
+    assert not {"secret-toy", "secret-oth"} & set(read)
 
 
 # ------------------------------------------------------------------------------------------- openings of test
