@@ -69,7 +69,9 @@ def prune(
     if not memory.folder.is_dir():
         return []
     if not dry:  # a file that was copied in held its groups out by being there
-        memory.held_out.add(held for cut in _cuts(memory, runs, before, ids) for held in cut.held)
+        if cuts := _cuts(memory, runs, before, ids):
+            memory.held_out.add(held for cut in cuts for held in cut.held)
+            memory.close_told()
     with locked(memory.folder):
         items = [*_vectors(memory, dry=dry), *_drafts(memory, dry=dry)]
         cuts = _cuts(memory, runs, before, ids)

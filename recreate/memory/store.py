@@ -59,7 +59,7 @@ class Scope(NamedTuple):
     told: frozenset[str] = frozenset()
 
     def sees(self, id: str, split: str, group: str, task: str) -> bool:
-        closed = group in self.groups or task in self.tasks or id in self.told
+        closed = group in self.groups or not self.tasks.isdisjoint((task, id)) or id in self.told
         return not self.train_only or (split == "train" and not closed)
 
 
@@ -223,6 +223,11 @@ class ExperienceStore:
         groups, ids = self.metadata.closed()
         there = [Held(g, "", "validation", "") for g in groups] + [Held("", t, "validation", "") for t in ids]
         self.held_out.add([*(Held(t.group, t.id, t.split, t.domain) for t in tasks), *there])
+
+    def close_told(self) -> None:
+        """Register attempts that recalled what is held out, as tasks: what they recalled may be deleted next."""
+        self.metadata.refresh()
+        self.held_out.add(Held("", id, "validation", "") for id in self._scope("optimizer").told)
 
     def lessons(self) -> dict[str, tuple[str, Lesson]]:
         """`lesson:DOMAIN/NAME` -> (checksum, lesson) of the lessons and patterns that stand: see lessons/store.py.

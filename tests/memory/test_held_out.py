@@ -147,6 +147,8 @@ def test_an_attempt_that_was_told_of_what_is_held_out_by_now_is_closed_too(memor
     assert seen(memory) == {"open"}
     assert seen(memory, "agent") == {"open"}
     assert memory.stats()["held_out"]["hidden_train"] == 3
+    forget(memory, ["held"])
+    assert {e.id for e in memory.experiences(reader="agent")} == {"open"}
 
 
 def test_nothing_held_out_is_embedded_for_an_optimizer(memory: ExperienceStore) -> None:
