@@ -160,10 +160,14 @@ def delete(folder: Path) -> None:
             ) from None
 
 
-def copy(source: Path, target: Path, owner: int | None) -> None:
-    """Copy the content of `source` into the existing folder `target`: links stay links, modes and times stay.
+def copy(
+    source: Path, target: Path, owner: int | None, linked: dict[tuple[int, int], Path] | None = None
+) -> None:
+    """Copy the content of `source` into the existing folder `target`: links stay links, modes, times and holes stay.
 
-    Sockets, FIFOs and devices are left out. `owner` is the uid and gid that everything gets, None for ours.
+    Sockets, FIFOs and devices are left out. `owner` is the uid and gid that everything gets, None for ours. linked:
+    where hard links stay such, the files copied so far that have several names: a copy then takes no more of the disk
+    than what is copied, whatever made that.
     """
     with os.scandir(source) as entries:
         for entry in entries:
@@ -172,15 +176,42 @@ def copy(source: Path, target: Path, owner: int | None) -> None:
                 there.symlink_to(Path(entry.path).readlink())
             elif entry.is_dir(follow_symlinks=False):
                 there.mkdir(mode=0o700)
-                copy(Path(entry.path), there, owner)
+                copy(Path(entry.path), there, owner, linked)
                 shutil.copystat(entry.path, there, follow_symlinks=False)
             elif entry.is_file(follow_symlinks=False):
-                shutil.copyfile(entry.path, there, follow_symlinks=False)
+                about = entry.stat(follow_symlinks=False)
+                if linked is not None and about.st_nlink > 1:
+                    first = linked.setdefault((about.st_dev, about.st_ino), there)
+                    if first != there:
+                        there.hardlink_to(first)
+                        continue
+                if about.st_blocks * 512 < about.st_size:
+                    _copy_data(entry.path, there, about.st_size)
+                else:
+                    shutil.copyfile(entry.path, there, follow_symlinks=False)
                 shutil.copystat(entry.path, there, follow_symlinks=False)
             else:
                 continue
             if owner is not None:
                 os.chown(there, owner, owner, follow_symlinks=False)
+
+
+def _copy_data(source: str, target: Path, size: int) -> None:
+    """Copy a file of this size without what it has no blocks for."""
+    with open(source, "rb", buffering=0) as old, open(target, "xb", buffering=0) as new:  # noqa: PTH123
+        at = 0
+        while at < size:
+            try:
+                at = os.lseek(old.fileno(), at, os.SEEK_DATA)
+            except OSError as e:
+                if e.errno != errno.ENXIO:
+                    raise
+                break  # a hole to the end
+            end = os.lseek(old.fileno(), at, os.SEEK_HOLE)
+            os.lseek(new.fileno(), at, os.SEEK_SET)
+            while at < end and (sent := os.sendfile(new.fileno(), old.fileno(), at, end - at)):
+                at += sent
+        new.truncate(size)
 
 
 def usage(folders: list[Path], enough: int) -> int:

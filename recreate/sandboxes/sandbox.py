@@ -249,15 +249,16 @@ class FolderSandbox:
                 made = FolderSandbox(
                     self._enclosure,
                     drop=dropped,
-                    source=self.work,
+                    source=None,
                     mounts=self.mounts,
                     env=self.env,
                     limits=self.limits,
                     uid=AGENT if dropped else self.uid,
                 )
+                linked: dict[tuple[int, int], Path] = {}
                 with filesystem.ours("copy a sandbox folder"):
-                    for name in WRITABLE[1:]:
-                        filesystem.copy(self.root / name, made.root / name, made.owner)
+                    for name in WRITABLE:
+                        filesystem.copy(self.root / name, made.root / name, made.owner, linked)
             except BaseException as e:
                 if made is not None:
                     made.close()

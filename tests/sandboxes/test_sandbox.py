@@ -454,3 +454,25 @@ def test_a_copy_has_the_same_files_and_what_happens_in_it_stays_there(backend: S
         copy.close()
     assert with_files.run("cat a/one").text == "1\n"
     with_files.close()
+
+
+def test_a_copy_takes_no_more_of_the_disk_than_what_is_copied(backend: SandboxBackend) -> None:
+    sandbox = backend.open(limits=Limits(disk_mb=20))
+    if not isinstance(sandbox, Copyable):
+        sandbox.close()
+        assert backend.name in ENGINES
+        return
+    sandbox.run(
+        "head -c 2000000 /dev/urandom > a; for n in $(seq 20); do ln a a$n; truncate -s 19M hole$n; done; "
+        "printf end >> hole1; printf middle | dd of=hole2 bs=1 seek=9000000 conv=notrunc status=none"
+    )
+    copy = sandbox.copy()
+    try:
+        seen = "cksum * | sort -u; stat -c '%n %s' *; stat -c %h a"
+        assert copy.run(seen).text == sandbox.run(seen).text
+        used = copy.run("du -sk .").text.split()[0]
+        assert int(used) < 4000
+        assert not copy.run("true").limit
+    finally:
+        copy.close()
+        sandbox.close()
