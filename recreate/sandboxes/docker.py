@@ -36,7 +36,7 @@ from recreate.api.errors import IMAGE, BadInput, Fault
 from recreate.api.ports import Limits
 from recreate.api.types import Output, digest
 from recreate.sandboxes import filesystem, rootfs, seccomp
-from recreate.sandboxes.limits import Cgroup, DiskCount, Watch, unlinked
+from recreate.sandboxes.limits import Cgroup, DiskCount, Watch
 from recreate.sandboxes.process import LAUNCH, Child
 from recreate.sandboxes.sandbox import OPEN_FILES, FolderSandbox
 
@@ -311,8 +311,8 @@ class ContainerWatch(Watch):
         self._container = container
         self._child = child
 
-    def unlinked(self, init: int | None) -> int:
-        return unlinked(self._container.pid())
+    def inside(self, init: int | None) -> int | None:
+        return self._container.pid()
 
     def last(self, output: Output) -> Output:
         output = super().last(output)

@@ -267,8 +267,11 @@ class Watch:
         left = self._left()
         if (used := self._used(left)) is None:
             return False
-        if used <= self.quota and self._start - left > self.quota:
-            used += self.unlinked(init)
+        if used <= self.quota and (lost := self._start - left) > self.quota:
+            init = self.inside(init)
+            used += unlinked(init)
+            if used <= self.quota and sends_files(init):  # nothing tells of what size
+                used += lost
         return used > self.quota
 
     def _used(self, left: int) -> int | None:
@@ -281,9 +284,9 @@ class Watch:
         self._count.due = 0.0 if used > self.quota else now + took + max(2.0, 20 * took)
         return used
 
-    def unlinked(self, init: int | None) -> int:
-        """Bytes that no folder shows: see `unlinked`."""
-        return unlinked(init)
+    def inside(self, init: int | None) -> int | None:
+        """The pid, outside, of a process in whose /proc are those of the sandbox."""
+        return init
 
     def last(self, output: Output) -> Output:
         """The output with what can only be known at the end: memory ran out, or the disk quota is exceeded."""
@@ -396,19 +399,45 @@ def _buffer() -> int:
     return max(sizes, default=212_992)
 
 
+_DELETED = re.compile(r"^(\w+-\w+) \S+ (\w+) \S+ [1-9]\d* +.*\(deleted\)$", re.MULTILINE)
+
+
 def unlinked(init: int | None) -> int:
-    """Bytes of files that the sandbox's processes hold open and that no folder shows any more."""
-    total = 0
-    seen: set[tuple[int, int]] = set()
+    """Bytes of files that the sandbox's processes hold open, or have in their memory, and that no folder shows any
+    more. Of those in memory alone only root is told the size: else what of them is mapped counts."""
+    found: dict[object, int] = {}
     for process in _inside(init):
         with contextlib.suppress(OSError):
             for handle in (process / "fd").iterdir():
                 with contextlib.suppress(OSError):
-                    about = handle.stat()
-                    if about.st_nlink == 0 and (about.st_dev, about.st_ino) not in seen:
-                        seen.add((about.st_dev, about.st_ino))
-                        total += about.st_blocks * 512
-    return total
+                    _take_deleted(handle, found)
+        with contextlib.suppress(OSError):
+            for place, offset in _DELETED.findall((process / "maps").read_text("utf-8", "replace")):
+                try:
+                    _take_deleted(process / "map_files" / place, found)
+                except FileNotFoundError:
+                    pass  # it is gone by now
+                except OSError:
+                    start, end = (int(n, 16) for n in place.split("-"))
+                    found[process, place] = int(offset, 16) + end - start
+    return sum(found.values())
+
+
+def _take_deleted(file: Path, found: dict[object, int]) -> None:
+    about = file.stat()
+    if about.st_nlink == 0:
+        found[about.st_dev, about.st_ino] = about.st_blocks * 512
+
+
+def sends_files(init: int | None) -> bool:
+    """Whether open files wait in a socket of the sandbox, where no process has them."""
+    for process in _inside(init):
+        with contextlib.suppress(OSError):
+            for told in (process / "fdinfo").iterdir():
+                with contextlib.suppress(OSError):
+                    if re.search(r"^scm_fds:\s*[1-9]", told.read_text(), re.MULTILINE):
+                        return True
+    return False
 
 
 def _inside(init: int | None) -> list[Path]:

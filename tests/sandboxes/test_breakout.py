@@ -548,6 +548,32 @@ def test_a_file_that_was_unlinked_counts_as_disk(open_chosen: Open) -> None:
     assert sandbox.run(command).limit == "disk"
 
 
+_HIDING = """
+import ctypes, os, socket, sys, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+one, other = socket.socketpair()
+for n in range(8):
+    fd = os.open("f", os.O_RDWR | os.O_CREAT)
+    os.posix_fallocate(fd, 0, 4_000_000)
+    os.unlink("f")
+    if sys.argv[1] == "sent":
+        socket.send_fds(one, [b"x"], [fd])
+    else:
+        libc.mmap(None, 4_000_000, 1, 2, fd, 0)
+    os.close(fd)
+time.sleep(20)
+"""
+
+
+@pytest.mark.parametrize("how", ["sent", "mapped"])
+def test_a_file_that_no_folder_and_no_descriptor_shows_counts_as_disk(open_chosen: Open, how: str) -> None:
+    sandbox = open_chosen(Limits(disk_mb=8, seconds=25), mounts=interpreter_mounts(Path(sys.prefix)))
+    sandbox.write("hide.py", _HIDING.encode())
+    assert sandbox.run([sys.executable, "hide.py", how]).limit == "disk"
+
+
 def test_disk_in_a_folder_closed_to_its_owner_counts(open_sandbox: Open) -> None:
     sandbox = open_sandbox(Limits(disk_mb=8, seconds=25))
     output = sandbox.run("mkdir d; for i in 1 2 3 4; do head -c 4000000 /dev/zero > d/$i; done; chmod 000 d; sleep 60")
