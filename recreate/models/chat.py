@@ -64,8 +64,9 @@ def completion(
 ) -> Reply:
     """The reply in a chat completion. model: for one that names none; latency in seconds.
 
-    A token count that it leaves out is estimated (len/4), and the reply then carries `estimated=True`; of one that no
-    endpoint can mean (negative, no number) the reply says `doubtful=True`. Raises one of NO_COMPLETION.
+    A token count that it leaves out, or gives as 0 of something, is estimated (len/4), and the reply then carries
+    `estimated=True`; of one that no endpoint can mean (negative, no number) the reply says `doubtful=True`. Raises one
+    of NO_COMPLETION.
     """
     choice = body["choices"][0]
     message = choice["message"]
@@ -74,6 +75,8 @@ def completion(
         text = "".join(p.get("text", "") for p in text)
     calls = tool_calls(message.get("tool_calls") or (), len(messages))
     counts, doubtful = _counts(body.get("usage"))
+    if (text or calls) and not counts.get("tokens_out"):  # 0, of an answer: as where nothing is told
+        counts.pop("tokens_out", None)
     more: dict[str, Any] = {"doubtful": True} if doubtful else {}
     if not doubtful and not ("tokens_in" in counts and "tokens_out" in counts):
         more["estimated"] = True

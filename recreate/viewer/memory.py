@@ -153,7 +153,7 @@ def lessons_at(folder: Path, path: str) -> tuple[LessonStore, str]:
             store = LessonStore(folder, domain, policy)
         case _:
             raise BadInput(f"there is no lesson {path}", fix="the list of lessons has what there is", code="no-lesson")
-    if store.find(id).relative_to(folder).with_suffix("").as_posix() != path:
+    if ".." in path.split("/") or store.find(id).relative_to(folder).with_suffix("").as_posix() != path:
         raise BadInput(f"there is no lesson {path}", fix="the list of lessons has what there is", code="no-lesson")
     return store, id
 

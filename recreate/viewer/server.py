@@ -503,9 +503,10 @@ def export(where: Path, target: Path) -> int:
     here = [""]
 
     def file_of(address: str) -> str:
-        """The file of an address: a list's page is part of its name."""
+        """The file of an address, whatever names a run folder brings along: below the target. A list's page is part of
+        its name."""
         parts = urlsplit(address)
-        path = unquote(parts.path).strip("/")
+        path = "/".join(part for part in unquote(parts.path).split("/") if part not in ("", ".", ".."))
         page = dict(parse_qsl(parts.query)).get("page", "1")
         return (path or "index") + (f"-page-{page}" if page != "1" else "") + ".html"
 

@@ -133,8 +133,9 @@ def test_the_price_is_the_one_given_or_the_tables_or_unknown(stub: Stub) -> None
     assert (listed.tokens_in, listed.tokens_out) == (0.15, 0.6)
 
 
-def test_missing_token_counts_are_estimated_and_said_to_be() -> None:
-    body = {"choices": [{"message": {"content": "x" * 40}, "finish_reason": "length"}]}
+@pytest.mark.parametrize("usage", [{}, {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}])
+def test_missing_token_counts_are_estimated_and_said_to_be(usage: dict[str, Any]) -> None:
+    body = {"choices": [{"message": {"content": "x" * 40}, "finish_reason": "length"}], **usage}
     with Stub(body) as stub:
         reply = ask(stub, [{"role": "user", "content": "y" * 80}])
     assert (reply.tokens_in, reply.tokens_out, reply.finish) == (20, 10, "length")

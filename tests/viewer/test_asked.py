@@ -521,6 +521,15 @@ def test_an_export_is_files_that_link_to_each_other(tmp_path: Path, monkeypatch:
         assert (target / name).read_text("utf-8") == server._file(name)
 
 
+def test_what_a_run_of_somebody_else_says_leads_no_page_out_of_the_export(tmp_path: Path) -> None:
+    out = "../../../../outside"
+    records = [{**r, "attempt": out} if r["kind"] == "experience" else r for r in BENCH]
+    write(tmp_path / "here" / "runs" / "bench", records)
+    target = tmp_path / "here" / "deep" / "pages"
+    server.export(tmp_path / "here", target)
+    assert {file.relative_to(tmp_path).parts[:3] for file in tmp_path.rglob("*.html")} == {("here", "deep", "pages")}
+
+
 def test_an_export_takes_the_place_of_none_but_another_export(tmp_path: Path) -> None:
     for name in ("empty", "mine", "earlier"):
         (tmp_path / name).mkdir()

@@ -11,11 +11,12 @@ from urllib.parse import urlencode
 import pytest
 
 from recreate.agents.lesson import headed, read_lesson
+from recreate.api.errors import BadInput
 from recreate.api.types import Lesson, Provisional
 from recreate.cli import run as cli
 from recreate.memory.store import ExperienceStore
 from recreate.memory.ungraded import NOT_YET, ProvisionalGrades, Ungraded
-from recreate.viewer.memory import timeline
+from recreate.viewer.memory import lessons_at, timeline
 from recreate.viewer.site import Website
 from tests import chromium
 from tests.memory.test_recall import fill
@@ -310,3 +311,16 @@ def test_the_memory_is_searched_and_a_lesson_deleted_in_a_browser(served: Served
         assert not tab.complaints
     finally:
         tab.close()
+
+
+def test_a_form_reaches_no_file_beside_the_memory(where: Path) -> None:
+    (where / "notes").mkdir()
+    (where / "notes" / "mine.md").write_text("# Mine\n\nMy words.\n")
+    for path in ("../notes/mine", "toy/../general", "toy/lessons/../../../notes/mine"):
+        for act in (
+            lambda p=path: lessons_at(where / "memory", p),
+            lambda p=path: Website(where).browsed.plan("lessons", p),
+        ):
+            with pytest.raises(BadInput) as e:
+                act()
+            assert e.value.code == "no-lesson"
