@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from recreate.api.types import Experience
+from recreate.api.types import Experience, Step
 from recreate.cli import run as cli
 from recreate.memory.documents import documents
 from recreate.memory.importers import readers
 from recreate.memory.importers.importer import ImportConfig, import_traces
 from recreate.memory.store import ExperienceStore
 from recreate.memory.ungraded import Ungraded
+from tests.memory.test_store import experience
 
 SAMPLES = Path(__file__).parents[1] / "foreign"
 Import = Callable[..., dict[str, Any]]
@@ -354,6 +355,23 @@ def test_a_held_out_task_arrives_closed_by_id_and_by_its_words(
         assert [e.prompt for e in memory.experiences(reader=reader)] == ["Something of my own."]
         assert all("secret" not in h.text for h in memory.recall("secret two", 20, reader=reader))
     assert memory.search("secret", reader="human")
+    memory.close()
+
+
+@pytest.mark.parametrize("ours", [False, True])
+def test_what_a_held_out_task_asks_arrives_closed_under_a_train_tasks_name(
+    bring: Import, workspace: Path, tmp_path: Path, ours: bool
+) -> None:
+    row = chat("Write the word number 3 of the test list to the file answer.txt.", "secret", task="toy:train:0", score=1)
+    if ours:
+        step = Step(step=0, observation="", action="secret", output="", status=0)
+        given = experience("x", task="toy:train:0", group="train-0", prompt=row["messages"][0]["content"], steps=(step,))
+        row = {"experience": given.model_dump(mode="json")}
+    said = bring(write(tmp_path / "c.jsonl", row), domain="tests.toy:Toy")
+    assert [(h["task"], h["split"]) for h in said["held_out"]] == [("toy:test:3", "test")]
+    memory = ExperienceStore(workspace, "hashed")
+    assert not memory.search("secret", reader="optimizer")
+    assert memory.held_out.read().split("toy:train:0", "train-0") is None
     memory.close()
 
 

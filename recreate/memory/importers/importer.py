@@ -171,7 +171,9 @@ def experience(
         split = known.split if known and known.split != "train" else overlap.closed(found.task, found.group)
         if split and found.split == "train":
             why = known.why if known else "its group is held out in this workspace"
-            return masked(found.model_copy(update={"split": split})), (found.task, why)
+            own = {"task": known.task.id, "group": known.task.group} if known and known.task else {}
+            closed = found.model_copy(update={"split": split, **own})
+            return masked(closed), (closed.task, why)
         return masked(found), None
     known = overlap.known(found)
     asked = _asked(found.prompt)
@@ -181,9 +183,9 @@ def experience(
         task = found.task or asked
         task = task if task.startswith(f"{config.domain}:") else f"{config.domain}:imported:{task}"
         group = task if found.task else asked
-        closed = known.split if known else overlap.closed(task, group) or overlap.closed(task, asked)
+        held = known.split if known else overlap.closed(task, group) or overlap.closed(task, asked)
         split, why = (
-            closed or config.split,
+            held or config.split,
             known.why if known else "its task or its text is held out in this workspace",
         )
     if split == "train" and config.split != "train":

@@ -47,19 +47,35 @@ class Overlap:
         self.held = held.read()  # raises for a damaged line
 
     def known(self, found: Foreign) -> Known | None:
-        """What the trajectory belongs to; None when nobody here has met its task."""
-        for name in (found.task, *found.names):
-            same = self._names.get(name, []) if name else []
-            if len({t.id for t in same}) == 1:
-                return self._of(same[0], f"its task is {same[0].id}")
-        for text in dict.fromkeys((found.prompt, found.steps[0].observation if found.steps else "", found.system)):
-            task = self._by_text(text)
-            if task is not None:
-                return self._of(task, f"it was asked what {task.id} asks")
+        """What the trajectory belongs to; None when nobody here has met its task. One that names a train task, and was
+        asked what a held-out one asks, belongs to that: what it holds counts, not what it is called."""
+        named = self._named(found)
+        if named is not None and named.split != "train":
+            return named
+        asked = self._asked(found)
+        if named is not None or asked is not None:
+            return asked if named is None or (asked is not None and asked.split != "train") else named
         for name in (found.task, *found.names):
             if split := self.closed(name, name):
                 return Known(None, split, f"the task {name} is held out in this workspace")
         return None
+
+    def _named(self, found: Foreign) -> Known | None:
+        for name in (found.task, *found.names):
+            same = self._names.get(name, []) if name else []
+            if len({t.id for t in same}) == 1:
+                return self._of(same[0], f"its task is {same[0].id}")
+        return None
+
+    def _asked(self, found: Foreign) -> Known | None:
+        known = None
+        for text in dict.fromkeys((found.prompt, found.steps[0].observation if found.steps else "", found.system)):
+            task = self._by_text(text)
+            if task is not None:
+                known = self._of(task, f"it was asked what {task.id} asks")
+                if known.split != "train":
+                    break
+        return known
 
     def of(self, e: Experience) -> Split:
         """The split that an experience belongs to by what is known now; its own when nobody says otherwise."""
