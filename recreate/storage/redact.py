@@ -256,7 +256,7 @@ def redact(text: str, spare: Collection[str] = ()) -> str:
     """`text` with keys replaced by `[redacted]`, or by `[redacted:NAME]` for an environment variable's value.
 
     Of plain text, also where it holds JSON, or JSON within JSON: what was JSON stays so. A value is also found as an
-    address spells it. spare: values that stay, since we asked for these very words. What is masked already stays as it
+    address spells it, in base64 and in hex. spare: values that stay, since we asked for these very words. What is masked already stays as it
     is: redact(redact(x)) == redact(x).
     """
     if spare or len(text) > _LONG:
@@ -463,8 +463,16 @@ def _words() -> frozenset[str]:
 
 
 def _spellings(value: str) -> set[str]:
-    """The value itself, as it stands in JSON and in JSON within JSON, and in an address."""
+    """The value itself, as it stands in JSON and in JSON within JSON, in an address, in hex, and in base64 of it or of
+    a text that it is in."""
     found = {value}
     for _ in range(2):
         found |= {json.dumps(text, ensure_ascii=ascii)[1:-1] for text in found for ascii in (True, False)}
+    data = value.encode("utf-8", "surrogatepass")
+    found |= {data.hex(), data.hex().upper()}
+    for before in range(3):
+        for alphabet in (b"+/", b"-_"):
+            text = base64.b64encode(bytes(before) + data, alphabet).decode()
+            # without the letters that say something of what stands before or behind it as well
+            found.add(text[-(-before * 4 // 3) : (before + len(data)) * 4 // 3])
     return found | {quote(value, safe="")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import time
@@ -164,6 +165,21 @@ def test_the_password_of_an_address_is_masked_also_where_it_stands_alone(monkeyp
     assert redact("p@ss-w0rd and p%40ss-w0rd") == "[redacted:DATABASE_URL] and [redacted:DATABASE_URL]"
     monkeypatch.setenv("DATABASE_URL", "sqlite:///local.db")
     assert redact("sqlite:///local.db") == "sqlite:///local.db"
+
+
+@pytest.mark.parametrize("value", ["Zq8vX2mKp7Lw4Rt9Yb3Nd6AA", "Zq8vX2mKp7Lw4Rt9Yb3Nd6A", "p\xfcr?>kp7Lw4", "~~~???>>>~?"])
+def test_a_value_is_masked_in_base64_and_in_hex_also_as_a_part_of_more(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", value)
+    data = value.encode()
+    for before, after in itertools.product((b"", b"u", b"us", b"user:"), (b"", b"x", b"xy\n")):
+        for encoded in (base64.b64encode, base64.urlsafe_b64encode):
+            masked = redact(f"auth: {encoded(before + data + after).decode()}.")
+            assert "[redacted:SOME_API_KEY]" in masked
+            assert len(masked) < len("auth: [redacted:SOME_API_KEY].") + 20
+            assert redact(masked) == masked
+    assert redact(f"{data.hex()} {data.hex().upper()}") == "[redacted:SOME_API_KEY] [redacted:SOME_API_KEY]"
 
 
 def test_values_of_the_workspaces_env_file_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
