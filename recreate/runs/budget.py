@@ -150,7 +150,8 @@ class Spend:
     doubtful  replies whose token counts could not be, charged as they were reserved
     cached    replies that an earlier run had paid for: nothing is charged for them
     near      (calls, tokens) of those that had been made for another question: what was not paid for
-    replayed  every reply came from a cassette: the cap counts what was paid then, and nothing is paid now
+    tapes     the sessions all of whose replies came from a cassette: the cap counts what was paid then, and nothing is
+              paid now
     """
 
     begun: set[str] = field(default_factory=set)
@@ -159,7 +160,8 @@ class Spend:
     doubtful: int = 0
     cached: int = 0
     near: tuple[int, int] = (0, 0)
-    replayed: bool = False
+    tapes: set[int] = field(default_factory=set)
+    _then: dict[str, float] = field(default_factory=dict)  # role -> usd that was paid when it was recorded
     _seconds: dict[int, float] = field(default_factory=dict)  # session -> how long it has run, as last noted
     _sums: dict[str, dict[str, float]] = field(default_factory=lambda: {ALL: {}})  # role -> Usage's fields
 
@@ -175,7 +177,7 @@ class Spend:
 
     @property
     def total(self) -> Usage:
-        return self._paid(self._sums[ALL])
+        return self._paid(ALL)
 
     @property
     def _none(self) -> tuple[str, ...]:
@@ -183,15 +185,19 @@ class Spend:
 
     @property
     def by_role(self) -> dict[str, Usage]:
-        return {role: self._paid(sums) for role, sums in self._sums.items() if role not in self._none}
+        return {role: self._paid(role) for role in self._sums if role not in self._none}
 
-    def _paid(self, sums: Mapping[str, float]) -> Usage:
-        return Usage.model_validate({**sums, "usd": 0.0} if self.replayed else sums)
+    def _paid(self, role: str) -> Usage:
+        sums, then = self._sums[role], self._then.get(role)
+        return Usage.model_validate(sums if then is None else {**sums, "usd": max(0.0, round(sums["usd"] - then, 9))})
 
     @property
     def unpaid(self) -> str:
         """What was answered and not paid for, in sentences after others; '' for nothing."""
-        told = f" Replayed: nothing was paid now, ${self.usd:.4f} when it was recorded." * self.replayed
+        then, now = self._then.get(ALL, 0.0), self.total.usd
+        told = f" Replayed: ${then:.4f} of it was paid when it was recorded, ${now:.4f} now."
+        told = told if now else f" Replayed: nothing was paid now, ${then:.4f} when it was recorded."
+        told = told if self.tapes else ""
         told += f" {self.cached} calls were cached, which cost nothing." * bool(self.cached)
         many, tokens = self.near
         return told + f" Of these {many} had the reply to a near question, {tokens} tokens saved." * bool(many)
@@ -233,13 +239,13 @@ class Spend:
                 self.held[_held(line)] = line["usd"], line["tokens"]
             case "settle":
                 self._let_go(_held(line))
-                self._add(line["role"], line["usage"])
+                self._add(session, line["role"], line["usage"])
                 self.doubtful += line.get("doubtful", False)
                 self.cached += line.get("from_cache", False)
                 if (saved := line.get("near")) is not None:
                     self.near = self.near[0] + 1, self.near[1] + saved
             case "open":
-                self.replayed = self.replayed or line.get("replayed", False)
+                self.tapes |= {session} if line.get("replayed") else set()
             case "release":
                 self._let_go(_held(line))
             case "lost":
@@ -258,10 +264,14 @@ class Spend:
         record = {**_row(self.total), "by_role": roles, "minutes": round(self.minutes, 3), "doubtful": self.doubtful}
         record |= {"cached": self.cached} if self.cached else {}
         record |= {"near": near_record(self.near)} if self.near[0] else {}
-        return record | ({"replayed": {"usd": round(self.usd, 6)}} if self.replayed else {})
+        return record | ({"replayed": {"usd": round(self._then.get(ALL, 0.0), 6)}} if self.tapes else {})
 
-    def _add(self, role: str, usage: Mapping[str, float], sign: int = 1) -> None:
+    def _add(self, session: int, role: str, usage: Mapping[str, float], sign: int = 1) -> None:
         """Plain sums, since every call of a run is added here while the lock is held."""
+        usd = usage.get("usd")
+        if session in self.tapes and isinstance(usd, int | float):
+            for each in (ALL, role):
+                self._then[each] = self._then.get(each, 0.0) + sign * usd
         for sums in (self._sums[ALL], self._sums.setdefault(role, {})):
             for name, value in usage.items():
                 if name in _ADDED and isinstance(value, int | float):
@@ -270,14 +280,14 @@ class Spend:
     def _lose(self, which: Held) -> None:
         if which in self.held:
             usd, tokens = self.held.pop(which)
-            self._add(LOST, {"calls": 1, "tokens_in": tokens, "usd": usd})
+            self._add(which[0], LOST, {"calls": 1, "tokens_in": tokens, "usd": usd})
 
     def _let_go(self, which: Held) -> None:
         """A reservation has an end; when it is another session's, it had been taken for lost."""
         self.held.pop(which, None)
         if which in self.others:
             usd, tokens = self.others.pop(which)
-            self._add(LOST, {"calls": 1, "tokens_in": tokens, "usd": usd}, -1)
+            self._add(which[0], LOST, {"calls": 1, "tokens_in": tokens, "usd": usd}, -1)
 
 
 def near_record(near: tuple[int, int]) -> dict[str, int]:
@@ -484,6 +494,8 @@ class Ledger:
         """Write what the ledger lacks of its run's journal: how many calls, how many attempts."""
         with self._lock, self._file:
             lines = unwritten(self._lines.read(), journal)
+            if self.session in self._spend.tapes:
+                lines = [{**line, "session": line["session"] or self.session} for line in lines]
             if lines:
                 self._lines.append(*lines)
                 self._read = self._lines.end

@@ -615,3 +615,22 @@ def test_what_is_put_back_of_a_lost_ledger_is_counted_once(desk: Calls, tmp_path
 
 def test_nothing_spent_is_no_token_and_no_money() -> None:
     assert (Spend().tokens, Spend().usd, Spend.of([]).tokens) == (0, 0.0, 0)
+
+
+def test_what_is_paid_after_a_replay_is_told_beside_what_its_recording_cost(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.jsonl"
+    paid = Usage(calls=1, tokens_in=3, tokens_out=1, usd=0.25)
+    for step, replayed in enumerate((True, False)):
+        ledger = Ledger(Log(file), Budget(usd=1), replayed=replayed)
+        ledger.reserve(call(step), 4, 0.25)
+        ledger.settle(call(step), paid)
+        ledger.reserve(call(9), 4, 0.125)
+        ledger.drop(call(9), unspent=False)
+        ledger.close()
+    spend = Spend.of(Log(file).read())
+    assert (spend.usd, spend.total.usd) == (0.75, 0.375)
+    assert {role: usage.usd for role, usage in spend.by_role.items()} == {"agent": 0.25, "lost in flight": 0.125}
+    assert (spend.record()["usd"], spend.record()["replayed"]) == (0.375, {"usd": 0.375})
+    assert spend.unpaid == " Replayed: $0.3750 of it was paid when it was recorded, $0.3750 now."
+    with pytest.raises(OutOfBudget):
+        Ledger(Log(file), Budget(usd=1)).reserve(call(3), 4, 0.375)
