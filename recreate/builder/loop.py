@@ -761,10 +761,9 @@ class _Build:
         return self.scaffold(kept[-1]) if kept else self.seed
 
     def experience(self, id: str) -> Experience | None:
-        """One of the batch; None for what was held out since it was attempted."""
+        """One of the batch; None for what was held out since it was attempted, or recalled such an attempt."""
         found = ended(self.session, id)
-        held = self.session.memory.held_out.read()
-        return found if found is not None and not held.split(found.task, found.group) else None
+        return None if found is None or self.session.memory.closed(found) else found
 
     def agrees(self, state: BuildState) -> bool:
         """Whether a checkpoint says nothing that the journal does not."""

@@ -99,7 +99,8 @@ class LessonStore:
         title, body = redacted(" ".join(title.split())), redacted(body.strip())
         if not title or not body:
             raise BadInput("a lesson has a title and a text", fix="say what to do, in a few sentences", code="no-text")
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", self.domain) or self.domain in ("index", "general"):
+        taken = self.domain in ("index", "general") or self.domain.endswith(".jsonl")  # of memory's own files
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", self.domain) or taken:
             raise BadInput(f"{self.domain!r} cannot be a domain: it names a folder", fix="such as swe", code="usage")
         lesson = Lesson(id=lesson_id(title, body), title=title, body=body)
         if active:

@@ -224,6 +224,11 @@ class ExperienceStore:
         there = [Held(g, "", "validation", "") for g in groups] + [Held("", t, "validation", "") for t in ids]
         self.held_out.add([*(Held(t.group, t.id, t.split, t.domain) for t in tasks), *there])
 
+    def closed(self, e: Experience) -> bool:
+        """Whether an attempt at a train task is held out by now, or its agent recalled one that is."""
+        self.metadata.refresh()
+        return not self._scope("optimizer").sees(e.id, "train", e.group, e.task)
+
     def close_told(self) -> None:
         """Register attempts that recalled what is held out, as tasks: what they recalled may be deleted next."""
         self.metadata.refresh()

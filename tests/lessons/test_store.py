@@ -222,3 +222,10 @@ def test_words_that_look_like_evidence_are_none() -> None:
         for gains in ((), (Gain(experience="a", group="b", diff=0.5),)):
             lesson = Lesson(id="x", title="X", body=body, gains=gains)
             assert read_lesson("x", headed(lesson)) == lesson
+
+
+@pytest.mark.parametrize("domain", ["held_out.jsonl", "forgotten.jsonl", "index", "..", "@web", ""])
+def test_nobody_adds_a_lesson_where_memory_has_files_of_its_own(tmp_path: Path, domain: str) -> None:
+    with pytest.raises(BadInput, match="cannot be a domain"):
+        LessonStore(tmp_path, domain).add("Title", "Text.")
+    assert list(tmp_path.iterdir()) == []
