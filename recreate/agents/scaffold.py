@@ -319,6 +319,12 @@ def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:
                     "changes which commands and addresses are MCP servers",
                     'a server is a tool of the agent: server = "NAME"',
                 )
+            if child is not None and edit.origin != "human" and child.foreign and not agent.foreign:
+                raise refuse(
+                    f"makes the agent a program of its own, by action {child.action}: what runs outside of recreate's "
+                    "turns, and what of the host it sees, is a person's to decide",
+                    "an action is bash, json, tools or tool:NAME",
+                )
             if child is not None and not set(agent.protect) <= set(child.protect):
                 raise refuse("takes protection away from files", "leave `protect` as it is")
     return Scaffold(name=scaffold.name, files=files)
