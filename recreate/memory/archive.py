@@ -185,7 +185,7 @@ def _lines(
         data, large = sealed(masked(e), str(line.record.get("when", "")))
         for sha, text in large.items():
             texts[sha] = text if memory.blobs.wrong(domain, sha) else None
-        names |= {e.group, e.task}
+        names |= {e.group, e.task, e.id}
         found.experiences += 1
         found.hidden += e.split != "train"
         yield data

@@ -68,10 +68,10 @@ def prune(
     """
     if not memory.folder.is_dir():
         return []
-    if not dry:  # a file that was copied in held its groups out by being there
-        if cuts := _cuts(memory, runs, before, ids):
-            memory.held_out.add(held for cut in cuts for held in cut.held)
-            memory.close_told()
+    if not dry and (cuts := _cuts(memory, runs, before, ids)):
+        # a file that was copied in held its groups out by being there
+        memory.held_out.add(held for cut in cuts for held in cut.held)
+        memory.close_told()
     with locked(memory.folder):
         items = [*_vectors(memory, dry=dry), *_drafts(memory, dry=dry)]
         cuts = _cuts(memory, runs, before, ids)

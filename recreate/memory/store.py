@@ -430,7 +430,8 @@ class ExperienceStore:
         hidden = 0
         if scope.groups or scope.tasks:
             hidden = sum(
-                not scope.sees(r["id"], r["split"], r["group"], r["task"]) for r in self.metadata.rows({"split": ["train"]})
+                not scope.sees(r["id"], r["split"], r["group"], r["task"])
+                for r in self.metadata.rows({"split": ["train"]})
             )
         state = load_manifest(index_of(self.folder, self.kind)) or Manifest()
         return {

@@ -160,9 +160,7 @@ def delete(folder: Path) -> None:
             ) from None
 
 
-def copy(
-    source: Path, target: Path, owner: int | None, linked: dict[tuple[int, int], Path] | None = None
-) -> None:
+def copy(source: Path, target: Path, owner: int | None, linked: dict[tuple[int, int], Path] | None = None) -> None:
     """Copy the content of `source` into the existing folder `target`: links stay links, modes, times and holes stay.
 
     Sockets, FIFOs and devices are left out. `owner` is the uid and gid that everything gets, None for ours. linked:

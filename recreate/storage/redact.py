@@ -256,8 +256,8 @@ def redact(text: str, spare: Collection[str] = ()) -> str:
     """`text` with keys replaced by `[redacted]`, or by `[redacted:NAME]` for an environment variable's value.
 
     Of plain text, also where it holds JSON, or JSON within JSON: what was JSON stays so. A value is also found as an
-    address spells it, in base64 and in hex. spare: values that stay, since we asked for these very words. What is masked already stays as it
-    is: redact(redact(x)) == redact(x).
+    address spells it, in base64 and in hex. spare: values that stay, since we asked for these very words. What is
+    masked already stays as it is: redact(redact(x)) == redact(x).
     """
     if spare or len(text) > _LONG:
         return _redact(text, _known(), spare)

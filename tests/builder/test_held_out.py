@@ -13,7 +13,7 @@ import recreate
 from recreate.agents import scaffold as scaffolds
 from recreate.api.errors import BadInput
 from recreate.api.paths import shipped
-from recreate.api.types import Change, Edit, Evidence, Experience, Lesson, Task
+from recreate.api.types import Edit, Evidence, Experience, Task
 from recreate.cli import run as cli
 from recreate.lessons.context import PolicyContext
 from recreate.lessons.ladder import Ladder

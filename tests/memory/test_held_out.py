@@ -10,6 +10,7 @@ import pytest
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Experience, Step
 from recreate.memory import held_out
+from recreate.memory.archive import pack, unpack
 from recreate.memory.forget import forget
 from recreate.memory.held_out import Held, HeldOut
 from recreate.memory.prune import prune
@@ -135,7 +136,9 @@ def test_forgetting_a_held_out_attempt_opens_no_lesson_that_cites_it(
     assert len(memory.search("zebra")) == 1
 
 
-def test_an_attempt_that_was_told_of_what_is_held_out_by_now_is_closed_too(memory: ExperienceStore) -> None:
+def test_an_attempt_that_was_told_of_what_is_held_out_by_now_is_closed_too(
+    memory: ExperienceStore, tmp_path: Path
+) -> None:
     def told(id: str, *others: str) -> Experience:
         steps = (Step(step=0, observation=SECRET, action="recall zebra", output=SECRET, recalled=others),)
         return experience(id, prompt=SECRET, steps=steps)
@@ -150,6 +153,11 @@ def test_an_attempt_that_was_told_of_what_is_held_out_by_now_is_closed_too(memor
     assert {e.id for e in memory.experiences() if memory.closed(e)} == {"held", "first", "second"}
     forget(memory, ["held"])
     assert {e.id for e in memory.experiences(reader="agent")} == {"open"}
+    pack(memory, tmp_path / "toy.zip", "toy")
+    other = ExperienceStore(tmp_path / "other", "hashed")
+    unpack(other, tmp_path / "toy.zip")
+    assert {e.id for e in other.experiences(reader="agent")} == {"open"}
+    assert {e.id for e in other.experiences()} == {"first", "second", "open"}
 
 
 def test_nothing_held_out_is_embedded_for_an_optimizer(memory: ExperienceStore) -> None:

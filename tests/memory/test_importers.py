@@ -362,10 +362,14 @@ def test_a_held_out_task_arrives_closed_by_id_and_by_its_words(
 def test_what_a_held_out_task_asks_arrives_closed_under_a_train_tasks_name(
     bring: Import, workspace: Path, tmp_path: Path, ours: bool
 ) -> None:
-    row = chat("Write the word number 3 of the test list to the file answer.txt.", "secret", task="toy:train:0", score=1)
+    row = chat(
+        "Write the word number 3 of the test list to the file answer.txt.", "secret", task="toy:train:0", score=1
+    )
     if ours:
         step = Step(step=0, observation="", action="secret", output="", status=0)
-        given = experience("x", task="toy:train:0", group="train-0", prompt=row["messages"][0]["content"], steps=(step,))
+        given = experience(
+            "x", task="toy:train:0", group="train-0", prompt=row["messages"][0]["content"], steps=(step,)
+        )
         row = {"experience": given.model_dump(mode="json")}
     said = bring(write(tmp_path / "c.jsonl", row), domain="tests.toy:Toy")
     assert [(h["task"], h["split"]) for h in said["held_out"]] == [("toy:test:3", "test")]

@@ -167,7 +167,9 @@ def test_the_password_of_an_address_is_masked_also_where_it_stands_alone(monkeyp
     assert redact("sqlite:///local.db") == "sqlite:///local.db"
 
 
-@pytest.mark.parametrize("value", ["Zq8vX2mKp7Lw4Rt9Yb3Nd6AA", "Zq8vX2mKp7Lw4Rt9Yb3Nd6A", "p\xfcr?>kp7Lw4", "~~~???>>>~?"])
+@pytest.mark.parametrize(
+    "value", ["Zq8vX2mKp7Lw4Rt9Yb3Nd6AA", "Zq8vX2mKp7Lw4Rt9Yb3Nd6A", "p\xfcr?>kp7Lw4", "~~~???>>>~?"]
+)
 def test_a_value_is_masked_in_base64_and_in_hex_also_as_a_part_of_more(
     value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
