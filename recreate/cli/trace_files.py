@@ -366,10 +366,9 @@ def _exported(run: str, wanted: dict[str, Any], *, provisional: bool) -> Iterato
 
     reader = "optimizer" if wanted["split"] == "train" else "human"
     memory = ExperienceStore(workspace())
-    _, groups, tasks = memory.held_out.read()
     waiting = UngradedStore(memory).provisionally(wanted, reader) if provisional else ()
     for e in chain(experiences(run, wanted, reader), waiting):
-        if reader == "human" or (e.group not in groups and e.task not in tasks):
+        if reader == "human" or not memory.closed(e):
             yield e
 
 

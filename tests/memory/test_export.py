@@ -14,6 +14,8 @@ from recreate.cli import run as cli
 from recreate.memory.export import purify
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_importers import SAMPLES
+from tests.memory.test_store import experience, task
+from tests.viewer.test_site import START, attempt, write
 
 
 @pytest.fixture
@@ -43,6 +45,25 @@ def test_our_own_lines_come_back_identically(filled: Path, tmp_path: Path, monke
     after = {e.id: e for e in ExperienceStore(other).experiences()}
     assert after == before
     assert cli(["traces", "import", str(out), "--domain", "another"]) == 2
+
+
+def test_of_a_run_goes_out_to_train_on_neither_what_is_held_out_by_now_nor_who_was_told_of_it(
+    workspace: Path, tmp_path: Path
+) -> None:
+    steps = (Step(step=0, observation="", action="recall x", output="held", recalled=("held",)),)
+    made = [experience("open"), experience("held"), experience("told", steps=steps)]
+    memory = ExperienceStore(workspace)
+    memory.add(made)
+    memory.hold_out([task("x", "test", group="module-held")])
+    ended = [{**attempt(n, e.task, 0.0), "attempt": e.id} for n, e in enumerate(made)]
+    write(workspace / "runs" / "x", [START, *ended])
+    for e in made:
+        folder = workspace / "runs" / "x" / "attempts" / e.id
+        folder.mkdir(parents=True)
+        (folder / "experience.json").write_text(e.model_dump_json())
+    out = tmp_path / "train.jsonl"
+    assert cli(["traces", "export", "--run", "runs/x", "--format", "jsonl", "--out", str(out)]) == 0
+    assert [row["id"] for row in lines(out)] == ["open"]
 
 
 def test_a_line_of_ours_that_is_held_out_here_arrives_closed(
