@@ -205,7 +205,8 @@ def alone(scores: Scores, reason: str, top: str = "") -> Verdict:
     verdict = unjudged("not-better" if top else "undecided", top or reason, len(scores) - len(held))
     if not held:
         return verdict
-    mean, tasks = sum(held.values()) / len(held), {task for task, _ in held}
+    tasks = _means(held, list(held))
+    mean = float(sum(tasks.values(), Fraction(0)) / len(tasks))
     same = {"before": mean, "after": mean, "diff": 0.0, "lo": 0.0, "hi": 0.0}
     return verdict.model_copy(update={**same, "tasks": len(tasks), "repeats": len({repeat for _, repeat in held})})
 

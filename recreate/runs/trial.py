@@ -212,7 +212,7 @@ class _End(NamedTuple):
 class _Walk:
     """A trial on its way: what its tasks so far have told.
 
-    tried: tasks with all their scores; lost: of those, without a pair; dropped: pairs that were excluded; broken: tasks
+    tried: tasks with all their scores; sides: their means before and after; lost: of those, without a pair; dropped: pairs that were excluded; broken: tasks
     that the parent solves each time, and the candidate never.
     """
 
@@ -225,7 +225,7 @@ class _Walk:
         self.up: _Stake | _Deadline = _Stake(0.0, self.spread) if rule == "spread" else _Deadline(len(order), alpha)
         self.down = _Stake(-gain) if gain < 1 else None
         self.hopes = _hopes(before, order, repeats, self.up.bets)
-        self.differences, self.used = list[float](), list[tuple[str, int]]()
+        self.differences, self.sides = list[float](), list[tuple[float, float]]()
         self.tried = self.lost = self.dropped = self.broken = 0
 
     def takes(self, task: str) -> bool:
@@ -239,13 +239,14 @@ class _Walk:
         self.dropped += len(places) - len(pairs)
         self.lost += not pairs
         if pairs:
-            self.used += pairs
-            difference = _mean(self.after, pairs) - _mean(self.before, pairs)
+            before, after = _mean(self.before, pairs), _mean(self.after, pairs)
+            difference = after - before
+            self.sides.append((before, after))
             self.differences.append(difference)
             self.up.bet(difference)
             if self.down is not None:
                 self.down.bet(-difference)
-            self.broken += self.repeats >= RELIABLE and difference == -1
+            self.broken += len(pairs) >= RELIABLE and difference == -1
         return True
 
     def end(self) -> _End | None:
@@ -277,8 +278,8 @@ class _Walk:
         if 0 < ended < len(self.order):
             reason = f"{reason or 'clear'} after {ended} of {len(self.order)} tasks"
         return Verdict(
-            before=_mean(self.before, self.used),
-            after=_mean(self.after, self.used),
+            before=math.fsum(before for before, _ in self.sides) / len(self.sides),
+            after=math.fsum(after for _, after in self.sides) / len(self.sides),
             diff=math.fsum(differences) / len(differences),
             lo=lo,
             hi=hi,

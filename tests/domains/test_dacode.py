@@ -328,6 +328,21 @@ def test_predictions_go_by_the_rows_they_are_of() -> None:
     assert _predicted("price_eur\n1.5\n4\n0.5\n", "Price (EUR)\n1.5\n4\n0.5\n", "r2") == 1
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "options"),
+    [
+        (",y\n0,a\n1,b\n2,a\n", ",y\n0,b\n1,a\n2,b\n", {}),
+        ("編號,結果\n1,a\n2,b\n3,a\n", "編號,結果\n1,b\n2,a\n3,b\n", {"target_column": "結果"}),
+        ("humidity\na\nb\nc\n", "humidity\nb\nc\na\n", {"target_column": "humidity"}),
+        ("y\n1000001\n1000002\n", "y\n1000002\n1000001\n", {"target_column": "y"}),
+    ],
+    ids=["row numbers without a name", "names that are not ASCII", "a name that holds `id`", "labels of seven digits"],
+)
+def test_what_is_predicted_is_compared_and_nothing_else(right: str, wrong: str, options: dict[str, str]) -> None:
+    assert _predicted(right, right, "accuracy", **options) == 1
+    assert _predicted(wrong, right, "accuracy", **options) == 0
+
+
 KNOWN = [
     # as scikit-learn 1.4.0 gives them
     ("accuracy", [1, 2, 3, 3, 1, 2, 2], [1, 2, 2, 3, 3, 2, 1], {}, 0.571429),

@@ -125,8 +125,10 @@ def test_an_interval_that_just_reaches_0_is_undecided_on_either_side() -> None:
 
 
 def test_the_score_of_one_agent_is_no_change_and_leaves_out_what_was_excluded() -> None:
-    found = alone({("a", 0): 1.0, ("a", 1): 0.5, ("b", 0): 0.0, ("b", 1): None}, "nothing was kept")
-    assert (found.before, found.after, found.diff, found.lo, found.hi) == (0.5, 0.5, 0.0, 0.0, 0.0)
+    scores = {("a", 0): 1.0, ("a", 1): 0.5, ("b", 0): 0.0, ("b", 1): None}
+    found = alone(scores, "nothing was kept")
+    assert (found.before, found.after, found.diff, found.lo, found.hi) == (0.375, 0.375, 0.0, 0.0, 0.0)
+    assert interval(scores)[0] == 0.375, "bench says the same of it"
     assert (found.tasks, found.repeats, found.dropped) == (2, 2, 1)
     assert (found.verdict, found.reason) == ("undecided", "nothing was kept")
     nothing = alone({("a", 0): None}, "nothing was kept")

@@ -90,12 +90,17 @@ def test_a_task_that_the_parent_solves_each_time_must_not_be_failed_each_time() 
     assert found.verdict == "not-better"
     assert found.reason.startswith("it fails each time 1 of the tasks that its parent solves each time")
     assert verdict(before, {**after, ("t0", 0): 1.0}, repeats=3)[0] == "better"
+    once = {**after, ("t0", 1): None, ("t0", 2): None}
+    assert verdict(before, once, repeats=3)[0] == "better", "it failed once, which is not each time"
 
 
 def test_excluded_attempts_drop_their_task_and_too_many_leave_it_undecided() -> None:
     after = side(None, *[1.0] * 19)
     found, _ = trial(side(*[0.0] * 20), after, ORDER, repeats=1, alpha=0.05, gain=1.0)
     assert (found.verdict, found.tasks, found.dropped) == ("better", 8, 1)
+    half = side(*[1.0, None] * 10, *[0.0] * 20, repeats=2)
+    found, _ = trial(side(*[0.0] * 40, repeats=2), half, ORDER, repeats=2, alpha=0.001, gain=1.0, whole=True)
+    assert (found.before, found.after, found.diff, found.dropped) == (0.0, 0.5, 0.5, 10), "each task counts once"
     found, settled = trial(side(*[0.0] * 20), side(*[None] * 5), ORDER, repeats=1, alpha=0.05, gain=1.0)
     assert (found.verdict, found.diff, settled) == ("undecided", None, True)
 

@@ -253,10 +253,11 @@ def _of(options: Mapping[str, Any], number: int) -> dict[str, Any]:
 def predictions(asked: Mapping[str, Any]) -> tuple[float, str]:
     """A metric of the predicted column, from 0 at the paper's baseline to 1 at its best."""
     given, gold, config = CsvTable(asked["answer"]), CsvTable(asked["gold"][0]), asked["config"]
-    keys = [at for at, name in enumerate(gold.names) if _is_key(name, gold.columns[at])]
     wanted = asked["options"].get("target_column") or ""
-    left = [name for at, name in enumerate(gold.names) if at not in keys] or list(gold.names)
-    target = next((name for name in gold.names if _plain(name) == _plain(wanted)), left[0])
+    target = next((name for name in gold.names if wanted and _plain(name) == _plain(wanted)), None)
+    keys = [at for at, name in enumerate(gold.names) if name != target and _is_key(name, gold.columns[at])]
+    if target is None:
+        target = next((name for at, name in enumerate(gold.names) if at not in keys), gold.names[0])
     if given.rows != gold.rows:
         raise NotComparable(f"There are {given.rows} predictions, which is not the right number")
     right = gold.columns[gold.names.index(target)]
@@ -279,7 +280,7 @@ def _is_key(name: str, column: Sequence[Cell]) -> bool:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.casefold())
+    return re.sub(r"[\W_]", "", name.casefold()) or name
 
 
 def _named(table: CsvTable, name: str) -> list[Cell] | None:
@@ -309,7 +310,7 @@ def _in_order(values: Sequence[Cell], keys: Sequence[Cell], wanted: Sequence[Cel
 
 
 def _labels(column: Sequence[Cell]) -> list[str]:
-    return [f"{cell:g}" if isinstance(cell, float) else str(cell).strip().casefold() for cell in column]
+    return [str(cell).strip().casefold() for cell in column]
 
 
 def _numbers(column: Sequence[Cell]) -> list[float]:
