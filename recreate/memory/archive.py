@@ -185,7 +185,7 @@ def _lines(
         data, large = sealed(masked(e), str(line.record.get("when", "")))
         for sha, text in large.items():
             texts[sha] = text if memory.blobs.wrong(domain, sha) else None
-        names |= {e.group, e.task, e.id}
+        names |= {e.group, e.task, e.id} - {""}
         found.experiences += 1
         found.hidden += e.split != "train"
         yield data
@@ -220,11 +220,12 @@ def _is_closed_elsewhere(memory: ExperienceStore, lesson: Lesson, domain: str) -
 
 
 def _held(memory: ExperienceStore, domain: str, names: Collection[str]) -> Iterator[Held]:
-    """The registry, and what is closed by what files hold; of a domain, what is its own or names one of `names`."""
+    """The registry, and what is closed by what files hold; of a domain, what is its own or names one of `names`, which
+    has no ''."""
     groups, tasks = memory.metadata.closed()
     closed = [*(Held(g, "", "validation", "") for g in groups), *(Held("", t, "validation", "") for t in tasks)]
     for held in [*memory.held_out.entries(), *closed]:
-        if not domain or held.domain == domain or {held.group, held.task} & set(names):
+        if not domain or held.domain == domain or held.group in names or held.task in names:
             yield held
 
 
@@ -257,9 +258,12 @@ def unpack(memory: ExperienceStore, path: Path, domain: str = "", *, dry: bool =
         _registries(memory, archive, found, dry=dry)
         for name, match in archive.matching(_LINES):
             if domain in ("", match["domain"]):
-                take = _take_waiting if match["kind"] == "waiting" else _take
+                here = Ungraded(memory).ids() if match["kind"] == "waiting" else None
                 for batch in _batches(archive.experiences(name, match["domain"])):
-                    take(memory, batch, found, dry=dry)
+                    if here is None:
+                        _take(memory, batch, found, dry=dry)
+                    else:
+                        _take_waiting(memory, batch, here, found, dry=dry)
         for name, match in archive.matching(_LESSON):
             if domain in ("", match["domain"] or ""):
                 _take_lesson(memory, archive.lesson(name), name, match, found, dry=dry)
@@ -314,17 +318,20 @@ def _take(memory: ExperienceStore, batch: list[_Line], found: Unpacked, *, dry: 
         memory.add([line.experience for line in new], {line.experience.id: line.when for line in new})
 
 
-def _take_waiting(memory: ExperienceStore, batch: list[_Line], found: Unpacked, *, dry: bool) -> None:
-    waiting, gone = Ungraded(memory), memory.forgotten.read()
+def _take_waiting(
+    memory: ExperienceStore, batch: list[_Line], here: Collection[str], found: Unpacked, *, dry: bool
+) -> None:
+    """here: the ids that wait here already."""
+    gone = memory.forgotten.read()
     memory.metadata.refresh()
-    known = memory.metadata.knows([line.experience.id for line in batch]) | waiting.ids()
+    known = memory.metadata.knows([line.experience.id for line in batch]).union(here)
     new = [masked(line.experience) for line in batch if line.experience.id not in known | gone]
     found.forgotten += sum(line.experience.id in gone for line in batch)
     found.known += sum(line.experience.id in known - gone for line in batch)
     found.waiting += len(new)
     if not dry:
         memory.held_out.add(Held(e.group, e.task, e.split, e.domain) for e in new)
-        waiting.add(new)
+        Ungraded(memory).add(new)
 
 
 def _take_lesson(

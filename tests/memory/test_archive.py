@@ -109,15 +109,31 @@ def test_one_domain_goes_alone_with_its_general_lessons_and_what_it_holds_out(
 ) -> None:
     path = tmp_path / "toy.zip"
     there.held_out.add([Held("module-b", "", "validation", "other")])
+    there.add([experience("b2", group="", task="other:closed", domain="other", split="test")])
+    there.add([experience("a2", group="")])
     found = pack(there, path, "toy")
-    assert (found.experiences, found.hidden, found.waiting, found.lessons) == (3, 1, 1, 3)
+    assert (found.experiences, found.hidden, found.waiting, found.lessons) == (4, 1, 1, 3)
     with zipfile.ZipFile(path) as packed:
         assert not [name for name in packed.namelist() if name.startswith("other/")]
-        assert b"other:alone" not in packed.read("held_out.jsonl")
+        assert b"other:" not in packed.read("held_out.jsonl")
     unpack(here, path)
-    assert {e.id for e in here.experiences()} == {"a", "b", "exam"}
+    assert {e.id for e in here.experiences()} == {"a", "a2", "b", "exam"}
     assert {p.name for p in here.folder.rglob("*.md")} == {"one.md", "two.md", "all.md"}
-    assert [e.id for e in here.experiences(reader="optimizer")] == ["a"], "b's group is held out by another domain"
+    seen = [e.id for e in here.experiences(reader="optimizer")]
+    assert seen == ["a", "a2"], "b's group is held out by another domain"
+
+
+def test_what_waits_here_is_read_once_however_much_comes_in(
+    there: ExperienceStore, here: ExperienceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Ungraded(there).add([experience(f"w{n}", grade=UNGRADED) for n in range(20)])
+    pack(there, tmp_path / "more.zip")
+    monkeypatch.setattr(archive, "BATCH", 2)
+    read = list[str]()
+    ids = Ungraded.ids
+    monkeypatch.setattr(Ungraded, "ids", lambda self, domain="*": read.append(domain) or ids(self, domain))
+    assert unpack(here, tmp_path / "more.zip").waiting == 21
+    assert len(read) == 1, "or a memory of 100,000 is read a thousand times"
 
 
 def test_one_domain_of_a_whole_file_is_taken_in_alone(here: ExperienceStore, file: Path) -> None:
