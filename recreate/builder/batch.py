@@ -226,15 +226,16 @@ def differences(
     for cell, place in zip(results, against, strict=True):
         if place is None:
             continue
-        before, after = results[place].held, cell.held
+        before, after = results[place].by_place, cell.by_place
         verdict = judge(before, after, alpha=settings.gate.alpha, seed=settings.seed)
-        pairs = before.keys() & after.keys()
+        both = ((old, after.get(at)) for at, old in before.items())
+        pairs = [(old, new) for old, new in both if old is not None and new is not None]
         yield {
             **{key: getattr(cell, key) for key in ("scaffold", "digest", "model", "domain", "split")},
             "baseline": {key: getattr(results[place], key) for key in ("scaffold", "digest", "model")},
             **verdict.model_dump(mode="json", exclude={"schema_"}),
-            "won": sum(after[pair] > before[pair] for pair in pairs),
-            "lost": sum(after[pair] < before[pair] for pair in pairs),
+            "won": sum(new > old for old, new in pairs),
+            "lost": sum(new < old for old, new in pairs),
         }
 
 

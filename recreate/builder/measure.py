@@ -73,9 +73,9 @@ class BenchResult(Record):
     command: str = ""
 
     @property
-    def held(self) -> dict[tuple[str, int], float]:
-        """(task, repeat) -> score, of those that have one."""
-        return {(s["task"], s["repeat"]): s["score"] for s in self.scores if s["score"] is not None}
+    def by_place(self) -> dict[tuple[str, int], float | None]:
+        """(task, repeat) -> score, None for an attempt that was excluded."""
+        return {(s["task"], s["repeat"]): s["score"] for s in self.scores}
 
     def row(self) -> dict[str, Any]:
         """The object that `--json` prints as a cell of the table."""
@@ -325,11 +325,11 @@ def compared(before: Sequence[BenchResult], after: Sequence[BenchResult]) -> lis
     verdicts = []
     for a in before:
         for b in after:
-            old, new = a.held, b.held
-            both = old.keys() & new.keys()
-            if (a.domain, a.split) != (b.domain, b.split) or not both:
+            old, new = a.by_place, b.by_place
+            both = sorted(old.keys() & new.keys())
+            verdict = judge({k: old[k] for k in both}, {k: new[k] for k in both})
+            if (a.domain, a.split) != (b.domain, b.split) or not verdict.tasks:
                 continue
-            verdict = judge({k: old[k] for k in sorted(both)}, {k: new[k] for k in sorted(both)})
             place = {"split": a.split, "before_agent": a.scaffold, "after_agent": b.scaffold}
             verdicts.append({**place, **verdict.model_dump(mode="json", exclude={"schema_"})})
     return verdicts

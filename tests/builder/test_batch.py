@@ -14,7 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recreate.api.errors import UNSOUND, Fault
 from recreate.api.paths import shipped
+from recreate.api.ports import SandboxBackend
+from recreate.api.types import Grade, Task, Trace
 from recreate.cli import run as cli
 from recreate.runs.gate import pass_hat
 from tests.toy import LESSON, Toy, script
@@ -32,6 +35,15 @@ class Other(Toy):
             t.model_copy(update={"id": t.id.replace("toy:", "other:"), "domain": "other", "group": f"o{t.group}"})
             for t in super().tasks(split)
         ]
+
+
+class Unsound(Toy):
+    """Three of eight validation tasks cannot be graded. tests.builder.test_batch:Unsound"""
+
+    def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
+        if task.id in ("toy:validation:0", "toy:validation:1", "toy:validation:2"):
+            raise Fault("its tests cannot be run", fix="mend it", code=UNSOUND)
+        return super().grade(task, trace, backend)
 
 
 @pytest.fixture
@@ -92,6 +104,18 @@ def test_every_scaffold_is_measured_with_every_model_on_every_domain(go: Go, wor
     answers = [json.loads(x) for f in (workspace / "runs/x/predictions").iterdir() for x in f.read_text().splitlines()]
     assert len(answers) == 24
     assert {"task", "answer", "instance_id", "model_patch"} <= answers[0].keys()
+
+
+def test_tasks_that_no_agent_could_be_graded_at_count_as_dropped(go: Go, workspace: Path) -> None:
+    words = [word.replace("tests.toy:Toy", "tests.builder.test_batch:Unsound") for word in TWO]
+    models = ("--model", "scripted:right.jsonl", "--baseline", "scripted:plain.jsonl")
+    code, table = go(*words, *models, "--out", "runs/x")
+    assert code == 0
+    assert [(cell["n"], cell["set_aside"]) for cell in table["cells"]] == [(5, 3)] * 4
+    assert len(table["differences"]) == 2
+    for found in table["differences"]:
+        assert (found["tasks"], found["dropped"], found["won"], found["lost"]) == (5, 3, 5, 0)
+        assert found["verdict"] == "undecided", "over a fifth of the pairs were dropped"
 
 
 def test_a_suite_says_the_same_as_flags_and_its_folder_goes_on(go: Go, workspace: Path) -> None:
