@@ -211,9 +211,7 @@ def _result(
     *,
     repeats: int,
     opening: Opening,
-    excluded: int | None = None,
 ) -> BenchResult:
-    """excluded: where `made` does not say how many were."""
     held = {(s.task, s.repeat): s for s in made if s.score is not None}
     mean, lo, hi = interval({place: s.score for place, s in held.items()}) if held else (None, None, None)
     passes = {place: s.passed for place, s in held.items()}
@@ -236,7 +234,7 @@ def _result(
         tokens_out=usage.tokens_out,
         calls=usage.calls,
         latency=round(usage.seconds / usage.calls, 3) if usage.calls else None,
-        set_aside=len(made) - len(held) if excluded is None else excluded,
+        set_aside=len(made) - len(held),
         pass_1=pass_1,
         pass_1_lo=pass_lo,
         pass_1_hi=pass_hi,
@@ -284,24 +282,36 @@ def measured_in(run: Run, workspace: Path) -> list[BenchResult]:
     if not found:
         raise BadInput(f"{run.folder} measured nothing", fix="name a run of bench or of build", code="no-scores")
     names = {r["scaffold"]: r["name"] for r in run.records("agent")} | ({seed.digest: seed.name} if seed else {})
-    excluded = run.excluded()
+    alone = seed is None and len(found) == 1
     opened = Counter(r.get("domain") for r in openings_of(workspace).read())
     return [
         _result(
             run,
             key,
             names.get(key.agent, key.agent),
-            [_made(run, row) for _, row in sorted(rows.items())],
+            [_made(run, row) for _, row in sorted((_excluded(run, key, alone=alone) | rows).items())],
             repeats=len({repeat for _, repeat in rows}),
             opening=_opened(run, key, opened[key.domain]),
-            excluded=sum(row["phase"] == key.split for row in excluded) if seed is None and len(found) == 1 else 0,
         )
         for key, rows in found.items()
     ]
 
 
+def _excluded(run: Run, key: CellKey, *, alone: bool) -> dict[tuple[str, int], dict[str, Any]]:
+    """(task, repeat) -> the record of an attempt of this cell that was excluded. alone: the run has no other cell, and
+    those whose cell is not known are its own."""
+    whose = {"scaffold": key.agent, "model": key.model, "domain": key.domain}
+    return {
+        (row["task"], row["repeat"]): row
+        for row in run.excluded()
+        if row["phase"] == key.split and (whose.items() <= row.items() or (alone and "scaffold" not in row))
+    }
+
+
 def _made(run: Run, row: Mapping[str, Any]) -> Score:
     """An attempt as a run's journal and its folder have it; one whose folder is damaged has its score."""
+    if "fault" in row:
+        return Score(row["attempt"], row["task"], row["repeat"], None, ending="error", fault=row["fault"])
     try:
         known = read_experience(run.folder / "attempts" / row["attempt"], steps=False)
     except BadInput:

@@ -3,8 +3,8 @@
     on trial    a lesson that 3 independent groups support: train attempts that call for it are shown it or not, by a
                 draw whose probability is recorded; so is every pattern
     promote     the capital of a bet on its draws, half of it staked, times that of a bet on its re-runs is above 5 (of
-                those that do not help at most one in five gets there, however long it is on trial), and the forecasts
-                agree
+                those that do not help at most one in five gets there by the draws that are remembered, the newest KEPT:
+                one that is on trial for longer has more chances), and the forecasts agree
     re-runs     with and without it, a few at a time, of one on trial that is believed to help; until draws and re-runs
                 together decide
     alarm       attempts that were shown a pattern do worse than was forecast. It is then re-run alone until the scores

@@ -238,7 +238,7 @@ def attempt_task(
     key, fault = _key_or_fault(session, scaffold, task, repeat, offers)
     if fault is not None:
         session.ledger.begin(key)
-        return _set_aside(session, key, task, repeat, phase, outage, fault)
+        return _set_aside(session, scaffold, key, task, repeat, phase, outage, fault)
     id = session.journal.renamed.get(key, key)
     folder = session.folder / "attempts" / id
     known = ended(session, id, steps=False)
@@ -266,7 +266,7 @@ def attempt_task(
         experience = remember(session, experience, folder, phase, in_memory=in_memory)
         return _score(experience, task, repeat)
     assert fault is not None
-    return _set_aside(session, key, task, repeat, phase, outage, fault)
+    return _set_aside(session, scaffold, key, task, repeat, phase, outage, fault)
 
 
 @contextlib.contextmanager
@@ -280,9 +280,12 @@ def _in_flight(session: Session, call: Call) -> Iterator[None]:
         session.say("ended", facts)
 
 
-def _set_aside(session: Session, key: str, task: Task, repeat: int, phase: str, outage: _Outage, fault: Fault) -> Score:
+def _set_aside(
+    session: Session, scaffold: Scaffold, key: str, task: Task, repeat: int, phase: str, outage: _Outage, fault: Fault
+) -> Score:
     """An attempt that is excluded. Raises Fault when it is one too many of them."""
     record = {"attempt": key, "task": task.id, "repeat": repeat, "phase": phase, "fault": redact(fault.message)}
+    record |= {"scaffold": scaffold.digest, "model": session.model_name, "domain": session.domain.name}
     session.journal.add("aside", **record)
     session.say("aside", record)
     if fault.code not in _ITS_OWN:

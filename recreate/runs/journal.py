@@ -29,7 +29,10 @@ FIELDS: Fields = {
         **_OF_ATTEMPT, "repeat": int, "scaffold": str, "score": float, "ending": str, "model": _TEXT, "domain": _TEXT,
     },
     "brought": {**_OF_ATTEMPT, "repeat": _WHOLE, "scaffold": _TEXT, "score": _NUMBER, "ending": _TEXT},
-    "aside": {"attempt": str, "task": str, "repeat": int, "phase": str, "fault": str},
+    "aside": {
+        "attempt": str, "task": str, "repeat": int, "phase": str, "fault": str,
+        "scaffold": _TEXT, "model": _TEXT, "domain": _TEXT,
+    },
     "snapshot": {"round": int, "file": str},
     "recallable": {"domain": str, "file": str, "digest": str},
     "recalled": {"call": str, "query": str, "text": str, "found": [str]},

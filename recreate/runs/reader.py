@@ -50,6 +50,9 @@ class CellKey(NamedTuple):
     domain: str
 
 
+_EXCLUDED, _WHOSE = ("attempt", "task", "repeat", "phase", "fault"), ("scaffold", "model", "domain")
+
+
 class Run:
     """A run folder, read."""
 
@@ -114,6 +117,10 @@ class Run:
                 sides[record["scaffold"]][record["task"], record["repeat"]] = record["score"]
         if not all(sides.values()):
             return None
+        for row in self.excluded():
+            for agent, scores in sides.items():
+                if row["phase"] == "validation" and row.get("scaffold", agent) == agent:
+                    scores.setdefault((row["task"], row["repeat"]), None)
         gate, seed = self.settings.gate, self.settings.seed
         if before == after:
             top = room(gate, self.settings.rounds, sides[before], seed)
@@ -146,13 +153,13 @@ class Run:
         return {k: v for k, v in self.cells().items() if not result or (k.agent, k.split) == (result, "validation")}
 
     def excluded(self) -> list[dict[str, Any]]:
-        """Attempts excluded for an infrastructure failure and not ended since."""
+        """Attempts excluded for an infrastructure failure and not ended since; whose they were since 2026-11-26."""
         ended, excluded = set(), {}
         for record in self.records("experience", "aside"):
             if record["kind"] == "experience":
                 ended.add(record.get("key", record["attempt"]))
             else:
-                excluded[record["attempt"]] = {k: record[k] for k in ("attempt", "task", "repeat", "phase", "fault")}
+                excluded[record["attempt"]] = {k: record[k] for k in (*_EXCLUDED, *_WHOSE) if k in record}
         return [row for attempt, row in excluded.items() if attempt not in ended]
 
     def end(self) -> dict[str, Any] | None:

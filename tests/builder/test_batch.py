@@ -116,6 +116,10 @@ def test_tasks_that_no_agent_could_be_graded_at_count_as_dropped(go: Go, workspa
     for found in table["differences"]:
         assert (found["tasks"], found["dropped"], found["won"], found["lost"]) == (5, 3, 5, 0)
         assert found["verdict"] == "undecided", "over a fifth of the pairs were dropped"
+    code, shown = go("show", "runs/x")
+    assert (code, [cell["set_aside"] for cell in shown["cells"]]) == (0, [3] * 4)
+    code, beside = go("compare", "runs/x", "runs/x")
+    assert (code, {found["dropped"] for found in beside["differences"]}) == (0, {3})
 
 
 def test_a_suite_says_the_same_as_flags_and_its_folder_goes_on(go: Go, workspace: Path) -> None:

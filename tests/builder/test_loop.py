@@ -262,6 +262,8 @@ def test_a_fault_of_ours_is_set_aside_and_reported_not_the_agents_failure(go: Go
     assert {row["task"] for row in aside} == {"toy:validation:3"}
     assert built.verdict.tasks == 7
     assert "toy:validation:3" in markdown.report(run, built)
+    read = run.validation(built.seed.digest, built.scaffold.digest)
+    assert read == built.verdict, "what show and a report of the run say later is what the build said"
 
 
 @pytest.mark.slow

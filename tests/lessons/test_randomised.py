@@ -67,6 +67,33 @@ def test_a_draw_is_the_same_for_the_same_attempt_and_comes_as_often_as_its_proba
     assert shown != [drawn(f"attempt {n}", "y", 0.3) for n in range(2000)]
 
 
+def seen(*scores: float, falls: int = 0, since: int = 0) -> tuple[Draw, ...]:
+    """Draws of a lesson, one an attempt: it is shown to every second."""
+    at = range(since, since + len(scores))
+    given = {"task": "t", "group": "g", "propensity": 0.5, "falls": falls}
+    return tuple(
+        Draw(experience=f"e{n}", score=s, shown=n % 2 == 0, at=n, **given) for n, s in zip(at, scores, strict=True)
+    )
+
+
+def test_a_lesson_that_fell_is_on_trial_from_the_beginning() -> None:
+    helped, since = seen(*[1.0, 0.0] * 30), seen(*[0.0, 0.0] * 5, falls=1, since=60)
+    stood = draws.read({"x": Lesson(id="x", title="X", body="b", draws=helped)})
+    fell = draws.read({"x": Lesson(id="x", title="X", body="b", falls=1, draws=(*helped, *since))})
+    assert stood.evidence["x"].capital > NEEDED
+    assert (fell.evidence["x"].count, fell.evidence["x"].shown) == (10, 5), "what spoke for it before speaks no more"
+    assert fell.evidence["x"].capital < 0
+
+
+def test_a_pattern_that_was_re_run_alarms_by_what_came_since() -> None:
+    turned = (*seen(*[1.0, 0.0] * 30), *seen(*[0.0, 1.0] * 10, since=60))
+    lesson = Lesson(id="x", title="X", body="b", draws=turned)
+    assert draws.read({"x": lesson}).evidence["x"].alarm > 1
+    assert draws.read({"x": lesson.model_copy(update={"checked": 80})}).evidence["x"].alarm == 0
+    later = draws.read({"x": lesson.model_copy(update={"checked": 70})}).evidence["x"].alarm
+    assert 0 < later < draws.read({"x": lesson}).evidence["x"].alarm
+
+
 class Batches:
     """A policy that observes batches of eight; `learned`: all changes."""
 

@@ -98,6 +98,9 @@ def test_excluded_attempts_drop_their_task_and_too_many_leave_it_undecided() -> 
     after = side(None, *[1.0] * 19)
     found, _ = trial(side(*[0.0] * 20), after, ORDER, repeats=1, alpha=0.05, gain=1.0)
     assert (found.verdict, found.tasks, found.dropped) == ("better", 8, 1)
+    lost = side(*[1.0, None] * 6, *[1.0] * 28, repeats=2)
+    found, _ = trial(side(*[0.0] * 40, repeats=2), lost, ORDER, repeats=2, alpha=0.05, gain=1.0)
+    assert (found.verdict, found.dropped) == ("better", 6), "a task with one of its pairs is a task"
     half = side(*[1.0, None] * 10, *[0.0] * 20, repeats=2)
     found, _ = trial(side(*[0.0] * 40, repeats=2), half, ORDER, repeats=2, alpha=0.001, gain=1.0, whole=True)
     assert (found.before, found.after, found.diff, found.dropped) == (0.0, 0.5, 0.5, 10), "each task counts once"
