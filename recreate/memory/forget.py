@@ -123,7 +123,8 @@ def _derived(
         if left is None:
             deleted.append(path)
             continue
-        staying = {row["group"] for row in memory.facts({"experience": sorted(left.supports)})}
+        stays = {"experience": sorted(left.supports)}
+        staying = {row["group"] for row in memory.facts(stays)} if left.supports else set()
         hiding = {closed[id] for id in cited & closed.keys()}
         lost = {group for id, group in groups.items() if id in lesson.supports} - staying - hiding
         kept = dict.fromkeys((*(g for g in lesson.groups if g not in lost), *sorted(hiding)))

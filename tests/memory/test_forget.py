@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from recreate.agents.lesson import headed
-from recreate.api.types import Gain, Lesson, Step
+from recreate.api.types import Gain, Lesson, Step, Trial
 from recreate.cli import run as cli
 from recreate.lessons.store import LessonStore
 from recreate.memory import forget as forgetting
@@ -156,6 +156,16 @@ def test_a_lesson_that_only_it_speaks_for_goes_and_others_lose_that_evidence(
     assert store.find("other").read_bytes() == unchanged
     assert holding(workspace / "memory", WORD) == []
     assert holding(workspace / "memory", "5ec12e70aaaa") == ["forgotten.jsonl"]
+
+
+def test_an_attempt_that_was_only_shown_a_lesson_by_hand_is_forgotten_and_the_lesson_stays(
+    memory: ExperienceStore, workspace: Path
+) -> None:
+    shown = tuple(Trial(experience=id, score=1.0) for id in ("5ec12e70aaaa", "quotes"))
+    store = keep(workspace, Lesson(id="mine", title="Run it", body="First.", status="active", trials=shown))
+    assert cli(["memory", "forget", "5ec12e70aaaa", "--yes"]) == 0
+    assert memory.get("5ec12e70aaaa") is None
+    assert [t.experience for t in store.read()["mine"].trials] == ["quotes"]
 
 
 def test_a_lesson_is_forgotten_by_its_name_and_its_attempts_stay(memory: ExperienceStore, workspace: Path) -> None:
