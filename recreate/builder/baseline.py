@@ -116,9 +116,8 @@ def compared(session: Session, pair: Pair, split: Split, most: int = 0) -> Judge
     limits = session.settings.limits.model_dump()
     sides = [scaffold.limited(limits) for scaffold in (pair.base, pair.head)]
     base, head = (measure(session, side, split, most, reuse=True) for side in sides)
-    before, after = ({(s["task"], s["repeat"]): s["score"] for s in cell.scores} for cell in (base, head))
     settings = session.settings
-    verdict = judge(before, after, alpha=settings.gate.alpha, seed=settings.seed)
+    verdict = judge(base.by_place, head.by_place, alpha=settings.gate.alpha, seed=settings.seed)
     return Judged(pair=pair, base=base, head=head, verdict=verdict)
 
 

@@ -89,7 +89,7 @@ def calibrate(session: Session, scaffold: Scaffold) -> tuple[Calibration, BenchR
     if settings.repeats < 2:
         raise BadInput("one attempt a task says nothing of noise", fix="--repeats 3", code="usage")
     cell = measure(session, scaffold, "validation", settings.validation)
-    scores = {(row["task"], row["repeat"]): row["score"] for row in cell.scores if row["score"] is not None}
+    scores = {place: score for place, score in cell.by_place.items() if score is not None}
     found = calibration(scores, settings, (cell.domain, cell.scaffold, cell.digest, cell.model))
     keep(session.workspace / "benchmarks" / session.domain.name / FILE, found)
     return found, cell

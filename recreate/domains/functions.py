@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 
 from recreate.api.config import read_json
 from recreate.api.paths import shipped
@@ -46,12 +45,10 @@ class Functions:
     grader = "1"
     description = "Small Python functions that read a text, written into answer.py in the ways of one code base."
 
-    def __init__(self, file: Path | None = None) -> None:
-        self.file = file or shipped("benchmarks") / "demo" / "tasks.jsonl"
-
     @cached_property
     def _tasks(self) -> Sequence[Task]:
-        rows = [read_json(line) for line in self.file.read_text("utf-8").splitlines()]
+        file = shipped("benchmarks") / "demo" / "tasks.jsonl"
+        rows = [read_json(line) for line in file.read_text("utf-8").splitlines()]
         return [
             Task(
                 id=f"functions:{row['split']}:{row['name']}",

@@ -45,9 +45,10 @@ FORGET = 400
 class Ladder(AskingPolicy):
     """The policy by which lessons climb."""
 
-    def __init__(self, context: PolicyContext, pairs: int = PAIRS) -> None:
+    pairs = PAIRS
+
+    def __init__(self, context: PolicyContext) -> None:
         super().__init__(context)
-        self.pairs = pairs
         self.batch: dict[str, Experience] = {}
         self.answers: dict[tuple[str, str], bool] = {}
 

@@ -58,8 +58,10 @@ KEPT = 400
 class Randomised(Ladder):
     """The policy whose offers in train attempts are drawn."""
 
-    def __init__(self, context: PolicyContext, pairs: int = PAIRS) -> None:
-        super().__init__(context, pairs)
+    pairs = PAIRS
+
+    def __init__(self, context: PolicyContext) -> None:
+        super().__init__(context)
         self.found = draws.read(self.lessons)
         self.read_to = self.observed
 

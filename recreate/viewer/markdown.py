@@ -343,7 +343,7 @@ def chosen(scaffold: Scaffold, run: Run) -> BuildResult:
     return BuildResult("chosen", seed, scaffold, verdict, (*run.revisions(), *([offered] if offered else [])))
 
 
-def readme(scaffold: Scaffold, run: Run, built: BuildResult, facts: Mapping[str, str] | None = None) -> str:
+def readme(scaffold: Scaffold, run: Run, built: BuildResult) -> str:
     """README.md of a created agent: who it is, what it was measured on, its score, its lineage.
 
     `built` is a build's result, or `chosen`: any revision of a run that a person chose.

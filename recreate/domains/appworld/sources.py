@@ -141,9 +141,9 @@ def _texts(value: Any) -> Iterator[str]:
 # --- the package ---------------------------------------------------------------------------------------------
 
 
-def program(*arguments: str, python: Path, at: str = INSIDE) -> list[str]:
+def program(*arguments: str, python: Path) -> list[str]:
     """Isolated but for PYTHONHASHSEED: code that goes through a set does so in one order, each time it is played."""
-    return [str(python / "bin" / "python3"), "-s", "-B", f"{at}/{PLAY.name}", *arguments]
+    return [str(python / "bin" / "python3"), "-s", "-B", f"{INSIDE}/{PLAY.name}", *arguments]
 
 
 def staged(python: Path, backend: SandboxBackend) -> Path:
