@@ -21,10 +21,10 @@ from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.types import Record
 from recreate.builder.measure import BenchResult, measure
-from recreate.runs.gate import MIN_TASKS, interval, wilson
+from recreate.runs.gate import MIN_TASKS, Scores, interval, judge, wilson
 from recreate.runs.session import Session
 from recreate.runs.settings import Settings
-from recreate.runs.trial import detectable, share, spread_of, trial
+from recreate.runs.trial import finds, share, spread_of, trial
 from recreate.storage import files
 from recreate.storage.log import encode
 
@@ -114,7 +114,7 @@ def calibration(
     between = max(0.0, variance([fmean(each) for each in several]) - within / repeats)
     noise = Noise(within=within, between=between, flips=fmean(len(set(each)) > 1 for each in several))
     mean, lo, hi = interval(scores)
-    rate, spread, rounds = min(0.99, round(mean, 2)), spread_of(within, between), max(1, settings.rounds)
+    spread, rounds = spread_of(within, between), max(1, settings.rounds)
     sizes = sorted({settings.validation, *(settings.validation * n for n in (2, 5)), len(several)})
     domain, scaffold, agent, model = who
     return Calibration(
@@ -128,32 +128,35 @@ def calibration(
         lo=lo,
         hi=hi,
         noise=noise,
-        false_keep=_false_keep(list(by_task.values()), settings, rounds, rate, spread),
+        false_keep=_false_keep(list(by_task.values()), settings, rounds, mean, spread),
         detectable=tuple(
-            Detectable(tasks=n, repeats=r, gain=round(detectable(n, r, rate, share(settings.gate, rounds), spread), 3))
+            Detectable(tasks=n, repeats=r, gain=round(finds(settings.gate, n, r, mean, rounds, spread), 3))
             for n in sizes
             for r in (1, 2, 3)
         ),
     )
 
 
-def _false_keep(tasks: Sequence[list[float]], settings: Settings, rounds: int, rate: float, spread: float) -> FalseKeep:
+def _false_keep(tasks: Sequence[list[float]], settings: Settings, rounds: int, mean: float, spread: float) -> FalseKeep:
     """A task's score is drawn from those that it had, or, as often as one of them, from all: two repeats alike are no
     proof that a third would be."""
     draw, wrong = random.Random(0), 0
     pool = [score for each in tasks for score in each]
-    alpha, order = share(settings.gate, rounds), [str(n) for n in range(settings.validation)]
-    gain = detectable(len(order), 1, rate, alpha, spread)
+    gate, order = settings.gate, [str(n) for n in range(settings.validation)]
+    alpha, gain = share(gate, rounds), finds(gate, len(order), 1, mean, rounds, spread)
 
     def scored(chosen: Sequence[list[float]]) -> dict[tuple[str, int], float | None]:
         return {(name, 0): draw.choice([*each, draw.choice(pool)]) for name, each in zip(order, chosen, strict=True)}
 
+    def kept(before: Scores, after: Scores) -> bool:
+        if not gate.false_keep:
+            return judge(before, after, alpha=gate.alpha, seed=settings.seed).better
+        return trial(before, after, order, repeats=1, alpha=alpha, gain=gain)[0].better
+
     for _ in range(BUILDS):
         chosen = draw.choices(tasks, k=len(order))
         before = scored(chosen)
-        wrong += any(
-            trial(before, scored(chosen), order, repeats=1, alpha=alpha, gain=gain)[0].better for _ in range(rounds)
-        )
+        wrong += any(kept(before, scored(chosen)) for _ in range(rounds))
     lo, hi = wilson(wrong, BUILDS)
     return FalseKeep(rate=wrong / BUILDS, lo=lo, hi=hi, builds=BUILDS, candidates=rounds)
 

@@ -29,9 +29,8 @@ from recreate.lessons.randomised import QUESTIONS
 from recreate.lessons.store import CLIMBING
 from recreate.optimizers.reflect import MOST_CALLS
 from recreate.runs.budget import Budget
-from recreate.runs.gate import detectable_gain
 from recreate.runs.settings import DRAWN, Settings, own
-from recreate.runs.trial import LATTICE, SPREAD, decidable, detectable, odds, share
+from recreate.runs.trial import LATTICE, SPREAD, decidable, finds, odds, share
 
 STUDY_CALLS, STUDY_IN, STUDY_OUT = (8, 50), 38_000, 2_800
 """Calls that one study of the optimizer `recreate`, or its distilling, takes, and the tokens of each call: the build of
@@ -404,12 +403,10 @@ def plan(
 def _finds(settings: Settings, rate: float, spread: float) -> tuple[float, int]:
     """(the gain that the gate keeps eight times in ten; the attempts that judge a candidate which changes nothing)."""
     tasks, repeats, gate = settings.validation, settings.repeats, settings.gate
-    if not gate.false_keep:
-        return detectable_gain(tasks, repeats, rate), tasks * repeats
-    rate, alpha = min(0.99, round(rate, 2)), share(gate, decidable(gate, tasks, settings.rounds))
-    gain = detectable(tasks, repeats, rate, alpha, spread)
-    if gate.cheaper:
+    gain = finds(gate, tasks, repeats, rate, settings.rounds, spread)
+    if gate.cheaper or not gate.false_keep:
         return gain, tasks * repeats
+    rate, alpha = min(0.99, round(rate, 2)), share(gate, decidable(gate, tasks, settings.rounds))
     tried = odds(min(tasks, LATTICE), repeats, rate, 0.0, alpha=alpha, worth=gain, spread=spread).tasks * repeats
     return gain, min(tasks * repeats, math.ceil(tried) + settings.jobs)
 

@@ -55,7 +55,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from recreate.api.types import Decision, Record, Stratum, Verdict
-from recreate.runs.gate import MAX_DROPPED, Scores, ceiling, unjudged
+from recreate.runs.gate import MAX_DROPPED, Scores, ceiling, detectable_gain, unjudged
 from recreate.runs.settings import Gate
 
 BETS = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -510,6 +510,14 @@ def _luck(tasks: int) -> tuple[tuple[float, ...], ...]:
     """The same for every gain, so that a larger one is not found less often by chance."""
     draw = random.Random(0)
     return tuple(tuple(draw.random() for _ in range(tasks)) for _ in range(DRAWS))
+
+
+def finds(gate: Gate, tasks: int, repeats: int, base_rate: float, rounds: int, spread: float) -> float:
+    """The smallest true gain that a build of so many rounds keeps with probability POWER; 1.0 when there is none."""
+    if not gate.false_keep:
+        return detectable_gain(tasks, repeats, base_rate)
+    alpha = share(gate, decidable(gate, tasks, rounds))
+    return detectable(tasks, repeats, min(0.99, round(base_rate, 2)), alpha, spread)
 
 
 def detectable(tasks: int, repeats: int, base_rate: float, alpha: float, spread: float = SPREAD) -> float:

@@ -46,6 +46,15 @@ class Unsound(Toy):
         return super().grade(task, trace, backend)
 
 
+class Moving(Toy):
+    """Its train tasks become validation tasks once a file says so. tests.builder.test_batch:Moving"""
+
+    def tasks(self, split: Any = None) -> Any:
+        moved = {"train": "validation"} if Path("moved").exists() else {}
+        found = [t.model_copy(update={"split": moved.get(t.split, t.split)}) for t in super().tasks()]
+        return [t for t in found if split in (None, t.split)]
+
+
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two models, plain.jsonl that never ends an answer as it must and right.jsonl that does, and two agents."""
@@ -156,6 +165,16 @@ def test_what_a_run_measured_is_read_back_by_another_and_measured_anew_when_aske
     assert go("show", "runs/second")[1]["spend"]["calls"] == 9 * 2, "three of twelve attempts lay in runs/first"
     assert go(*one, "--out", "runs/third", "--fresh")[0] == 0
     assert go("show", "runs/third")[1]["spend"]["calls"] == 3 * 2
+
+
+def test_what_was_attempted_in_another_split_is_attempted_anew(go: Go, workspace: Path) -> None:
+    words = [word.replace("tests.toy:Toy", "tests.builder.test_batch:Moving") for word in TWO]
+    assert go(*words, "--split", "train", "--out", "runs/x")[0] == 0
+    (workspace / "moved").touch()
+    code, table = go(*words, "--out", "runs/y")
+    assert (code, [cell["n"] for cell in table["cells"]]) == (0, [16, 16])
+    records = [json.loads(file.read_bytes()) for file in workspace.glob("runs/y/attempts/*/experience.json")]
+    assert {record["split"] for record in records} == {"validation"}
 
 
 def test_of_what_two_runs_attempted_the_first_is_read_back_and_not_what_one_left_unfinished(

@@ -15,6 +15,7 @@ from recreate.api.paths import shipped
 from recreate.builder import calibration
 from recreate.builder.calibration import FILE, Calibration
 from recreate.cli import run as cli
+from recreate.runs.gate import detectable_gain
 from recreate.runs.settings import Settings
 from recreate.runs.trial import SPREAD, spread_of
 from tests.toy import script
@@ -52,6 +53,14 @@ def test_more_tasks_and_repeats_see_smaller_gains_and_nothing_is_kept_by_chance(
     assert found.false_keep.candidates == 5
     assert found.false_keep.rate <= 0.05
     assert found.false_keep.lo <= found.false_keep.rate <= found.false_keep.hi < 0.06
+
+
+def test_the_gate_of_one_promise_a_candidate_is_told_as_plan_tells_it() -> None:
+    found = of(drawn([0.3] * 20, 3), rounds=2, gate={"false_keep": 0})
+    by = {(d.tasks, d.repeats): d.gain for d in found.detectable}
+    assert by[20, 1] == pytest.approx(detectable_gain(20, 1, found.mean), abs=0.001)
+    assert by[100, 1] < by[20, 1] < 1
+    assert 0 < found.false_keep.rate < 0.1, "each candidate by itself: 5 % at most"
 
 
 def test_one_attempt_a_task_and_too_few_tasks_are_refused() -> None:
