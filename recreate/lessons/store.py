@@ -12,14 +12,14 @@ the folder's lock, file by file, each in one step.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from recreate.agents.lesson import headed, lesson_id, read_lesson
 from recreate.api.errors import BadInput
 from recreate.api.types import Lesson, digest
-from recreate.lessons.promotion import free, joined, key, union
+from recreate.lessons.promotion import free, joined, key
 from recreate.storage.files import fault, locked, write
 from recreate.storage.redact import redacted
 
@@ -229,18 +229,23 @@ class LessonStore:
 def united(before: Lesson | None, now: Lesson, after: Lesson) -> Lesson:
     """A lesson that two wrote at once: `now` is on disk, `after` is ours, `before` what ours was made from.
 
-    Evidence is the union of both. The words and a word like `vetoed` or `frozen` are those on disk when somebody
-    changed them there, else ours.
+    Evidence is the union of both, without what either took out (a domain in which it failed, an attempt that was
+    forgotten). The words and a word like `vetoed` or `frozen` are those on disk when somebody changed them there, else
+    ours.
     """
 
     def theirs(field: str) -> bool:
         return before is not None and getattr(now, field) != getattr(before, field)
 
-    fields: dict[str, Any] = {name: union(getattr(now, name), getattr(after, name)) for name in _SETS}
+    def both(name: str, key: Callable[[Any], Any]) -> tuple[Any, ...]:
+        old, there, ours = ({key(x): x for x in getattr(each, name)} if each else {} for each in (before, now, after))
+        gone = (old.keys() - there.keys()) | (old.keys() - ours.keys())
+        return tuple(x for at, x in {**there, **ours}.items() if at not in gone)
+
+    fields: dict[str, Any] = {name: both(name, str) for name in _SETS}
     fields |= {name: max(getattr(now, name), getattr(after, name)) for name in _COUNTS}
-    fields["gains"] = tuple({key(g): g for g in (*now.gains, *after.gains)}.values())
-    fields["trials"] = tuple({t.experience: t for t in (*now.trials, *after.trials)}.values())
-    fields["draws"] = tuple({d.experience: d for d in (*now.draws, *after.draws)}.values())
+    fields |= {"gains": both("gains", key)}
+    fields |= {name: both(name, lambda row: row.experience) for name in ("trials", "draws")}
     for name in ("title", "body", "status", "frozen", "merged_into"):
         fields[name] = getattr(now if theirs(name) else after, name)
     fields["scope"] = after.scope

@@ -107,6 +107,18 @@ def test_a_general_pattern_that_falls_in_one_domain_stays_where_it_stands(store:
     assert [x.id for x in other.elsewhere()] == ["g"]
 
 
+def test_what_one_writer_takes_out_the_other_does_not_put_back(store: LessonStore) -> None:
+    where = {"scope": "general", "domains": ("swe", "sql"), "status": "active", "supports": ("e1", "e2")}
+    store.write({}, {"a": lesson("a", **where)})
+    before = store.read()
+    store.change("a", offered=7, supports=("e2",))  # e1 was forgotten meanwhile
+    fell = before["a"].model_copy(update={"domains": ("sql",), "scope": "domain", "supports": ("e1", "e2", "e3")})
+    (written,) = store.write(before, {"a": fell})
+    assert written == store.folder / "sql" / "patterns" / "a.md"
+    now = read_lesson("a", written.read_text())
+    assert (now.domains, now.supports, now.offered) == (("sql",), ("e2", "e3"), 7)
+
+
 def test_another_policy_keeps_to_itself(store: LessonStore) -> None:
     other = LessonStore(store.folder, "swe", "playbook")
     other.write({}, {"a": lesson("a", status="active", helpful=3)})
@@ -181,10 +193,10 @@ def test_no_policy_overrules_a_person_of_whom_it_knew(store: LessonStore, held_b
 def test_two_writers_lose_no_evidence_in_whatever_order(before: Lesson, one: Lesson, other: Lesson) -> None:
     ours, theirs = united(before, one, other), united(before, other, one)
     for made in (ours, theirs):
-        assert set(made.supports) == {*one.supports, *other.supports}
-        assert {(g.experience, g.repeat) for g in made.gains} == {
-            (g.experience, g.repeat) for x in (one, other) for g in x.gains
-        }
+        old, first, second = ({*x.supports} for x in (before, one, other))
+        assert set(made.supports) == (first | second) - (old - first) - (old - second), "but what either took out"
+        old, first, second = ({(g.experience, g.repeat) for g in x.gains} for x in (before, one, other))
+        assert {(g.experience, g.repeat) for g in made.gains} == (first | second) - (old - first) - (old - second)
         assert made.offered == max(one.offered, other.offered)
     assert united(before, ours, ours) == ours
 
