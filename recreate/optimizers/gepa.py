@@ -114,7 +114,9 @@ class _Agents:
         return self.search.edits(changed, "a member of gepa's pool, the best on train tasks")
 
     def evaluate(self, batch: list[str], candidate: dict[str, str], capture_traces: bool = False) -> Any:
-        """Scores 0..1 in the order of the batch; what cannot be an agent scores 0, and its fault is what is told."""
+        """Scores 0..1 in the order of the batch; what cannot be an agent scores 0, and its fault is what is told. The
+        package has no score for an attempt that was excluded: it counts as the parent's did, neither for nor against.
+        """
         from gepa import EvaluationBatch
 
         edits = self.edits(candidate)
@@ -127,7 +129,7 @@ class _Agents:
             else {}
         )
         fault = "this text cannot be used: " + "; ".join(faults) if faults else "the attempt did not end"
-        scores = [made.scores.get(task, 0.0) if made else 0.0 for task in batch]
+        scores = [made.scores.get(task, self.search.parent.scores.get(task, 0.0)) if made else 0.0 for task in batch]
         return EvaluationBatch(
             outputs=list(batch), scores=scores, trajectories=[told.get(task, fault) for task in batch]
         )

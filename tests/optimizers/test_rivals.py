@@ -16,14 +16,15 @@ from recreate.agents.attempt import BIN
 from recreate.agents.lint import problems
 from recreate.api.errors import BadInput
 from recreate.api.paths import shipped
-from recreate.api.types import Experience, Step, Trace
+from recreate.api.types import Edit, Experience, Step, Trace
 from recreate.builder.estimate import proposal
 from recreate.builder.loop import BuildResult, build
 from recreate.models import open_model
 from recreate.optimizers.ace import Ace, AceSettings, Bullet
 from recreate.optimizers.context import OptimizerContext
-from recreate.optimizers.gepa import components
+from recreate.optimizers.gepa import _Agents, components
 from recreate.optimizers.sage import chains
+from recreate.optimizers.search import Measured
 from recreate.optimizers.tools import unfenced
 from recreate.runs import settings
 from recreate.runs.reader import Run
@@ -361,6 +362,18 @@ def test_gepa_tries_no_text_that_lost_a_template_mark_such_as_a_refusal(workspac
     made = Built(workspace, "gepa", replies=["I am sorry, I cannot help with that.", ""])
     assert not made.built.revisions
     assert not made.selecting
+
+
+def test_an_attempt_that_was_excluded_speaks_neither_for_nor_against_a_text_of_gepa() -> None:
+    search = SimpleNamespace(
+        parent=Measured((), {"t1": 0.0, "t2": 1.0}),
+        scaffold=SEED,
+        context=SimpleNamespace(validate=lambda scaffold, edits: [], without=()),
+        edits=lambda files, reason: [Edit(path="system.md", old="", new="", reason=reason)],
+        measure=lambda edits, batch: Measured(edits, {"t1": 1.0}),
+    )
+    agents: Any = _Agents(search, {"system.md": "Be brief."})  # type: ignore[arg-type]
+    assert agents.evaluate(["t1", "t2"], {"system.md": "Be quick."}).scores == [1.0, 1.0]
 
 
 def test_gepa_proposes_the_best_of_its_pool_and_scores_a_broken_text_as_nothing(workspace: Path) -> None:
