@@ -191,7 +191,7 @@ class Learning:
             self.session.say("learned", {"change": change})
 
     def _drop_leaks(self, before: Mapping[str, Lesson], after: dict[str, Lesson], batch: tuple[str, ...]) -> set[str]:
-        """Take new or changed texts that name a task out of `after`; what had joined one is on its own again."""
+        """Take new or changed texts that name a task out of `after`; what had joined one is again what it was."""
         texts = {id: (x.title, x.body) for id, x in before.items()}
         dropped = {id for id, x in after.items() if texts.get(id) != (x.title, x.body) and self._leaks(x, batch)}
         for id in dropped:
@@ -199,7 +199,8 @@ class Learning:
             after.update({id: before[id]} if id in before else {})
         for id, lesson in after.items():
             if lesson.merged_into in dropped and lesson.merged_into not in before:
-                after[id] = lesson.model_copy(update={"status": "candidate", "merged_into": ""})
+                stood = before[id].status if id in before else "candidate"
+                after[id] = lesson.model_copy(update={"status": stood, "merged_into": ""})
         return dropped
 
     def born(self, edits: Sequence[Edit], experiences: Mapping[str, Experience]) -> None:

@@ -75,6 +75,7 @@ def test_tasks_that_are_solved_sometimes_or_flipped_are_likelier_than_those_that
     assert chances(["x", "y"], two, LINEAGE)["x"] > chances(["x", "y"], two, LINEAGE)["y"]
     kinds = [told({0: [0.0], 2: [1.0]}), told({0: [0.0, 1.0]}), told({1: [0.0]}), told({}), told({0: [1.0], 1: [1.0]})]
     assert kinds == ["flipped", "solved sometimes", "never solved", "never tried", "always solved"]
+    assert told({0: [0.0], 1: [1.0], 2: [1.0]}) == "solved sometimes", "the last two versions both solve it"
 
 
 def built(workspace: Path, name: str, **flags: Any) -> tuple[BuildResult, Run]:

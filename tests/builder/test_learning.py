@@ -81,6 +81,16 @@ class PromotesAll(Tells):
         return [Change(kind="promoted", lesson=id, why="why not") for id in self.materials.lessons]
 
 
+class MergesIntoALeak(Tells):
+    """Puts the lesson that is there under one of its own that names a task."""
+
+    def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
+        lessons = self.materials.lessons
+        lessons["leak"] = Lesson(id="leak", title="As in toy:train:1", body="See toy:train:1.", merged=("old",))
+        lessons["old"] = lessons["old"].model_copy(update={"status": "merged", "merged_into": "leak"})
+        return [Change(kind="merged", lesson="old", why="they say the same"), Change(kind="born", lesson="leak")]
+
+
 @pytest.fixture
 def go(workspace: Path) -> Go:
     """Build on the toy domain with `Tells`; no optimizer proposes anything unless told so."""
@@ -141,6 +151,14 @@ def test_a_policy_that_promotes_everything_brings_nothing_into_the_agent_that_th
     assert {edit.path for edit in revision.edits} <= {f"memory/idle-{n}.md" for n in range(PROMOTED + 2)}
     assert not revision.kept
     assert built.scaffold.digest == SEED.digest
+
+
+def test_a_lesson_that_joined_one_which_names_a_task_is_again_what_it_was(go: Go, workspace: Path) -> None:
+    old = Lesson(id="old", title="Read first", body="Then write.", status="active", scope="domain", domains=("toy",))
+    LessonStore(workspace / "memory", "toy").write({}, {"old": old})
+    _, run = go(rounds=1, **{"memory.policy": "tests.builder.test_learning:MergesIntoALeak"})
+    assert stored(workspace) == {"old": old}
+    assert [c["kind"] for r in run.records("memory") for c in r["changes"]] == ["merged"]
 
 
 def test_a_rerun_is_a_fresh_attempt_that_memory_keeps_and_the_gate_never_sees(go: Go) -> None:
