@@ -198,12 +198,13 @@ def over(lessons: Sequence[Lesson], patterns: int, characters: int) -> list[Less
     """The active patterns that do not fit the budget: those of the lowest bound; what a person froze stays."""
     active = [lesson for lesson in lessons if lesson.status == "active"]
     ranked = sorted(active, key=lambda x: (not x.frozen, -bound(x.gains, x.rounds)[1], x.id))
-    out, size = [], 0
-    for count, lesson in enumerate(ranked):
-        size += len(lesson.title) + len(lesson.body)
-        if (count >= patterns or size > characters) and free(lesson):
+    out, kept, size = [], 0, 0
+    for lesson in ranked:
+        whole = size + len(lesson.title) + len(lesson.body)
+        if (kept >= patterns or whole > characters) and free(lesson):
             out.append(lesson)
-            size -= len(lesson.title) + len(lesson.body)
+        else:
+            kept, size = kept + 1, whole
     return out
 
 

@@ -181,6 +181,8 @@ def test_what_does_not_fit_the_budget_is_the_weakest() -> None:
     often = candidate([1.0] * 15 + [-1.0] * 3, status="active").model_copy(update={"id": "often"})
     once = candidate([1.0] * 2, status="active").model_copy(update={"id": "once"})
     assert [x.id for x in over([once, often], 1, 1000)] == ["once"]
+    long = weak.model_copy(update={"id": "a-long-one", "body": "x" * 200})
+    assert [x.id for x in over([strong, long, weak], 2, 100)] == ["a-long-one"], "what is left out takes no place"
 
 
 @pytest.mark.parametrize(
