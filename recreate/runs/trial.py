@@ -212,8 +212,8 @@ class _End(NamedTuple):
 class _Walk:
     """A trial on its way: what its tasks so far have told.
 
-    tried: tasks with all their scores; sides: their means before and after; lost: of those, without a pair; dropped: pairs that were excluded; broken: tasks
-    that the parent solves each time, and the candidate never.
+    tried: tasks with all their scores; sides: the means of both of those that have a pair; lost: those without one;
+    dropped: pairs that were excluded; broken: tasks that the parent solves each time, and the candidate never.
     """
 
     def __init__(
