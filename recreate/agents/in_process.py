@@ -90,6 +90,12 @@ class OpenDesk:
         return self._gateway.key or (self.base_url and self._gateway.key)
 
     def ask(self, messages: Sequence[Message | Mapping[str, Any]], **params: Any) -> Reply:
+        if isinstance(messages, str) or not all(isinstance(m, Mapping) for m in messages):
+            raise BadInput(
+                f"no messages: {messages!r}"[:200],
+                fix='desk.ask([{"role": "user", "content": "..."}])',
+                code="bad-messages",
+            )
         asked = ChatCompletions().read({"messages": [dict(m) for m in messages], **params})
         with self._gateway.line:
             return self._talk.turn(asked.messages, asked.params, asked.left_out)

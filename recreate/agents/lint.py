@@ -362,7 +362,7 @@ def _starts(scaffold: Scaffold, backend: SandboxBackend, paths: list[str]) -> It
     sandbox = backend.open()
     try:
         for path in paths:
-            sandbox.write(path, scaffold.files[path].encode(), 0o755)
+            sandbox.write(path, scaffold.files[path].replace("\r\n", "\n").encode(), 0o755)  # as `executable`
         for path in paths:
             # -S: what happens to be installed on this machine may not be there on the next
             command = ["python3", "-S", path, "--help"] if path.endswith(".py") else [f"./{path}", "--help"]

@@ -11,7 +11,10 @@ import math
 import os
 import re
 import sys
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from recreate.agents.action import ALONE, CUT_CHARS, Action
@@ -37,6 +40,9 @@ LEFT_OUT = "\n[... {} characters left out here; print less, or a part at a time 
 KEPT = ".recreate/output"
 """Where an output lies whole of which a part was left out."""
 KEPT_OUT = "\n[... {} characters left out here; the output is kept: see the rest by sed -n '%d,%dp' /work/%s ...]\n"
+_OPENED = threading.Lock()
+_opened: weakref.WeakValueDictionary[int, Sandbox] = weakref.WeakValueDictionary()
+"""Sandboxes that domains gave: each is of one attempt alone."""
 _OF_A_SANDBOX = ("run", "write", "read", "close")
 _ACT_ALONE = "observing goes on: act counts when it is the only call of a reply, and by itself"
 _NOT_ALONE = "nothing was recalled: recall WORDS counts when it is the whole command, in one line"
@@ -170,6 +176,11 @@ def prepared(domain: Domain, task: Task, backend: SandboxBackend) -> Sandbox:
     """A sandbox in which the task can be worked on. Raises BadInput where the domain gives none."""
     sandbox = domain.prepare(task, backend)
     expect(all(callable(getattr(sandbox, each, None)) for each in _OF_A_SANDBOX), domain, "prepare", sandbox)
+    with suppress(TypeError):  # one that no weak reference can name is taken at its word
+        with _OPENED:
+            again = _opened.get(id(sandbox)) is sandbox
+            _opened[id(sandbox)] = sandbox
+        expect(not again, domain, "prepare", sandbox, "returned a sandbox that it had returned before")
     return sandbox
 
 
@@ -214,7 +225,9 @@ def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: Sandbox
 
 
 def executable(text: str) -> bytes:
-    """A tool as it lies in the sandbox: with a first line that says what runs it."""
+    """A tool as it lies in the sandbox: with a first line that says what runs it, and no ends of lines as Windows has
+    them, with which the kernel finds no such program."""
+    text = text.replace("\r\n", "\n")
     return (text if text.startswith("#!") else "#!/usr/bin/env python3\n" + text).encode("utf-8")
 
 

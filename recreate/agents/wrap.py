@@ -35,7 +35,7 @@ def wrap(
 ) -> Scaffold:
     """A scaffold of an agent that exists already.
 
-    agent    a command, which runs in the sandbox (`python agent.py {prompt_file}`); or a function of a Desk, or an
+    agent    a command, which runs in the sandbox (`python3 agent.py {prompt_file}`); or a function of a Desk, or an
              object with `attempt(desk)`, which runs in this process
     texts    what may be edited: patterns of files below `folder`, or {path: text}; without any it is only measured
     files    of a command: patterns of the files that it needs besides; venv: its Python environment
@@ -46,6 +46,8 @@ def wrap(
     text that cannot be one (code, of an agent in this process: what a model edits runs in sandboxes alone).
     """
     given = dict(texts) if isinstance(texts, Mapping) else {}
+    if strange := [path for path, text in given.items() if not isinstance(text, str)]:
+        raise BadInput(f"the text {strange[0]} is {given[strange[0]]!r}", fix="{path: text}", code="bad-scaffold")
     patterns = [*given] if isinstance(texts, Mapping) else [texts] if isinstance(texts, str) else [*texts]
     at = Path(folder).expanduser().resolve()
     limits = {"steps": steps, "tokens": tokens, "usd": usd, "seconds": seconds, "max_tokens": max_tokens}
@@ -71,7 +73,7 @@ def wrap(
     found = given or read_files(at, patterns)
     called = name or re.sub(r"[^\w.-]+", "-", _named(agent).rpartition(".")[2]).strip("-.") or "agent"
     scaffold = Scaffold(name=called, files={"agent.toml": "\n".join(lines) + "\n", **found})
-    if wrong := problems(scaffold):
+    if wrong := sorted(problems(scaffold), key=lambda p: not p.startswith("agent.toml")):
         raise BadInput(f"{called}/{wrong[0]}", fix="docs/agents.md says what an agent's texts are", code="bad-scaffold")
     return scaffold
 
@@ -98,8 +100,18 @@ def _fit(agent: Any) -> None:
             code="misfit",
         )
     try:
-        inspect.signature(work).bind("desk") if not isinstance(agent, type) else None
+        if isinstance(agent, type):
+            inspect.signature(agent).bind()
+            inspect.signature(work).bind("self", "desk")
+        else:
+            inspect.signature(work).bind("desk")
     except TypeError as e:
+        if isinstance(agent, type):
+            raise BadInput(
+                f"{agent.__name__} is a class that cannot be made without arguments, or has no attempt(desk): {e}",
+                fix=f"wrap({agent.__name__}(...))",
+                code="misfit",
+            ) from None
         raise BadInput(
             f"the agent cannot be called with a desk: {e}", fix="def my_agent(desk): ...", code="misfit"
         ) from None

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
+from recreate.agents.lint import problems, refuse
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.workplace import try_servers
@@ -134,6 +135,16 @@ def measure(session: Session, scaffold: Scaffold, split: Split, most: int = 0, *
     return cell.result({("", s.task, s.repeat): s for s in scores})
 
 
+def startable(session: Session, scaffold: Scaffold) -> None:
+    """Before an agent is only attempted or measured: refuse one whose program the sandbox has not, as a build does, and
+    say what is wrong with one of ours, which is measured as it stands."""
+    if scaffold.foreign:
+        refuse(scaffold, session.backend)
+    elif wrong := problems(scaffold):
+        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        session.say("note", {"text": f"{scaffold.name}/{wrong[0]}{more}; it is measured as it stands"})
+
+
 def begin(session: Session, scaffold: Scaffold, split: Split, most: int = 0, name: str = "") -> Cell:
     """A cell whose agent is seen to start, in the journal, its opening counted: it can be measured now."""
     tasks = measured_tasks(session, split, most)
@@ -148,6 +159,7 @@ def begin(session: Session, scaffold: Scaffold, split: Split, most: int = 0, nam
         session.tape.agent(scaffold.name, scaffold.digest, scaffold.files)
     if scaffold.agent.memory.recall:
         session.recollection.state()  # before any cell adds to memory
+    startable(session, scaffold)
     for task in tasks[:1]:
         try_servers(scaffold, task, session.domain, session.backend)
     repeats = session.settings.repeats

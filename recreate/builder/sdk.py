@@ -29,7 +29,7 @@ from recreate.builder.estimate import refuse_if_too_small
 from recreate.builder.learning import Learning
 from recreate.builder.loop import build as build_loop
 from recreate.builder.loop import create
-from recreate.builder.measure import BenchResult, measure, opening
+from recreate.builder.measure import BenchResult, measure, opening, startable
 from recreate.builder.publish import Kept, left_alone, publish, standing, stranger, target_of
 from recreate.builder.review import Reviewer
 from recreate.builder.selection import CREATE, find_task, fitted, named_or_default, selected
@@ -45,6 +45,13 @@ from recreate.viewer.text import visible
 
 _OLD = {"optimizer_model": "models__optimizer", "policy": "memory"}
 """Names that arguments had; taken for one release."""
+_ADDRESS = {
+    "models__optimizer": "models.optimizer",
+    "embedder": "memory.embedder",
+    "recall": "memory.recall",
+    "memory": "memory.policy",
+}
+"""Arguments whose setting has another name."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +131,9 @@ def build(
     if isinstance(memory, Memory):
         warnings.warn("a Memory that recalls is given as recall= now", DeprecationWarning, stacklevel=2)
         memory, recall = "", memory
-    named |= {"optimizer": optimizer, "models.optimizer": old.get("optimizer_model", models__optimizer)}
-    named |= {"memory.embedder": embedder, "memory.recall": recall, "memory.policy": old.get("policy", memory)}
+    models__optimizer, memory = old.get("optimizer_model", models__optimizer), old.get("policy", memory)
+    parts = {"optimizer": optimizer, "models__optimizer": models__optimizer, "embedder": embedder, "memory": memory}
+    named |= {_ADDRESS.get(name, name): part for name, part in (parts | {"recall": recall}).items()}
     with _named(), _started(named, workspace, say, settings) as (session, where):
         built = improve(session, where, scaffold, review=review if callable(review) else None)
         folder, name = session.folder, session.domain.name
@@ -151,6 +159,8 @@ def run(
     Raises BadInput for an unknown task, Fault when the attempt was lost to the infrastructure three times, OutOfBudget.
     """
     named = {"domain": domain, "model": model, "sandbox": sandbox}
+    if not isinstance(task, str | Task):
+        raise BadInput(f"task={task!r} is no task", fix="its id, or a recreate.Task of the domain", code="unknown-task")
     id = task if isinstance(task, str) else task.id
     with (
         _named(),
@@ -177,7 +187,9 @@ def bench(
     split="test" opens the test tasks, which is written down in the workspace and counted.
     Raises BadInput, Fault, Refused, OutOfBudget; with `out` the next call goes on.
     """
-    several = [scaffold] if isinstance(scaffold, str | Path | Scaffold) else list(scaffold)
+    several = [scaffold] if isinstance(scaffold, str | Path | Scaffold) else list(scaffold or ())
+    if not several:
+        raise BadInput("there is no scaffold to measure", fix='scaffold="seed", or a list of them', code="no-scaffold")
     named = {"domain": domain, "model": model, "sandbox": sandbox}
     most = tasks if isinstance(tasks, int) else 0
     settings = settings if isinstance(tasks, int) else {"tasks": tuple(tasks), **settings}
@@ -264,6 +276,7 @@ def attempt_one(session: Session, agent: Scaffold, task: str) -> Experience:
     if session.tape is not None:
         session.tape.agent(agent.name, agent.digest, agent.files)
     wanted, offers = known.model_copy(update={"split": split}), Learning(session).offers()
+    startable(session, agent)
     try_servers(agent, wanted, session.domain, session.backend)
     if split == "test":
         opening(session, agent, [wanted], 1, offers)
@@ -384,7 +397,7 @@ def _named() -> Iterator[None]:
     """What a caller's own part raises is said to be that, with its place."""
     try:
         yield
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         if (theirs := raised(e)) is None:
             raise
         raise theirs from e
@@ -405,6 +418,12 @@ def _started(
     scaffold, task: what must be there, besides what the settings name.
     """
     where = Path(workspace).expanduser().resolve() if workspace else paths.workspace()
+    for key, part in {**named, "scaffold": named.get("scaffold", scaffold)}.items():
+        if part is None:
+            name = {address: name for name, address in _ADDRESS.items()}.get(key, key)
+            raise BadInput(f"{name}=None names nothing", fix=f"a name or an object; without {name}= one is chosen")
+    if not callable(say):
+        raise BadInput(f"say={say!r} cannot be called", fix="def say(event, facts): ...", code="misfit")
     given = {key: part for key, part in named.items() if not isinstance(part, str | Path | Scaffold)}
     flags = {key: _spelling(part) for key, part in named.items() if key in given or str(part)}
     flags |= {key.replace("__", "."): value for key, value in settings.items()}

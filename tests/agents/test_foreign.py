@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import recreate
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.attempt import replay
 from recreate.agents.foreign import attempt_foreign
@@ -231,6 +232,17 @@ def test_a_program_that_is_not_there_says_so() -> None:
     trace = go(foreign("no-such-agent {prompt_file}"), WRITES)
     assert ended(trace) == ("error", "no-calls")
     assert "no-such-agent" in trace.steps[-1].output
+
+
+def test_a_program_that_is_not_there_is_refused_before_it_is_attempted_or_measured(workspace: Path) -> None:
+    agent, model = foreign("no-such-agent {prompt_file}"), Scripted.of(WRITES)
+    for attempted in (
+        lambda: recreate.run(agent, "toy:train:0", Toy(), model=model),
+        lambda: recreate.bench(agent, Toy(), model=model, tasks=2),
+    ):
+        with pytest.raises(BadInput, match="the sandbox has no no-such-agent, which the command begins with"):
+            attempted()
+    assert not list((workspace / "runs").glob("*/attempts/*"))
 
 
 CALLS_OUT = """

@@ -117,6 +117,28 @@ def test_one_that_catches_what_ends_the_run_does_not_go_on() -> None:
     assert len(asked) == 1
 
 
+def test_what_are_no_messages_is_told_in_its_last_step() -> None:
+    def asks(desk: recreate.Desk) -> str:
+        return desk.ask("a question").text  # type: ignore[arg-type]
+
+    assert go(recreate.wrap(asks), []).steps[-1].output == "BadInput: no messages: 'a question'"
+
+
+def test_what_cannot_be_an_agent_of_texts_is_refused_when_it_is_wrapped() -> None:
+    class Wants:
+        def __init__(self, more: int) -> None: ...
+
+        def attempt(self, desk: recreate.Desk) -> None: ...
+
+    with pytest.raises(BadInput, match=r"Wants is a class that cannot be made without arguments"):
+        recreate.wrap(Wants)
+    texts: Any = {"a.md": 3}
+    with pytest.raises(BadInput, match=r"the text a\.md is 3"):
+        recreate.wrap(by_shell, texts)
+    with pytest.raises(BadInput, match=r"agent\.toml:\d+: not TOML"):
+        recreate.wrap(by_shell, {"a.md": "x"}, usd=float("nan"))
+
+
 @pytest.mark.parametrize("path", ["tool.py", "run.sh", "template.j2"])
 def test_code_is_no_text_of_an_agent_in_this_process(path: str) -> None:
     with pytest.raises(BadInput, match="runs in no process of ours"):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from recreate.agents.lint import Problem, check
 from recreate.agents.scaffold import TEMPLATES, Scaffold, lesson_file, load, variables_example
+from recreate.agents.workplace import executable
 from recreate.api.paths import shipped
 from recreate.api.types import Output, Task
 from recreate.sandboxes.none import NoSandbox
@@ -156,6 +157,11 @@ def test_a_shell_tool_is_started_too() -> None:
     (fault,) = faults(NoSandbox(), **{"tools/new.sh": "#!/bin/sh\n# Fails.\nexit 4\n"})
     assert "status 4" in fault.message
     assert faults(NoSandbox(), **{"tools/new.sh": "#!/bin/sh\n# Works.\nexit 0\n"}) == []
+
+
+def test_a_tool_with_line_ends_of_windows_starts() -> None:
+    assert faults(NoSandbox(), **{"tools/new.sh": "#!/bin/sh\r\n# Works.\r\nexit 0\r\n"}) == []
+    assert executable("#!/bin/sh\r\nexit 0\r\n") == b"#!/bin/sh\nexit 0\n"
 
 
 def test_odd_escapes_in_a_tool_print_no_warnings() -> None:
