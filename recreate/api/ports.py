@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from recreate.api.types import (
     Call,
@@ -39,15 +39,15 @@ from recreate.api.types import (
 
 
 class Price(Record):
-    """US dollars per million tokens; the default is free.
+    """US dollars per million tokens, each 0 or more; the default is free.
 
     cached, cache_written: of tokens in, those that the endpoint had read before, and puts by; None: as the others.
     """
 
-    tokens_in: float = 0.0
-    tokens_out: float = 0.0
-    cached: float | None = None
-    cache_written: float | None = None
+    tokens_in: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    tokens_out: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    cached: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    cache_written: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
     def usd(self, tokens_in: int, tokens_out: int, tokens_cached: int = 0, tokens_cache_written: int = 0) -> float:
         """US dollars for so many tokens; the last two are among tokens_in."""

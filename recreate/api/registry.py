@@ -13,6 +13,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,8 +26,43 @@ from typing import Any, TypeVar, get_args
 
 from recreate.api import paths
 from recreate.api.errors import BadInput, Missing, RecreateError
-from recreate.api.ports import Domain, Embedder, Memory, MemoryPolicy, Model, Optimizer, Price, Sandbox, SandboxBackend
-from recreate.api.theirs import expect, raised
+from recreate.api.ports import (
+    AsksModel,
+    Auditable,
+    BringsServers,
+    ComparesUntouched,
+    Copyable,
+    Demanding,
+    Describable,
+    Domain,
+    Embedder,
+    GradesUntouched,
+    Hiding,
+    Imaged,
+    Kinds,
+    Memory,
+    MemoryPolicy,
+    Model,
+    OpensImages,
+    Optimizer,
+    Overriding,
+    Population,
+    Preparable,
+    Price,
+    Randomising,
+    Rated,
+    Refusing,
+    Sandbox,
+    SandboxBackend,
+    Stratified,
+    Talking,
+    ToolCalling,
+    ToolsOnly,
+    Validatable,
+    Versioned,
+    Weighing,
+)
+from recreate.api.theirs import expect, raised, said
 from recreate.api.types import Split, Task
 
 Part = TypeVar("Part")
@@ -43,6 +79,34 @@ PORTS: dict[str, type] = {
 }
 """Kind of part -> its port; `opened-sandbox` is what a sandbox backend's `open` returns. A format of traces has its
 port beside the importers, which ask for it."""
+
+BESIDES: dict[str, tuple[type, ...]] = {
+    "model": (Preparable, ToolCalling, Overriding),
+    "sandbox": (OpensImages,),
+    "opened-sandbox": (Copyable, Talking),
+    "domain": (
+        Validatable,
+        GradesUntouched,
+        ComparesUntouched,
+        BringsServers,
+        ToolsOnly,
+        Refusing,
+        Weighing,
+        Auditable,
+        AsksModel,
+        Hiding,
+        Demanding,
+        Imaged,
+        Kinds,
+        Stratified,
+        Rated,
+        Versioned,
+        Describable,
+    ),
+    "optimizer": (Population,),
+    "policy": (Randomising,),
+}
+"""Kind of part -> what one may offer besides: where it does, it fits that too."""
 
 BUILT_IN: dict[str, dict[str, str]] = {
     "model": {
@@ -168,6 +232,12 @@ EXTRAS = {
 _HUB = re.compile(r"hf:.+|(hub:)?[\w.-]+/[\w.-]+(?<!\.jsonl)(?<!\.json)(?<!\.toml)(?<!\.parquet)(:\w+)?")
 """A data set's name on the hub, and one of its splits."""
 
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+>")
+"""How an object is told that says nothing of itself: by its place in memory."""
+
+_HALF = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair: a text that has one cannot be stored everywhere."""
+
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """What a domain may be called: its name is a folder's."""
 
@@ -214,11 +284,13 @@ def find(kind: str, name: str) -> Any:
     known = names(kind)
     target = known.get(name) or (name if ":" in name else "")
     if not target:
-        near = difflib.get_close_matches(name, known, 1)
+        here = [p.parent.name for p in sorted(paths.workspace().glob("benchmarks/*/domain.toml"))]
+        here = [each for each in here if kind == "domain" and each not in known]
+        near = difflib.get_close_matches(name, [*known, *here], 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise BadInput(
             f"no {kind} is called {name!r}",
-            fix=f"{hint}there are: {', '.join(known) or 'none'}; or name your own as module:Class",
+            fix=f"{hint}there are: {', '.join([*known, *here]) or 'none'}; or name your own as module:Class",
             code=f"unknown-{kind}",
         )
     module, _, attribute = target.partition(":")
@@ -351,10 +423,9 @@ def _theirs(part: Any, what: str, code: str) -> Iterator[None]:
         module = getattr(part if isinstance(part, type) or inspect.isroutine(part) else type(part), "__module__", "")
         if str(module).partition(".")[0] == "recreate":
             raise
-        said = f"{type(e).__name__}: {e}".partition("\n")[0]
         if (theirs := raised(e)) is not None:
             raise BadInput(f"{what}: {theirs.message}", fix=theirs.fix, code=code) from e
-        raise BadInput(f"{what}: {said}", fix=f"mend {spelled(part)}", code=code) from e
+        raise BadInput(f"{what}: {said(e)}", fix=f"mend {spelled(part)}", code=code) from e
 
 
 def factory(kind: str, part: Any) -> Callable[[Any], Any]:
@@ -370,6 +441,8 @@ def factory(kind: str, part: Any) -> Callable[[Any], Any]:
             raise _misfit(kind, part, wrong)
     elif isinstance(part, PORTS[kind]) or not callable(part):
         fitting = fit(kind, part)
+        if kind == "policy":  # what it changes are the lessons of its context, which each run has its own of
+            raise _misfit(kind, part, [f"it is an object; give what makes one from a context: {type(part).__name__}"])
         return lambda context: fitting
     signature = inspect.signature(part)
     for arguments in (["context"], []):
@@ -386,7 +459,7 @@ def factory(kind: str, part: Any) -> Callable[[Any], Any]:
 
 def fit(kind: str, part: Part) -> Part:
     """The part, when it fits the port of its kind. Raises BadInput (`misfit`) that names all that is missing."""
-    if kind in PORTS and (wrong := _misfits(PORTS[kind], part)):
+    if kind in PORTS and (wrong := _misfits(kind, part)):
         raise _misfit(kind, part, wrong)
     return part
 
@@ -400,10 +473,11 @@ def _misfit(kind: str, part: Any, wrong: list[str]) -> BadInput:
     )
 
 
-def _misfits(port: type, part: Any) -> list[str]:
+def _misfits(kind: str, part: Any) -> list[str]:
     if isinstance(part, type):
-        return list(_methods(port, part)) or [f"it is a class; give an object: {part.__name__}(...)"]
-    return [*_attributes(port, part), *_methods(port, part)]
+        return list(_methods(PORTS[kind], part)) or [f"it is a class; give an object: {part.__name__}(...)"]
+    ports = [PORTS[kind], *(port for port in BESIDES.get(kind, ()) if isinstance(part, port))]
+    return [wrong for port in ports for wrong in (*_attributes(port, part), *_methods(port, part))]
 
 
 def _attributes(port: type, part: Any) -> Iterator[str]:
@@ -412,14 +486,23 @@ def _attributes(port: type, part: Any) -> Iterator[str]:
             yield f"it has no `{name}`" + (" (None when nobody knows it)" if name == "price" else "")
             continue
         value = getattr(part, name)
-        if name in ("name", "backend") and (not isinstance(value, str) or not value):
+        if name in ("name", "backend", "grader", "description") and not _is_text(value):
             yield f"its `{name}` is {value!r}, not a text"
+        elif name in ("native_tools", "tools_only", "asks_model") and not isinstance(value, bool):
+            yield f"its `{name}` is {value!r}, not True or False"
+        elif name == "override" and not isinstance(value, Mapping):
+            yield f"its `{name}` is {value!r}, not parameters by their names"
         elif name == "name" and port is Domain and (not _FOLDER.fullmatch(value) or value == "index"):
             yield f"its name {value!r} cannot name a folder: use letters, digits, `.`, `_` and `-`"
         elif name == "price" and not isinstance(value, Price | None):
             yield f"its price is {value!r}, not a Price or None"
         elif name == "dimensions" and (not isinstance(value, int) or value < 1):
             yield f"its `dimensions` is {value!r}, not a count"
+
+
+def _is_text(value: Any) -> bool:
+    """A text that can be stored: some, and Unicode (a file's name that is not, gives half of a surrogate pair)."""
+    return isinstance(value, str) and value != "" and not _HALF.search(value)
 
 
 def _methods(port: type, part: Any) -> Iterator[str]:
@@ -490,9 +573,30 @@ def fit_tasks(domain: Domain) -> None:
                 raise _bad(domain, f"tasks({split!r}) holds {task.id}, which is of the split {task.split}")
             if task.id in ids:
                 raise _bad(domain, f"two tasks have the id {task.id}")
+            if not _is_text(task.id) or _HALF.search(task.group):
+                raise _bad(domain, f"the id {task.id!r} or the group {task.group!r} is no text that can be stored")
+            if why := _unstable(task):
+                raise _bad(domain, f"facts of {task.id} hold {why}, another thing in each process; JSON values are not")
             ids.add(task.id)
             if groups.setdefault(task.group, split) != split:
                 raise _bad(domain, f"the group {task.group!r} is in {groups[task.group]} and in {split}")
+
+
+def _unstable(task: Task) -> str:
+    """What makes a task's digest, by which scores are reused, differ from process to process; '' for nothing."""
+    if _ADDRESS.search(str(task.facts)) is None:  # as every object has that says nothing of itself
+        return ""
+    found: list[str] = []
+
+    def told(value: Any) -> str:
+        if isinstance(value, set | frozenset):
+            return str(list(map(told, value)))
+        if _ADDRESS.search(text := str(value)):
+            found.append(text[:100])
+        return text
+
+    json.dumps(dict(task.facts), default=told, skipkeys=True)
+    return next(iter(found), "")
 
 
 def _bad(domain: Domain, why: str) -> BadInput:
@@ -547,9 +651,8 @@ def reachable(module: str) -> bool:
 
 def _broken(module: str, error: BaseException) -> BadInput:
     """A stranger's module that fails to import: the user's to mend."""
-    said = f"{type(error).__name__}: {error}".partition("\n")[0]
     return BadInput(
-        f"the module {module!r} cannot be imported: {said}",
+        f"the module {module!r} cannot be imported: {said(error)}",
         fix=f"python -c 'import {module}' shows where",
         code="not-importable",
     )

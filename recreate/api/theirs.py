@@ -23,6 +23,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
 from recreate.api import paths, ports
 from recreate.api.errors import BadInput, Interrupted, RecreateError
 
@@ -34,11 +36,14 @@ RETURNS = {
     "collect": ("what is handed in, as a str", "docs/ports/domain.md"),
     "grade": ("recreate.Grade(score=0..1, passed=..., evidence=...)", "docs/ports/domain.md"),
     "gold": ("a str, as collect returns it", "docs/ports/domain.md"),
+    "hidden": ("a list of texts", "docs/ports/domain.md"),
+    "pass_rates": ("a list of recreate.api.types.PassRate", "docs/ports/domain.md"),
     "reply": ("recreate.Reply(text=...)", "docs/ports/model.md"),
     "propose": ("a list of recreate.Edit, [] for none", "docs/ports/optimizer.md"),
     "candidates": ("a list of candidates, each a list of recreate.Edit", "docs/ports/optimizer.md"),
     "observe": ("a list of recreate.Change, [] for none", "docs/ports/policy.md"),
     "offer": ("a list of recreate.Lesson, [] for none", "docs/ports/policy.md"),
+    "propensities": ("lesson -> a probability above 0 and below 1", "docs/ports/policy.md"),
     "embed": ("a list of floats for each text", "docs/ports/embedder.md"),
     "add": ("nothing", "docs/ports/memory.md"),
     "recall": ("a list of recreate.Hit, [] for none", "docs/ports/memory.md"),
@@ -87,7 +92,7 @@ def raised(error: BaseException, *, anything: bool = False) -> BadInput | None:
     """What to say of an exception that a part of somebody else's raised where we called it; None for one of ours, and
     for one that says already what it is. anything: whatever the function is called."""
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if isinstance(error, RecreateError) or not isinstance(error, Exception) or full:
+    if isinstance(error, RecreateError) or not isinstance(error, Exception | SystemExit) or full:
         return None
     called, last, below, known = "", None, False, False
     for frame, line in traceback.walk_tb(error.__traceback__):
@@ -96,13 +101,22 @@ def raised(error: BaseException, *, anything: bool = False) -> BadInput | None:
             below, called = True, ""
         elif below and _is_theirs(code.co_filename, str(frame.f_globals.get("__name__"))):
             if not called:  # what we called; the frames after it are what that called
-                called, known = _method(frame), anything or code.co_name in _methods()
+                called, known = _method(frame), anything or code.co_name in _methods() or "self" in frame.f_locals
             last = (called, f"{_short(code.co_filename)}:{line}") if known else None
     if last is None:
         return None
     name, place = last
-    said = f"{type(error).__name__}: {error}".partition("\n")[0]
-    return BadInput(f"{name} raised {said} ({place})", fix=f"mend {place}{_expected(name)}", code="their-code")
+    return BadInput(f"{name} raised {said(error)} ({place})", fix=f"mend {place}{_expected(name)}", code="their-code")
+
+
+def said(error: BaseException) -> str:
+    """An exception in a line: its type and words; of a record that cannot be made, which field and why."""
+    if isinstance(error, ValidationError):
+        first, *more = error.errors(include_url=False)
+        field = ".".join(map(str, first["loc"])) or "it"
+        rest = f", and {len(more)} more" if more else ""
+        return f"ValidationError: {error.title}: {field}: {first['msg']}{rest}"
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 class OwnTime:
@@ -271,8 +285,12 @@ def _is_ours(file: str) -> bool:
 
 
 def _is_theirs(file: str, module: str) -> bool:
-    """A user's file, or one of an installed package that brings parts; no library that either of us only uses."""
-    if file.startswith("<") or any(file.startswith(place + "/") and "-packages/" not in file for place in _LIBRARY):
+    """A user's file, or one of an installed package that brings parts; no library that either of us only uses. What has
+    no file was typed (`python -`, `-c`, a console) where its module is the program itself, and is generated elsewhere.
+    """
+    if file.startswith("<"):
+        return module == "__main__"
+    if any(file.startswith(place + "/") and "-packages/" not in file for place in _LIBRARY):
         return False
     if "-packages/" not in file:
         return True

@@ -85,6 +85,7 @@ class Learning:
         made = self._made(dict(there), _nobody, _nothing)
         draws_offers = isinstance(made.policy, Randomising)
         drawn: Mapping[str, float] = made.ask("propensities") if draws_offers else {}
+        expect(_are_propensities(drawn), made.policy, "propensities", drawn)
         some = {id: x for id, x in there.items() if self._offered(x) or id in drawn}
         lessons = {id: x for id, x in some.items() if not self._leaks(x)}
         propensities = {id: float(f"{p:.3f}") for id, p in drawn.items() if id in lessons}
@@ -147,9 +148,9 @@ class Learning:
         def ask(messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply:
             threads.add(address := digest([key, thread]) if thread else key)
             call = Call(run=self.session.run, attempt=address, step=step, role="optimizer", phase="observe")
-            seed = int(digest([address, step], 7), 16)
+            params.setdefault("seed", int(digest([address, step], 7), 16))
             with self.share.spending(address):
-                return self.session.ask_optimizer(list(messages), call, seed=seed, **params)
+                return self.session.ask_optimizer(list(messages), call, **params)
 
         def rerun(
             lessons: Sequence[Lesson], experience: Experience, repeat: int = 0, without: Sequence[Lesson] = ()
@@ -164,6 +165,9 @@ class Learning:
         asked = self._made(after, ask, rerun, len(shown), questions=QUESTIONS * self.session.settings.memory.shared)
         changes = list(found) if isinstance(found := asked.ask("observe", shown), tuple) else found
         expect(all_are(changes, Change), asked.policy, "observe", changes)
+        for id, lesson in after.items():
+            if before.get(id) != lesson and (why := _no_lesson(id, lesson)):
+                expect(False, asked.policy, "observe", changes, f"left in context.lessons[{id!r}] {why}")
         dropped = self._drop_leaks(before, after, tuple(dict.fromkeys(e.group for e in shown)))
         changes = [change for change in changes if change.lesson not in dropped]
         for id, lesson in after.items():
@@ -390,6 +394,20 @@ class _Made(NamedTuple):
         if not (patience := patience_of(self.policy)):
             return call(*given)
         return self.time.run(call, f"{type(self.policy).__name__}.{method}", patience, *given)
+
+
+def _no_lesson(id: Any, lesson: Any) -> str:
+    """What is wrong with a lesson that a policy left under an id; '' for nothing."""
+    if not isinstance(lesson, Lesson):
+        return f"what is no Lesson: {lesson!r}"[:200]
+    if lesson.id != id:
+        return f"a lesson whose id is {lesson.id!r}"
+    named = id.isprintable() and "/" not in id and id[:1] not in ("", ".") and len(id.encode()) <= 200
+    return "" if named else "a lesson whose id cannot name a file"
+
+
+def _are_propensities(drawn: Any) -> bool:
+    return isinstance(drawn, Mapping) and all(isinstance(p, float) and 0 < p < 1 for p in drawn.values())
 
 
 def _stored(file: Path) -> dict[str, Lesson]:

@@ -37,7 +37,7 @@ from recreate.api.errors import BadInput, Fault, OutOfBudget
 from recreate.api.paths import short
 from recreate.api.ports import Describable, Domain, Kinds, Population, Price, Stratified, ToolsOnly
 from recreate.api.theirs import all_are, expect
-from recreate.api.types import Edit, Experience, Revision, Split, Task, Verdict, digest
+from recreate.api.types import Edit, Experience, Record, Revision, Split, Task, Verdict, digest
 from recreate.builder import calibration, proposals
 from recreate.builder.blame import folders_of, versions
 from recreate.builder.curriculum import Tried, draw, summary
@@ -180,6 +180,11 @@ def _unfit(session: Session, scaffold: Scaffold, edits: Sequence[Edit]) -> list[
     except BadEdit as e:
         return [e.message]
     return proposals.closed(scaffold, child) or problems(child) or session.scanner.leaks(edits, scaffold)
+
+
+def _are_several(made: Any) -> bool:
+    """Whether what a stranger returned is a list of its kind: a record and a text can be iterated over too."""
+    return isinstance(made, Iterable) and not isinstance(made, Record | str | Mapping)
 
 
 def strata(domain: Domain, tasks: Sequence[Task]) -> dict[str, str]:
@@ -331,15 +336,16 @@ class _Build:
         )
         batch = self.proposals(key, current, experiences, self.learning.offers(state["round"]))
         optimizer = self.session.optimizer(batch.context())
+        shown = current.model_copy(), [*experiences]  # a stranger may change them
         if isinstance(optimizer, Population):
-            made = optimizer.candidates(current, experiences)
-            expect(isinstance(made, Iterable), optimizer, "candidates", made)
-            for edits in made:
-                expect(isinstance(edits, Iterable), optimizer, "candidates", made)
+            made = optimizer.candidates(*shown)
+            expect(_are_several(made), optimizer, "candidates", made)
+            made = list(made)
+            expect(all(map(_are_several, made)), optimizer, "candidates", made)
             proposed = [list(edits) for edits in made] or [[]]
         else:
-            found = optimizer.propose(current, experiences)
-            expect(isinstance(found, Iterable), optimizer, "propose", found)
+            found = optimizer.propose(*shown)
+            expect(_are_several(found), optimizer, "propose", found)
             proposed = [list(found)]
         method = "candidates" if isinstance(optimizer, Population) else "propose"
         for edits in proposed:

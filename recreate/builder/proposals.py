@@ -76,7 +76,8 @@ class Proposals:
         def ask(messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply:
             attempt = thread or key
             call = Call(run=self.session.run, attempt=attempt, step=step, role="optimizer", phase="propose")
-            return self.session.ask_optimizer(list(messages), call, seed=int(digest([attempt, step], 7), 16), **params)
+            params.setdefault("seed", int(digest([attempt, step], 7), 16))
+            return self.session.ask_optimizer(list(messages), call, **params)
 
         ours = dict.fromkeys([*self.tasks, *(e.task for e in self.batch.values())])
         return OptimizerContext(

@@ -13,6 +13,7 @@ from recreate.agents.given import from_command
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.ports import Domain, Kinds, Rated
+from recreate.api.theirs import all_are, expect
 from recreate.api.types import PassRate, Record, Split, Task
 from recreate.domains.rates import RateFiles
 from recreate.memory.held_out import HeldOut
@@ -110,7 +111,7 @@ def named_or_default(settings: Settings, named: Scaffold | None, domain: str, wh
     if agent.command and named is not None:
         raise BadInput("--agent is in place of --scaffold, and both are given", fix="leave one out", code="usage")
     if not agent.command and (agent.texts or agent.files or agent.venv):
-        raise BadInput("--texts, --files and --venv are of --agent", fix='--agent "python agent.py"', code="usage")
+        raise BadInput("--texts, --files and --venv are of --agent", fix='--agent "python3 agent.py"', code="usage")
     if agent.command:
         named = from_command(agent.command, Path.cwd(), texts=agent.texts, files=agent.files, venv=agent.venv)
     found = named or default_seed(domain, where, model, settings.name)
@@ -142,6 +143,13 @@ def select(domain: Domain, wanted: Select, where: Path, rater: Rater) -> Selecte
 def rates_of(domain: Domain, where: Path) -> Rated:
     """Where the domain's measured pass rates are: its own, else the workspace's files."""
     return domain if isinstance(domain, Rated) else RateFiles([where / "benchmarks" / domain.name])
+
+
+def _rates(rated: Rated, task: Task) -> Sequence[PassRate]:
+    """Raises BadInput where a domain's own are no pass rates."""
+    found = rated.pass_rates(task)
+    expect(all_are(found, PassRate), rated, "pass_rates", found)
+    return found
 
 
 def pass_rate(rates: Iterable[PassRate], rater: Rater) -> float | None:
@@ -257,7 +265,7 @@ def _of_difficulty(
             return left, f"--difficulty {text} takes {_by_split(left)}"
         rater, text = Rater(chosen.scaffold, "", chosen.model), chosen.difficulty
     low, high = _range(text)
-    rates = {task.id: pass_rate(rated.pass_rates(task), rater) for task in tasks}
+    rates = {task.id: pass_rate(_rates(rated, task), rater) for task in tasks}
     known = {id: rate for id, rate in rates.items() if rate is not None}
     if not known:
         raise _unrated(domain, rated, tasks, rater)

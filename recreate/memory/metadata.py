@@ -407,7 +407,7 @@ def _row(line: Line, file: str) -> tuple[Any, ...] | None:
         trace, grade = e["trace"], e["grade"]
         error = error_type(grade.get("evidence") or "")
         recorded = (line.record or {}).get("when")
-        return (
+        row = (
             e["id"],
             line.sum,
             line.sum if recorded is None else f"{zlib.crc32(encode(e).encode('utf-8', 'surrogatepass')):08x}",
@@ -429,6 +429,8 @@ def _row(line: Line, file: str) -> tuple[Any, ...] | None:
             int(trace.get("repeat", 0)),
             len(trace.get("steps", ())),
         )
+        "".join(text for text in row if isinstance(text, str)).encode()
+        return row
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 

@@ -15,6 +15,7 @@ import random
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from recreate.api.errors import BadInput, CheckFailed, Fault, Interrupted, Transient
@@ -96,6 +97,8 @@ class Calls:
         """
         if self.stop.is_set():
             raise Interrupted("stopped")
+        if call.role != "agent":  # an agent's are ours
+            _refuse_none(messages)
         _refuse_held_out(messages, call)
         # what the model asks in any case, or the bound would be of another question: a recipe's max_response
         params |= self._override(model)
@@ -189,7 +192,9 @@ class Calls:
         """One try, reserved for by itself; None where it failed in a way that may pass, which the turn is told."""
         self.ledger.reserve(call, sum(bound), price.most(*bound))
         try:
-            reply = model.reply(messages, call, **params)
+            own = type(model).__module__.startswith("recreate.")
+            asked, more = (messages, params) if own else deepcopy(([*messages], params))  # a stranger may change them
+            reply = model.reply(asked, call, **more)
             if isinstance(reply, Reply):
                 return _paid(masked(reply, params), price, *bound)
         except Transient as e:
@@ -215,6 +220,21 @@ class Calls:
 
                 known = self._paces[id(model)] = model, Pace(tell)
             return known[1]
+
+
+def _refuse_none(messages: Any) -> None:
+    """Raise BadInput for what a stranger's part asks that are no messages, before a model is handed them."""
+    listed = isinstance(messages, list | tuple) and messages
+    for at, message in enumerate(messages if listed else [messages]):
+        fields = message if isinstance(message, Mapping) else {}
+        texts = isinstance(fields.get("role"), str) and isinstance(fields.get("content", 0), str)
+        if not listed or not (texts or (fields.get("role") == "assistant" and fields.get("tool_calls"))):
+            what = f"messages[{at}] is" if listed else "messages are"
+            raise BadInput(
+                f"a model was asked with what are no messages: {what} {message!r}"[:300],
+                fix='ask([{"role": "user", "content": "..."}], step=0)',
+                code="bad-messages",
+            )
 
 
 def _refuse_held_out(messages: Sequence[Message], call: Call) -> None:

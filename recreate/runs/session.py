@@ -263,8 +263,7 @@ class Session:
             self.optimizer_price,
             messages,
             call,
-            **self.patience(),
-            **params,
+            **{**self.patience(), **params},
         )
 
     def recall(self, query: str, k: int, filters: Mapping[str, Any], reader: str = "optimizer") -> Sequence[Hit]:
@@ -276,7 +275,7 @@ class Session:
         found = self.own_memory.recall(query, k, filters, reader)
         expect(all_are(found, Hit), self.own_memory, "recall", found)
         seen = [h for h in found if not h.experience or self.memory.get(h.experience, reader) is not None]
-        return [h.model_copy(update={"text": redact(h.text)}) for h in seen]
+        return [h.model_copy(update={"text": redact(h.text)}) for h in seen[:k]]
 
     @cached_property
     def recollection(self) -> Recollection:
@@ -334,8 +333,14 @@ class Session:
 
 def _hidden(domain: Domain, task: Task) -> list[str]:
     if isinstance(domain, Hiding):
-        return list(domain.hidden(task))
-    return [domain.gold(task)] if isinstance(domain, Validatable) else []
+        hidden = domain.hidden(task)
+        expect(all_are(hidden, str), domain, "hidden", hidden)
+        return list(hidden)
+    if not isinstance(domain, Validatable):
+        return []
+    gold = domain.gold(task)
+    expect(isinstance(gold, str), domain, "gold", gold)
+    return [gold]
 
 
 OPENED = frozenset({"settings.toml", "journal.jsonl", "ledger.jsonl", "lock", "seed"})

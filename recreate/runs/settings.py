@@ -378,6 +378,12 @@ def own(part: Any, name: str, values: Mapping[str, Any]) -> BaseModel | None:
 
     first = next(iter(values), "")
     if isinstance(part, Configurable):
+        if not (isinstance(part.Config, type) and issubclass(part.Config, BaseModel)):
+            raise BadInput(
+                f"the Config of the optimizer {name} is {part.Config!r}",
+                fix="a pydantic model: class Config(pydantic.BaseModel): ...",
+                code="misfit",
+            )
         try:
             return part.Config.model_validate(values)
         except ValidationError as e:

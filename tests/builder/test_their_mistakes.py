@@ -24,7 +24,7 @@ from recreate.builder.learning import _checked
 from recreate.cli import run as cli
 from recreate.memory.embedders.hashed import Hashed
 from recreate.models.scripted import Scripted
-from recreate.runs.reader import Run
+from recreate.runs.reader import Run, find_agent
 from recreate.sandboxes import choose
 from tests.toy import Toy, script
 
@@ -406,3 +406,199 @@ def test_what_a_policy_raises_in_its_own_thread_is_named_as_ever() -> None:
 
     with pytest.raises(ZeroDivisionError, match="one by none"):
         OwnTime().run(observe, "Raises.observe", 60.0)
+
+
+class Told(Toy):
+    """Grades with a field that a Grade does not have."""
+
+    def grade(self, task: Any, trace: Any, backend: Any) -> Any:
+        return recreate.Grade(scor=1, passed=True)  # type: ignore[call-arg]
+
+
+def test_a_record_that_cannot_be_made_is_told_by_its_field(workspace: Path) -> None:
+    with pytest.raises(recreate.BadInput, match=rf"^Told.grade raised ValidationError: Grade: score: .*{FILE}:\d+\)"):
+        attempted(domain=Told())
+
+
+def test_what_has_no_file_or_another_name_is_named_too(workspace: Path) -> None:
+    typed: dict[str, Any] = {"__name__": "__main__", "Toy": Toy}
+    exec(compile("def mine(self, task, trace, backend):\n    return {}['answer']", "<stdin>", "exec"), typed)
+    kind = type("Typed", (Toy,), {"grade": typed["mine"], "__module__": "__main__"})
+    with pytest.raises(recreate.BadInput, match=r"^Typed.mine raised KeyError: 'answer' \(<stdin>:2\)"):
+        attempted(domain=kind())
+    with pytest.raises(recreate.BadInput, match=r"^Leaves.reply raised SystemExit: 3"):
+        attempted(model=model(type("Leaves", (Mine,), {"reply": leaves, "__module__": __name__})))
+
+
+def leaves(self: Any, messages: Any, call: Any, **params: Any) -> Any:
+    raise SystemExit(3)
+
+
+leaves.__code__ = leaves.__code__.replace(co_name="reply")
+WRONG: list[tuple[type, dict[str, Any], str]] = [
+    (Mine, {"prepare": lambda self: None}, "`prepare(progress, say)` cannot be called so"),
+    (Mine, {"override": ["temperature"]}, "its `override` is ['temperature']"),
+    (Mine, {"native_tools": "yes"}, "its `native_tools` is 'yes', not True or False"),
+    (Mine, {"name": "a\ud800"}, "its `name` is 'a\\ud800', not a text"),
+    (Toy, {"gold": lambda self: "x"}, "`gold(task)` cannot be called so"),
+    (Toy, {"hidden": "the answer"}, "it has no `hidden(task)`"),
+]
+
+
+@pytest.mark.parametrize(("kind", "wrong", "said"), WRONG, ids=[next(iter(w)) for _, w, _ in WRONG])
+def test_what_a_part_offers_besides_fits_too_or_is_refused(
+    workspace: Path, kind: type, wrong: dict[str, Any], said: str
+) -> None:
+    made = type("Odd", (kind,), {"__module__": __name__})
+    part: Any = made() if kind is Toy else model(made)
+    for name, value in wrong.items():
+        setattr(made if callable(value) else part, name, value)
+    given = {"domain" if kind is Toy else "model": part}
+    with pytest.raises(recreate.BadInput) as told:
+        attempted(**given)
+    assert told.value.code == "misfit"
+    assert said in told.value.message
+
+
+def test_nothing_given_is_said_by_its_argument(workspace: Path) -> None:
+    for name in ("domain", "model", "sandbox"):
+        with pytest.raises(recreate.BadInput, match=rf"^{name}=None names nothing"):
+            attempted(**{name: None})
+    for name in ("optimizer", "models__optimizer", "embedder", "memory", "recall", "scaffold"):
+        with pytest.raises(recreate.BadInput, match=rf"^{name}=None names nothing"):
+            built(**{name: None})
+    with pytest.raises(recreate.BadInput, match="cannot be called"):
+        attempted(say=3)
+    with pytest.raises(recreate.BadInput, match="no scaffold to measure"):
+        recreate.bench([], Toy(), model=model())
+    with pytest.raises(recreate.BadInput, match="is no task"):
+        recreate.run("seed", 3, Toy(), model=model())  # type: ignore[arg-type]
+
+
+def test_a_price_below_nothing_is_none() -> None:
+    for wrong in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="tokens_out"):
+            Price(tokens_out=wrong)
+
+
+class Changes(Mine):
+    """Puts words of its own into what it is asked."""
+
+    def reply(self, messages: Any, call: Any, **params: Any) -> recreate.Reply:
+        asked.append([dict(m) for m in messages])
+        messages[0]["content"] = "mine"
+        messages.append({"role": "user", "content": "mine"})
+        return super().reply(messages, call, **params)
+
+
+asked: list[list[dict[str, Any]]] = []
+
+
+def test_a_model_that_changes_what_it_is_asked_changes_a_copy(workspace: Path) -> None:
+    asked.clear()
+    attempted(model=model(Changes))
+    assert len(asked) > 1
+    assert "mine" not in [m["content"] for messages in asked for m in messages]
+
+
+def test_facts_that_are_another_thing_in_each_process_are_refused(workspace: Path) -> None:
+    class Objects(Toy):
+        def tasks(self, split: Any = None) -> Any:
+            return [t.model_copy(update={"facts": {**t.facts, "x": [object()]}}) for t in super().tasks(split)]
+
+    with pytest.raises(recreate.BadInput, match=r"facts of toy:train:0 hold <object object at"):
+        attempted(domain=Objects())
+
+
+def test_a_sandbox_that_two_attempts_share_is_refused(workspace: Path) -> None:
+    class Shares(Toy):
+        def prepare(self, task: Any, backend: Any) -> Any:
+            self.box = getattr(self, "box", None) or super().prepare(task, backend)
+            return self.box
+
+    with pytest.raises(recreate.BadInput, match=r"^Shares.prepare returned a sandbox that it had returned before"):
+        recreate.bench("seed", Shares(), model=model(), sandbox="none", jobs=1, tasks=2)
+
+
+def test_a_domain_that_hides_one_text_for_a_list_is_told_of_it(workspace: Path) -> None:
+    class Hides(Toy):
+        def hidden(self, task: Any) -> Any:
+            return "the answer"
+
+    said = list[str]()
+    built(domain=Hides(), say=lambda event, facts: said.append(str(facts.get("text", ""))))
+    assert any("Hides.hidden returned str 'the answer'" in text for text in said)
+
+
+LEFT: dict[str, Any] = {
+    "a": "text",
+    "b": recreate.Lesson(id="c", title="T", body="B"),
+    "../d": recreate.Lesson(id="../d", title="T", body="B"),
+}
+
+
+@pytest.mark.parametrize(("id", "said"), [("a", "no Lesson"), ("b", "whose id is 'c'"), ("../d", "cannot name a file")])
+def test_a_lesson_that_a_policy_leaves_wrong_is_named_and_nothing_is_written(
+    workspace: Path, id: str, said: str
+) -> None:
+    class Leaves(Policy):
+        def __init__(self, context: Any) -> None:
+            self.lessons = context.lessons
+
+        def observe(self, experiences: Any) -> list[recreate.Change]:
+            self.lessons[id] = LEFT[id]
+            return []
+
+    with pytest.raises(recreate.BadInput, match=rf"^Leaves.observe left in context.lessons\[.*{said}"):
+        built(memory=Leaves)
+    assert not [*(workspace / "memory" / "toy").rglob("*.md")]
+
+
+def test_a_policy_is_what_makes_one(workspace: Path) -> None:
+    with pytest.raises(recreate.BadInput, match="it is an object; give what makes one from a context: Policy"):
+        built(memory=Policy(SimpleNamespace(lessons={})))
+
+
+class Asks(Proposer):
+    """Asks in other words each time."""
+
+    def propose(self, scaffold: Any, experiences: Any) -> list[recreate.Edit]:
+        self.context.ask([{"role": "user", "content": "x"}], step=0, seed=3, timeout=60)
+        scaffold.files["system.md"] = "mine"
+        experiences.clear()
+        self.context.ask("a question", step=1)
+        return []
+
+
+def test_an_optimizer_may_say_a_seed_and_is_told_of_what_are_no_messages(workspace: Path) -> None:
+    with pytest.raises(recreate.BadInput, match=r"no messages: messages\[0\] is 'a'") as told:
+        built(optimizer=Asks)
+    assert told.value.code == "bad-messages"
+
+
+def test_one_edit_in_place_of_a_list_is_named(workspace: Path) -> None:
+    class One(Proposer):
+        def propose(self, scaffold: Any, experiences: Any) -> Any:
+            return recreate.Edit(path="system.md", new="x")
+
+    with pytest.raises(recreate.BadInput, match=r"^One.propose returned Edit"):
+        built(optimizer=One)
+
+
+def test_candidates_of_a_generator_are_not_lost(workspace: Path) -> None:
+    class Generates(Proposer):
+        def candidates(self, scaffold: Any, experiences: Any) -> Any:
+            yield [recreate.Edit(path="memory/a.md", new="# A\n\nB.\n", reason="r")]
+
+    said = list[str]()
+    built(optimizer=Generates, say=lambda event, facts: said.append(event + str(facts)))
+    assert any("memory/a.md" in text for text in said)
+
+
+def test_an_agent_with_a_fault_is_measured_and_said_to_have_one(workspace: Path) -> None:
+    seed = recreate.Scaffold(name="odd", files={**find_agent("seed", workspace).files, "tools/new.py": "print(\n"})
+    said = list[str]()
+    recreate.bench(
+        seed, Toy(), model=model(), tasks=1, say=lambda event, facts: said.append(str(facts.get("text", "")))
+    )
+    assert [text for text in said if text.startswith("odd/tools/new.py:1: ")]
