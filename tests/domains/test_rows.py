@@ -17,9 +17,11 @@ from recreate.api import registry
 from recreate.api.errors import BadInput
 from recreate.api.ports import Auditable, Describable, Domain, Hiding, Validatable, Versioned
 from recreate.api.types import Trace
+from recreate.builder.selection import Rater, select
 from recreate.domains.rows import meant_by, name_of
 from recreate.domains.rows.definition import Shares
 from recreate.domains.rows.domain import RowDomain
+from recreate.runs.settings import Select
 from recreate.sandboxes import choose
 
 ROWS = [{"id": f"q{n}", "question": f"What is {n} and {n}?", "answer": 2 * n} for n in range(40)]
@@ -96,11 +98,27 @@ def test_a_domain_file_that_a_person_spoilt_says_which_line(workspace: Path) -> 
         ('score = "numeric"', 'score = "close"', "'close' is no scorer"),
         ('prompt = "question"', 'prompt = "questoin"', "no column 'questoin'"),
         ("[columns]", "[columns", "cannot be read"),
+        ('score = "numeric"', 'scor = "numeric"', "scor: there is no such key; did you mean 'score'?"),
+        ("tolerance = 1e-06", "tolerence = 1", "scorer.tolerence: there is no such key; did you mean 'tolerance'?"),
     ):
         file.write_text(text.replace(old, new))
         with pytest.raises(BadInput) as caught:
             opened(workspace).tasks()
         assert why in caught.value.message
+
+
+def test_rows_are_of_one_kind_and_say_so(workspace: Path) -> None:
+    sums = opened(workspace, data=put(workspace / "sums.jsonl", ROWS), score="numeric")
+    with pytest.raises(BadInput, match="sums has no tasks of the kind 'hard'") as caught:
+        select(sums, Select(kind="hard"), workspace, Rater("", "", ""))
+    assert "leave --kind out" in caught.value.fix
+
+
+def test_a_mistyped_domain_is_answered_with_the_workspaces_own_too(workspace: Path) -> None:
+    opened(workspace, data=put(workspace / "sums.jsonl", ROWS), score="numeric")
+    with pytest.raises(BadInput) as caught:
+        opened(workspace, "sumz")
+    assert caught.value.fix.startswith("did you mean 'sums'? there are: ")
 
 
 def test_all_bad_rows_are_told_at_once_by_their_lines(workspace: Path) -> None:

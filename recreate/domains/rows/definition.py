@@ -112,9 +112,14 @@ def load(file: Path) -> Definition:
     try:
         return Definition.model_validate(read_toml(file.read_text("utf-8")))
     except ValidationError as e:
-        first = e.errors()[0]
+        first = min(e.errors(), key=lambda error: error["type"] != "extra_forbidden")  # a typo is why a key is missing
         where = ".".join(map(str, first["loc"]))
         said = first["msg"].removeprefix("Value error, ").lower()
+        if first["type"] == "extra_forbidden":
+            part = getattr(Definition.model_fields.get(str(first["loc"][0])), "annotation", None)
+            known = (part if len(first["loc"]) > 1 and isinstance(part, type) else Definition).model_fields  # type: ignore[attr-defined]
+            near = difflib.get_close_matches(str(first["loc"][-1]), [name.rstrip("_") for name in known], 1)
+            said = "there is no such key" + (f"; did you mean {near[0]!r}?" if near else "")
         raise BadInput(
             f"{paths.short(file)}: {where + ': ' if where else ''}{said}",
             fix="docs/format.md has every line that it may have",
