@@ -61,7 +61,7 @@ def test_a_ports_example_is_under_forty_lines(port: str) -> None:
 
 
 def test_all_examples_together_are_a_build_that_learns(saved: Callable[[str], Any], workspace: Path) -> None:
-    """Domain, model, optimizer, sandbox, embedder and memory of the pages, each as an object."""
+    """Domain, model, optimizer, policy, sandbox, embedder and memory of the pages."""
     model = saved("function").Function(add_up)
     memory = saved("words").Words()
     built = recreate.build(
@@ -71,6 +71,7 @@ def test_all_examples_together_are_a_build_that_learns(saved: Callable[[str], An
         sandbox=saved("logged").Logged(),
         scaffold="seed",
         recall=memory,
+        memory=saved("remarks").Remarks,
         **FEW | {"embedder": saved("trigrams").Trigrams()},
     )
     assert (built.verdict.before, built.verdict.after, built.verdict.better) == (0.0, 1.0, True)
@@ -78,6 +79,8 @@ def test_all_examples_together_are_a_build_that_learns(saved: Callable[[str], An
     commands = [json.loads(line)["command"] for line in (workspace / "commands.jsonl").read_text().splitlines()]
     assert any("> answer.txt" in str(command) for command in commands)
     assert {e.split for e in memory.known.values()} == {"train"}
+    (learned,) = (workspace / "memory" / "problems").rglob("remark-*.md")
+    assert "wrong number, or no unit" in learned.read_text("utf-8"), "the policy's lesson was not refused"
 
 
 def test_the_domains_example_is_found_by_name_and_proved(
@@ -168,14 +171,18 @@ def test_the_memorys_example_filters_and_orders(saved: Callable[[str], Any]) -> 
     assert all(hit.facts["passed"] for hit in hits)
 
 
-def test_the_policys_example_offers_what_shares_a_word(saved: Callable[[str], Any]) -> None:
+def test_the_policys_example_offers_first_what_most_failures_were_told(saved: Callable[[str], Any]) -> None:
     materials = held()
     policy: recreate.MemoryPolicy = saved("remarks").Remarks(materials)
-    failed = attempted(saved("problems").Problems().tasks("train")[0], 0)
-    failed = failed.model_copy(update={"grade": recreate.Grade(score=0, passed=False, evidence="no unit")})
-    assert [change.kind for change in policy.observe([failed, failed])] == ["born"]
-    assert [lesson.title for lesson in policy.offer(failed.prompt, 200)] == ["no unit"]
-    assert [*policy.offer("nothing alike", 200), *policy.offer(failed.prompt, 1)] == []
+    tasks = saved("problems").Problems().tasks("train")
+    told = ["too long", "no unit", "no unit"]
+    failed = [
+        attempted(task, 2 * n).model_copy(update={"grade": recreate.Grade(score=0, passed=False, evidence=said)})
+        for n, (task, said) in enumerate(zip(tasks, told, strict=False))
+    ]
+    assert [change.kind for change in policy.observe([*failed, *failed])] == ["born", "born", "supported"]
+    assert [lesson.body for lesson in policy.offer("any task", 200)] == ["no unit", "too long"]
+    assert [*policy.offer("any task", 1)] == []
 
 
 def test_the_scaffolds_example_is_sound_and_is_measured(
