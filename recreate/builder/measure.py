@@ -29,7 +29,7 @@ from recreate.runs.gate import interval, judge, pass_hat
 from recreate.runs.reader import CellKey, Run
 from recreate.runs.session import Session
 from recreate.storage.files import locked
-from recreate.storage.log import Log
+from recreate.storage.log import KIND, Log
 
 
 class BenchResult(Record):
@@ -175,7 +175,8 @@ def bring(session: Session, work: Sequence[Work]) -> int:
     if session.tape is not None:
         return 0
     own = session.folder / "attempts"
-    before = _attempted(session.workspace, {entry.name for entry in os.scandir(own)} if own.is_dir() else set())
+    here = {entry.name for entry in os.scandir(own)} if own.is_dir() else set[str]()
+    before = _attempted(session.workspace, {*here, *session.journal.renamed})
     found = Counter[str]()
     for each in work if before else ():
         try:
@@ -196,15 +197,29 @@ def bring(session: Session, work: Sequence[Work]) -> int:
 
 
 def _attempted(workspace: Path, own: set[str]) -> dict[str, Path]:
-    """The folders of attempts in runs/, by their names; not those of `own`. Of what two runs attempted at once it is
+    """The folders of attempts in runs/, by their keys; not those of `own`. Of what two runs attempted at once it is
     the one that ended first, whatever the runs are called."""
     found: dict[str, Path] = {}
     for folder in sorted(workspace.glob("runs/*/attempts")):
+        keys = _keys(folder.parent)
         with os.scandir(folder) as entries:
-            for name in (entry.name for entry in entries if entry.name not in own):
-                there, here = found.get(name), folder / name
-                found[name] = here if there is None or _ended_at(here) < _ended_at(there) else there
+            for name in (entry.name for entry in entries):
+                key = keys.get(name, name)
+                if key in own:
+                    continue
+                there, here = found.get(key), folder / name
+                found[key] = here if there is None or _ended_at(here) < _ended_at(there) else there
     return found
+
+
+def _keys(run: Path) -> dict[str, str]:
+    """Of the attempts of a run that are known by another id than their key, which memory had already: id -> key."""
+
+    def wanted(raw: bytes) -> bool:
+        return raw.startswith(KIND + b'experience"') and b'"key":"' in raw
+
+    records = (line.record for line in Log(run / "journal.jsonl").lines(wanted=wanted) if line.record)
+    return {str(r["attempt"]): str(r["key"]) for r in records if "key" in r}
 
 
 def _ended_at(attempt: Path) -> float:

@@ -448,6 +448,7 @@ def note_end(
         "experience",
         attempt=experience.id,
         **({"key": key} if key != experience.id else {}),
+        **({} if session.ledger.has_begun(key) else {"reused": True}),
         task=experience.task,
         split=experience.split,
         phase=phase,

@@ -322,6 +322,8 @@ def unwritten(ledger: Iterable[Mapping[str, Any]], journal: Iterable[Mapping[str
     found = []
     for record in journal:
         if record["kind"] in ("experience", "aside"):
+            if record.get("reused"):  # another run paid for it
+                continue
             if (key := record.get("key", record["attempt"])) not in begun:
                 begun.add(key)
                 found.append({"kind": "attempt", "session": 0, "attempt": key})

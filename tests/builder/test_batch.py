@@ -196,6 +196,32 @@ def test_of_what_two_runs_attempted_the_first_is_read_back_and_not_what_one_left
     assert go("show", "runs/r")[1]["spend"]["calls"] == 0
 
 
+def test_what_went_otherwise_than_memory_has_it_is_paid_once_too(go: Go, workspace: Path) -> None:
+    one = ("bench", "--scaffold", "a", "--domain", "tests.toy:Toy", "--model", "scripted:plain.jsonl", "--tasks", "0:2")
+    assert go(*one, "--out", "runs/first")[0] == 0
+    shutil.rmtree(workspace / "runs")
+    shutil.copy(workspace / "right.jsonl", workspace / "plain.jsonl")  # the model answers otherwise by now
+    code, made = go(*one, "--out", "runs/x")
+    assert (code, made["cells"][0]["mean"]) == (0, 1.0)
+    assert go("show", "runs/x")[1]["spend"]["calls"] == 2 * 2, "memory is no run"
+    code, again = go(*one, "--out", "runs/y")
+    assert again["cells"][0]["scores"] == made["cells"][0]["scores"]
+    assert go("show", "runs/y")[1]["spend"]["calls"] == 0
+    assert len(list((workspace / "runs/y/attempts").iterdir())) == 2
+
+
+def test_what_was_read_back_counts_for_no_cap_of_the_run_that_goes_on(
+    go: Go, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = ("bench", "--scaffold", "a", "--domain", "tests.toy:Toy", "--model", "scripted:plain.jsonl")
+    assert go(*one, "--tasks", "0:2", "--out", "runs/first")[0] == 0
+    words = (*one, "--tasks", "0:4", "--out", "runs/x", "--jobs", "1")
+    code, made = go(*words, "--budget", "1attempts")
+    assert (code, len(made["cells"][0]["scores"])) == (3, 3)
+    assert cli(["bench", "runs/x", "--budget", "2attempts"]) == 0
+    assert "damaged" not in capsys.readouterr().err
+
+
 def test_a_model_that_refuses_ends_its_cells_alone(go: Go, workspace: Path) -> None:
     (workspace / "gone.jsonl").write_text(json.dumps({"role": "agent", "fault": "refused"}) + "\n")
     words = (*TWO, "--model", "scripted:gone.jsonl", "--tasks", "0:3", "--models.retries", "0", "--out", "runs/x")
