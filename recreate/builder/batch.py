@@ -20,13 +20,13 @@ import csv
 import difflib
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from recreate.agents.scaffold import Scaffold
 from recreate.api.config import Config, Split, read_toml
@@ -40,14 +40,15 @@ from recreate.runs import settings as settings_
 from recreate.runs.attempts import Place, Score, key_of, read_experience, run_work
 from recreate.runs.budget import Budget
 from recreate.runs.gate import judge
+from recreate.runs.reader import Run
 from recreate.runs.session import Session, open_domain
 from recreate.runs.settings import Settings, addresses, toml
 from recreate.storage import files
 
 AXES = ("scaffold", "model", "domain")
 """What may be several: the settings that a cell is named by."""
-FORMATS = ("jsonl", "csv", "predictions")
-OWN = ("split", "tasks", "baseline", "cell_budget")
+Format = Literal["jsonl", "csv", "predictions"]
+OWN = ("split", "tasks", "baseline", "cell_budget", "format")
 """Keys of a suite that are no settings."""
 
 
@@ -55,17 +56,19 @@ class Batch(Config):
     """What is measured: every scaffold with every model on every domain. settings: of the first of each.
 
     tasks: of each domain at most so many, 0 for all. baseline: the scaffold or the model that the others are compared
-    with, '' for the first of several. cell_budget: the cap of each cell, besides that of all.
+    with, '' for the first of several. cell_budget: the cap of each cell, besides that of all. format: which files are
+    written.
     """
 
     settings: Settings
     split: Split = "validation"
-    tasks: int = 0
+    tasks: int = Field(default=0, ge=0)
     scaffolds: tuple[str, ...]
     models: tuple[str, ...] = ("",)
     domains: tuple[str, ...]
     baseline: str = ""
     cell_budget: tuple[str, ...] = ()
+    format: tuple[Format, ...] = ("jsonl", "csv")
 
     @property
     def against(self) -> tuple[str, str]:
@@ -79,6 +82,7 @@ class Batch(Config):
     def dump(self) -> str:
         """As SUITE.toml, which `read` takes again."""
         own = {"split": self.split, "tasks": self.tasks, "baseline": self.baseline, "cell_budget": self.cell_budget}
+        own["format"] = self.format
         several = {"scaffold": self.scaffolds, "model": self.models, "domain": self.domains}
         text = "".join(f"{k} = {toml(v)}\n" for k, v in {**several, **own}.items() if v not in ("", (), ("",)))
         rest = settings_.dump(self.settings).splitlines(keepends=True)
@@ -150,6 +154,9 @@ def of(settings: Settings, several: Mapping[str, Sequence[str]], **own: Any) -> 
     if len(lists["domain"]) > 1 and settings.data:
         fix = "one bench a data set; or give each a name: benchmarks/NAME/domain.toml"
         raise BadInput("--data is of one domain, and several are named", fix=fix, code="usage")
+    for key in ("format", "cell_budget"):
+        if isinstance(own.get(key), str):
+            own[key] = tuple(own[key].replace(",", " ").split())
     for budget in (settings.budget, tuple(own.get("cell_budget", ()))):
         Budget.parse(budget)
     if Budget.parse(tuple(own.get("cell_budget", ()))).minutes is not None:
@@ -194,6 +201,9 @@ def measure_all(
             keys = (key_of(w.session, w.scaffold, w.task, w.repeat, w.offers, image="") for w in own)
             session.ledger.cap(keys, cap, cell.name)
         totals = {cell.name: len(own) for cell, own in zip(cells, work, strict=True)}
+        against = _against(batch, cells)
+        pairs = [{"cell": cells[n].key, "baseline": cells[p].key} for n, p in enumerate(against) if p is not None]
+        session.journal.add("baselines", of=pairs)
         first = cells[0].scaffold.digest
         session.say("gather", {"phase": batch.split, "total": sum(totals.values()), "scaffold": first, "cells": totals})
         scores: dict[Place, Score] = {}
@@ -214,7 +224,7 @@ def measure_all(
             if len(result.scores) < totals[cell.name]
         ]
         told = (*short, *((error.message,) if error else ()))
-        found = differences(results, _against(batch, cells), session.settings)
+        found = differences(results, against, session.settings)
     return Batched(session.folder, tuple(results), tuple(found), openings, told, error)
 
 
@@ -239,7 +249,16 @@ def differences(
         }
 
 
-def write(batched: Batched, formats: Sequence[str]) -> list[Path]:
+def batched(run: Run, cells: Sequence[BenchResult]) -> Batched:
+    """What a run measured, as a batch that has ended. cells: read back from it."""
+    order = {cell.key: n for n, cell in enumerate(cells)}
+    bases = run.baselines() or {}
+    against = [order.get(bases[cell.key]) if cell.key in bases else None for cell in cells]
+    found = differences(cells, against, run.settings)
+    return Batched(run.folder, tuple(cells), tuple(found), max((cell.test_openings for cell in cells), default=0))
+
+
+def write(batched: Batched, formats: Collection[str]) -> list[Path]:
     """results.jsonl (a line an attempt), cells.csv (a row a cell), predictions/NAME.jsonl (an answer a line, of each
     cell its first attempt at each task), into the run folder. Raises Fault for a full disk."""
     made: dict[Path, str] = {}
@@ -404,14 +423,15 @@ def _csv(batched: Batched) -> str:
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(
         [*("scaffold", "digest", "model", "domain", "split"), *plain, *(f"pass^{k}" for k in range(1, most + 1)),
-         *("diff", "diff_lo", "diff_hi", "p", "verdict"), "endings"]
+         *("diff", "diff_lo", "diff_hi", "p", "verdict"), "endings", "baseline", "baseline_model"]
     )  # fmt: skip
     for cell in batched.cells:
         diff = judged.get((cell.digest, cell.model, cell.domain), {})
         hats = [cell.pass_hat.get(str(k), "") for k in range(1, most + 1)]
         judgement = [diff.get(key, "") for key in ("diff", "lo", "hi", "p", "verdict")]
         endings = "; ".join(f"{name} {count}" for name, count in cell.endings.items())
-        rows.writerow([*_of(cell).values(), *(getattr(cell, key) for key in plain), *hats, *judgement, endings])
+        base = [diff["baseline"][key] for key in ("scaffold", "model")] if diff else ["", ""]
+        rows.writerow([*_of(cell).values(), *(getattr(cell, key) for key in plain), *hats, *judgement, endings, *base])
     return out.getvalue()
 
 

@@ -35,10 +35,10 @@ from recreate.storage.log import KIND, Log
 class BenchResult(Record):
     """One scaffold on one split. mean with its 90 % interval [lo, hi] over `n` tasks; None when nothing was graded.
 
-    set_aside: attempts that an infrastructure failure excluded; scores: task, repeat, score, experience of each, and
-    how it ended. usd, tokens, calls: of the graded attempts, when they were made; latency: seconds a reply took, their
-    mean. pass_1 with its interval: the share that passed; pass_hat: k (as a text) -> the chance that k attempts at a
-    task all pass. endings: how many ended how, `passed` and `failed` those that handed in.
+    set_aside: attempts that an infrastructure failure excluded; scores: task, repeat, score, experience of each,
+    how it ended and what it took. usd, tokens, calls: of the graded attempts, when they were made; latency: seconds a
+    reply took, their mean. pass_1 with its interval: the share that passed; pass_hat: k (as a text) -> the chance that
+    k attempts at a task all pass. endings: how many ended how, `passed` and `failed` those that handed in.
     test_openings: on the test split the number of this opening, else how many there were; opened_before: the openings
     that asked the same of the same agent; test_agents: how many agents the split was opened for by then, this one
     counted. date: the UTC day on which the run last measured; command: what measures it anew, '' where no command can.
@@ -74,6 +74,11 @@ class BenchResult(Record):
     command: str = ""
 
     @property
+    def key(self) -> CellKey:
+        """Which place of a table it is."""
+        return CellKey(self.model, self.digest, self.split, self.domain)
+
+    @property
     def by_place(self) -> dict[tuple[str, int], float | None]:
         """(task, repeat) -> score, None for an attempt that was excluded."""
         return {(s["task"], s["repeat"]): s["score"] for s in self.scores}
@@ -107,6 +112,11 @@ class Cell:
     opening: Opening
     name: str = ""
 
+    @property
+    def key(self) -> CellKey:
+        """Which place of a table it is."""
+        return CellKey(self.session.model_name, self.scaffold.digest, self.split, self.session.domain.name)
+
     def work(self) -> list[Work]:
         """Its attempts, in the order of (task, repeat)."""
         rest: dict[str, Any] = {"phase": self.split, "offers": self.offers, "cell": self.name}
@@ -116,9 +126,8 @@ class Cell:
     def result(self, scores: Mapping[Place, Score]) -> BenchResult:
         """What came of it; an attempt without a score was not made."""
         session, made = self.session, [scores[w.place] for w in self.work() if w.place in scores]
-        key = CellKey(session.model_name, self.scaffold.digest, self.split, session.domain.name)
         run, repeats = Run(session.folder), session.settings.repeats
-        return _result(run, key, self.scaffold.name, made, repeats=repeats, opening=self.opening)
+        return _result(run, self.key, self.scaffold.name, made, repeats=repeats, opening=self.opening)
 
 
 def measure(session: Session, scaffold: Scaffold, split: Split, most: int = 0, *, reuse: bool = False) -> BenchResult:
@@ -240,9 +249,11 @@ def _result(
     opening: Opening,
 ) -> BenchResult:
     held = {(s.task, s.repeat): s for s in made if s.score is not None}
-    mean, lo, hi = interval({place: s.score for place, s in held.items()}) if held else (None, None, None)
+    alpha, nothing = run.settings.gate.alpha, (None, None, None)
+    mean, lo, hi = interval({place: s.score for place, s in held.items()}, alpha=alpha) if held else nothing
     passes = {place: s.passed for place, s in held.items()}
-    pass_1, pass_lo, pass_hi = interval({p: float(v) for p, v in passes.items()}) if held else (None, None, None)
+    passed = {place: float(value) for place, value in passes.items()}
+    pass_1, pass_lo, pass_hi = interval(passed, alpha=alpha) if held else nothing
     usage = sum((s.usage for s in held.values()), Usage())
     return BenchResult(
         scaffold=name,
@@ -266,7 +277,7 @@ def _result(
         pass_1_lo=pass_lo,
         pass_1_hi=pass_hi,
         pass_hat={str(k): value for k, value in pass_hat(passes).items()},
-        endings=dict(sorted(Counter(map(how, made)).items())),
+        endings=dict(sorted(Counter(s.how for s in made).items())),
         test_openings=opening.number,
         opened_before=opening.before,
         test_agents=opening.agents,
@@ -276,19 +287,11 @@ def _result(
     )
 
 
-def how(score: Score) -> str:
-    """How an attempt ended, in a word: passed | failed (it handed in) | limit NAME | error NAME | excluded."""
-    if score.score is None:
-        return "excluded"
-    if score.passed:
-        return "passed"
-    return "failed" if score.ending == "submitted" else f"{score.ending} {score.limit}".strip()
-
-
 def _score(s: Score) -> dict[str, Any]:
     row = {"task": s.task, "repeat": s.repeat, "score": s.score, "experience": s.attempt, "passed": s.passed}
     paid = {"usd": round(s.usage.usd, 6), "tokens": s.usage.tokens_in + s.usage.tokens_out, "calls": s.usage.calls}
-    return row | {"ending": how(s)} | paid | ({"fault": s.fault} if s.fault else {})
+    paid |= {"seconds": round(s.usage.seconds, 3)}
+    return row | {"ending": s.how} | paid | ({"fault": s.fault} if s.fault else {})
 
 
 def measured_tasks(session: Session, split: Split, most: int = 0) -> list[Task]:
@@ -356,7 +359,9 @@ def _made(run: Run, row: Mapping[str, Any]) -> Score:
     )
 
 
-def compared(before: Sequence[BenchResult], after: Sequence[BenchResult]) -> list[dict[str, Any]]:
+def compared(
+    before: Sequence[BenchResult], after: Sequence[BenchResult], *, alpha: float = 0.10, seed: int = 0
+) -> list[dict[str, Any]]:
     """The gate's verdict on each agent of `after` against each of `before`, over the tasks of one split that both were
     measured on; a pair without such tasks is left out."""
     verdicts = []
@@ -364,10 +369,11 @@ def compared(before: Sequence[BenchResult], after: Sequence[BenchResult]) -> lis
         for b in after:
             old, new = a.by_place, b.by_place
             both = sorted(old.keys() & new.keys())
-            verdict = judge({k: old[k] for k in both}, {k: new[k] for k in both})
+            verdict = judge({k: old[k] for k in both}, {k: new[k] for k in both}, alpha=alpha, seed=seed)
             if (a.domain, a.split) != (b.domain, b.split) or not verdict.tasks:
                 continue
-            place = {"split": a.split, "before_agent": a.scaffold, "after_agent": b.scaffold}
+            place = {"split": a.split, "domain": a.domain, "before_agent": a.scaffold, "after_agent": b.scaffold}
+            place |= {"before_model": a.model, "after_model": b.model}
             verdicts.append({**place, **verdict.model_dump(mode="json", exclude={"schema_"})})
     return verdicts
 

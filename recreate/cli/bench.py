@@ -4,7 +4,7 @@ scores, side by side."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -83,8 +83,8 @@ def bench(
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Attempt anew what a run in runs/ holds already.")] = False,
     formats: Annotated[
-        str, typer.Option("--format", help="What is written into the run folder: jsonl,csv,predictions.")
-    ] = "jsonl,csv",
+        str, typer.Option("--format", help="Files in the run folder: jsonl,csv,predictions. [default: jsonl,csv]")
+    ] = "",
     arms: Arms = "",
     optimizers: Optimizers = "",
     recipe: Annotated[str, typer.Option("--recipe", help="With --arms: how weights are tuned.")] = "",
@@ -123,7 +123,8 @@ def bench(
         return
     _refuse_in_measuring(typed)
     own = {"split": split, "tasks": count, "baseline": baseline, "cell_budget": tuple(cell_budget or ())}
-    kinds = [one_of("format", name, batch.FORMATS) for name in formats.replace(",", " ").split()]
+    kinds = get_args(batch.Format)
+    own["format"] = tuple(one_of("format", name, kinds) for name in formats.replace(",", " ").split())
     if suite is not None:
         found = batch.read(suite, where, typed, chosen, **own)
     else:
@@ -131,7 +132,7 @@ def bench(
             chosen["scaffold"] = ("",)
         settings = settings.model_copy(update={"scaffold": ""})
         found = batch.of(settings, chosen, **{k: v for k, v in own.items() if v not in ("", (), None)})
-    _measure(found, where, kinds, fresh, as_json)
+    _measure(found, where, fresh, as_json)
 
 
 def _makes_arms(suite: Path | None, arms: str, optimizers: str, how: Mapping[str, Any]) -> bool:
@@ -169,7 +170,7 @@ def _refuse_in_arms(typed: Mapping[str, Any], chosen: Mapping[str, tuple[str, ..
             raise BadInput(f"all arms begin with one {axis}", fix=f"name one --{axis}", code="usage")
 
 
-def _measure(found: Batch, where: Path, formats: Sequence[str], fresh: bool, as_json: bool) -> None:
+def _measure(found: Batch, where: Path, fresh: bool, as_json: bool) -> None:
     """Measure a batch in its run folder, say what came of it, and end as it ended."""
     from recreate.builder import batch
     from recreate.builder.sdk import starting
@@ -193,7 +194,7 @@ def _measure(found: Batch, where: Path, formats: Sequence[str], fresh: bool, as_
             return starting(own.settings, where, name, own.domain.name, own.model_name)
 
         made = batch.measure_all(session, found, agent, ready, fresh=fresh)
-    files_made = batch.write(made, formats)
+    files_made = batch.write(made, found.format)
     alone = len(made.cells) == 1
     lines = [line_of(cell.row()) for cell in made.cells] if alone else [*table(made), *dict.fromkeys(agents(made))]
     written = f"{here(folder)}: {', '.join(dict.fromkeys(file.relative_to(folder).parts[0] for file in files_made))}"
@@ -218,8 +219,8 @@ def _measure(found: Batch, where: Path, formats: Sequence[str], fresh: bool, as_
 def table(made: Batched) -> list[str]:
     """The cells as lines of a table, those of a domain together; then the differences to the baseline."""
     most = max((int(k) for cell in made.cells for k in cell.pass_hat), default=1)
-    head = ["scaffold", "model", "domain", "tasks", "score", *(f"pass^{k}" for k in sorted({1, most})), "USD", "tokens",
-            "s/call", "ended"]  # fmt: skip
+    hats = [f"pass^{k}" for k in sorted({1, most})]
+    head = ["scaffold", "model", "domain", "split", "tasks", "score", *hats, "USD", "tokens", "s/call", "ended"]
     rows = [head]
     for cell in made.cells:
         score = "none" if cell.mean is None else f"{cell.mean:.3f} [{cell.lo:.3f}, {cell.hi:.3f}]"
@@ -227,10 +228,10 @@ def table(made: Batched) -> list[str]:
         ended = ", ".join(f"{count} {name}" for name, count in cell.endings.items())
         latency = "-" if cell.latency is None else f"{cell.latency:.2f}"
         rows.append(
-            [cell.scaffold, cell.model, cell.domain, f"{cell.n} x {cell.repeats}", score, *hats, f"{cell.usd:.3f}",
-             f"{cell.tokens:,}", latency, ended]
+            [cell.scaffold, cell.model, cell.domain, cell.split, f"{cell.n} x {cell.repeats}", score, *hats,
+             f"{cell.usd:.3f}", f"{cell.tokens:,}", latency, ended]
         )  # fmt: skip
-    same = [c for c in (1, 2) if len({row[c] for row in rows[1:]}) == 1]
+    same = [c for c in (1, 2, 3) if len({row[c] for row in rows[1:]}) == 1]
     said = ", ".join(f"{rows[0][c]} {rows[1][c]}" for c in same)
     rows = [[text for c, text in enumerate(row) if c not in same] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -387,13 +388,14 @@ def counted(settings: Settings) -> tuple[Settings, int | None]:
     return settings, None
 
 
-def line_of(cell: Mapping[str, Any]) -> str:
-    """A cell in a line."""
+def line_of(cell: Mapping[str, Any], *, several: bool = False) -> str:
+    """A cell in a line. several: of several domains, so that its own is said."""
     if cell["mean"] is None:
         return f"{cell['scaffold']}: every attempt was {EXCLUDED}"
     excluded = f", {cell['set_aside']} {EXCLUDED}" if cell["set_aside"] else ""
+    of = f" of {cell['domain']}" if several else ""
     return (
-        f"{cell['scaffold']} ({cell['digest']}) with {cell['model']} on {cell['n']} {cell['split']} tasks x "
+        f"{cell['scaffold']} ({cell['digest']}) with {cell['model']} on {cell['n']} {cell['split']} tasks{of} x "
         f"{cell['repeats']}: {cell['mean']:.3f} [{cell['lo']:.3f}, {cell['hi']:.3f}], ${cell['usd']:.3f}{excluded}, "
         f"{cell['date']}{opening_text(cell)}"
     )
@@ -490,7 +492,8 @@ def compare(
     runs = [Run(find_run(name, where)) for name in (before, after)]
     sides = [measured_in(run, where) for run in runs]
     cells = [cell for side in sides for cell in side]
-    verdicts = compared(*sides)
+    first = runs[0].settings
+    verdicts = compared(*sides, alpha=first.gate.alpha, seed=first.seed)
     openings = max((cell.test_openings for cell in cells), default=0)
     record = {
         "runs": [str(run.folder) for run in runs],
@@ -498,12 +501,21 @@ def compare(
         "differences": verdicts,
         "test_openings": openings,
     }
+    models, domains = ({getattr(cell, what) for cell in cells} for what in ("model", "domain"))
+
+    def who(verdict: Mapping[str, Any], side: str) -> str:
+        return str(verdict[f"{side}_agent"]) + f" with {verdict[f'{side}_model']}" * (len(models) > 1)
+
     lines = [
-        f"{v['before_agent']} -> {v['after_agent']} on {v['split']}: {v['verdict']}, difference {v['diff']:+.3f} "
+        f"{who(v, 'before')} -> {who(v, 'after')} on {v['split']}"
+        + f" of {v['domain']}" * (len(domains) > 1)
+        + f": {v['verdict']}, difference {v['diff']:+.3f} "
         f"[{v['lo']:+.3f}, {v['hi']:+.3f}], p = {v['p']:.3f}, {v['tasks']} tasks x {v['repeats']}"
         for v in verdicts
         if v["diff"] is not None and v["p"] is not None
     ]
+    if len(lines) > 1:
+        lines.append(f"these are {len(lines)} comparisons, and no correction is made for that")
     lines = lines or ["no task was scored in both: their means are of different tasks, and say nothing of each other"]
     again = dict.fromkeys(f"again: {cell.command}" for cell in cells if cell.command)
     page = []
@@ -513,4 +525,5 @@ def compare(
         file = beside(*runs)
         record["html"] = str(file)
         page = [here(file)]
-    answer(as_json, record, *(line_of(cell.row()) for cell in cells), *lines, *again, *page)
+    each = (line_of(cell.row(), several=len(domains) > 1) for cell in cells)
+    answer(as_json, record, *each, *lines, *again, *page)

@@ -165,6 +165,7 @@ class _ShownRun:
     """A run, read once: as one JSON object, or as lines."""
 
     def __init__(self, run: Run) -> None:
+        from recreate.builder.batch import batched
         from recreate.builder.measure import measured_in
         from recreate.viewer.markdown import forecasts
 
@@ -176,6 +177,7 @@ class _ShownRun:
         self.verdict = run.validation(seed.digest, self.final) if seed and judged else None
         self.spend, self.excluded, self.attempts = run.spend(), run.excluded(), _attempts(run)
         self.cells = measured_in(run, workspace()) if seed is None and run.cells() else []
+        self.made = batched(run, self.cells)
         self.start: dict[str, Any] = next(iter(run.records("start")), {})
 
     def record(self) -> dict[str, Any]:
@@ -198,10 +200,11 @@ class _ShownRun:
             "spend": self.spend.record(),
             "set_aside": self.excluded,
             **({"cells": [cell.row() for cell in self.cells]} if self.cells else {}),
+            **({"differences": list(self.made.differences)} if self.cells else {}),
         }
 
     def lines(self) -> Iterator[str]:
-        from recreate.cli.bench import line_of
+        from recreate.cli.bench import agents, line_of, table
         from recreate.viewer.markdown import verdict_text
 
         run, seed = self.run, self.seed
@@ -216,7 +219,11 @@ class _ShownRun:
         if self.verdict:
             yield f"validation {verdict_text(self.verdict)}"
         yield f"measured   {run.date or 'not yet'}" + (f"; again: {run.command}" if run.command else "")
-        yield from (line_of(cell.row()) for cell in self.cells)
+        if len(self.cells) > 1:
+            yield from table(self.made)
+            yield from dict.fromkeys(agents(self.made))
+        else:
+            yield from (line_of(cell.row()) for cell in self.cells)
         for number, revision in enumerate(self.revisions, 1):
             yield f"\n{number}. {_fate(revision)} {revision.id}, from {revision.parent}"
             yield from _edits(revision, self.said.get(revision.id))

@@ -71,6 +71,16 @@ class Score:
     reused: bool = False
     fault: str = ""
 
+    @property
+    def how(self) -> str:
+        """How it ended, in a word: passed | failed (it handed in) | limit NAME | error NAME | excluded."""
+        return "excluded" if self.score is None else how(self.passed, self.ending, self.limit)
+
+
+def how(passed: bool, ending: str, limit: str = "") -> str:
+    """How a graded attempt ended, in a word, as `Score.how` has it."""
+    return "passed" if passed else "failed" if ending == "submitted" else f"{ending} {limit}".strip()
+
 
 @dataclass(frozen=True)
 class Work:

@@ -24,6 +24,7 @@ FIELDS: Fields = {
     "seed": {"name": str, "scaffold": str},
     "agent": {"name": str, "scaffold": str},
     "cell": {"model": str, "agent": str, "split": str, "domain": str},
+    "baselines": {"of": [{"cell": [str], "baseline": [str]}]},
     "reply": {"call": str, "check": str, "reply": dict, "role": _TEXT},
     "experience": {
         **_OF_ATTEMPT, "repeat": int, "scaffold": str, "score": float, "ending": str, "model": _TEXT, "domain": _TEXT,
@@ -67,7 +68,8 @@ class Journal:
     started  whether a session was ever begun; damaged: lines that are passed over
 
     Kinds of record: `start` (a session began), `seed`, `agent` (one is measured), `cell` (with
-    a model, on a domain's split), `selection` (which tasks are taken), `batch` (those of a round),
+    a model, on a domain's split), `baselines` (what each of those is compared with), `selection` (which tasks are
+    taken), `batch` (those of a round),
     `reply` (call, check, reply), `recallable` (what agents may recall), `recalled` (what one was told), `experience`
     (an attempt ended and was graded), `aside` (it was excluded for an infrastructure failure), `proposal`, `nothing`,
     `trial` (how a candidate is judged), `revision`, `candidate` (it waits for a person), `review` (what the person

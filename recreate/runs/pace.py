@@ -91,8 +91,10 @@ class Pace:
             elif refused is not None and refused.code in BUSY:
                 if turn.number > self._slowed:
                     self.limit, self._slowed = slower(min(self._in_flight, self.limit)), self._begun
-                    if self.limit < self._lowest:
-                        self._lowest, tell = self.limit, int(self.limit)
+                    if (tell := int(self.limit)) < self._lowest:
+                        self._lowest = tell
+                    else:
+                        tell = 0
                 if refused.after is not None:
                     self._not_before = max(self._not_before, time.monotonic() + min(refused.after, LONGEST))
             self._in_flight -= 1

@@ -146,6 +146,14 @@ class Run:
                 found.setdefault(key, {})[r["task"], r["repeat"]] = r
         return {key: rows for key, rows in found.items() if rows}
 
+    def baselines(self) -> dict[CellKey, CellKey] | None:
+        """Of each cell that has one the cell that it is compared with, as it was last gone on with; None where no
+        bench said so."""
+        told = next(reversed(list(self.records("baselines"))), None)
+        pairs = [(r["cell"], r["baseline"]) for r in told["of"]] if told else []
+        found = {CellKey(*a): CellKey(*b) for a, b in pairs if len(a) == len(b) == len(CellKey._fields)}
+        return found if told else None
+
     def results(self) -> dict[CellKey, dict[tuple[str, int], dict[str, Any]]]:
         """What stands for the run beside another: of a build its result on validation, else each of its cells."""
         seed, kept = self.seed(), [r.id for r in self.revisions() if r.kept]

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recreate.api.errors import BadInput
-from recreate.api.types import Experience, Verdict
-from recreate.runs.attempts import read_experience
-from recreate.runs.gate import interval, judge
+from recreate.api.types import Experience, Usage, Verdict
+from recreate.runs.attempts import how, read_experience
+from recreate.runs.gate import interval, judge, pass_hat
 from recreate.runs.reader import CellKey, Run
 from recreate.viewer.charts import per_task
 from recreate.viewer.traces import Room, ShownTrace, show_trace
@@ -29,9 +29,9 @@ MOST_TASKS, MOST_GROUPS, MOST_PAIRS = 1000, 12, 12
 
 @dataclass(frozen=True)
 class Column:
-    """A cell of the table. rows: its scores, by task and repeat; tasks, groups: mean score of each; of: task -> its
-    first attempt; cost: of an attempt, in dollars, or in tokens where all were free; x: where that is among the others,
-    in per cent."""
+    """A cell of the table. rows: its scores, by task and repeat; hats: pass^k by k; latency: seconds a reply took;
+    tasks, groups: mean score of each; of: task -> its first attempt; cost: of an attempt, in dollars, or in tokens
+    where all were free; x: where that is among the others, in per cent."""
 
     number: int
     run: Run
@@ -41,10 +41,11 @@ class Column:
     mean: float
     lo: float
     hi: float
-    passed: float
+    hats: Mapping[int, float]
     attempts: int
     usd: float
     tokens: int
+    latency: float | None
     tasks: Mapping[str, float]
     groups: Mapping[str, float]
     of: Mapping[str, str]
@@ -82,6 +83,7 @@ def facts(run: Run, *beside: Run) -> dict[str, Any]:
         "run": run,
         "columns": columns,
         "free": free,
+        "ks": sorted({1, max(k for c in columns for k in c.hats)}),
         "ticks": ticks,
         "tasks": tasks[:MOST_TASKS],
         "more_tasks": max(0, len(tasks) - MOST_TASKS),
@@ -105,14 +107,15 @@ def _column(
 ) -> Column:
     scores = {place: row["score"] for place, row in rows.items()}
     mean, lo, hi = interval(scores, alpha=run.settings.gate.alpha)
-    usd, tokens, groups = 0.0, 0, dict[str, list[float]]()
+    usage, endings, groups = Usage(), Counter[str](), dict[str, list[float]]()
     for row in rows.values():
-        if (known := _known(run, row["attempt"])) is None:
+        known = _known(run, row["attempt"])
+        endings[how(bool(row["passed"]), str(row["ending"]), known.trace.limit if known else "")] += 1
+        if known is None:
             continue
-        usd += known.trace.usage.usd
-        tokens += known.trace.usage.tokens_in + known.trace.usage.tokens_out
+        usage += known.trace.usage
         groups.setdefault(known.group, []).append(row["score"])
-    passed = sum(bool(row["passed"]) for row in rows.values()) / len(rows)
+    hats = pass_hat({place: bool(row["passed"]) for place, row in rows.items()})
     return Column(
         number=number,
         run=run,
@@ -122,14 +125,15 @@ def _column(
         mean=mean,
         lo=lo,
         hi=hi,
-        passed=passed,
+        hats=hats,
         attempts=len(rows),
-        usd=usd,
-        tokens=tokens,
+        usd=usage.usd,
+        tokens=usage.tokens_in + usage.tokens_out,
+        latency=usage.seconds / usage.calls if usage.calls else None,
         tasks=per_task(scores),
         groups={group: math.fsum(each) / len(each) for group, each in groups.items()},
         of={task: rows[task, repeat]["attempt"] for task, repeat in sorted(rows, reverse=True)},
-        endings=Counter("passed" if row["passed"] else str(row["ending"]) for row in rows.values()),
+        endings=dict(sorted(endings.items())),
     )
 
 
@@ -156,15 +160,23 @@ def _paired(a: Column, b: Column) -> bool:
 
 
 def _differences(columns: Sequence[Column], run: Run, *, alone: bool) -> Iterator[tuple[Column, Column, Verdict]]:
-    """The gate's verdict on each column beside the first; of several runs, on those of the others beside each of the
-    first's."""
-    for a in columns[:1] if alone else [c for c in columns if c.run is run]:
-        for b in columns[1:] if alone else [c for c in columns if c.run is not run]:
-            if _paired(a, b):
-                before, after = ({place: r["score"] for place, r in c.rows.items()} for c in (a, b))
+    """The gate's verdict on each column beside its baseline, as the table has it, or beside the first where no bench
+    named one; of several runs, on those of the others beside each of the first's."""
+    gate, bases, by_key = run.settings.gate, run.baselines(), {c.key: c for c in columns}
+    if not alone:
+        pairs = [(a, b) for a in columns if a.run is run for b in columns if b.run is not run]
+    elif bases is None:
+        pairs = [(columns[0], c) for c in columns[1:]]
+    else:
+        pairs = [(by_key[bases[c.key]], c) for c in columns if bases.get(c.key) in by_key]
+    for a, b in pairs:
+        if _paired(a, b):
+            before, after = ({place: r["score"] for place, r in c.rows.items()} for c in (a, b))
+            if not alone:
                 both = sorted(before.keys() & after.keys())
-                if both:
-                    yield a, b, judge({k: before[k] for k in both}, {k: after[k] for k in both})
+                before, after = {k: before[k] for k in both}, {k: after[k] for k in both}
+            if before.keys() & after.keys():
+                yield a, b, judge(before, after, alpha=gate.alpha, seed=run.settings.seed)
 
 
 def _pairs(columns: Sequence[Column], tasks: Sequence[str]) -> list[tuple[str, list[tuple[Column, ShownTrace]]]]:

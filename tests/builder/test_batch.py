@@ -147,6 +147,50 @@ def test_a_suite_says_the_same_as_flags_and_its_folder_goes_on(go: Go, workspace
     assert spent["spend"]["calls"] == 8 * 2, "what was attempted before the budget ended was not paid again"
 
 
+def test_what_goes_on_writes_the_files_that_it_was_begun_with(go: Go, workspace: Path) -> None:
+    words = (*TWO, "--tasks", "0:2", "--out", "runs/x", "--format", "predictions", "--budget", "2attempts")
+    assert go(*words)[0] == 3
+    assert go("bench", "runs/x", "--budget", "9attempts")[0] == 0
+    assert {len(f.read_text().splitlines()) for f in (workspace / "runs/x/predictions").iterdir()} == {2}
+    assert not (workspace / "runs/x/results.jsonl").exists()
+    (workspace / "s.toml").write_text(
+        'scaffold = "a"\nmodel = "scripted:plain.jsonl"\ndomain = "tests.toy:Toy"\ntasks = 2\n'
+        'format = "csv"\ncell_budget = "9attempts"\n'
+    )
+    assert go("bench", "s.toml", "--out", "runs/y")[0] == 0
+    assert (workspace / "runs/y/cells.csv").is_file()
+    assert not (workspace / "runs/y/results.jsonl").exists()
+
+
+def test_show_and_the_page_say_what_the_table_of_a_bench_said(
+    go: Go, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (*FOUR, "--domain", "tests.builder.test_batch:Other", "--repeats", "2", "--tasks", "0:5", "--jobs", "4")
+    settings = workspace / "recreate.toml"
+    settings.write_text(settings.read_text() + "[gate]\nalpha = 0.2\n")
+    code, made = go(*words, "--baseline", "scripted:plain.jsonl", "--out", "runs/x")
+    assert (code, len(made["differences"])) == (0, 4)
+    code, shown = go("show", "runs/x")
+    assert shown["differences"] == made["differences"]
+    interval = ("mean", "lo", "hi", "pass_hat", "endings")
+    assert [[c[k] for k in interval] for c in shown["cells"]] == [[c[k] for k in interval] for c in made["cells"]]
+    assert cli(["show", "runs/x"]) == 0
+    text = capsys.readouterr().out
+    assert [text.count(word) for word in ("pass^2", " other ", "a with scripted:right.jsonl on other")] == [1, 4, 1]
+    assert cli(["show", "runs/x", "--html"]) == 0
+    page = (workspace / "runs/x/report.html").read_text("utf-8")
+    for d in made["differences"]:
+        who = f"<b>{d['scaffold']}, {d['model']}, {d['domain']}</b> beside {d['scaffold']}, scripted:plain.jsonl"
+        said = f"{who}, {d['domain']}: {d['verdict']}, {d['diff']:+.3f} [{d['lo']:+.3f}, {d['hi']:+.3f}]"
+        assert said in page
+    assert page.count(f"[{made['cells'][0]['lo']:.3f}, {made['cells'][0]['hi']:.3f}]") == 4
+    assert "10 failed" in page
+    rows = list(csv.DictReader((workspace / "runs/x/cells.csv").read_text().splitlines()))
+    assert [(r["baseline"], r["baseline_model"]) for r in rows if r["diff"]] == [
+        (d["baseline"]["scaffold"], d["baseline"]["model"]) for d in made["differences"]
+    ]
+
+
 def test_a_cell_that_is_used_up_ends_alone_and_goes_on_with_a_larger_cap(go: Go) -> None:
     words = (*TWO, "--jobs", "1", "--tasks", "0:4", "--out", "runs/x")
     code, made = go(*words, "--cell-budget", "2attempts")
@@ -256,6 +300,8 @@ def test_what_cannot_be_measured_is_refused_with_what_to_type(go: Go, words: Any
         ('scaffold = ["a"]\nrepeat = 2\n', "unknown-key", "did you mean 'repeats'?"),
         ('scaffold = ["a"]\nbase_line = "a"\n', "unknown-key", "did you mean 'baseline'?"),
         ('scaffold = ["a", 3]\n', "bad-suite", 'scaffold = ["NAME", "NAME"]'),
+        ('scaffold = ["a"]\ntasks = -3\n', "bad-suite", "docs/bench.md"),
+        ('scaffold = ["a"]\nformat = ["xml"]\n', "bad-suite", "docs/bench.md"),
         ("domain = 'toy'\n", "usage", "--scaffold NAME"),
         ("scaffold = [", "bad-suite", "mend the line"),
     ],
