@@ -312,13 +312,13 @@ def measured_in(run: Run, workspace: Path) -> list[BenchResult]:
     if not found:
         raise BadInput(f"{run.folder} measured nothing", fix="name a run of bench or of build", code="no-scores")
     names = {r["scaffold"]: r["name"] for r in run.records("agent")} | ({seed.digest: seed.name} if seed else {})
-    alone = seed is None and len(found) == 1
+    alone, arms = seed is None and len(found) == 1, run.arms()
     opened = Counter(r.get("domain") for r in openings_of(workspace).read())
     return [
         _result(
             run,
             key,
-            names.get(key.agent, key.agent),
+            arms.get((key.model, key.agent)) or names.get(key.agent, key.agent),
             [_made(run, row) for _, row in sorted((_excluded(run, key, alone=alone) | rows).items())],
             repeats=len({repeat for _, repeat in rows}),
             opening=_opened(run, key, opened[key.domain]),

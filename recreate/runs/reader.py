@@ -146,6 +146,14 @@ class Run:
                 found.setdefault(key, {})[r["task"], r["repeat"]] = r
         return {key: rows for key, rows in found.items() if rows}
 
+    def arms(self) -> dict[tuple[str, str], str]:
+        """(model, agent) -> the arm of a table that it is, or the arms, where several became the same."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for r in self.records("arm"):
+            names = found.setdefault((r["model"], r["digest"]), [])
+            names += [r["arm"]] * (r["arm"] not in names)
+        return {of: " and ".join(names) for of, names in found.items()}
+
     def baselines(self) -> dict[CellKey, CellKey] | None:
         """Of each cell that has one the cell that it is compared with, as it was last gone on with; None where no
         bench said so."""

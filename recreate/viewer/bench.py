@@ -65,10 +65,10 @@ def facts(run: Run, *beside: Run) -> dict[str, Any]:
             raise BadInput(
                 f"{each.folder.name} measured nothing yet", fix="go on with it, or name another", code="no-scores"
             )
-        records = list(each.records("agent", "arm", "start", "test-opened"))  # once: a journal may be long
+        records = list(each.records("agent", "start", "test-opened"))  # once: a journal may be long
         names = {r["scaffold"]: r["name"] for r in records if r["kind"] == "agent"}
         names |= {seed.digest: seed.name} if beside and (seed := each.seed()) is not None else {}
-        arms = {(r["model"], r["digest"]): r["arm"] for r in records if r["kind"] == "arm"}
+        arms = each.arms()
         for key, rows in cells.items():
             agent = arms.get((key.model, key.agent)) or names.get(key.agent, key.agent[:8])
             columns.append(_column(each, len(columns), agent, key, rows))
@@ -83,6 +83,7 @@ def facts(run: Run, *beside: Run) -> dict[str, Any]:
         "run": run,
         "columns": columns,
         "free": free,
+        "dollars": _dollars,
         "ks": sorted({1, max(k for c in columns for k in c.hats)}),
         "ticks": ticks,
         "tasks": tasks[:MOST_TASKS],
@@ -148,11 +149,17 @@ def _placed(columns: Sequence[Column], free: bool) -> tuple[list[Column], list[t
     """The columns with their places, and the ticks of what an attempt cost: (x, label)."""
     costs = [(c.tokens if free else c.usd) / c.attempts for c in columns]
     most = max(costs) or 1.0
-    form = "{:,.0f}" if free else "${:.4f}"
-    ticks = [(round(5 + 90 * part, 1), form.format(most * part)) for part in (0.0, 0.5, 1.0)]
+    ticks = [
+        (round(5 + 90 * part, 1), f"{most * part:,.0f}" if free else _dollars(most * part)) for part in (0.0, 0.5, 1.0)
+    ]
     return [
         replace(c, cost=cost, x=round(5 + 90 * cost / most, 2)) for c, cost in zip(columns, costs, strict=True)
     ], ticks
+
+
+def _dollars(usd: float) -> str:
+    """So exact that two cheap attempts can be told apart."""
+    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}" if usd >= 0.01 or not usd else f"${usd:.6f}"
 
 
 def _paired(a: Column, b: Column) -> bool:

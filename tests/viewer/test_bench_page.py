@@ -99,6 +99,20 @@ def test_of_a_build_its_result_on_validation_stands_beside_another_run(page: Pat
     assert '<details class="trace">' not in text, "attempts at validation tasks are shown to nobody"
 
 
+def test_arms_that_became_the_same_agent_are_all_named(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(page.parents[2])
+        flags = ["--domain", "tests.toy:Toy", "--model", write_script(Path("s.jsonl")), "--scaffold", "a"]
+        cap = ["--budget", "80attempts", "--best-of", "1", "--out", "runs/arms"]
+        assert cli(["bench", "--optimizers", "reflect,best-of-n", *flags, *cap]) == 0
+        capsys.readouterr()
+        assert cli(["show", "runs/arms", "--json"]) == 0
+        names = [cell["scaffold"] for cell in json.loads(capsys.readouterr().out)["cells"]]
+        assert cli(["show", "runs/arms", "--html"]) == 0
+    assert names == ["seed", "reflect and best-of-n"]
+    assert "<b>reflect and best-of-n</b> beside seed:" in (page.parents[1] / "arms" / "report.html").read_text("utf-8")
+
+
 def test_runs_without_a_task_in_common_are_not_judged_on_their_page(page: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(page.parents[2])
