@@ -92,8 +92,13 @@ def masked(record: Kept) -> Kept:
     return type(record).model_validate({**dict(record), **changed}) if changed else record
 
 
+_MASKED = (Experience, Trace, Step, Grade, Provisional, Sent)
+
+
 def _masked(value: Any) -> Any:
-    if isinstance(value, Experience | Trace | Step | Grade | Provisional | Sent):
+    if value is None or isinstance(value, int | float):
+        return value
+    if isinstance(value, _MASKED):
         return masked(value)
     if isinstance(value, tuple) and value and isinstance(value[0], Step):
         steps = tuple(map(masked, value))

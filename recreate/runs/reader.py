@@ -60,6 +60,7 @@ class Run:
         self.folder = folder
         self.settings: Settings = load_run(folder)
         self._journal = Log(folder / "journal.jsonl")
+        self._spent: tuple[list[int], Spend] | None = None
 
     def records(self, *kinds: str) -> Iterator[dict[str, Any]]:
         """Journal records of some kinds, in order."""
@@ -195,9 +196,14 @@ class Run:
     def spend(self) -> Spend:
         """What stands in the ledger, as the cap counts it; while a process works, calls in flight count as lost."""
         ledger = Log(self.folder / "ledger.jsonl")
-        spend = Spend.of(ledger.read())
-        spend.take_all(unwritten(ledger.read(), self.records("reply", "experience", "aside")))
-        return spend
+        stats = [file.stat() for file in (ledger.path, self._journal.path) if file.exists()]
+        known = [n for stat in stats for n in (stat.st_ino, stat.st_size, stat.st_mtime_ns)]
+        if self._spent is None or self._spent[0] != known:  # a report asks several times
+            lines = list(ledger.read())
+            spend = Spend.of(lines)
+            spend.take_all(unwritten(lines, self.records("reply", "experience", "aside")))
+            self._spent = known, spend
+        return self._spent[1]
 
     def experience(self, id: str) -> Experience:
         """An attempt of this run by id or unique beginning of it. Raises BadInput."""

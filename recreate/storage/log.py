@@ -120,7 +120,13 @@ def fits(record: Mapping[str, Any], fields: Fields) -> bool:
 
 
 def _has(record: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
-    return all(_is(record.get(name), wanted) for name, wanted in fields.items())
+    for name, wanted in fields.items():  # noqa: SIM110  # a plain loop, as below: every line of every log comes by
+        if not _is(record.get(name), wanted):
+            return False
+    return True
+
+
+_SEVERAL = (tuple, UnionType)
 
 
 def _is(value: Any, wanted: Any) -> bool:
@@ -128,9 +134,11 @@ def _is(value: Any, wanted: Any) -> bool:
         return isinstance(value, str)
     if wanted is int or wanted is float:
         return type(value) in (int, wanted) and abs(value) <= LARGEST
-    if isinstance(wanted, tuple | UnionType):
-        several = wanted if isinstance(wanted, tuple) else wanted.__args__
-        return any(value is None if each in (None, NoneType) else _is(value, each) for each in several)
+    if isinstance(wanted, _SEVERAL):
+        for each in wanted if isinstance(wanted, tuple) else wanted.__args__:
+            if value is None if each is None or each is NoneType else _is(value, each):
+                return True
+        return False
     if isinstance(wanted, list):
         (inner,) = wanted
         return isinstance(value, list) and all(_is(each, inner) for each in value)

@@ -340,6 +340,8 @@ def redacted(value: Any) -> Any:
     """
     if isinstance(value, str):
         return redact(value)
+    if value is None or isinstance(value, int | float):
+        return value  # most fields of a record: seen before what costs more to see
     if isinstance(value, Mapping):
         made: Any = {k: redacted(v) for k, v in value.items()}
         return value if all(made[k] is v for k, v in value.items()) else made

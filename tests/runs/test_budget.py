@@ -209,6 +209,19 @@ def test_a_report_shows_the_figures_under_which_the_cap_is_held(workspace: Path)
         ledger.settle(call(1), Usage(calls=1, tokens_in=5, usd=0.125))
 
 
+def test_a_run_that_is_read_while_it_goes_on_tells_what_it_spent_by_now(workspace: Path) -> None:
+    folder = workspace / "runs" / "live"
+    folder.mkdir(parents=True)
+    (folder / "settings.toml").write_text(settings.dump(settings.load(workspace, {}, {})))
+    seen = Run(folder)
+    assert seen.spend().total == Usage()
+    ledger = Ledger(Log(folder / "ledger.jsonl"), Budget())
+    for calls in (1, 2):
+        ledger.reserve(call(calls), 100, 0.5)
+        ledger.settle(call(calls), Usage(calls=1, usd=0.25))
+        assert (seen.spend().total.calls, seen.spend().usd) == (calls, 0.25 * calls)
+
+
 def killed(ledger: Ledger) -> None:
     """As a kill leaves it: nothing more is written."""
     ledger._closed.set()
