@@ -86,6 +86,9 @@ EXTRA = 0.2
 """The part of the build's error that is left for candidates beyond one a round: a population's, and people's edits."""
 
 DRAWS = 1000
+ALIKE = 8
+"""So many first tasks of a draw are reckoned once for all draws that begin with the same differences."""
+
 LATTICE = 60
 """Up to so many tasks the chances are reckoned task by task; beyond, gains shrink with the root of their number."""
 
@@ -341,6 +344,20 @@ class _Deadline:
         self.left, self.alpha, self.worth, self.top = tasks, alpha, alpha, alpha
         self.weight, self.squares = 2.0, 0.5  # as if two tasks had been seen, whose differences vary by 0.25
         self.steps = self.size = 0.0
+        self.later: dict[float, _Deadline] = {}
+
+    def after(self, difference: float) -> _Deadline:
+        """What it becomes by the next difference; reckoned once, and itself left as it is."""
+        if (found := self.later.get(difference)) is None:
+            found = self.copy()
+            found.bet(difference)
+            self.later[difference] = found
+        return found
+
+    def copy(self) -> _Deadline:
+        made = object.__new__(_Deadline)
+        made.__dict__ |= self.__dict__ | {"later": {}}
+        return made
 
     def stake(self) -> float:
         """The part that is bet on the next task: by what was seen before it. No more than reaches 1 by a step of the
@@ -491,11 +508,15 @@ def odds(
 
     kept = tried = 0
     for luck in _luck(tasks):
-        up, down = _Deadline(tasks, alpha), (1.0,) * len(BETS)
-        for chance in luck:
+        up, down = _start(tasks, alpha), (1.0,) * len(BETS)
+        for place, chance in enumerate(luck):
             at = drawn(chance)
             tried += 1
-            up.bet(at / repeats)
+            if place < ALIKE:
+                up = up.after(at / repeats)
+            else:
+                up = up.copy() if place == ALIKE else up
+                up.bet(at / repeats)
             down = tuple(map(mul, down, downs[repeats + at]))
             if up.worth >= 1:
                 kept += 1
@@ -503,6 +524,12 @@ def odds(
             if sum(down) >= hopeless or up.worth * 2**up.left < 1:
                 break
     return Odds(kept / DRAWS, tried / DRAWS)
+
+
+@lru_cache(maxsize=1)
+def _start(tasks: int, alpha: float) -> _Deadline:
+    """Shared by the draws of all gains that are tried in turn: most of them begin alike."""
+    return _Deadline(tasks, alpha)
 
 
 @lru_cache(maxsize=8)

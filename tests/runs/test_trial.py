@@ -218,6 +218,14 @@ def test_a_record_of_the_journal_gives_the_same_verdict() -> None:
     assert tried(terms, *sides) == trial(*sides, ORDER, repeats=1, alpha=0.05, gain=0.5)
 
 
+def test_the_chances_of_a_gain_are_the_same_whatever_was_reckoned_before() -> None:
+    alone = odds(12, 2, 0.3, 0.4, alpha=0.04, worth=0.4)
+    odds.cache_clear()
+    for gain in (0.6, 0.2):
+        odds(12, 2, 0.3, gain, alpha=0.04, worth=gain)
+    assert odds(12, 2, 0.3, 0.4, alpha=0.04, worth=0.4) == alone
+
+
 @pytest.mark.slow
 def test_more_tasks_find_smaller_gains_and_more_candidates_larger_ones() -> None:
     found = [detectable(tasks, 1, 0.3, 0.04) for tasks in (10, 20, 60, 120)]
