@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import compileall
 import gc
 import os
 import re
 import signal
 import sys
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from _pytest.assertion import rewrite
+
+# what was compiled is kept even where the environment says otherwise: else each worker rewrites the assertions of all
+# tests, and of hypothesis, and each command that a test starts compiles recreate
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+from hypothesis import HealthCheck, settings  # noqa: E402
 
 settings.register_profile("steady", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")  # a busy machine is no failure
@@ -22,15 +31,44 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jo
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# what was compiled is kept even where the environment says otherwise: else each worker rewrites the assertions of all
-# tests, and each command that a test starts compiles recreate
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
+def pytest_configure(config: pytest.Config) -> None:
+    """With `-n`: what is not compiled yet is compiled once, by all cores, and not by each worker."""
+    if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", 0):
+        return
+    files, cores = [*config.rootpath.glob("recreate/**/*.py"), *config.rootpath.glob("tests/**/*.py")], os.cpu_count()
+    started = []
+    for core in range(cores or 1):
+        if not (child := os.fork()):
+            try:
+                _compile(config, files[core :: cores or 1])
+            finally:
+                os._exit(0)  # what could not be compiled, each worker compiles and complains of
+        started.append(child)
+    for child in started:
+        os.waitpid(child, 0)
 
 
-def pytest_collection_finish() -> None:
-    """What was collected stays until the end: no garbage collection looks at it again."""
-    gc.freeze()
+def _compile(config: pytest.Config, files: Sequence[Path]) -> None:
+    """As an import would, but that nothing runs; files of tests with the assertions that pytest writes."""
+    for file in files:
+        if not file.name.startswith("test_"):
+            compileall.compile_file(file, quiet=2)
+            continue
+        kept = rewrite.get_cache_dir(file) / (file.stem + rewrite.PYC_TAIL)
+        if rewrite._read_pyc(file, kept) is None and rewrite.try_makedirs(kept.parent):
+            source, code = rewrite._rewrite_test(file, config)
+            rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source, kept)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected stays until the end: no garbage collection looks at it, then or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -40,15 +78,18 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 @cache
-def _shares(file: Path) -> bool:
-    """Whether tests of a file use what is made once for many of them."""
-    return re.search(r'scope="(module|session)"|project: Project', file.read_text("utf-8")) is not None
+def _shared(file: Path) -> str:
+    """Of a file whose tests use what is made once for many of them what they share; '' for others."""
+    text = file.read_text("utf-8")
+    if re.search(r"^ *import openai|models.litellm import", text, re.MULTILINE):
+        return "litellm"  # whose import takes seconds: one worker has it
+    return str(file) if re.search(r'scope="(module|session)"|project: Project', text) else ""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `-n`: a file whose tests share something is one worker's, and such files come first; all other tests go one
-    by one to who is free. By xdist's own rule each worker made what is shared."""
+    """With `-n`: tests that share something are one worker's, and such tests come first; all others go one by one to
+    who is free. By xdist's own rule each worker made what is shared."""
     if config.getoption("dist") != "load":
         return None
     from xdist.scheduler import LoadScopeScheduling
@@ -56,7 +97,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Sharing(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return file if _shares(config.rootpath / file) else nodeid
+            return _shared(config.rootpath / file) or nodeid
 
     return Sharing(config, log)
 

@@ -6,14 +6,16 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 
 from recreate.agents.dialects import Asked
 from recreate.agents.gateway import BAD_REQUESTS, Denied, Gateway
 from recreate.api.types import Reply, ToolCall
+
+if TYPE_CHECKING:
+    import openai  # a second of CPU, which only who runs these tests pays
 
 LOOK = ToolCall(id="call_1", name="look", arguments='{"at": "x"}')
 TOOL: Any = {
@@ -52,6 +54,8 @@ def gateway(desk: Desk) -> Iterator[Gateway]:
 
 @pytest.fixture
 def client(gateway: Gateway) -> Iterator[openai.OpenAI]:
+    import openai
+
     with openai.OpenAI(base_url=f"http://127.0.0.1:{gateway.port}/v1", api_key=gateway.key) as client:
         yield client
 
@@ -208,6 +212,8 @@ def test_the_models_are_listed(client: openai.OpenAI) -> None:
 def test_a_limit_is_told_in_the_words_of_each_api_and_not_tried_again(
     client: openai.OpenAI, gateway: Gateway, desk: Desk
 ) -> None:
+    import openai
+
     desk.denied = Denied("the attempt is over", 429)
     with pytest.raises(openai.BadRequestError):  # in this process nobody is to try again and again
         client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])

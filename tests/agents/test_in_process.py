@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
 import recreate
@@ -68,6 +67,8 @@ def test_what_it_returns_is_handed_in() -> None:
 
 
 def test_a_library_has_an_address_and_a_key_of_this_attempt() -> None:
+    import openai  # a second of CPU
+
     def asks(desk: recreate.Desk) -> str | None:
         with openai.OpenAI(base_url=desk.base_url, api_key=desk.api_key) as client:
             made = client.chat.completions.create(model=desk.model, messages=[{"role": "user", "content": desk.prompt}])
