@@ -583,9 +583,14 @@ def test_a_canary_is_refused_wherever_it_comes_from_and_a_train_task_has_none() 
     assert Scanner([]).says(HELD[0].canary)
 
 
+@pytest.fixture(scope="module")
+def planted() -> list[evidence.Case]:
+    return evidence.planted("tuning", 100)
+
+
 @pytest.mark.parametrize("kind", ["id", "name", "test", "path", "phrase", "answer line", "canary"])
-def test_planted_leaks_of_the_tasks_that_ship_are_found_and_shown(kind: str) -> None:
-    cases = [case for case in evidence.planted("tuning", 100) if case.what.startswith(kind)]
+def test_planted_leaks_of_the_tasks_that_ship_are_found_and_shown(kind: str, planted: list[evidence.Case]) -> None:
+    cases = [case for case in planted if case.what.startswith(kind)]
     missed = [case for case, why in zip(cases, evidence.verdicts(cases), strict=True) if not evidence.shown(case, why)]
     assert len(cases) >= 10
     assert missed == []
