@@ -17,7 +17,7 @@ from recreate.agents.scaffold import Scaffold
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import clip, tell
 from recreate.api.types import Edit, Experience, Message, Record, Reply
-from recreate.optimizers.context import OptimizerContext, prompt
+from recreate.optimizers.context import OptimizerContext, prompt, sent_back
 from recreate.optimizers.investigator.read_tools import tell_agent
 from recreate.optimizers.reflect import editable
 from recreate.optimizers.search import ATTEMPT_CHARS, Measured, Search
@@ -112,7 +112,7 @@ class Adas:
             if mend == self.settings.mends:
                 self.context.note(f"agent {number + 1} is not used: {'; '.join(faults)}")
                 return None
-            messages = [*messages, {"role": "assistant", "content": reply.text}, *prompt("again_whole", wrong=faults)]
+            messages = sent_back(messages, reply.text, faults)
             reply = self.ask(messages)
         made = search.measure(search.edits(files, f"{name}: {thought}"))
         if made is not None:

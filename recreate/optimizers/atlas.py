@@ -21,7 +21,7 @@ from recreate.agents.scaffold import Scaffold
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import tell
 from recreate.api.types import Edit, Experience, Message
-from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt
+from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt, sent_back
 from recreate.optimizers.search import ATTEMPT_CHARS, Search
 
 FILE = "memory/guidance.md"
@@ -125,8 +125,7 @@ class Atlas:
                 self.file.write_text(json.dumps({**self.taught, text: list(pamphlets)}))
                 return edits
             if again:
-                reply: Message = {"role": "assistant", "content": json.dumps({"pamphlet": text})}
-                text = self.ask([*messages, reply, *prompt("again_whole", wrong=faults)], DISTIL, "pamphlet")
+                text = self.ask(sent_back(messages, json.dumps({"pamphlet": text}), faults), DISTIL, "pamphlet")
         self.context.note(f"the distilled guidance is not used: {'; '.join(faults)}")
         return []
 

@@ -115,6 +115,11 @@ def prompt(name: str, **variables: Any) -> list[Message]:
     return [{"role": "user", "content": filled(PROMPTS, name, variables)}]
 
 
+def sent_back(messages: Sequence[Message], said: str, faults: Sequence[str]) -> list[Message]:
+    """A question, what was said to it, why that cannot be used, and that it is asked for again."""
+    return [*messages, {"role": "assistant", "content": said}, *prompt("again_whole", wrong=faults)]
+
+
 def prompts(name: str, **variables: Any) -> list[Message]:
     """A prompt in two parts, parted by a line of `=====`: who the optimizer is, and what it is given."""
     system, _, user = filled(PROMPTS, name, variables).partition("\n=====\n")

@@ -24,7 +24,7 @@ from recreate.agents.scaffold import Scaffold, apply, tool_help
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import clip, tell
 from recreate.api.types import Edit, Evidence, Experience, Message, Record
-from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt
+from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt, sent_back
 from recreate.optimizers.reflect import tool_path
 from recreate.optimizers.search import ATTEMPT_CHARS, Search
 from recreate.optimizers.tools import calls_tools, unfenced, with_notice
@@ -178,8 +178,7 @@ class Yunjue:
                 return tool
             if not left:
                 self.context.note(f"a tool is not used: {'; '.join(faults)}")
-            reply: Message = {"role": "assistant", "content": json.dumps(found)}
-            messages = [*messages, reply, *prompt("again_whole", wrong=faults)]
+            messages = sent_back(messages, json.dumps(found), faults)
         return None
 
     def faults(self, search: Search, tools: Sequence[WrittenTool]) -> list[str]:

@@ -53,6 +53,7 @@ REPLIES: dict[str, Replies] = {
     "opro": [
         as_json(instruction=WORSE),
         as_json(instruction=LEAK),
+        as_json(instruction=LEAK),
         "no JSON at all",
         as_json(instruction=LESSON),
     ],
@@ -177,6 +178,28 @@ def test_opro_proposes_the_best_scored_instruction_and_none_that_names_a_task(wo
     assert any("is not used" in note and "toy:train:1" in note for note in made.notes)
     (record,) = (made.run.folder / "optimizer").glob("*/record.json")
     assert json.loads(record.read_text()) == {"": 0.0, WORSE: 0.0, LESSON: 1.0}
+
+
+@pytest.mark.parametrize(("refused", "why"), [(LEAK, "toy:train:1"), ("Be loud. " * 300, "over 2000: say it shorter")])
+def test_opro_is_told_why_an_instruction_is_refused_and_what_it_writes_then_is_tried(
+    workspace: Path, refused: str, why: str
+) -> None:
+    again = ("This cannot be used", as_json(instruction=LESSON))
+    replies: Replies = [again, as_json(instruction=refused)]
+    made = Built(workspace, "opro", replies=replies, optimizer_settings=["steps=1", "children=1"])
+    assert len(made.questions) == 2
+    assert why in made.questions[1]
+    assert made.proposed == {"memory/instruction.md": f"# Instruction\n\n{LESSON}\n"}
+
+
+def test_opro_gives_up_an_instruction_that_stays_refused(workspace: Path) -> None:
+    made = Built(workspace, "opro", replies=[as_json(instruction=LEAK)], optimizer_settings=["steps=1", "mends=2"])
+    assert len(made.questions) == 6
+    assert [note.partition(":")[0] for note in made.notes if "is not used:" in note] == [
+        "instruction 1 is not used",
+        "instruction 2 is not used",
+    ]
+    assert not made.selecting
 
 
 def test_ace_grows_the_playbook_by_bullets_that_are_new_and_name_no_task(workspace: Path) -> None:
