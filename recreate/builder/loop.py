@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import inspect
 import random
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,7 +52,7 @@ from recreate.memory.importers.overlap import Overlap
 from recreate.optimizers.investigator.create import create as write_seed
 from recreate.runs.attempts import Score, copy_in, ended, fresh, run_attempts, stretch_of
 from recreate.runs.forecasts import ForecastOutcome, forecasts_of, tally, told, train_scores
-from recreate.runs.gate import MIN_TASKS, alone, interval, judge, not_worse, saved, saving, unjudged
+from recreate.runs.gate import MIN_TASKS, Scores, alone, interval, judge, not_worse, saved, saving, unjudged
 from recreate.runs.reader import BuildResult, Run
 from recreate.runs.session import Session
 from recreate.runs.settings import MOST
@@ -119,8 +120,12 @@ def build(session: Session, seed: Scaffold, review: Reviewer | None = None) -> B
 
 
 def create(session: Session, start: Scaffold) -> Scaffold:
-    """A seed for the session's domain, written by the optimizer's model from `start` and two train tasks."""
+    """A seed for the session's domain, written by the optimizer's model from `start` and two train tasks.
+
+    Raises BadInput, before anything is asked, where nothing could be kept in place of a seed that solves a task.
+    """
     work = _Build(session, start, None)
+    work.worth_writing()
     tasks = work.train[:2]
     key = digest(["create", start.digest, [t.id for t in tasks]])
     context = replace(
@@ -642,15 +647,39 @@ class _Build:
 
     def top(self, current: Scaffold) -> str:
         """Why nothing could be kept in place of the seed, '' when something could, or `current` is another agent."""
-        settings, gate = self.session.settings, self.session.settings.gate
         before = _by_task(self.scores(current))
-        if current.digest != self.seed.digest:
-            return ""
+        return self.no_room(before) if current.digest == self.seed.digest else ""
+
+    def no_room(self, before: Scores) -> str:
+        """Why nothing could be kept in place of an agent with these scores, '' when something could."""
+        settings, gate = self.session.settings, self.session.settings.gate
         text = room(gate, settings.rounds, before, settings.seed)
         if not text or not gate.cheaper:
             return text
         best = not_worse(before, dict.fromkeys(before, 1.0), margin=gate.margin, alpha=self.half)
         return f"{text}; nor could one be kept as cheaper: {best}" if best else ""
+
+    def worth_writing(self) -> None:
+        """Say how many validation tasks a seed that is to be written may solve for the build to go on with it; raises
+        BadInput where it is none."""
+        if not self.session.settings.rounds:
+            return
+        tasks = [task.id for task in self.validation]
+
+        def ends(solved: int) -> bool:
+            return bool(self.no_room({(task, 0): float(n < solved) for n, task in enumerate(tasks)}))
+
+        most = bisect_left(range(1, len(tasks) + 1), True, key=ends)
+        if not most:
+            raise BadInput(
+                f"{len(tasks)} validation tasks are too few to write a seed for: nothing could be kept in place of one "
+                "that solves a single one of them",
+                fix="more with --validation, or start from a seed: leave --scaffold out",
+                code="too-few-tasks",
+            )
+        if most < len(tasks):
+            text = f"a seed that solves more than {most} of {len(tasks)} validation tasks leaves nothing to be kept"
+            self.session.say("note", {"text": f"{text}: the build then ends with it"})
 
     @property
     def half(self) -> float:

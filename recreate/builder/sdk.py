@@ -309,7 +309,9 @@ def _seed(session: Session, where: Path, scaffold: str | Path | Scaffold) -> Sca
     if not folder.is_dir():
         wanted = scaffold or session.settings.scaffold
         if wanted == CREATE:
-            chosen = made_of = create(session, starting(session.settings, where, "seed"))
+            start = starting(session.settings, where, "seed")
+            refuse_if_too_small(session.settings, start, session.price, session.optimizer_price)
+            chosen = made_of = create(session, start)
         elif isinstance(session.tape, Cassette) and not wanted:
             chosen = made_of = _recorded(session.tape)
         else:

@@ -89,6 +89,28 @@ def test_a_build_stops_exactly_where_the_gate_could_keep_nothing(
     assert json.loads(capsys.readouterr().out)["status"] == status
 
 
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        (["--validation", "5"], "too-few-tasks"),
+        (["--validation", "5", "--gate.false_keep", "0"], "too-few-tasks"),
+        (["--budget", "3attempts"], "budget-too-small"),
+        (["--validation", "6"], "no-seed"),  # one that solves one of six leaves room
+    ],
+)
+def test_a_seed_is_not_paid_for_where_nothing_could_be_kept_in_its_place(
+    flags: list[str], code: str, workspace: Path, model: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["build", *TOY, *model(script()), "--scaffold", "create", "--rounds", "1", "--out", "runs/a", *flags]
+    assert cli([*command, "--json"]) == (1 if code == "no-seed" else 2)
+    out, err = capsys.readouterr()
+    assert json.loads(out)["error"]["code"] == code
+    paid = (workspace / "runs/a").exists() and any(Run(workspace / "runs/a").records("reply"))
+    assert paid == (code == "no-seed")
+    if code == "no-seed":
+        assert "a seed that solves more than 1 of 6 validation tasks leaves nothing to be kept" in err
+
+
 @pytest.mark.parametrize("policy", ["randomised", "playbook"])
 def test_a_build_that_learns_lessons_ends_there_too(workspace: Path, policy: str) -> None:
     (workspace / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in solves(0)))
