@@ -2,13 +2,13 @@
 
 After ACE (Zhang et al., "Agentic Context Engineering", arXiv 2510.04618). From the paper: a reflector judges each
 attempt and tags the bullets that the agent was given; a curator turns its insight into new bullets; a delta is merged
-by code, never by rewriting the whole; a bullet whose embedding has a cosine of 0.90 or more with one that is there is
-the same bullet ("grow and refine").
+by code, never by rewriting the whole; a bullet that means what another one says, by their embeddings, is pruned ("grow
+and refine"): here the new one is, as soon as it comes, and nothing else follows from it. Counters come from tags alone.
 
-Inferred, since the paper does not settle it: an added bullet that is a duplicate counts as helpful to the one that is
-there; `harmful` above `helpful` takes a bullet out of what is offered (its counters stay and may recover by no more
-than that duplicate count); with more bullets than the budget holds, the most relevant ones are offered; one round of
-reflection an attempt, and the curator sees titles only when the playbook is long.
+Inferred, since the paper does not settle it: two bullets mean the same from a cosine of 0.90 on; `harmful` above
+`helpful` takes a bullet out of what is offered, for good, since nobody can tag it any more; with more bullets than the
+budget holds, the most relevant ones are offered; one round of reflection an attempt, and the curator sees titles only
+when the playbook is long.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from recreate.agents.template import object_of
 from recreate.agents.trajectory import tell
 from recreate.api.types import Change, Experience, Lesson
 from recreate.lessons.context import STRING, AskingPolicy, learnable, new_lesson, rows, text
-from recreate.lessons.promotion import free
 from recreate.lessons.similarity import fitting, text_of
 
 SAME = 0.90
@@ -90,15 +89,7 @@ class Playbook(AskingPolicy):
         bullet = bullet.model_copy(update={"status": "active", "domains": (self.context.domain,)})
         if bullet.id in self.lessons:
             return
-        same = self.similarity.nearest(bullet, list(self.lessons.values()), SAME, len(self.lessons))
-        if any(x.status == "vetoed" for x in same):
-            return
-        for other in same[:1]:
-            if free(other) and experience.id not in other.supports:
-                supports = (*other.supports, experience.id)
-                groups = tuple(dict.fromkeys((*other.groups, experience.group)))
-                self.put(other, supports=supports, groups=groups, helpful=other.helpful + 1, seen=self.observed)
-                yield Change(kind="supported", lesson=other.id, why=f"{experience.id} asks for it again")
+        if self.similarity.nearest(bullet, list(self.lessons.values()), SAME, 1):
             return
         self.put(bullet, seen=self.observed)
         yield Change(kind="born", lesson=bullet.id, why=f"of {experience.id}")

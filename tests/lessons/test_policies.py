@@ -439,9 +439,18 @@ def test_the_playbook_counts_and_adds_and_never_rewrites() -> None:
 
 def test_a_bullet_that_is_there_already_is_not_added_again() -> None:
     materials = held(Says(tags={"tags": [], "insight": "tests"}, add={"add": [BULLET]}))
-    assert kinds(Playbook(materials).observe(failures(2))) == ["born", "supported"]
-    (bullet,) = materials.lessons.values()
-    assert (bullet.supports, bullet.helpful) == (("e0", "e1"), 1)
+    assert kinds(Playbook(materials).observe(failures(2))) == ["born"]
+    assert len(materials.lessons) == 1
+
+
+def test_a_bullet_that_is_said_again_in_other_words_speaks_for_none_and_brings_none_back() -> None:
+    harmed = pattern(harmful=1)
+    again = {"title": READ["title"] + "!", "body": READ["body"]}
+    materials = held(Says(tags={"tags": [], "insight": "tests"}, add={"add": [again]}), lessons={"p": harmed})
+    policy = Playbook(materials)
+    assert kinds(policy.observe(failures(3))) == []
+    assert materials.lessons == {"p": harmed}
+    assert list(policy.offer("a test fails", 500)) == []
 
 
 def test_a_bullet_that_harmed_more_than_it_helped_is_not_offered() -> None:
