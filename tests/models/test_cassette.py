@@ -268,6 +268,18 @@ def test_another_question_is_shown_beside_the_one_that_was_asked(tape: Path) -> 
     assert (e.value.call, e.value.expected is None) == ("r/a/0", False)
 
 
+def test_of_a_cassette_of_replies_only_the_question_that_is_asked_now_is_shown(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "tape", about(replies_only=True))
+    recording.keep("m", ASKED, {"seed": 1}, call(), Reply(text="That."))
+    recording.close()
+    model = replayed(tmp_path / "tape")
+    assert model.reply(ASKED, call(), seed=1).text == "That."
+    with pytest.raises(Differs) as e:
+        model.reply([*ASKED, {"role": "user", "content": "Why?"}], call(), seed=1)
+    assert "+Why?" in e.value.message
+    assert "What?" not in e.value.message, "the message that is the same is not on the cassette either"
+
+
 def test_another_seed_is_said_to_be_one(tape: Path) -> None:
     with pytest.raises(Differs, match="the same words: another seed"):
         replayed(tape).reply(ASKED, call(), seed=2)
