@@ -105,5 +105,13 @@ def test_a_reply_without_a_query_is_told_what_to_write(box: Path) -> None:
     assert tool(box, "execute", "<final_sql> </final_sql>")[0] == 2
 
 
+def test_of_several_paths_the_query_whose_rows_most_come_to_counts(box: Path) -> None:
+    spelled = ("SELECT count(*) FROM sales", "select count(item) as n from sales where 1")
+    rows = {tool(box, "execute", f"<final_sql>{query}</final_sql>")[0] or tool(box, "result") for query in spelled}
+    assert rows == {(0, "(5,)\n")}
+    tool(box, "execute", "<final_sql>SELECT price FROM sales</final_sql>")
+    assert tool(box, "result")[0] == 1, "a query that fails has no say"
+
+
 def test_a_query_cannot_change_the_database(box: Path) -> None:
     assert "readonly" in tool(box, "execute", "<intermediate_sql>DELETE FROM sales</intermediate_sql>")[1]
