@@ -476,7 +476,10 @@ def _misfit(kind: str, part: Any, wrong: list[str]) -> BadInput:
 def _misfits(kind: str, part: Any) -> list[str]:
     if isinstance(part, type):
         return list(_methods(PORTS[kind], part)) or [f"it is a class; give an object: {part.__name__}(...)"]
-    ports = [PORTS[kind], *(port for port in BESIDES.get(kind, ()) if isinstance(part, port))]
+    # a property says what it says when it is asked: litellm's imports the package, which takes seconds
+    later = {ToolCalling} if isinstance(inspect.getattr_static(part, "native_tools", None), property) else set()
+    beside = [port for port in BESIDES.get(kind, ()) if port not in later]
+    ports = [PORTS[kind], *(port for port in beside if isinstance(part, port))]
     return [wrong for port in ports for wrong in (*_attributes(port, part), *_methods(port, part))]
 
 
@@ -486,6 +489,8 @@ def _attributes(port: type, part: Any) -> Iterator[str]:
             yield f"it has no `{name}`" + (" (None when nobody knows it)" if name == "price" else "")
             continue
         value = getattr(part, name)
+        if name == "description" and value == "":
+            continue  # there is nothing to tell
         if name in ("name", "backend", "grader", "description") and not _is_text(value):
             yield f"its `{name}` is {value!r}, not a text"
         elif name in ("native_tools", "tools_only", "asks_model") and not isinstance(value, bool):
