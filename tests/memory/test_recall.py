@@ -23,6 +23,7 @@ from recreate.memory import embedders, index
 from recreate.memory.embedders.hashed import Hashed
 from recreate.memory.embedders.minilm import FILES
 from recreate.memory.embedders.sentence import Sentence
+from recreate.memory.index.chroma import Chroma
 from recreate.memory.index.text import Text
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience
@@ -108,6 +109,19 @@ def test_one_match_among_many_is_found_under_a_narrow_filter(memory: ExperienceS
     assert [h.experience for h in hits] == ["retry"]
     steps = memory.recall("csv reader", 8, {"task": "toy:hand:retry", "grain": "step"})
     assert [h.id for h in steps] == ["retry/0"]
+
+
+def test_a_match_is_found_where_chroma_gives_fewer_than_it_is_asked_for(
+    memory: ExperienceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.add([experience(f"e{n}", prompt=f"csv reader {n}") for n in range(400)])
+    whole = Chroma.nearest
+
+    def fewer(self: Chroma, state: Any, vector: Any, n: int, among: Any = None) -> list[tuple[int, float]]:
+        return whole(self, state, vector, n, among) if among is not None else whole(self, state, vector, n)[:300]
+
+    monkeypatch.setattr(Chroma, "nearest", fewer)
+    assert [h.experience for h in memory.recall("csv reader", 8, {"task": "toy:hand:retry"})] == ["retry"]
 
 
 def test_few_are_asked_for_and_the_best_that_matches_is_found_however_rare_it_is(
@@ -302,6 +316,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from recreate.memory import index
+from recreate.memory.index.chroma import Chroma
 from recreate.memory.index.text import Text
 from recreate.memory.store import ExperienceStore
 what, left = sys.argv[2], int(sys.argv[3])

@@ -470,8 +470,9 @@ class Index:
 
         found, state = matching(first()), manifest.chroma
         if len(found) < n and state is not None and state["count"] > 2 * n:
-            found = matching(self._nearest(manifest, vector, WIDER * n))
-            if len(found) < n and state["count"] > WIDER * n:
+            near = self._nearest(manifest, vector, WIDER * n)
+            found = matching(near)
+            if len(found) < n and len(near) < state["count"]:  # Chroma's graph may lead to fewer than it is asked for
                 among = text.matching(allowed, state["upto"])
                 found = matching(self._nearest(manifest, vector, min(n, len(among)), among)) if among else []
         return found
