@@ -222,7 +222,7 @@ class Planted:
     name = "planted"
 
     def __init__(self, kind: Kind) -> None:
-        self.kind = kind
+        self.planted = kind
         self.opened: set[str] = set()
         self.lock = threading.Lock()
 
@@ -245,8 +245,8 @@ class Planted:
         with self.lock:
             copy = task.split == "train" and task.id in self.opened
             self.opened.add(task.id)
-        sandbox = backend.open(env=self.kind.env)
-        for path, whole in {**self.kind.files, **({} if copy else self.kind.once)}.items():
+        sandbox = backend.open(env=self.planted.env)
+        for path, whole in {**self.planted.files, **({} if copy else self.planted.once)}.items():
             data = whole.encode() if isinstance(whole, str) else whole
             sandbox.write(path, data, 0o755 if isinstance(whole, bytes) else 0o644)
         return sandbox
@@ -258,8 +258,8 @@ class Planted:
             return ""
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
-        passed = trace.answer == self.kind.right(task.facts["number"])
-        return Grade(score=float(passed), passed=passed, evidence="accepted" if passed else self.kind.refusal)
+        passed = trace.answer == self.planted.right(task.facts["number"])
+        return Grade(score=float(passed), passed=passed, evidence="accepted" if passed else self.planted.refusal)
 
 
 class Worker:

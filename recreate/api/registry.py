@@ -518,7 +518,7 @@ def _methods(port: type, part: Any) -> Iterator[str]:
         shown = f"`{name}{_shown(wanted)}`"
         have = getattr(part, name, None)
         if not callable(have):
-            yield f"it has no {shown}"
+            yield f"it has no {shown}" + (f": its `{name}` is {have!r:.80}, no method" if have is not None else "")
         elif inspect.iscoroutinefunction(have):
             yield f"{shown} is async; recreate calls it from threads"
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,17 @@ _BESIDE = frozenset({"compared"})
 """Functions of theirs that no grade depends on."""
 
 
-@cache
 def version() -> str:
     """What the modules that decide do, and with which pytest: layout, comments and docstrings have no part in it."""
+    with _ONE:  # attempts ask side by side, and Python 3.11.7 can fail where two threads parse at once (gh-106905)
+        return _version()
+
+
+_ONE = threading.Lock()
+
+
+@cache
+def _version() -> str:
     here = Path(__file__).parent
     programs = {name: meaning((here / f"{name}.py").read_text(encoding="utf-8")) for name in _DECIDES}
     return f"swe-{digest([programs, PINS], 12)}"
