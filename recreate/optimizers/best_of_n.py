@@ -24,7 +24,7 @@ class BestOfN:
         self.context = context
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
-        """The edits of the proposal with the best mean score on the batch's train tasks; the first of equals."""
+        """The edits of the proposal that gains most on the batch's train tasks; the first of equals."""
         search, best = Search(self.context, scaffold, experiences), None
         seen: set[str] = {scaffold.digest}
         for number in range(self.context.best_of):
@@ -38,7 +38,7 @@ class BestOfN:
             if child.digest in seen:
                 continue
             seen.add(child.digest)
-            made = search.measure(edits, beat=best.mean if best else None)
+            made = search.measure(edits, beat=search.gain(best) if best else None)
             if made is None:
                 break
             whole = len(search.parent.scores)
@@ -46,6 +46,6 @@ class BestOfN:
             self.context.note(
                 f"proposal {number + 1} of {self.context.best_of}: {made.mean:.3f} on {on} train tasks of the batch"
             )
-            if best is None or made.mean > best.mean:
+            if best is None or search.gain(made) > search.gain(best):
                 best = made
         return best.edits if best else []

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 
 from recreate.agents.scaffold import Scaffold, apply
 from recreate.api.errors import OutOfBudget
@@ -53,9 +54,13 @@ class Search:
         self.spent = False
 
     def gain(self, made: Measured) -> float:
-        """By how much it beats the parent on the tasks that both have; an excluded attempt counts for neither."""
-        both = made.scores.keys() & self.parent.scores.keys()
-        return sum(made.scores[task] - self.parent.scores[task] for task in both) / len(both) if both else 0.0
+        """By how much it beats the parent, on average over the parent's tasks; one that was excluded counts as level,
+        so that candidates are compared on the same tasks, and one with few attempts that count is not the best."""
+        return self._gain(made.scores)
+
+    def _gain(self, scores: Mapping[str, float]) -> float:
+        known = self.parent.scores
+        return fsum(score - known[task] for task, score in scores.items() if task in known) / max(1, len(known))
 
     def edits(self, files: Mapping[str, str], reason: str) -> list[Edit]:
         """The edits that make these files of the parent's; '' takes a file out. What stays as it was needs none."""
@@ -70,8 +75,8 @@ class Search:
         """The candidate on these train tasks (default: all of the batch). Its edits are valid: `context.validate` says
         nothing. None once the budget has none to spare; attempts that were made before cost nothing.
 
-        beat: a mean that it has to exceed. It is then measured a few tasks at a time, and no further once it could not
-        exceed it if all that is left were solved; what was measured does not exceed it either."""
+        beat: a `gain` that it has to exceed. It is then measured a few tasks at a time, and no further once it could
+        not exceed it if all that is left were solved; what was measured does not exceed it either."""
         if self.spent:
             return None
         child, wanted, made = apply(self.scaffold, edits), list(tasks or self.parent.scores), list[Experience]()
@@ -79,9 +84,8 @@ class Search:
         try:
             for at in range(0, len(wanted), block):
                 made += self.context.evaluate(child, wanted[at : at + block])
-                left = max(0, len(wanted) - at - block)
-                best = sum(e.grade.score for e in made) + left
-                if beat is not None and best <= beat * (len(made) + left):
+                hoped = dict.fromkeys(wanted[at + block :], 1.0)
+                if beat is not None and self._gain(hoped | {e.task: e.grade.score for e in made}) <= beat:
                     break
         except OutOfBudget:
             self.spent = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -203,34 +204,54 @@ def test_best_of_n_takes_the_proposal_that_is_best_on_its_own_train_tasks(worksp
 
 
 SCORES = st.lists(st.sampled_from([None, 0.0, 0.5, 1.0]), min_size=1, max_size=6)
+BEFORE = st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=6, max_size=6)
 
 
-@hypothesis.given(SCORES, st.sampled_from([0.0, 0.3, 0.5, 0.75, 1.0]), st.integers(1, 3))
+@hypothesis.given(SCORES, BEFORE, st.sampled_from([-0.5, 0.0, 0.2, 0.35, 1.0]), st.integers(1, 3))
 def test_a_candidate_is_attempted_until_it_cannot_beat_the_best_and_its_choice_is_never_another(
-    scores: list[float | None], beat: float, jobs: int
+    scores: list[float | None], before: list[float], beat: float, jobs: int
 ) -> None:
     made = list[int]()
 
+    def scored(task: str, score: float) -> Experience:
+        return experience(1).model_copy(update={"task": task, "grade": Grade(score=score, passed=False)})
+
     def evaluate(child: Scaffold, tasks: Sequence[str]) -> list[Experience]:
         made.extend(range(len(made), len(made) + len(tasks)))
-        found = ((experience(1), task, scores[int(task)]) for task in tasks)  # None: it was excluded
-        graded = ((e, task, Grade(score=s, passed=False)) for e, task, s in found if s is not None)
-        return [e.model_copy(update={"task": task, "grade": grade}) for e, task, grade in graded]
+        found = ((task, scores[int(task)]) for task in tasks)  # None: it was excluded
+        return [scored(task, s) for task, s in found if s is not None]
 
     given = context([])
-    given.evaluate, given.jobs = evaluate, jobs
-    search, tasks = Search(given, SEED, []), [str(n) for n in range(len(scores))]
+    given.evaluate, given.jobs, tasks = evaluate, jobs, [str(n) for n in range(len(scores))]
+    given.tasks = tuple(tasks)
+    search = Search(given, SEED, [scored(task, b) for task, b in zip(tasks, before, strict=False)])
     whole, made[:] = search.measure([], tasks), []
     found = search.measure([], tasks, beat=beat)
     assert whole is not None
     assert found is not None
-    assert (found.mean > beat) == (whole.mean > beat)
-    if found.mean > beat:
+    assert (search.gain(found) > beat) == (search.gain(whole) > beat)
+    if search.gain(found) > beat:
         assert found.scores == whole.scores
-    hope = [[0.0 if s is None else s for s in scores[:n]] + [1.0] * (len(scores) - n) for n in range(len(scores) + 1)]
-    counted = [sum(s is not None for s in scores[:n]) + len(scores) - n for n in range(len(scores) + 1)]
-    lost = [n for n in range(1, len(scores) + 1) if sum(hope[n]) <= beat * counted[n]]
+    won = [0.0 if s is None else s - b for s, b in zip(scores, before, strict=False)]
+    hope = [won[:n] + [1 - b for b in before[n : len(scores)]] for n in range(len(scores) + 1)]
+    lost = [n for n in range(1, len(scores) + 1) if math.fsum(hope[n]) / len(scores) <= beat]
     assert len(made) <= (lost[0] + jobs - 1 if lost else len(scores))
+
+
+def test_a_proposal_with_one_attempt_that_counts_is_not_taken_for_the_best(workspace: Path) -> None:
+    answers = [proposal({"file": "new lesson", "text": text}) for text in ("First.", "Second.")]
+    given = context(answers)
+    given.best_of, given.key, given.tasks = 2, "k", ("t1", "t2", "t3")
+
+    def evaluate(child: Scaffold, tasks: Sequence[str]) -> list[Experience]:
+        second = "Second." in child.lessons[0].body  # solves one task; its other attempts were excluded
+        solved = {"t1": True} if second else {"t1": True, "t2": True, "t3": False}
+        made = ((task, experience(1, passed=solved[task])) for task in tasks if task in solved)
+        return [e.model_copy(update={"task": task}) for task, e in made]
+
+    given.evaluate = evaluate
+    before = [experience(n).model_copy(update={"task": f"t{n}"}) for n in (1, 2, 3)]
+    assert "First." in BestOfN(given).propose(SEED, before)[0].new
 
 
 def answered(draft: Draft, *calls: tuple[str, dict[str, Any]]) -> list[str]:
