@@ -21,7 +21,14 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # an agent may have printed anything
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # before there was a command: the program was being loaded
+        from recreate.api.errors import Interrupted
+        from recreate.cli.terminal import fail
+
+        code = fail(Interrupted("interrupted"), "--json" in sys.argv)
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
@@ -45,6 +52,8 @@ def run(arguments: list[str]) -> int:
             arguments = [*arguments[:at], "--cache=on", *arguments[at + 1 :]]
     try:
         code = program().main(arguments, prog_name="recreate", standalone_mode=False)
+        if code == Interrupted.exit_code:  # typer's own word for a Ctrl-C that no command of ours answered
+            return fail(Interrupted("interrupted"), as_json)
         return code if isinstance(code, int) else 0
     except RecreateError as e:
         return fail(e, as_json)

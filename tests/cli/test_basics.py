@@ -15,7 +15,7 @@ import pytest
 
 import recreate
 from recreate.api.errors import BadInput
-from recreate.cli import bench, run
+from recreate.cli import bench, main, run
 from recreate.cli.app import program
 from recreate.runs.settings import as_flags
 
@@ -245,3 +245,20 @@ def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
     monkeypatch.setattr("recreate.runs.gate.judge_files", raises)
     assert run(["judge", "a", "b"]) == 130
+    assert "interrupted" in capsys.readouterr().err
+    assert run(["judge", "a", "b", "--json"]) == 130
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "interrupted"
+
+
+def test_ctrl_c_while_the_program_is_loaded_shows_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def loading(_: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("recreate.cli.run", loading)
+    monkeypatch.setattr(sys, "argv", ["recreate", "build", "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "interrupted"
