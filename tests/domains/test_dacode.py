@@ -181,6 +181,11 @@ def test_a_row_with_its_labels_in_the_set_s_own_columns_is_the_same_question(bes
     }  # fmt: skip
     (one,), (other,) = _domain([own], beside).tasks(), _domain([NAMED], beside).tasks()
     assert (one.id, one.group, one.facts["answer"]) == (other.id, other.group, other.facts["answer"])
+    labels = {"id": 7000, "common_answers": own.pop("common_answers")}
+    (beside / "da-dev-labels.jsonl").write_text(json.dumps(labels) + "\n")
+    assert _domain([own], beside).tasks() == [one]
+    folder = registry.open_domain("dacode", beside, data=str(beside))  # where the labels' file is no set of its own
+    assert list(folder.tasks()) == [one]
 
 
 def test_no_exploit_of_any_kind_of_row_passes(beside: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -130,6 +130,7 @@ class PublishedDomain(RowDomain):
     def _tables(self, known: PublishedDefinition, base: Path) -> list[DataTable]:
         """The rows by their set, as COLUMNS has them. Raises BadInput for rows that are of none."""
         found: dict[str, DataTable] = {}
+        labels: dict[str, Mapping[str, Mapping[str, Any]]] = {}
         strange: list[str] = []
         for place in self._places(known):
             read = self._table(place)
@@ -139,7 +140,10 @@ class PublishedDomain(RowDomain):
                     strange.append(f"{table.shown(read)} {read.place} {row.number}")
                     continue
                 into = found.setdefault(recipe.name, DataTable(recipe.name, read.place, [], [], []))
-                self._lacking |= _put(into, row, recipe, known, base)
+                if recipe.labels and recipe.labels not in labels:
+                    labels[recipe.labels] = _labels(base / recipe.labels)
+                more = labels.get(recipe.labels, {}).get(str(row.values.get("id")), {})
+                self._lacking |= _put(into, row._replace(values={**more, **row.values}), recipe, known, base)
         if not found:
             seen = f"; its columns are {', '.join(read.columns[:12])}" if strange else ""
             raise BadInput(
@@ -164,7 +168,8 @@ class PublishedDomain(RowDomain):
         path = Path(self._data).expanduser()
         if self._data.startswith(HUB) or not path.is_dir():
             return [self._data]
-        return [str(each) for each in sorted(path.iterdir()) if each.suffix.lower() in SUFFIXES]
+        labels = {recipe.labels for recipe in recipes.RECIPES}
+        return [str(f) for f in sorted(path.iterdir()) if f.suffix.lower() in SUFFIXES and f.name not in labels]
 
     def _table(self, place: str) -> DataTable:
         try:
@@ -174,6 +179,11 @@ class PublishedDomain(RowDomain):
                 hub = f"where the hub can be reached: {paths.install('hub')}"
                 e.fix = f"--data FILE, its rows (benchmarks/{self.name}/README.md lists the columns); {hub}"
             raise
+
+
+def _labels(file: Path) -> Mapping[str, Mapping[str, Any]]:
+    """id -> the columns that a labels' file beside the rows has; none where there is no such file."""
+    return {str(row.values.get("id")): row.values for row in table.read(str(file)).rows} if file.is_file() else {}
 
 
 def _put(
@@ -187,7 +197,8 @@ def _put(
     try:
         made = recipes.read(recipe, row.values)
     except KeyError as e:
-        faults.append(BadRow(row.number, f"it has no {e.args[0]}"))
+        given = f", which {recipe.labels} beside it would give" if recipe.labels else ""
+        faults.append(BadRow(row.number, f"it has no {e.args[0]}{given}"))
     except (ValueError, TypeError, AttributeError) as e:
         faults.append(BadRow(row.number, f"it {e}"))
     else:

@@ -18,7 +18,8 @@ SOLUTION = "solution.py"
 
 class PublishedSet(NamedTuple):
     """One published set: `fields` are columns that its rows have, `sure` ones that no other rows have; `moved` where
-    an exchange file has them (dots lead into objects)."""
+    an exchange file has them (dots lead into objects). labels: a file beside the rows with more columns of the row
+    that has the same `id`."""
 
     name: str
     domain: str
@@ -26,6 +27,7 @@ class PublishedSet(NamedTuple):
     read: Callable[[Row], dict[str, Any]]
     moved: Mapping[str, str]
     sure: Callable[[Row], bool] = lambda row: True
+    labels: str = ""
 
 
 _EXCHANGE = {"dataset", "instruction", "input", "gold", "eval"}
@@ -248,8 +250,8 @@ def _ds1000(row: Row) -> dict[str, Any]:
 
 
 def _dabench(row: Row) -> dict[str, Any]:
-    """InfiAgent-DABench: a question to one table, answered by named values. Its labels are a file of their own; here
-    they are columns of the question's row: `answers`, an object, or `common_answers`, a list of pairs."""
+    """InfiAgent-DABench: a question to one table, answered by named values: `common_answers`, a list of pairs,
+    which its labels' file has, or `answers`, an object."""
     answers = dict(row["common_answers"] if "common_answers" in row else row["answers"])
     named = str(row.get("file_name") or "")
     place = named if "/" in named else f"da-dev-tables/{named}" if named else f"tables/{_last(row['upstream'])}"
@@ -366,6 +368,7 @@ RECIPES = (
             "question": "instruction", "file_name": "input.file", "upstream": "input.upstream",
             "answers": "gold.answers",
         },
+        labels="da-dev-labels.jsonl",
     ),
     PublishedSet(
         "dacode", "dacode", frozenset({"instruction", "func", "result", "options", "config"}), _dacode,
