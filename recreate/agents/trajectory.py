@@ -202,16 +202,17 @@ def tell_reply(step: Step) -> str:
     return f"{step.reply}\n$ {step.action}".strip()
 
 
-def tell(experience: Experience, limit: int = 2400, without: Collection[str] = (), *, whole: bool = False) -> str:
+def tell(experience: Experience, limit: int = 2400, without: Collection[str] = ()) -> str:
     """An experience in about `limit` characters: the task, the steps, how it ended, the grader's words.
 
-    without: `trajectory` leaves the steps out, `evidence` the grader's words. whole: no part is cut where all fit;
-    what was recorded without it, the demo too, asks with each part cut to its share.
+    without: `trajectory` leaves the steps out, `evidence` the grader's words. What fits is told whole; else the first
+    and last steps, each part cut to its share.
     """
-    steps = _worth_telling(experience.trace.steps) if "trajectory" not in without else []
+    steps: Sequence[Step] = experience.trace.steps if "trajectory" not in without else ()
     evidence = experience.grade.evidence if "evidence" not in without else None
-    if whole and len(uncut := _told(experience, steps, evidence, limit, limit, limit)) <= limit:
+    if len(uncut := _told(experience, steps, evidence, limit, limit, limit)) <= limit:
         return uncut
+    steps = _worth_telling(steps)
     share = max(120, (limit * 2 // 3) // max(1, 2 * len(steps)))
     return _told(experience, steps, evidence, limit // 4, share, limit // 5)
 
@@ -229,9 +230,9 @@ def _told(
     return "\n".join(parts)
 
 
-def _worth_telling(steps: Sequence[Step], most: int = 8) -> list[Step]:
+def _worth_telling(steps: Sequence[Step], most: int = 8) -> Sequence[Step]:
     """First and last steps: how it began and how it ended; the middle of a long attempt repeats itself."""
-    return list(steps) if len(steps) <= most else [*steps[: most // 2], *steps[-most // 2 :]]
+    return steps if len(steps) <= most else [*steps[: most // 2], *steps[-most // 2 :]]
 
 
 # ---------------------------------------------------------------------------------------------------- index

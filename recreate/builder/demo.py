@@ -27,7 +27,7 @@ from recreate.runs.session import Say, silent
 from recreate.sandboxes import choose
 from recreate.storage import files
 
-SIZES: Mapping[str, Any] = {"train": 8, "batch": 6, "validation": 12, "rounds": 3, "seed": 1}
+SIZES: Mapping[str, Any] = {"train": 8, "batch": 6, "validation": 24, "rounds": 3, "seed": 1}
 """Of the build that is shipped."""
 
 

@@ -80,7 +80,7 @@ class _Teller:
     def __init__(self) -> None:
         self.scores: list[float] = []
         self.total = 0
-        self.judged = False
+        self.begun = False
         self.round = 0
 
     def __call__(self, event: str, facts: dict[str, Any]) -> None:
@@ -104,17 +104,18 @@ class _Teller:
                     cited = len({e.experience for e in edit.evidence})
                     say(f"     {edit.path}, from {cited} attempt{'s' * (cited != 1)}: {_first(edit.new)}")
             case "revision":
-                kept = "kept" if facts["revision"].kept else "dropped"
+                kept, verdict = "kept" if facts["revision"].kept else "dropped", facts["revision"].verdict
+                clear = f"in an order that is drawn; after {verdict.tasks} it is clear"
+                scores = f"Score {verdict.after:.2f}, and {verdict.before:.2f} before"
+                self.step(5, f"It attempts the same tasks, {clear}. {scores}.")
                 self.step(6, f"The gate compares the same tasks before and after: {kept}.")
 
     def gathered(self, phase: str, mean: float) -> None:
         if phase == "train":
             if not self.round:
                 say(f"2. It attempts {self.total} train tasks, to learn from. Score {mean:.2f}.")
-        elif self.judged:
-            self.step(5, f"The candidate attempts the same {self.total} tasks. Score {mean:.2f}.")
-        else:
-            self.judged = True
+        elif not self.begun:
+            self.begun = True
             say(f"1. The seed agent attempts {self.total} tasks that nothing is learned from. Score {mean:.2f}.")
 
     def step(self, number: int, text: str) -> None:

@@ -117,7 +117,7 @@ class Ace:
         messages = prompt(
             "ace_reflect",
             playbook=self.text(),
-            attempt=tell(experience, ATTEMPT_CHARS, self.context.without, whole=True),
+            attempt=tell(experience, ATTEMPT_CHARS, self.context.without),
         )
         reply = self.context.ask(messages, step=step, json_schema=REFLECT, temperature=0.4, max_tokens=REPLY_TOKENS)
         found = self.context.read(reply)

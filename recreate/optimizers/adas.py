@@ -95,7 +95,7 @@ class Adas:
             agent=tell_agent(search.scaffold.agent),
             score=f"{search.parent.mean:.2f}",
             archive=[{"name": m.name, "thought": m.thought, "score": f"{m.score:.2f}"} for m in self.archive],
-            failures=[tell(e, ATTEMPT_CHARS, self.context.without, whole=True) for e in search.failed[:3]],
+            failures=[tell(e, ATTEMPT_CHARS, self.context.without) for e in search.failed[:3]],
         )
         reply = self.ask(messages)
         for _ in range(self.settings.reflections):

@@ -83,7 +83,7 @@ class Atlas:
 
     def tutor(self, search: Search, failed: Experience) -> str:
         """The guidance of the teacher that helped most at this task; '' when none did."""
-        memory, attempt = told(search.scaffold), tell(failed, ATTEMPT_CHARS, self.context.without, whole=True)
+        memory, attempt = told(search.scaffold), tell(failed, ATTEMPT_CHARS, self.context.without)
         tried: list[dict[str, str]] = []
         best, gain = "", 0.0
         for _ in range(0 if search.spent else self.settings.turns):
@@ -109,7 +109,7 @@ class Atlas:
             tried.append(
                 {
                     "guidance": guidance,
-                    "outcome": tell(made.experiences[0], ATTEMPT_CHARS, self.context.without, whole=True),
+                    "outcome": tell(made.experiences[0], ATTEMPT_CHARS, self.context.without),
                 }
             )
         return best

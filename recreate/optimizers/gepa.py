@@ -123,11 +123,7 @@ class _Agents:
         faults = [f"{path} lost {mark}" for path, text in self.texts.items() for mark in lost(text, candidate[path])]
         faults = faults or (self.search.context.validate(self.search.scaffold, edits) if edits else [])
         made = None if faults else self.measured(edits, batch)
-        told = (
-            {e.task: tell(e, ATTEMPT_CHARS, self.search.context.without, whole=True) for e in made.experiences}
-            if made
-            else {}
-        )
+        told = {e.task: tell(e, ATTEMPT_CHARS, self.search.context.without) for e in made.experiences} if made else {}
         fault = "this text cannot be used: " + "; ".join(faults) if faults else "the attempt did not end"
         scores = [made.scores.get(task, self.search.parent.scores.get(task, 0.0)) if made else 0.0 for task in batch]
         return EvaluationBatch(

@@ -81,10 +81,7 @@ class Opro:
         messages = prompt(
             "opro",
             record=[(text or "(no instruction)", f"{score:.2f}") for text, score in ranked],
-            examples=[
-                tell(e, ATTEMPT_CHARS, self.context.without, whole=True)
-                for e in search.failed[: self.settings.examples]
-            ],
+            examples=[tell(e, ATTEMPT_CHARS, self.context.without) for e in search.failed[: self.settings.examples]],
             number=number % self.settings.children + 1,
         )
         for left in range(self.settings.mends, -1, -1):

@@ -136,7 +136,7 @@ class Sage:
         there |= {path: skill.body for path, skill in library.items()}
         messages = prompt(
             "sage",
-            attempt=tell(attempt, ATTEMPT_CHARS, self.context.without, whole=True),
+            attempt=tell(attempt, ATTEMPT_CHARS, self.context.without),
             skills=[(path, clip(text, 800)) for path, text in sorted(there.items())],
             programs=programs,
             rejected=self.context.dropped(),

@@ -115,7 +115,7 @@ class Yunjue:
         agent = search.scaffold
         messages = prompt(
             "yunjue_write",
-            attempt=tell(experience, ATTEMPT_CHARS, self.context.without, whole=True),
+            attempt=tell(experience, ATTEMPT_CHARS, self.context.without),
             tools=[(name, clip(agent.help(name), 400)) for name in agent.tools],
             rejected=self.context.dropped(),
         )

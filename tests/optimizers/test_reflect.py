@@ -290,7 +290,7 @@ def test_a_backslash_that_a_model_forgot_to_escape_does_not_lose_its_reply(writt
 
 def test_a_telling_that_fits_is_not_cut() -> None:
     prompt = "A question of several sentences. " * 30
-    text = tell(experience(1, evidence="E" * 300).model_copy(update={"prompt": prompt}), 2400, whole=True)
+    text = tell(experience(1, evidence="E" * 300).model_copy(update={"prompt": prompt}), 2400)
     assert prompt.strip() in text
     assert "E" * 300 in text
 
