@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import tomllib
 from typing import Any
 
@@ -59,3 +60,42 @@ def test_an_excused_mutant_is_of_code_that_is_there() -> None:
     rows = tomllib.loads((house.ROOT / "tests" / "mutants.toml").read_text("utf-8"))["mutant"]
     words = {row["module"]: " ".join((house.ROOT / row["module"]).read_text("utf-8").split()) for row in rows}
     assert [row for row in rows if row["was"] not in words[row["module"]] or not row["why"]] == []
+
+
+def test_python_is_parsed_in_one_place() -> None:
+    """Two threads that make a syntax tree at once can fail before Python 3.11.8: recreate.api.syntax says how."""
+    found = [
+        f"{file.relative_to(house.ROOT)}:{line}"
+        for file in house.python_files(house.ROOT)
+        if file != house.ROOT / "recreate/api/syntax.py"
+        for line in _makes_a_tree(file.read_text("utf-8"))
+    ]
+    assert found == []
+
+
+def test_a_tree_is_found_however_it_is_made() -> None:
+    makes = [
+        "ast.parse('')",
+        "a.b(ast.literal_eval)",
+        "from ast import parse",
+        "import ast as a",
+        "compile('', '', 'exec', PyCF_ONLY_AST)",
+    ]
+    assert [len(_makes_a_tree(text)) for text in makes] == [1] * 5
+    assert (
+        _makes_a_tree("import ast\nast.unparse(ast.walk(x))\njson.parse('')\nparse('')\ncompile('', '', 'exec')") == []
+    )
+
+
+def _makes_a_tree(source: str) -> list[int]:
+    """The lines that name what makes a syntax tree of a text. A sandbox's programs that are strings are none."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(value=ast.Name(id="ast"), attr="parse" | "literal_eval") | ast.ImportFrom(module="ast"):
+                found.append(node.lineno)
+            case ast.Name(id="PyCF_ONLY_AST") | ast.Attribute(attr="PyCF_ONLY_AST"):
+                found.append(node.lineno)
+            case ast.Import(names=names) if any(name.name == "ast" and name.asname for name in names):
+                found.append(node.lineno)
+    return found

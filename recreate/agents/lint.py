@@ -7,10 +7,8 @@ is for, compiles and, given a sandbox backend, starts in a sandbox with nothing 
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
-import warnings
 from collections.abc import Iterator, Mapping, Set
 from functools import lru_cache
 from itertools import zip_longest
@@ -36,6 +34,7 @@ from recreate.agents.template import BRACES, OWN_NAMES, parse_template, reason, 
 from recreate.api.config import read_json, read_toml
 from recreate.api.errors import BadInput
 from recreate.api.ports import SandboxBackend
+from recreate.api.syntax import parse_python
 from recreate.api.types import Record
 from recreate.storage.redact import redact
 
@@ -346,9 +345,7 @@ def _tools(scaffold: Scaffold) -> Iterator[Problem]:
 
 def _compiles(path: str, text: str) -> Iterator[Problem]:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(text, path)
+        parse_python(text, path)
     except SyntaxError as e:
         yield Problem(file=path, line=e.lineno or 1, message=f"is not Python: {e.msg}")
     except (ValueError, RecursionError, MemoryError) as e:

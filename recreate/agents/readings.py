@@ -15,9 +15,10 @@ import html
 import re
 import textwrap
 import unicodedata
-import warnings
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
+
+from recreate.api.syntax import parse_python
 
 LONG = 64
 """So many characters of encoded data that nobody can read are more than a digest."""
@@ -164,9 +165,7 @@ def _percented(match: re.Match[str]) -> str:
 def parsed(code: str) -> ast.Module | None:
     """A piece of Python, read; None when it is none."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(textwrap.dedent(code))
+        return parse_python(textwrap.dedent(code))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

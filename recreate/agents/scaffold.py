@@ -12,7 +12,6 @@ Templates are Jinja, within the bounds of `template.py`.
 
 from __future__ import annotations
 
-import ast
 import difflib
 import inspect
 import io
@@ -22,9 +21,7 @@ import shutil
 import stat
 import tempfile
 import tokenize
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -40,6 +37,7 @@ from recreate.agents.lesson import lesson_file as lesson_file
 from recreate.agents.lesson import read_lesson as read_lesson
 from recreate.agents.template import render_text as render_text
 from recreate.api.errors import BadInput
+from recreate.api.syntax import literal
 from recreate.api.types import Edit, Lesson, Record, digest
 from recreate.storage.files import disk
 
@@ -246,10 +244,7 @@ def _docstring(text: str) -> str:
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.STRING:
-                with warnings.catch_warnings() if "\\" in token.string else nullcontext():
-                    if "\\" in token.string:
-                        warnings.simplefilter("ignore")
-                    words = ast.literal_eval(token.string)
+                words = literal(token.string)
                 return inspect.cleandoc(words).strip() if isinstance(words, str) else ""
             if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING):
                 break

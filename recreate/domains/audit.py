@@ -16,6 +16,7 @@ from typing import Any
 
 from recreate.api.errors import BadInput
 from recreate.api.ports import Auditable, Domain, SandboxBackend
+from recreate.api.syntax import parse_python
 from recreate.api.types import Record, Task, Trace
 
 
@@ -145,7 +146,7 @@ def _named(text: str, function: str) -> str:
 
 def _places(source: str, function: str) -> tuple[int, tuple[int, int]]:
     """How many lines the head of the module has, and (lines above the function's `def`, its indentation)."""
-    body: list[ast.stmt] = ast.parse(source).body
+    body: list[ast.stmt] = parse_python(source).body
     head = 0
     for node in body:
         text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

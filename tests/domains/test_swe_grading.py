@@ -127,9 +127,9 @@ def test_an_attempt_is_known_by_the_grader_that_graded_it(project: Project, monk
     monkeypatch.setattr(Path, "read_text", changed)
     for name in ("pytest_runner", "observer", "withheld", "exam", "test_run", "domain", "patch", "sources"):
         told["name"] = f"{name}.py"
-        assert grader._version.__wrapped__() != before, name
+        assert grader.version.__wrapped__() != before, name
     told["name"] = "nothing.py"
-    assert grader._version.__wrapped__() == before
+    assert grader.version.__wrapped__() == before
 
 
 def test_layout_comments_and_docstrings_are_no_part_of_the_version() -> None:

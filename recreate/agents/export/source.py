@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from recreate.api.syntax import parse_python
+
 STAND_INS = {
     "BadInput": '''class BadInput(Exception):
     """What is wrong; `code` says of which kind."""
@@ -73,7 +75,7 @@ class _SourceModule:
 
     def __init__(self, name: str) -> None:
         self.text = source_of(name)
-        self.tree = ast.parse(self.text)
+        self.tree = parse_python(self.text)
         self.defined = {name: node for node in self.tree.body for name in _defined(node)}
         self.imported: dict[str, tuple[str, str]] = {}  # name -> (module, the name there or '')
         for node in self.tree.body:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from recreate.api import paths
 from recreate.api.errors import BadInput
+from recreate.api.syntax import literal, parse_expression, parse_python
 from recreate.api.types import digest
 from recreate.storage import packages
 from recreate.storage.files import once
@@ -126,7 +127,7 @@ def tau_cases(root: Path) -> Iterator[ToolTask]:
     for kind, parts in (("retail", ("test", "train", "dev")), ("airline", ("test",))):
         for part in parts:
             file = root / f"tau_bench/envs/{kind}/tasks_{part}.py"
-            tree = ast.parse(file.read_text("utf-8"))
+            tree = parse_python(file.read_text("utf-8"))
             calls = next(each.value for each in tree.body if isinstance(each, ast.Assign))
             for number, task in enumerate(_literal(calls)):
                 row = {"task_id": f"tau_{kind}_{part}_{number}", "instruction": task["instruction"]}
@@ -134,13 +135,13 @@ def tau_cases(root: Path) -> Iterator[ToolTask]:
                 yield _tau(row)
 
 
-def _literal(node: ast.AST) -> Any:
+def _literal(node: ast.expr) -> Any:
     """A literal in which records are written as calls with names: Task(user_id=...) is a dict."""
     if isinstance(node, ast.Call):
         return {each.arg: _literal(each.value) for each in node.keywords}
     if isinstance(node, ast.List):
         return [_literal(each) for each in node.elts]
-    return ast.literal_eval(node)
+    return literal(node)
 
 
 def bfcl_cases(root: Path) -> Iterator[ToolTask]:
@@ -218,10 +219,10 @@ def _bfcl(id: str, turns: Any, start: Mapping[str, Any], gold: Any, row: Mapping
 
 def _call(text: str) -> list[Any]:
     """A right call, written as Python, as [name, arguments]; positional ones are the key ''."""
-    node = ast.parse(text.strip(), mode="eval").body
+    node = parse_expression(text.strip())
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise ValueError(f"its right call {text[:60]!r} is none")
-    named: dict[str, Any] = {each.arg or "": ast.literal_eval(each.value) for each in node.keywords}
+    named: dict[str, Any] = {each.arg or "": literal(each.value) for each in node.keywords}
     if node.args:
-        named[""] = [ast.literal_eval(each) for each in node.args]
+        named[""] = [literal(each) for each in node.args]
     return [node.func.id, named]

@@ -20,6 +20,7 @@ from recreate.api import paths
 from recreate.api.config import Split, read_json
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import Limits, Sandbox, SandboxBackend
+from recreate.api.syntax import parse_python
 from recreate.api.types import digest
 from recreate.domains.apiworld.sources import WORLD
 from recreate.sandboxes.rootfs import interpreter_mounts
@@ -120,9 +121,9 @@ def own_words(data: Path, task: str) -> list[str]:
     by. APIs and their fields, which every agent may read of, are none."""
     found = [truth_of(data, task, name) for name in ("answer", "public_data", "private_data")]
     try:
-        tree = ast.parse(solution(data, task))
+        tree = parse_python(solution(data, task))
     except SyntaxError:
-        tree = ast.parse("")
+        tree = parse_python("")
     found.append([node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)])
     said = [text for text in _texts(found) if not text.isidentifier() and any(map(str.isalnum, text))]
     return list(dict.fromkeys(said))

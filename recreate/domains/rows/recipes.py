@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from recreate.api.syntax import parse_python
+
 Row = Mapping[str, Any]
 SOLUTION = "solution.py"
 
@@ -185,7 +187,7 @@ def _block(code: str) -> str:
 
 def _defined(code: str) -> list[ast.FunctionDef | ast.ClassDef]:
     try:
-        body = ast.parse(code).body
+        body = parse_python(code).body
     except SyntaxError:
         raise ValueError("has code that is no Python") from None
     return [each for each in body if isinstance(each, ast.FunctionDef | ast.ClassDef)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import struct
@@ -14,6 +13,7 @@ from typing import Any
 
 from recreate.api.config import Split, read_json
 from recreate.api.errors import BadInput
+from recreate.api.syntax import literal
 from recreate.api.types import Task, digest
 from recreate.domains.rows.definition import NEEDS_NO_ANSWER, Definition
 from recreate.domains.rows.scorers import PURE, expected_of, kind_of, texts_of
@@ -215,7 +215,7 @@ def _array(data: bytes) -> str:
     """The rows of a plain array as numpy saves it, without numpy and without pickles. Raises ValueError."""
     try:
         start = 10 + int.from_bytes(data[8:10], "little")
-        told = ast.literal_eval(data[10:start].decode("latin-1"))
+        told = literal(data[10:start].decode("latin-1"))
         (rows, wide), kind = (*told["shape"], 1)[:2], {"f8": "d", "i8": "q", "f4": "f", "i4": "i"}[told["descr"][1:]]
         numbers = struct.unpack(f"<{rows * wide}{kind}", data[start:])
         if told["fortran_order"] or told["descr"][0] != "<":

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from recreate.api.errors import BadInput
 from recreate.api.ports import SandboxBackend
+from recreate.api.syntax import parse_python
 from recreate.api.types import Task, digest
 from recreate.domains.python_env import Environment
 from recreate.domains.swe import copies, hunks, sources
@@ -508,7 +509,7 @@ def _quoted(test: str) -> str:
 
 def _tests_in(text: str) -> list[str]:
     found = []
-    for node in ast.parse(text).body:
+    for node in parse_python(text).body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
             found.append(node.name)
         elif isinstance(node, ast.ClassDef):

@@ -25,6 +25,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import SandboxBackend
+from recreate.api.syntax import parse_python
 from recreate.api.types import Record
 from recreate.domains.python_env import Environment, environment
 from recreate.domains.swe import copies, hunks, patch, sources, test_run
@@ -418,14 +419,14 @@ def _cut_off(run: TestResults) -> list[str]:
 
 def _walk(text: str | None) -> list[ast.AST]:
     try:
-        return list(ast.walk(ast.parse(text or "")))
+        return list(ast.walk(parse_python(text or "")))
     except (SyntaxError, ValueError, RecursionError):
         return []
 
 
 def _parses(text: str) -> bool:
     try:
-        ast.parse(text)
+        parse_python(text)
     except (SyntaxError, ValueError, RecursionError):
         return False
     return True

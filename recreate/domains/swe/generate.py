@@ -21,6 +21,7 @@ from typing import Any
 from recreate.api import paths
 from recreate.api.errors import BadInput, Interrupted
 from recreate.api.ports import SandboxBackend
+from recreate.api.syntax import parse_python
 from recreate.api.types import Split, Task, digest
 from recreate.domains.python_env import Environment, asked, environment
 from recreate.domains.swe import copies, facts, hard_mutation, hunks, sources, test_run
@@ -474,7 +475,7 @@ class _Trial:
     def _test_module(self, file: str) -> list[ast.stmt]:
         if file not in self._bodies:
             try:
-                self._bodies[file] = ast.parse((self.pristine / file).read_bytes()).body
+                self._bodies[file] = parse_python((self.pristine / file).read_bytes()).body
             except (OSError, SyntaxError, ValueError):
                 self._bodies[file] = []
         return self._bodies[file]
@@ -728,7 +729,7 @@ def _varied(found: Sequence[Mutation]) -> list[Mutation]:
 
 def _parses(text: str) -> bool:
     try:
-        ast.parse(text)
+        parse_python(text)
     except (SyntaxError, ValueError):
         return False
     return True

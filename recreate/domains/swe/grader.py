@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from recreate.api.syntax import parse_python
 from recreate.api.types import digest
 from recreate.domains.python_env import PINS
 
@@ -35,17 +35,9 @@ _BESIDE = frozenset({"compared"})
 """Functions of theirs that no grade depends on."""
 
 
+@cache
 def version() -> str:
     """What the modules that decide do, and with which pytest: layout, comments and docstrings have no part in it."""
-    with _ONE:  # attempts ask side by side, and Python 3.11.7 can fail where two threads parse at once (gh-106905)
-        return _version()
-
-
-_ONE = threading.Lock()
-
-
-@cache
-def _version() -> str:
     here = Path(__file__).parent
     programs = {name: meaning((here / f"{name}.py").read_text(encoding="utf-8")) for name in _DECIDES}
     return f"swe-{digest([programs, PINS], 12)}"
@@ -53,7 +45,7 @@ def _version() -> str:
 
 def meaning(text: str) -> str:
     """A digest of what a module says to Python; the same in each version of Python that reads it."""
-    return digest(_tree(ast.parse(text)))
+    return digest(_tree(parse_python(text)))
 
 
 def _tree(node: Any) -> Any:

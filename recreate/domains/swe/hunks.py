@@ -13,6 +13,7 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
+from recreate.api.syntax import parse_python
 from recreate.api.types import digest
 
 Item = TypeVar("Item", bound=Hashable)
@@ -192,6 +193,6 @@ def used(text: str) -> set[str]:
 
 def _nodes(text: str | None) -> list[ast.AST]:
     try:
-        return list(ast.walk(ast.parse(textwrap.dedent(text or ""))))
+        return list(ast.walk(parse_python(textwrap.dedent(text or ""))))
     except (SyntaxError, ValueError, RecursionError):
         return []

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from recreate.api.syntax import parse_python
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Edit = tuple[int, int, str]
 """(start, end, new text): byte offsets into the UTF-8 source."""
@@ -47,7 +49,7 @@ class Source:
     def __init__(self, text: str) -> None:
         self.text = text
         self.data = text.encode("utf-8")
-        self.tree = ast.parse(text)
+        self.tree = parse_python(text)
         self._starts = [0]
         for line in self.data.split(b"\n"):
             self._starts.append(self._starts[-1] + len(line) + 1)
@@ -112,7 +114,7 @@ def meant(source: Source, mutation: Mutation) -> str | None:
     """The mutated source, or None when it is not valid Python or means what it meant before."""
     text = source.edited(mutation.edit)
     try:
-        changed = ast.dump(ast.parse(text)) != ast.dump(source.tree)
+        changed = ast.dump(parse_python(text)) != ast.dump(source.tree)
     except (SyntaxError, ValueError):
         return None
     return text if changed else None

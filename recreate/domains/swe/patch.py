@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from recreate.api.syntax import parse_python
+
 _HUNK = re.compile(r"^@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", '"': '"', "\\": "\\", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
@@ -336,7 +338,7 @@ def _changed_function(before: str, after: str) -> tuple[str, int]:
     old, new = before.split("\n"), after.split("\n")
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     lines = [line for tag, low, high, _, _ in matcher.get_opcodes() if tag != "equal" for line in range(low, high + 1)]
-    spans = [(node.end_lineno or 0, node.lineno, name) for name, node in _functions(ast.parse(before).body, "")]
+    spans = [(node.end_lineno or 0, node.lineno, name) for name, node in _functions(parse_python(before).body, "")]
     for line in lines:
         inside = [(end - start, name) for end, start, name in spans if start <= line + 1 <= end]
         if inside:

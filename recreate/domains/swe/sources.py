@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from recreate.api import paths
 from recreate.api.errors import BadInput
+from recreate.api.syntax import parse_python
 from recreate.api.types import digest
 from recreate.storage import download, packages
 from recreate.storage.files import once
@@ -336,7 +337,7 @@ def test_functions(text: str) -> dict[tuple[str, ...], str]:
 
     lines = text.split("\n")
     try:
-        visit(ast.parse(text).body, ())
+        visit(parse_python(text).body, ())
     except (SyntaxError, ValueError, RecursionError):
         return {}
     return found
@@ -347,7 +348,7 @@ def reads_alike(old: str, new: str) -> bool:
     tests and imports is in the new one, which adds nothing but classes, and functions by names that the old one does
     not hold."""
     try:
-        before, after = _outside_tests(ast.parse(old)), _outside_tests(ast.parse(new))
+        before, after = _outside_tests(parse_python(old)), _outside_tests(parse_python(new))
     except (SyntaxError, ValueError, RecursionError):
         return old == new
     rest = [ast.dump(node) for node in before.pop(())]
@@ -409,7 +410,7 @@ def cut_tests(text: str, functions: Iterable[Sequence[str]]) -> tuple[str, set[t
             first, last, _ = spans[-1]
             spans[-1] = (first, last, f"{indent}pass")
 
-    visit(ast.parse(text).body, (), "")
+    visit(parse_python(text).body, (), "")
     for first, last, instead in sorted(spans, reverse=True):
         lines[first - 1 : last] = [instead] if instead else []
     return "\n".join(lines), wanted - found

@@ -20,6 +20,7 @@ from fractions import Fraction
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
+from recreate.api.syntax import literal, parse_python
 from recreate.api.types import Record
 from recreate.domains.swe.test_run import Seen
 
@@ -114,7 +115,7 @@ _CLASS = r"<class [\w.<>]+>"
 def _value(form: str) -> Any:
     if match := re.fullmatch(r"(-?\w+)/(\w+)", form):
         return Fraction(int(match[1], 0), int(match[2], 0))
-    return ast.literal_eval(form)
+    return literal(form)
 
 
 def _is_raised(expected: str, saw: str) -> bool:
@@ -204,7 +205,7 @@ _IMPURE_MODULES = frozenset(
 
 class _Module:
     def __init__(self, text: str) -> None:
-        self.tree = ast.parse(text)
+        self.tree = parse_python(text)
         self.values: dict[str, list[ast.expr | None]] = defaultdict(list)
         self.stdlib: set[str] = set()
         self.imports: list[tuple[str, int, str, str]] = []
@@ -426,7 +427,7 @@ class _Suite:
         """path -> text, without comments, of the files that hold these functions or are not as they were."""
         holding = {self._homes[node] for node in chosen}
         texts = {f: ast.unparse(ast.fix_missing_locations(m.tree)) for f, m in sorted(self.modules.items())}
-        changed = (f for f in texts if f in holding or texts[f] != ast.unparse(ast.parse(self.texts[f])))
+        changed = (f for f in texts if f in holding or texts[f] != ast.unparse(parse_python(self.texts[f])))
         return {f: texts[f] + "\n" for f in changed}
 
 
