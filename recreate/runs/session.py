@@ -51,7 +51,7 @@ from recreate.runs.budget import Budget, Ledger
 from recreate.runs.calls import Calls
 from recreate.runs.journal import Journal, passed_over
 from recreate.runs.recall import READER, Recallable, Recollection
-from recreate.runs.settings import DRAWN, FREE, OWN, Settings, as_begun
+from recreate.runs.settings import DRAWN, FREE, OWN, TRUSTED, Settings, as_begun
 from recreate.storage import files
 from recreate.storage.log import Log, now
 from recreate.storage.redact import redact, redacted
@@ -888,10 +888,11 @@ def _refuse_tapes(settings: Settings) -> None:
 def _refuse_another(cassette: Cassette, command: str, domain: Domain, backend: SandboxBackend) -> None:
     """Attempts are known by their sandbox too: in another one nothing would be found."""
     about, shown = cassette.about, paths.short(cassette.folder)
+    walls = f"--sandbox {about.sandbox}; recreate doctor says what works here"
     for what, this, then, fix in (
         ("command", command or "run or bench", about.command or "run or bench", "replay it with the command it is of"),
         ("domain", domain.name, about.domain, "leave --domain out: a replay has its cassette's"),
-        ("sandbox", backend.name, about.sandbox, f"--sandbox {about.sandbox}; recreate doctor says what works here"),
+        ("sandbox", backend.name, about.sandbox, TRUSTED if about.sandbox == "none" else walls),
     ):
         if this != then:
             raise BadInput(

@@ -268,7 +268,9 @@ def addresses(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, 
 
 def load(workspace: Path, flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """The settings in force in a workspace; of a replay those of its cassette. Raises BadInput naming where a wrong
-    value stands, `another-build` for a flag that says something else than the cassette."""
+    value stands, `another-build` for a flag that says something else than the cassette, `no-walls` for a cassette of
+    `--sandbox none` where nobody says that now."""
+    environ = os.environ if environ is None else environ
     values: dict[str, Any] = {}
     file = workspace / "recreate.toml"
     if file.is_file():
@@ -279,7 +281,7 @@ def load(workspace: Path, flags: Mapping[str, Any] | None = None, environ: Mappi
         for address, value in flat(table).items():
             _put(values, address, _placed(address, value, workspace), f"{file.name}")
     known = addresses()
-    for name, value in sorted((os.environ if environ is None else environ).items()):
+    for name, value in sorted(environ.items()):
         if name.startswith("RECREATE_") and name not in _OTHER_VARIABLES and value != "":
             address = name.removeprefix("RECREATE_").lower().replace("__", ".")
             if address in known or ("." in address and address in ALIASES) or address.startswith(OWN + "."):
@@ -294,7 +296,7 @@ def load(workspace: Path, flags: Mapping[str, Any] | None = None, environ: Mappi
         values["select"]["tasks"] = tuple(id for each in named for id in _named(each, workspace))
     try:
         loaded = Settings.model_validate(values)
-        return _as_recorded(loaded, flags or {}) if loaded.replay else loaded
+        return _as_recorded(loaded, flags or {}, environ) if loaded.replay else loaded
     except ValidationError as e:
         first = e.errors()[0]
         where = ".".join(str(p) for p in first["loc"] if isinstance(p, str))
@@ -305,7 +307,10 @@ def load(workspace: Path, flags: Mapping[str, Any] | None = None, environ: Mappi
         ) from None
 
 
-def _as_recorded(loaded: Settings, flags: Mapping[str, Any]) -> Settings:
+TRUSTED = "--sandbox none, if you trust it like a program that you start: what is recorded there then runs as you"
+
+
+def _as_recorded(loaded: Settings, flags: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     """The settings of the cassette, but for what is the machine's, and for a scaffold, whose files are compared."""
     from recreate.models.cassette import read_about
 
@@ -334,9 +339,18 @@ def _as_recorded(loaded: Settings, flags: Mapping[str, Any]) -> Settings:
     taken = {name: getattr(loaded, name) for name in OF_THE_MACHINE}
     own = recorded.sandbox if ":" in recorded.sandbox else about.sandbox  # module:Class is no name that others know
     taken["sandbox"] = loaded.sandbox if "sandbox" in typed else own
+    if "sandbox" not in typed and environ.get("RECREATE_SANDBOX") not in ("none", own) and _without_walls(own):
+        raise BadInput(f"the cassette {folder} was recorded without a sandbox", fix=TRUSTED, code="no-walls")
     taken["scaffold"] = loaded.scaffold if "scaffold" in typed else recorded.scaffold * (recorded.scaffold == "create")
     taken |= {name: getattr(loaded, name) for name in ("budget", "review", "data") if name in typed}
     return recorded.model_copy(update=taken)
+
+
+def _without_walls(backend: str) -> bool:
+    """Whether it is `none`, by whatever name: a cassette may come from a stranger."""
+    from recreate.api import registry  # with all records, which `--help` does without
+
+    return bool(registry.open("sandbox", backend).name == "none") if backend else False
 
 
 def as_begun(values: Mapping[str, Any]) -> Settings:

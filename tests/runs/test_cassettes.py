@@ -20,12 +20,14 @@ from typing import Any
 
 import pytest
 
+import recreate
 from recreate.api.errors import BadInput, Transient
 from recreate.api.paths import shipped
 from recreate.api.types import Call, Reply
 from recreate.cli import run as cli
 from recreate.models.cassette import ABOUT, LINES, PACKED, Cassette, Recording, Request, read_about
 from recreate.models.reply_cache import ReplyCache, folder_of
+from recreate.sandboxes.none import NoSandbox
 from recreate.storage.log import seal, unseal
 from tests.cli.test_data import model, questions
 from tests.pages import ROOT
@@ -255,6 +257,42 @@ def test_a_replay_with_other_settings_is_refused(
     exit_code, found = go("build", "--replay", "tape", "--out", "runs/b", *flags)
     assert (exit_code, found["error"]["code"]) == (2, code)
     assert found["error"]["fix"]
+
+
+@pytest.mark.parametrize("sandbox", ["none", "recreate.sandboxes.none:NoSandbox"])
+def test_what_was_recorded_without_a_sandbox_runs_as_you_only_where_you_say_so(
+    go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch, sandbox: str
+) -> None:
+    task = ("run", "seed", "toy:train:0")
+    recording = ("--domain", "tests.toy:Toy", "--model", "scripted:script.jsonl", "--sandbox", sandbox)
+    assert go(*task, *recording, "--record", "tape")[0] == 0
+    (workspace / "recreate.toml").write_text('sandbox = "none"')
+    there = sorted(workspace.rglob("*"))
+    for said in ("", "bwrap"):
+        monkeypatch.setenv("RECREATE_SANDBOX", said)
+        code, found = go(*task, "--replay", "tape")
+        assert (code, found["error"]["code"]) == (2, "no-walls")
+        assert "--sandbox none" in found["error"]["fix"]
+    assert sorted(workspace.rglob("*")) == there, "nothing was begun"
+    code, found = go(*task, "--replay", "tape", "--sandbox", "bwrap")
+    assert (code, found["error"]["code"]) == (2, "another-build")
+    assert go(*task, "--replay", "tape", "--sandbox", "none")[0] == 0
+    monkeypatch.setenv("RECREATE_SANDBOX", "none")
+    assert go(*task, "--replay", "tape")[0] == 0
+    monkeypatch.delenv("RECREATE_SANDBOX")
+    with pytest.raises(BadInput, match="without a sandbox"):
+        recreate.run("seed", "toy:train:0", "tests.toy:Toy", replay="tape")
+    for given in ("none", NoSandbox()):
+        assert (
+            recreate.run("seed", "toy:train:0", "tests.toy:Toy", sandbox=given, replay="tape").grade.passed is not None
+        )
+
+
+def test_a_replay_without_a_sandbox_that_was_allowed_is_resumed_as_any_run(go: Go) -> None:
+    assert go(*BUILD, "--model", "scripted:script.jsonl", "--sandbox", "none", "--out", "runs/a", *TAPE)[0] == 0
+    code, again = go("build", "--replay", "tape", "--sandbox", "none", "--out", "runs/b")
+    assert code == 0
+    assert go("resume", "runs/b")[1]["scaffold"]["digest"] == again["scaffold"]["digest"]
 
 
 def test_a_cassette_of_a_build_is_not_one_of_a_run(go: Go, recorded: dict[str, Any]) -> None:

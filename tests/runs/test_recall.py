@@ -371,7 +371,7 @@ def test_a_recording_holds_what_memory_answered_and_its_replay_needs_no_memory(
     bench = ("bench", "--scaffold", "asks", "--split", "validation", "--tasks", "2")
     code, first = type_(*bench, *DOMAIN, "--out", "runs/two", "--record", "tape")
     shutil.rmtree(workspace / "memory")
-    again, second = type_(*bench, "--out", "runs/three", "--replay", "tape")
+    again, second = type_(*bench, "--out", "runs/three", "--replay", "tape", "--sandbox", "none")
     assert (code, again) == (0, 0)
     assert steps(workspace / "runs/three").keys() == steps(workspace / "runs/two").keys()
     assert [cell["mean"] for cell in first["cells"]] == [cell["mean"] for cell in second["cells"]]
