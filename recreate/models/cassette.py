@@ -4,7 +4,8 @@
     DIR/replies.jsonl.gz   the replies; replies.jsonl while they are recorded
 
 A reply has a place, the id of its call (`run/attempt/step`, derived) and the digest of the request: messages, tools,
-parameters and model. A replay that asks anything else, or whose grader gives another score, stops there (`Differs`).
+parameters and model. A replay that asks anything else, or whose grader gives another score, stops there (`Differs`);
+what a command prints of the clock, durations, addresses, temporary names and lines of `ls -l` may differ (STEADY).
 Keys are masked before anything is written. The lines are sealed as a journal's are; docs/cassettes.md says their kinds.
 """
 
@@ -15,6 +16,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import shutil
 import threading
 import zlib
@@ -49,6 +51,7 @@ KINDS: Fields = {
     "agent": {"name": str, "digest": str, "files": dict[str, str]},
     "reply": {
         "call": str, "request": str, **_PLACE, "model": str, "messages": [str], "params": str,
+        "steady": str | None,
         "lost": [{**_TOLD, "unspent": bool}],
         "reply": Reply | None,
         "error": ({**_TOLD, "kind": str, "last": bool, "unspent": bool | None}, None),
@@ -57,6 +60,19 @@ KINDS: Fields = {
     "recallable": {"domain": str, "digest": str},
     "recalled": {"call": str, "query": str, "text": str, "found": [str]},
 }  # fmt: skip
+_BEGIN = r"(?:\b|(?<=\\n)|(?<=\\t))"  # of a word in JSON
+STEADY = re.compile(
+    r"(?:total \d+\\+n)?[-bcdlps](?:[-r][-w][-xsStT]){3}[.+@]? +\d+ +\S+ +\S+ +\d+(?:, *\d+)? +\w{3} +\d+ +[\d:]+ "
+    rf"|{_BEGIN}(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +(?:\d+ +)?"
+    r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b *\d*(?: +\d\d?:\d\d:\d\d)?(?: +[A-Z]{2,5})?(?: +\d{4})?\b"
+    rf"|{_BEGIN}(?:\d{{4}}-\d\d-\d\d[T ])?\d\d?:\d\d:\d\d(?:[.,]\d+)?\b"
+    rf"|{_BEGIN}\d+(?:\.\d+)? ?(?:s|ms|us|µs|ns|secs?|seconds?)\b"
+    rf"|{_BEGIN}0x[0-9a-f]{{6,}}\b"
+    r"|/tmp/[\w.-]+"
+)
+"""What wavers by itself in what a command prints: a request that is otherwise the same is the same one. A cassette of
+replies alone has a digest of each request without it: one that was recorded before this changed is played strictly."""
+
 DIFF_LINES, DIFF_CHARS = 14, 110
 """Of the diff that a person is shown."""
 
@@ -135,6 +151,16 @@ class Request:
     @property
     def digest(self) -> str:
         return digest([self.model, self.messages, self.params, self.seed])
+
+    @property
+    def steady(self) -> str:
+        """The digest of all of it but what wavers by itself (STEADY)."""
+        return _steady(self.model, [self.texts[id] for id in self.messages], self.params, self.seed)
+
+
+def _steady(model: str, messages: Sequence[Mapping[str, Any]], params: str, seed: Any) -> str:
+    said = [STEADY.sub("\ufffd", json.dumps(message, sort_keys=True, ensure_ascii=False)) for message in messages]
+    return digest([model, said, params, seed])
 
 
 # ------------------------------------------------------------------------------------------------- recording
@@ -256,7 +282,7 @@ class Recording:
         line: dict[str, Any] = {"kind": "reply", "call": call.id, "request": request.digest}
         line |= call.model_dump(include={"role", "phase", "task", "repeat", "sample"})
         line |= {"model": model, "messages": request.messages, "params": request.params, "seed": request.seed}
-        line |= {"lost": [_told(e) for e in lost]}
+        line |= {"lost": [_told(e) for e in lost]} | ({"steady": request.steady} if self.about.replies_only else {})
         if isinstance(answer, Reply):
             line["reply"] = answer.model_dump(mode="json", exclude_defaults=True)
         else:
@@ -426,6 +452,8 @@ class Cassette:
         """domain -> digest of what the agents could recall"""
         self.recalled: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {}
         """(call, words) -> what memory answered, and the ids that it told of"""
+        self.wavered: set[str] = set()
+        """Calls that asked the same but for what wavers by itself."""
         for line in _lines(folder, self.about):
             match line["kind"]:
                 case "text":
@@ -501,11 +529,25 @@ class Cassette:
         line = there.get(request.digest)
         if line is not None:
             return line
+        steady = request.steady if there else ""
+        for known in there.values():
+            if self._steady(known) == steady:
+                self.wavered.add(call.id)
+                return known
         asked = [self._texts.get(known["params"], {}) for known in there.values()]
         if "tools" in request.texts[request.params] and asked and not any("tools" in params for params in asked):
             # then the model had turned tools down by now, in another attempt
             raise Refused(f"{request.model} took no tools when it was recorded", code="no-tools")
         self._differs(call, request, list(there.values()))
+
+    def _steady(self, line: Mapping[str, Any]) -> str:
+        """Of a recorded request; '' where neither it nor its messages are on the cassette."""
+        if told := line.get("steady"):
+            return str(told)
+        texts = [self._texts.get(id) for id in line["messages"]]
+        if None in texts:
+            return ""
+        return _steady(line["model"], [text for text in texts if text is not None], line["params"], line.get("seed"))
 
     def get(self, model: str, messages: Sequence[Message], params: Mapping[str, Any], call: Call) -> Reply | None:
         """The reply of a call that came from a cache when it was recorded, as it does now; None of any other."""

@@ -325,6 +325,9 @@ class Session:
             stack.callback(self.journal.close)
             if isinstance(self.tape, Recording):
                 stack.callback(self.tape.close, self.ledger.record(), self.models.answerers())
+            if isinstance(self.tape, Cassette) and (n := len(self.tape.wavered)):
+                what = "times, durations, addresses, temporary names or lines of ls alone"
+                self.say("note", {"text": f"{n} requests differed from the recorded ones in {what}"})
             try:
                 self.ledger.close()
             except Fault:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import json
 import os
 import signal
 import subprocess
@@ -278,6 +279,52 @@ def test_of_a_cassette_of_replies_only_the_question_that_is_asked_now_is_shown(t
         model.reply([*ASKED, {"role": "user", "content": "Why?"}], call(), seed=1)
     assert "+Why?" in e.value.message
     assert "What?" not in e.value.message, "the message that is the same is not on the cassette either"
+
+
+LISTED = """total 184
+drwxr-xr-x 11 root root    300 Nov 26 16:39 ..
+-rw-r--r--  1 me   me   173887 Nov 26 16:39 prices.csv
+3 failed, 2 passed in 0.31s
+Thu Nov 26 16:39:02 UTC 2026
+<Table object at 0x7f3a9c0b1d50> of /tmp/tmpab12.csv"""
+LATER = """total 12
+drwxr-xr-x 9 agent users 4096 Dec  1 2027 ..
+-rw-r--r-- 1 agent users   99 Dec  1 09:05 prices.csv
+3 failed, 2 passed in 12.07 s
+Wed Dec  1 09:05:41 UTC 2027
+<Table object at 0x55e0c0b1d9f0> of /tmp/tmpzz.9"""
+
+
+@pytest.mark.parametrize("only", [False, True])
+@pytest.mark.parametrize(
+    ("now", "same"),
+    [
+        (LATER, True),
+        (LATER.replace("3 failed", "2 failed"), False),
+        (LATER.replace("prices.csv", "price.csv"), False),
+        (LATER.replace("drwx", "lrwx"), True),
+        (LATER + " ", False),
+    ],
+)
+def test_what_wavers_in_what_a_command_prints_is_the_same_request_and_all_else_is_not(
+    tmp_path: Path, only: bool, now: str, same: bool
+) -> None:
+    def asked(printed: str) -> list[dict[str, Any]]:
+        return [*ASKED, {"role": "user", "content": printed}, {"role": "tool", "content": json.dumps({"out": printed})}]
+
+    recording = Recording(tmp_path / "tape", about(replies_only=only))
+    recording.keep("m", asked(LISTED), {"seed": 1}, call(), Reply(text="That."))
+    recording.close()
+    model = replayed(tmp_path / "tape")
+    if same:
+        assert model.reply(asked(now), call(), seed=1).text == "That."
+        assert model.cassette.wavered == {"r/a/0"}
+        with pytest.raises(Differs):
+            model.reply(asked(now), call(), seed=2)
+    else:
+        with pytest.raises(Differs):
+            model.reply(asked(now), call(), seed=1)
+        assert not model.cassette.wavered
 
 
 def test_another_seed_is_said_to_be_one(tape: Path) -> None:

@@ -205,6 +205,27 @@ def test_a_tool_that_answers_otherwise_stops_the_replay_at_that_call_and_shows_t
     assert not [line for line in spent if line["kind"] == "lost"]
 
 
+def test_a_replay_goes_on_where_only_a_duration_differs_and_says_how_often(
+    go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from recreate.agents import attempt
+
+    was, took = attempt.Attempt.act, ["0.31s"]
+
+    def act(self: Any, *args: Any) -> Any:
+        output, text = was(self, *args)
+        return output, f"{text}\n1 passed in {took[0]}\n"
+
+    monkeypatch.setattr(attempt.Attempt, "act", act)
+    code, built = go(*BUILD, "--rounds", "1", "--model", "scripted:script.jsonl", "--out", "runs/a", *TAPE)
+    assert code == 0
+    took[0] = "4.07s"
+    assert cli(["build", "--replay", "tape", "--out", "runs/b", "--json"]) == 0
+    said = capsys.readouterr()
+    assert outcome(json.loads(said.out)) == outcome(built)
+    assert "requests differed from the recorded ones in times" in said.err
+
+
 def test_another_grade_stops_the_replay(go: Go, recorded: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     from recreate.api.types import Grade
     from tests.toy import Toy
