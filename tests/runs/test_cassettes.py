@@ -143,6 +143,7 @@ def test_a_cassette_of_replies_only_holds_no_task_and_is_replayed_by_whoever_has
     flags = ("--train", "4", "--validation", "10", "--memory.embedder", "hashed", "--model", model(workspace))
     code, made = go("build", *data, *flags, *TAPE, "--record-replies-only")
     assert (code, made["validation"]["after"]) == (0, 1.0)
+    assert "record" not in made["command"], "a cassette is not written over"
     held = gzip.decompress((workspace / "tape" / PACKED).read_bytes()).decode()
     assert "What is" not in held
     assert "FAILED" not in held, "what the optimizer was asked is left out too"
