@@ -158,6 +158,18 @@ def test_a_cassette_of_replies_only_holds_no_task_and_is_replayed_by_whoever_has
     assert (code, outcome(again)) == (0, outcome(made))
 
 
+def test_the_build_on_published_rows_that_ships_is_sound_and_holds_no_row() -> None:
+    folder = shipped("benchmarks") / "dacode" / "tape"
+    tape = Cassette(folder)
+    assert tape.about.replies_only
+    assert tape.about.end["status"] == "done"
+    assert sum(f.stat().st_size for f in folder.iterdir()) < 300_000
+    text = json.dumps(tape.about.model_dump(mode="json")) + gzip.decompress((folder / PACKED).read_bytes()).decode()
+    assert not any(word in text for word in ("/work/main", "/work/exp", "/tmp/", "/home/", "/root/"))
+    assert tape.about.settings["data"] == "dabench.jsonl"
+    assert all(text.keys() <= {"temperature", "max_tokens", "tools"} for text in tape._texts.values())
+
+
 def test_leaving_out_what_was_asked_is_said_of_a_recording(go: Go) -> None:
     code, told = go(*BUILD, "--model", "scripted:script.jsonl", "--record-replies-only")
     assert (code, told["error"]["fix"]) == (2, "give --record DIR too")
