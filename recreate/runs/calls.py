@@ -22,7 +22,7 @@ from recreate.api.errors import BadInput, CheckFailed, Fault, Interrupted, Trans
 from recreate.api.ports import Model, Overriding, Price
 from recreate.api.theirs import expect
 from recreate.api.types import Call, Message, Reply, ToolCall, Usage, canaries
-from recreate.models.cassette import Cassette, Recording
+from recreate.models.cassette import Cassette, Recording, Replayed
 from recreate.models.chat import content
 from recreate.models.near_cache import NearCache, TaskQuestion
 from recreate.models.reply_cache import ReplyCache
@@ -196,7 +196,7 @@ class Calls:
             asked, more = (messages, params) if own else deepcopy(([*messages], params))  # a stranger may change them
             reply = model.reply(asked, call, **more)
             if isinstance(reply, Reply):
-                return _paid(masked(reply, params), price, *bound)
+                return _paid(masked(reply, params), price, *bound, then=isinstance(model, Replayed))
         except Transient as e:
             self.ledger.drop(call, unspent=e.unspent)
             turn.refused = e
@@ -250,14 +250,15 @@ def _refuse_held_out(messages: Sequence[Message], call: Call) -> None:
         )
 
 
-def _paid(reply: Reply, price: Price, bound_in: int, bound_out: int) -> Reply:
+def _paid(reply: Reply, price: Price, bound_in: int, bound_out: int, *, then: bool = False) -> Reply:
     """The reply with what is charged for it: never more than was reserved, and all of that where its counts cannot be.
+    then: it is a cassette's, and its counts are what was charged when it was recorded.
 
     What is longer than its tokens can be is cut: it would be sent again with every turn, at a bound that no cap covers.
     """
     counts = reply.tokens_in, reply.tokens_out
     change: dict[str, Any] = {}
-    if reply.doubtful or min(counts) < 0:
+    if (reply.doubtful and not then) or min(counts) < 0:
         counts = bound_in, bound_out
     kept = min(counts[0], bound_in), min(counts[1], bound_out)
     if kept != (reply.tokens_in, reply.tokens_out):

@@ -446,7 +446,8 @@ def as_flags(settings: Settings, names: Collection[str] = ()) -> list[str]:
         return ["--replay", settings.replay]
     defaults, words = addresses(), list[str]()
     for address, value in flat(_whole(settings)).items():
-        if address in ("out", "record", "record_replies_only") or value == defaults.get(address) or (names and address not in names):
+        written = address in ("out", "record", "record_replies_only")
+        if written or value == defaults.get(address) or (names and address not in names):
             continue
         if address.startswith(f"{OWN}."):
             address, value = OWN, f"{address.removeprefix(f'{OWN}.')}={value}"

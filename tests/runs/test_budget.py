@@ -18,6 +18,7 @@ from recreate.agents.trajectory import tell
 from recreate.api.errors import BadInput, Fault, OutOfBudget
 from recreate.api.ports import Price
 from recreate.api.types import Call, Experience, Grade, Message, Reply, Split, ToolCall, Trace, Usage, canary
+from recreate.models.cassette import About, Answerer, Cassette, Recording, Replayed
 from recreate.models.scripted import Scripted
 from recreate.optimizers.investigator.read_tools import outcome
 from recreate.runs import budget, settings
@@ -356,6 +357,24 @@ def test_counts_that_cannot_be_are_charged_within_what_was_reserved_and_counted(
     assert spent.tokens_in + spent.tokens_out >= min(bound, 10)
     assert spent.usd == pytest.approx((spent.tokens_in + 2 * spent.tokens_out) / 1e6)
     assert Spend.of(Log(tmp_path / "ledger.jsonl").read()).record()["doubtful"] == 1
+
+
+def test_a_replay_counts_for_a_reply_with_odd_counts_what_was_charged_then(desk: Calls, tmp_path: Path) -> None:
+    message: list[Message] = [{"role": "user", "content": "x" * 300}]
+    price = Price(tokens_in=1.0, tokens_out=2.0)
+    who = {"agent": Answerer(name="telling", price=price)}
+    about = About(run="r", command="", domain="d", sandbox="none", settings={}, models=who)
+    desk.recorder = Recording(tmp_path / "tape", about)
+    paid = desk.ask(Telling(tokens_in=7, tokens_out=10**6), price, message, call(0), max_tokens=10)
+    desk.recorder.close()
+    (tmp_path / "again").mkdir()
+    journal = Journal(tmp_path / "again")
+    journal.open()
+    later = Calls("r", journal, Ledger(Log(tmp_path / "again" / "ledger.jsonl"), Budget()))
+    again = later.ask(Replayed(Cassette(tmp_path / "tape"), who["agent"]), price, message, call(0), max_tokens=10)
+    assert (paid.tokens_in, paid.tokens_out, paid.doubtful) == (7, 10, True)
+    assert again == paid
+    assert later.ledger.spent == desk.ledger.spent
 
 
 def test_dollars_that_a_free_model_tells_are_numbers_from_0(desk: Calls) -> None:
