@@ -30,7 +30,7 @@ from recreate.agents.scaffold import (
     variables_example,
 )
 from recreate.agents.surroundings import places
-from recreate.agents.template import BRACES, OWN_NAMES, parse_template, reason, render_text
+from recreate.agents.template import BRACES, METHODS, OWN_NAMES, instead_of, parse_template, reason, render_text
 from recreate.api.config import read_json, read_toml
 from recreate.api.errors import BadInput
 from recreate.api.ports import SandboxBackend
@@ -45,6 +45,8 @@ MAX_LESSONS = 40
 MAX_TOOL = 64_000
 """Bytes."""
 START_SECONDS = 10.0
+_JINJAS = ("loop", "self", "dict")
+"""What in a template has calls of its own."""
 
 
 class Problem(Record):
@@ -262,7 +264,7 @@ def _read(source: str) -> tuple[nodes.Template, frozenset[str]]:
 
 
 def _strange(file: str, tree: nodes.Template, undeclared: Set[str], example: Mapping[str, Any]) -> Iterator[Problem]:
-    """Variables, and fields of them, that the template does not have: in branches not taken today as well."""
+    """Variables, their fields, and calls, that the template does not have: in branches not taken today as well."""
     lines: dict[str, int] = {}
     assigned = set()
     for name in tree.find_all(nodes.Name):
@@ -277,6 +279,12 @@ def _strange(file: str, tree: nodes.Template, undeclared: Set[str], example: Map
     for item in tree.find_all(nodes.Getitem):
         if isinstance(item.arg, nodes.Const) and isinstance(item.arg.value, str):
             fields.append((item.node, item.arg.value, item.lineno))
+    for call in tree.find_all(nodes.Call):
+        called, owner = call.node, getattr(call.node, "node", None)
+        of_jinja = isinstance(owner, nodes.Name) and owner.name in _JINJAS
+        if isinstance(called, nodes.Getattr) and not of_jinja and called.attr not in METHODS:
+            message = f"{called.attr!r} is not to be called in templates; {instead_of(called.attr)}"
+            yield Problem(file=file, line=called.lineno, message=message)
     for owner, field, line in fields:
         if not isinstance(owner, nodes.Name) or owner.name in assigned:
             continue

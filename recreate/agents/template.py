@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +78,10 @@ _FILTERS = (
 )
 _METHODS = (
     "capitalize count endswith find get index isdigit items keys lower lstrip partition removeprefix removesuffix "
-    "rfind rpartition rsplit rstrip split splitlines startswith strip title upper values"
+    "replace rfind rpartition rsplit rstrip split splitlines startswith strip title upper values"
 )
+METHODS = frozenset(_METHODS.split())
+"""What a template may call on a text, a list or a dict."""
 
 
 _OF_A_DICT = frozenset(dir(dict))
@@ -104,7 +106,7 @@ class _Bounded(ImmutableSandboxedEnvironment):
         self.filters |= {
             "indent": _indent,
             "join": lambda value, by="": _join([_text(v) for v in value], _text(by)),
-            "replace": lambda value, old, new: _replace(_text(value), _text(old), _text(new)),
+            "replace": lambda value, old, new, count=-1: _replace(_text(value), _text(old), _text(new), count),
             "string": lambda value: str(_text(value)),
             "tojson": lambda value: json.dumps(_measured(value), ensure_ascii=False, default=str),
             "sum": lambda value: sum(float(v) if isinstance(v, float) else int(v) for v in value),
@@ -115,6 +117,8 @@ class _Bounded(ImmutableSandboxedEnvironment):
         return _Metered().visit(super()._parse(source, name, filename))  # type: ignore[no-any-return]
 
     def getattr(self, obj: Any, attribute: str) -> Any:
+        if attribute == "replace" and isinstance(obj, str):
+            return partial(_replace, obj)  # str's own, within the bounds
         if type(obj) is dict and attribute in obj and attribute not in _OF_A_DICT:
             return obj[attribute]  # what the sandbox would find too, after an exception
         return super().getattr(obj, attribute)
@@ -124,15 +128,11 @@ class _Bounded(ImmutableSandboxedEnvironment):
         return None
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> Any:
-        if attribute in self.filters:
-            say = f"write it as a filter: {{{{ value|{attribute}(...) }}}}"
-        else:
-            say = f"calls that are: {_METHODS}; filters, as in {{{{ value|upper }}}}: {' '.join(sorted(self.filters))}"
-        message = f"{attribute!r} of a {type(obj).__name__} is not for templates; {say}"
+        message = f"{attribute!r} of a {type(obj).__name__} is not for templates; {instead_of(attribute)}"
         return self.undefined(message, exc=SecurityError)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        if isinstance(obj, str | bytes | list | tuple | dict | int | float) and attr not in _METHODS.split():
+        if isinstance(obj, str | bytes | list | tuple | dict | int | float) and attr not in METHODS:
             return False
         return super().is_safe_attribute(obj, attr, value)
 
@@ -169,10 +169,10 @@ def _concat(*parts: Any) -> str:
     return _join(str(_text(part)) for part in parts)
 
 
-def _replace(value: str, old: str, new: str) -> str:
+def _replace(value: str, old: str, new: str, count: int = -1) -> str:
     if len(value) + (value.count(old)) * len(new) > MAX_TEXT:
         raise _TooMuch(f"a value grows over {MAX_TEXT} characters")
-    return value.replace(old, new)
+    return value.replace(old, new, count)
 
 
 def _indent(value: str, width: int = 4, first: bool = False) -> str:
@@ -211,6 +211,14 @@ def _text(value: Any) -> Any:
 _ENVIRONMENT = _Bounded()
 OWN_NAMES = frozenset(["_tick", "_concat"])
 """Names that only the bounds use."""
+
+
+def instead_of(method: str) -> str:
+    """What a template may use where it calls a method that is not for templates."""
+    if method in _ENVIRONMENT.filters:
+        return f"write it as a filter: {{{{ value|{method}(...) }}}}"
+    filters = " ".join(sorted(_ENVIRONMENT.filters))
+    return f"calls that are: {' '.join(sorted(METHODS))}; filters, as in {{{{ value|upper }}}}: {filters}"
 
 
 def parse_template(source: str) -> nodes.Template:

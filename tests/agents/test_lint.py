@@ -54,6 +54,7 @@ def test_a_stray_key_value_in_braces_is_caught_before_a_token_is_spent(file: str
     [
         ("workflow.md", "{{ task.prompt }}\n\n{{ history }}", 3, "'history' is undefined"),
         ("workflow.md", "{% if false %}\n{{ history }}\n{% endif %}", 2, "'history' is undefined"),
+        ("workflow.md", "{% if false %}\n{{ task.prompt.zfill(9) }}\n{% endif %}", 2, "'zfill' is not to be called"),
         (
             "workflow.md",
             "{% if before.look %}\n{{ task.promt }}{% endif %}",
@@ -71,7 +72,7 @@ def test_a_stray_key_value_in_braces_is_caught_before_a_token_is_spent(file: str
         ("observation.md", "\n{{ output.text|upercase }}", 2, "upercase"),
         ("observation.md", "\n{% for i in range(1000000000) %}{% endfor %}", 2, "range"),
         ("system.md", "{{ lessons }}\n{{ ''.__class__ }}", 2, "not for templates; calls that are: "),
-        ("system.md", "{{ lessons }}\n{{ task.prompt.replace('a', 'b') }}", 2, "as a filter: {{ value|replace(...) }}"),
+        ("system.md", "{{ lessons }}\n{{ task.prompt.truncate(9) }}", 2, "as a filter: {{ value|truncate(...) }}"),
         ("system.md", "{{ lessons }}\n{{ task.prompt|sentence }}", 2, "Filters are: abs "),
         ("system.md", "{{ lessons[0].title }}" + "word " * 5000, 1, "25"),
         ("system.md", "No memory.", 1, "lessons"),

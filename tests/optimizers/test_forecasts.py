@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recreate.api.types import Edit, Forecast, Revision, Stratum, Verdict
-from recreate.optimizers.investigator.forecast import Forecaster
+from recreate.optimizers.investigator.conversation import Wrong
+from recreate.optimizers.investigator.forecast import Forecaster, tell_forecast
 from recreate.runs.forecasts import scored, tally, told, train_scores
 from recreate.runs.settings import Settings, as_begun, dump
 from recreate.viewer.markdown import report, revision_record
@@ -79,6 +80,25 @@ def test_a_train_task_is_named_as_the_study_was_told_of_it(said: str, monkeypatc
     batch = [SimpleNamespace(id="c42b1e6ef2dd3dfa", task="code:q:1")]
     (made,) = Forecaster(cast(Any, context), cast(Any, batch)).of([edit(0.1)], {"gain": 0.1, "mends": [said]})
     assert made.forecast == Forecast(gain=0.1, mends=("code:q:1",))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "there"),
+    [({}, "experiences of this batch, by id, or nothing"), ({"q": "easy"}, "or kinds of task: easy, or nothing")],
+)
+def test_a_forecast_that_names_nothing_there_is_told_what_there_is(kinds: dict[str, str], there: str) -> None:
+    context = SimpleNamespace(tasks=["q"], kinds=kinds, limits=SimpleNamespace(forecast="asked"))
+    forecaster = Forecaster(cast(Any, context), [])
+    with pytest.raises(Wrong, match=there):
+        forecaster.of([edit(0.1)], {"gain": 0.1, "mends": ["whatever reads tables"]})
+    assert there.removesuffix(", or nothing") in forecaster.asked["mends"]["description"]
+
+
+def test_an_idea_names_the_tasks_of_its_forecast_by_their_marks() -> None:
+    said = tell_forecast(edit(0.1, ("easy", "math:gsm8k:17"), ("code:q:1",)), {"easy"})
+    assert "mends easy, task " in said
+    assert "math:gsm8k:17" not in said
+    assert "code:q:1" not in said
 
 
 def test_of_several_edits_the_largest_gain_counts_and_an_optimizer_may_forecast_nothing() -> None:

@@ -17,7 +17,7 @@ from recreate.api.types import Experience, Grade, Reply, Step, ToolCall
 from recreate.builder.loop import create
 from recreate.optimizers import StudySettings
 from recreate.optimizers.best_of_n import BestOfN
-from recreate.optimizers.investigator.conversation import Talk, Tool
+from recreate.optimizers.investigator.conversation import Talk, Tool, Wrong
 from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.edit_tools import Writer
 from recreate.optimizers.investigator.read_tools import Reader
@@ -128,11 +128,13 @@ def test_a_tool_is_written_tried_and_mended_before_it_is_handed_in(attempt: Try)
         assert "has no docstring" in said
         said = yield "write", {"path": "tools/shout.py", "text": '"""Hangs."""\nwhile True: pass', **ABOUT}
         assert "does not end within" in said
-        good = '"""Adds the mark to answer.txt."""\nimport sys\nif "--help" not in sys.argv:\n    print("done!")\n'
+        good = '"""Says its task."""\nimport json, sys\nif "--help" not in sys.argv:\n    '
+        good += 'print(json.load(open(".recreate/attempt.json"))["prompt"], "done!")\n'
         said = yield "write", {"path": "tools/shout.py", "text": good, **ABOUT}
         assert "edit 1 is made" in said
         said = yield "try_tool", {"name": "shout"}
         assert "done!\n[exit status 0]" in said
+        assert said.partition("done!")[0].strip() in first  # the task's words, also where the agent had no tool yet
         yield "finish", {"summary": "A tool.", "cause": "tool"}
 
     tried = attempt(study, takes_all)
@@ -301,6 +303,39 @@ def test_a_reply_whose_edit_does_not_apply_is_not_handed_in() -> None:
     assert said[1].startswith("not done: `edit` (call 1)")
     assert said[2].startswith("not done: `edit` (call 1)")
     assert draft.edits == []
+
+
+def test_after_a_refused_edit_those_of_other_files_in_that_reply_are_made() -> None:
+    draft = Draft(SEED, context([], complaint="wrong"))
+    said = answered(
+        draft,
+        change("system.md", "", "wrong"),
+        change("workflow.md", "", "Look first."),
+        change("system.md", "", "right"),
+        ("undo", {"edit": 1}),
+        ("finish", {}),
+    )
+    assert said[1].startswith("edit 1 is made: workflow.md")
+    assert [text.startswith("not done: `edit` (call 1)") for text in said] == [False, False, True, True, True]
+    assert {e.path for e in draft.edits} == {"workflow.md"}
+
+
+def test_a_refusal_names_the_file_and_no_other_edit() -> None:
+    draft = Draft(SEED, context([], complaint="edit 1 (system.md) names a thing"))
+    wrong = change("system.md", "", "edit 1 (system.md) names a thing")
+    said = answered(draft, change("workflow.md", "", "One."), wrong, ("finish", {}))
+    assert said[1].startswith("not made: system.md names a thing")
+
+
+def test_a_long_tool_is_read_whole_in_parts() -> None:
+    long = "".join(f"# line {n}\n" for n in range(5000))
+    draft = Draft(SEED.model_copy(update={"files": {**SEED.files, "tools/long.py": long}}), context([]))
+    reader = Reader(context([]), draft, None, [])
+    parts = [reader.scaffold("tools/long.py", part) for part in (1, 2, 3)]
+    assert "".join(part.partition("\n")[2] for part in parts) == long
+    assert parts[0].startswith("[part 1 of 3")
+    with pytest.raises(Wrong, match="parts 1 to 3"):
+        reader.scaffold("tools/long.py", 4)
 
 
 def test_a_whole_file_is_written_in_one_call() -> None:

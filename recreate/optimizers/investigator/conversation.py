@@ -37,8 +37,8 @@ CUT = (
 ANSWER_CHARS = 24_000
 """What one tool may answer; longer is cut in the middle and says so."""
 HELD = (
-    "not done: {} before it in this reply was refused, and this may build on it. What was made before that stands; "
-    "mend the refused call, then send this one again"
+    "not done: {} before it in this reply was refused, and this may build on it. What was made stands; mend the "
+    "refused call, then send this one again"
 )
 LEFT_OUT = "\n[... {} characters left out here; ask for less where you can ...]\n"
 PROSE = 3
@@ -191,8 +191,9 @@ class Talk:
     usage: Usage = field(default_factory=Usage)
     actions: Counter[str] = field(default_factory=Counter)
     steps: int = 0
-    refused: str = ""
-    """The edit of this reply that was refused: what comes after it would work on half a change."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """What the edits of this reply were to change that were refused -> which call: what comes after one would work on
+    half a change, but for edits of something else."""
 
     def __post_init__(self) -> None:
         self.by_name = {tool.name: tool for tool in self.tools}
@@ -237,7 +238,7 @@ class Talk:
                 else:
                     raise
             self.usage = self.usage + Usage.of(reply)
-            self.refused = ""
+            self.refused = {}
             left = self.limits.steps - turn - 1
             last = f"\n[{left} turns are left: hand your work in with `finish` before they end]" if left < WARN else ""
             if reply.tool_calls:
@@ -281,8 +282,8 @@ class Talk:
         status = 1
         if tool is None:
             answer = f"there is no tool {clip(name, 60)!r}; there are: {', '.join(self.by_name)}"
-        elif self.refused and tool.kind != "inspect":
-            answer = HELD.format(self.refused)
+        elif held := self._held(tool, arguments):
+            answer = HELD.format(held)
         elif not isinstance(arguments, Mapping):
             what = CUT if reply.finish == "length" else "call it again so"
             answer = (
@@ -295,11 +296,20 @@ class Talk:
             except Wrong as e:
                 answer = str(e)
         if status and (tool is None or tool.kind == "edit"):
-            self.refused = self.refused or f"`{clip(name, 60)}` (call {number + 1})"
+            self.refused.setdefault(_changed(arguments), f"`{clip(name, 60)}` (call {number + 1})")
         answer = cut_middle(answer, ANSWER_CHARS, LEFT_OUT)
         action = f"{name} {json.dumps(arguments, ensure_ascii=False)}"
         self._note(lines, Step(step=0, reply=reply.text, action=action, output=answer, status=status), reply, number)
         return answer
+
+    def _held(self, tool: Tool, arguments: Any) -> str:
+        """The refused call that this one may build on; '' for none."""
+        if not self.refused or tool.kind == "inspect":
+            return ""
+        changed = _changed(arguments)
+        if tool.kind == "edit" and changed and "" not in self.refused:
+            return self.refused.get(changed, "")
+        return next(iter(self.refused.values()))
 
     def _prose(self, reply: Reply) -> str:
         cut = f" ({CUT})" if reply.finish == "length" else ""
@@ -322,6 +332,12 @@ def _said(reply: Reply) -> Message:
 
 def _call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _changed(arguments: Any) -> str:
+    """The file or lesson that an edit changes; '' where that cannot be told."""
+    given = arguments if isinstance(arguments, Mapping) else {}
+    return str(next((given[key] for key in ("path", "replaces", "title") if given.get(key)), ""))
 
 
 def _arguments(text: str) -> Any:

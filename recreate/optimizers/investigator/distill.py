@@ -6,7 +6,7 @@ nothing is lost in the merge that was not turned down.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from recreate.optimizers.investigator.conversation import Tool, Wrong, text
 from recreate.optimizers.investigator.draft import Draft, tell_edit
 from recreate.optimizers.investigator.edit_tools import Writer
 from recreate.optimizers.investigator.forecast import Forecaster, tell_forecast
-from recreate.optimizers.investigator.read_tools import Reader, outcome, tell_agent
+from recreate.optimizers.investigator.read_tools import PART, Reader, outcome, tell_agent, tell_part
 from recreate.optimizers.investigator.run_tools import Environments, Rehearsal
 from recreate.optimizers.investigator.study import converse
 
@@ -32,8 +32,9 @@ IDEAS = {
 class Ideas:
     """The edits of a batch's studies, each with an address `STUDY.EDIT` from 1, and what became of it."""
 
-    def __init__(self, parent: Scaffold, studies: Sequence[Study]) -> None:
+    def __init__(self, parent: Scaffold, studies: Sequence[Study], kinds: Collection[str]) -> None:
         self.studies = list(studies)
+        self.kinds = kinds
         self.edits: dict[str, Edit] = {}
         self.based: dict[str, Scaffold] = {}
         self.used: set[str] = set()
@@ -72,7 +73,7 @@ class Ideas:
             state = "used" if each in self.used else "rejected" if each in self.rejected else "open"
             edit = self.edits[each]
             lines.append(
-                f"\n{each} ({state}): {tell_edit(edit)}{tell_forecast(edit)}"
+                f"\n{each} ({state}): {tell_edit(edit)}{tell_forecast(edit, self.kinds)}"
                 if whole
                 else f"{each} {edit.path}: {edit.reason}"
             )
@@ -81,7 +82,7 @@ class Ideas:
 
 def merged(context: OptimizerContext, parent: Scaffold, studies: Sequence[Study]) -> list[Edit]:
     """All edits of the studies side by side, without a model: what is done when nobody distils."""
-    ideas = Ideas(parent, studies)
+    ideas = Ideas(parent, studies, context.kinds.values())
     draft = Draft(parent, context)
     take_left(context, ideas, draft)
     return draft.edits
@@ -137,15 +138,15 @@ class Deciding:
         said = {"summary": text("what the update does, and why so"), **self.forecaster.asked}
         shown = "One study's conclusion with its edits, or one edit, as a diff."
         return [
-            Tool("idea", "inspect", shown, self.idea, name),
+            Tool("idea", "inspect", shown, self.idea, {**name, "part": PART}),
             Tool("take", "decide", "Put an idea into the update as it is.", self.take, name),
             Tool("reject", "decide", "Turn an idea down.", self.reject, {**name, **why}),
             Tool("finish", "decide", "Hand the update in.", self.finish, said, tuple(self.forecaster.asked)),
         ]
 
-    def idea(self, name: str) -> str:
+    def idea(self, name: str, part: int = 1) -> str:
         self.ideas.named(name)
-        return self.ideas.tell(name)
+        return tell_part(self.ideas.tell(name), part, f"idea {name}")
 
     def take(self, name: str) -> str:
         taken = []
@@ -212,7 +213,7 @@ def distil(
     Raises OutOfBudget, Refused, Interrupted.
     """
     blank = Study(id=context.thread("distil"), kind="distil", scaffold=parent.digest)
-    ideas = Ideas(parent, studies)
+    ideas = Ideas(parent, studies, context.kinds.values())
     draft = Draft(parent, context)
     reader = Reader(context, draft, None, batch)
     for edit in ideas.edits.values():

@@ -58,9 +58,10 @@ class Writer:
             change(
                 "write",
                 "Write a whole file, a new one or one in place of what is there: one call where many `edit`s would be "
-                "needed. A tool is an executable script in one file, standard library only, whose docstring is the "
-                "help that the agent sees; `--help` must end at once. The agent only uses what its prompt or "
-                "agent.toml tells it of.",
+                "needed. A tool is an executable script in one file, whose docstring is the help that the agent sees; "
+                "`--help` must end at once, where there is only the standard library: import what else the agent's "
+                "environment has when it is used. `.recreate/attempt.json` tells it the task's words (`prompt`) and "
+                "which sample this is. The agent only uses what its prompt or agent.toml tells it of.",
                 self.write,
                 path=text(paths),
                 text=text("all of the file; a tool is Python where its name ends in .py, else begin with #!"),
@@ -136,6 +137,6 @@ class Writer:
 
     def _add(self, edit: Edit) -> str:
         edit = edit.model_copy(update={"origin": self.origin})
-        if faults := self.draft.add(edit):
-            raise Wrong("not made: " + "; ".join(faults))
+        if faults := self.draft.add(edit):  # which number it has in a list of its own says nothing here
+            raise Wrong("not made: " + "; ".join(f.replace(f"edit 1 ({edit.path})", edit.path) for f in faults))
         return f"edit {len(self.draft.edits)} is made: {edit.path}."

@@ -27,6 +27,7 @@ LONG = 200
 """Characters from which on lines that were told already are only named."""
 
 _OF = text("the id of another experience; left out: the one studied")
+PART = number("of what is too long for one answer: which part, from 1")
 
 
 class Reader:
@@ -66,7 +67,7 @@ class Reader:
                     self.steps,
                     first=number("the first step"),
                     last=number("the last step; left out: `first` alone"),
-                    part=number("of a step too long for one answer: which part, from 1"),
+                    part=PART,
                     experience=_OF,
                 ),
                 look(
@@ -88,12 +89,13 @@ class Reader:
             ]
         if "evidence" not in self.context.without:
             help = "The grader's own words on an attempt, whole."
-            found.append(look("evidence", help, self.evidence, experience=_OF))
+            found.append(look("evidence", help, self.evidence, part=PART, experience=_OF))
+        help = "What the agent handed in: for code, a diff."
+        found.append(look("submission", help, self.submission, part=PART, experience=_OF))
         help = "Your private copy of the agent's files: the list of them, or one file to the letter."
         return [
             *found,
-            look("submission", "What the agent handed in: for code, a diff.", self.submission, experience=_OF),
-            look("scaffold", help, self.scaffold, path=text("one file; left out: the list")),
+            look("scaffold", help, self.scaffold, path=text("one file; left out: the list"), part=PART),
             look("rejected", "Edits that were tried before and were not kept, and why.", self.rejected),
         ]
 
@@ -150,7 +152,7 @@ class Reader:
         if last == first:
             at = Evidence(experience=e.id, step=steps[first].step)
             whole = tell_whole(steps[first], sys.maxsize, partial(self.told.once, at=at))
-            answer = tell_part(whole, part, at.step)
+            answer = tell_part(whole, part, f"step {at.step}")
             self.told.keep(whole, at)
             self.read.add(at)
             return answer
@@ -210,22 +212,22 @@ class Reader:
                 return found
         return batch[0] if batch else None
 
-    def evidence(self, experience: str = "") -> str:
+    def evidence(self, part: int = 1, experience: str = "") -> str:
         e = self.find(experience)
         self.ended(e)
-        return f"{outcome(e)}\n{e.grade.evidence}"
+        return tell_part(f"{outcome(e)}\n{e.grade.evidence}", part, "the evidence")
 
-    def submission(self, experience: str = "") -> str:
+    def submission(self, part: int = 1, experience: str = "") -> str:
         e = self.find(experience)
         self.ended(e)
-        return e.trace.answer.strip() or "nothing was handed in"
+        return tell_part(e.trace.answer.strip() or "nothing was handed in", part, "what was handed in")
 
-    def scaffold(self, path: str = "") -> str:
+    def scaffold(self, path: str = "", part: int = 1) -> str:
         files = self.draft.current.files
         if path:
             if path not in files:
                 raise Wrong(f"there is no file {path!r}; there are: {', '.join(sorted(files))}")
-            return files[path] or "(the file is empty)"
+            return tell_part(files[path] or "(the file is empty)", part, path)
         return tell_files(self.draft)
 
     def rejected(self) -> str:
@@ -296,11 +298,12 @@ class AlreadyTold:
         return owner, count if chars >= LONG else 0
 
 
-def tell_part(whole: str, part: int, step: int) -> str:
-    """A step uncut; one that no answer holds is told in parts of WINDOW_CHARS. Raises Wrong for no such part."""
-    count = -(-len(whole) // WINDOW_CHARS)
+def tell_part(whole: str, part: int, name: str) -> str:
+    """A text uncut; one that no answer holds is told in parts of WINDOW_CHARS. Raises Wrong for no such part."""
+    count = max(1, -(-len(whole) // WINDOW_CHARS))
     if not 1 <= part <= count:
-        raise Wrong(f"step {step} has parts 1 to {count}: ask for one of them")
+        there = f"parts 1 to {count}: ask for one of them" if count > 1 else "one part only"
+        raise Wrong(f"{name} has {there}")
     if count == 1:
         return whole
     answer = whole[(part - 1) * WINDOW_CHARS : part * WINDOW_CHARS]

@@ -81,7 +81,7 @@ class Environments:
         if fresh and (e.id, where) in self.open:
             self.open.pop((e.id, where)).close()
         note, sandbox = self.environment(e, where)
-        return note + self._shell(sandbox, command)
+        return note + self._shell(sandbox, command, of=e)
 
     def try_tool(
         self, name: str, arguments: str = "", stdin: str = "", where: str = "end", experience: str = ""
@@ -90,8 +90,9 @@ class Environments:
         if name not in tools:
             raise Wrong(f"there is no tool {name!r}; there are: {', '.join(tools) or 'none'}")
         if self.inside and (experience or self.reader.subject is not None):
-            note, sandbox = self.environment(self.reader.find(experience), where)
-            return note + self._shell(sandbox, f"{name} {arguments}", stdin)
+            e = self.reader.find(experience)
+            note, sandbox = self.environment(e, where)
+            return note + self._shell(sandbox, f"{name} {arguments}", stdin, of=e)
         if ("", "") not in self.open:
             assert self.context.empty is not None
             self.open["", ""] = self.context.empty()
@@ -117,8 +118,8 @@ class Environments:
             self.reader.ended(e)
         return note, self.open[e.id, where]
 
-    def _shell(self, sandbox: Sandbox, command: str, stdin: str = "") -> str:
-        furnish(sandbox, self.draft.current)
+    def _shell(self, sandbox: Sandbox, command: str, stdin: str = "", of: Experience | None = None) -> str:
+        furnish(sandbox, self.draft.current, of.prompt if of else "", of.trace.chosen if of else 0)
         line = f'export PATH="$PWD/{BIN}:$PATH"\n{command}'
         return tell_output(sandbox.run(line, timeout=SECONDS, stdin=stdin.encode("utf-8", "surrogatepass")))
 

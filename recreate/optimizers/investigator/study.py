@@ -19,7 +19,7 @@ from recreate.optimizers.investigator.conversation import Talk, Tool, Wrong, num
 from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.edit_tools import Writer
 from recreate.optimizers.investigator.forecast import Forecaster
-from recreate.optimizers.investigator.read_tools import Reader, outcome, tell_agent, tell_files
+from recreate.optimizers.investigator.read_tools import Reader, outcome, short, tell_agent, tell_files
 from recreate.optimizers.investigator.run_tools import Environments, Rehearsal
 from recreate.storage import files
 from recreate.storage.log import encode
@@ -145,10 +145,10 @@ def converse(
 
 
 def tell_kinds(context: OptimizerContext) -> list[str]:
-    """The kinds of the run's train tasks with their ids, one a line; [] when there is one kind only."""
+    """The kinds of the run's train tasks with the marks of these, one a line; [] when there is one kind only."""
     found: dict[str, list[str]] = {}
     for task, kind in context.kinds.items():
-        found.setdefault(kind, []).append(task)
+        found.setdefault(kind, []).append(short(task))
     return [f"{kind}: {', '.join(tasks)}" for kind, tasks in sorted(found.items())]
 
 
