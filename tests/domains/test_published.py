@@ -177,6 +177,15 @@ def test_the_answer_of_a_text_is_what_its_last_box_or_line_says(text: str, answe
     assert math_answer(text) == answer
 
 
+def test_published_rows_without_an_id_are_known_by_their_text(tmp_path: Path) -> None:
+    rows = [{"question": f"What is {n} + 1?", "answer": f"{n} + 1\n#### {n + 1}"} for n in range(3)]
+    tasks = {task.prompt: task.id for task in _domain("math", rows, tmp_path).tasks()}
+    assert len(set(tasks.values())) == 3
+    (tmp_path / "again").mkdir()
+    again = {task.prompt: task.id for task in _domain("math", rows[::-1], tmp_path / "again").tasks()}
+    assert again == tasks
+
+
 def test_of_mathematics_the_text_itself_is_right_and_a_long_one_is_none(tmp_path: Path) -> None:
     row = {"question": "How many?", "answer": "3 * 6 = 18\n#### 18", "id": "q1"}
     domain = _domain("math", [row], tmp_path)
