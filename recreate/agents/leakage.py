@@ -6,9 +6,10 @@ hidden tests), of every split. Found in a text are then: ids of the tasks; their
 CamelCase and dotted names, also written in the other way; the names of their packages, modules and functions; eight
 words in a row, or the whole of a shorter prompt, answer or line of an answer's code; and canaries. The text is read in
 every way that `readings` knows: decoded, backwards, put together. Let pass are: names of Python and its standard
-library, what the parent scaffold says already, names that two packages share, or where there is but one a twentieth of
-the groups, wording that train tasks of several groups have in common, and plain words of English, unless they are
-written as code (`word` or word(...)) and name a part of a task.
+library, public names of packages that the domain has in its sandboxes, what the parent scaffold says already, names
+that two packages share, or where there is but one a twentieth of the groups, wording that train tasks of several groups
+have in common, and plain words of English, unless they are written as code (`word` or word(...)) and name a part of a
+task.
 
 A lesson is for the domain, and one that is about the things of the task it comes from (its hot dogs, its 448)
 is none: `particular` finds those of its uncommon words that stand in a task it was born of and together in no other
@@ -26,7 +27,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from itertools import islice, pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
+
+from packaging.utils import canonicalize_name
 
 from recreate.agents.readings import Reading, parsed, readings, unreadable, visible
 from recreate.agents.scaffold import Scaffold
@@ -50,6 +53,7 @@ _SEAM, _APART = 100, "\nthisisanotherplace\n"
 _LONG = re.compile(r"[\w./:-]{400,}")
 _TEST = re.compile(r"[\w./-]+\.py::[\w:]+", re.I)
 _PATH = re.compile(r"(?:[\w.-]+/)*[\w-]+\.py\b|(?:[\w.-]+/)+[\w-]+\.\w{1,5}\b", re.I)
+_FILE = re.compile(r"^\S{1,400}\.\w{1,5}$")
 _TOKEN = re.compile(r"[A-Za-z_][\w-]+")
 _BETWEEN = re.compile(r"[\W_]+")
 _QUOTED = re.compile(r"\n[ \t>]*")
@@ -59,8 +63,13 @@ _SNAKE = re.compile(r"_*[A-Za-z0-9]+_\w+")
 _CAMEL = re.compile(r"_*[A-Za-z]*?[a-z0-9][A-Z]\w*|[A-Z]+[a-z0-9]+[A-Z]\w*")
 _NAMING = ("package", "module", "function", "qualname", "class", "method", "name", "file", "path", "group")
 _FILES = {"setup.py", "conftest.py", "__init__.py", "__main__.py", "main.py", "test.py", "tests.py", "utils.py"}
+_ALIASES = {"np", "pd", "plt", "mpl", "sns", "sp", "sm", "smf", "tsa"}
+"""What modules of packages are called where they are used."""
+_ENDINGS = {"csv", "tsv", "txt", "json", "yaml", "png", "jpg", "pdf", "svg", "html", "xml", "xlsx", "npy", "dat", "zip"}
+"""Of files, though classes of packages hold some such names too."""
 _HERE = Path(__file__).parent
-"""Two files of names are beside this one, so that they are the same whatever Python looks, and however it was built."""
+"""Three files of names are beside this one, so that they are the same whatever Python looks, however it was built, and
+whether or not packages are installed."""
 _OF_TESTS = (
     "pytest test tests src python self cls cache capfd capfdbinary caplog capsys capsysbinary doctest_namespace"
     " importorskip monkeypatch parametrize pytestconfig record_property recwarn testdir pytester tmp_path"
@@ -71,17 +80,29 @@ _EVERYWHERE = frozenset(_OF_TESTS.split())
 
 
 class Scanner:
-    """What the tasks of a domain say. hidden: a task's id -> texts of it that no agent is shown."""
+    """What the tasks of a domain say. hidden: a task's id -> texts of it that no agent is shown. packages: requirements
+    that every sandbox of the domain has, whose public names are nobody's."""
 
-    def __init__(self, tasks: Sequence[Task], hidden: Mapping[str, Sequence[str]] | None = None) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        hidden: Mapping[str, Sequence[str]] | None = None,
+        packages: Sequence[str] = (),
+    ) -> None:
         hidden = hidden or {}
+        self.packages = _names_of(frozenset(canonicalize_name(re.split(r"[^\w.-]", each)[0]) for each in packages))
         self.ids: dict[str, str] = {}
         names, identifiers, runs, short, lines = (_Shared() for _ in range(5))
         told: dict[str, set[str]] = {}
         spoken: dict[str, list[str]] = {}
+        made_here = set[str]()
         self.starts = set[str]()
         """Words that something shorter than a run begins with."""
-        groups, packages = {task.group for task in tasks}, {_package(task) for task in tasks}
+        texts = [text for task in tasks for _, text in _strings(task.facts)]
+        paths = [path for text in texts for path in (*_PATH.findall(text), *_FILE.findall(text))]
+        self.files = {PurePosixPath(path).name for path in paths}
+        """Files of tasks: `tree.score` is one, though packages have a `score` too."""
+        groups, sources = {task.group for task in tasks}, {_package(task) for task in tasks}
         self.prompts = [(task.group, task.prompt) for task in tasks if task.split == "train"]
         for task in sorted(tasks, key=lambda t: t.split != "train"):  # what a train task says is that task's
             package, strings = _package(task), list(_strings(task.facts))
@@ -92,13 +113,17 @@ class Scanner:
             unseen = {found for found in _identifiers("\n".join(secret)) if not _usual(found)}
             for found in prompted | unseen | _identifiers("\n".join([task.group, *facts])):
                 identifiers.add(_letters(found), package, task)
+                if self._is_of_packages(found):
+                    continue
+                made_here.add(_letters(found))
                 if _is_spoken(found):
                     spoken[_letters(found)] = _parts_of(found)
             for found in prompted:
                 told.setdefault(_letters(found), set()).add(task.group)
             for text in [package, task.group, *(text for key, text in strings if key in _NAMING)]:
                 for found in _parts(text, package):
-                    names.add(found.casefold(), package, task)
+                    if found.casefold() not in self.packages.top:
+                        names.add(found.casefold(), package, task)
             for text in (task.prompt, *facts, *secret):
                 for run in _runs(text):
                     runs.add(run, task.group, task)
@@ -110,14 +135,14 @@ class Scanner:
                     lines.add(line, task.group, task)
         # what most prompts say is the domain's own wording; of many rows, which are of one package, what some say:
         # `DataFrame` and `random_state` are no task's
-        some = max(3, len(groups) // 20) if len(packages) == 1 and len(groups) >= MANY else len(groups) // 2
+        some = max(3, len(groups) // 20) if len(sources) == 1 and len(groups) >= MANY else len(groups) // 2
         most = len(groups) if len(groups) < 10 else some
         wording = {found for found, by in told.items() if len(by) >= max(2, most)}
         self.known = wording | identifiers.many
-        self.identifiers = {k: v for k, v in identifiers.owners.items() if k not in self.known}
+        self.identifiers = {k: v for k, v in identifiers.owners.items() if k in made_here and k not in self.known}
         self.spoken = spoken.keys() - self.known
         self.beginnings = {"".join(spoken[k][: n + 1]) for k in self.spoken for n in range(len(spoken[k]))}
-        everyones = {package.casefold() for package in packages} if len(packages) == 1 < len(groups) else set[str]()
+        everyones = {source.casefold() for source in sources} if len(sources) == 1 < len(groups) else set[str]()
         self.names = {k: v for k, v in names.owners.items() if k not in names.many | everyones}
         said = {word for task in tasks if task.split == "train" for word in _words(task.prompt)}
         self.common = runs.many & runs.train | short.many | {_key([word]) for word in said}
@@ -127,6 +152,9 @@ class Scanner:
             if (first, key, line) not in lines.many:
                 self.openings.setdefault(key, {})[line] = owner
                 self.starts.add(first)
+
+    def _is_of_packages(self, found: str) -> bool:
+        return found not in self.files and self.packages.have(found)
 
     def leaks(self, edits: Sequence[Edit], parent: Scaffold, texts: Sequence[str] = ()) -> list[str]:
         """Why edits of `parent` cannot be used, one sentence each ([] when they can).
@@ -223,7 +251,7 @@ class Scanner:
         least = 8 if reading.whole else 0
         folded_text = text.casefold()
         for found in sorted(_identifiers(text) | self._rewritten(text) - own):
-            if found in own or found.partition(".")[0] in own:
+            if found in own or found.partition(".")[0] in own or self._is_of_packages(found):
                 continue
             folded = _letters(found)
             owner = self.identifiers.get(folded)
@@ -582,3 +610,39 @@ def _library() -> tuple[frozenset[str], ...]:
     """Modules, classes, all names."""
     _, *parts = (_HERE / "python_names.txt").read_text("utf-8").split("\n\n")
     return tuple(frozenset(part.split()) for part in parts)
+
+
+class _Packages(NamedTuple):
+    """Public names of packages. top: modules that are imported by themselves; modules: all parts of their paths;
+    held: what their classes hold; names: all of these and functions, classes and parameters."""
+
+    top: frozenset[str] = frozenset()
+    modules: frozenset[str] = frozenset()
+    held: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+
+    def have(self, found: str) -> bool:
+        """Whether an identifier is theirs, as it is spelled: pivot_table, np.argsort, df.groupby; not df.fare_usd."""
+        first, *rest = found.split(".")
+        if not rest:
+            return first in self.names
+        if rest[-1] in _ENDINGS:
+            return False
+        if first in self.modules or first in _ALIASES:
+            return self.names.issuperset(rest)
+        anybodys = len(first) <= 3 or first in self.names or first.casefold() in _ordinary()
+        return anybodys and self.held.issuperset(rest)
+
+
+@cache
+def _names_of(packages: frozenset[str]) -> _Packages:
+    """Of packages that package_names.txt does not know nothing is nobody's."""
+    _, *parts = (_HERE / "package_names.txt").read_text("utf-8").split("\n\n")
+    found = _Packages()
+    for at in range(0, len(parts), 4):
+        head, *some = parts[at : at + 4]
+        if head.partition("==")[0] in packages:
+            modules, held, others = (frozenset(part.split()) for part in some)
+            more = _Packages(frozenset(head.split()[1:]), modules, held, modules | held | others)
+            found = _Packages(*(known | new for known, new in zip(found, more, strict=True)))
+    return found

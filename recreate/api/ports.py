@@ -6,9 +6,9 @@ docs/ports/.
 
 What a part may offer besides is a small Protocol of its own, listed under the port it adds to and asked for by
 `isinstance`: OpensImages (a SandboxBackend); Talking (a Sandbox); Preparable, ToolCalling, Overriding (a Model);
-Versioned, Describable, Validatable, GradesUntouched, ComparesUntouched, AsksModel, Hiding, BringsServers, ToolsOnly,
-Refusing, Weighing, Auditable, TaskGenerator, Kinds, Rated, Imaged (a Domain). An attribute or method of that name
-suffices.
+Versioned, Describable, Validatable, GradesUntouched, ComparesUntouched, AsksModel, Hiding, BringsPackages,
+BringsServers, ToolsOnly, Refusing, Weighing, Auditable, TaskGenerator, Kinds, Rated, Imaged (a Domain). An attribute or
+method of that name suffices.
 """
 
 from __future__ import annotations
@@ -386,6 +386,15 @@ class Hiding(Protocol):
     def hidden(self, task: Task) -> Sequence[str]:
         """Right answers, hidden tests, as text. Asked once for every task of every split; what it raises leaves the
         task's answers out, and is said."""
+        ...
+
+
+@runtime_checkable
+class BringsPackages(Protocol):
+    """A domain whose sandboxes have packages of the index: an edit may say their public names whatever tasks say."""
+
+    def packages(self) -> Sequence[str]:
+        """Requirements that the Python of every task's sandbox meets, as pandas==1.5.3. None that tasks are about."""
         ...
 
 

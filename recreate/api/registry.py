@@ -29,6 +29,7 @@ from recreate.api.errors import BadInput, Missing, RecreateError
 from recreate.api.ports import (
     AsksModel,
     Auditable,
+    BringsPackages,
     BringsServers,
     ComparesUntouched,
     Copyable,
@@ -88,6 +89,7 @@ BESIDES: dict[str, tuple[type, ...]] = {
         Validatable,
         GradesUntouched,
         ComparesUntouched,
+        BringsPackages,
         BringsServers,
         ToolsOnly,
         Refusing,

@@ -27,6 +27,7 @@ from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import (
     AskJudge,
     AsksModel,
+    BringsPackages,
     Domain,
     Embedder,
     Hiding,
@@ -227,7 +228,7 @@ class Session:
                     id=found.task, domain=found.domain, prompt=found.prompt, split=found.split, group=found.group
                 )
                 hidden[found.task] = [found.trace.answer] * found.grade.passed
-        return Scanner(list(tasks.values()), hidden)
+        return Scanner(list(tasks.values()), hidden, _packages(self.domain))
 
     def lesson_leaks(self, lesson: Lesson, groups: Sequence[str] = ()) -> list[str]:
         """What is wrong with a lesson: it names what belongs to a task, or is about the things of one that it was born
@@ -344,6 +345,14 @@ def _hidden(domain: Domain, task: Task) -> list[str]:
     gold = domain.gold(task)
     expect(isinstance(gold, str), domain, "gold", gold)
     return [gold]
+
+
+def _packages(domain: Domain) -> list[str]:
+    if not isinstance(domain, BringsPackages):
+        return []
+    packages = domain.packages()
+    expect(all_are(packages, str), domain, "packages", packages)
+    return list(packages)
 
 
 OPENED = frozenset({"settings.toml", "journal.jsonl", "ledger.jsonl", "lock", "seed"})

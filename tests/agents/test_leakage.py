@@ -679,3 +679,61 @@ def test_words_that_only_held_out_tasks_share_do_not_make_a_lesson_general() -> 
     tasks = [Task(id=f"m:{n}", domain="m", prompt=p, split="train", group=f"m-{n}") for n, p in enumerate(ASKED)]
     with_held = Scanner([*tasks, held])
     assert with_held.particular("Review the hotdogs.", ["m-0"]) == ROWS.particular("Review the hotdogs.", ["m-0"]) != []
+
+
+LIBRARY = Task(
+    id="tables:fares:1",
+    domain="tables",
+    prompt="Which passengers paid the highest fare? Save it to fares.csv.",
+    split="test",
+    group="Sklearn-fares",
+    facts={"row": {"files": ["trees.score", "fares.csv"], "answer": "mean_fare_price"}, "rules": "Mean_Squared_Error"},
+)
+GOLD = """\
+from sklearn.model_selection import train_test_split
+model = sklearn.linear_model.LinearRegression(fit_intercept=False)
+halves = train_test_split(df, test_size=0.2, random_state=42)
+found = df.value_counts()[0] + np.argsort(df.fare_usd)[0] + pick_highest_deck(df.groupby)
+topFareDeck = mean_squared_error(found, halves)
+"""
+ADVICE = (
+    "Hold a part out by train_test_split with a random_state, fit a LinearRegression, and tell its mean_squared_error.",
+    "Count by df.value_counts() or df.groupby, and sort with np.argsort.",
+    "Take `sklearn.linear_model.LinearRegression`, and say test_size.",
+    "Load the dataframe with `sklearn`.",
+)
+
+
+@pytest.mark.parametrize("text", ADVICE)
+def test_public_names_of_packages_that_the_domain_has_are_nobodys(text: str) -> None:
+    hidden = {LIBRARY.id: [GOLD]}
+    equipped = Scanner([LIBRARY], hidden, ["pandas==1.5.3", "numpy", "scikit_learn[x]>=1"])
+    assert equipped.says(text) == []
+    assert equipped.leaks([Edit(path="system.md", new=text, origin="human")], PARENT, [GOLD]) == []
+    assert Scanner([LIBRARY], hidden).says(text)
+    assert Scanner([LIBRARY], hidden, ["pyyaml", "a_package_that_nobody_knows"]).says(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Group by mean_fare_price.",
+        "Sort df.fare_usd first.",
+        "Write pick_highest_deck.",
+        "Call it topFareDeck.",
+        "Look into trees.score.",
+        "Read fares.csv.",
+        "Tell the Mean_Squared_Error.",
+        "Sort by pd.fare_usd, or train_test_split.fare_usd.",
+        "bWVhbl9mYXJlX3ByaWNlIGlzIHRoZSBjb2x1bW4=",
+    ],
+)
+def test_what_a_task_names_itself_is_its_own_also_where_packages_have_something_like_it(text: str) -> None:
+    assert Scanner([LIBRARY], {LIBRARY.id: [GOLD]}, ["pandas", "numpy", "scikit-learn"]).says(text)
+
+
+def test_packages_have_no_private_names_and_none_that_only_their_tests_have() -> None:
+    packages = Scanner([], {}, ["pandas", "numpy", "scikit-learn", "scipy", "matplotlib"]).packages
+    assert packages.top == {"pandas", "numpy", "sklearn", "scipy", "matplotlib", "mpl_toolkits", "pylab"}
+    assert not any(name.startswith("_") for name in packages.names)
+    assert not any(name.startswith("test_") and name.count("_") > 2 for name in packages.names)

@@ -40,8 +40,10 @@ class Telling(Toy):
         return [f"assert courtesy_of(orrery) == 'Quetzalcoatlus {task.id}'"] if task.split == "test" else []
 
 
-def proposed(workspace: Path, monkeypatch: pytest.MonkeyPatch, *texts: str) -> tuple[list[str], Any]:
-    monkeypatch.setattr("tests.builder.test_acceptance.Toy", Telling)
+def proposed(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, *texts: str, of: type[Toy] = Telling
+) -> tuple[list[str], Any]:
+    monkeypatch.setattr("tests.builder.test_acceptance.Toy", of)
     wants, made, _ = proposing(
         workspace, lambda cited: [Edit(path=f"memory/l{n}.md", new=t, evidence=(cited,)) for n, t in enumerate(texts)]
     )
@@ -68,6 +70,24 @@ def test_ids_words_and_answers_of_validation_and_test_are_refused(
     for text, why in zip(texts, told, strict=True):
         unsaid = [w for w in (*words, *TOLD["validation"].split()) if w not in text and len(w) > 7]
         assert not any(word in why for word in unsaid), why
+
+
+class Equipped(Telling):
+    """Its sandboxes have pandas, and an answer uses it."""
+
+    def packages(self) -> list[str]:
+        return ["pandas==1.5.3"]
+
+    def hidden(self, task: Task) -> list[str]:
+        return ["found = gulls.drop_duplicates()\nprint(found.count_of_gulls)"] if task.split == "test" else []
+
+
+def test_an_edit_may_say_names_of_the_packages_that_the_domain_brings_and_of_no_others(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["Call drop_duplicates first.", "Call count_of_gulls first."]
+    told, _ = proposed(workspace, monkeypatch, *texts, of=Equipped)
+    assert (told[0], "count_of_gulls" in told[1]) == ("", True)
 
 
 def test_a_tool_that_carries_an_answer_is_refused(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -313,6 +313,10 @@ class RowDomain:
             return self.definition.about
         return f"The questions of {self.name}, each answered in {self.definition.answer_file}."
 
+    def packages(self) -> Sequence[str]:
+        """What domain.toml requires; what a row requires besides is that row's own."""
+        return self.definition.requires
+
     def gold(self, task: Task) -> str:
         """A right answer. Raises BadInput where the row has none."""
         if self.scored_by == "analysis":
