@@ -377,6 +377,8 @@ def _starts(scaffold: Scaffold, backend: SandboxBackend, paths: list[str]) -> It
             elif output.status:
                 lines = output.text.strip().splitlines() or ["it printed nothing"]
                 message = f"does not start: `--help` ends with status {output.status}: {lines[-1][:200]}"
+                if lines[-1].startswith("ModuleNotFoundError"):
+                    message += "; it is tried without packages: import those of the task's sandbox after `--help`"
                 yield Problem(file=path, line=_raised_at(path, output.text), message=message)
     finally:
         sandbox.close()

@@ -135,6 +135,7 @@ def test_all_faults_are_listed_not_only_the_first() -> None:
         ("import sys\nsys.exit(3)\n", 1, "status 3"),
         ("import surely_not_there\n", 2, "surely_not_there"),
         ("import pydantic\n", 2, "pydantic"),
+        ("import pydantic\n", 2, "import those of the task's sandbox after `--help`"),
         ("def f():\n    return 1 / 0\nf()\n", 3, "ZeroDivisionError"),
     ],
 )
