@@ -230,6 +230,13 @@ def test_of_several_right_queries_each_is_right(tmp_path: Path) -> None:
     assert not _graded(domain, task, "SELECT town FROM sales ORDER BY price DESC").passed
 
 
+def test_a_line_of_a_published_file_that_cannot_be_read_is_told_and_not_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "given.jsonl"
+    file.write_text(json.dumps(HUMANEVAL) + "\n" + json.dumps(MBPP)[:-5] + "\n")
+    with pytest.raises(BadInput, match=r"1 of 2 rows of .*line 2: it is not JSON"):
+        registry.open_domain("code", tmp_path, data=str(file)).tasks()
+
+
 def test_rows_of_no_known_set_and_no_rows_at_all_say_what_to_type(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="its columns are colour") as e:
         _domain("code", [{"colour": "red"}], tmp_path).tasks()

@@ -290,6 +290,16 @@ def test_a_csv_says_where_its_rows_stand(workspace: Path) -> None:
         opened(workspace, data=str(workspace / "sums.csv")).tasks()
 
 
+def test_quotes_within_a_cell_of_csv_that_are_not_doubled_are_read_as_they_were_meant(workspace: Path) -> None:
+    text = 'question,answer\n"Is it "in the\nlist" here?",1\nA 12" disk?,2\n"""So"", they "said" so",3\n"Never ends,4\n'
+    (workspace / "sums.csv").write_text(text)
+    with pytest.raises(BadInput, match="line 6: it is not CSV"):
+        opened(workspace, data=str(workspace / "sums.csv")).tasks()
+    (workspace / "sums.csv").write_text(text.replace('"Never', "Never"))
+    found = [task.prompt.partition("\n\n")[0] for task in opened(workspace, data=str(workspace / "sums.csv")).tasks()]
+    assert found == ['Is it "in the\nlist" here?', 'A 12" disk?', '"So", they "said" so', "Never ends"]
+
+
 def test_what_is_no_file_of_rows_says_so(workspace: Path) -> None:
     for name, data, why in (
         ("a.jsonl", b"\xff\xfe", "not UTF-8 at byte 0"), ("a.jsonl", b"", "it has no rows"),

@@ -134,6 +134,7 @@ class PublishedDomain(RowDomain):
         strange: list[str] = []
         for place in self._places(known):
             read = self._table(place)
+            table.refuse(read, read.faults)
             for row in read.rows:
                 recipe = recipes.of(row.values, self.name)
                 if recipe is None:

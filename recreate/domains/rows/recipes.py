@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from recreate.api.syntax import parse_python
 from recreate.api.types import digest
+from recreate.domains.rows import dumps
 
 Row = Mapping[str, Any]
 SOLUTION = "solution.py"
@@ -60,7 +61,7 @@ def read(recipe: PublishedSet, row: Row) -> dict[str, Any]:
         row = {column: value for column, value in given.items() if value is not None}
     found = recipe.read(row)
     id = str(found.get("id") or row.get("task_id") or row.get("id") or "")
-    id = id or digest([found["prompt"], found.get("files")], 12)  # gsm8k's rows have none
+    id = id or digest([found["prompt"], found.get("files")], 12)  # gsm8k's rows and defog's have none
     found = {"id": id, "group": str(row.get("group") or f"{recipe.name}-{id}"), "files": {}, **found}
     return {**found, "split": _SPLITS.get(split, split), "source": recipe.name}
 
@@ -232,7 +233,12 @@ def _defog(row: Row) -> dict[str, Any]:
     prompt = f"{row['question']}\n\nThe database is {name}.sqlite in /work, in SQLite."
     if row.get("instructions"):
         prompt += f"\n\n{row['instructions']}"
-    queries = [query.strip() for query in str(row["query"]).split(";") if query.strip()]
+    if (dialect := row.get("db_type") or "sqlite") != "sqlite":
+        raise ValueError(f"has a query for {dialect}, not for SQLite")
+    query = dumps.as_of_now(str(row["query"]))
+    if query != row["query"]:
+        prompt += f"\n\nNow is {dumps.NOW}: write that out in place of 'now', CURRENT_DATE and the like."
+    queries = [each.strip() for each in query.split(";") if each.strip()]
     return {"prompt": prompt, "answer": queries, "files": f"db/{name}.sqlite"}
 
 

@@ -167,26 +167,39 @@ def _from_lines(text: str) -> Iterator[tuple[int, Any]]:
 
 
 def _from_csv(source: str, text: str, delimiter: str) -> DataTable:
+    """A quote within a quoted cell that is not doubled, as it must be, is read as it was meant."""
     csv.field_size_limit(100_000_000)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    stray = re.compile(rf'(?<=[^{delimiter}"\r\n])"(?=[^{delimiter}"\r\n])')
+    lines = io.StringIO(text, newline="").readlines()
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     found: list[tuple[int, Any]] = []
     header: list[str] = []
-    before = 0
-    try:
-        for cells in reader:
-            number, before = before + 1, reader.line_num
-            if not cells:
-                continue
-            if not header:
-                header = [cell.strip() for cell in cells]
-                continue
-            if len(cells) != len(header):
-                why = f"it has {len(cells)} cells, and the header {len(header)}"
-                found.append((number, BadRow(number, why)))
-            else:
-                found.append((number, dict(zip(header, cells, strict=True))))
-    except csv.Error as e:
-        found.append((before + 1, BadRow(before + 1, f"it is not CSV ({e})")))
+    start = before = 0
+    while True:
+        number = before + 1
+        try:
+            cells = next(reader, None)
+        except csv.Error as e:
+            end = start + reader.line_num
+            mended = [stray.sub('""', line) for line in lines[before:end]]
+            if mended == lines[before:end]:
+                found.append((number, BadRow(number, f"it is not CSV ({e})")))
+                break
+            lines[before:end], start = mended, before
+            reader = csv.reader(lines[start:], delimiter=delimiter, strict=True)
+            continue
+        if cells is None:
+            break
+        before = start + reader.line_num
+        if not cells:
+            continue
+        if not header:
+            header = [cell.strip() for cell in cells]
+        elif len(cells) != len(header):
+            why = f"it has {len(cells)} cells, and the header {len(header)}"
+            found.append((number, BadRow(number, why)))
+        else:
+            found.append((number, dict(zip(header, cells, strict=True))))
     if "" in header or len(set(header)) < len(header):
         _refuse(source, "its header has an empty name, or one twice", "give every column a name of its own")
     return _table(source, "line", iter(found))

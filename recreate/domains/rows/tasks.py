@@ -15,6 +15,7 @@ from recreate.api.config import Split, read_json
 from recreate.api.errors import BadInput
 from recreate.api.syntax import literal
 from recreate.api.types import Task, digest
+from recreate.domains.rows import dumps
 from recreate.domains.rows.definition import NEEDS_NO_ANSWER, Definition
 from recreate.domains.rows.scorers import PURE, expected_of, kind_of, texts_of
 from recreate.domains.rows.table import BadRow, DataRow, DataTable, refuse
@@ -137,12 +138,14 @@ def _parts(row: DataRow, decided: Definition, kind: str, base: Path) -> Iterator
             facts["gold_digest"] = digest(golds_of(facts["answer"], base))
         except ValueError as e:
             yield f"its {columns.answer} {e}"
+    needed = kind == "sql"
     if columns.files:
         try:
             facts |= _files(cells.get(columns.files), base)
         except ValueError as e:
+            needed = False
             yield f"its {columns.files} {e}"
-    if kind == "sql" and not database(decided, facts):
+    if needed and not database(decided, facts):
         yield "it has no database among its files: a .sqlite or .db file, or a .sql script that makes it"
     yield {"facts": facts}
     if given := {name: facts[name] for name in ("files", "place_digest") if name in facts}:
@@ -291,18 +294,23 @@ def _files(value: Any, base: Path) -> dict[str, Any]:
         raise ValueError("is neither an object of path -> text nor a path")
     _refuse_path(value)
     found, held = sha256(), contents(base / value)
-    for path, data in held:
+    dump = dumps.beside(base / value)
+    for path, data in [(dump.name, dumps.made_of(dump)[0])] if dump else held:
         found.update(f"{path}\0{len(data)}\0".encode("utf-8", "surrogateescape") + data)
     return {"place": value, "place_digest": found.hexdigest()[:16], "place_files": [path for path, _ in held]}
 
 
 def contents(place: Path) -> list[tuple[str, bytes]]:
-    """The plain files of a file or folder, (path in it, bytes), links left out. Raises ValueError."""
+    """The plain files of a file or folder, (path in it, bytes), links left out; of a database that is not there, what
+    the dump beside it makes. Raises ValueError."""
     try:
         if place.is_file():
             return [(place.name, place.read_bytes())]
+        if dump := dumps.beside(place):
+            return [(place.name, dumps.made_of(dump)[1])]
         if not place.is_dir():
-            raise ValueError(f"names {place.name[:80]!r}, which is not beside the data")
+            nor = f", nor is a dump {place.stem[:80]}.sql" if place.suffix == ".sqlite" else ""
+            raise ValueError(f"names {place.name[:80]!r}, which is not beside the data{nor}")
         found, total = list[tuple[str, bytes]](), 0
         for path in sorted(place.rglob("*")):
             if path.is_symlink() or not path.is_file():
