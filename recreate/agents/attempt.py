@@ -1,4 +1,4 @@
-"""One agent, one task, one sandbox (a fresh one per sample): attempt(...) -> Trace.
+"""One agent, one task, one sandbox a sample (a fresh one, or a copy where samples branch): attempt(...) -> Trace.
 
 How the agent acts is its scaffold's (agent.toml, `action`; action.py). `before` tools run ahead of the first turn,
 `done` after every action (exit 0: handed in), `choose` ranks the samples, or they `vote`.
@@ -7,6 +7,7 @@ How the agent acts is its scaffold's (agent.toml, `action`; action.py). `before`
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 import zlib
 from collections import Counter
@@ -44,7 +45,17 @@ from recreate.agents.progress import (
 from recreate.agents.retrieval import LastSeen, LessonRetrieval, Recaller
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.trajectory import cut_middle
-from recreate.agents.workplace import BIN, KEPT, LEFT_OUT, Workplace, copied, furnish, prepared, try_servers
+from recreate.agents.workplace import (
+    BIN,
+    KEPT,
+    LEFT_OUT,
+    Workplace,
+    copied,
+    furnish,
+    prepared,
+    tell_attempt,
+    try_servers,
+)
 from recreate.api.errors import BadInput, Fault, Refused
 from recreate.api.ports import Domain, Sandbox, SandboxBackend
 from recreate.api.theirs import expect
@@ -150,6 +161,39 @@ class _Rollout:
         return (alike - 1) / max(1, sum(r.wanted for r in others) - 1)
 
 
+@dataclass(eq=False)
+class _Path:
+    """How far a sample is. seen: what the agent is shown next; results: turns in which something was done; past: the
+    ids of the last turn; after: the step of another sample that it goes on from."""
+
+    sample: int
+    messages: list[Message]
+    so_far: OfferedSoFar
+    seen: str
+    turn: int = 0
+    results: int = 0
+    last: LastSeen = field(default_factory=LastSeen)
+    past: tuple[int, ...] = ()
+    cut_off: int = 0
+    after: int | None = None
+
+    def again(self, sample: int, after: int | None) -> _Path:
+        """The same for another sample."""
+        so_far = replace(self.so_far, ids={*self.so_far.ids}, fresh={**self.so_far.fresh})
+        return replace(self, sample=sample, messages=[*self.messages], so_far=so_far, after=after)
+
+
+@dataclass(eq=False)
+class _Fork:
+    """Where so many more samples go on from, in copies of a sandbox. observing, failing: as of the attempt."""
+
+    path: _Path
+    sandbox: Sandbox
+    ways: int
+    observing: int
+    failing: int
+
+
 @dataclass
 class Attempt(AttemptProgress):
     """One attempt of an agent of ours, under way."""
@@ -163,10 +207,19 @@ class Attempt(AttemptProgress):
     """How much failed by the check of [restore] when it ran last; -1: it did not run yet."""
     raised: int = 0
     """What a reply may have now in place of max_tokens; 0: that."""
+    forks: list[_Fork] = field(default_factory=list)
+    """Where samples that are still to be made go on from."""
+    idle: bool = False
+    """The last sample went on from another, and a limit was reached before it did anything."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.place = Workplace(self.scaffold, self.task, self.domain)
+
+    def close(self) -> None:
+        super().close()
+        while self.forks:
+            self.forks.pop().sandbox.close()
 
     @cached_property
     def params(self) -> dict[str, Any]:
@@ -186,31 +239,63 @@ class Attempt(AttemptProgress):
         return {"json_schema": call_schema(self.place.functions)} if self.agent.action == "tools" else {}
 
     def sample(self, number: int) -> tuple[Sandbox, Ending, str]:
-        """One independent try in a fresh sandbox; the caller closes the sandbox."""
-        self.sandbox = sandbox = prepared(self.domain, self.task, self.backend)
-        self.observing, self.failing = self.agent.observe.steps if self.agent.observe else 0, -1
+        """One try, from where an earlier one branches, else in a fresh sandbox; the caller closes the sandbox."""
+        path = self.branch(number)
+        if path is None:
+            self.sandbox = prepared(self.domain, self.task, self.backend)
+            self.observing, self.failing = self.agent.observe.steps if self.agent.observe else 0, -1
+        sandbox = self.sandbox
         try:
-            furnish(sandbox, self.scaffold, self.prompt, number)
-            if self.agent.action == "tools":
-                try:
-                    self.place.open_functions(sandbox)
-                except McpError as e:
-                    # what runs before anything is spent has tried the servers: an edit broke one, or its task did
-                    self.note(sample=number, kind="malformed", action="", output=redact(str(e)))
-                    return sandbox, "error", "mcp"
-            before = {n: self.before(sandbox, n, number) for n in self.agent.before}
+            before = dict[str, str]()
+            if path is None:
+                furnish(sandbox, self.scaffold, self.prompt, number)
+                if self.agent.action == "tools":
+                    try:
+                        self.place.open_functions(sandbox)
+                    except McpError as e:
+                        # what runs before anything is spent has tried the servers: an edit broke one, or its task did
+                        self.note(sample=number, kind="malformed", action="", output=redact(str(e)))
+                        return sandbox, "error", "mcp"
+                before = {n: self.before(sandbox, n, number) for n in self.agent.before}
+            elif self.scaffold.tools:
+                tell_attempt(sandbox, self.prompt, number)
             try:
-                ending, limit = self.talk(before, number)
+                ending, limit = self.talk(before, number) if path is None else self.turns(path)
             except BadInput as e:
                 if e.code != "bad-template":
                     raise
                 # the agent's own fault, which no check could foresee: what it had done until then is graded
                 self.note(sample=number, kind="malformed", action="", output=e.message)
                 ending, limit = "error", "template"
+            self.idle = path is not None and path.after is not None
             return self.sandbox, ending, limit
         except BaseException:
             self.sandbox.close()
             raise
+
+    def branch(self, number: int) -> _Path | None:
+        """What a sample goes on from, its sandbox made; None where it begins anew. Those that share the least go first,
+        since they can differ the most."""
+        fork = min(self.forks, key=lambda fork: fork.path.results, default=None)
+        if fork is None:
+            return None
+        fork.ways -= 1
+        copy = copied(fork.sandbox, self.agent) if fork.ways else None
+        if copy is None:
+            self.forks.remove(fork)
+        self.sandbox = fork.sandbox if copy is None else copy
+        self.observing, self.failing = fork.observing, fork.failing
+        return fork.path.again(number, fork.path.after)
+
+    def fork(self, path: _Path, step: int) -> None:
+        """After a step that had a result: where `branches` says so, keep what further samples go on from, as far as
+        samples that share less leave any to be made."""
+        widths, at = self.agent.branches, path.results
+        left = self.agent.samples - path.sample - 1 - sum(f.ways for f in self.forks if f.path.results <= at)
+        ways = min(widths[at - 1] - 1, left) if at <= len(widths) and path.turn < self.agent.limits.turns else 0
+        copy = copied(self.sandbox, self.agent) if ways > 0 else None
+        if copy is not None:
+            self.forks.append(_Fork(path.again(path.sample, step), copy, ways, self.observing, self.failing))
 
     def asked_for(self, reply: Reply) -> list[Action]:
         """What a reply asks for; never none."""
@@ -238,7 +323,7 @@ class Attempt(AttemptProgress):
         seen = "\n".join([self.prompt, *(text[-QUERY_CHARS:] for text in before.values())])
         messages[1]["content"] += self.offered("start", seen, so_far)
         try:
-            return self.turns(messages, number, so_far)
+            return self.turns(_Path(number, messages, so_far, messages[-1]["content"]))
         except Refused as e:
             if e.code != "no-tools" or not self.native or len(messages) > 2:
                 raise
@@ -251,19 +336,16 @@ class Attempt(AttemptProgress):
         self.note(sample=number, kind="before", action=name, output=text, status=output.status)
         return text
 
-    def turns(self, messages: list[Message], number: int, so_far: OfferedSoFar) -> tuple[Ending, str]:
-        limits = self.agent.limits
-        last = LastSeen()
-        past: tuple[int, ...] = ()
-        seen, cut_off = messages[-1]["content"], 0
-        for turn in range(limits.turns):
+    def turns(self, path: _Path) -> tuple[Ending, str]:
+        messages, so_far, number = path.messages, path.so_far, path.sample
+        while path.turn < self.agent.limits.turns:
             reached = self.limits.reached(self.usage)
             if reached:
                 return "limit", reached
             looked: dict[str, Any] = {}
             try:
                 if self.agent.lookahead and not self.observing:
-                    (reply, usage, params), looked = self.look_ahead(self.sandbox, messages, turn, number)
+                    (reply, usage, params), looked = self.look_ahead(self.sandbox, messages, path.turn, number)
                 else:
                     reply, usage, params = self.asked(messages, len(self.steps), number)
             except BadInput as e:
@@ -274,22 +356,24 @@ class Attempt(AttemptProgress):
             fresh, so_far.fresh = so_far.fresh, {}
             actions = self.asked_for(reply)
             called = self._called(reply, actions)
-            record: dict[str, Any] = {"observation": seen, "reply": reply.text, "usage": usage, **fresh, **looked}
-            record["sent"] = self.requests.add(step, messages, self.full(params), seen)
+            record: dict[str, Any] = {"observation": path.seen, "reply": reply.text, "usage": usage, **fresh, **looked}
+            record["sent"] = self.requests.add(step, messages, self.full(params), path.seen)
             record |= {"cut": True} if reply.finish == "length" else {}
             record |= {"near": reply.near} if reply.near is not None else {}
-            record |= in_tokens(reply, past)
-            past = (*(reply.prompt_ids or ()), *(reply.token_ids or ()))
+            record |= {"after": path.after} if path.after is not None else {}
+            path.after = None
+            record |= in_tokens(reply, path.past)
+            path.past = (*(reply.prompt_ids or ()), *(reply.token_ids or ()))
             if len(actions) == 1 and actions[0].command == SUBMIT:
                 record |= {"foreign": {"tool_calls": called}} if called else {}
                 self.note(sample=number, action=SUBMIT, **record)
                 return "submitted", ""
             done = Done()
             try:
-                self.carry_out(actions, done, turn, reply)
+                self.carry_out(actions, done, path.turn, reply)
                 so_far.show([id for recalled in done.recalled for id in recalled.lessons])
                 if done.commands and not all(action.query for action in actions):
-                    last, why = last.after("\n".join(done.texts))
+                    path.last, why = path.last.after("\n".join(done.texts))
                     done.answers[-1] += self.offered(why or "step", done.texts[-1][-QUERY_CHARS:], so_far)
             except BadInput:  # it was paid and done, whatever becomes of its answer
                 self.note(sample=number, **record, **done.fields(actions, called))
@@ -297,11 +381,15 @@ class Attempt(AttemptProgress):
             self.note(sample=number, **record, **done.fields(actions, called))
             if done.counts and self.agent.done and self.place.tool(self.sandbox, self.agent.done).status == 0:
                 return "submitted", ""
-            cut_off = cut_off + 1 if reply.finish == "length" and not done.commands else 0
-            if cut_off == CUT_OFF:
+            path.cut_off = path.cut_off + 1 if reply.finish == "length" and not done.commands else 0
+            if path.cut_off == CUT_OFF:
                 return "limit", "reply"
-            messages += exchange(reply, actions, done.answers, cut=bool(cut_off))
-            seen = "\n".join(done.answers)
+            messages += exchange(reply, actions, done.answers, cut=bool(path.cut_off))
+            path.seen = "\n".join(done.answers)
+            path.turn += 1
+            if done.commands:
+                path.results += 1
+                self.fork(path, step)
         return "limit", "steps"
 
     def asked(self, messages: list[Message], step: int, sample: int) -> _Answered:
@@ -572,12 +660,14 @@ def attempt(
         for number in range(agent.samples):
             sandbox, ending, limit = work.sample(number)
             try:
+                asked = agent.samples > 1 and not work.idle
                 if agent.vote:
-                    ballots.append(work.place.ballot(sandbox) if agent.samples > 1 else None)
+                    ballots.append(work.place.ballot(sandbox) if asked else None)
                     best, settled = voted(ballots, agent.samples - number - 1)
                 else:
                     settled = ending == "submitted" and bool(agent.done)
-                    ranks.append(work.place.rank(sandbox) if agent.choose and agent.samples > 1 and not settled else 0)
+                    rank = work.place.rank(sandbox) if agent.choose and asked and not settled else 0
+                    ranks.append(-math.inf if work.idle else rank)
                     best = number if settled else ranks.index(max(ranks))
                 answer = domain.collect(task, sandbox)
                 expect(isinstance(answer, str), domain, "collect", answer)
@@ -617,14 +707,17 @@ def replay(
     sandbox = prepared(domain, task, backend)
     again, other = 0, []
     try:
-        furnish(sandbox, scaffold, redact(task.prompt), trace.chosen)
+        path, prompt = trace.path(), redact(task.prompt)
+        furnish(sandbox, scaffold, prompt, path[0].sample if path else trace.chosen)
         if scaffold.agent.action == "tools":
             try:
                 place.open_functions(sandbox, elsewhere=False)  # what is not in the sandbox is not done twice
             except McpError as e:
                 other.append(str(e))
-        for step in trace.steps:
-            if step.sample != trace.chosen or step.kind in ("malformed", "ended") or step.action in ("", SUBMIT):
+        for step in path:
+            if step.after is not None and scaffold.tools:
+                tell_attempt(sandbox, prompt, step.sample)
+            if step.kind in ("malformed", "ended") or step.action in ("", SUBMIT):
                 continue
             if step.kind == "observe" or step.restored:
                 continue  # nothing of it stood

@@ -23,8 +23,8 @@ FOREIGN_TOKENS = 8192
 ACT = "act"
 """The command that ends observing."""
 
-COPYING = ("lookahead", "observe", "restore")
-"""Tables of agent.toml for which the sandbox is copied."""
+COPYING = ("lookahead", "observe", "restore", "branches")
+"""Tables and keys of agent.toml for which the sandbox is copied."""
 
 LEAST_RECALLED = 100
 """Tokens of an answer of memory: in fewer nothing can be told."""
@@ -147,6 +147,7 @@ class AgentConfig(Record):
     done     a tool run after each action; exit 0 means that the work is handed in
     samples  independent tries at a task; `choose` names the tool whose last line is a number, the highest wins
     vote     the tool that prints what a sample came to: of the most that print the same the first is handed in
+    branches in how many ways samples go on after their first, second, ... result: those of one beginning share it
     lookahead, observe, restore  the tables of these names, None where there is none
     protect  patterns of files no edit may touch: see `protects`
 
@@ -171,6 +172,7 @@ class AgentConfig(Record):
     samples: int = Field(default=1, ge=1, le=100)
     choose: str = ""
     vote: str = Field(default="", exclude_if=not_)
+    branches: tuple[Annotated[int, Field(ge=1, le=100)], ...] = Field(default=(), max_length=20, exclude_if=not_)
     limits: AgentLimits = AgentLimits()
     model: AgentModel = AgentModel()
     memory: AgentMemory = AgentMemory()
@@ -260,9 +262,19 @@ class AgentConfig(Record):
             raise ValueError("lookahead needs candidates that differ: set model.temperature above 0, or leave it out")
         return self
 
+    @model_validator(mode="after")
+    def _branches(self) -> AgentConfig:
+        if self.branches and (self.samples == 1 or max(self.branches) == 1):
+            raise ValueError("branches says in how many ways `samples` go on: both need a number above 1")
+        if self.branches and self.lookahead:
+            raise ValueError("branches go on from each candidate, lookahead from the best: name one of the two")
+        if self.branches and self.model.temperature == 0:
+            raise ValueError("branches needs replies that differ: set model.temperature above 0, or leave it out")
+        return self
+
     @property
     def copies(self) -> str:
-        """The first of the tables for which sandboxes are copied; '' for none."""
+        """The first of the tables and keys for which sandboxes are copied; '' for none."""
         return next((key for key in COPYING if getattr(self, key)), "")
 
     @property

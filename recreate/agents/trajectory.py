@@ -176,7 +176,7 @@ def clip(text: str, limit: int) -> str:
 
 def tell_step(step: Step, limit: int) -> str:
     """One step: what was said and done, and what came of it, each in at most `limit` characters."""
-    parts = [f"step {step.step}" + (f" (sample {step.sample})" if step.sample else "")]
+    parts = [f"step {step.step}" + (f" (sample {step.sample}{_goes_on(step.after)})" if step.sample else "")]
     if step.kind == "before":
         parts[0] += f": the tool {step.action} ran before the first turn and printed"
     elif step.kind == "ended":
@@ -193,6 +193,11 @@ def tell_step(step: Step, limit: int) -> str:
     if step.restored:
         parts.append(f"taken back: {step.restored}")
     return "\n".join(parts)
+
+
+def _goes_on(after: int | None) -> str:
+    """Where a sample that does not begin anew goes on from."""
+    return f", which goes on from step {after}" if after is not None else ""
 
 
 def tell_reply(step: Step) -> str:
@@ -266,6 +271,7 @@ class IndexRow(Record):
     errors: tuple[str, ...]
     tests: str
     chars: int
+    after: int | None = None
 
 
 def index(trace: Trace) -> tuple[IndexRow, ...]:
@@ -326,11 +332,12 @@ def _row(step: Step) -> IndexRow:
         errors=_first(errors(step.output)),
         tests=_tests(step.output),
         chars=len(step.reply) + len(step.output),
+        after=step.after,
     )
 
 
 def _line(row: IndexRow) -> str:
-    parts = [f"step {row.step}" + (f" sample {row.sample}" if row.sample else "")]
+    parts = [f"step {row.step}" + (f" sample {row.sample}{_goes_on(row.after)}" if row.sample else "")]
     if row.kind == "before":
         parts.append(f"{', '.join(row.commands)} ran before the first turn")
     elif row.kind == "ended":

@@ -46,7 +46,12 @@ _opened: weakref.WeakValueDictionary[int, Sandbox] = weakref.WeakValueDictionary
 _OF_A_SANDBOX = ("run", "write", "read", "close")
 _ACT_ALONE = "observing goes on: act counts when it is the only call of a reply, and by itself"
 _NOT_ALONE = "nothing was recalled: recall WORDS counts when it is the whole command, in one line"
-_COPYING = {"lookahead": "looks ahead", "observe": "observes in copies", "restore": "takes back what fails its check"}
+_COPYING = {
+    "lookahead": "looks ahead",
+    "observe": "observes in copies",
+    "restore": "takes back what fails its check",
+    "branches": "goes on in several ways from one beginning",
+}
 
 
 class Workplace:
@@ -189,13 +194,19 @@ def furnish(sandbox: Sandbox, scaffold: Scaffold, prompt: str = "", sample: int 
     for name, path in scaffold.tools.items():
         sandbox.write(f"{BIN}/{name}", executable(scaffold.files[path]), 0o755)
     if scaffold.tools and prompt:
+        tell_attempt(sandbox, prompt, sample)
+
+
+def tell_attempt(sandbox: Sandbox, prompt: str, sample: int) -> None:
+    """Put down what tools may know of the attempt."""
+    with suppress(BadInput, Fault):  # the agent put something else there, or filled its disk
         sandbox.write(ABOUT, json.dumps({"prompt": prompt, "sample": sample}).encode())
 
 
 def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: SandboxBackend) -> None:
     """Start the MCP servers that the scaffold or the domain names, as an attempt at the task would. Raises BadInput
     (`bad-mcp`) when one does not start, (`calls-no-tools`) for an agent that could do nothing in this domain, and
-    (`no-lookahead`, `no-observe`, `no-restore`) for what needs copies where no sandbox can be copied."""
+    (`no-lookahead`, `no-observe`, ...) for what needs copies where no sandbox can be copied."""
     if scaffold.agent.action != "tools" and isinstance(domain, ToolsOnly) and domain.tools_only:
         raise BadInput(
             f"tasks of {domain.name} are done by calling tools, and the agent {scaffold.name} calls none",
@@ -236,7 +247,7 @@ def _copyable(sandbox: Sandbox, agent: AgentConfig) -> Copyable:
     if not isinstance(sandbox, Copyable):
         raise BadInput(
             f"the agent {_COPYING[agent.copies]}, and sandboxes of {sandbox.backend} cannot be copied",
-            fix=f"use --sandbox bwrap or --sandbox unshare, or take [{agent.copies}] out of agent.toml",
+            fix=f"use --sandbox bwrap or --sandbox unshare, or take {agent.copies} out of agent.toml",
             code=f"no-{agent.copies}",
         )
     return sandbox

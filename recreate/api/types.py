@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from operator import not_
@@ -347,6 +348,7 @@ class Step(Record):
     agent ended: what it printed, and its exit status; no model was asked).
     tokens: the same turn in token ids, where the model tells them. sent: what it was sent, system message and all.
     cut: the reply ended at the most tokens that it might have. near: as in Reply.
+    after: of the first step of a sample that goes on from another: the step after which it does, which both share.
     looked: which of several candidates this is, and why: its reply was paid for in the `lookahead` step that it names.
     restored: why what was done was taken back: the sandbox is as it was before this step; '' where it was not.
     recalled: what memory told the agent of that asked it here: ids of experiences, and `lesson:DOMAIN/NAME`.
@@ -372,6 +374,7 @@ class Step(Record):
     sent: Sent | None = Field(default=None, exclude_if=_is_none)
     cut: bool = Field(default=False, exclude_if=not_)
     near: Near | None = Field(default=None, exclude_if=not_)
+    after: int | None = Field(default=None, exclude_if=_is_none)
     looked: str = Field(default="", exclude_if=not_)
     restored: str = Field(default="", exclude_if=not_)
     recalled: tuple[str, ...] = Field(default=(), exclude_if=not_)
@@ -405,6 +408,21 @@ class Trace(Record):
     chosen: int = 0
     usage: Usage = Usage()
     fault: str = ""
+
+    def path(self, sample: int | None = None) -> list[Step]:
+        """The steps that led to what a sample did, by default the one that was handed in: its own, and before them
+        those of the samples that it goes on from, up to where it does (`Step.after`)."""
+        number = self.chosen if sample is None else sample
+        by_number = {step.step: step for step in self.steps}
+        found: list[Step] = []
+        before = math.inf
+        while own := [s for s in self.steps if s.sample == number and s.step < before]:
+            found = own + found
+            parent = by_number.get(-1 if own[0].after is None else own[0].after)
+            if parent is None or parent.step >= own[0].step:
+                break
+            number, before = parent.sample, parent.step + 1
+        return found
 
 
 class Grade(Record):

@@ -264,7 +264,7 @@ class Proposals:
             return []
 
 
-CLOSED = ("limits", "model", "samples", "lookahead", "observe", "restore", "protect")
+CLOSED = ("limits", "model", "samples", "branches", "lookahead", "observe", "restore", "protect")
 
 
 def proposed(edit: Edit) -> Edit:

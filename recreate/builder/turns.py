@@ -8,8 +8,8 @@ attempts that are not done by then (`limits.extension` of agent.toml).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
 
 from recreate.api.types import UNASKED, Experience, Record
 from recreate.runs.gate import wilson
@@ -45,13 +45,17 @@ class TurnLimit(Record):
 def taken(experiences: Iterable[Experience]) -> Iterator[Taken]:
     """Of attempts that asked their model at all."""
     for e in experiences:
-        samples: dict[int, list[int]] = {}
+        tokens = Counter[int]()
+        begun: dict[int, int] = {}  # the turns of a sample so far
+        at: dict[int, int] = {}  # the turns that its sample had with a step
         for step in e.trace.steps:
             if step.kind not in (*UNASKED, "lookahead"):
-                samples.setdefault(step.sample, []).append(step.usage.tokens_in + step.usage.tokens_out)
-        if samples:
-            tokens = tuple(map(sum, zip_longest(*samples.values(), fillvalue=0)))
-            yield Taken(passed=e.grade.passed, turns=len(tokens), tokens=tokens)
+                turn = begun.get(step.sample, at.get(-1 if step.after is None else step.after, 0))
+                tokens[turn] += step.usage.tokens_in + step.usage.tokens_out
+                begun[step.sample] = at[step.step] = turn + 1
+        if begun:
+            turns = max(begun.values())
+            yield Taken(passed=e.grade.passed, turns=turns, tokens=tuple(tokens[n] for n in range(turns)))
 
 
 def limits(attempts: Sequence[Taken], percentiles: Sequence[float] = PERCENTILES) -> list[TurnLimit]:

@@ -351,7 +351,10 @@ def _agent(agent: Scaffold, settings: AgentConfig) -> Iterator[str]:
     if settings.samples > 1:
         chosen = f", the best by {settings.choose}" if settings.choose else ", the first handed in"
         chosen = f", the one that most agree with by {settings.vote}" if settings.vote else chosen
-        yield f"samples    {settings.samples} independent tries at a task{chosen}"
+        tries = "tries at a task that share their beginnings" if settings.branches else "independent tries at a task"
+        yield f"samples    {settings.samples} {tries}{chosen}"
+    if settings.branches:
+        yield f"branches   {', '.join(map(str, settings.branches))} ways to go on after the results of commands in turn"
     if ahead := settings.lookahead:
         yield f"looks ahead {ahead.candidates} candidates for each action, {ahead.steps} steps in copies of the sandbox"
     if settings.observe:

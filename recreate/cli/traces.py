@@ -263,6 +263,7 @@ def _text(experience: Experience, full: bool) -> Iterator[str]:
     replies: set[str] = set()
     for step in trace.steps:
         sample = f", sample {step.sample}" if trace.steps[-1].sample else ""
+        sample += f", goes on from step {step.after}" if step.after is not None else ""
         if step.kind == "before":
             yield head(f"step {step.step}{sample}: {step.action} ran before the first turn", wrong(step))
         elif step.kind == "ended":

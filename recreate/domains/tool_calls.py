@@ -14,8 +14,8 @@ def recorded(trace: Trace, server: str) -> list[list[Any]]:
     A step's `action` has what was done, one after the other; which of the calls that a reply asks for it was is seen by
     it, so that what was refused (arguments that do not fit) is not done here either."""
     found: list[list[Any]] = []
-    for step in trace.steps:
-        if step.sample != trace.chosen or step.kind != "action":
+    for step in trace.path():
+        if step.kind != "action":
             continue
         left = step.action
         for name, arguments in _asked(step):

@@ -106,7 +106,7 @@ def _masked(value: Any) -> Any:
     return redacted(value)
 
 
-_OF_A_STEP = {"sample", "kind", "observation", "reply", "action", "output", "status", "offered"}
+_OF_A_STEP = {"sample", "kind", "observation", "reply", "action", "output", "status", "offered", "after"}
 
 
 def what_happened(e: Experience) -> str:

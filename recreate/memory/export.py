@@ -325,7 +325,7 @@ def _reply(step: Step) -> list[dict[str, Any]]:
 def _requests(e: Experience) -> tuple[Recorded | None, list[Step]]:
     """(the requests as they were sent, None where the steps do not have them all; the steps in which a model was
     asked, of the sample that was handed in)."""
-    steps = [s for s in e.trace.steps if s.kind not in UNASKED and s.sample == e.trace.chosen]
+    steps = [s for s in e.trace.path() if s.kind not in UNASKED]
     sent = [s for s in steps if s.sent is not None]
     recorded = Recorded(e.trace.steps) if sent else None
     if recorded is None or not all(s.step in recorded for s in sent):

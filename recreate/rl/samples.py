@@ -57,7 +57,7 @@ def rows_of(experience: Experience, *, tokenizer: str = "", each_turn: bool = Fa
     rows: list[Row] = []
     before: tuple[int, ...] = ()
     trace = experience.trace
-    turns = [s for s in trace.steps if s.sample == trace.chosen and s.kind not in UNASKED]
+    turns = [s for s in trace.path() if s.kind not in UNASKED]
     cut = trace.limit if trace.limit != "steps" else ""
     if not cut and turns and turns[-1].tokens is not None and turns[-1].tokens.cut:
         cut = "reply"

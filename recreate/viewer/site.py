@@ -523,7 +523,7 @@ class Website:
         agent = self._agent(live, e.digest) if live is not None and e.digest else None
         if agent is None:
             return ""
-        before = {s.action: s.output for s in e.trace.steps if s.kind == "before" and s.sample == e.trace.chosen}
+        before = {s.action: s.output for s in e.trace.path() if s.kind == "before"}
         native = agent.agent.native and any(s.foreign.get("tool_calls") for s in e.trace.steps)
         try:
             return agent.render("system", task={"prompt": e.prompt}, native=native, before=before)

@@ -167,8 +167,8 @@ def system_of(e: Experience) -> str:
     if e.foreign.get("system"):
         return str(e.foreign["system"])
     recorded = Recorded(e.trace.steps)
-    for step in e.trace.steps:
-        if step.step in recorded and step.sample == e.trace.chosen:
+    for step in e.trace.path():
+        if step.step in recorded:
             said = [m["content"] for m in recorded[step.step].messages if m["role"] == "system"]
             return str(said[0]) if said else ""
     return ""
@@ -222,6 +222,8 @@ def _what(step: Step) -> str:
         return f"taken back: {step.restored}"
     if step.looked:
         return step.looked
+    if step.after is not None:
+        return f"goes on from step {step.after}"
     if step.recalled:
         return f"recalled {', '.join(step.recalled)}"
     return f"{step.action} ran before the first turn" if step.kind == "before" else ""

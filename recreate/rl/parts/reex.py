@@ -47,7 +47,7 @@ class ReExSQL(RecipePart):
 
     def __call__(self, experience: Experience, gold: str) -> float:
         """In grades of 1: the weighted sum of the four, over the weight of the grade; 0 to their sum over that."""
-        replies = [s for s in experience.trace.steps if s.sample == experience.trace.chosen and s.kind == "action"]
+        replies = [s for s in experience.trace.path() if s.kind == "action"]
         final = experience.trace.answer
         sum_ = (
             self.form * form(replies)
