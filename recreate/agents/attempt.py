@@ -289,13 +289,21 @@ class Attempt(AttemptProgress):
 
     def fork(self, path: _Path, step: int) -> None:
         """After a step that had a result: where `branches` says so, keep what further samples go on from, as far as
-        samples that share less leave any to be made."""
-        widths, at = self.agent.branches, path.results
-        left = self.agent.samples - path.sample - 1 - sum(f.ways for f in self.forks if f.path.results <= at)
-        ways = min(widths[at - 1] - 1, left) if at <= len(widths) and path.turn < self.agent.limits.turns else 0
+        samples that share less leave any to be made; and what they leave none for no longer."""
+        widths, at, left = self.agent.branches, path.results, self.agent.samples - path.sample - 1
+        if at > len(widths) or path.turn >= self.agent.limits.turns:
+            return
+        ways = min(widths[at - 1] - 1, left - sum(f.ways for f in self.forks if f.path.results <= at))
         copy = copied(self.sandbox, self.agent) if ways > 0 else None
-        if copy is not None:
-            self.forks.append(_Fork(path.again(path.sample, step), copy, ways, self.observing, self.failing))
+        if copy is None:
+            return
+        self.forks.append(_Fork(path.again(path.sample, step), copy, ways, self.observing, self.failing))
+        while (spare := sum(f.ways for f in self.forks) - left) > 0:
+            last = max(reversed(self.forks), key=lambda f: f.path.results)
+            last.ways -= min(spare, last.ways)
+            if not last.ways:
+                self.forks.remove(last)
+                last.sandbox.close()
 
     def asked_for(self, reply: Reply) -> list[Action]:
         """What a reply asks for; never none."""

@@ -195,11 +195,12 @@ def show_step(
     """One step. What it saw is left out when that is only what the step before it printed. limit: characters of a text,
     0 for as many as the report has room for."""
     limit = limit or (CITED if cited_by else TEXT)
+    goes_on = f"goes on from step {step.after}" if step.after is not None else ""
     seen = "" if before and before.strip() and before.strip() in step.observation else step.observation
     return ShownStep(
         index=index,
         sample=step.sample,
-        what=_what(step) or near(step),
+        what="; ".join(filter(None, (goes_on, _what(step) or near(step)))),
         wrong=wrong(step),
         saw=room.cut(seen, limit),
         said=room.cut(step.reply, limit),
@@ -222,8 +223,6 @@ def _what(step: Step) -> str:
         return f"taken back: {step.restored}"
     if step.looked:
         return step.looked
-    if step.after is not None:
-        return f"goes on from step {step.after}"
     if step.recalled:
         return f"recalled {', '.join(step.recalled)}"
     return f"{step.action} ran before the first turn" if step.kind == "before" else ""

@@ -29,6 +29,7 @@ from recreate.runs.calls import Calls
 from recreate.runs.journal import Journal
 from recreate.sandboxes import choose
 from recreate.storage.log import Log
+from recreate.viewer.traces import Room, show_step
 from tests.agents.test_attempt import ECHO, SAID, TASK, agent, bash, go
 from tests.agents.test_lookahead import Uncopied
 from tests.branching import Folder, Tables, play
@@ -117,11 +118,11 @@ def test_tools_are_told_which_sample_this_is() -> None:
 
 def test_what_a_check_found_before_a_branch_is_what_each_is_measured_by() -> None:
     scaffold = agent(
-        "samples = 2\nbranches = [2]\n[limits]\nsteps = 2\n[restore]\ncheck = 'count'", tools__count_py=WORSE
+        "samples = 3\nbranches = [3]\n[limits]\nsteps = 2\n[restore]\ncheck = 'count'", tools__count_py=WORSE
     )
-    rows = [bash("echo 2 > failing", sample=0, lacks="status 0"), bash("echo 3 > failing", contains="status 0")]
-    trace = go(scaffold, rows)
-    assert [bool(s.restored) for s in trace.steps] == [False, True, True]
+    ends = [bash(f"echo {many} > failing", sample=n, contains="status 0") for n, many in enumerate((1, 2, 3))]
+    trace = go(scaffold, [*ends, bash("echo 2 > failing")])
+    assert [bool(s.restored) for s in trace.steps] == [False, False, False, True]
 
 
 WORSE = """#!/usr/bin/env python3
@@ -140,7 +141,7 @@ def test_branches_count_against_the_limits_of_the_attempt() -> None:
 
 def test_a_branch_that_a_limit_ends_before_it_did_anything_is_not_handed_in() -> None:
     """Where it begins lies what the first sample had then, which `choose` likes better than its end."""
-    rank = ECHO + 'import os\nprint(os.path.exists("draft"))\nprint(int(os.path.exists("draft")))\n'
+    rank = ECHO + 'import os\nprint(os.path.exists("draft") - 2)\n'
     rows = [bash("touch draft", step=0), {**bash("rm draft; echo x > answer.txt", step=1), "tokens_in": 900}]
     toml = 'choose = "rank"\nsamples = 2\nbranches = [2]\n[limits]\nsteps = 2\ntokens = 800'
     trace = go(agent(toml, tools__rank_py=rank), [*rows, bash("touch draft")])
@@ -265,6 +266,7 @@ def test_whatever_the_tree_each_sample_is_whole_and_each_call_is_made_once(
 
     def ask(messages: list[Message], call: Call, **params: Any) -> Reply:
         command = "submit" if call.step in ending else f"answer {call.step % 3}"
+        assert len(Watched.open) <= samples - call.sample, "a copy for each sample that is still to be made, at most"
         return Reply(text=f"```bash\n{command}\n```", tokens_in=10, tokens_out=2)
 
     Watched.open.clear()
@@ -361,6 +363,7 @@ def test_traces_show_and_an_optimizer_are_told_where_a_sample_goes_on_from(
     assert tell_step(step, 100).startswith("step 2 (sample 1, which goes on from step 0): the agent answered")
     row = tell_index(index(Trace(attempt="a", task="t", scaffold="s", model="m", steps=(step,))))
     assert row.startswith("step 2 sample 1, which goes on from step 0 |")
+    assert show_step(2, step, Room()).what == "goes on from step 0"
 
 
 def test_in_a_generated_world_a_shared_beginning_pays_where_concluding_is_hard_and_not_where_looking_is() -> None:

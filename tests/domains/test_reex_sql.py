@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -115,3 +116,26 @@ def test_of_several_paths_the_query_whose_rows_most_come_to_counts(box: Path) ->
 
 def test_a_query_cannot_change_the_database(box: Path) -> None:
     assert "readonly" in tool(box, "execute", "<intermediate_sql>DELETE FROM sales</intermediate_sql>")[1]
+
+
+@pytest.mark.parametrize(("branches", "calls"), [("", 8), ("branches = [4]", 5)])
+def test_several_queries_from_one_look_at_the_values_are_voted_on_and_the_look_is_paid_once(
+    workspace: Path, capsys: pytest.CaptureFixture[str], branches: str, calls: int
+) -> None:
+    world(workspace)
+    shutil.copytree(AGENT, workspace / "tree")
+    toml = (AGENT / "agent.toml").read_text()
+    (workspace / "tree/agent.toml").write_text(toml.replace("samples = 1 ", f"{branches}\nsamples = 4 "))
+    look = "<think>How?</think><intermediate_sql>SELECT DISTINCT country FROM clients"
+    asked = "<final_sql>SELECT count(*) FROM clients WHERE country {}</final_sql>"
+    ends = ("= 'Italy'", "= 'DE'", "LIKE 'DEU'", "IN ('DE')")
+    rows: list[dict[str, Any]] = [{"lacks": "<result>\ncountry\nItaly\nDE\n", "text": look}]
+    rows += [{"sample": n, "text": asked.format(end)} for n, end in enumerate(ends)]
+    (workspace / "script.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["bench", "--domain", "sql", "--data", "q.jsonl", "--scaffold", "tree", "--split", "validation"]
+    words += ["--tasks", "sql:defog:validation-1", "--model", "scripted:script.jsonl", "--json", "--out", "runs/a"]
+    assert cli(words) == 0
+    (cell,) = json.loads(capsys.readouterr().out.strip().splitlines()[-1])["cells"]
+    assert cell["mean"] == 1.0
+    lines = Path("runs/a/journal.jsonl").read_text().splitlines()
+    assert [json.loads(line)["kind"] for line in lines].count("reply") == calls
