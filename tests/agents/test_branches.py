@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recreate.agents.attempt import attempt, replay, try_servers
@@ -256,6 +256,7 @@ class Opened(Tables):
     st.sets(st.integers(0, 12), max_size=6),
     st.booleans(),
 )
+@example(8, [2] * 7, 8, set(), False)
 def test_whatever_the_tree_each_sample_is_whole_and_each_call_is_made_once(
     samples: int, widths: list[int], steps: int, ending: set[int], votes: bool
 ) -> None:
