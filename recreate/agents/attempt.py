@@ -258,7 +258,8 @@ class Attempt(AttemptProgress):
                         return sandbox, "error", "mcp"
                 before = {n: self.before(sandbox, n, number) for n in self.agent.before}
             elif self.scaffold.tools:
-                tell_attempt(sandbox, self.prompt, number)
+                with contextlib.suppress(BadInput, Fault):  # the agent put something else there, or filled its disk
+                    tell_attempt(sandbox, self.prompt, number)
             try:
                 ending, limit = self.talk(before, number) if path is None else self.turns(path)
             except BadInput as e:

@@ -199,8 +199,7 @@ def furnish(sandbox: Sandbox, scaffold: Scaffold, prompt: str = "", sample: int 
 
 def tell_attempt(sandbox: Sandbox, prompt: str, sample: int) -> None:
     """Put down what tools may know of the attempt."""
-    with suppress(BadInput, Fault):  # the agent put something else there, or filled its disk
-        sandbox.write(ABOUT, json.dumps({"prompt": prompt, "sample": sample}).encode())
+    sandbox.write(ABOUT, json.dumps({"prompt": prompt, "sample": sample}).encode())
 
 
 def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: SandboxBackend) -> None:

@@ -290,3 +290,19 @@ def test_an_environment_keeps_what_was_done_to_it_until_it_is_made_anew(attempt:
         yield "finish", NOTHING
 
     assert [s.ending for s in attempt(study, train=1).studies] == ["finished"]
+
+
+def test_a_command_that_takes_the_tools_place_away_costs_its_answer_and_not_the_build(attempt: Try) -> None:
+    def study(first: str) -> Acts:
+        yield "steps", {"first": 0}
+        good = '"""Greets."""\nimport sys\nif "--help" not in sys.argv:\n    print("hello")\n'
+        yield "write", {"path": "tools/greet.py", "text": good, **ABOUT}
+        yield "run", {"command": "rm -rf .recreate; touch .recreate"}
+        said = yield "try_tool", {"name": "greet"}
+        assert "cannot be put there" in said
+        said = yield "run", {"command": "greet", "fresh": True}
+        assert "hello" in said
+        yield "undo", {"edit": 1}
+        yield "finish", NOTHING
+
+    assert [s.ending for s in attempt(study, train=1).studies] == ["finished"]

@@ -316,6 +316,7 @@ def tell_whole(step: Step, limit: int, once: Callable[[str], str] = str) -> str:
     once: takes out of what was told and printed what the reader has seen.
     """
     parts = [f"--- step {step.step}" + (f", sample {step.sample}" if step.sample else "")]
+    parts[0] += f", which goes on from step {step.after}" if step.after is not None else ""
     if step.kind == "before":
         parts.append(f"the tool {step.action} ran before the first turn (status {step.status}) and printed:")
         parts.append(clip(once(step.output.strip()), limit))
@@ -378,7 +379,13 @@ def tell_agent(agent: AgentConfig) -> str:
     if agent.foreign:
         return _foreign(agent)
     lines = []
-    if agent.samples > 1:
+    if agent.samples > 1 and agent.branches:
+        lines.append(
+            f"It makes up to {agent.samples} samples of a task. Those of one beginning share it: after its first, "
+            f"second, ... result it goes on in {', '.join(map(str, agent.branches))} ways, each in a copy of the "
+            "environment."
+        )
+    elif agent.samples > 1:
         lines.append(f"It makes up to {agent.samples} independent samples of a task, each in a fresh environment.")
     if ahead := agent.lookahead:
         lines.append(

@@ -119,7 +119,11 @@ class Environments:
         return note, self.open[e.id, where]
 
     def _shell(self, sandbox: Sandbox, command: str, stdin: str = "", of: Experience | None = None) -> str:
-        furnish(sandbox, self.draft.current, of.prompt if of else "", of.trace.chosen if of else 0)
+        try:
+            furnish(sandbox, self.draft.current, of.prompt if of else "", of.trace.chosen if of else 0)
+        except BadInput as e:  # a command put something else where they lie
+            again = "`run` with `fresh` makes this environment anew"
+            raise Wrong(f"the tools of your copy cannot be put there: {e.message}; {again}") from None
         line = f'export PATH="$PWD/{BIN}:$PATH"\n{command}'
         return tell_output(sandbox.run(line, timeout=SECONDS, stdin=stdin.encode("utf-8", "surrogatepass")))
 
