@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -45,6 +47,25 @@ _ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("experience", "task", "group", "score", "shown", "propensity", "at", "falls"),
     ),
 }
+
+
+def lesson_at(path: Path) -> Lesson:
+    """The lesson in a file of memory/. Raises BadInput (`broken-lesson`) for what is none, OSError."""
+    return read_lesson(path.stem, lesson_text(path))
+
+
+def lesson_text(path: Path) -> str:
+    """The file as it stands. A link is not followed: what it leads to may be no lesson and nobody's to show.
+
+    Raises BadInput (`broken-lesson`) for a link, a folder, a pipe and what is not UTF-8, OSError.
+    """
+    mode = path.lstat().st_mode
+    if not stat.S_ISREG(mode):
+        raise _broken("it is a link, which is not followed" if stat.S_ISLNK(mode) else "it is no file")
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise _broken("it is not UTF-8") from None
 
 
 def read_lesson(name: str, text: str) -> Lesson:

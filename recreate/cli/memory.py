@@ -545,7 +545,7 @@ def _stores(domain: str, policy: str) -> Iterator[LessonStore]:
 
 def _one(id: str, domain: str, policy: str) -> tuple[LessonStore, Lesson]:
     """The one lesson that a word means. Raises BadInput, also for a file that cannot be read."""
-    from recreate.agents.lesson import read_lesson
+    from recreate.agents.lesson import lesson_at
 
     errors: list[BadInput] = []
     found: dict[Path, LessonStore] = {}
@@ -562,7 +562,7 @@ def _one(id: str, domain: str, policy: str) -> tuple[LessonStore, Lesson]:
         raise next(iter(errors), BadInput("no lesson is kept here yet", fix=fix, code="no-lesson"))
     path, store = next(iter(found.items()))
     try:
-        read_lesson(path.stem, path.read_text("utf-8"))
+        lesson_at(path)
     except BadInput as e:
         raise BadInput(f"{short(path)}: {e.message}", fix=e.fix, code=e.code) from None
     return store, store.read()[path.stem]

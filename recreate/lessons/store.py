@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from recreate.agents.lesson import headed, lesson_id, read_lesson
+from recreate.agents.lesson import headed, lesson_at, lesson_id, lesson_text, read_lesson
 from recreate.api.errors import BadInput
 from recreate.api.types import Lesson, digest
 from recreate.lessons.promotion import free, joined, key
@@ -114,7 +114,7 @@ class LessonStore:
         """A person's word on one lesson (`frozen=True`, `status="vetoed"`, ...), written at once."""
         with locked(self.folder):
             path = self.find(id)
-            lesson = read_lesson(path.stem, path.read_text("utf-8"))
+            lesson = lesson_at(path)
             changed = lesson.model_copy(update=fields)
             write(path, headed(changed))
         return changed
@@ -129,7 +129,7 @@ class LessonStore:
             raise BadInput("a lesson has a title and a text", fix="say what to do, in a few sentences", code="no-text")
         with locked(self.folder):
             path = self.find(id)
-            text = path.read_text("utf-8")
+            text = lesson_text(path)
             if digest(text) != seen:
                 raise BadInput("somebody changed this lesson meanwhile", fix="look at it again first", code="stale")
             lesson = read_lesson(path.stem, text).model_copy(update={"title": title, "body": body})
@@ -154,7 +154,7 @@ class LessonStore:
         """A person's veto on a lesson, or its end: then it has the status again that it had. Raises BadInput."""
         with locked(self.folder):
             path = self.find(id)
-            lesson = read_lesson(path.stem, path.read_text("utf-8"))
+            lesson = lesson_at(path)
             if undo and lesson.status != "vetoed":
                 raise BadInput(f"{path.stem} is not vetoed: it is {lesson.status}", fix="leave --undo out to veto it")
             if lesson.status != "vetoed":
@@ -211,11 +211,8 @@ class LessonStore:
 
     def _lesson(self, path: Path) -> Lesson | None:
         try:
-            lesson = read_lesson(path.stem, path.read_text("utf-8"))
+            lesson = lesson_at(path)
         except FileNotFoundError:
-            return None
-        except UnicodeDecodeError:
-            self.broken[path] = "it is not UTF-8"
             return None
         except BadInput as e:
             self.broken[path] = e.message

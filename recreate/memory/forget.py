@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recreate.agents.lesson import headed, read_lesson
+from recreate.agents.lesson import headed, lesson_at
 from recreate.api.errors import BadInput
 from recreate.api.paths import short
 from recreate.api.types import Lesson, digest
@@ -163,10 +163,12 @@ def lesson_files(folder: Path, broken: list[str] | None = None) -> Iterator[tupl
     """Every lesson of every domain and policy; one that a person broke is passed over, and named in `broken`."""
     for path in sorted([*folder.glob("general/*.md"), *folder.glob("[!@]*/*/*.md")]):
         try:
-            yield path, read_lesson(path.stem, path.read_text("utf-8"))
+            yield path, lesson_at(path)
+        except FileNotFoundError:
+            continue
         except OSError as e:
             raise fault(path.parent, e) from e
-        except (BadInput, UnicodeDecodeError):
+        except BadInput:
             if broken is not None:
                 broken.append(path.relative_to(folder).as_posix())
 
@@ -188,8 +190,8 @@ def _told_of(memory: ExperienceStore, gone: frozenset[str]) -> Iterator[str]:
     def wanted(raw: bytes) -> bool:
         return b'"recalled":' in raw and any(mark in raw for mark in marks)
 
-    for path in sorted(memory.folder.glob("[!@]*/experiences/*.jsonl")):
-        for line in Log(path, fix="").lines(wanted=wanted):
+    for name in memory.metadata.files():
+        for line in Log(memory.folder / name, fix="").lines(wanted=wanted):
             e = (line.record or {}).get("experience", {})
             told = {id for step in e.get("trace", {}).get("steps", ()) for id in step.get("recalled", ())}
             if told & gone and e["id"] not in gone:
@@ -203,8 +205,8 @@ def _elsewhere(workspace: Path, gone: frozenset[str], lessons: Collection[Path])
         yield from sorted(workspace.glob(f"runs/*/attempts/{id}"))
     for path in sorted(workspace.glob("scaffolds/*/memory/*.md")):
         try:
-            lesson = read_lesson(path.stem, path.read_text("utf-8"))
-        except (OSError, BadInput, UnicodeDecodeError):
+            lesson = lesson_at(path)
+        except (OSError, BadInput):
             continue
         if path.name in names or gone & {*lesson.born_of, *lesson.supports, *lesson.contradicts}:
             yield path

@@ -88,8 +88,9 @@ class Metadata:
                     os.scandir(self.folder / domain / self.kind) as entries,
                 ):
                     for entry in sorted(entries, key=lambda entry: entry.name):
-                        if entry.name.endswith(".jsonl"):
-                            found[f"{domain}/{self.kind}/{entry.name}"] = entry.stat()
+                        with suppress(FileNotFoundError):  # a link that leads nowhere: others come after it
+                            if entry.name.endswith(".jsonl") and entry.is_file():
+                                found[f"{domain}/{self.kind}/{entry.name}"] = entry.stat()
         except FileNotFoundError:
             return {}
         except OSError as e:

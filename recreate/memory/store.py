@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic import ValidationError
 
-from recreate.agents.lesson import read_lesson
+from recreate.agents.lesson import lesson_text, read_lesson
 from recreate.api import paths
 from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import Embedder, Hit
@@ -243,8 +243,10 @@ class ExperienceStore:
         for pattern in ("*/lessons/*.md", "*/patterns/*.md", "general/*.md"):
             for path in sorted(self.folder.glob(pattern)):
                 try:
-                    text = path.read_text("utf-8", errors="replace")
+                    text = lesson_text(path)
                     lesson = read_lesson(path.stem, text)
+                except FileNotFoundError:
+                    continue
                 except OSError as e:
                     raise fault(path.parent, e) from e
                 except BadInput:

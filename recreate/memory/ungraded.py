@@ -115,7 +115,7 @@ class Ungraded:
         return found[0] if len(found) == 1 else None
 
     def _all(self, domain: str) -> Iterator[Experience]:
-        for path in sorted(self.folder.glob(f"{domain}/waiting/*.jsonl")):
+        for path in sorted(p for p in self.folder.glob(f"{domain}/waiting/*.jsonl") if p.is_file()):
             for record in Log(path).read():
                 try:
                     yield Experience.model_validate(record["experience"])

@@ -31,7 +31,7 @@ from urllib.parse import quote, urlencode
 from pydantic import ValidationError
 
 from recreate.agents.history import History
-from recreate.agents.lesson import read_lesson
+from recreate.agents.lesson import lesson_at, lesson_text, read_lesson
 from recreate.agents.retrieval import support
 from recreate.agents.scaffold import Scaffold, diff
 from recreate.agents.trajectory import differ
@@ -678,7 +678,7 @@ class Website:
         rows = []
         for path, file in self.lesson_files():
             try:
-                lesson, wrong = read_lesson(file.stem, file.read_text("utf-8", "replace")), ""
+                lesson, wrong = lesson_at(file), ""
             except (OSError, BadInput) as e:
                 lesson, wrong = None, getattr(e, "message", str(e))
             folder, _, _ = path.rpartition("/")
@@ -691,7 +691,7 @@ class Website:
         if file is None:
             raise BadInput(f"there is no lesson {path}", fix="the list of lessons has what there is", code="no-lesson")
         try:
-            text = file.read_text("utf-8", "replace")
+            text = lesson_text(file)
             lesson = read_lesson(file.stem, text)
         except OSError as e:
             raise BadInput(f"{short(file)}: {e.strerror}", fix="look again", code="no-lesson") from None

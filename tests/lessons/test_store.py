@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from recreate.agents.lesson import headed, read_lesson
 from recreate.api.errors import BadInput
 from recreate.api.types import Draw, Gain, Lesson, Trial
 from recreate.lessons.store import LessonStore, united
+from recreate.memory.archive import pack
 from recreate.memory.store import ExperienceStore
 
 IDS = st.text("abcdef0123456789", min_size=1, max_size=6)
@@ -139,6 +141,29 @@ def test_a_file_that_a_person_broke_is_named_left_alone_and_costs_nothing_else(s
     store.write({}, {"a": lesson("a", offered=2)})
     assert store.find("a").read_text() == broken["a"]
     assert "lesson:swe/d" in ExperienceStore(store.folder.parent).lessons()
+
+
+def test_a_link_a_folder_or_a_pipe_among_lessons_is_named_and_never_read(store: LessonStore, tmp_path: Path) -> None:
+    store.write({}, {"a": lesson("a")})
+    folder, memory = store.folder / "swe" / "lessons", ExperienceStore(store.folder.parent, "hashed")
+    (tmp_path / "private.md").write_text("# Mine\n\nmy diary\n")
+    (folder / "link.md").symlink_to(tmp_path / "private.md")
+    (folder / "gone.md").symlink_to(tmp_path / "nowhere")
+    (folder / "folder.md").mkdir()
+    os.mkfifo(folder / "pipe.md")
+    (folder / "bytes.md").write_bytes(b"# \xff\n")
+    assert list(store.read()) == ["a"]
+    assert {path.stem: why for path, why in store.broken.items()} == {
+        "link": "it is a link, which is not followed", "gone": "it is a link, which is not followed",
+        "folder": "it is no file", "pipe": "it is no file", "bytes": "it is not UTF-8",
+    }  # fmt: skip
+    assert list(memory.lessons()) == ["lesson:swe/a"]
+    assert [hit.id for hit in memory.recall("my diary", 5, reader="human")] == ["lesson:swe/a"]
+    packed = pack(memory, tmp_path / "memory.zip")
+    assert (packed.lessons, len(packed.left_out)) == (1, 5)
+    assert b"diary" not in (tmp_path / "memory.zip").read_bytes()
+    with pytest.raises(BadInput, match="not UTF-8"):
+        store.veto("bytes")
 
 
 def test_a_person_edits_the_words_while_a_build_counts_and_both_stay(store: LessonStore) -> None:

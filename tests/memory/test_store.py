@@ -15,6 +15,7 @@ import pytest
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Experience, Grade, Step, Task, Trace
+from recreate.memory.forget import forget
 from recreate.memory.store import ExperienceStore
 from recreate.storage import log
 
@@ -128,6 +129,20 @@ def test_files_that_come_and_go_are_followed(tmp_path: Path) -> None:
     two.rename(tmp_path / "kept")
     assert [e.id for e in memory.experiences()] == ["a"]
     (tmp_path / "kept").rename(one)
+    assert [e.id for e in memory.experiences()] == ["b"]
+
+
+def test_what_is_no_file_among_experiences_hides_none_of_the_others(tmp_path: Path) -> None:
+    memory = ExperienceStore(tmp_path, "hashed")
+    memory.add([experience("a"), experience("b", split="validation", group="held")])
+    folder = files(tmp_path)[0].parent
+    (folder / "0-link.jsonl").symlink_to(tmp_path / "nowhere")
+    (folder / "1-folder.jsonl").mkdir()
+    os.mkfifo(folder / "2-pipe.jsonl")
+    for reader in (memory, ExperienceStore(tmp_path, "hashed")):
+        assert [e.id for e in reader.experiences()] == ["a", "b"]
+        assert reader.closed(experience("c", group="held"))
+    assert forget(memory, ["a"]).experiences == ["a"]
     assert [e.id for e in memory.experiences()] == ["b"]
 
 
