@@ -512,18 +512,18 @@ class Gain(Record):
 
     experience: str
     group: str
-    diff: float
-    repeat: int = 0
+    diff: float = Field(ge=-1, le=1)
+    repeat: int = Field(default=0, ge=0)
     task: str = ""
-    round: int = 0
+    round: int = Field(default=0, ge=0)
 
 
 class Trial(Record):
     """An attempt in which a lesson was offered, and what it scored; round as in Gain."""
 
     experience: str
-    score: float
-    round: int = 0
+    score: float = Field(ge=0, le=1)
+    round: int = Field(default=0, ge=0)
 
 
 class Draw(Record):
@@ -535,11 +535,11 @@ class Draw(Record):
     experience: str
     task: str
     group: str
-    score: float
+    score: float = Field(ge=0, le=1)
     shown: bool
-    propensity: float
-    at: int = 0
-    falls: int = 0
+    propensity: float = Field(gt=0, lt=1)
+    at: int = Field(default=0, ge=0)
+    falls: int = Field(default=0, ge=0)
 
 
 Standing = Literal["candidate", "active", "quarantined", "forgotten", "merged", "vetoed"]
@@ -582,14 +582,14 @@ class Lesson(Record):
     gains: tuple[Gain, ...] = ()
     trials: tuple[Trial, ...] = ()
     draws: tuple[Draw, ...] = Field(default=(), exclude_if=not_)
-    falls: int = Field(default=0, exclude_if=not_)
-    checked: int = Field(default=0, exclude_if=not_)
-    rounds: int = 0
-    tested: int = 0
-    offered: int = 0
-    helpful: int = 0
-    harmful: int = 0
-    seen: int = 0
+    falls: int = Field(default=0, ge=0, exclude_if=not_)
+    checked: int = Field(default=0, ge=0, exclude_if=not_)
+    rounds: int = Field(default=0, ge=0)
+    tested: int = Field(default=0, ge=0)
+    offered: int = Field(default=0, ge=0)
+    helpful: int = Field(default=0, ge=0)
+    harmful: int = Field(default=0, ge=0)
+    seen: int = Field(default=0, ge=0)
 
 
 class Change(Record):

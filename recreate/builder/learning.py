@@ -88,7 +88,7 @@ class Learning:
         expect(_are_propensities(drawn), made.policy, "propensities", drawn)
         some = {id: x for id, x in there.items() if self._offered(x) or id in drawn}
         lessons = {id: x for id, x in some.items() if not self._leaks(x)}
-        propensities = {id: float(f"{p:.3f}") for id, p in drawn.items() if id in lessons}
+        propensities = {id: min(0.999, max(0.001, float(f"{p:.3f}"))) for id, p in drawn.items() if id in lessons}
         text = json.dumps([x.model_dump(mode="json") for x in lessons.values()], ensure_ascii=False)
         name = digest(text)
         files.write(folder / f"{name}.json", text, fix=files.RESUME)

@@ -66,7 +66,7 @@ def test_evidence_counts_once(diffs: list[float]) -> None:
     assert bound([*found, *found], 0) == bound(found, 0)
     lesson = measured_more(measured_more(candidate([]), found), found)
     assert lesson.gains == found
-    trials = [Trial(experience=f"e{n}", score=d) for n, d in enumerate(diffs)]
+    trials = [Trial(experience=f"e{n}", score=(d + 1) / 2) for n, d in enumerate(diffs)]
     assert tried(tried(candidate([]), trials), trials).offered == len(diffs)
 
 

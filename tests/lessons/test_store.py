@@ -166,6 +166,30 @@ def test_a_link_a_folder_or_a_pipe_among_lessons_is_named_and_never_read(store: 
         store.veto("bytes")
 
 
+@pytest.mark.parametrize(
+    ("was", "now", "said"),
+    [
+        ("true, 0.5, 3, 0", "true, 0.0, 3, 0", "draws.0.propensity: input should be greater than 0"),
+        ("true, 0.5, 3, 0", "true, 1.0, 3, 0", "draws.0.propensity: input should be less than 1"),
+        ("true, 0.5, 3, 0", "true, 0.5, -3, 0", "draws.0.at"),
+        ('"t", "g", 1.0,', '"t", "g", 40.0,', "draws.0.score"),
+        ('"parse", 1.0, 0', '"parse", -7.0, 0', "gains.0.diff"),
+        ("seen = 5", "seen = -5", "seen: input should be greater than or equal to 0"),
+    ],
+)
+def test_a_number_in_a_lesson_that_cannot_be_is_named_and_goes_into_no_reckoning(
+    store: LessonStore, was: str, now: str, said: str
+) -> None:
+    draw = Draw(experience="e", task="t", group="g", score=1.0, shown=True, propensity=0.5, at=3)
+    gain = Gain(experience="e", group="parse", diff=1.0)
+    store.write({}, {"a": lesson("a", draws=(draw,), gains=(gain,), seen=5), "b": lesson("b")})
+    path = store.find("a")
+    assert was in path.read_text()
+    path.write_text(path.read_text().replace(was, now))
+    assert list(store.read()) == ["b"]
+    assert said in store.broken[path]
+
+
 def test_a_person_edits_the_words_while_a_build_counts_and_both_stay(store: LessonStore) -> None:
     store.write({}, {"a": lesson("a")})
     before = store.read()
