@@ -47,10 +47,14 @@ class LessonStore:
         """id -> lesson: the domain's own, and the general patterns."""
         self.broken = {}
         found: dict[str, Lesson] = {}
+        at: dict[str, Path] = {}
         for path in self._files():
             lesson = self._lesson(path)
             if lesson is not None:
-                found[lesson.id] = lesson
+                if other := at.get(lesson.id):
+                    used = path.relative_to(self.folder)
+                    self.broken[other] = f"{used} has the same id and counts in its place; take one of the two away"
+                found[lesson.id], at[lesson.id] = lesson, path
         return found
 
     def elsewhere(self) -> list[Lesson]:

@@ -74,6 +74,7 @@ def forget(
     and forgetting the same again finishes it.
     """
     gone = frozenset(experiences)
+    lessons = [twin for path in lessons for twin in _twins(memory.folder, path)]
     rows = list(memory.facts({"experience": sorted(gone)})) if gone else []
     known = {row["id"]: row["group"] for row in rows}
     shown = {row["id"] for row in memory.facts({"experience": sorted(gone)}, "optimizer")} if gone else set()
@@ -150,6 +151,15 @@ def surviving(lesson: Lesson, gone: frozenset[str]) -> Lesson | None:
 def lesson_mark(domain: str, id: str) -> str:
     """What the registry has of a lesson that was forgotten by name: its name tells its title."""
     return digest(["lesson", domain, id])
+
+
+def _twins(folder: Path, path: Path) -> list[Path]:
+    """All files of a lesson's id on its ladder: one that was left behind, or put there, would stand in its place."""
+    if path.parent.name not in ("lessons", "patterns", "general"):
+        return [path]
+    domain = "[!@]*" if path.parent.name == "general" else path.parent.parent.name
+    found = {each for kind in ("lessons", "patterns") for each in folder.glob(f"{domain}/{kind}/{path.name}")}
+    return sorted({path, *found})
 
 
 def _domain_of(path: Path) -> str:

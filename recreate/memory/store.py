@@ -239,7 +239,7 @@ class ExperienceStore:
 
         One that a person broke is left out here; `recreate patterns list` says what is wrong with it.
         """
-        found = {}
+        found, general = dict[str, tuple[str, Lesson]](), set[str]()
         for pattern in ("*/lessons/*.md", "*/patterns/*.md", "general/*.md"):
             for path in sorted(self.folder.glob(pattern)):
                 try:
@@ -251,10 +251,14 @@ class ExperienceStore:
                     raise fault(path.parent, e) from e
                 except BadInput:
                     continue
+                domain = "general" if path.parent.name == "general" else path.parent.parent.name
+                general |= {path.stem} if domain == "general" else set()
+                found.pop(f"lesson:{domain}/{path.stem}", None)
                 if lesson.status not in ("merged", "forgotten", "vetoed"):
-                    domain = "general" if path.parent.name == "general" else path.parent.parent.name
                     found[f"lesson:{domain}/{path.stem}"] = (digest(text), lesson)
-        return found
+        # of two with one id the later counts, the general one last, as LessonStore has it
+        kept = {key: x for key, x in found.items() if _domain(key) == "general" or x[1].id not in general}
+        return kept if general else found
 
     # finding
 

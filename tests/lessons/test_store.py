@@ -16,6 +16,7 @@ from recreate.api.errors import BadInput
 from recreate.api.types import Draw, Gain, Lesson, Trial
 from recreate.lessons.store import LessonStore, united
 from recreate.memory.archive import pack
+from recreate.memory.forget import forget
 from recreate.memory.store import ExperienceStore
 
 IDS = st.text("abcdef0123456789", min_size=1, max_size=6)
@@ -188,6 +189,27 @@ def test_a_number_in_a_lesson_that_cannot_be_is_named_and_goes_into_no_reckoning
     path.write_text(path.read_text().replace(was, now))
     assert list(store.read()) == ["b"]
     assert said in store.broken[path]
+
+
+@pytest.mark.parametrize("second", ["swe/lessons", "general"])
+def test_of_two_files_with_one_id_one_counts_everywhere_and_the_other_is_named(
+    store: LessonStore, second: str
+) -> None:
+    store.write({}, {"a": lesson("a", scope="domain", status="active")})
+    pattern, twin = store.find("a"), store.folder / second / "a.md"
+    twin.parent.mkdir(exist_ok=True)
+    twin.write_text(pattern.read_text().replace("Read the test.", "Read it twice."))
+    used, other = (twin, pattern) if second == "general" else (pattern, twin)
+    memory = ExperienceStore(store.folder.parent, "hashed")
+    assert store.read()["a"].body == ("Read it twice." if used == twin else "Read the test.")
+    assert store.broken == {other: f"{used.relative_to(store.folder)} has the same id and counts in its place; "
+                            "take one of the two away"}  # fmt: skip
+    assert [x.body for _, x in memory.lessons().values()] == [store.read()["a"].body]
+    store.veto("a")
+    assert memory.lessons() == {}, "what a person vetoed is not recalled from its other file"
+    forget(memory, [], [store.find("a")])
+    assert not pattern.exists()
+    assert not twin.exists()
 
 
 def test_a_person_edits_the_words_while_a_build_counts_and_both_stay(store: LessonStore) -> None:
