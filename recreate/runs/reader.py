@@ -16,9 +16,9 @@ from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold, load
 from recreate.api.errors import BadInput
 from recreate.api.paths import shipped, short
-from recreate.api.types import Experience, Revision, Study, Verdict
+from recreate.api.types import Experience, Revision, Study, Usage, Verdict
 from recreate.runs.attempts import read_experience
-from recreate.runs.budget import Spend, unwritten
+from recreate.runs.budget import LINES, Spend, unwritten
 from recreate.runs.gate import alone, judge
 from recreate.runs.journal import FIELDS, passed_over, records
 from recreate.runs.session import load_run
@@ -204,6 +204,17 @@ class Run:
             spend.take_all(unwritten(lines, self.records("reply", "experience", "aside")))
             self._spent = known, spend
         return self._spent[1]
+
+    @property
+    def usage(self) -> dict[tuple[str, str], Usage]:
+        """(role, phase) -> what its calls used."""
+        sums: dict[tuple[str, str], dict[str, float]] = {}
+        for line in Log(self.folder / "ledger.jsonl").read(LINES, ("settle",)):
+            whose = line["role"], str(line.get("phase", ""))
+            total = sums.setdefault(whose, dict.fromkeys(("calls", "tokens_in", "tokens_out", "usd"), 0.0))
+            for name in total:
+                total[name] += line["usage"].get(name) or 0
+        return {whose: Usage.model_validate(total) for whose, total in sums.items()}
 
     def experience(self, id: str) -> Experience:
         """An attempt of this run by id or unique beginning of it. Raises BadInput."""

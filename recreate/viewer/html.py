@@ -46,7 +46,7 @@ from recreate.viewer.charts import (
     versions,
     why,
 )
-from recreate.viewer.markdown import REHEARSED, ended, flattery, forecasts, whose
+from recreate.viewer.markdown import REHEARSED, ended, flattery, forecasts, learned, lessons_cost, whose
 from recreate.viewer.text import FileDiff, cut, read_diff, visible
 from recreate.viewer.traces import Room, citations, read_traces, show_studies
 
@@ -155,7 +155,7 @@ def page(run: Run, built: BuildResult | None = None) -> str:
         return ", ".join(filter(None, [whose(e.digest, built), phases.get(e.id, "")]))
 
     told, count = facts(run, built)
-    told |= {"whose": ran}
+    told |= {"whose": ran, "lessons": learned(run), "lessons_cost": lessons_cost(run)}
     told |= {"cite": cite, "traces": traces, "studies": show_studies(run.folder, studies, room)}
     return filled("page", style=text_of("page.css") + sizes(*count), script=text_of("page.js"), **told)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold, diff
@@ -312,9 +312,64 @@ def _rehearsed(run: Run, built: BuildResult) -> list[str]:
     return ["## Tried by the optimizer", "", *lines, ""] if lines else []
 
 
+class LearnedLesson(NamedTuple):
+    """What a build's memory made of a lesson that joined no other.
+
+    told: (round, counted from 1; what happened; why), its birth and what joined or supported it aside; joined: how many
+    lessons did; shown: what came of the draws; agent: what became of it in the agent.
+    """
+
+    lesson: Lesson
+    told: list[tuple[int, str, str]]
+    joined: int
+    shown: str
+    agent: list[str]
+
+
+def learned(run: Run) -> list[LearnedLesson]:
+    """The lessons that a build changed: those in use first, then those that most attempts support."""
+    now, told = dict[str, Lesson](), dict[str, list[tuple[int, str, str]]]()
+    for record in run.records("memory"):
+        now |= {x.id: x for x in map(Lesson.model_validate, record["after"])}
+        for change in map(Change.model_validate, record["changes"]):
+            if change.kind not in ("born", "merged", "supported"):
+                told.setdefault(change.lesson, []).append((record["round"] + 1, change.kind, change.why))
+    agent = dict[str, list[str]]()
+    for number, revision in enumerate(run.revisions(), 1):
+        for edit in revision.edits:
+            if edit.path.startswith("memory/"):
+                words = "taken out" if edit.origin == "prune" else "taken into the agent"
+                became = f"{'' if revision.kept else 'not '}{words}, revision {number}"
+                agent.setdefault(edit.path.removeprefix("memory/").removesuffix(".md"), []).append(became)
+    found = [x for x in now.values() if x.status != "merged"]
+    found.sort(key=lambda x: (x.status != "active", -len(x.supports), x.id))
+    return [LearnedLesson(x, told.get(x.id, []), len(x.merged), draws.told(x), agent.get(x.id, [])) for x in found]
+
+
+def lessons_cost(run: Run) -> str:
+    """What a build's lessons took, in all and for each; '' where none was learned."""
+    lessons, usage = learned(run), run.usage
+    if not lessons:
+        return ""
+    spent = {phase: [u for (_, of), u in usage.items() if of == phase] for phase in ("observe", "rerun")}
+    usd, tokens = (
+        sum(getattr(u, name) for each in spent.values() for u in each for name in names)
+        for names in (("usd",), ("tokens_in", "tokens_out"))
+    )
+    asked = sum(u.calls for u in spent["observe"])
+    again = sum(r.get("phase") == "rerun" for r in run.records("experience"))
+    proven = sum(any(kind == "promoted" for _, kind, _ in x.told) for x in lessons)
+    each = f"${usd / len(lessons):.4f} for each of {_count(len(lessons), 'lesson', 'lessons')}"
+    each += (
+        f", ${usd / proven:.4f} for each of {_count(proven, 'pattern', 'patterns')}" if proven else ", none a pattern"
+    )
+    what = f"{_count(asked, 'question', 'questions')} and {_count(again, 're-run', 're-runs')}"
+    return f"{what}: ${usd:.4f} and {tokens:,} tokens, {each}"
+
+
 def _learned(run: Run) -> list[str]:
     """What a memory policy did, round by round; nothing without one."""
-    lines = []
+    lines = [f"- Lessons took {cost}."] if (cost := lessons_cost(run)) else []
     for record in run.records("memory"):
         head = f"Round {record['round'] + 1}, policy {record['policy']}"
         told = map(Change.model_validate, record["changes"])
@@ -322,11 +377,7 @@ def _learned(run: Run) -> list[str]:
         lines += [f"- {head}: {_count(len(changes), 'change', 'changes')}", *changes]
         shown = {x.id: draws.told(x) for x in map(Lesson.model_validate, record["after"])}
         lines += [f"  - {id}: {text}" for id, text in shown.items() if text]
-    for number, revision in enumerate(run.revisions(), 1):
-        taken = [e.path for e in revision.edits if e.path.startswith("memory/") and e.origin != "prune"]
-        lines += [
-            f"- {path}: {'taken into the agent' * revision.kept or 'not taken'}, revision {number}" for path in taken
-        ]
+    lines += [f"- memory/{x.lesson.id}.md: {became}" for x in learned(run) for became in x.agent]
     return ["## Memory", "", *lines, ""] if lines else []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from recreate.builder import loop
 from recreate.builder.learning import PROMOTED
 from recreate.builder.loop import BuildResult, build
 from recreate.cli import run as cli
+from recreate.lessons import draws
 from recreate.lessons.context import PolicyContext
 from recreate.lessons.store import LessonStore
 from recreate.runs import settings
@@ -545,6 +547,28 @@ def test_a_build_learns_and_its_lesson_comes_into_the_agent_through_the_gate(
     )  # fmt: skip
     assert cli(["traces", "show", drawn_in]) == 0
     assert "by lot" in capsys.readouterr().out
+
+
+def test_the_report_and_its_page_say_what_became_of_each_lesson_and_what_it_cost(
+    plain: Callable[..., list[str]], workspace: Path
+) -> None:
+    assert cli(plain("--rounds", "4", "--price", "1,10", "--budget", "100attempts")) == 0
+    run = Run(workspace / "runs/a")
+    (pattern,) = [x for x in stored(workspace).values() if x.status == "active"]
+    paid = [u.usd for (_, phase), u in run.usage.items() if phase in ("observe", "rerun")]
+    asked = sum(u.calls for (_, phase), u in run.usage.items() if phase == "observe")
+    assert asked > 8
+    assert sum(paid) > 0
+    cost = f"{asked} questions and {len(reruns_of(run))} re-runs: ${sum(paid):.4f}"
+    each = f"${sum(paid):.4f} for each of 1 lesson, ${sum(paid):.4f} for each of 1 pattern"
+    page = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", (run.folder / "report.html").read_text().split("</style>")[-1]))
+    for text in ((run.folder / "report.md").read_text(), page):
+        assert cost in text
+        assert each in text
+        assert "taken into the agent, revision 1" in text
+        assert draws.told(pattern) in text
+    assert f"{pattern.id} domain, active 8 groups support it, {len(pattern.merged)} joined it" in page
+    assert f"{pattern.born_of[0][:8]} round 3: promoted" in page
 
 
 def test_an_agent_that_asks_for_nothing_is_not_made_to_pay_for_lessons(

@@ -192,9 +192,7 @@ def test_a_number_in_a_lesson_that_cannot_be_is_named_and_goes_into_no_reckoning
 
 
 @pytest.mark.parametrize("second", ["swe/lessons", "general"])
-def test_of_two_files_with_one_id_one_counts_everywhere_and_the_other_is_named(
-    store: LessonStore, second: str
-) -> None:
+def test_of_two_files_with_one_id_one_counts_everywhere_and_the_other_is_named(store: LessonStore, second: str) -> None:
     store.write({}, {"a": lesson("a", scope="domain", status="active")})
     pattern, twin = store.find("a"), store.folder / second / "a.md"
     twin.parent.mkdir(exist_ok=True)
