@@ -152,7 +152,7 @@ def of(settings: Settings, several: Mapping[str, Sequence[str]], **own: Any) -> 
         fix = "--split train, validation or test"
         raise BadInput(f"there is no split {own['split']!r}", fix=fix, code="bad-split")
     if len(lists["domain"]) > 1 and settings.data:
-        fix = "one bench a data set; or give each a name: benchmarks/NAME/domain.toml"
+        fix = "one bench a data set; or name each domain's rows as data in its benchmarks/NAME/domain.toml"
         raise BadInput("--data is of one domain, and several are named", fix=fix, code="usage")
     for key in ("format", "cell_budget"):
         if isinstance(own.get(key), str):

@@ -237,6 +237,22 @@ def test_a_line_of_a_published_file_that_cannot_be_read_is_told_and_not_left_out
         registry.open_domain("code", tmp_path, data=str(file)).tasks()
 
 
+@pytest.mark.parametrize("named", ["rows.jsonl", "."])
+def test_data_that_domain_toml_names_has_its_files_beside_it_as_with_data(named: str, tmp_path: Path) -> None:
+    place, where = tmp_path / "sets", tmp_path / "workspace"
+    (place / "db").mkdir(parents=True)
+    (place / "db" / "shop.sqlite").touch()
+    row = {"task_id": "s1", "question": "How many?", "query": "SELECT count(*) FROM sales", "db_name": "shop"}
+    (place / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    own = where / "benchmarks" / "sql" / "domain.toml"
+    own.parent.mkdir(parents=True)
+    given = f"schema = 1\nscore = 'sql'\nanswer_file = 'answer.sql'\ndata = ['../../../sets/{named}']\n"
+    own.write_text(given)
+    (task,) = registry.open_domain("sql", where).tasks()
+    (same,) = registry.open_domain("sql", where, data=str(place / "rows.jsonl")).tasks()
+    assert task == same
+
+
 def test_rows_of_no_known_set_and_no_rows_at_all_say_what_to_type(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="its columns are colour") as e:
         _domain("code", [{"colour": "red"}], tmp_path).tasks()

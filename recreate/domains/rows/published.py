@@ -34,7 +34,8 @@ COLUMNS = Columns(prompt="prompt", answer="answer", id="id", group="group", spli
 
 class PublishedDefinition(Config):
     """benchmarks/NAME/domain.toml of a published domain. data: files, folders or hf:NAME, all of which are read;
-    left_out: SOURCE:ID, where * stands for anything, -> why that row is no task."""
+    files that their rows name lie beside them, so all in one folder. left_out: SOURCE:ID, where * stands for anything,
+    -> why that row is no task."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     data: tuple[str, ...] = ()
@@ -105,11 +106,11 @@ class PublishedDomain(RowDomain):
 
     @cached_property
     def _known(self) -> _RowsRead:
-        known, base = self._settings, self._where
-        if self._data:
-            path = Path(self._data).expanduser()
-            if not self._data.startswith(HUB):
-                base = (path if path.is_dir() else path.parent).resolve()
+        known = self._settings
+        named = [self._data] if self._data else known.data
+        local = [Path(place).expanduser() for place in named if not place.startswith(HUB)]
+        folders = {(path if path.is_dir() else path.parent).resolve() for path in local}
+        base = folders.pop() if len(folders) == 1 else self._where
         decided = Definition(
             data=self._data or ", ".join(known.data),
             score=known.score,
@@ -158,19 +159,22 @@ class PublishedDomain(RowDomain):
         return [_dealt(each, known.splits) for each in found.values()]
 
     def _places(self, known: PublishedDefinition) -> Sequence[str]:
-        if not self._data:
-            if not known.data:
-                raise BadInput(
-                    f"the domain {self.name} has no rows: no data set of the hub is known to have them",
-                    fix=f"--data FILE: benchmarks/{self.name}/README.md says where its rows are and their columns",
-                    code="no-tasks-file",
-                )
-            return known.data
-        path = Path(self._data).expanduser()
-        if self._data.startswith(HUB) or not path.is_dir():
-            return [self._data]
+        if not self._data and not known.data:
+            raise BadInput(
+                f"the domain {self.name} has no rows: no data set of the hub is known to have them",
+                fix=f"--data FILE: benchmarks/{self.name}/README.md says where its rows are and their columns",
+                code="no-tasks-file",
+            )
         labels = {recipe.labels for recipe in recipes.RECIPES}
-        return [str(f) for f in sorted(path.iterdir()) if f.suffix.lower() in SUFFIXES and f.name not in labels]
+        places: list[str] = []
+        for place in [self._data] if self._data else known.data:
+            path = Path(place).expanduser()
+            if place.startswith(HUB) or not path.is_dir():
+                places.append(place)
+            else:
+                found = (f for f in sorted(path.iterdir()) if f.suffix.lower() in SUFFIXES)
+                places += [str(file) for file in found if file.name not in labels]
+        return places
 
     def _table(self, place: str) -> DataTable:
         try:
