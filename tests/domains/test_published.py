@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from recreate.api import registry
-from recreate.api.errors import BadInput
+from recreate.api.errors import BadInput, Missing
 from recreate.api.types import Grade, Task, Trace
-from recreate.domains.rows import meant_by
+from recreate.domains.rows import meant_by, table
 from recreate.domains.rows.programs import math_answer
 from recreate.domains.rows.published import PublishedDomain
 from recreate.domains.validate import validate
@@ -122,6 +122,57 @@ def test_data_alone_means_the_domain_that_knows_its_rows(tmp_path: Path) -> None
         assert meant_by(str(file)) == name
     file.write_text('{"question": "Why?", "answer": "So."}\n')
     assert meant_by(str(file)) == "mine"
+
+
+FIX = {**HUMANEVALFIX, "task_id": "Python/7000"}  # of the same function as HUMANEVAL
+
+
+def test_sets_that_give_each_other_away_are_in_one_split_whoever_says_it(tmp_path: Path) -> None:
+    more = [{**HUMANEVAL, "task_id": f"HumanEval/{n}", "prompt": f"# {n}\n{HUMANEVAL['prompt']}"} for n in (1, 2, 3)]
+    said = [{**row, "split": split} for row, split in zip(more, ("train", "validation", "test"), strict=True)]
+    for split in ("train", "validation", "test"):
+        both = _domain("code", [*said, {**HUMANEVAL, "split": split}, FIX], tmp_path).tasks()
+        assert {task.split for task in both if task.group.endswith("he-7000")} == {split}
+        assert len(both) == 5
+    other = [{**FIX, "split": "test"}, {**FIX, "task_id": "Python/8000", "split": "train"}]
+    with pytest.raises(BadInput, match="humanevalfix:7000 is test and code:humaneval:7000 train"):
+        _domain("code", [*said, {**HUMANEVAL, "split": "train"}, *other], tmp_path).tasks()
+
+
+def test_a_text_that_stands_in_two_splits_is_left_out_of_the_second(tmp_path: Path) -> None:
+    asked = ("1 + 1?", "2 + 2?", "1  +  1?", "2 + 2?")
+    rows = [
+        {"unique_id": f"test/{n}.json", "subject": "x", "problem": text, "answer": "2", "split": split}
+        for n, (text, split) in enumerate(zip(asked, ("train", "test", "test", "test"), strict=True))
+    ]
+    domain = _domain("math", rows, tmp_path)
+    assert [domain.tasks().index(task) for task in domain.tasks("test")] == [1, 2]
+    ((id, why),) = domain.refused()
+    assert (id, "which is train" in why) == ("math:math500:2", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "changed", "says"),
+    [
+        (
+            "math",
+            {"problem": "1?", "answer": "1", "unique_id": "a", "subject": "x"},
+            {"problem": None},
+            "has no problem",
+        ),
+        ("math", {"problem": "1?", "answer": "1", "unique_id": "a", "subject": "x"}, {"answer": None}, "has no answer"),
+        ("math", {"problem": "1?", "answer": "1", "unique_id": "a", "subject": "x"}, {"answer": ...}, "has no answer"),
+        ("code", HUMANEVAL, {"test": ...}, "has no test"),
+        ("code", HUMANEVAL, {"prompt": None}, "has no prompt"),
+        ("code", HUMANEVAL, {"prompt": 3}, "cannot be read: "),
+    ],
+)
+def test_a_row_that_lacks_a_column_of_its_set_is_refused_with_its_line_and_the_column(
+    name: str, row: dict[str, Any], changed: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    bad = {column: value for column, value in {**row, **changed}.items() if value is not ...}
+    with pytest.raises(BadInput, match=rf"1 of 2 rows .* line 2: it {says}"):
+        _domain(name, [row, {**bad, "unique_id": "b", "task_id": "HumanEval/7003"}], tmp_path).tasks()
 
 
 WRONG = {
@@ -251,6 +302,23 @@ def test_data_that_domain_toml_names_has_its_files_beside_it_as_with_data(named:
     (task,) = registry.open_domain("sql", where).tasks()
     (same,) = registry.open_domain("sql", where, data=str(place / "rows.jsonl")).tasks()
     assert task == same
+
+
+def test_a_hub_that_cannot_be_reached_is_told_apart_from_one_whose_package_is_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(kind: type[BadInput]) -> str:
+        def read(place: str) -> None:
+            raise kind(f"{place} cannot be had", fix="pip install it", code="x")
+
+        monkeypatch.setattr(table, "read", read)
+        with pytest.raises(kind, match=r"^hf:.* cannot be had") as e:
+            registry.open_domain("ds1000", tmp_path).tasks()
+        return e.value.fix
+
+    said = "--data FILE: benchmarks/ds1000/README.md says where its rows are and their columns"
+    assert asked(BadInput) == said
+    assert asked(Missing) == f"{said}; where the hub can be reached: pip install it"
 
 
 def test_rows_of_no_known_set_and_no_rows_at_all_say_what_to_type(tmp_path: Path) -> None:

@@ -33,7 +33,11 @@ def world(folder: Path) -> None:
         query = f"SELECT count(*) FROM clients WHERE country = '{spelled}'"
         rows.append({"question": f"How many clients are in Germany? ({n})", "query": query, "db_name": f"d{n}"})
     splits = ("train", "validation", "test")
-    rows = [{**row, "split": s, "id": f"{s}-{n}"} for s in splits for n, row in enumerate(rows)]
+    rows = [
+        {**row, "question": f"{row['question']} ({s})", "split": s, "id": f"{s}-{n}"}
+        for s in splits
+        for n, row in enumerate(rows)
+    ]
     (folder / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = "SELECT count(*) FROM clients WHERE country = '{}'"
     reasons = "<think>How is the country spelled?</think><intermediate_sql>SELECT DISTINCT country FROM clients"

@@ -7,7 +7,7 @@ recipes.py reads each set's own columns. No row is shipped.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +15,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from recreate.api import paths
 from recreate.api.config import Config
-from recreate.api.errors import BadInput
+from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains import audit
@@ -123,10 +122,16 @@ class PublishedDomain(RowDomain):
             scorer=known.scorer,
         )
         tasks: dict[str, Task] = {}
+        own: set[str] = set()
         for found in self._tables(known, base):
-            made, _ = tasks_of(self.name, found, decided, base)
+            has = _has_splits(found)
+            made, _ = tasks_of(self.name, found if has else _dealt(found, known.splits), decided, base)
             tasks |= {task.id: task for task in made}
-        return _RowsRead(decided, list(tasks.values()), base)
+            own |= {task.id for task in made if has}
+        kept = _apart(list(tasks.values()), own)
+        twice = _twice(kept)
+        self._lacking |= {id.partition(":")[2]: why for id, why in twice.items()}
+        return _RowsRead(decided, [task for task in kept if task.id not in twice], base)
 
     def _tables(self, known: PublishedDefinition, base: Path) -> list[DataTable]:
         """The rows by their set, as COLUMNS has them. Raises BadInput for rows that are of none."""
@@ -136,8 +141,13 @@ class PublishedDomain(RowDomain):
         for place in self._places(known):
             read = self._table(place)
             table.refuse(read, read.faults)
-            for row in read.rows:
-                recipe = recipes.of(row.values, self.name)
+            kinds = [recipes.of(row.values, self.name) for row in read.rows]
+            usual = next((kind for kind in kinds if kind), None)
+            for row, recipe in zip(read.rows, kinds, strict=True):
+                if recipe is None and usual and (lacks := recipes.lacking(usual, row.values)):
+                    into = found.setdefault(usual.name, DataTable(usual.name, read.place, [], [], []))
+                    _fault(into, row.number, f"it has no {', '.join(lacks)}")
+                    continue
                 if recipe is None:
                     strange.append(f"{table.shown(read)} {read.place} {row.number}")
                     continue
@@ -156,7 +166,7 @@ class PublishedDomain(RowDomain):
             )
         if strange:
             self._say(f"{len(strange)} rows are of no set that {self.name} knows: {', '.join(strange[:3])}")
-        return [_dealt(each, known.splits) for each in found.values()]
+        return list(found.values())
 
     def _places(self, known: PublishedDefinition) -> Sequence[str]:
         if not self._data and not known.data:
@@ -180,9 +190,9 @@ class PublishedDomain(RowDomain):
         try:
             return table.read(place)
         except BadInput as e:
-            if not self._data:
-                hub = f"where the hub can be reached: {paths.install('hub')}"
-                e.fix = f"--data FILE, its rows (benchmarks/{self.name}/README.md lists the columns); {hub}"
+            if not self._data and place.startswith(HUB):
+                more = f"; where the hub can be reached: {e.fix}" if isinstance(e, Missing) else ""
+                e.fix = f"--data FILE: benchmarks/{self.name}/README.md says where its rows are and their columns{more}"
             raise
 
 
@@ -196,16 +206,16 @@ def _put(
 ) -> dict[str, str]:
     """Put the row into its set's table, or what is wrong with it. Returns why it is no task, by its id, if it is none
     of itself."""
-    rows, faults = into.rows, into.faults
+    rows = into.rows
     assert isinstance(rows, list)
-    assert isinstance(faults, list)
     try:
         made = recipes.read(recipe, row.values)
     except KeyError as e:
         given = f", which {recipe.labels} beside it would give" if recipe.labels else ""
-        faults.append(BadRow(row.number, f"it has no {e.args[0]}{given}"))
+        _fault(into, row.number, f"it has no {e.args[0]}{given}")
     except (ValueError, TypeError, AttributeError) as e:
-        faults.append(BadRow(row.number, f"it {e}"))
+        ours = str(e).startswith(("has ", "is "))
+        _fault(into, row.number, f"it {e}" if ours else f"it cannot be read: {e}")
     else:
         id = f"{recipe.name}:{made['id']}"
         if any(fnmatchcase(id, out) for out in known.left_out):
@@ -219,13 +229,48 @@ def _put(
     return {}
 
 
+def _has_splits(found: DataTable) -> bool:
+    """Whether the set says the split of each row, and has more than one."""
+    splits = {row.values["split"] for row in found.rows}
+    return "" not in splits and len(splits) > 1
+
+
 def _dealt(found: DataTable, shares: Shares) -> DataTable:
-    """With a split for each row: the set's own where all have one, and there is more than one; else by the group."""
-    own = {row.values["split"] for row in found.rows}
-    if "" in own or len(own) == 1:
-        rows = [row._replace(values={**row.values, "split": shares.split(row.values["group"])}) for row in found.rows]
-        return found._replace(rows=rows)
+    """With a split for each row, by its group."""
+    rows = [row._replace(values={**row.values, "split": shares.split(row.values["group"])}) for row in found.rows]
+    return found._replace(rows=rows)
+
+
+def _apart(tasks: Sequence[Task], own: Collection[str]) -> list[Task]:
+    """The tasks, no group of them in two splits. own: ids whose set says their splits; where their group is among
+    these the others go. Raises BadInput where two such sets disagree."""
+    first: dict[str, Task] = {}
+    odd = [t for t in tasks if t.id in own and first.setdefault(t.group, t).split != t.split]
+    if odd:
+        named = ", ".join(f"{t.id} is {t.split} and {first[t.group].id} {first[t.group].split}" for t in odd[:3])
+        raise BadInput(
+            f"{len(odd)} tasks are in another split than tasks that would give them away: {named}",
+            fix="name one of the files, or take the column `split` out of one: its rows go then where the others are",
+            code="bad-rows",
+        )
+    return [t if t.id in own else t.model_copy(update={"split": first.get(t.group, t).split}) for t in tasks]
+
+
+def _twice(tasks: Sequence[Task]) -> dict[str, str]:
+    """Why a task is left out, by its id: what it asks is asked in another split too."""
+    first: dict[str, Task] = {}
+    found: dict[str, str] = {}
+    for task in tasks:
+        asked = digest([" ".join(task.prompt.split()), task.facts.get("files"), task.facts.get("place_digest")])
+        other = first.setdefault(asked, task)
+        if other.split != task.split:
+            found[task.id] = f"its text is that of {other.id}, which is {other.split}: one would give the other away"
     return found
+
+
+def _fault(into: DataTable, number: int, reason: str) -> None:
+    assert isinstance(into.faults, list)
+    into.faults.append(BadRow(number, reason))
 
 
 def _parses(source: str) -> bool:

@@ -49,6 +49,12 @@ def of(row: Row, domain: str = "") -> PublishedSet | None:
     return next((each for each in fit if each.sure(row)), fit[0] if fit and domain else None)
 
 
+def lacking(recipe: PublishedSet, row: Row) -> list[str]:
+    """The columns that a row lacks to be one of this set, where it has some of them; none where it is of another."""
+    wanted = _EXCHANGE if "dataset" in row else recipe.fields
+    return sorted(wanted - row.keys()) if wanted & row.keys() else []
+
+
 def read(recipe: PublishedSet, row: Row) -> dict[str, Any]:
     """The row with the columns that published.COLUMNS names, and perhaps `needs`, paths beside the data without which
     it is no task, and `left_out`, why it is none. Raises ValueError that says what is wrong, KeyError for a column
@@ -57,9 +63,8 @@ def read(recipe: PublishedSet, row: Row) -> dict[str, Any]:
     if row.keys() >= _EXCHANGE:
         given = {column: _at(row, place) for column, place in recipe.moved.items()}
         id = str(row["task_id"]).removeprefix(f"{recipe.name}_").removeprefix(f"{row['dataset']}_")
-        given |= {"task_id": id, "group": row.get("group", "")}
-        row = {column: value for column, value in given.items() if value is not None}
-    found = recipe.read(row)
+        row = {**given, "task_id": id, "group": row.get("group", "")}
+    found = recipe.read({column: value for column, value in row.items() if value is not None})
     id = str(found.get("id") or row.get("task_id") or row.get("id") or "")
     id = id or digest([found["prompt"], found.get("files")], 12)  # gsm8k's rows and defog's have none
     found = {"id": id, "group": str(row.get("group") or f"{recipe.name}-{id}"), "files": {}, **found}
@@ -209,8 +214,10 @@ def _math(row: Row) -> dict[str, Any]:
     if isinstance(answer, float) and answer.is_integer():
         text = str(int(answer))
     id = str(row.get("unique_id") or row.get("task_id") or row.get("id") or "")
-    question = str(row.get("problem") or row.get("question") or row.get("Problem"))
-    return {"prompt": question, "answer": text, **({"id": re.sub(r"^test/|\.json$", "", id)} if id else {})}
+    question = row.get("problem") or row.get("question") or row.get("Problem")
+    if not question:
+        raise ValueError("has no problem or question")
+    return {"prompt": str(question), "answer": text, **({"id": re.sub(r"^test/|\.json$", "", id)} if id else {})}
 
 
 def _is_math500(row: Row) -> bool:
