@@ -56,7 +56,8 @@ def show(
     what: Annotated[str, typer.Argument(metavar="RUN_OR_SCAFFOLD", help="A run, `last`, or a scaffold.")] = "last",
     revision: Annotated[str, typer.Argument(help="One revision of the run, by the beginning of its id.")] = "",
     html: Annotated[
-        bool, typer.Option("--html", help="Write the report.html of a build or a bench anew and print its path.")
+        bool,
+        typer.Option("--html", help="Write the report.html of a build, a bench or a training anew and print its path."),
     ] = False,
     page: Annotated[str, typer.Option("--page", help="The same of another page: its name or module:function.")] = "",
     as_json: Json = False,
@@ -179,8 +180,10 @@ class _ShownRun:
         self.cells = measured_in(run, workspace()) if seed is None and run.cells() else []
         self.made = batched(run, self.cells)
         self.start: dict[str, Any] = next(iter(run.records("start")), {})
+        self.updates = list(run.records("update"))
 
     def record(self) -> dict[str, Any]:
+        from recreate.viewer.charts import CURVE
         from recreate.viewer.markdown import revision_record
 
         seed = self.seed
@@ -199,12 +202,14 @@ class _ShownRun:
             "command": self.run.command,
             "spend": self.spend.record(),
             "set_aside": self.excluded,
+            **({"curve": [{k: u.get(k) for k in ("step", *CURVE)} for u in self.updates]} if self.updates else {}),
             **({"cells": [cell.row() for cell in self.cells]} if self.cells else {}),
             **({"differences": list(self.made.differences)} if self.cells else {}),
         }
 
     def lines(self) -> Iterator[str]:
         from recreate.cli.bench import agents, line_of, table
+        from recreate.viewer.charts import curves
         from recreate.viewer.markdown import verdict_text
 
         run, seed = self.run, self.seed
@@ -219,6 +224,8 @@ class _ShownRun:
         if self.verdict:
             yield f"validation {verdict_text(self.verdict)}"
         yield f"measured   {run.date or 'not yet'}" + (f"; again: {run.command}" if run.command else "")
+        for told in curves(self.updates):
+            yield f"training   {told.name}: {told.first:.4g} -> {told.last:.4g} in {len(self.updates)} steps"
         if len(self.cells) > 1:
             yield from table(self.made)
             yield from dict.fromkeys(agents(self.made))

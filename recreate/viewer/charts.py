@@ -10,13 +10,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from recreate.api.types import Revision
 from recreate.runs.gate import interval
 from recreate.runs.reader import BuildResult, Run
+from recreate.storage.log import LARGEST
 
 Scores = Mapping[str, Mapping[tuple[str, int], float]]
 """scaffold digest -> (task, repeat) -> validation score"""
+
+CURVE = {
+    "reward": "mean reward", "passed": "share passed", "kl": "KL to the reference (nats a token)",
+    "entropy": "entropy (nats a token)", "clip": "share of tokens clipped", "length": "tokens an attempt",
+}  # fmt: skip
+"""What a training tells of each step, and what it is called."""
 
 HEIGHT = 240
 """Of the learning curve's plot, in pixels."""
@@ -312,3 +320,15 @@ def series(name: str, values: Sequence[float], most: int = 400) -> Series:
     across, up = 100 / max(1, count - 1), 100 / (high - low) if high > low else 0.0
     points = " ".join(f"{i * across:.2f},{100 - (v - low) * up:.2f}" for i, v in enumerate(drawn))
     return Series(name, points, low, high, values[0], values[-1])
+
+
+def curves(updates: Sequence[Mapping[str, Any]]) -> list[Series]:
+    """What a training told of its steps, as far as it can be drawn."""
+    told = {name: [figure(step.get(key)) for step in updates] for key, name in CURVE.items()}
+    drawn = {name: [value for value in values if value is not None] for name, values in told.items()}
+    return [series(name, values) for name, values in drawn.items() if values]
+
+
+def figure(value: Any) -> float | None:
+    """What a training tells, where it is a number that can be drawn: a loss may have become nan."""
+    return float(value) if type(value) in (int, float) and abs(value) <= LARGEST else None

@@ -36,6 +36,7 @@ from recreate.viewer.charts import (
     TRACKED,
     Scores,
     curve,
+    curves,
     fate,
     flips,
     lineage,
@@ -132,8 +133,21 @@ def filled(template: str, **values: Any) -> str:
     return made
 
 
+TRAINING = """\
+{% import "components" as part with context %}
+<header><p class="eyebrow">recreate tune report</p><h1>{{ title }}</h1>
+<p>domain {{ run.settings.domain }}, {{ run.settings.model or "?" }}; {{ status }}</p></header>
+{{ part.training() }}
+"""
+
+
 def page(run: Run, built: BuildResult | None = None) -> str:
-    """The report of a build; without `built`, from what the folder holds. Of a bench, or a table of arms, its cells."""
+    """The report of a build; without `built`, from what the folder holds. Of a bench, or a table of arms, its cells; of
+    a training its curves."""
+    if built is None and (tune := next(iter(run.records("tune")), None)):
+        updates = list(run.records("update"))
+        drawn = {"series": curves(updates), "updates": len(updates), "tune": tune, "status": run.status()}
+        return document(f"Training: {run.folder.name}", TRAINING, run=run, **drawn)
     if built is None and run.seed() is None and any(run.records("agent", "arm")):
         told = bench.facts(run)
         told["shares"] = shares(told["spend"])

@@ -48,9 +48,9 @@ from recreate.memory.provisional import recall, whole
 from recreate.memory.store import ExperienceStore
 from recreate.runs.attempts import read_experience, read_steps
 from recreate.runs.gate import interval
-from recreate.storage.log import LARGEST, encode, iso
+from recreate.storage.log import encode, iso
 from recreate.viewer import html
-from recreate.viewer.charts import per_task, read_scores, series
+from recreate.viewer.charts import curves, figure, per_task, read_scores
 from recreate.viewer.live import LiveRun
 from recreate.viewer.markdown import ended
 from recreate.viewer.memory import Browsed, Found, mark
@@ -72,10 +72,6 @@ PATIENCE = 0.4
 """Seconds that the list of runs waits for runs that were never read; the rest comes when it is there."""
 QUIET = 1.0
 """Seconds without a question after which the search is brought up to date."""
-CURVE = {
-    "reward": "mean reward", "passed": "share passed", "kl": "KL to the reference (nats a token)",
-    "entropy": "entropy (nats a token)", "clip": "share of tokens clipped", "length": "tokens an attempt",
-}  # fmt: skip
 STANDINGS = ("active", "candidate", "quarantined", "merged", "forgotten", "vetoed", "")
 """In the order in which lessons are listed; those that cannot be read last."""
 SPLITS, OUTCOMES = ("train", "validation", "test"), ("passed", "failed", "running", "excluded")
@@ -350,11 +346,7 @@ class Website:
             "attempts": Counter((r["split"], bool(r["passed"])) for r in ended_),
             "notes": list(live.records("note"))[-20:],
             "studies": [(n, s) for n, s in enumerate(live.studies(), 1)], "waiting": live.waiting(),
-            "series": [
-                series(words, values)
-                for key, words in CURVE.items()
-                if (values := [n for u in updates if (n := _figure(u.get(key))) is not None])
-            ],
+            "series": curves(updates),
             "updates": len(updates), "tune": next(live.records("tune"), None), "damaged": live.passed_over(),
         }  # fmt: skip
         shown.pop("run", None)
@@ -781,7 +773,7 @@ def _scores(live: LiveRun) -> Iterator[dict[str, Any]]:
     """What the list of runs says of a run's scores: {name, mean, lo, hi}, the most important first."""
     alpha = live.settings.gate.alpha
     if updates := list(live.records("update")):
-        reward = _figure(updates[-1].get("reward"))
+        reward = figure(updates[-1].get("reward"))
         yield {"name": f"reward, step {len(updates)}", "mean": reward, "lo": None, "hi": None}
         return
     if arms := list(live.records("arm")):
@@ -803,11 +795,6 @@ def _scores(live: LiveRun) -> Iterator[dict[str, Any]]:
         name = f"{names.get(digest, digest[:8])}, {split}"
         held = {place: r["score"] for place, r in rows.items()}
         yield dict(zip(("name", "mean", "lo", "hi"), (name, *interval(held, alpha=alpha)), strict=True))
-
-
-def _figure(value: Any) -> float | None:
-    """What a training tells, where it is a number that can be drawn: a loss may have become nan."""
-    return float(value) if type(value) in (int, float) and abs(value) <= LARGEST else None
 
 
 def _attempt_rows(live: LiveRun) -> Iterator[dict[str, Any]]:

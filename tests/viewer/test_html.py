@@ -555,3 +555,25 @@ def test_without_a_script_the_page_still_links_and_folds(built: Path, browser: c
     browser.click(".edit a.cite")
     browser.until(f"{IN_VIEW}(document.querySelector(':target'))")
     assert list(browser.complaints) == []
+
+
+def test_a_training_is_shown_and_has_a_page_with_its_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recreate.toml").write_text("")
+    (tmp_path / "runs" / "t").mkdir(parents=True)
+    (tmp_path / "runs" / "t" / "settings.toml").write_text('domain = "toy"\nmodel = "<i>m"\n')
+    start = {"kind": "start", "run": "r", "model": "m", "domain": "toy", "sandbox": "none", "command": "tune"}
+    tune = {"kind": "tune", "name": "g", "recipe": "g", "scaffold": "s", "seed": 0, "base": "b"}
+    steps = [{"kind": "update", "step": n, "reward": n / 4, "kl": 0.5} for n in range(4)]
+    with Log(tmp_path / "runs" / "t" / "journal.jsonl") as log:
+        log.append(start, tune, *steps)
+    assert cli(["show", "t"]) == 0
+    assert "training   mean reward: 0 -> 0.75 in 4 steps" in capsys.readouterr().out
+    assert cli(["show", "t", "--json"]) == 0
+    assert [row["reward"] for row in json.loads(capsys.readouterr().out)["curve"]] == [0, 0.25, 0.5, 0.75]
+    assert cli(["show", "t", "--html"]) == 0
+    text = (tmp_path / "runs" / "t" / "report.html").read_text("utf-8")
+    assert ("Over 4 training steps" in text, "<i>m" in text) == (True, False)
+    assert text.count("<polyline") == 2
