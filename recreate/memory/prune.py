@@ -9,8 +9,9 @@ experiences  of a run, or in files last written before a day: only with `runs` o
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -109,7 +110,7 @@ def oldest(memory: ExperienceStore, most: int) -> list[str]:
                 file.seek(line.offset)
                 texts = named_in(file.read(line.length)) & sizes.keys()
                 named.update(texts)
-                when = unix(e.get("when", (line.record or {}).get("when")))
+                when = _recorded(line.record or {}, path.stat().st_mtime)
                 lines.append((when or 0.0, len(lines), str(e.get("id", "")), line.length, texts))
     total, going = sum(length for *_, length, _ in lines) + sum(sizes.values()), list[str]()
     for _, _, id, length, texts in sorted(lines):
@@ -192,7 +193,8 @@ def _cuts(memory: ExperienceStore, runs: Collection[str], before: date | None, i
 
 
 def _cut(path: Path, runs: frozenset[str], before: date | None, named: frozenset[str]) -> _Cut | None:
-    """What of a file goes; None for nothing. Lines that do not say when they were written are as old as the file."""
+    """What of a file goes; None for nothing. Lines that do not say when they were written, or say a moment
+    that is still to come, are as old as the file."""
     day = datetime(before.year, before.month, before.day, tzinfo=UTC).timestamp() if before is not None else 0.0
     stat = path.stat()
     held, ids, kept, size, damaged = list[Held](), list[str](), list[tuple[int, int]](), 0, 0
@@ -205,7 +207,7 @@ def _cut(path: Path, runs: frozenset[str], before: date | None, named: frozenset
             damaged += 1
             kept.append((line.offset, line.length))
             continue
-        when = unix(e.get("when", record.get("when")))
+        when = _recorded(record, stat.st_mtime)
         if e.get("run") in runs or e.get("id") in named or (stat.st_mtime if when is None else when) < day:
             ids.append(str(e.get("id", "")))
             held.append(Held(*(str(e.get(k, "")) for k in ("group", "task", "split", "domain"))))
@@ -219,6 +221,13 @@ def _cut(path: Path, runs: frozenset[str], before: date | None, named: frozenset
     if stat.st_size > end:  # a torn end is no record, and may be mended by hand
         kept.append((end, stat.st_size - end))
     return _Cut(path, held, ids, size, 0, kept or None)
+
+
+def _recorded(record: Mapping[str, Any], written: float) -> float | None:
+    """When a line says that it was recorded; None when it does not say. A moment that is still to come is not believed,
+    since the clock was wrong then or is now: such a line is as old as its file, written last at `written`."""
+    when = unix((record.get("experience") or {}).get("when", record.get("when")))
+    return written if when is not None and when > time.time() else when
 
 
 def _named(memory: ExperienceStore, cuts: Collection[_Cut]) -> tuple[set[str], set[str]]:

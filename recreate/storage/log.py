@@ -368,4 +368,5 @@ def unix(value: Any) -> float | None:
         except ValueError:
             return None
         seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    return float(seconds // 1) if abs(seconds) < 1e11 else None  # nan and milliseconds are no moment
+    # nan, milliseconds and what lies before the year 1 are no moment
+    return float(seconds // 1) if -62135596800 <= seconds < 1e11 else None

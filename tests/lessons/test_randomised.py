@@ -163,6 +163,16 @@ def test_a_policy_made_anew_from_the_files_draws_with_the_same_probabilities() -
     assert anew.propensities() == pytest.approx(found.policy.propensities())
 
 
+def test_draws_and_what_is_made_of_them_do_not_ask_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for clock in (lambda: 1.8e9, lambda: random.SystemRandom().uniform(0, 4e9)):
+        monkeypatch.setattr("time.time", clock)
+        found.append(Batches(LESSON, Reruns()))
+        found[-1].observe(lambda shown: 0.7 if shown else 0.4, 6)
+    assert found[0].lesson == found[1].lesson
+    assert found[0].learned == found[1].learned
+
+
 def test_what_a_person_vetoed_or_froze_is_not_drawn_into_anything() -> None:
     found = Batches(LESSON.model_copy(update={"status": "vetoed"}), Reruns())
     assert found.policy.propensities() == {}

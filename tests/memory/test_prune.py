@@ -13,6 +13,7 @@ import pytest
 
 from recreate.cli import run as cli
 from recreate.memory.embedders.cached import Cached, paid
+from recreate.memory.prune import oldest, prune
 from recreate.memory.store import ExperienceStore
 from recreate.storage import log
 from tests.memory.test_codec import LONG, blobs, long
@@ -245,3 +246,30 @@ def test_what_is_older_than_so_many_days_goes(
     pruned(capsys, "--older-than", "30d", "--yes")
     assert [e.id for e in memory.experiences()] == ["days0", "days29"]
     assert cli(["memory", "prune", "--older-than", "soon"]) == 2
+
+
+def test_an_attempt_recorded_while_the_clock_was_ahead_is_as_old_as_its_file(
+    workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = ExperienceStore(workspace)
+    with monkeypatch.context() as patch:
+        patch.setattr("recreate.memory.codec.now", lambda: "2126-11-01T00:00:00Z")
+        memory.add([experience("ahead", run="r1"), experience("ahead-lately", run="r2")])
+    memory.add([experience("lately", run="r3")])
+    before = (datetime.now(UTC) - timedelta(days=100)).timestamp()
+    os.utime(workspace / "memory" / "toy" / "experiences" / "r1.jsonl", (before, before))
+    pruned(capsys, "--older-than", "99999y", "--yes")
+    assert len(list(memory.experiences())) == 3
+    pruned(capsys, "--older-than", "90d", "--yes")
+    assert [e.id for e in memory.experiences()] == ["ahead-lately", "lately"]
+
+
+def test_a_clock_that_is_behind_lets_no_attempt_go_that_was_recorded_after_the_day(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = ExperienceStore(workspace)
+    memory.add([experience("lately")])
+    monkeypatch.setattr("time.time", lambda: 86_400.0)
+    assert prune(memory, before=datetime(2026, 1, 1, tzinfo=UTC).date()) == []
+    assert prune(memory, ids=oldest(memory, 10**9)) == []
+    assert [e.id for e in memory.experiences()] == ["lately"]

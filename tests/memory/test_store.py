@@ -369,3 +369,38 @@ def test_a_lesson_file_is_read_from_every_domain(tmp_path: Path) -> None:
     ((key, (_, lesson)),) = ExperienceStore(tmp_path).lessons().items()
     assert (key, lesson.title, lesson.born_of) == ("lesson:toy/read-first", "Read the test first", ("a", "b"))
     assert [h.grain for h in ExperienceStore(tmp_path).search("wanted")] == ["lesson"]
+
+
+def test_a_clock_that_goes_back_and_forth_changes_nothing_that_memory_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither what is found, nor what a reader that looked before sees, nor who holds a lock."""
+    memory, reader = ExperienceStore(tmp_path, "hashed"), ExperienceStore(tmp_path, "hashed")
+    lesson = tmp_path / "memory" / "toy" / "lessons" / "a.md"
+    lesson.parent.mkdir(parents=True)
+    year, ids = 365 * 86_400, list[str]()
+    for n, clock in enumerate((1.8e9, 86_400.0, 1.8e9 + 90 * year, 1.7e9)):
+        monkeypatch.setattr("time.time", lambda clock=clock: clock)
+        memory.add([experience(f"e{n}", prompt=f"Mend part {n}", run="run-1" if n % 2 else f"run-{n}")])
+        memory.hold_out([task(f"exam-{n}", "test")])
+        lesson.write_text(f"# Part {n}\n\nLook at its end.\n")
+        for path in (*files(tmp_path), lesson, *(tmp_path / "memory").glob("*.jsonl"), *tmp_path.rglob("*lock*")):
+            os.utime(path, (clock, clock))
+        ids.append(f"e{n}")
+        assert sorted(e.id for e in reader.experiences()) == ids
+        assert reader.recall(f"part {n}", 1, {"grain": "experience"}, how="keywords")[0].experience == f"e{n}"
+        assert reader.recall(f"part {n}", 1, {"grain": "lesson"}, how="keywords")[0].id == "lesson:toy/a"
+        assert reader.held_out.split_of(task("another", "train", f"exam-{n}")) == "test"
+    forget(memory, ["e1"])
+    monkeypatch.setattr("time.time", lambda: 86_400.0)
+    memory.add([experience("e1")])
+    assert reader.get("e1") is None
+    assert sorted(e.id for e in reader.experiences()) == ["e0", "e2", "e3"]
+
+
+@pytest.mark.parametrize("when", ["9999-12-31T00:00:00Z", -9e10, 1e300, "soon", [], "2126-01-01"])
+def test_an_attempt_of_an_impossible_moment_is_found_all_the_same(tmp_path: Path, when: Any) -> None:
+    memory = ExperienceStore(tmp_path, "hashed")
+    memory.add([experience("odd", when=when), experience("plain")])
+    assert {h.experience for h in memory.recall("closing quote", 9, {"grain": "experience"})} == {"odd", "plain"}
+    assert {row["id"] for row in memory.facts()} == {"odd", "plain"}
