@@ -36,6 +36,7 @@ _FENCE = "+++"
 _REST = "<!-- evidence"
 """Opens a comment, which no reader of Markdown shows, with what only code reads: it is long."""
 _ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "steps": ("steps that show it: experience, step", ("experience", "step")),
     "gains": (
         "re-runs with and without it: experience, group, what it changed in the score, repeat, task, test",
         ("experience", "group", "diff", "repeat", "task", "round"),

@@ -18,7 +18,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import not_
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict
 
@@ -545,6 +545,13 @@ class Draw(Record):
 Standing = Literal["candidate", "active", "quarantined", "forgotten", "merged", "vetoed"]
 
 
+class Evidence(Record):
+    """Where an edit or a lesson comes from: an experience's id and a step in it, counted from 0."""
+
+    experience: str
+    step: int
+
+
 class Lesson(Record):
     """What was learned: a title, a few sentences (Markdown), and what speaks for and against it.
 
@@ -554,6 +561,7 @@ class Lesson(Record):
     before_veto  the status that it had then; '' where nobody vetoed it
     frozen       a person forbade that code changes it
     born_of, supports, contradicts: ids of experiences, each at most once, whatever is observed twice
+    steps        steps that show it, of experiences among its births and supports; none where nobody said which
     groups       the independent groups of tasks among its supports
     domains      the domains in which it became a pattern
     merged       ids of the lessons that joined it
@@ -582,6 +590,7 @@ class Lesson(Record):
     gains: tuple[Gain, ...] = ()
     trials: tuple[Trial, ...] = ()
     draws: tuple[Draw, ...] = Field(default=(), exclude_if=not_)
+    steps: tuple[Evidence, ...] = Field(default=(), exclude_if=not_)
     falls: int = Field(default=0, ge=0, exclude_if=not_)
     checked: int = Field(default=0, ge=0, exclude_if=not_)
     rounds: int = Field(default=0, ge=0)
@@ -590,6 +599,14 @@ class Lesson(Record):
     helpful: int = Field(default=0, ge=0)
     harmful: int = Field(default=0, ge=0)
     seen: int = Field(default=0, ge=0)
+
+    def shown_in(self, id: str) -> list[int]:
+        """The steps of an experience that show it, in their order."""
+        return sorted({at.step for at in self.steps if at.experience == id})
+
+    def cited(self, ids: Iterable[str]) -> list[str]:
+        """Each of these experiences with the steps that show it, such as `3f2a91bc04de7788 step 3`."""
+        return [" step ".join([id, *map(str, self.shown_in(id))]) for id in ids]
 
 
 class Change(Record):
@@ -602,13 +619,6 @@ class Change(Record):
     kind: str
     lesson: str
     why: str = ""
-
-
-class Evidence(Record):
-    """Where an edit comes from: an experience's id and a step in it, counted from 0."""
-
-    experience: str
-    step: int
 
 
 class Forecast(Record):

@@ -26,6 +26,7 @@ from recreate.lessons import draws
 from recreate.lessons.context import SPENT, PolicyContext
 from recreate.lessons.randomised import QUESTIONS
 from recreate.lessons.store import CLIMBING, LessonStore
+from recreate.memory.forget import lesson_mark, surviving
 from recreate.runs.attempts import attempt_task, ended, fresh, key_of
 from recreate.runs.session import Session
 from recreate.storage import files
@@ -135,7 +136,7 @@ class Learning:
         known = next((r for r in self.session.journal.records("memory") if r["round"] == round), None)
         if known is not None:
             before, after = ({x["id"]: Lesson.model_validate(x) for x in known[k]} for k in ("before", "after"))
-            self.store.write(before, after)
+            self.store.write(before, self._not_forgotten(after))
             self.session.memory.add([e for id in known.get("reruns", ()) if (e := ended(self.session, id)) is not None])
             return
         key = digest(["memory", self.policy, round, agent.digest, [e.id for e in experiences]])
@@ -194,6 +195,16 @@ class Learning:
         for change in changes:
             self.session.say("learned", {"change": change})
 
+    def _not_forgotten(self, lessons: Mapping[str, Lesson]) -> dict[str, Lesson]:
+        """What a round learned, or its agent carries, without what was forgotten."""
+        gone, there = self.session.memory.forgotten.read(), self.store.read()
+        left = {id: surviving(x, gone) for id, x in lessons.items()}
+        named = {id for id in lessons.keys() - there.keys() if gone & set(self._marks(lessons[id]))}
+        return {id: x for id, x in left.items() if x is not None and id not in named}
+
+    def _marks(self, lesson: Lesson) -> list[str]:
+        return [lesson_mark(domain, lesson.id) for domain in (self.session.domain.name, "general")]
+
     def _drop_leaks(self, before: Mapping[str, Lesson], after: dict[str, Lesson], batch: tuple[str, ...]) -> set[str]:
         """Take new or changed texts that name a task out of `after`; what had joined one is again what it was."""
         texts = {id: (x.title, x.body) for id, x in before.items()}
@@ -221,9 +232,10 @@ class Learning:
             lesson = Scaffold(name="", files={edit.path: edit.new}).lessons[0]
             ids = tuple(dict.fromkeys(e.id for e in cited))
             groups = tuple(sorted({e.group for e in cited}))
-            fresh = {"born_of": ids, "supports": ids, "groups": groups, "scope": "instance"}
+            steps = tuple(dict.fromkeys(c for c in edit.evidence if c.experience in experiences))
+            fresh = {"born_of": ids, "supports": ids, "groups": groups, "scope": "instance", "steps": steps}
             after.setdefault(lesson.id, lesson.model_copy(update=fresh))
-        self.store.write(before, after)
+        self.store.write(before, self._not_forgotten(after))
 
     def promotions(self, agent: Scaffold, tried: Sequence[Revision]) -> list[Edit]:
         """Edits that copy proven patterns into the agent, the best supported first; none that was dropped."""
@@ -237,9 +249,14 @@ class Learning:
             if lesson.status != "active" or lesson.scope == "instance" or path in agent.files or not cited:
                 continue
             ids = sorted({e.id for e in cited})
+            count = {e.id: len(e.trace.steps) for e in cited}
             _, text = lesson_file(lesson.title, lesson.body, ids)
             if (path, text) not in told:
-                evidence = tuple(Evidence(experience=id, step=0) for id in ids)
+                shown = sorted(
+                    {(at.experience, at.step) for at in lesson.steps if at.step < count.get(at.experience, 0)}
+                )
+                # of what was learned before steps were told, only the attempts are known
+                evidence = tuple(Evidence(experience=id, step=n) for id, n in shown or [(id, 0) for id in ids])
                 reason = f"a {lesson.scope} pattern: {'; '.join(filter(None, (support(lesson), draws.told(lesson))))}"
                 edits.append(Edit(path=path, new=text, reason=reason, evidence=evidence))
         return edits[:PROMOTED]

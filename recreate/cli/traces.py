@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +17,7 @@ from recreate.viewer.text import cut_off, near, wrong
 
 if TYPE_CHECKING:
     from recreate.agents.request import Recorded
-    from recreate.api.types import Experience, Step, Trace
+    from recreate.api.types import Experience, Lesson, Step, Trace
     from recreate.memory.store import ExperienceStore
 
 
@@ -52,7 +52,10 @@ def show(
     Example: recreate traces show 3f2a --full
     """
     experience = _find(id, run)
-    answer(as_json, trace_record(experience), *([] if as_json else _text(experience, full)))
+    lessons = _lessons_of(experience)
+    rows = [{"lesson": x.id, "status": x.status, "steps": x.shown_in(experience.id)} for x in lessons]
+    record = {**trace_record(experience), **({"lessons": rows} if rows else {})}
+    answer(as_json, record, *([] if as_json else _text(experience, full, lessons)))
 
 
 def search(
@@ -228,14 +231,22 @@ def _find(id: str, run: str) -> Experience:
     )
 
 
+def _lessons_of(experience: Experience) -> list[Lesson]:
+    """The lessons of any policy that it speaks for, but those that joined another."""
+    from recreate.memory.forget import lesson_files
+
+    found = (x for _, x in lesson_files(_memory().folder) if x.status != "merged")
+    return [x for x in found if experience.id in {*x.born_of, *x.supports}]
+
+
 def _limit(trace: Trace) -> str:
     if not trace.limit:
         return ""
     return f" by the limit on {trace.limit}" if trace.ending == "limit" else f" ({trace.limit})"
 
 
-def _text(experience: Experience, full: bool) -> Iterator[str]:
-    """An attempt for a person to read. full: with all that the model was sent."""
+def _text(experience: Experience, full: bool, lessons: Sequence[Lesson] = ()) -> Iterator[str]:
+    """An attempt for a person to read. full: with all that the model was sent; lessons: those that it speaks for."""
     from recreate.agents.request import Recorded
 
     trace, grade = experience.trace, experience.grade
@@ -286,8 +297,12 @@ def _text(experience: Experience, full: bool) -> Iterator[str]:
             yield from ("->", fold(step.output, full))
         if step.restored:
             yield red(f"taken back: {step.restored}")
+        if taught := [x.id for x in lessons if step.step in x.shown_in(experience.id)]:
+            yield f"taught the lesson {', '.join(taught)}"
     if trace.answer:
         yield from (head("handed in"), fold(trace.answer, full))
+    if rest := [x.id for x in lessons if not x.shown_in(experience.id)]:
+        yield f"speaks for the lesson {', '.join(rest)}; which step of it is not known"
     if not grade.graded and (judged := experience.provisional):
         yield from (head(f"grade: {experience.outcome}, score {judged.score:g}"), fold(judged.evidence, full, 4 * FOLD))
     if not grade.graded:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from recreate.agents.template import filled, read_object
 from recreate.api.errors import OutOfBudget, Refused
 from recreate.api.ports import Ask
-from recreate.api.types import Change, Experience, Lesson, Message, Trial, digest
+from recreate.api.types import Change, Evidence, Experience, Lesson, Message, Trial, digest
 from recreate.lessons.promotion import free, tried
 from recreate.lessons.similarity import Similarity
 
@@ -204,7 +204,17 @@ def offered(experience: Experience) -> set[str]:
     return {id for step in experience.trace.steps for id in step.offered}
 
 
-def new_lesson(domain: str, title: str, body: str, born_of: Sequence[Experience]) -> Lesson:
+def step_of(found: object, experience: Experience) -> tuple[Evidence, ...]:
+    """The step of an experience that an answer names; none when it names none that is there."""
+    step = found.get("step") if isinstance(found, Mapping) else None
+    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < len(experience.trace.steps):
+        return ()
+    return (Evidence(experience=experience.id, step=step),)
+
+
+def new_lesson(
+    domain: str, title: str, body: str, born_of: Sequence[Experience], steps: Sequence[Evidence] = ()
+) -> Lesson:
     """A candidate; its id is the title in plain letters and eight digits of what it was made of."""
     title = " ".join(title.split())
     slug = re.sub(r"[^a-z0-9]+", "-", title.casefold()).strip("-")[:40].strip("-") or "lesson"
@@ -216,4 +226,5 @@ def new_lesson(domain: str, title: str, body: str, born_of: Sequence[Experience]
         born_of=ids,
         supports=ids,
         groups=tuple(dict.fromkeys(e.group for e in born_of)),
+        steps=tuple(steps),
     )

@@ -18,10 +18,10 @@ from recreate.agents.template import object_of
 from recreate.agents.trajectory import tell
 from recreate.api.types import Change, Experience, Gain, Lesson
 from recreate.lessons import promotion
-from recreate.lessons.context import STRING, AskingPolicy, PolicyContext, learnable, new_lesson, text
+from recreate.lessons.context import STRING, AskingPolicy, PolicyContext, learnable, new_lesson, step_of, text
 from recreate.lessons.similarity import dot, fitting, text_of
 
-LEARN = object_of(happened=STRING, title=STRING, body=STRING, when=STRING)
+LEARN = object_of(happened=STRING, title=STRING, body=STRING, when=STRING, step={"type": "integer"})
 SAME = object_of(same={"type": "boolean"})
 NEAR = 0.6
 """The cosine from which a model is asked whether two lessons say the same; it decides, so this is a low bar."""
@@ -109,7 +109,7 @@ class Ladder(AskingPolicy):
         if not title or not body:
             return
         body = f"{body}\n\nWhen: {when}" if when else body
-        lesson = new_lesson(self.context.domain, title, body, [experience])
+        lesson = new_lesson(self.context.domain, title, body, [experience], step_of(found, experience))
         if lesson.id not in self.lessons:
             yield from self.join(lesson.model_copy(update={"seen": self.observed}))
 
@@ -136,7 +136,7 @@ class Ladder(AskingPolicy):
                 yield Change(kind="supported", lesson=other.id, why=why)
             return
         self.lessons[lesson.id] = lesson
-        yield Change(kind="born", lesson=lesson.id, why=f"of {', '.join(lesson.born_of)}")
+        yield Change(kind="born", lesson=lesson.id, why=f"of {', '.join(lesson.cited(lesson.born_of))}")
 
     def same(self, one: Lesson, other: Lesson) -> bool:
         """A model's word on whether two lessons say the same; asked once a pair of texts."""

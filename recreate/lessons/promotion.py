@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 from recreate.api.types import Gain, Lesson, Trial
 
@@ -165,6 +165,7 @@ def joined(lessons: Mapping[str, Lesson], id: str, member: str) -> dict[str, Les
             update={
                 "supports": union(target.supports, other.supports),
                 "groups": union(target.groups, other.groups),
+                "steps": union(target.steps, other.steps),
                 "merged": union(target.merged, (member,)),
                 "seen": max(target.seen, other.seen),
             }
@@ -188,6 +189,9 @@ def split(lessons: Mapping[str, Lesson], id: str, member: str) -> dict[str, Less
             "merged": tuple(m for m in target.merged if m != member),
             "supports": tuple(s for s in target.supports if s in supports or s not in other.supports),
             "groups": tuple(g for g in target.groups if g in groups or g not in other.groups),
+            "steps": tuple(
+                at for at in target.steps if at.experience in supports or at.experience not in other.supports
+            ),
         }
     )
     back = other.model_copy(update={"status": "candidate", "merged_into": ""})
@@ -210,6 +214,7 @@ def over(lessons: Sequence[Lesson], patterns: int, characters: int) -> list[Less
 
 _NEEDED = -math.log(1 - LEVEL)
 Pair = tuple[float, float]
+_Each = TypeVar("_Each")
 
 
 def _weighed(gains: Sequence[Gain], rounds: int) -> list[Pair]:
@@ -243,6 +248,6 @@ def _before(trials: Sequence[Trial], rounds: int) -> tuple[float, int]:
     return sum(scores), len(scores)
 
 
-def union(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
+def union(first: Sequence[_Each], second: Sequence[_Each]) -> tuple[_Each, ...]:
     """Both in their order, each once."""
     return tuple(dict.fromkeys((*first, *second)))

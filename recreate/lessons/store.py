@@ -71,7 +71,7 @@ class LessonStore:
         """Put what `after` changed against `before` on disk, and return the files written.
 
         A file that changed since `before` was read keeps a person's words and standing, and gets the counts of both; so
-        does one that a person froze or vetoed, whoever writes.
+        does one that a person froze or vetoed, whoever writes. One that somebody took away meanwhile stays away.
         Nothing is deleted: a lesson that climbs moves to the folder of its scope. Raises Fault on a full disk.
         """
         changed = {id: lesson for id, lesson in after.items() if before.get(id) != lesson}
@@ -83,8 +83,8 @@ class LessonStore:
             for id, lesson in changed.items():
                 old = there.get(id)
                 now = self._lesson(old) if old is not None else None
-                if old is not None and now is None:
-                    continue  # a person broke it, and mends it
+                if now is None and (old is not None or id in before):
+                    continue  # a person broke it, and mends it, or took it away meanwhile
                 target = self.path(lesson)
                 if now is not None and (now != before.get(id) or now.frozen or now.status == "vetoed"):
                     lesson = united(before.get(id), now, lesson)
@@ -245,7 +245,7 @@ def united(before: Lesson | None, now: Lesson, after: Lesson) -> Lesson:
 
     fields: dict[str, Any] = {name: both(name, str) for name in _SETS}
     fields |= {name: max(getattr(now, name), getattr(after, name)) for name in _COUNTS}
-    fields |= {"gains": both("gains", key)}
+    fields |= {"gains": both("gains", key), "steps": both("steps", lambda at: (at.experience, at.step))}
     fields |= {name: both(name, lambda row: row.experience) for name in ("trials", "draws")}
     for name in ("title", "body", "status", "frozen", "merged_into"):
         fields[name] = getattr(now if theirs(name) else after, name)

@@ -700,6 +700,7 @@ class Website:
         return self._shown(
             "lesson", lesson.title, path=path, lesson=lesson, history=history, known=known, told=told,
             seen=digest_of(text), others={} if self.static else self.browsed.mergeable(path), **_worth(lesson),
+            step_href=lambda id, step: self._step(f"/experiences/{id}", step),
         )  # fmt: skip
 
     # ----- the review queue

@@ -219,6 +219,27 @@ def test_a_failure_beside_its_nearest_success_becomes_a_candidate_that_nobody_is
     assert list(policy.offer("a test fails", 500)) == []
 
 
+@pytest.mark.parametrize("step", [0, 1, -1, True, "0", None])
+def test_a_lesson_keeps_the_step_that_shows_it_when_the_answer_names_one_that_is_there(step: Any) -> None:
+    ask = Says(title={**READ, "step": step})
+    materials = held(ask)
+    (born, *_) = Ladder(materials).observe([attempted("bad")])
+    (lesson,) = materials.lessons.values()
+    there = step == 0 and step is not False
+    assert lesson.cited(lesson.born_of) == ["bad step 0" if there else "bad"]
+    assert born.why == f"of bad{' step 0' * there}"
+    assert "step 0: the agent answered" in ask.asked[0][2], "it is shown with its number"
+
+
+def test_supports_keep_their_steps_when_lessons_join_and_part() -> None:
+    materials = held(Says(title={**READ, "step": 0}), Reruns(0.0, 0.0))
+    Ladder(materials).observe(failures(3))
+    target = next(x for x in materials.lessons.values() if x.status == "candidate")
+    assert target.cited(target.supports) == ["e0 step 0", "e1 step 0", "e2 step 0"]
+    left = split(materials.lessons, target.id, target.merged[0])[target.id]
+    assert [at.experience for at in left.steps] == ["e0", "e2"]
+
+
 def test_a_success_teaches_only_beside_a_failure_at_its_task() -> None:
     ask = Says()
     Ladder(held(ask)).observe([attempted("good", passed=True)])

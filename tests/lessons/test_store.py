@@ -220,6 +220,15 @@ def test_a_person_edits_the_words_while_a_build_counts_and_both_stay(store: Less
     assert (after.body, after.supports, after.status) == ("Read the failing test, aloud.", ("e1",), "active")
 
 
+def test_a_lesson_that_was_forgotten_while_a_build_ran_stays_away(store: LessonStore) -> None:
+    store.write({}, {"a": lesson("a"), "b": lesson("b")})
+    before = store.read()
+    store.find("a").unlink()
+    after = {id: x.model_copy(update={"seen": 7}) for id, x in before.items()}
+    store.write(before, {**after, "new": lesson("new")})
+    assert set(store.read()) == {"b", "new"}
+
+
 def test_a_veto_and_a_freeze_given_while_a_build_runs_hold(store: LessonStore) -> None:
     store.write({}, {"a": lesson("a"), "b": lesson("b")})
     before = store.read()
