@@ -231,7 +231,10 @@ def _day(age: str) -> date | None:
         return None
     if (found := re.fullmatch(r"(\d{1,5})([dwy])", age)) is None:
         raise BadInput(f"--older-than {age!r} is no age", fix="such as 90d, 12w or 1y", code="usage")
-    return (datetime.now(UTC) - timedelta(days=int(found[1]) * {"d": 1, "w": 7, "y": 365}[found[2]])).date()
+    try:
+        return (datetime.now(UTC) - timedelta(days=int(found[1]) * {"d": 1, "w": 7, "y": 365}[found[2]])).date()
+    except OverflowError:
+        return date.min  # before the year 1 nothing was recorded
 
 
 def _bytes(size: str) -> int | None:
@@ -249,7 +252,7 @@ def forget(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Delete attempts or lessons for good: texts, vectors, and the lessons that only they speak for.
+    """Delete attempts or lessons for good: texts, vectors, the lessons that only they speak for or that joined them.
 
     A forgotten attempt does not come back, whatever run goes on or is imported again. What still has it outside of
     memory (its run, agents that carry a lesson of it), and attempts whose agents recalled it, are named, and are yours
@@ -260,9 +263,9 @@ def forget(
     from recreate.memory import forget as forgetting
 
     memory = open_store()
-    named = [_forgettable(memory, id) for id in ids]
-    experiences = [found for found in named if isinstance(found, str)]
-    lessons = [found for found in named if isinstance(found, Path)]
+    asked = [_forgettable(memory, id) for id in ids]
+    experiences = [found for found in asked if isinstance(found, str)]
+    lessons = [found for found in asked if isinstance(found, Path)]
     ask = not (dry or yes or as_json) and sys.stdin.isatty()
     found = forgetting.forget(memory, experiences, lessons, dry=dry or ask)
     if ask:
@@ -270,7 +273,8 @@ def forget(
         if not typer.confirm("delete them?", err=True):
             raise Interrupted("nothing was deleted")
         found = forgetting.forget(memory, experiences, lessons)
-    places = {name: [str(path) for path in getattr(found, name)] for name in ("lessons", "changed", "elsewhere")}
+    named = ("lessons", "joined", "changed", "same", "elsewhere")
+    places = {name: [str(path) for path in getattr(found, name)] for name in named}
     record = {"dry_run": dry, "experiences": found.experiences, "items": [asdict(i) for i in found.items], **places}
     record["recalled"] = found.recalled
     answer(as_json, record, *found.told(dry=dry))
@@ -413,8 +417,8 @@ def show_lesson(id: Id, domain: InDomain = "", policy: Policy = "recreate", as_j
     """
     store, x = _one(id, domain, policy)
     lists = {
-        "born of": x.born_of,
-        "supported by": x.supports,
+        "born of": x.cited(x.born_of),
+        "supported by": x.cited(x.supports),
         "contradicted by": x.contradicts,
         "groups": x.groups,
         "a pattern in": x.domains,

@@ -4,8 +4,9 @@
                              the name of a lesson that no import brings back
 
 An experience goes with its large texts, its vectors, and the lessons that only it and others forgotten speak for; of
-other lessons it is taken out of the evidence. What can be made again of the rest is thrown away and made again, since
-a database goes on holding what was deleted from it. The registry is written first: from then on nobody is shown the
+other lessons it is taken out of the evidence. A lesson that is forgotten by name takes along those that had joined it:
+they say the same. What can be made again of the rest is thrown away and made again, since a database goes on holding
+what was deleted from it. The registry is written first: from then on nobody is shown the
 experience and nobody adds it again (a run that goes on would), whenever the process is killed. Forgetting it once more
 finishes the work.
 """
@@ -34,13 +35,17 @@ from recreate.storage.log import Log
 @dataclass
 class Forgetting:
     """What goes, or went. experiences: their ids; items: their lines and large texts; lessons: the files that are
-    deleted; changed: lessons that lose evidence, or stand for themselves again, since what they had joined goes;
-    elsewhere: what outside of memory/ still has them; recalled: attempts that stay whose agents were told of them."""
+    deleted, joined: those among them that go since they had joined one that was named; changed: lessons that lose
+    evidence, or stand for themselves again, since what they had joined goes; same: lessons that stay and have the words
+    of one that goes; elsewhere: what outside of memory/ still has them; recalled: attempts that stay whose agents were
+    told of them."""
 
     experiences: list[str] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
     lessons: list[Path] = field(default_factory=list)
+    joined: list[Path] = field(default_factory=list)
     changed: list[Path] = field(default_factory=list)
+    same: list[Path] = field(default_factory=list)
     elsewhere: list[Path] = field(default_factory=list)
     recalled: list[str] = field(default_factory=list)
 
@@ -53,9 +58,11 @@ class Forgetting:
             if item.kind == "blobs" and item.going:
                 yield f"{gone}: {item.count} large texts of it alone, {item.bytes:,} bytes"
         for path in self.lessons:
-            yield f"{gone}: the lesson {short(path)}"
+            yield f"{gone}: the lesson {short(path)}{', which had joined it' * (path in self.joined)}"
         for path in self.changed:
             yield f"{'would lose' if dry else 'lost'} evidence, or what it had joined: the lesson {short(path)}"
+        for path in self.same:
+            yield f"has the same words, and stays: the lesson {short(path)}; recreate memory forget {path.stem}"
         yield "the index is made anew at the next question" if not dry else "the index would be made anew"
         for path in self.elsewhere:
             yield f"still has it: {short(path)}"
@@ -79,8 +86,12 @@ def forget(
     known = {row["id"]: row["group"] for row in rows}
     shown = {row["id"] for row in memory.facts({"experience": sorted(gone)}, "optimizer")} if gone else set()
     closed = {row["id"]: row["group"] or row["task"] for row in rows if row["id"] not in shown}
-    found = Forgetting(experiences=sorted(gone), elsewhere=list(_elsewhere(memory.folder.parent, gone, lessons)))
+    joined = _joined(memory.folder, lessons)
+    lessons = [*lessons, *joined]
+    found = Forgetting(experiences=sorted(gone), joined=joined)
+    found.elsewhere = list(_elsewhere(memory.folder.parent, gone, lessons))
     found.lessons, changes = _derived(memory, gone, known, closed, lessons)
+    found.same = list(_same_words(memory.folder, found.lessons))
     found.changed = list(changes)
     found.recalled = list(_told_of(memory, gone))
     if dry:
@@ -96,7 +107,7 @@ def forget(
     with locked(memory.folder), disk(memory.folder):
         for path, lesson in changes.items():
             write(path, headed(lesson))
-        for path in found.lessons:
+        for path in reversed(found.lessons):  # what was named goes last: killed before, it can be named again
             path.unlink(missing_ok=True)
     memory.discard_derived()
     if waits:
@@ -130,12 +141,43 @@ def _derived(
         lost = {group for id, group in groups.items() if id in lesson.supports} - staying - hiding
         kept = dict.fromkeys((*(g for g in lesson.groups if g not in lost), *sorted(hiding)))
         changed[path] = left.model_copy(update={"groups": tuple(kept)})
-    ends = {path.stem for path in deleted}
     for path, lesson in lesson_files(memory.folder):
-        if path not in deleted and lesson.status == "merged" and lesson.merged_into in ends:
-            alone = {"status": "candidate", "merged_into": ""}
-            changed[path] = changed.get(path, lesson).model_copy(update=alone)
+        if path in deleted:
+            continue
+        ends = {each.stem for each in deleted if _one_ladder(each, path)}
+        update: dict[str, object] = {}
+        if lesson.status == "merged" and lesson.merged_into in ends:
+            update = {"status": "candidate", "merged_into": ""}
+        if ends & {*lesson.merged}:
+            update["merged"] = tuple(id for id in lesson.merged if id not in ends)
+        if update:
+            changed[path] = changed.get(path, lesson).model_copy(update=update)
     return deleted, changed
+
+
+def _joined(folder: Path, named: Collection[Path]) -> list[Path]:
+    """The lessons that had joined one of these, or one that had: word for word, by a model's word or by a person's."""
+    merged = [(path, x.merged_into) for path, x in lesson_files(folder) if x.status == "merged" and x.merged_into]
+    found = list(named)
+    for target in found:
+        found += [
+            path for path, into in merged if into == target.stem and path not in found and _one_ladder(path, target)
+        ]
+    return found[len(named) :]
+
+
+def _one_ladder(path: Path, other: Path) -> bool:
+    """Whether a lesson can have joined the other: one of its domain and policy, or a general one."""
+    kinds = {p.parent.name if p.parent.name not in ("lessons", "patterns", "general") else "" for p in (path, other)}
+    domains = {_domain_of(path), _domain_of(other)}
+    return len(kinds) == 1 and (len(domains) == 1 or "general" in domains)
+
+
+def _same_words(folder: Path, going: Collection[Path]) -> Iterator[Path]:
+    """Lessons that stay and have the words of one that goes."""
+    every = list(lesson_files(folder))
+    words = {(x.title, x.body) for path, x in every if path in going}
+    yield from (path for path, x in every if path not in going and (x.title, x.body) in words)
 
 
 def surviving(lesson: Lesson, gone: frozenset[str]) -> Lesson | None:
@@ -166,7 +208,7 @@ def _domain_of(path: Path) -> str:
     return "general" if path.parent.name == "general" else path.parent.parent.name
 
 
-_IDS, _ROWS = ("born_of", "supports", "contradicts"), ("gains", "trials", "draws")
+_IDS, _ROWS = ("born_of", "supports", "contradicts"), ("steps", "gains", "trials", "draws")
 
 
 def lesson_files(folder: Path, broken: list[str] | None = None) -> Iterator[tuple[Path, Lesson]]:

@@ -177,6 +177,41 @@ def test_a_lesson_is_forgotten_by_its_name_and_its_attempts_stay(memory: Experie
     assert memory.get("quotes") is not None
 
 
+def test_what_had_joined_a_lesson_goes_with_it_and_what_only_has_its_words_is_named(
+    memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = {"title": "Spell", "body": "xylophonist"}
+    joined = {"status": "merged", "merged_into": "spell-it"}
+    store = keep(
+        workspace,
+        Lesson(id="spell-it", **said, born_of=("quotes",), supports=("quotes", "dates"), merged=("word", "meaning")),
+        Lesson(id="word", **said, born_of=("dates",), **joined),
+        Lesson(id="meaning", title="Write", body="A xylophonist knows", born_of=("width",), **joined),
+        Lesson(id="deeper", **said, born_of=("retry",), status="merged", merged_into="meaning"),
+        Lesson(id="other", title="Run it", body="Always.", born_of=("dates",), merged=("spell-it",)),
+    )
+    elsewhere = LessonStore(workspace / "memory", "bowl")
+    elsewhere.write({}, {"word": Lesson(id="word", title="Row", body="Slowly.", **joined)})
+    mine = workspace / "memory" / "toy" / "playbook" / "bullet.md"
+    mine.parent.mkdir()
+    mine.write_text(headed(Lesson(id="bullet", **said)))
+    carried = workspace / "scaffolds" / "toy" / "memory" / "word.md"
+    carried.parent.mkdir(parents=True)
+    carried.write_text("# Spell\n\nxylophonist\n")
+    assert cli(["memory", "forget", "spell-it", "--yes"]) == 0
+    told = capsys.readouterr().out
+    for id in ("word", "meaning", "deeper"):
+        assert f"lessons/{id}.md, which had joined it" in told
+    assert "has the same words, and stays: the lesson memory/toy/playbook/bullet.md" in told
+    assert "still has it: scaffolds/toy/memory/word.md" in told
+    assert set(store.read()) == {"other"}
+    assert store.read()["other"].merged == (), "its name tells its title"
+    assert elsewhere.read()["word"].merged_into == "spell-it", "another domain's is another lesson"
+    assert holding(workspace / "memory", "xylophonist") == ["toy/playbook/bullet.md"]
+    assert {hit.id for hit in memory.recall("xylophonist", 8, {"grain": "lesson"})} == {"lesson:toy/other"}
+    assert forgetting.lesson_mark("toy", "deeper") in memory.forgotten.read(), "no import brings it back"
+
+
 @pytest.mark.parametrize("at", ["forget_texts", "prune", "write", "discard"])
 def test_killed_in_the_middle_it_is_shown_to_nobody_and_forgetting_again_finishes(
     memory: ExperienceStore, workspace: Path, monkeypatch: pytest.MonkeyPatch, at: str
