@@ -228,7 +228,7 @@ class World:
             one, two = (_named(part) for part in said.partition("\n2. ")[::2])
             truth = one == two and one != ""
             return {"same": truth is not (draw.random() < self.wrong(truth))}
-        if fields == {"happened", "title", "body", "when"}:
+        if fields == {"happened", "title", "body", "when", "step"}:
             told = said.partition("had been told\n")[2].partition("\n#")[0]
             return self.lesson(_places(attempt), draw, told, attempt)
         if fields == {"happened", "items"}:
