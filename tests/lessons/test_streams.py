@@ -21,7 +21,10 @@ def test_a_stream_is_the_same_for_its_seed_and_keeps_to_its_budget(
     result = streams.stream(policy, 3)
     assert result == streams.stream(policy, 3)
     assert 160 - streams.BATCH < result.attempts + result.reruns <= 160
-    assert (result.reruns > 0) == (policy in ("recreate", "mistakes"))
+    if policy == "randomised":  # it tests again only what the draws leave open
+        assert result.reruns <= 160 // 4
+    else:
+        assert (result.reruns > 0) == (policy in ("recreate", "mistakes"))
 
 
 def test_rules_turn_between_batches_when_half_of_the_budget_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
