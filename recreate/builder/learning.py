@@ -8,7 +8,9 @@ agent, through the gate.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,11 +25,12 @@ from recreate.api.theirs import PATIENCE, OwnTime, all_are, expect, patience_of
 from recreate.api.types import Call, Change, Edit, Evidence, Experience, Lesson, Message, Reply, Revision, Task, digest
 from recreate.builder.share import MOST_RERUNS, MemoryShare
 from recreate.lessons import draws
-from recreate.lessons.context import SPENT, PolicyContext
+from recreate.lessons.context import PolicyContext, RerunGroup, RerunRequest
 from recreate.lessons.randomised import QUESTIONS
 from recreate.lessons.store import CLIMBING, LessonStore
 from recreate.memory.forget import lesson_mark, surviving
-from recreate.runs.attempts import attempt_task, ended, fresh, key_of
+from recreate.runs.attempts import Score, attempt_task, ended, fresh, key_of
+from recreate.runs.budget import CELL_BUDGET
 from recreate.runs.session import Session
 from recreate.storage import files
 from recreate.storage.redact import redacted
@@ -150,20 +153,24 @@ class Learning:
             threads.add(address := digest([key, thread]) if thread else key)
             call = Call(run=self.session.run, attempt=address, step=step, role="optimizer", phase="observe")
             params.setdefault("seed", int(digest([address, step], 7), 16))
-            with self.share.spending(address):
+            with self.share.asking(address):
                 return self.session.ask_optimizer(list(messages), call, **params)
+
+        def side_by_side(groups: Sequence[RerunGroup]) -> list[list[float | None]]:
+            scores, again = self._rerun(agent, groups)
+            made.update({e.id: e for e in again})
+            return scores
 
         def rerun(
             lessons: Sequence[Lesson], experience: Experience, repeat: int = 0, without: Sequence[Lesson] = ()
         ) -> float | None:
-            score, again = self._rerun(_lacking(agent, without), lessons, experience, repeat)
-            made.update({again.id: again} if again is not None else {})
-            return score
+            return side_by_side([[RerunRequest(lessons, experience, repeat, without)]])[0][0]
 
         before = self._read()
         after = dict(before)
         shown = [_carrying(e, [x.id for x in agent.lessons if x.id in before]) for e in experiences]
-        asked = self._made(after, ask, rerun, len(shown), questions=QUESTIONS * self.session.settings.memory.shared)
+        questions = QUESTIONS * self.session.settings.memory.shared
+        asked = self._made(after, ask, rerun, len(shown), questions, side_by_side)
         changes = list(found) if isinstance(found := asked.ask("observe", shown), tuple) else found
         expect(all_are(changes, Change), asked.policy, "observe", changes)
         for id, lesson in after.items():
@@ -297,7 +304,15 @@ class Learning:
         there = self.store.elsewhere()
         return [x for n, x in enumerate(there) if self.session.memory.open_lessons({str(n): x})]
 
-    def _made(self, lessons: dict[str, Lesson], ask: Any, rerun: Any, batch: int = 0, questions: int = 0) -> _Made:
+    def _made(
+        self,
+        lessons: dict[str, Lesson],
+        ask: Any,
+        rerun: Any,
+        batch: int = 0,
+        questions: int = 0,
+        side_by_side: Any = None,
+    ) -> _Made:
         """The policy over these lessons. batch: how many experiences it is about to observe, in memory already."""
         time = OwnTime()
         context = PolicyContext(
@@ -306,6 +321,8 @@ class Learning:
             ask=time.asked(ask),
             embed=time.asked(self.session.memory.embed),
             rerun=time.asked(rerun),
+            side_by_side=time.asked(side_by_side) if side_by_side is not None else None,
+            room=time.asked(self._room),
             nearest=time.asked(self._nearest),
             find=time.asked(self._train_experience),
             alike=time.asked(self._recall),
@@ -325,50 +342,116 @@ class Learning:
         return found
 
     def _rerun(
-        self, agent: Scaffold, lessons: Sequence[Lesson], experience: Experience, repeat: int
-    ) -> tuple[float | None, Experience | None]:
-        """Never the attempt that was observed: it was chosen for how it ended, and any other would look better. No
-        lesson is tried that names a task: what it says would stand in the attempt, for optimizers to read."""
-        if any(self._leaks(x) for x in lessons):
-            return None, None
-        task = self._train.get(experience.task)
-        if task is None or {x.id for x in lessons} & {x.id for x in agent.lessons}:
-            return None, None  # without the lesson that it carries it would be another agent
-        told = exactly(lessons)
-        try:
-            if not self._counted(agent, task, 1 + repeat, told):
-                return None, None
-            if new := fresh(self.session, agent, [task], [1 + repeat], told):
-                self.session.ledger.afford(new + self.judging)
-                if not self.share.affords():
-                    self._say_once(self.share.refusal)
-                    return None, None
-        except OutOfBudget:
-            return None, None
-        try:
-            with self.share.spending(self._key(agent, task, 1 + repeat, told), rerun=True):
-                score = attempt_task(self.session, agent, task, 1 + repeat, "rerun", in_memory=False, offers=told)
-        except OutOfBudget as e:
-            if e.code != SPENT:
-                raise
-            self._say_once(self.share.refusal)
-            return None, None
-        self.session.say("rerun", {"task": task.id, "lessons": [x.id for x in lessons], "score": score.score})
-        return score.score, ended(self.session, score.attempt)
+        self, agent: Scaffold, groups: Sequence[RerunGroup]
+    ) -> tuple[list[list[float | None]], list[Experience]]:
+        """(what `PolicyContext.reruns` answers, the attempts that it took), `jobs` at once.
 
-    def _counted(self, agent: Scaffold, task: Task, repeat: int, told: LessonRetrieval) -> bool:
-        """Whether a re-run is among those that this round may make. What an earlier round made costs nothing, and what
-        this round made before a kill counts again, so that it ends as it would have."""
-        if not (key := self._key(agent, task, repeat, told)):
-            return True  # its image cannot be had: the attempt says so
+        Which are begun is settled before any of them is, by what all before them took, and where the share is used up
+        on the way none of them counts (they are found again at their addresses): so nothing depends on who was faster.
+        Where it may not do for them, one is made after the other.
+        """
+        wave, answers = dict[str, _Rerun](), list[list[str]]()
+        easily = True
+        for group in groups:
+            found = [self._asked(agent, each) for each in group]
+            asked = [each for each in found if each is not None]
+            if len(asked) < len(found) or not self._begins(wave, asked, easily=True):
+                if answers:
+                    break
+                if len(asked) < len(found) or not self._begins(wave, asked, easily=False, aloud=True):
+                    return [[None] * len(group)], []
+                easily = False
+            answers.append([each.key for each in asked])
+            wave |= {each.key: each for each in asked}
+            if not easily:
+                break
+        scores, in_full = self._make(list(wave.values()), 1 if not easily else self.session.settings.jobs)
+        begun = self.session.ledger.has_begun
+        self._reruns |= {each.key for each in wave.values() if not each.known and begun(each.key)}
+        made = [e for x in scores.values() if x.score is not None and (e := ended(self.session, x.attempt)) is not None]
+        if not in_full:
+            self._say_once(self.share.refusal)
+            return [[None] * len(groups[0])], made
+        return [[scores[key].score for key in keys] for keys in answers], made
+
+    def _asked(self, agent: Scaffold, asked: RerunRequest) -> _Rerun | None:
+        """None where it cannot be attempted. Never the attempt that was observed: it was chosen for how it ended, and
+        any other would look better. No lesson is tried that names a task: what it says would stand in the attempt, for
+        optimizers to read."""
+        agent = _lacking(agent, asked.without)
+        if any(self._leaks(x) for x in asked.lessons):
+            return None
+        task = self._train.get(asked.experience.task)
+        if task is None or {x.id for x in asked.lessons} & {x.id for x in agent.lessons}:
+            return None  # without the lesson that it carries it would be another agent
+        told, repeat = exactly(asked.lessons), 1 + asked.repeat
+        if not (key := self._key(agent, task, repeat, told)):  # its image cannot be had: the attempt says so
+            return _Rerun(digest([agent.digest, task.id, repeat, told.digest]), agent, task, repeat, told, known=True)
         id = self.session.journal.renamed.get(key, key)
-        if not any(id in r.get("reruns", ()) for r in self.session.journal.records("memory")):
-            most = self.session.settings.memory.reruns
-            most = MOST_RERUNS if most < 0 else most
-            if most and key not in self._reruns and len(self._reruns) >= most:
-                return False
-            self._reruns.add(key)
-        return True
+        known = any(id in r.get("reruns", ()) for r in self.session.journal.records("memory"))
+        return _Rerun(key, agent, task, repeat, told, known)
+
+    def _begins(
+        self, wave: Mapping[str, _Rerun], asked: Sequence[_Rerun], *, easily: bool, aloud: bool = False
+    ) -> bool:
+        """Whether these re-runs are begun with those of the wave. What an earlier round made costs nothing, and what
+        this round made before a kill counts again, so that it ends as it would have."""
+        whole = {**wave, **{each.key: each for each in asked}}
+        new = [key for key, each in whole.items() if not each.known and key not in self._reruns]
+        most = self._most
+        if most and len(self._reruns) + len(new) > most:
+            return False
+        begun = self.session.ledger.has_begun
+        if all(begun(each.key) for each in asked):
+            return True
+        try:
+            self.session.ledger.afford(sum(not begun(key) for key in whole) + self.judging)
+        except OutOfBudget:
+            return False
+        if self.share.affords(len(new), easily=easily):
+            return True
+        if aloud:
+            self._say_once(self.share.refusal)
+        return False
+
+    def _make(self, wave: Sequence[_Rerun], jobs: int) -> tuple[dict[str, Score], bool]:
+        """(what became of these re-runs, by key; whether the share did for all)."""
+
+        def make(each: _Rerun) -> Score:
+            given = self.session, each.agent, each.task, each.repeat, "rerun"
+            score = attempt_task(*given, in_memory=False, offers=each.offers)
+            lessons = list(each.offers.lessons)
+            self.session.say("rerun", {"task": each.task.id, "lessons": lessons, "score": score.score})
+            return score
+
+        with (
+            self.share.rerunning([each.key for each in wave]),
+            ThreadPoolExecutor(jobs, thread_name_prefix="rerun") as pool,
+        ):
+            futures = {each.key: pool.submit(make, each) for each in wave}
+            wait(futures.values(), return_when=FIRST_EXCEPTION)
+            for future in futures.values():
+                future.cancel()
+        errors = [e for f in futures.values() if not f.cancelled() and (e := f.exception()) is not None]
+        for error in errors:
+            if not isinstance(error, OutOfBudget) or error.code != CELL_BUDGET:
+                raise error
+        scores = {k: f.result() for k, f in futures.items() if not f.cancelled() and f.exception() is None}
+        return scores, not errors
+
+    @property
+    def _most(self) -> int:
+        """The most re-runs of a round; 0: as many as are paid for."""
+        most = self.session.settings.memory.reruns
+        return MOST_RERUNS if most < 0 else most
+
+    def _room(self) -> float:
+        """So many re-runs this round may still make, by what they took so far."""
+        ledger, most = self.session.ledger, self._most
+        rooms = [self.share.room(), most - len(self._reruns) if most else math.inf]
+        if (cap := ledger.budget.attempts) is not None:
+            rooms.append(cap - ledger.attempts - self.judging)
+        return min(rooms)
 
     def _key(self, agent: Scaffold, task: Task, repeat: int, told: LessonRetrieval) -> str:
         try:
@@ -397,6 +480,18 @@ class Learning:
         except Missing:
             return []
         return [e for h in hits if (e := self._train_experience(h.experience)) is not None]
+
+
+class _Rerun(NamedTuple):
+    """An attempt with just these offers. known: it does not count among what a round may make, for an earlier round
+    made it, or it cannot be."""
+
+    key: str
+    agent: Scaffold
+    task: Task
+    repeat: int
+    offers: LessonRetrieval
+    known: bool
 
 
 class _Made(NamedTuple):

@@ -6,8 +6,10 @@ What was paid for already, by a process that was killed since, is let through an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from recreate.api.errors import OutOfBudget
 from recreate.api.ports import Price
@@ -39,7 +41,11 @@ def rerun_share(memory: MemorySettings, budget: Budget, price: Price) -> Budget 
 
 
 class MemoryShare:
-    """Of one run, whose policy asks and re-runs one thing after the other."""
+    """Of one run. Its policy asks one thing after the other; re-runs that go side by side have what is left together.
+
+    ahead: re-runs of this round that a process made which was killed since: what they took counts once they are asked
+    for again, so that the round is given what it was given then.
+    """
 
     def __init__(self, session: Session) -> None:
         memory, self.ledger, self.journal = session.settings.memory, session.ledger, session.journal
@@ -47,6 +53,8 @@ class MemoryShare:
         self.for_reruns = rerun_share(memory, session.ledger.budget, session.price)
         self.used: dict[bool, dict[str, float]] = {}
         self.dearest: dict[str, float] = {}
+        self.call: dict[str, float] = {}
+        self.ahead: set[str] = set()
 
     @property
     def refusal(self) -> str:
@@ -58,9 +66,16 @@ class MemoryShare:
 
     def begin(self, batch: Sequence[Experience]) -> None:
         """Before a round: what was used so far, and what an attempt takes at most, as the round's own did."""
-        again = {r.get("key", r["attempt"]) for r in self.journal.records("experience", "aside") if _is_rerun(r)}
-        asked, rerun = self.ledger.spent_on((), ("observe",)), self.ledger.spent_on(again)
+        known = {id for r in self.journal.records("memory") for id in r.get("reruns", ())}
+        again = [r for r in self.journal.records("experience", "aside") if _is_rerun(r)]
+        ahead = [r for r in again if r["kind"] == "experience" and r["attempt"] not in known]
+        self.ahead = {_key(r) for r in ahead}
+        asked, rerun = (
+            self.ledger.spent_on((), ("observe",)),
+            self.ledger.spent_on({_key(r) for r in again} - self.ahead),
+        )
         self.used = {False: _figures(asked), True: _figures(rerun)}
+        self.call = self.ledger.dearest_call({e.id for e in batch}) if self.for_reruns is not None else {}
         taken = [e.trace.usage for e in batch]
         self.dearest = {
             "usd": max((u.usd for u in taken), default=0.0),
@@ -78,22 +93,48 @@ class MemoryShare:
         own = self.for_reruns.less(self.used[True]) if rerun and self.for_reruns is not None else Budget()
         return Budget.model_validate({name: min(_caps(name, whole, own)) for name in {**whole.caps, **own.caps}})
 
-    def affords(self) -> bool:
-        """Whether one more re-run is begun: one as dear as the dearest attempt of the round would fit."""
-        return all(self.dearest[name] <= left for name, left in self.left(rerun=True).caps.items())
+    def affords(self, count: int, *, easily: bool) -> bool:
+        """Whether so many re-runs fit, each as dear as the dearest attempt of the round; easily: twice as dear, and
+        with room for a call, which takes up what it may cost at most until it is answered."""
+        caps = self.left(rerun=True).caps
+        easy = {name: self.dearest[name] if name in ("usd", "tokens") and easily else 0.0 for name in self.dearest}
+        each = {name: self.dearest[name] + easy[name] for name in self.dearest}
+        spare = {name: self.call.get(name, 0.0) if easily else 0.0 for name in self.dearest}
+        return all(each[x] * count + spare[x] <= cap for x, cap in caps.items()) and caps.get("minutes", 1.0) > 0
+
+    def room(self) -> float:
+        """So many re-runs fit, each as dear as the dearest attempt of the round."""
+        left = self.left(rerun=True).caps
+        return min((cap // self.dearest[name] for name, cap in left.items() if self.dearest[name]), default=math.inf)
 
     @contextmanager
-    def spending(self, attempt: str, *, rerun: bool = False) -> Iterator[None]:
-        """While a question is asked, or a re-run made. Raises OutOfBudget, code `memory-share`, when the share is used
-        up."""
-        left, before = self.left(rerun=rerun), self.ledger.figures()
+    def asking(self, attempt: str) -> Iterator[None]:
+        """While a question is asked. Raises OutOfBudget, code `memory-share`, when the share is used up."""
+        left = self.left(rerun=False)
         if left.minutes is not None and left.minutes <= 0:
             raise _spent()
         try:
-            with self.ledger.within(attempt, left, "memory"):
+            with self._counted(rerun=False), self.ledger.within([attempt], left, "memory"):
                 yield
         except OutOfBudget as e:
             raise _spent() if e.code == CELL_BUDGET else e from None
+
+    @contextmanager
+    def rerunning(self, keys: Collection[str]) -> Iterator[None]:
+        """While these re-runs are made. They raise OutOfBudget, code `cell-budget`, when the share is used up."""
+        before = self.ahead.intersection(keys)
+        left = self.left(rerun=True).less(_figures(self.ledger.spent_on(self.ahead)))
+        with self._counted(rerun=True), self.ledger.within(keys, left, "memory"):
+            yield
+        took = _figures(self.ledger.spent_on(before))
+        self.used[True] = {name: used + took[name] for name, used in self.used[True].items()}
+        self.ahead -= before
+
+    @contextmanager
+    def _counted(self, *, rerun: bool) -> Iterator[None]:
+        before = self.ledger.figures()
+        try:
+            yield
         finally:
             used, after = self.used[rerun], self.ledger.figures()
             self.used[rerun] = {name: used[name] + after[name] - before[name] for name in used}
@@ -105,6 +146,11 @@ def _spent() -> OutOfBudget:
 
 def _caps(name: str, *budgets: Budget) -> Iterator[float]:
     return (each.caps[name] for each in budgets if name in each.caps)
+
+
+def _key(record: Mapping[str, Any]) -> str:
+    """What an attempt is known by in the ledger."""
+    return str(record.get("key", record["attempt"]))
 
 
 def _is_rerun(record: Mapping[str, object]) -> bool:

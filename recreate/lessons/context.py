@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from recreate.agents.template import filled, read_object
 from recreate.api.errors import OutOfBudget, Refused
@@ -37,6 +37,19 @@ class Rerun(Protocol):
     ) -> float | None: ...
 
 
+class RerunRequest(NamedTuple):
+    """What `Rerun` is given, for several of them at once."""
+
+    lessons: Sequence[Lesson]
+    experience: Experience
+    repeat: int = 0
+    without: Sequence[Lesson] = ()
+
+
+RerunGroup = Sequence[RerunRequest]
+"""Re-runs that say something only together, such as one with a lesson and one without: all are made, or none."""
+
+
 @dataclass(frozen=True)
 class PolicyContext:
     """`lessons` is what the policy changes: id -> lesson, of its own domain and general ones; whoever made the
@@ -45,6 +58,8 @@ class PolicyContext:
     ask       the optimizer's model; `json_schema` is held to where the endpoint can
     embed     (texts, kind) -> unit vectors; kind `passage` for lessons, `query` for what they are looked up by
     rerun     see Rerun
+    side_by_side  what `reruns` makes them by; None: by `rerun`, one after the other
+    room      so many re-runs are paid for, by what they took so far
     nearest   for a failure the nearest success of any task, for a success an earlier failure at the same task; None
               when memory knows none
     find      a train experience by its id, of any run; None when there is none that may be seen
@@ -59,6 +74,8 @@ class PolicyContext:
     ask: Ask
     embed: Callable[[Sequence[str], str], Sequence[Sequence[float]]]
     rerun: Rerun
+    side_by_side: Callable[[Sequence[RerunGroup]], Sequence[Sequence[float | None]]] | None = None
+    room: Callable[[], float] = lambda: math.inf
     nearest: Callable[[Experience], Experience | None] = lambda experience: None
     find: Callable[[str], Experience | None] = lambda id: None
     alike: Callable[[str, int], Sequence[Experience]] = lambda text, k: ()
@@ -66,6 +83,25 @@ class PolicyContext:
     observed: int = 0
     questions: int = 0
     note: Callable[[str], None] = field(default=lambda text: None)
+
+    def reruns(self, groups: Sequence[RerunGroup]) -> Sequence[Sequence[float | None]]:
+        """The scores of these groups, side by side, in their order whoever was faster.
+
+        The first is answered in any case, with None where `rerun` would be. The answers end before a later one that
+        cannot be begun: it comes first the next time.
+        """
+        if self.side_by_side is not None:
+            return self.side_by_side(groups)
+        found: list[list[float | None]] = []
+        for group in groups:
+            scores: list[float | None] = []
+            for each in group:
+                failed = None in scores
+                scores.append(None if failed else self.rerun(each.lessons, each.experience, each.repeat, each.without))
+            found.append(scores)
+            if None in scores:
+                break
+        return found
 
 
 class Nothing:

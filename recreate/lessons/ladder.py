@@ -13,12 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import tell
 from recreate.api.types import Change, Experience, Gain, Lesson
 from recreate.lessons import promotion
-from recreate.lessons.context import STRING, AskingPolicy, PolicyContext, learnable, new_lesson, step_of, text
+from recreate.lessons.context import (
+    STRING,
+    AskingPolicy,
+    PolicyContext,
+    RerunGroup,
+    RerunRequest,
+    learnable,
+    new_lesson,
+    step_of,
+    text,
+)
 from recreate.lessons.similarity import dot, fitting, text_of
 
 LEARN = object_of(happened=STRING, title=STRING, body=STRING, when=STRING, step={"type": "integer"})
@@ -148,59 +159,58 @@ class Ladder(AskingPolicy):
 
     def test(self) -> Iterator[Change]:
         """Re-runs of what is doubted, then of what has the supports for it."""
-        for lesson in sorted(self.lessons.values(), key=lambda x: x.id):
-            why = promotion.doubted(lesson)
-            if why and self.here(lesson):
-                doubted = lesson.model_copy(update={"rounds": lesson.rounds + 1})
-                tested, done = self.measure(doubted)
-                if done:
-                    self.lessons[lesson.id] = tested
-                    yield from self.settle(tested, why)
-        ripe = [x for x in self.lessons.values() if promotion.ripe(x)]
-        for lesson in sorted(ripe, key=lambda x: (-len(x.groups), x.id)):
-            again = lesson.status == "quarantined"
-            tested, done = self.measure(lesson.model_copy(update={"rounds": lesson.rounds + again}))
-            if done:
-                self.lessons[lesson.id] = tested
-                yield from self.settle(tested, f"{len(lesson.groups)} groups support it")
+        by_id = sorted(self.lessons.values(), key=lambda x: x.id)
+        doubted = [(x, why) for x in by_id if (why := promotion.doubted(x)) and self.here(x)]
+        yield from self.try_all((x.model_copy(update={"rounds": x.rounds + 1}), why) for x, why in doubted)
+        ripe = sorted((x for x in self.lessons.values() if promotion.ripe(x)), key=lambda x: (-len(x.groups), x.id))
+        again = [x.model_copy(update={"rounds": x.rounds + (x.status == "quarantined")}) for x in ripe]
+        yield from self.try_all((x, f"{len(x.groups)} groups support it") for x in again)
 
-    def measure(self, lesson: Lesson) -> tuple[Lesson, bool]:
-        """(the lesson with the re-runs of one test, whether it came to an end): until decided, or `pairs` of them.
+    def try_all(self, doubts: Iterable[tuple[Lesson, str]]) -> Iterator[Change]:
+        """Test these lessons, and settle what became of each whose test came to an end."""
+        lessons, reasons = [], []
+        for lesson, why in doubts:
+            lessons.append(lesson)
+            reasons.append(why)
+        for why, (tested, done) in zip(reasons, self.measure(lessons), strict=True):
+            if done:
+                self.lessons[tested.id] = tested
+                yield from self.settle(tested, why)
+
+    def measure(self, lessons: Sequence[Lesson]) -> list[tuple[Lesson, bool]]:
+        """(each lesson with the re-runs of one test, whether that came to an end): until decided, or `pairs` of them.
+
+        Re-runs go side by side as far as they are made whatever the others say: those of one lesson until its test
+        could end, those of the next ones while re-runs are left for all that the tests before them may take. So the
+        same are made as one after the other, in any number at once.
 
         A test that re-runs cannot be paid for has not ended: what was measured is dropped, and found again by the
         same addresses when it is tried anew. A place that cannot be re-run (an imported task, which nobody can attempt)
         is passed over while GROUPS of others are left.
         """
-        places, begun, made = self.places(lesson), lesson, 0
-        if len({e.group for e in places}) < promotion.GROUPS:
-            return lesson, False
-        repeats: dict[str, int] = {}
-        for gain in lesson.gains:
-            repeats[gain.task] = max(repeats.get(gain.task, 0), gain.repeat + 1)
-        while made < self.pairs * (2 if lesson.status == "active" else 1):
-            place = places[made % len(places)]
-            repeat = repeats.get(place.task, 0)
-            repeats[place.task] = repeat + 1
-            having = self.context.rerun([lesson], place, repeat, [lesson])
-            lacking = self.context.rerun([], place, repeat, [lesson]) if having is not None else None
-            if having is None or lacking is None:
-                places.remove(place)
-                if len({e.group for e in places}) < promotion.GROUPS:
-                    return begun, False
-                continue
-            made += 1
-            gain = Gain(
-                experience=place.id,
-                group=place.group,
-                diff=having - lacking,
-                repeat=repeat,
-                task=place.task,
-                round=lesson.rounds,
-            )
-            lesson = promotion.measured_more(lesson, [gain])
-            if self.decided(lesson, made):
-                break
-        return lesson.model_copy(update={"tested": len(lesson.supports)}), True
+        tests = [_Test(lesson, self.places(lesson), self.pairs) for lesson in lessons]
+        while going := [test for test in tests if test.going]:
+            room, asked = self.context.room(), list[tuple[_Test, _Pair]]()
+            for test in going:
+                room -= 2 * test.left
+                if asked and room < 0:
+                    break
+                asked += [(test, pair) for pair in test.next(self.needed(test))]
+            groups = [pair.group(test.lesson) for test, pair in asked]
+            for (test, pair), scores in zip(asked, self.context.reruns(groups), strict=False):
+                test.take(pair, *scores)
+                if test.going and test.made and self.decided(test.lesson, test.made):
+                    test.done = True
+        return [test.found for test in tests]
+
+    def needed(self, test: _Test) -> int:
+        """How many more pairs a test takes whatever they say: until they decide if all say the same, for no other
+        scores decide sooner (`promotion.finding` is monotone)."""
+        lesson, made = test.lesson, test.made
+        for n in range(1, test.left):
+            if any(self.decided(_supposed(lesson, n, diff), made + n) for diff in (1.0, -1.0)):
+                return n
+        return test.left
 
     def decided(self, lesson: Lesson, made: int) -> bool:
         """Whether a test ends after so many pairs."""
@@ -280,6 +290,80 @@ class Ladder(AskingPolicy):
             self.put(lesson, status="forgotten")
             why = f"the weakest of more than {PATTERNS} patterns or {CHARACTERS} characters"
             yield Change(kind="forgotten", lesson=lesson.id, why=why)
+
+
+class _Pair(NamedTuple):
+    """A re-run with a lesson, and one without."""
+
+    place: Experience
+    repeat: int
+
+    def group(self, lesson: Lesson) -> RerunGroup:
+        given = self.place, self.repeat, [lesson]
+        return [RerunRequest([lesson], *given), RerunRequest([], *given)]
+
+
+class _Test:
+    """A test of one lesson under way: places in turn, pairs that were made."""
+
+    def __init__(self, lesson: Lesson, places: list[Experience], pairs: int) -> None:
+        self.begun = self.lesson = lesson
+        self.places = places
+        self.most = pairs * (2 if lesson.status == "active" else 1)
+        self.made = 0
+        self.done = False
+        self.repeats: dict[str, int] = {}
+        for gain in lesson.gains:
+            self.repeats[gain.task] = max(self.repeats.get(gain.task, 0), gain.repeat + 1)
+
+    @property
+    def left(self) -> int:
+        return self.most - self.made
+
+    @property
+    def going(self) -> bool:
+        return not self.done and len({e.group for e in self.places}) >= promotion.GROUPS
+
+    @property
+    def found(self) -> tuple[Lesson, bool]:
+        if not self.done:
+            return self.begun, False
+        return self.lesson.model_copy(update={"tested": len(self.lesson.supports)}), True
+
+    def next(self, count: int) -> Iterator[_Pair]:
+        repeats = dict(self.repeats)
+        for n in range(self.made, self.made + count):
+            place = self.places[n % len(self.places)]
+            repeat = repeats.get(place.task, 0)
+            repeats[place.task] = repeat + 1
+            yield _Pair(place, repeat)
+
+    def take(self, pair: _Pair, having: float | None, lacking: float | None) -> None:
+        place = pair.place
+        if having is None or lacking is None:
+            self.places = [e for e in self.places if e is not place]
+            return
+        self.made += 1
+        self.repeats[place.task] = pair.repeat + 1
+        gain = Gain(
+            experience=place.id,
+            group=place.group,
+            diff=having - lacking,
+            repeat=pair.repeat,
+            task=place.task,
+            round=self.lesson.rounds,
+        )
+        self.lesson = promotion.measured_more(self.lesson, [gain])
+        self.done = self.made >= self.most
+
+
+def _supposed(lesson: Lesson, count: int, diff: float) -> Lesson:
+    """The lesson with so many more pairs that all say the same."""
+    more = (
+        Gain(experience="", group="", diff=diff, repeat=n, task=f"supposed {diff}", round=lesson.rounds)
+        for n in range(count)
+    )
+    return lesson.model_copy(update={"gains": (*lesson.gains, *more)})
 
 
 def _by_task(experiences: Sequence[Experience]) -> dict[str, Experience]:

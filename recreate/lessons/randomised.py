@@ -17,11 +17,12 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from recreate.api.types import Change, Draw, Experience, Lesson
 from recreate.lessons import draws, promotion
-from recreate.lessons.context import PolicyContext, offered
+from recreate.lessons.context import PolicyContext, RerunRequest, offered
 from recreate.lessons.ladder import OFFERED, Ladder
 from recreate.lessons.similarity import fitting
 
@@ -105,21 +106,22 @@ class Randomised(Ladder):
         self.read_to = self.observed
         yield from self.doubt_carried()
         yield from self.doubt()
-        for lesson in sorted(self.lessons.values(), key=lambda x: x.id):
-            if on_trial(lesson):
-                yield from self.judge(lesson)
+        trial = sorted((x for x in self.lessons.values() if on_trial(x)), key=lambda x: x.id)
+        tested = self.measure([x for x in trial if self.open(x)])
+        ended = {lesson.id: lesson if done else None for lesson, done in tested}
+        for lesson in trial:
+            yield from self.judge(lesson, ended)
 
     def doubt_carried(self) -> Iterator[Change]:
         """As `recreate` does it: patterns that attempts had without a draw, since the agent carries them."""
+        doubts = []
         for lesson in sorted((x for x in self.lessons.values() if x.status == "active"), key=lambda x: x.id):
             drawn = {d.experience for d in lesson.draws}
             trials = tuple(t for t in lesson.trials if t.experience not in drawn)
             why = promotion.doubted(lesson.model_copy(update={"trials": trials})) if trials else ""
             if why and self.here(lesson):
-                tested, done = self.measure(lesson.model_copy(update={"rounds": lesson.rounds + 1}))
-                if done:
-                    self.lessons[lesson.id] = tested
-                    yield from self.settle(tested, why)
+                doubts.append((lesson.model_copy(update={"rounds": lesson.rounds + 1}), why))
+        yield from self.try_all(doubts)
 
     def doubt(self) -> Iterator[Change]:
         """Re-runs of patterns after an alarm: of one, or of all at once."""
@@ -127,62 +129,75 @@ class Randomised(Ladder):
         evidence = self.found.evidence
         alarm = {x.id: evidence[x.id].alarm if x.id in evidence else 0.0 for x in active}
         common, stood, checked = self.found.common > COMMON, 0, list[str]()
-        for lesson in sorted(active, key=lambda x: (-alarm[x.id], x.id)):
-            faded = self.found.belief(lesson.id) < FADED and self.observed - lesson.checked >= REST
-            if alarm[lesson.id] <= ALARM and not faded and not (common and stood < STAND):
-                continue
-            made, ratio = self.alone(lesson)
-            if not made:
-                continue
-            checked.append(lesson.id)
-            why = (
-                f"alarm {alarm[lesson.id]:.1f}, of all {self.found.common:.1f}; {made} re-runs, log ratio {ratio:+.1f}"
-            )
-            yield Change(kind="tested", lesson=lesson.id, why=why)
-            changes = {"rounds": lesson.rounds + 1, "checked": self.observed}
-            if ratio > 0:
-                self.put(lesson, **changes)
-                stood += 1
-                continue
-            stood, common = 0, True
-            domains = tuple(d for d in lesson.domains if d != self.context.domain)
-            status = "active" if domains else "quarantined"
-            self.put(lesson, **changes, status=status, scope="domain", domains=domains, falls=lesson.falls + 1)
-            yield Change(kind="demoted", lesson=lesson.id, why=why)
-            if not domains:
-                yield Change(kind="quarantined", lesson=lesson.id, why="re-runs say that it has no effect any more")
+        waiting = deque(sorted(active, key=lambda x: (-alarm[x.id], x.id)))
+        while waiting:
+            sure = list[Lesson]()  # those that are re-run whatever becomes of the ones before them
+            while waiting:
+                lesson = waiting[0]
+                faded = self.found.belief(lesson.id) < FADED and self.observed - lesson.checked >= REST
+                if alarm[lesson.id] > ALARM or faded or (common and stood + len(sure) < STAND):
+                    sure.append(waiting.popleft())
+                elif sure:
+                    break
+                else:
+                    waiting.popleft()
+            for lesson, (made, ratio) in zip(sure, self.alone(sure), strict=True):
+                if not made:
+                    continue
+                checked.append(lesson.id)
+                told = f"alarm {alarm[lesson.id]:.1f}, of all {self.found.common:.1f}"
+                why = f"{told}; {made} re-runs, log ratio {ratio:+.1f}"
+                yield Change(kind="tested", lesson=lesson.id, why=why)
+                changes = {"rounds": lesson.rounds + 1, "checked": self.observed}
+                if ratio > 0:
+                    self.put(lesson, **changes)
+                    stood += 1
+                    continue
+                stood, common = 0, True
+                domains = tuple(d for d in lesson.domains if d != self.context.domain)
+                status = "active" if domains else "quarantined"
+                self.put(lesson, **changes, status=status, scope="domain", domains=domains, falls=lesson.falls + 1)
+                yield Change(kind="demoted", lesson=lesson.id, why=why)
+                if not domains:
+                    yield Change(kind="quarantined", lesson=lesson.id, why="re-runs say that it has no effect any more")
         if checked or common:
             self.found.check(checked, self.observed)
 
-    def alone(self, lesson: Lesson) -> tuple[int, float]:
-        """(re-runs made with just this pattern, the log likelihood ratio of what it did before to nothing)."""
-        places, made = self.places(lesson), 0
-        ratio = max(-0.9 * DECIDES, min(HELD, _logit(self.found.belief(lesson.id))))
-        effect = max(EFFECT, self.found.effect(lesson.id)[0])
-        while places and made < SINGLE and abs(ratio) < DECIDES:
-            place = places[made % len(places)]
-            score = self.context.rerun([lesson], place, ALONE * (lesson.rounds + 1) + made, [lesson])
-            if score is None:
-                places.remove(place)
-                continue
-            made += 1
-            without = self.found.place(place.task, place.group)
-            ratio += draws.ratio(score, without + effect, without)
-        return made, ratio
+    def alone(self, lessons: Sequence[Lesson]) -> list[tuple[int, float]]:
+        """For each pattern (re-runs made with just this one, the log likelihood ratio of what it did before to
+        nothing); side by side as in `measure`."""
+        tests = [_Alone(self, lesson) for lesson in lessons]
+        while going := [test for test in tests if test.going]:
+            room, asked = self.context.room(), list[tuple[_Alone, RerunRequest]]()
+            for test in going:
+                room -= SINGLE - test.made
+                if asked and room < 0:
+                    break
+                asked += [(test, each) for each in test.next()]
+            for (test, each), (score,) in zip(asked, self.context.reruns([[x] for _, x in asked]), strict=False):
+                test.take(each, score)
+        return [(test.made, test.ratio) for test in tests]
 
-    def judge(self, lesson: Lesson) -> Iterator[Change]:
-        """What draws, and re-runs where they leave it open, make of a lesson on trial."""
+    def open(self, lesson: Lesson) -> bool:
+        """Whether a lesson on trial is believed to help, and its draws leave it open."""
         found = self.found.evidence.get(lesson.id)
-        if found is None or found.falls != lesson.falls:
-            return
-        if (
-            not self.helps(lesson)
+        return (
+            found is not None
+            and found.falls == lesson.falls
+            and not self.helps(lesson)
             and found.count >= DRAWS
             and self.found.belief(lesson.id) > BELIEVED
             and self.observed - lesson.checked >= REST
-        ):
-            tested, done = self.measure(lesson)
-            if not done:
+        )
+
+    def judge(self, lesson: Lesson, ended: Mapping[str, Lesson | None]) -> Iterator[Change]:
+        """What draws, and re-runs where they left it open, make of a lesson on trial. ended: of those that were
+        re-run, the lesson with what came of it; None where it could not be brought to an end."""
+        found = self.found.evidence.get(lesson.id)
+        if found is None or found.falls != lesson.falls:
+            return
+        if lesson.id in ended:
+            if (tested := ended[lesson.id]) is None:
                 return
             lesson = self.lessons[lesson.id] = tested.model_copy(update={"checked": self.observed})
             yield Change(kind="tested", lesson=lesson.id, why=self.told(lesson))
@@ -214,6 +229,43 @@ class Randomised(Ladder):
         pairs = sum(g.round == lesson.rounds for g in lesson.gains)
         drawn = f"{found.count} draws, {found.shown} for it: {gain:+.2f}, standard error {error:.2f}"
         return f"{drawn}; {pairs} re-runs; odds against no help {math.exp(min(50.0, self.capital(lesson))):.1f}"
+
+
+class _Alone:
+    """A pattern after an alarm, and the log likelihood ratio of what it did before to nothing."""
+
+    def __init__(self, policy: Randomised, lesson: Lesson) -> None:
+        self.found, self.lesson = policy.found, lesson
+        self.made = self.number = 0  # number: of the next one; more than were made where one among others failed
+        self.places = policy.places(lesson)
+        self.ratio = max(-0.9 * DECIDES, min(HELD, _logit(self.found.belief(lesson.id))))
+        self.effect = max(EFFECT, self.found.effect(lesson.id)[0])
+
+    @property
+    def going(self) -> bool:
+        return bool(self.places) and self.made < SINGLE and abs(self.ratio) < DECIDES
+
+    def next(self) -> Iterator[RerunRequest]:
+        """The re-runs that are made whatever they say: until all of one score would decide."""
+        best = worst = self.ratio
+        for n in range(self.number, self.number + SINGLE - self.made):
+            place = self.places[n % len(self.places)]
+            yield RerunRequest([self.lesson], place, ALONE * (self.lesson.rounds + 1) + n, [self.lesson])
+            best, worst = best + self.says(place, 1.0), worst + self.says(place, 0.0)
+            if max(best, -worst) >= DECIDES:
+                return
+
+    def says(self, place: Experience, score: float) -> float:
+        without = self.found.place(place.task, place.group)
+        return draws.ratio(score, without + self.effect, without)
+
+    def take(self, made: RerunRequest, score: float | None) -> None:
+        if score is None:
+            self.places = [e for e in self.places if e is not made.experience]
+            return
+        self.made += 1
+        self.number = made.repeat % ALONE + 1
+        self.ratio += self.says(made.experience, score)
 
 
 ALONE = 1000

@@ -425,21 +425,28 @@ class Ledger:
             self._shares |= keys
 
     @contextmanager
-    def within(self, attempt: str, budget: Budget, name: str) -> Iterator[None]:
-        """While the block runs, calls of this attempt may use so much, besides what they used before: a cap as `cap`
-        sets one."""
+    def within(self, attempts: Collection[str], budget: Budget, name: str) -> Iterator[None]:
+        """While the block runs, calls of these attempts may use so much together, besides what they used before: a cap
+        as `cap` sets one."""
         with self._lock:
-            self._shares[attempt] = _Share(name, budget, Spend())
+            self._shares |= dict.fromkeys(attempts, _Share(name, budget, Spend()))
         try:
             yield
         finally:
             with self._lock:
-                del self._shares[attempt]
+                for attempt in attempts:
+                    del self._shares[attempt]
 
     def spent_on(self, attempts: Collection[str], phases: Collection[str] = ()) -> Spend:
         """What these attempts spent, and the calls of these phases, over all sessions."""
         with self._lock, self._file:
             return Spend.of(e for e in self._lines.read() if _attempt_of(e) in attempts or e.get("phase") in phases)
+
+    def dearest_call(self, attempts: Collection[str]) -> dict[str, float]:
+        """The most that was reserved for one call of these attempts, by the caps' names."""
+        with self._lock, self._file:
+            held = [e for e in self._lines.read() if e["kind"] == "reserve" and _attempt_of(e) in attempts]
+        return {name: max((e[name] for e in held), default=0) for name in ("usd", "tokens")}
 
     def figures(self) -> dict[str, float]:
         """What is spent of each cap, by its name."""

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.retrieval import drawn
 from recreate.agents.scaffold import Scaffold
+from recreate.api.errors import Interrupted
 from recreate.api.paths import shipped
 from recreate.api.types import Change, Experience, Gain, Lesson, Split, Task
-from recreate.builder import loop
+from recreate.builder import learning, loop
 from recreate.builder.learning import PROMOTED
 from recreate.builder.loop import BuildResult, build
 from recreate.cli import run as cli
 from recreate.lessons import draws
-from recreate.lessons.context import PolicyContext
+from recreate.lessons.context import PolicyContext, RerunRequest
 from recreate.lessons.store import CLIMBING, LessonStore
 from recreate.runs import settings
 from recreate.runs.reader import Run
@@ -69,6 +72,23 @@ class Tells:
 
     def offer(self, situation: str, budget: int) -> Sequence[Lesson]:
         return list(self.materials.lessons.values())
+
+
+class Together(Tells):
+    """Asks for all re-runs of a batch at once: with and without two lessons, twice."""
+
+    answered: ClassVar[list[Sequence[Sequence[float | None]]]] = []
+
+    def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
+        lessons = [Lesson(id=f"way-{n}", title=f"Way {n}", body=LESSON if n else "Think.") for n in range(2)]
+        groups = [
+            [RerunRequest(given, e, repeat) for given in ([lesson], [])]
+            for repeat in range(2)
+            for e in experiences
+            for lesson in lessons
+        ]
+        self.answered.append(self.materials.reruns(groups))
+        return []
 
 
 class PromotesAll(Tells):
@@ -343,6 +363,73 @@ def test_a_round_makes_no_more_reruns_than_it_may_and_the_next_goes_on_with_what
     _, run = go(rounds=1, **{"memory.reruns": 5})
     assert len(reruns_of(run)) == 5
     assert [g.diff for g in stored(workspace)["mark"].gains] == [1.0] * 2
+
+
+TOGETHER = {"memory.policy": "tests.builder.test_learning:Together", "rounds": 1, "batch": 2}
+
+
+def made_by(run: Run) -> set[tuple[str, str, int, tuple[str, ...]]]:
+    found = [(r, run.experience(r["attempt"])) for r in reruns_of(run)]
+    return {(r["attempt"], e.task, r["repeat"], e.trace.steps[0].offered) for r, e in found}
+
+
+def test_re_runs_of_a_round_go_side_by_side_and_an_attempt_without_a_lesson_serves_all_that_need_it(
+    go: Go, monkeypatch: Any
+) -> None:
+    """The answers are in the order of the questions, and the same attempts are made, whichever is slow."""
+    found, attempt, jobs = [], learning.attempt_task, 4
+    for slow in (0.0, 1.0):
+        Together.answered.clear()
+        meet = threading.Barrier(jobs)
+
+        def attempted(
+            session: Any, agent: Any, task: Any, *given: Any, slow: float = slow, meet: Any = meet, **more: Any
+        ) -> Any:
+            meet.wait(30)
+            time.sleep(0.1 if bool(more["offers"].lessons) == bool(slow) else 0.0)
+            return attempt(session, agent, task, *given, **more)
+
+        monkeypatch.setattr(learning, "attempt_task", attempted)
+        _, run = go(f"slow-{slow}", jobs=jobs, **TOGETHER)
+        assert Together.answered == [[[0.0, 0.0], [1.0, 0.0]] * 4]
+        found.append(made_by(run))
+    assert found[0] == found[1]
+    assert len(found[0]) == 2 * 2 * 3, "with each of two lessons, and without, for each task and repeat"
+
+
+def test_of_re_runs_side_by_side_no_pair_is_half_made_and_a_round_makes_no_more_than_it_may(go: Go) -> None:
+    Together.answered.clear()
+    _, run = go(jobs=4, **{**TOGETHER, "memory.reruns": 6})
+    (answered,) = Together.answered
+    assert answered == [[0.0, 0.0], [1.0, 0.0]] * 2, "two tasks with two lessons each: the next pair would be two more"
+    assert len(reruns_of(run)) == 6
+
+
+def test_a_build_that_was_stopped_among_re_runs_side_by_side_pays_for_none_twice_and_makes_the_same(
+    go: Go, monkeypatch: Any
+) -> None:
+    _, whole = go("whole", jobs=3, budget=["60attempts", "1Mtokens"], **TOGETHER)
+    begun, attempt, lock = 0, learning.attempt_task, threading.Lock()
+
+    def killed(*given: Any, **more: Any) -> Any:
+        nonlocal begun
+        with lock:
+            begun += 1
+            if begun > 5:
+                raise Interrupted("killed")
+        return attempt(*given, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(learning, "attempt_task", killed)
+        with pytest.raises(Interrupted):
+            go("b", jobs=3, budget=["60attempts", "1Mtokens"], **TOGETHER)
+    assert len(reruns_of(Run(whole.folder.parent / "b"))) == 5
+    Together.answered.clear()
+    _, run = go("b", jobs=3, budget=["60attempts", "1Mtokens"], **TOGETHER)
+    assert Together.answered == [[[0.0, 0.0], [1.0, 0.0]] * 4]
+    assert {x[1:] for x in made_by(run)} == {x[1:] for x in made_by(whole)}
+    assert run.spend().attempts == whole.spend().attempts
+    assert run.spend().total.calls == whole.spend().total.calls
 
 
 @pytest.mark.slow

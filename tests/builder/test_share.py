@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -15,7 +15,7 @@ from recreate.api.errors import OutOfBudget
 from recreate.api.paths import shipped
 from recreate.api.types import Change, Experience, Lesson
 from recreate.builder.loop import build
-from recreate.lessons.context import PolicyContext
+from recreate.lessons.context import PolicyContext, RerunRequest
 from recreate.runs import settings as settings_
 from recreate.runs.reader import Run
 from recreate.runs.session import Parts, open_session, run_id
@@ -52,9 +52,24 @@ class Greedy:
         return []
 
 
+class GreedyTogether(Greedy):
+    """Wants all its re-runs at once. `scores`: what it was answered."""
+
+    scores: ClassVar[list[float | None]] = []
+
+    def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
+        lesson = Lesson(id="mark", title="How answers end", body="Well.")
+        wanted = [[RerunRequest([lesson], e, repeat)] for repeat in range(6) for e in experiences]
+        while wanted:
+            answered = [score for (score,) in self.context.reruns(wanted)]
+            self.scores.extend(answered)
+            wanted = wanted[len(answered) :]
+        return []
+
+
 @pytest.fixture
 def go(workspace: Path) -> Go:
-    def go(**flags: Any) -> tuple[Run, Greedy]:
+    def go(policy: type[Greedy] = Greedy, **flags: Any) -> tuple[Run, Greedy]:
         rows = [r for r in script() if r["role"] != "optimizer"] + [{"role": "optimizer", "text": "{}"}]
         file = workspace / "script.jsonl"
         file.write_text("".join(json.dumps(r) + "\n" for r in rows))
@@ -65,7 +80,7 @@ def go(workspace: Path) -> Go:
         folder = workspace / "runs" / "a"
         loaded = settings_.load(workspace, values, {})
         session = open_session(
-            loaded, workspace, folder, resume=(folder / "settings.toml").exists(), parts=Parts(policy=Greedy)
+            loaded, workspace, folder, resume=(folder / "settings.toml").exists(), parts=Parts(policy=policy)
         )
         try:
             build(replace(session, policy_name="randomised"), SEED)
@@ -113,6 +128,22 @@ def test_of_dollars_and_tokens_questions_and_re_runs_take_the_share_and_re_runs_
     run, _ = go(budget=[budget], **{"memory.share": share})
     assert 0 < spent(run, "rerun", "observe")[unit] <= share * cap
     assert spent(run, "rerun")[unit] <= 0.25 * cap
+
+
+@pytest.mark.parametrize(("budget", "unit", "cap"), [("0.2usd", "usd", 0.2), ("200ktokens", "tokens", 200_000)])
+def test_re_runs_side_by_side_take_no_more_than_the_share_and_count_while_it_lasts(
+    go: Go, budget: str, unit: str, cap: float
+) -> None:
+    GreedyTogether.scores.clear()
+    run, _ = go(GreedyTogether, budget=[budget], jobs=4)
+    assert spent(run, "rerun")[unit] <= 0.15 * cap
+    counted = [score for score in GreedyTogether.scores if score is not None]
+    assert len(counted) == reruns(run) > 4
+
+
+def test_of_attempts_re_runs_side_by_side_take_the_share(go: Go) -> None:
+    run, _ = go(GreedyTogether, budget=["100attempts"], jobs=4)
+    assert reruns(run) == 15
 
 
 def test_a_budget_in_dollars_is_none_for_a_model_without_a_price(go: Go) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
@@ -13,7 +14,7 @@ from recreate.api import registry
 from recreate.api.errors import BadInput, OutOfBudget
 from recreate.api.registry import find, names
 from recreate.api.types import Change, Experience, Gain, Lesson
-from recreate.lessons.context import PROMPTS, echoes
+from recreate.lessons.context import PROMPTS, RerunGroup, echoes
 from recreate.lessons.ladder import FORGET, LEAST, PATTERNS, Ladder
 from recreate.lessons.mistakes import Mistakes
 from recreate.lessons.playbook import Playbook
@@ -325,6 +326,64 @@ def test_a_test_that_cannot_be_paid_for_decides_nothing_and_starts_at_the_same_a
     later = held(rerun=many, lessons=materials.lessons, experiences=failures(3))
     assert "promoted" in kinds(Ladder(later).observe([]))
     assert many.made[:4] == few.made
+
+
+class SideBySide:
+    """Re-runs that are drawn by their address; `waves`: what was asked for at once."""
+
+    def __init__(self, seed: int, helps: float) -> None:
+        self.seed, self.helps = seed, helps
+        self.waves: list[list[tuple[tuple[str, ...], str, int]]] = []
+
+    def __call__(self, groups: Sequence[RerunGroup]) -> list[list[float | None]]:
+        self.waves.append([(tuple(x.id for x in r.lessons), r.experience.task, r.repeat) for g in groups for r in g])
+        return [[self.score(*each) for each in group] for group in groups]
+
+    def score(
+        self, lessons: Sequence[Lesson], experience: Experience, repeat: int = 0, without: Sequence[Lesson] = ()
+    ) -> float:
+        chance = random.Random(f"{self.seed} {[x.id for x in lessons]} {experience.task} {repeat}").random()
+        return float(chance < 0.4 + (self.helps if lessons else 0.0))
+
+    @property
+    def made(self) -> list[tuple[tuple[str, ...], str, int]]:
+        return sorted(each for wave in self.waves for each in wave)
+
+
+def ripe_lessons(count: int) -> tuple[dict[str, Lesson], list[Experience]]:
+    """Lessons that the same four failures support."""
+    born = failures(4)
+    supports, groups = tuple(e.id for e in born), tuple(e.group for e in born)
+    given = {"body": "Do it.", "supports": supports, "groups": groups}
+    return {f"l{n}": Lesson(id=f"l{n}", title=f"Way {n}", **given) for n in range(count)}, born
+
+
+@pytest.mark.parametrize("helps", [0.0, 0.4])
+def test_re_runs_go_side_by_side_and_are_those_that_are_made_one_after_the_other(helps: float) -> None:
+    silent = Says(title={"title": "", "body": "", "when": ""})
+    for seed in range(6):
+        lessons, born = ripe_lessons(3)
+        together, single = SideBySide(seed, helps), SideBySide(seed, helps)
+        many = held(silent, None, lessons, born, side_by_side=together)
+        one = held(silent, None, lessons, born, side_by_side=single, room=lambda: 0)
+        told = Ladder(many).observe([])
+        one_by_one = Ladder(one)
+        one_by_one.needed = lambda test: 1  # type: ignore[method-assign]
+        assert one_by_one.observe([]) == told
+        assert one.lessons == many.lessons
+        assert single.made == together.made
+        assert max(map(len, single.waves)) == 2
+        assert len(together.waves[0]) >= 3 * 2 * 3, "three lessons, and of each several pairs"
+        assert len(together.waves) < len(single.waves) / 4
+
+
+def test_lessons_are_tested_one_after_the_other_where_re_runs_may_not_do_for_all() -> None:
+    lessons, born = ripe_lessons(3)
+    asked = SideBySide(1, 0.4)
+    Ladder(held(None, None, lessons, born, side_by_side=asked, room=lambda: 96)).observe([])
+    firsts = [{id for ids, *_ in wave for id in ids} for wave in asked.waves]
+    assert all(len(ids) == 1 for ids in firsts)
+    assert [x for n, x in enumerate(firsts) if n == 0 or firsts[n - 1] != x] == [{"l0"}, {"l1"}, {"l2"}]
 
 
 def test_a_support_that_nobody_can_attempt_again_is_passed_over() -> None:

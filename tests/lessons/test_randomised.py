@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -11,7 +14,8 @@ from recreate.agents.lesson import headed, read_lesson
 from recreate.agents.retrieval import drawn
 from recreate.api.types import Change, Draw, Experience, Lesson
 from recreate.lessons import draws
-from recreate.lessons.randomised import NEEDED, Randomised
+from recreate.lessons.context import RerunGroup
+from recreate.lessons.randomised import NEEDED, STAND, Randomised, _Alone
 from tests.policies import Reruns, attempted, held
 
 Rate = Callable[[bool, int], float]
@@ -146,6 +150,42 @@ def test_a_lesson_that_helps_becomes_a_pattern_by_draws_alone_and_falls_soon_aft
     assert (found.lesson.status, found.lesson.falls) == ("quarantined", 1)
     assert found.policy.offer("Mend the parser", 600) == []
     assert [x.id for x in found.policy.eligible("Mend the parser", 600)] == ["x"], "it is on trial again"
+
+
+@pytest.mark.parametrize("helps", [True, False])
+def test_patterns_are_re_run_side_by_side_after_an_alarm_as_they_would_be_one_after_the_other(
+    helps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The alarm of all of them: those are re-run at once that are re-run whatever the others say."""
+    born = [attempted(f"s{n}", task=f"task-{n}", group=f"g{n % 3}") for n in range(6)]
+    supports = tuple(e.id for e in born)
+    found = []
+    for side_by_side in (True, False):
+        waves: list[list[tuple[str, str, int]]] = []
+
+        def reruns(groups: Sequence[RerunGroup], waves: Any = waves) -> list[list[float | None]]:
+            waves.append([(r.lessons[0].id, r.experience.task, r.repeat) for (r,) in groups])
+            rate = 0.8 if helps else 0.2
+            return [[float(random.Random(f"{each}").random() < rate)] for each in waves[-1]]
+
+        lessons = {
+            f"p{n}": Lesson(
+                id=f"p{n}", title=f"Way {n}", body="b", status="active", supports=supports, born_of=supports
+            )
+            for n in range(9)
+        }
+        policy = Randomised(held(lessons=lessons, experiences=born, side_by_side=reruns))
+        policy.found.common = 4.0
+        if not side_by_side:
+            policy.context = replace(policy.context, room=lambda: 0)
+            several = _Alone.next
+            monkeypatch.setattr(_Alone, "next", lambda self, several=several: islice(several(self), 1))
+        found.append((list(policy.test()), sorted(each for wave in waves for each in wave), waves))
+    (changes, made, waves), (alone, again, ones) = found
+    assert (changes, made) == (alone, again)
+    assert max(map(len, ones)) == 1
+    assert len({id for id, *_ in waves[0]}) == STAND
+    assert len({id for id, *_ in made}) == (STAND if helps else 9)
 
 
 def test_a_lesson_without_effect_stays_on_trial() -> None:

@@ -131,6 +131,7 @@ class Lane:
                 ask=world.ask,
                 embed=world.embed,
                 rerun=world.rerun,
+                room=lambda: worlds.BUDGET - world.spent,
                 find=world.attempted.get,
                 alike=world.alike,
                 elsewhere=self.elsewhere,
