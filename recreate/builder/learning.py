@@ -29,7 +29,7 @@ from recreate.lessons.context import PolicyContext, RerunGroup, RerunRequest
 from recreate.lessons.randomised import QUESTIONS
 from recreate.lessons.store import CLIMBING, LessonStore
 from recreate.memory.forget import lesson_mark, surviving
-from recreate.runs.attempts import Score, attempt_task, ended, fresh, key_of
+from recreate.runs.attempts import Score, attempt_task, ended, key_of
 from recreate.runs.budget import CELL_BUDGET
 from recreate.runs.session import Session
 from recreate.storage import files
