@@ -66,7 +66,7 @@ STEADY = re.compile(
     rf"|{_BEGIN}(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +(?:\d+ +)?"
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b *\d*(?: +\d\d?:\d\d:\d\d)?(?: +[A-Z]{2,5})?(?: +\d{4})?\b"
     rf"|{_BEGIN}(?:\d{{4}}-\d\d-\d\d[T ])?\d\d?:\d\d:\d\d(?:[.,]\d+)?\b"
-    rf"|{_BEGIN}\d+(?:\.\d+)? ?(?:s|ms|us|µs|ns|secs?|seconds?)\b"
+    rf"|{_BEGIN}(?:\d+m)?\d+(?:[.,]\d+)? ?(?:s|ms|us|µs|ns|secs?|seconds?)\b"
     rf"|{_BEGIN}0x[0-9a-f]{{6,}}\b"
     r"|/tmp/[\w.-]+"
 )

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from recreate.api.errors import BadInput, Fault, RecreateError
 from recreate.api.types import Review
 from recreate.storage.log import Log, seal
-from recreate.viewer import server, site
+from recreate.viewer import charts, server, site
 from recreate.viewer.html import sizes
 from recreate.viewer.server import Guard
 from recreate.viewer.site import Shown
@@ -586,4 +586,4 @@ def test_a_hit_shows_the_words_in_their_surroundings() -> None:
     ("value", "figure"), [(1, 1.0), (0.5, 0.5), (True, None), ("1", None), (float("nan"), None), (1e300, None)]
 )
 def test_only_a_number_that_can_be_drawn_is_a_figure(value: Any, figure: float | None) -> None:
-    assert site._figure(value) == figure
+    assert charts.figure(value) == figure
