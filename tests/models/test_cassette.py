@@ -285,12 +285,14 @@ LISTED = """total 184
 drwxr-xr-x 11 root root    300 Nov 26 16:39 ..
 -rw-r--r--  1 me   me   173887 Nov 26 16:39 prices.csv
 3 failed, 2 passed in 0.31s
+real\t0m4.806s
 Thu Nov 26 16:39:02 UTC 2026
 <Table object at 0x7f3a9c0b1d50> of /tmp/tmpab12.csv"""
 LATER = """total 12
 drwxr-xr-x 9 agent users 4096 Dec  1 2027 ..
 -rw-r--r-- 1 agent users   99 Dec  1 09:05 prices.csv
 3 failed, 2 passed in 12.07 s
+real\t1m10.031s
 Wed Dec  1 09:05:41 UTC 2027
 <Table object at 0x55e0c0b1d9f0> of /tmp/tmpzz.9"""
 
