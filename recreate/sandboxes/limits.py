@@ -194,6 +194,8 @@ class DiskCount:
     """When what a sandbox has on the disk is counted next, whatever the file system's free space says."""
 
     due: float = 0.0
+    cheap: float = 0.0
+    """From when on counting takes a twentieth of the time at most."""
 
 
 class Watch:
@@ -274,13 +276,17 @@ class Watch:
                 used += lost
         return used > self.quota
 
-    def _used(self, left: int) -> int | None:
-        """Bytes in the folders, no further than above the quota; None where a count is not due."""
+    def _used(self, left: int, last: bool = False) -> int | None:
+        """Bytes in the folders, no further than above the quota; None where a count is not due.
+
+        last: the command has ended, and a count is due as soon as those before are a small part of the time.
+        """
         now = time.monotonic()
-        if self._free - left <= self.quota // 8 and now < self._count.due:
+        if self._free - left <= self.quota // 8 and now < (self._count.cheap if last else self._count.due):
             return None
         used = filesystem.usage(self.folders, self.quota)
         self._free, took = left, time.monotonic() - now
+        self._count.cheap = 0.0 if used > self.quota else now + 21 * took
         self._count.due = 0.0 if used > self.quota else now + took + max(2.0, 20 * took)
         return used
 
@@ -294,7 +300,7 @@ class Watch:
             return output
         if self.cgroup and output.status and self.cgroup.killed() > self._killed:
             return output.model_copy(update={"limit": "memory"})
-        if (self._used(self._left()) or 0) > self.quota:
+        if (self._used(self._left(), last=True) or 0) > self.quota:
             return output.model_copy(update={"limit": "disk", "status": output.status or 137})
         return output
 

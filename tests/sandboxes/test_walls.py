@@ -9,6 +9,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -301,8 +302,15 @@ def test_what_a_quick_command_wrote_is_counted_though_others_freed_as_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits.Watch, "_left", lambda self: 2**40)
-    clock, disk = [1000.0], limits.DiskCount()
+    clock, took, disk = [1000.0], [0.0], limits.DiskCount()
     monkeypatch.setattr(limits.time, "monotonic", lambda: clock[0])
+    usage = limits.filesystem.usage
+
+    def counted(*given: Any) -> int:
+        clock[0] += took[0]
+        return usage(*given)
+
+    monkeypatch.setattr(limits.filesystem, "usage", counted)
 
     def limit() -> str:
         watch = limits.Watch(Limits(disk_mb=1), [tmp_path], None, disk=disk)
@@ -310,10 +318,15 @@ def test_what_a_quick_command_wrote_is_counted_though_others_freed_as_much(
 
     assert limit() == ""  # the first command's end
     (tmp_path / "much").write_bytes(bytes(3 * 2**20))
-    clock[0] += 1
-    assert limit() == ""  # counted a second ago: a big tree would cost too much
-    clock[0] += 2
     assert [limit(), limit()] == ["disk", "disk"]
+    (tmp_path / "much").unlink()
+    took[0] = 1.0  # a big tree, which would cost too much each time
+    assert limit() == ""
+    (tmp_path / "much").write_bytes(bytes(3 * 2**20))
+    clock[0] += 10
+    assert limit() == ""
+    clock[0] += 11
+    assert limit() == "disk"
 
 
 def test_a_pipe_may_hold_what_a_pipe_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
