@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import io
 import json
+import re
 import os
 import shutil
 import signal
@@ -165,8 +166,9 @@ def test_the_build_on_published_rows_that_ships_is_sound_and_holds_no_row() -> N
     assert tape.about.end["status"] == "done"
     assert sum(f.stat().st_size for f in folder.iterdir()) < 300_000
     text = json.dumps(tape.about.model_dump(mode="json")) + gzip.decompress((folder / PACKED).read_bytes()).decode()
-    assert not any(word in text for word in ("/work/main", "/work/exp", "/tmp/", "/home/", "/root/"))
-    assert tape.about.settings["data"] == "dabench.jsonl"
+    assert not any(word in text for word in ("/work/main", "/work/exp", "/home/", "/root/"))
+    assert set(re.findall(r"/tmp/[^\s;\\]*", text)) == {"/tmp/r"}  # a file that a study made in its own sandbox
+    assert tape.about.settings["data"] == "da-dev-questions.jsonl"
     assert all(text.keys() <= {"temperature", "max_tokens", "tools"} for text in tape._texts.values())
 
 
