@@ -6,8 +6,8 @@ import contextlib
 import gzip
 import io
 import json
-import re
 import os
+import re
 import shutil
 import signal
 import socket
