@@ -241,12 +241,26 @@ def test_what_others_set_for_chroma_does_not_reach_the_index(
 DOORS = """
 import json, sys
 from recreate.memory.index.chroma_engine import ChromaClient, ChromaEngine
+class Lost:  # a graph that leads nowhere
+    def __init__(self, whole):
+        self.get, self.ids, self.distances = whole.get, [[]], [[]]
+    def query(self, *_, **__):
+        return self
+    def __getitem__(self, name):
+        return getattr(self, name)
 found = []
 for n, door in enumerate((ChromaEngine, ChromaClient, ChromaEngine)):
     held = door(sys.argv[1 + min(n, 1)])  # the third opens what the second wrote
     if n < 2:
         held.upsert(["1", "2", "3"], [[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
     found.append([held.count(), held.query([1.0, 0.1], 2, None)[0], held.query([1.0, 0.1], 2, ["2", "3"])[0]])
+    asked = [0.1, 2.0], 2, ["1", "2", "3"]
+    sound = held.query(*asked)
+    for part in ("rust", "collection"):
+        if hasattr(held, part):
+            setattr(held, part, Lost(getattr(held, part)))
+    ids, distances = held.query(*asked)
+    found[-1] += [ids, max(abs(a - b) for a, b in zip(distances, sound[1], strict=True)) < 1e-6]
 print(json.dumps(found))
 """
 
@@ -259,7 +273,7 @@ print(json.dumps(found))
         pytest.param(b"", "IS_PERSISTENT", marks=pytest.mark.slow),
     ],
 )
-def test_chroma_answers_alike_by_its_engine_and_by_its_client_whatever_another_program_sets(
+def test_chroma_answers_alike_by_its_engine_by_its_client_and_vector_by_vector_whatever_another_program_sets(
     tmp_path: Path, dotenv: bytes, variable: str
 ) -> None:
     (tmp_path / ".env").write_bytes(dotenv)
@@ -270,7 +284,7 @@ def test_chroma_answers_alike_by_its_engine_and_by_its_client_whatever_another_p
     command = [sys.executable, "-c", DOORS, *map(str, folders)]
     ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout) == [[3, ["1", "2"], ["2", "3"]]] * 3
+    assert json.loads(ran.stdout) == [[3, ["1", "2"], ["2", "3"], ["3", "2"], True]] * 3
 
 
 def test_a_deleted_index_comes_back_in_this_process_and_in_a_new_one(memory: ExperienceStore, tmp_path: Path) -> None:

@@ -40,6 +40,9 @@ class ChromaEngine:
 
     def query(self, vector: list[float], n: int, ids: list[str] | None) -> tuple[list[str], list[float]]:
         got = self.rust.query(self.id, ids, [vector], n, None, None, ["distances"], *PLACE)
+        if ids is not None and len(got.ids[0]) < min(n, len(ids)):
+            whole = self.rust.get(self.id, ids, None, None, 0, None, ["embeddings"], *PLACE)
+            return exact(vector, n, whole.ids, whole.embeddings)
         return got.ids[0], got.distances[0]
 
 
@@ -70,7 +73,21 @@ class ChromaClient:
 
     def query(self, vector: list[float], n: int, ids: list[str] | None) -> tuple[list[str], list[float]]:
         got = self.collection.query(query_embeddings=[vector], n_results=n, ids=ids, include=["distances"])
+        if ids is not None and len(got["ids"][0]) < min(n, len(ids)):
+            whole = self.collection.get(ids=ids, include=["embeddings"])
+            return exact(vector, n, whole["ids"], whole["embeddings"])
         return got["ids"][0], got["distances"][0]
+
+
+def exact(vector: list[float], n: int, ids: list[str], vectors: Any) -> tuple[list[str], list[float]]:
+    """(ids, cosine distances) of the n nearest of these vectors, measured one by one: Chroma's graph, which several
+    threads build, may not lead to each of a few vectors that it is asked among."""
+    numpy: Any = importlib.import_module("numpy")
+    asked, rows = numpy.asarray(vector, numpy.float32), numpy.asarray(vectors, numpy.float32).reshape(len(ids), -1)
+    size = numpy.linalg.norm(rows, axis=1) * numpy.linalg.norm(asked)
+    distances = 1 - rows @ asked / numpy.where(size == 0, 1, size)
+    nearest = numpy.argsort(distances, kind="stable")[:n]
+    return [ids[at] for at in nearest], distances[nearest].tolist()
 
 
 def opened(folder: str) -> ChromaEngine | ChromaClient:
