@@ -5,7 +5,8 @@
 
 A reply has a place, the id of its call (`run/attempt/step`, derived) and the digest of the request: messages, tools,
 parameters and model. A replay that asks anything else, or whose grader gives another score, stops there (`Differs`);
-what a command prints of the clock, durations, addresses, temporary names and lines of `ls -l` may differ (STEADY).
+what a command prints of the clock, durations, addresses, temporary names, a sandbox's user number and lines of
+`ls -l` may differ (STEADY).
 Keys are masked before anything is written. The lines are sealed as a journal's are; docs/cassettes.md says their kinds.
 """
 
@@ -68,6 +69,7 @@ STEADY = re.compile(
     rf"|{_BEGIN}(?:\d{{4}}-\d\d-\d\d[T ])?\d\d?:\d\d:\d\d(?:[.,]\d+)?\b"
     rf"|{_BEGIN}(?:\d+m)?\d+(?:[.,]\d+)? ?(?:s|ms|us|µs|ns|secs?|seconds?)\b"
     rf"|{_BEGIN}0x[0-9a-f]{{6,}}\b"
+    rf"|{_BEGIN}(?:60(?:5(?:7[89]|[89]\d)|[6-9]\d\d)|61(?:0\d\d|1(?:[0-7]\d|8[0-3])))\b"  # UIDS of sandboxes
     r"|/tmp/[\w.-]+"
 )
 """What wavers by itself in what a command prints: a request that is otherwise the same is the same one. A cassette of

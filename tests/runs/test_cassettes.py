@@ -29,6 +29,7 @@ from recreate.cli import run as cli
 from recreate.models.cassette import ABOUT, LINES, PACKED, Cassette, Recording, Request, read_about
 from recreate.models.reply_cache import ReplyCache, folder_of
 from recreate.sandboxes.none import NoSandbox
+from recreate.sandboxes.sandbox import UIDS
 from recreate.storage.log import seal, unseal
 from tests.cli.test_data import model, questions
 from tests.pages import ROOT
@@ -239,6 +240,46 @@ def test_a_replay_goes_on_where_only_a_duration_differs_and_says_how_often(
     said = capsys.readouterr()
     assert outcome(json.loads(said.out)) == outcome(built)
     assert "requests differed from the recorded ones in times" in said.err
+
+
+def steady(printed: str) -> str:
+    return Request.of("m", [{"role": "user", "content": f"ran\n{printed}\n[exit status 0]"}], {}).steady
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        ("1 passed in 0.31s", "1 passed in 4.07s"),
+        ("real\t0m0.412s", "real\t2m4.8s"),
+        ("Thu Nov 26 16:39:02 UTC 2026", "Fri Nov 27 06:00:11 UTC 2026"),
+        ("<A object at 0x7f3a9c0b1d50>", "<A object at 0x55d0aa31>"),
+        ("/tmp/tmpab_1x/f", "/tmp/pip-77/f"),
+        ("-rw-r--r--  1 agent agent  946 Nov 26 19:25 a.py", "-rw-r--r--  1 agent agent 1946 Nov 27 01:25 a.py"),
+        (str(UIDS[0]), str(UIDS[-1])),
+        (f"uid={UIDS[1]}(agent) gid={UIDS[1]}(agent)", f"uid={UIDS[-2]}(agent) gid={UIDS[-2]}(agent)"),
+    ],
+)
+def test_what_wavers_by_itself_is_the_same_request(then: str, now: str) -> None:
+    assert steady(then) == steady(now)
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        ("1 passed", "2 passed"),
+        ("a.py", "b.py"),
+        ("score 0.31", "score 0.32"),
+        (str(UIDS[0]), str(UIDS[0] - 1)),
+        (str(UIDS[-1]), str(UIDS[-1] + 1)),
+        (str(UIDS[0]), f"{UIDS[0]}0"),
+    ],
+)
+def test_what_says_something_else_is_another_request(then: str, now: str) -> None:
+    assert steady(then) != steady(now)
+
+
+def test_the_number_of_any_sandboxes_user_wavers() -> None:
+    assert len({steady(f"{uid}:{uid}") for uid in UIDS}) == 1
 
 
 def test_another_grade_stops_the_replay(go: Go, recorded: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
