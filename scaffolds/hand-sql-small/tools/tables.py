@@ -1,23 +1,25 @@
 #!/usr/bin/env python3
-"""Prints the tables of each database in /work, and examples of what their columns of text hold."""
+"""Prints the tables of the database in /work and the conditions by which its data join them."""
 
-import sqlite3
 import sys
-from pathlib import Path
 
 if "--help" in sys.argv:
     print(__doc__)
     sys.exit(0)
-for path in sorted(Path.cwd().iterdir()):
-    if path.suffix not in (".sqlite", ".db"):
-        continue
-    print(f"# The tables of {path.name}")
-    with sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True) as database:
-        tables = database.execute("SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view') AND sql > ''")
-        for name, made in tables.fetchall():
-            print(made)
-            for _, column, kind, *_ in database.execute(f'PRAGMA table_info("{name}")').fetchall():
-                if "text" in kind.lower() or "char" in kind.lower():
-                    some = database.execute(f'SELECT DISTINCT "{column}" FROM "{name}" WHERE "{column}" > \'\' LIMIT 3')
-                    if found := [value[:40] for (value,) in some]:
-                        print(f"-- {column}: {', '.join(map(repr, found))}")
+from importlib.machinery import SourceFileLoader
+from itertools import combinations
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+write = SourceFileLoader("write", str(Path(__file__).with_name("write"))).load_module()
+database = write.opened()
+print("# The tables of the database")
+for (made,) in database.execute("SELECT sql FROM sqlite_master WHERE type IN ('table', 'view') AND sql > ''"):
+    print(made)
+known = write.columns(database)
+joins = [(pair, link) for pair in combinations(known, 2) for link in write.links(database, known, *pair)[:1]]
+keyed = [join for join in joins if join[1][0] > 1]
+if joins:
+    print("\n# Joins")
+for (a, b), (_, x, y) in (keyed or joins)[:20]:
+    print(f"{a}.{x} = {b}.{y}")
