@@ -169,7 +169,7 @@ def page(run: Run, built: BuildResult | None = None) -> str:
         return ", ".join(filter(None, [whose(e.digest, built), phases.get(e.id, "")]))
 
     told, count = facts(run, built)
-    told |= {"whose": ran, "lessons": learned(run), "lessons_cost": lessons_cost(run)}
+    told |= {"whose": ran}
     told |= {"cite": cite, "traces": traces, "studies": show_studies(run.folder, studies, room)}
     return filled("page", style=text_of("page.css") + sizes(*count), script=text_of("page.js"), **told)
 
@@ -208,6 +208,8 @@ def facts(
         "scale": scale([built.verdict, *(r.verdict for r in built.revisions)]),
         "spend": spend,
         "shares": shares(spend),
+        "lessons": learned(run),
+        "lessons_cost": lessons_cost(run),
         "aside": run.excluded(),
     }
     return told, (len(found), lanes)

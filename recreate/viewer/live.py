@@ -21,7 +21,7 @@ from recreate.runs.session import load_run
 from recreate.storage.log import KIND, Log, fits
 
 _COUNTED = ("calls", "tokens_in", "tokens_out", "usd")
-_UNSHOWN = {"memory": ("before", "after"), "proposal": ("edits", "others")}
+_UNSHOWN = {"memory": ("before",), "proposal": ("edits", "others")}
 """What long records have that no page shows."""
 
 
@@ -81,6 +81,12 @@ class LiveRun(Run):
         for name in _UNSHOWN.get(record["kind"], ()):
             record.pop(name, None)
         record.pop("schema", None)
+        if record["kind"] == "memory":  # of a lesson only what it is now: each round has all of its evidence again
+            newer = {lesson["id"] for lesson in record["after"]}
+            for n, kept in enumerate(self._kept):
+                if kept["kind"] == "memory" and any(lesson["id"] in newer for lesson in kept["after"]):
+                    after = [lesson for lesson in kept["after"] if lesson["id"] not in newer]
+                    self._kept[n] = {**kept, "after": after}
         self._kept.append(record)
 
     def _pay(self, line: Mapping[str, Any]) -> None:

@@ -341,7 +341,7 @@ class Website:
         updates = list(live.records("update")) if kind == "tune" else []
         shown = {
             **facts, "name": name, "kind": kind, "status": status, "end": end, "told": told, "roles": roles,
-            "phases": phases, "cite": self._cite(name, live), "learned": list(live.records("memory")),
+            "phases": phases, "cite": self._cite(name, live),
             "running": [a for a in live.begun if a not in done] if status == "running" else [],
             "attempts": Counter((r["split"], bool(r["passed"])) for r in ended_),
             "notes": list(live.records("note"))[-20:],

@@ -21,12 +21,12 @@ import pytest
 
 from recreate.agents.lesson import headed
 from recreate.api.errors import BadInput
-from recreate.api.types import Gain, Lesson, Review, Revision
+from recreate.api.types import Draw, Gain, Lesson, Review, Revision
 from recreate.builder.measure import measured_in
 from recreate.cli import run as cli
 from recreate.runs.reader import Run
 from recreate.storage.log import Log, seal
-from recreate.viewer import server
+from recreate.viewer import html, server
 from recreate.viewer.live import LiveRun
 from recreate.viewer.site import Website
 from tests import chromium
@@ -65,6 +65,22 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "memory" / "words" / "patterns").mkdir(parents=True)
     (folder / "memory" / "words" / "patterns" / "read-first.md").write_text(headed(lesson), "utf-8")
     (folder / "memory" / "words" / "patterns" / "broken.md").write_text("+++\nno header\n")
+    run = Run(folder / "runs" / "waits")
+    id = next(r["attempt"] for r in run.records("experience") if r["split"] == "train")
+    drawn = [Draw(experience=f"e{n}", task="t", group="g", score=n % 2, shown=n % 2, propensity=0.5) for n in range(9)]
+    tried = lesson.model_copy(update={"status": "candidate", "born_of": (id,), "draws": tuple(drawn[:2])})
+    proven = tried.model_copy(update={"status": "active", "draws": tuple(drawn), "merged": ("other",)})
+    other = lesson.model_copy(update={"id": "other", "title": "Another", "status": "quarantined", "draws": ()})
+    rounds = [
+        (("born", "read-first"), (tried,)),
+        (("promoted", "read-first"), (proven,)),
+        (("demoted", "other"), (other,)),
+    ]
+    with Log(run.folder / "journal.jsonl") as journal:
+        for number, ((kind, whose), after) in enumerate(rounds):
+            change = {"kind": kind, "lesson": whose, "why": f"{ESCAPE} {kind}"}
+            told = {"changes": [change], "before": [], "after": [x.model_dump(mode="json") for x in after]}
+            journal.append({"kind": "memory", "round": number, "policy": "randomised", **told})
     return folder
 
 
@@ -80,6 +96,33 @@ def test_one_agent_with_the_weights_of_two_models_is_measured_twice(made: Path, 
             journal.append({"kind": "arm", "arm": arm, "model": model, "digest": before.digest, "mean": 0.0, "n": 1})
     assert [(c.model, c.mean) for c in measured_in(run, tmp_path)] == [(before.model, before.mean), ("m@tuned", 1.0)]
     assert re.findall(r'scope="col">(\w+) <span', Website(tmp_path).page("/runs/arms").text) == ["seed", "weights"]
+
+
+def test_the_page_of_a_build_says_what_became_of_each_lesson_as_its_report_does(made: Path) -> None:
+    def section(page: str) -> str:
+        found = re.search(r'<section aria-labelledby="lessons">.*?</section>', page, re.S)
+        return re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", found[0])) if found else ""
+
+    site = Website(made)
+    page = site.page("/runs/waits").text
+    told = section(page)
+    assert "read-first domain, active" in told
+    assert "round 2: promoted" in told
+    assert "round 3: demoted" in told
+    assert "shown by lot to 4 of 9 attempts that called for it, 1.00 with it, 0.00 without it" in told
+    assert "0 questions and 0 re-runs: $0.0000 and 0 tokens, $0.0000 for each of 2 lessons" in told
+    assert told == section(html.page(Run(made / "runs" / "waits")))
+    born = Run(made / "runs" / "waits").records("memory").__next__()["after"][0]["born_of"][0]
+    assert f'href="/runs/waits/attempts/{born}"><code>{born[:8]}</code>' in page
+    assert '<a href="#lessons">Lessons</a>' in page
+
+
+def test_a_run_that_is_followed_keeps_of_each_lesson_what_it_is_now(made: Path) -> None:
+    live = LiveRun(made / "runs" / "waits")
+    live.refresh()
+    assert [(r["round"], [x["id"] for x in r["after"]]) for r in live.records("memory")] == [
+        (0, []), (1, ["read-first"]), (2, ["other"])
+    ]  # fmt: skip
 
 
 @dataclass
