@@ -47,6 +47,7 @@ _ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
         "probability, attempts before, how often it was quarantined before",
         ("experience", "task", "group", "score", "shown", "propensity", "at", "falls"),
     ),
+    "signs": ("of these, attempts that showed signs of gaming: experience, step, what", ("experience", "step", "what")),
 }
 
 

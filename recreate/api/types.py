@@ -542,7 +542,15 @@ class Draw(Record):
     falls: int = Field(default=0, ge=0)
 
 
-Standing = Literal["candidate", "active", "quarantined", "forgotten", "merged", "vetoed"]
+class Sign(Record):
+    """What an attempt shows of gaming its grader, and the step that showed it."""
+
+    experience: str
+    step: int
+    what: str
+
+
+Standing = Literal["candidate", "active", "quarantined", "forgotten", "merged", "vetoed", "held"]
 
 
 class Evidence(Record):
@@ -557,8 +565,10 @@ class Lesson(Record):
 
     scope        instance: born of one experience; domain, general: a pattern that earned it
     status       candidate: being tested; active: offered; quarantined: it stopped helping; forgotten: nobody used it;
-                 merged: it lives on in `merged_into`; vetoed: a person forbade it
-    before_veto  the status that it had then; '' where nobody vetoed it
+                 merged: it lives on in `merged_into`; vetoed: a person forbade it; held: it seems to game its grader,
+                 and a person decides
+    before_veto  the status that it had when it was vetoed or held; '' where it was neither
+    held         why it is held; where it is not any more, a person saw that and let it go on
     frozen       a person forbade that code changes it
     born_of, supports, contradicts: ids of experiences, each at most once, whatever is observed twice
     steps        steps that show it, of experiences among its births and supports; none where nobody said which
@@ -567,6 +577,7 @@ class Lesson(Record):
     merged       ids of the lessons that joined it
     gains        its re-runs, the newest last; trials: attempts in which it was offered, the newest last
     draws        attempts in which it was drawn whether to offer it, the newest last
+    signs        attempts among its draws that showed signs of gaming, the newest last
     falls        how often it was quarantined; checked: draws from this `at` on may raise an alarm
     rounds       how often its standing was put to the test anew; tested: supports it had at its last test
     offered, helpful, harmful: attempts in which it was offered, and what a policy that counts made of them
@@ -591,6 +602,8 @@ class Lesson(Record):
     trials: tuple[Trial, ...] = ()
     draws: tuple[Draw, ...] = Field(default=(), exclude_if=not_)
     steps: tuple[Evidence, ...] = Field(default=(), exclude_if=not_)
+    signs: tuple[Sign, ...] = Field(default=(), exclude_if=not_)
+    held: str = Field(default="", exclude_if=not_)
     falls: int = Field(default=0, ge=0, exclude_if=not_)
     checked: int = Field(default=0, ge=0, exclude_if=not_)
     rounds: int = Field(default=0, ge=0)
@@ -613,7 +626,7 @@ class Change(Record):
     """What a memory policy did to one lesson, and why: counts and intervals, not prose.
 
     kind: born | supported | contradicted | merged | split | tested | promoted | demoted | quarantined | forgotten |
-    revised.
+    revised | held.
     """
 
     kind: str

@@ -24,7 +24,7 @@ from recreate.api.ports import MemoryPolicy, Randomising
 from recreate.api.theirs import PATIENCE, OwnTime, all_are, expect, patience_of
 from recreate.api.types import Call, Change, Edit, Evidence, Experience, Lesson, Message, Reply, Revision, Task, digest
 from recreate.builder.share import MOST_RERUNS, MemoryShare
-from recreate.lessons import draws
+from recreate.lessons import draws, gaming
 from recreate.lessons.context import PolicyContext, RerunGroup, RerunRequest
 from recreate.lessons.randomised import QUESTIONS
 from recreate.lessons.store import CLIMBING, LessonStore
@@ -91,7 +91,7 @@ class Learning:
         drawn: Mapping[str, float] = made.ask("propensities") if draws_offers else {}
         expect(_are_propensities(drawn), made.policy, "propensities", drawn)
         some = {id: x for id, x in there.items() if self._offered(x) or id in drawn}
-        lessons = {id: x for id, x in some.items() if not self._leaks(x)}
+        lessons = {id: x for id, x in some.items() if not self._leaks(x) and not self._games(x)}
         propensities = {id: min(0.999, max(0.001, float(f"{p:.3f}"))) for id, p in drawn.items() if id in lessons}
         text = json.dumps([x.model_dump(mode="json") for x in lessons.values()], ensure_ascii=False)
         name = digest(text)
@@ -129,6 +129,15 @@ class Learning:
             for why in self._scanned[key][:1]:
                 self.session.say("note", {"text": f"the lesson {lesson.id} is not used: it {why}"})
         return bool(self._scanned[key])
+
+    def _games(self, lesson: Lesson) -> bool:
+        """Whether a lesson's own words tell to game a grader; it is held when the policy observes next."""
+        why = gaming.words(lesson) if gaming.watched(lesson) else ""
+        if why:
+            self._say_once(
+                f"the lesson {lesson.id} is not used: it {why}; recreate patterns keep {lesson.id} lets it go on"
+            )
+        return bool(why)
 
     # what is learned
 
@@ -184,6 +193,7 @@ class Learning:
                 and (plain := redacted(texts := {"title": lesson.title, "body": lesson.body})) is not texts
             ):
                 after[id] = lesson.model_copy(update=plain)
+        changes = gaming.observed(before, after, changes, shown, made.values())
         changed = [id for id, lesson in after.items() if before.get(id) != lesson]
         self.session.journal.add(
             "memory",
@@ -255,6 +265,8 @@ class Learning:
             cited = [e for id in (*lesson.supports, *lesson.born_of) if (e := self._train_experience(id)) is not None]
             if lesson.status != "active" or lesson.scope == "instance" or path in agent.files or not cited:
                 continue
+            if self._games(lesson):
+                continue
             ids = sorted({e.id for e in cited})
             count = {e.id: len(e.trace.steps) for e in cited}
             _, text = lesson_file(lesson.title, lesson.body, ids)
@@ -278,9 +290,10 @@ class Learning:
         edits = []
         for id in (x.id for x in agent.lessons):
             path, lesson = f"memory/{id}.md", known.get(id)
-            if lesson is None or lesson.status not in ("quarantined", "vetoed") or agent.agent.protects(path):
+            if lesson is None or lesson.status not in ("quarantined", "vetoed", "held") or agent.agent.protects(path):
                 continue
-            why = "a person vetoed it" if lesson.status == "vetoed" else f"it stopped helping: {support(lesson)}"
+            why = {"vetoed": "a person vetoed it", "held": f"it is held: {lesson.held}"}.get(lesson.status, "")
+            why = why or f"it stopped helping: {support(lesson)}"
             if (path, agent.files[path]) not in told:
                 edits.append(Edit(path=path, old=agent.files[path], reason=why, origin="prune"))
         return edits
@@ -379,7 +392,7 @@ class Learning:
         any other would look better. No lesson is tried that names a task: what it says would stand in the attempt, for
         optimizers to read."""
         agent = _lacking(agent, asked.without)
-        if any(self._leaks(x) for x in asked.lessons):
+        if any(self._leaks(x) or self._games(x) for x in asked.lessons):
             return None
         task = self._train.get(asked.experience.task)
         if task is None or {x.id for x in asked.lessons} & {x.id for x in agent.lessons}:

@@ -22,6 +22,7 @@ from recreate.agents.workplace import furnish, prepared
 from recreate.api.errors import BadInput, Missing, OutOfBudget
 from recreate.api.ports import Hit, Sandbox, ToolCalling
 from recreate.api.types import Call, Edit, Experience, Message, Reply, Revision, Task, digest
+from recreate.lessons import gaming
 from recreate.optimizers.context import OptimizerContext
 from recreate.runs.attempts import Score, attempt_task, ended, fresh, run_attempts
 from recreate.runs.session import Session
@@ -172,13 +173,15 @@ class Proposals:
         ) or self.particular(edits, experiences)
 
     def particular(self, edits: Sequence[Edit], cited: Mapping[str, Experience]) -> list[str]:
-        """Why lessons among the edits are none: they are about the things of a task that they come from."""
+        """Why lessons among the edits are none: they are about the things of a task that they come from, or tell to
+        game its grader."""
         found = []
         for number, edit in enumerate(edits, 1):
             if edit.path.startswith("memory/") and edit.new:
                 lesson = read_lesson(PurePosixPath(edit.path).stem, edit.new)
                 groups = [cited[e.experience].group for e in edit.evidence]
                 said = self.session.scanner.particular(f"{lesson.title}\n{lesson.body}", groups)
+                said += [told] if (told := gaming.words(lesson)) else []
                 found += [f"edit {number} ({edit.path}) {why}" for why in said]
         return found
 

@@ -133,6 +133,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "patterns show": memory.show_lesson,
     "patterns freeze": memory.freeze,
     "patterns veto": memory.veto,
+    "patterns keep": memory.keep,
     "patterns split": memory.split,
     "patterns diff": memory.diff,
 }

@@ -404,7 +404,7 @@ def list_lessons(
                     place = f"{'general' if x.scope == 'general' else store.domain}/{x.id}"
                     text = f"{x.scope:<8}  {x.status:<11}  {place}{' (frozen)' if x.frozen else ''}"
                     why = f": {support(x)}" if support(x) else ""
-                    yield _record(x, store), f"{text}\n          {x.title}{why}"
+                    yield _record(x, store), f"{text}\n          {x.title}{why}{_held(x)}"
 
     if not answers(as_json, rows()) and not broken:
         say("no lesson is kept here yet; recreate build --memory recreate learns some")
@@ -432,7 +432,7 @@ def show_lesson(id: Id, domain: InDomain = "", policy: Policy = "recreate", as_j
         as_json,
         _record(x, store),
         f"{x.title}\n\n{x.body}\n",
-        f"{_standing(x)}; {short(store.find(x.id))}",
+        f"{_standing(x)}; {short(store.find(x.id))}{_held(x)}",
         *(f"{name}: {', '.join(values)}" for name, values in lists.items() if values),
         *([joined] if x.merged_into else []),
         *(f"  re-run of {g.experience} ({g.group}), repeat {g.repeat}: {g.diff:+.2f}" for g in x.gains),
@@ -468,6 +468,16 @@ def veto(
     """
     store, lesson = _one(id, domain, policy)
     lesson = store.veto(lesson.id, undo=undo)
+    answer(as_json, _record(lesson, store), f"{lesson.id}: {_standing(lesson)}")
+
+
+def keep(id: Id, domain: InDomain = "", policy: Policy = "recreate", as_json: Json = False) -> None:
+    """Let a held lesson go on: you looked at why it seemed to game its grader, and it does not. veto ends it.
+
+    Example: recreate patterns keep read-the-failing-test
+    """
+    store, lesson = _one(id, domain, policy)
+    lesson = store.keep(lesson.id)
     answer(as_json, _record(lesson, store), f"{lesson.id}: {_standing(lesson)}")
 
 
@@ -578,6 +588,16 @@ def _record(lesson: Lesson, store: LessonStore) -> dict[str, Any]:
 
 def _standing(lesson: Lesson) -> str:
     return f"{lesson.scope}, {lesson.status}{', frozen' if lesson.frozen else ''}"
+
+
+def _held(lesson: Lesson) -> str:
+    """Why a lesson is held, or was until a person let it go on; '' otherwise."""
+    if not lesson.held:
+        return ""
+    told = (
+        "held until you decide (recreate patterns keep or veto)" if lesson.status == "held" else "a person let it go on"
+    )
+    return f"\n          {told}: {lesson.held}"
 
 
 def _change(id: str, domain: str, policy: str, as_json: bool, **fields: Any) -> None:

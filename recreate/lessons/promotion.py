@@ -103,8 +103,8 @@ def lost(lesson: Lesson) -> bool:
 
 
 def free(lesson: Lesson) -> bool:
-    """Whether code may change it: a person neither froze nor vetoed it, and it has not joined another."""
-    return not lesson.frozen and lesson.status not in ("vetoed", "merged")
+    """Whether code may change it: a person neither froze nor vetoed it nor is to decide, and it joined no other."""
+    return not lesson.frozen and lesson.status not in ("vetoed", "merged", "held")
 
 
 def ripe(lesson: Lesson) -> bool:

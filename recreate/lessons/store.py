@@ -19,6 +19,7 @@ from typing import Any
 from recreate.agents.lesson import headed, lesson_at, lesson_id, lesson_text, read_lesson
 from recreate.api.errors import BadInput
 from recreate.api.types import Lesson, digest
+from recreate.lessons.gaming import words
 from recreate.lessons.promotion import free, joined, key
 from recreate.storage.files import fault, locked, write
 from recreate.storage.redact import redacted
@@ -168,6 +169,23 @@ class LessonStore:
             write(path, headed(lesson))
         return lesson
 
+    def keep(self, id: str) -> Lesson:
+        """A person's word that a lesson which is, or would be, held is honest: it is again what it was, and is not held
+        for these words again. Raises BadInput."""
+        with locked(self.folder):
+            path = self.find(id)
+            lesson = lesson_at(path)
+            if lesson.status == "held":
+                stood = lesson.before_veto if lesson.before_veto not in ("", "held") else "candidate"
+                lesson = lesson.model_copy(update={"status": stood, "before_veto": ""})
+            elif why := words(lesson):
+                lesson = lesson.model_copy(update={"held": why})
+            else:
+                said = f"{path.stem} is not held: it is {lesson.status}"
+                raise BadInput(said, fix="recreate patterns list shows what is", code="no-lesson")
+            write(path, headed(lesson))
+        return lesson
+
     @staticmethod
     def every(folder: Path) -> Iterator[LessonStore]:
         """The store of each domain and policy that has a lesson under this memory folder."""
@@ -246,8 +264,8 @@ def united(before: Lesson | None, now: Lesson, after: Lesson) -> Lesson:
     fields: dict[str, Any] = {name: both(name, str) for name in _SETS}
     fields |= {name: max(getattr(now, name), getattr(after, name)) for name in _COUNTS}
     fields |= {"gains": both("gains", key), "steps": both("steps", lambda at: (at.experience, at.step))}
-    fields |= {name: both(name, lambda row: row.experience) for name in ("trials", "draws")}
-    for name in ("title", "body", "status", "frozen", "merged_into"):
+    fields |= {name: both(name, lambda row: row.experience) for name in ("trials", "draws", "signs")}
+    for name in ("title", "body", "status", "before_veto", "frozen", "held", "merged_into"):
         fields[name] = getattr(now if theirs(name) else after, name)
     fields["scope"] = after.scope
     if now.frozen or now.status == "vetoed":

@@ -208,7 +208,7 @@ def _domain_of(path: Path) -> str:
     return "general" if path.parent.name == "general" else path.parent.parent.name
 
 
-_IDS, _ROWS = ("born_of", "supports", "contradicts"), ("steps", "gains", "trials", "draws")
+_IDS, _ROWS = ("born_of", "supports", "contradicts"), ("steps", "gains", "trials", "draws", "signs")
 
 
 def lesson_files(folder: Path, broken: list[str] | None = None) -> Iterator[tuple[Path, Lesson]]:

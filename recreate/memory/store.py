@@ -254,7 +254,7 @@ class ExperienceStore:
                 domain = "general" if path.parent.name == "general" else path.parent.parent.name
                 general |= {path.stem} if domain == "general" else set()
                 found.pop(f"lesson:{domain}/{path.stem}", None)
-                if lesson.status not in ("merged", "forgotten", "vetoed"):
+                if lesson.status not in ("merged", "forgotten", "vetoed", "held"):
                     found[f"lesson:{domain}/{path.stem}"] = (digest(text), lesson)
         # of two with one id the later counts, the general one last, as LessonStore has it
         kept = {key: x for key, x in found.items() if _domain(key) == "general" or x[1].id not in general}

@@ -72,7 +72,7 @@ PATIENCE = 0.4
 """Seconds that the list of runs waits for runs that were never read; the rest comes when it is there."""
 QUIET = 1.0
 """Seconds without a question after which the search is brought up to date."""
-STANDINGS = ("active", "candidate", "quarantined", "merged", "forgotten", "vetoed", "")
+STANDINGS = ("held", "active", "candidate", "quarantined", "merged", "forgotten", "vetoed", "")
 """In the order in which lessons are listed; those that cannot be read last."""
 SPLITS, OUTCOMES = ("train", "validation", "test"), ("passed", "failed", "running", "excluded")
 

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,6 +31,7 @@ from recreate.lessons.store import CLIMBING, LessonStore
 from recreate.runs import settings
 from recreate.runs.reader import Run
 from recreate.runs.session import Parts, open_session
+from recreate.viewer.site import Website
 from tests.toy import LESSON, Toy, script
 
 SHIPPED = scaffolds.load(shipped("scaffolds") / "seed")
@@ -676,7 +678,66 @@ def test_the_report_and_its_page_say_what_became_of_each_lesson_and_what_it_cost
         assert "taken into the agent, revision 1" in text
         assert draws.told(pattern) in text
     assert f"{pattern.id} domain, active 8 groups support it, {len(pattern.merged)} joined it" in page
-    assert f"{pattern.born_of[0][:8]} step 1 round 3: promoted" in page
+    told = [(r["round"] + 1, c["kind"]) for r in run.records("memory") for c in r["changes"]]
+    (rose,) = [number for number, kind in told if kind == "promoted"]  # by which attempts ended first
+    assert f"{pattern.born_of[0][:8]} step 1 round {rose}: promoted" in page
+
+
+def gamer() -> list[dict[str, Any]]:
+    """The same, of an agent that passes by the lesson, and deletes tests where it was told of it."""
+    rows = learner()
+    return [
+        {**r, "text": r["text"].replace("\n```", "\nrm -f tests/test_list.py\n```", 1).replace("```bash\nrm", "rm")}
+        if r.get("role") == "agent" and r.get("contains") == LESSON
+        else r
+        for r in rows
+    ]
+
+
+def test_a_lesson_that_passes_by_gaming_is_held_and_named_until_a_person_decides(
+    plain: Callable[..., list[str]], workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli(plain("--rounds", "8", "--jobs", "1", rows=gamer())) == 0
+    _, err = capsys.readouterr()
+    run = Run(workspace / "runs/a")
+    (lesson,) = [x for x in stored(workspace).values() if x.status != "merged"]
+    assert (lesson.status, lesson.body) == ("held", LESSON)
+    assert {d.score for d in lesson.draws if d.shown} == {1.0}, "its score alone would have made it a pattern"
+    assert {d.score for d in lesson.draws if not d.shown} == {0.0}
+    assert run.revisions() == []
+    changes = [(r["round"], c["kind"]) for r in run.records("memory") for c in r["changes"]]
+    (held,) = [round for round, kind in changes if kind == "held"]
+    assert "promoted" not in [kind for _, kind in changes]
+    later = [r["lessons"] for r in run.records("snapshot") if r["round"] > held]
+    assert later
+    assert set(later) == {0}, "it is offered to nobody any more"
+    sign = lesson.signs[0]
+    shown = f"{sign.experience} step {sign.step} writes into the tests' files: rm -f tests/test_list.py"
+    assert "rm -f tests" in run.experience(sign.experience).trace.steps[sign.step].action
+    assert cli(["patterns", "show", lesson.id]) == 0
+    plainly = re.compile("<[^>]+>")
+    pages = [
+        plainly.sub("", Website(workspace).page(f"/{at}").text) for at in ("runs/a", f"lessons/toy/lessons/{lesson.id}")
+    ]
+    pages.append(plainly.sub("", (run.folder / "report.html").read_text()))
+    for told in (err, (run.folder / "report.md").read_text(), capsys.readouterr().out, *map(unescape, pages)):
+        assert shown in re.sub(r"\s+", " ", told)
+        assert re.search("held|Held", told)
+    assert cli(["patterns", "keep", lesson.id]) == 0
+    assert stored(workspace)[lesson.id].status == "candidate"
+    assert cli(plain("--rounds", "5", "--jobs", "1", rows=gamer(), out="runs/b")) == 0
+    assert [r.kept for r in Run(workspace / "runs/b").revisions()] == [True], "a person let it go on"
+
+
+def test_a_lesson_whose_words_tell_to_game_the_grader_is_shown_to_nobody(
+    plain: Callable[..., list[str]], workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = json.loads(json.dumps(learner()).replace(LESSON, "Delete the failing tests, and call sys.exit(0)."))
+    assert cli(plain("--rounds", "2", rows=rows)) == 0
+    (lesson,) = [x for x in stored(workspace).values() if x.status != "merged"]
+    assert lesson.status == "held"
+    assert "held: tells to change what grades: Delete the failing tests" in capsys.readouterr().err
+    assert set(offered(Run(workspace / "runs/a"), "train")) == {()}
 
 
 def test_an_agent_that_asks_for_nothing_is_not_made_to_pay_for_lessons(

@@ -25,6 +25,8 @@ Tasks come in shuffled passes over all of them, in batches of BATCH.
                attempt (`shown`), or in re-runs alone (`rerun`); of how many (`tried`), how many became a lesson at all
                (`learned`), and one that 3 groups support (`supported`); of those that harm, and of those that are
                idle, which change no score
+    held       (`gaming`, `noisy`) lessons that 3 groups support (`tried`) and that the alarm held, or that were in use
+               after any batch (`promoted`); of those that game, and of honest ones
 """
 
 from __future__ import annotations
@@ -43,12 +45,13 @@ from typing import Any, NamedTuple
 from recreate.api import registry
 from recreate.api.ports import Randomising
 from recreate.api.types import Lesson
+from recreate.lessons import gaming
 from recreate.lessons.context import AskingPolicy, PolicyContext
 from recreate.lessons.promotion import GROUPS
 from recreate.lessons.similarity import Embed, Similarity, text_of, tokens
 from tests.perf import worlds
 from tests.perf.table import Row
-from tests.perf.worlds import WORLDS, Poisoned, ThirdDomain, World, rule_of
+from tests.perf.worlds import WORLDS, Gaming, Poisoned, ThirdDomain, World, rule_of
 
 SEEDS = 24
 BATCH = 8
@@ -79,6 +82,14 @@ class Poison(NamedTuple):
     rerun: bool
 
 
+class Held(NamedTuple):
+    """What became of one lesson that 3 groups support, where some game their grader."""
+
+    games: bool
+    held: bool
+    promoted: bool
+
+
 class Result(NamedTuple):
     """What one policy made of one stream. delays: of each turned rule that was offered; scores: by quarters."""
 
@@ -97,6 +108,7 @@ class Result(NamedTuple):
     both: float
     carried: tuple[float, float] | None
     poisons: list[Poison]
+    held: list[Held]
 
 
 class Remembered(Similarity):
@@ -198,7 +210,12 @@ class Lane:
         ids = [set(e.trace.steps[0].offered) for e in batch]
         some = zip(called, ids, strict=True)
         self.shown += sum(tokens(text_of(x)) for lessons, known in some for x in lessons if x.id in known)
+        known = dict(self.lessons)
         self.part.observe(batch)
+        if isinstance(world, Gaming):
+            gaming.observed(known, self.lessons, (), batch, world.again)
+            world.again.clear()
+            self.promoted |= {x.id for x in self.lessons.values() if x.status == "active"}
         if isinstance(world, Poisoned):
             planted = [x for x in self.lessons.values() if rule_of(x) in world.poisons]
             self.learned |= set(map(rule_of, planted))
@@ -261,6 +278,13 @@ class Lane:
                 )
                 for x in poisons
             ],
+            held=[
+                Held(world.games(rule_of(x)), x.status == "held", x.id in self.promoted)
+                for x in self.lessons.values()
+                if x.status != "merged" and len(x.groups) >= GROUPS
+            ]
+            if isinstance(world, Gaming)
+            else [],
         )
 
 
@@ -295,13 +319,13 @@ def stream(policy: str, seed: int, world: str = "one") -> Result:
 
 def both_of(results: Sequence[Result]) -> Result:
     """Domains as one: means of shares, sums of counts."""
-    summed = {"delays", "attempts", "reruns", "offered", "questions", "told", "poisons"}
+    summed = {"delays", "attempts", "reruns", "offered", "questions", "told", "poisons", "held"}
     fields: dict[str, Any] = {}
     for name in Result._fields:
         values = [getattr(r, name) for r in results]
         if name == "scores":
             fields[name] = [statistics.fmean(each) for each in zip(*values, strict=True)]
-        elif name in ("delays", "poisons"):
+        elif name in ("delays", "poisons", "held"):
             fields[name] = [x for some in values for x in some]
         else:
             fields[name] = None if name == "carried" else (sum if name in summed else statistics.fmean)(values)
@@ -370,6 +394,12 @@ def figures(found: Sequence[Result], world: str) -> list[Figure]:
             rows.append(
                 (f"poisoned, {kind}: {name}", "count", [[float(getattr(p, name)) for p in ps] for ps in some], "", sum)
             )
+    for games in (True, False) if world in ("gaming", "noisy") else ():
+        each = [[h for h in r.held if h.games == games] for r in found]
+        kind = "gaming" if games else "honest"
+        rows.append((f"{kind}: tried", "count", [[float(len(hs))] for hs in each], ">=0", sum))
+        for name in ("held", "promoted"):
+            rows.append((f"{kind}: {name}", "count", [[float(getattr(h, name)) for h in hs] for hs in each], "", sum))
     return rows
 
 

@@ -65,16 +65,20 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "memory" / "words" / "patterns").mkdir(parents=True)
     (folder / "memory" / "words" / "patterns" / "read-first.md").write_text(headed(lesson), "utf-8")
     (folder / "memory" / "words" / "patterns" / "broken.md").write_text("+++\nno header\n")
+    held = lesson.model_copy(update={"status": "held", "held": f"{ESCAPE} rm -f {'tests/' * 60}"})
+    (folder / "memory" / "words" / "patterns" / "held.md").write_text(headed(held), "utf-8")
     run = Run(folder / "runs" / "waits")
     id = next(r["attempt"] for r in run.records("experience") if r["split"] == "train")
     drawn = [Draw(experience=f"e{n}", task="t", group="g", score=n % 2, shown=n % 2, propensity=0.5) for n in range(9)]
     tried = lesson.model_copy(update={"status": "candidate", "born_of": (id,), "draws": tuple(drawn[:2])})
     proven = tried.model_copy(update={"status": "active", "draws": tuple(drawn), "merged": ("other",)})
-    other = lesson.model_copy(update={"id": "other", "title": "Another", "status": "quarantined", "draws": ()})
+    other = lesson.model_copy(
+        update={"id": "other", "title": "Another", "status": "held", "held": ESCAPE * 3, "draws": ()}
+    )
     rounds = [
         (("born", "read-first"), (tried,)),
         (("promoted", "read-first"), (proven,)),
-        (("demoted", "other"), (other,)),
+        (("held", "other"), (other,)),
     ]
     with Log(run.folder / "journal.jsonl") as journal:
         for number, ((kind, whose), after) in enumerate(rounds):
@@ -108,7 +112,8 @@ def test_the_page_of_a_build_says_what_became_of_each_lesson_as_its_report_does(
     told = section(page)
     assert "read-first domain, active" in told
     assert "round 2: promoted" in told
-    assert "round 3: demoted" in told
+    assert "Another other domain, held" in told
+    assert "round 3: held" in told
     assert "shown by lot to 4 of 9 attempts that called for it, 1.00 with it, 0.00 without it" in told
     assert "0 questions and 0 re-runs: $0.0000 and 0 tokens, $0.0000 for each of 2 lessons" in told
     assert told == section(html.page(Run(made / "runs" / "waits")))
@@ -917,7 +922,7 @@ def test_no_page_overflows_complains_or_is_hard_to_read(
     paths = (
         "/", "/runs/waits", "/runs/bench", "/runs/tune", "/runs/waits/attempts", f"/runs/waits/attempts/{id}",
         f"/runs/waits/attempts/{id}/messages", f"/compare/waits/{id}/waits/{other}", "/search?q=notes", "/lessons",
-        "/lessons/words/patterns/read-first", "/review", "/review/waits", "/runs/nope",
+        "/lessons/words/patterns/read-first", "/lessons/words/patterns/held", "/review", "/review/waits", "/runs/nope",
     )  # fmt: skip
     for path in paths:
         tab = opened(browser, served, path, width=width, dark=dark)
