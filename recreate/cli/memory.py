@@ -370,7 +370,11 @@ def add(
 
     store = LessonStore(memory_folder(workspace()), domain)
     lesson = store.add(title, sys.stdin.read() if text == "-" else text, active=active)
-    answer(as_json, _record(lesson, store), f"{lesson.id}: {_standing(lesson)}   {short(store.path(lesson))}")
+    answer(
+        as_json,
+        _record(lesson, store),
+        f"{lesson.id}: {_standing(lesson)}   {short(store.path(lesson))}{_held(lesson)}",
+    )
 
 
 # ------------------------------------------------------------------------------------------------- patterns

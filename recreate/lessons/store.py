@@ -19,7 +19,7 @@ from typing import Any
 from recreate.agents.lesson import headed, lesson_at, lesson_id, lesson_text, read_lesson
 from recreate.api.errors import BadInput
 from recreate.api.types import Lesson, digest
-from recreate.lessons.gaming import words
+from recreate.lessons.gaming import hold, words
 from recreate.lessons.promotion import free, joined, key
 from recreate.storage.files import fault, locked, write
 from recreate.storage.redact import redacted
@@ -97,7 +97,8 @@ class LessonStore:
         return written
 
     def add(self, title: str, body: str, *, active: bool = False) -> Lesson:
-        """A lesson by hand: on trial, or in use at once as a pattern of the domain. The same again changes nothing.
+        """A lesson by hand: on trial, or in use at once as a pattern of the domain; held where its words tell to game a
+        grader, for who adds it may be another agent. The same again changes nothing.
 
         Raises BadInput for an empty one, and for a domain that cannot name a folder.
         """
@@ -110,6 +111,7 @@ class LessonStore:
         lesson = Lesson(id=lesson_id(title, body), title=title, body=body)
         if active:
             lesson = lesson.model_copy(update={"status": "active", "scope": "domain"})
+        lesson = hold(lesson, why) if (why := words(lesson)) else lesson
         known = self.read()
         if lesson.id not in known:
             self.write(known, {**known, lesson.id: lesson})
@@ -147,7 +149,7 @@ class LessonStore:
         for each in (id, member):
             if each not in before or not free(before[each]) or id == member:
                 raise BadInput(
-                    f"{each} cannot be merged: it is not there, the same, frozen, vetoed or merged already",
+                    f"{each} cannot be merged: it is not there, the same, frozen, vetoed, held or merged already",
                     fix="recreate patterns list --all shows how each stands",
                     code="no-lesson",
                 )
