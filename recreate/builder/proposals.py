@@ -22,7 +22,8 @@ from recreate.agents.workplace import furnish, prepared
 from recreate.api.errors import BadInput, Missing, OutOfBudget
 from recreate.api.ports import Hit, Sandbox, ToolCalling
 from recreate.api.types import Call, Edit, Experience, Message, Reply, Revision, Task, digest
-from recreate.lessons import gaming
+from recreate.lessons.gaming import advice, watched
+from recreate.lessons.store import LessonStore
 from recreate.optimizers.context import OptimizerContext
 from recreate.runs.attempts import Score, attempt_task, ended, fresh, run_attempts
 from recreate.runs.session import Session
@@ -168,22 +169,40 @@ class Proposals:
                 return [f"{edit.path}: exactly this was tried before and {why}; propose something else"]
         # what was handed in names the places of one task; whole traces are left out, since what the environment says
         # (a command, a format) is just what there is to learn
-        return self.session.scanner.leaks(
-            edits, scaffold, [e.trace.answer for e in experiences.values()]
-        ) or self.particular(edits, experiences)
+        return self.session.scanner.leaks(edits, scaffold, [e.trace.answer for e in experiences.values()]) or [
+            *self.particular(edits, experiences),
+            *self.gaming(scaffold, child),
+        ]
 
     def particular(self, edits: Sequence[Edit], cited: Mapping[str, Experience]) -> list[str]:
-        """Why lessons among the edits are none: they are about the things of a task that they come from, or tell to
-        game its grader."""
+        """Why lessons among the edits are none: they are about the things of a task that they come from."""
         found = []
         for number, edit in enumerate(edits, 1):
             if edit.path.startswith("memory/") and edit.new:
                 lesson = read_lesson(PurePosixPath(edit.path).stem, edit.new)
                 groups = [cited[e.experience].group for e in edit.evidence]
                 said = self.session.scanner.particular(f"{lesson.title}\n{lesson.body}", groups)
-                said += [told] if (told := gaming.words(lesson)) else []
                 found += [f"edit {number} ({edit.path}) {why}" for why in said]
         return found
+
+    def gaming(self, before: Scaffold, after: Scaffold) -> list[str]:
+        """Which lessons and prompts of a candidate tell to game the grader, where the agent's own did not."""
+        found = []
+        for path, text in after.files.items():
+            old = before.files.get(path, "")
+            if path.endswith(".md") and text != old and (why := advice(text)) not in ("", advice(old)):
+                found += [] if self.let_go(path, text) else [f"{path} {why}"]
+        return found
+
+    def let_go(self, path: str, text: str) -> bool:
+        """Whether it is a lesson in use that a person froze, or let go on after it was held."""
+        if not path.startswith("memory/"):
+            return False
+        lesson = read_lesson(PurePosixPath(path).stem, text)
+        store = LessonStore(self.session.memory.folder, self.session.domain.name, self.session.policy_name)
+        known = store.read().get(lesson.id, lesson)
+        same = (known.title, known.body) == (lesson.title, lesson.body)
+        return same and known.status == "active" and not watched(known)
 
     def apply(self, current: Scaffold, edits: Sequence[Edit]) -> tuple[Scaffold, list[Edit], list[str]]:
         """(the child, the edits it is made of, what was wrong with the others)."""

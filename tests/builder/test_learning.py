@@ -32,6 +32,7 @@ from recreate.runs import settings
 from recreate.runs.reader import Run
 from recreate.runs.session import Parts, open_session
 from recreate.viewer.site import Website
+from tests import toy
 from tests.toy import LESSON, Toy, script
 
 SHIPPED = scaffolds.load(shipped("scaffolds") / "seed")
@@ -695,8 +696,12 @@ def gamer() -> list[dict[str, Any]]:
 
 
 def test_a_lesson_that_passes_by_gaming_is_held_and_named_until_a_person_decides(
-    plain: Callable[..., list[str]], workspace: Path, capsys: pytest.CaptureFixture[str]
+    plain: Callable[..., list[str]],
+    workspace: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setitem(toy.SIZES, "train", 24)  # or a draw or two of so few tasks could leave it open
     assert cli(plain("--rounds", "8", "--jobs", "1", rows=gamer())) == 0
     _, err = capsys.readouterr()
     run = Run(workspace / "runs/a")
@@ -738,6 +743,10 @@ def test_a_lesson_whose_words_tell_to_game_the_grader_is_shown_to_nobody(
     assert lesson.status == "held"
     assert "held: tells to change what grades: Delete the failing tests" in capsys.readouterr().err
     assert set(offered(Run(workspace / "runs/a"), "train")) == {()}
+    assert cli(["patterns", "keep", lesson.id]) == 0
+    assert cli(plain("--rounds", "6", "--jobs", "1", rows=rows, out="runs/b")) == 0
+    (revision,) = [r for r in Run(workspace / "runs/b").revisions() if r.kept]
+    assert [e.path for e in revision.edits] == [f"memory/{lesson.id}.md"], "a person let it go on"
 
 
 def test_an_agent_that_asks_for_nothing_is_not_made_to_pay_for_lessons(
