@@ -212,7 +212,9 @@ def test_what_speaks_for_holding_a_lesson_stands_in_its_file_and_two_writers_are
 def test_a_person_lets_a_held_lesson_go_on_and_it_is_not_held_for_the_same_again(tmp_path: Path) -> None:
     store = LessonStore(tmp_path, "toy")
     lesson = gaming.hold(PLAIN.model_copy(update={"status": "active", "scope": "domain"}), "why")
-    store.write({}, {"x": lesson})
+    store.write({}, {"x": lesson, "z": PLAIN.model_copy(update={"id": "z"})})
+    with pytest.raises(BadInput, match="x cannot be merged"):
+        store.join("z", "x")
     kept = store.keep("x")
     assert (kept.status, kept.held) == ("active", "why")
     assert not gaming.watched(kept)
