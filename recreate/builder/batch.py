@@ -188,8 +188,8 @@ def measure_all(
     """Measure every cell of a batch in an opened session, or go on with it.
 
     agent: a scaffold by its name, for a session's domain and model. ready: told of each further model before it is
-    asked. fresh: what runs/ holds already is attempted, and paid, again. Raises Interrupted, BadInput, Fault; what ends
-    some cells only, or all at the budget, is `error` of what is returned.
+    asked. fresh: what runs/ holds already is attempted, and paid, again. Raises Interrupted, BadInput, Fault (a full
+    disk among them); what else ends some cells only, or all at the budget, is `error` of what is returned.
     """
     with _sessions(session, batch, ready) as opened:
         cells = [begin(*cell) for cell in _cells(opened, batch, agent)]
@@ -213,7 +213,7 @@ def measure_all(
         except RecreateError as e:
             if len(cells) == 1 and not isinstance(e, OutOfBudget):
                 raise
-            if e.exit_code == 130:
+            if e.exit_code == 130 or files.of_disk(e):  # nothing more can be written, the table's files neither
                 raise
             error = e
         results = [cell.result(scores) for cell in cells]

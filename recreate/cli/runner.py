@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from recreate.api.config import SCHEMA
-from recreate.api.errors import BadInput, Interrupted, OutOfBudget
+from recreate.api.errors import BadInput, Fault, Interrupted, OutOfBudget
 from recreate.api.paths import short as here
 from recreate.cli.screen import Screen
 from recreate.cli.terminal import EXCLUDED, Progress, answer, printable, say
 from recreate.runs.settings import Settings
+from recreate.storage import files
 from recreate.viewer.text import json_text
 
 if TYPE_CHECKING:
@@ -111,9 +112,10 @@ def opened(
     screen = Screen(settings.jobs, settings.rounds)
     go_on = go_on or f"recreate resume {here(folder)}"
     fresh = not folder.exists()
-    session = open_session(settings, where, folder, say=screen, resume=resume, parts=parts, command=command)
+    with _disk(go_on):
+        session = open_session(settings, where, folder, say=screen, resume=resume, parts=parts, command=command)
     screen.ledger = session.ledger
-    with session.closing(fresh):
+    with _disk(go_on), session.closing(fresh):
         if task:
             task_of(session, task)
         for model in session.models.each():
@@ -124,6 +126,18 @@ def opened(
                     yield session
             except OutOfBudget as e:
                 raise OutOfBudget(e.message, fix=f"{go_on} --budget MORE goes on") from None
+
+
+@contextmanager
+def _disk(go_on: str) -> Iterator[None]:
+    """What the disk refused says how this very command goes on."""
+    try:
+        yield
+    except Fault as e:
+        if not files.of_disk(e):
+            raise
+        free = "free some disk space" if e.fix == files.RESUME else e.fix
+        raise Fault(e.message, fix=f"{free}, then {go_on}: what ended is not paid again", code=e.code) from None
 
 
 def _end(go_on: str) -> NoReturn:

@@ -27,6 +27,11 @@ def is_full(e: BaseException) -> bool:
     return isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
+def of_disk(e: BaseException) -> bool:
+    """Whether it is the Fault that the disk's refusal became."""
+    return isinstance(e, Fault) and (e.code == "disk-full" or e.fix == RESUME)
+
+
 def fault(path: Path, e: OSError, fix: str = "") -> Fault:
     """What the operating system said of a place in a workspace, and what to do about it.
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
+import re
 import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +26,9 @@ from recreate.api.ports import SandboxBackend
 from recreate.api.types import Grade, Task, Trace
 from recreate.cli import run as cli
 from recreate.runs.gate import pass_hat
+from recreate.runs.reader import Run
+from tests.builder.test_loop import PATIENCE, start, toy_reply, until_held
+from tests.stub import Stub
 from tests.toy import LESSON, Toy, script
 
 Go = Callable[..., tuple[int, dict[str, Any]]]
@@ -145,6 +154,156 @@ def test_a_suite_says_the_same_as_flags_and_its_folder_goes_on(go: Go, workspace
     assert [d["diff"] for d in again["differences"]] == [1.0, 1.0], "with the other model, each scaffold to itself"
     code, spent = go("show", "runs/x")
     assert spent["spend"]["calls"] == 8 * 2, "what was attempted before the budget ended was not paid again"
+    code, whole = go("bench", "suite.toml", "--out", "runs/y", "--budget", "100attempts", "--fresh")
+    assert scored(again) == scored(whole), "and the table is that of a suite which no budget stopped"
+
+
+# ------------------------------------------------------------------------------ killed, and on a full disk
+
+
+SUITE = """
+scaffold = ["a", "b"]
+model = "openai:{url}#toy"
+domain = "tests.toy:Toy"
+tasks = "0:4"
+repeats = 2
+jobs = 2
+price = "0,0"
+"""
+AGAIN = ("bench", "suite.toml", "--out", "runs/x", "--json")
+
+
+def suite(folder: Path, workspace: Path, url: str) -> Path:
+    """A workspace with a suite of 16 attempts: of two agents, b knows the lesson."""
+    folder.mkdir()
+    shutil.copy(workspace / "recreate.toml", folder)
+    shutil.copytree(workspace / "scaffolds", folder / "scaffolds")
+    with (folder / "scaffolds" / "b" / "system.md").open("a") as file:
+        file.write(LESSON)
+    (folder / "suite.toml").write_text(SUITE.format(url=url))
+    return folder
+
+
+def scored(record: dict[str, Any]) -> list[Any]:
+    """What a table says of each cell and attempt, but for the clock and the run; and of the cells beside each other."""
+    clock = ("latency", "date", "scores", "command")
+    cells = [{k: v for k, v in cell.items() if k not in clock} for cell in record["cells"]]
+    scores = [{k: v for k, v in s.items() if k != "seconds"} for cell in record["cells"] for s in cell["scores"]]
+    return [record["status"], cells, scores, record["differences"]]
+
+
+def whole_suite(folder: Path) -> dict[str, Any]:
+    """The table of a suite that nothing disturbs."""
+    out, err = start(folder, *AGAIN).communicate(timeout=PATIENCE)
+    made: dict[str, Any] = json.loads(out or "{}")
+    assert [cell["mean"] for cell in made["cells"]] == [0.0, 1.0], err.decode()
+    return made
+
+
+@pytest.mark.parametrize("at", [11, pytest.param(2, marks=pytest.mark.slow), pytest.param(31, marks=pytest.mark.slow)])
+def test_a_suite_that_is_killed_goes_on_by_the_same_command_and_nothing_that_ended_is_asked_again(
+    workspace: Path, tmp_path: Path, at: int
+) -> None:
+    with Stub(toy_reply(script())) as stub:
+        expected = whole_suite(suite(tmp_path / "whole", workspace, stub.url))
+        total = len(stub.calls)
+        assert total == 16 * 2
+        stub.hold = total + at
+        folder = suite(tmp_path / "killed", workspace, stub.url)
+        killed = start(folder, *AGAIN)
+        until_held(stub, killed)
+        killed.send_signal(signal.SIGKILL)
+        killed.communicate()
+        stub.release()
+        ended = {file.parent.name for file in folder.glob("runs/x/attempts/*/experience.json")}
+        before = len(stub.calls)
+        again = start(folder, *AGAIN)
+        out, err = again.communicate(timeout=PATIENCE)
+        assert again.returncode == 0, err.decode()
+        assert scored(json.loads(out)) == scored(expected)
+        asked = Counter(stub.calls[total:])
+        assert len([call for call, n in asked.items() if n > 1]) <= 2, "only calls in flight at the kill (jobs = 2)"
+        assert not {call.split("/")[1] for call in stub.calls[before:]} & ended
+        assert len((folder / "runs/x/results.jsonl").read_text().splitlines()) == 16
+
+
+@pytest.mark.parametrize("words", [TWO, (*TWO[:3], *TWO[5:])], ids=["two cells", "one cell"])
+def test_a_disk_that_takes_no_more_lines_ends_the_suite_with_the_command_that_goes_on(
+    go: Go, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, left = os.write, [40]
+
+    def full(handle: int, data: bytes) -> int:
+        if bytes(data[:8]).startswith(b'{"kind":'):
+            left[0] -= 1
+            if left[0] < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(handle, data)
+
+    words = (*words, "--jobs", "1", "--out", "runs/x")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        code, told = go(*words)
+    assert (code, told["error"]["code"]) == (1, "disk")
+    fix = "free some disk space, then the same command with --out runs/x: what ended is not paid again"
+    assert told["error"]["fix"] == fix
+    assert len(list(Run(Path("runs/x")).records("experience"))) > 1
+    code, table = go(*words)
+    assert (code, {cell["n"] for cell in table["cells"]}) == (0, {8})
+    calls = [record["call"] for record in Run(Path("runs/x")).records("reply")]
+    assert len(calls) == len(set(calls)) == 2 * 8 * len(table["cells"])
+
+
+NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
+
+
+def mounts() -> bool:
+    """Whether a file system of our own can be mounted here, as user namespaces allow."""
+    command = [*NAMESPACE, "mount", "-t", "tmpfs", "none", "/mnt"]
+    return (
+        subprocess.run(command, capture_output=True, check=False).returncode == 0 if shutil.which("unshare") else False
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not mounts(), reason="no user namespaces, so that no small disk can be mounted")
+def test_a_suite_whose_disk_is_full_says_how_it_goes_on_and_does_once_there_is_room(
+    workspace: Path, tmp_path: Path
+) -> None:
+    """The disk is a tmpfs that holds half of what the suite writes."""
+    used = lambda folder: sum(file.lstat().st_blocks for file in folder.rglob("*")) // 2  # noqa: E731
+    with Stub(toy_reply(script())) as stub:
+        whole = suite(tmp_path / "whole", workspace, stub.url)
+        suite(tmp_path / "small", workspace, stub.url)
+        before = used(whole)
+        expected = whole_suite(whole)
+        total, kilobytes = len(stub.calls), (before + used(whole)) // 2
+        again = " ".join([sys.executable, "-m", "recreate", *AGAIN])
+        on = lambda n: f"{again} > ../../{n}.out 2> ../../{n}.err; echo $? > ../../{n}.code"  # noqa: E731
+        steps = [
+            f"mount -t tmpfs -o size={kilobytes}k none disk && cp -r small disk/w && cd disk/w",
+            f"{on(1)}; ls runs/x/attempts/*/experience.json > ../../ended",
+            f"mount -o remount,size=64m ..; {on(2)}",
+        ]
+        (tmp_path / "disk").mkdir()
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        command = [*NAMESPACE, "sh", "-c", "\n".join(steps)]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        text = {
+            name: (tmp_path / name).read_text() for name in ("1.out", "1.code", "ended", "2.out", "2.err", "2.code")
+        }
+        error = json.loads(text["1.out"])["error"]
+        assert (int(text["1.code"]), error["code"] in ("disk", "disk-full")) == (1, True), done.stderr
+        assert "the same command" in error["fix"]
+        assert "resume" not in error["fix"]
+        assert int(text["2.code"]) == 0, text["2.err"]
+        assert scored(json.loads(text["2.out"])) == scored(expected)
+        ended = re.findall(r"attempts/(\w+)/", text["ended"])
+        assert 0 < len(ended) < 16
+        counts = Counter(stub.calls[total:])
+        twice = {call.split("/")[1] for call, n in counts.items() if n > 1}
+        assert len(twice) <= 2, "only the attempts that were in flight (jobs = 2)"
+        assert not twice & set(ended)
 
 
 def test_what_goes_on_writes_the_files_that_it_was_begun_with(go: Go, workspace: Path) -> None:

@@ -1,4 +1,5 @@
-"""python -m tests.crash [--boundaries [N]] [--random N] [--disk [N]] [--tmpfs N] [--after N] [--sequential] ..."""
+"""python -m tests.crash [--boundaries [N]] [--random N] [--disk [N]] [--tmpfs N] [--after N] [--sequential] [--bench] ...
+"""
 
 from __future__ import annotations
 
@@ -27,6 +28,7 @@ def main() -> int:
     parser.add_argument("--random", type=int, default=0, help="N builds killed at random moments, some again and again")
     parser.add_argument("--after", type=int, default=0, help="only the boundaries after this one")
     parser.add_argument("--sequential", action="store_true", help="builds by the default gate: trials that end early")
+    parser.add_argument("--bench", action="store_true", help="no build, but a bench of two agents, two repeats")
     parser.add_argument("--record", action="store_true", help="builds that are recorded, and then replayed")
     parser.add_argument("--busy", action="store_true", help="beside two busy loops")
     parser.add_argument("--seed", type=int, default=0)
@@ -58,7 +60,7 @@ def _kinds(root: Path, args: Any) -> Iterator[tuple[str, int, list[tuple[str, li
     from tests.crash import toy, trial
 
     here = root / "w"
-    trial.asked_for = toy.SEQUENTIAL if args.sequential else toy.PAIRED
+    trial.asked_for = toy.SUITE if args.bench else toy.SEQUENTIAL if args.sequential else toy.PAIRED
     trial.recording = args.record
     trial.warm(here)
     begun = time.monotonic()

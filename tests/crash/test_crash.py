@@ -30,3 +30,8 @@ def test_a_build_that_is_killed_or_whose_disk_is_full_ends_as_the_one_that_nobod
 @pytest.mark.slow
 def test_a_build_that_is_killed_inside_a_trial_that_ends_early_does_too() -> None:
     crashed("--sequential", boundaries=6, random=2)
+
+
+@pytest.mark.slow
+def test_a_bench_that_is_killed_or_whose_disk_is_full_goes_on_by_the_same_command() -> None:
+    crashed("--bench", boundaries=10, disk=6, random=2)

@@ -1,8 +1,9 @@
-"""Two builds of seconds that touch all that a long one does.
+"""Two builds and a bench of seconds that touch all that a long one does.
 
 PAIRED      every round the agent learns one mark more; candidates are judged by the paired test of all tasks
 SEQUENTIAL  the default gate on 20 tasks: a candidate that helps on some is dropped, one that helps on all is kept, and
             the next, which may spend the kept one's error too, does harm
+SUITE       a bench of two scaffolds, one of which knows every mark, with two repeats
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ _write = os.write
 
 
 class Build(NamedTuple):
-    """cap: just the attempts that it takes at two jobs, and about the tokens that it is thought to take at most."""
+    """cap: just the attempts that it takes at two jobs, and about the tokens that it is thought to take at most.
+    command: what goes on by itself when it is given again, or `build`, which `resume` goes on with."""
 
     flags: list[str]
     cap: Budget
+    command: str = "build"
 
 
 _FLAGS = [
@@ -47,13 +50,20 @@ SEQUENTIAL = Build(
     ["--domain", "tests.crash.toy:MoreMarks", "--model", "tests.crash.toy:PaidMore", "--validation", "20", *_FLAGS],
     Budget(attempts=71, tokens=2_000_000),
 )
+SUITE = Build(
+    ["--domain", "tests.crash.toy:Marks", "--model", "tests.crash.toy:Paid", "--sandbox", "tests.crash.toy:InMemory",
+     "--memory.embedder", "hashed", "--scaffold", "marks", "--scaffold", "taught", "--repeats", "2",
+     "--split", "test", "--format", "jsonl,csv,predictions", "--json"],
+    Budget(attempts=20, tokens=900_000),
+    "bench",
+)  # fmt: skip
 
 
 class Marks:
     """Write the word with its marks to answer.txt."""
 
     name = "marks"
-    sizes: ClassVar[dict[Split, int]] = {"train": 3, "validation": 5, "test": 1}
+    sizes: ClassVar[dict[Split, int]] = {"train": 3, "validation": 5, "test": 5}
 
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
         return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import json
 import os
@@ -28,7 +29,7 @@ from recreate.cli import run as command
 from recreate.runs.budget import Spend
 from recreate.storage.log import Log
 from tests.crash.boundaries import Counter, count
-from tests.crash.toy import PAID, PAIRED, Build
+from tests.crash.toy import MARKS, PAID, PAIRED, Build, lesson
 
 RUN = "runs/x"
 asked_for: Build = PAIRED
@@ -38,7 +39,7 @@ TAPE = "tape"
 recording = False
 """Whether the builds are recorded, and what is recorded is played when they have ended: `--record`."""
 
-_CLOCK = {"when", "seconds", "sum", "pid", "latency"}
+_CLOCK = {"when", "seconds", "sum", "pid", "latency", "date"}
 """Fields that no two runs share."""
 
 
@@ -77,16 +78,20 @@ def fresh(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "recreate.toml").write_text("")
-    shutil.copytree(shipped("scaffolds") / "seed", folder / "scaffolds" / "marks")  # an agent to be replaced
+    for name in ("marks", "taught"):  # an agent to be replaced, and one that knows it all, for a bench
+        shutil.copytree(shipped("scaffolds") / "seed", folder / "scaffolds" / name)
+    with (folder / "scaffolds" / "taught" / "system.md").open("a") as text:
+        text.write(lesson(len(MARKS) - 1))
     return folder
 
 
 def asked(folder: Path) -> list[str]:
-    """What a user types next: to go on where there is a run, else the same again."""
-    if (folder / RUN / "settings.toml").exists():
+    """What a user types next: to go on where there is a build, else the same again."""
+    if asked_for.command == "build" and (folder / RUN / "settings.toml").exists():
         return ["resume", RUN, "--json"]
     tape = ["--record", TAPE] if recording else []
-    return ["build", *asked_for.flags, *(f"--budget={text}" for text in asked_for.cap.texts()), "--out", RUN, *tape]
+    cap = [f"--budget={text}" for text in asked_for.cap.texts()]
+    return [asked_for.command, *asked_for.flags, *cap, "--out", RUN, *tape]
 
 
 def begin(
@@ -151,7 +156,9 @@ def stopped_on(folder: Path, kilobytes: int, whole: Mapping[str, Any]) -> list[s
 
 def _said_full(folder: Path, code: int) -> list[str]:
     error = _record(folder).get("error", {})
-    if not code or (code == 1 and error.get("code") in ("disk", "disk-full", "git-failed") and error.get("fix")):
+    fix = error.get("fix") or ""
+    said = bool(fix) if asked_for.command == "build" else "the same command" in fix and "resume" not in fix
+    if not code or (code == 1 and error.get("code") in ("disk", "disk-full", "git-failed") and said):
         return []
     return [f"a full disk was not said to be one: exit {code}, {error or _said(folder)}"]
 
@@ -199,15 +206,12 @@ def played(folder: Path, whole: Mapping[str, Any]) -> list[str]:
 
 
 def state(folder: Path) -> dict[str, Any]:
-    """All that a build leaves, but for times and what was spent."""
-    run, record = folder / RUN, _record(folder)
+    """All that a build or a bench leaves, but for times and what was spent."""
+    run = folder / RUN
     journal = [_timeless(r) for r in Log(run / "journal.jsonl").read()]
     memory = [_timeless(r) for file in sorted(folder.glob("memory/*/experiences/*")) for r in Log(file).read()]
-    once = ("experience", "proposal", "memory", "revision", "nothing", "snapshot", "reply", "seed", "trial")
-    return {
-        "result": {k: record.get(k) for k in ("status", "validation", "revisions", "set_aside", "waiting")},
-        "agent": load(folder / "scaffolds" / "marks").digest,
-        "lineage": sorted((c.digest, c.parent, c.branch) for c in History(run / "scaffold.git").log()),
+    once = ("experience", "proposal", "memory", "revision", "nothing", "snapshot", "reply", "seed", "trial", "cell")
+    return (_measured(folder) if asked_for.command == "bench" else _built(folder)) | {
         "journal": {kind: _sorted(r for r in journal if r["kind"] == kind) for kind in once},
         "attempts": {
             file.parent.name: [_timeless(r) for name in ("experience.json", "steps.jsonl") for r in _lines(file, name)]
@@ -217,8 +221,26 @@ def state(folder: Path) -> dict[str, Any]:
         "lessons": {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.glob("memory/*/*/*.md"))},
         "held out": _sorted(Log(folder / "memory" / "held_out.jsonl").read()),
         "attempts counted": Spend.of(Log(run / "ledger.jsonl").read()).attempts,
-        "reports": [(run / name).stat().st_size > 100 for name in ("report.md", "report.html")],
     }  # fmt: skip
+
+
+def _built(folder: Path) -> dict[str, Any]:
+    run, record = folder / RUN, _record(folder)
+    return {
+        "result": {k: record.get(k) for k in ("status", "validation", "revisions", "set_aside", "waiting")},
+        "agent": load(folder / "scaffolds" / "marks").digest,
+        "lineage": sorted((c.digest, c.parent, c.branch) for c in History(run / "scaffold.git").log()),
+        "reports": [(run / name).stat().st_size > 100 for name in ("report.md", "report.html")],
+    }
+
+
+def _measured(folder: Path) -> dict[str, Any]:
+    run, record = folder / RUN, _record(folder)
+    files = [run / "results.jsonl", *sorted((run / "predictions").iterdir())]
+    lines = {file.name: [_timeless(json.loads(row)) for row in file.read_text().splitlines()] for file in files}
+    table = [{k: v for k, v in row.items() if k != "latency"} for row in csv.DictReader((run / "cells.csv").open())]
+    cells = ("status", "cells", "differences", "test_openings", "stopped", "error")
+    return {"result": {k: _timeless(record.get(k)) for k in cells}, "cells.csv": table, **lines}
 
 
 def _lines(file: Path, name: str) -> Iterator[dict[str, Any]]:
