@@ -16,7 +16,8 @@ from recreate.api.errors import BadInput, Interrupted
 from recreate.api.paths import memory as memory_folder
 from recreate.api.paths import short, workspace
 from recreate.cli.options import Json, RunName, open_run
-from recreate.cli.terminal import answer, answers, counter, emit, say, say_some, show
+from recreate.cli.terminal import answer, answers, counter, emit, painted, say, say_some, show
+from recreate.storage.redact import redact
 
 if TYPE_CHECKING:
     from recreate.api.ports import Hit
@@ -70,7 +71,7 @@ def recall(
         at = hit.id if hit.step is None else f"{hit.experience} step {hit.step}"
         show(
             f"{hit.score:.4f}  {hit.grain:<10}  {hit.split:<10}  {at}  {hit.facts.get('task', '')}{_graded(hit)}",
-            f"        {match_of(store, hit, words)}",
+            f"        {_lit(match_of(store, hit, words), words)}",
         )
     if not hits:
         say(_nothing(store, words, filters, reader, how))
@@ -106,6 +107,15 @@ def match_of(store: ExperienceStore, hit: Hit, words: str) -> str:
 
     found = whole(store, hit.experience) if hit.experience else None
     return around(hit.text if found is None else place(found, hit.step, steps=True), words) or around(hit.text, "")
+
+
+def _lit(text: str, words: str) -> str:
+    """A text in which the words of the question that stand in it are underlined on a terminal. What is secret is
+    masked before: a colour in the middle would hide it from who looks for it."""
+    from recreate.memory.index.tokenizer import marked
+
+    parts = marked(redact(text), words)
+    return "".join(painted(part, "1;4", sys.stdout) if stands else part for part, stands in parts)
 
 
 def stats(as_json: Json = False) -> None:

@@ -85,6 +85,19 @@ def standing(text: str, question: str) -> list[str]:
     return found
 
 
+def marked(text: str, question: str) -> list[tuple[str, bool]]:
+    """A text in parts, each with whether it is what `standing` says of the question: a word, a name that has it as a
+    part, of scripts without spaces the characters themselves."""
+    stands = bytearray(len(text))
+    for run in _PART.finditer(text):
+        for word in standing(run[0], question):
+            pairs = re.finditer(f"(?={word})", run[0]) if _SPACELESS.search(word) else ()
+            spans = [(run.start() + m.start(), run.start() + m.start() + len(word)) for m in pairs] or [run.span()]
+            for start, end in spans:
+                stands[start:end] = b"\1" * (end - start)
+    return [(text[m.start() : m.end()], m[0][0] == 1) for m in re.finditer(rb"\x00+|\x01+", stands)]
+
+
 def _apart(text: str, word: str) -> bool:
     """Whether the word stands somewhere in the text with neither a letter nor a digit beside it."""
     at = text.find(word)
