@@ -1,5 +1,4 @@
-"""python -m tests.crash [--boundaries [N]] [--random N] [--disk [N]] [--tmpfs N] [--after N] [--sequential] [--bench] ...
-"""
+"""python -m tests.crash [--boundaries [N]] [--random N] [--disk [N]] [--tmpfs N] [--after N] [--sequential] ..."""
 
 from __future__ import annotations
 
