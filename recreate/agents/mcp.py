@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from recreate.api.ports import RunningProgram
 from recreate.api.types import Output
+from recreate.sandboxes.process import Deadline
 from recreate.storage.log import decode, encode
 from recreate.storage.redact import redacted
 
@@ -101,6 +102,7 @@ class McpServer:
         self.talk = talk
         self.seconds = seconds
         self.gone = ""
+        self.late = False
         self._next = 0
 
     def open(self) -> list[McpTool]:
@@ -134,9 +136,8 @@ class McpServer:
         try:
             told = self._ask("tools/call", {"name": tool, "arguments": dict(arguments)})
         except McpError as e:
-            late = time.monotonic() - began >= self.seconds
             took = time.monotonic() - began
-            return Output(text=str(e), status=124 if late else 1, seconds=took, timed_out=late)
+            return Output(text=str(e), status=124 if self.late else 1, seconds=took, timed_out=self.late)
         failed = "error" in told or told.get("isError") is True
         text = _refusal(told["error"]) if "error" in told else _text(told)
         return Output(text=text, status=int(failed), seconds=time.monotonic() - began)
@@ -147,13 +148,13 @@ class McpServer:
     def _ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """The result of a request; {"error": ...} where a call is refused. Raises McpError."""
         self._next += 1
-        ends = time.monotonic() + self.seconds
+        ends = Deadline(self.seconds, self.talk)
         self._tell({"id": self._next, "method": method, "params": params})
         for _ in range(MOST_LINES):
-            line = self.talk.take(ends - time.monotonic())
+            line = ends.take(self.talk)
             if line is None:
-                late = time.monotonic() >= ends
-                raise self._end(f"it did not answer within {self.seconds:g} s" if late else "it ended")
+                self.late = ends.left() <= 0
+                raise self._end(f"it did not answer within {self.seconds:g} s" if self.late else "it ended")
             told = _read(line)
             if told is None:
                 continue  # what a program says besides
@@ -172,7 +173,9 @@ class McpServer:
 
     def _tell(self, message: Mapping[str, Any]) -> None:
         line = encode({"jsonrpc": "2.0", **message}).encode("utf-8", "surrogatepass")
+        began = time.monotonic()
         if not self.talk.send(line, self.seconds):
+            self.late = time.monotonic() - began >= self.seconds
             raise self._end("it does not read what it is sent, or has ended")
 
     def _end(self, why: str) -> McpError:

@@ -36,7 +36,8 @@ def _host(text: str) -> Path:
 
 
 class Furnished:
-    """A backend whose sandboxes have some mounts more, and processor time for as long as an attempt may last."""
+    """A backend whose sandboxes have some mounts more, and processor time for as long as an attempt may last: one
+    command is the attempt, whose limit is wall time."""
 
     def __init__(self, inner: SandboxBackend, mounts: Mapping[str, Path], seconds: float) -> None:
         self.inner = inner
@@ -56,7 +57,8 @@ class Furnished:
         limits: Limits | None = None,
     ) -> Sandbox:
         given = limits or Limits()
-        longer = given.model_copy(update={"cpu_seconds": max(given.cpu_seconds, int(self.seconds) + 1)})
+        cpu = max(given.cpu_seconds, int(self.seconds) + 1)
+        longer = given.model_copy(update={"cpu_seconds": cpu, "wall_factor": 1.0})
         return self.inner.open(source=source, mounts={**self.mounts, **(mounts or {})}, env=env, limits=longer)
 
 

@@ -5,10 +5,10 @@ or `module:Class`, and compared with its port before anything is spent. Each por
 docs/ports/.
 
 What a part may offer besides is a small Protocol of its own, listed under the port it adds to and asked for by
-`isinstance`: OpensImages (a SandboxBackend); Talking (a Sandbox); Preparable, ToolCalling, Overriding (a Model);
-Versioned, Describable, Validatable, GradesUntouched, ComparesUntouched, AsksModel, Hiding, BringsPackages,
-BringsServers, ToolsOnly, Refusing, Weighing, Auditable, TaskGenerator, Kinds, Rated, Imaged (a Domain). An attribute or
-method of that name suffices.
+`isinstance`: OpensImages (a SandboxBackend); Talking (a Sandbox); TellsWaiting (a RunningProgram); Preparable,
+ToolCalling, Overriding (a Model); Versioned, Describable, Validatable, GradesUntouched, ComparesUntouched, AsksModel,
+Hiding, BringsPackages, BringsServers, ToolsOnly, Refusing, Weighing, Auditable, TaskGenerator, Kinds, Rated, Imaged (a
+Domain). An attribute or method of that name suffices.
 """
 
 from __future__ import annotations
@@ -114,10 +114,18 @@ class Overriding(Protocol):
     override: Mapping[str, Any]
 
 
+WALL_FACTOR = 10.0
+
+
 class Limits(Record):
-    """What one sandbox may use. Units in the names; `seconds` is the default wall time of one command."""
+    """What one sandbox may use. Units in the names; `seconds` is the default limit of one command.
+
+    A command's time is wall time without what it waited for a core that others used, where the backend can tell, and
+    at the most `wall_factor` times the limit by the clock; 1.0 for wall time as it is.
+    """
 
     seconds: float = 60.0
+    wall_factor: float = WALL_FACTOR
     cpu_seconds: int = 120
     memory_mb: int = 2048
     processes: int = 128
@@ -137,7 +145,7 @@ class Sandbox(Protocol):
     backend: str
 
     def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
-        """Run a shell command (str, by bash -c) or an argv. timeout: seconds of wall time, None for the sandbox's own.
+        """Run a shell command (str, by bash -c) or an argv. timeout: seconds as `Limits` counts them, None for its own.
 
         Never raises for what the command does: that is in the Output. Raises Fault when the sandbox itself fails.
         """
@@ -176,12 +184,23 @@ class RunningProgram(Protocol):
 
 
 @runtime_checkable
+class TellsWaiting(Protocol):
+    """A running program of which is known how long it waited for a core, which then does not count."""
+
+    @property
+    def waited(self) -> float:
+        """Seconds so far that do not count: see `Limits`."""
+        ...
+
+
+@runtime_checkable
 class Talking(Protocol):
     """A sandbox in which a program can go on while commands are run: what MCP servers need."""
 
     def start(self, command: str | Sequence[str], timeout: float) -> RunningProgram:
-        """Start it; it is ended with the sandbox, and after `timeout` seconds at the latest. It shares the sandbox's
-        files and limits. Raises Fault when the sandbox itself fails, BadInput for what is no command."""
+        """Start it; it is ended with the sandbox, and after `timeout` seconds, as `Limits` counts them, at the latest.
+        It shares the sandbox's files and limits. Raises Fault when the sandbox itself fails, BadInput for what is no
+        command."""
         ...
 
 

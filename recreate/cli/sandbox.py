@@ -19,7 +19,7 @@ def execute(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run, after `--`.")],
     backend: SandboxName = "",
     rung: Annotated[str, typer.Option("--rung", hidden=True)] = "",
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds of wall time.")] = 60.0,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds, without what it waits for a core.")] = 60.0,
     folder: Annotated[Path | None, typer.Option("--dir", help="A folder whose copy becomes /work.")] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="Give the command our standard input.")] = False,
     image: Annotated[str, typer.Option("--image", help="An image to run it in, with --sandbox docker or podman.")] = "",

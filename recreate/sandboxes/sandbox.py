@@ -183,7 +183,8 @@ class FolderSandbox:
             talk, watch = self._started(inside, b"", Dialogue)
             assert isinstance(talk, Dialogue)
             self._running.add(talk)
-            talk.go(timeout, watch.look, lambda: self._running.discard(talk))
+            most = timeout * self.limits.wall_factor
+            talk.go(timeout, watch.look, most, lambda: self._running.discard(talk))
         return talk
 
     def _run(self, words: Sequence[bytes], seconds: float, stdin: bytes) -> Output:
@@ -199,7 +200,7 @@ class FolderSandbox:
         if self._closed:
             child.kill()
         try:
-            output = child.finish(seconds, watch.look)
+            output = child.finish(seconds, watch.look, seconds * self.limits.wall_factor)
         finally:
             self._running.discard(child)
         return watch.last(output)

@@ -38,7 +38,7 @@ _MOST_CALLS, _LONGEST = 2000, 2_000_000
 """Calls of one attempt that are played again, and characters of them."""
 _LIMITS = Limits(cpu_seconds=20, memory_mb=1024, disk_mb=64)
 _SECONDS = 60.0
-"""Seconds of wall time that playing an attempt's calls may take: a world itself needs one or two of CPU."""
+"""Seconds that playing an attempt's calls may take: a world itself needs one or two of CPU."""
 
 _CUSTOMER = """You are a customer service agent, and act by calling tools. This is the policy that you keep to:
 

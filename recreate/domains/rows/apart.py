@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recreate.api.errors import Fault
-from recreate.api.ports import RunningProgram, Sandbox, Talking
+from recreate.api.ports import WALL_FACTOR, RunningProgram, Sandbox, Talking
 from recreate.api.types import digest
+from recreate.sandboxes.process import Deadline
 
 _PROGRAMS = ("two_sides", "data_sides")
 """Each goes by its text, in this order: the second stands on the first."""
@@ -68,33 +68,28 @@ def run(
             fix="--sandbox bwrap",
         )
     key = secrets.token_hex(16)
-    ends = time.monotonic() + seconds
-    one = tests.start(["python3", "-B", "-c", program, "tests"], seconds)
+    longest = WALL_FACTOR * seconds  # one that sleeps while the other waits for a core must not be ended
+    one = tests.start(["python3", "-B", "-c", program, "tests"], longest)
     try:
-        other = answer.start(["python3", "-B", "-c", program, "answer", *told], seconds)
+        other = answer.start(["python3", "-B", "-c", program, "answer", *told], longest)
         try:
-            one.send(json.dumps({**asked, "key": key}).encode(), seconds)
-            return _carried(one, other, key, ends, seconds)
+            one.send(json.dumps({**asked, "key": key}).encode(), seconds)  # which waits until its sandbox stands
+            return _carried(one, other, key, Deadline(seconds, one, other))
         finally:
             other.close()
     finally:
         one.close()
 
 
-def _carried(
-    one: RunningProgram, other: RunningProgram, key: str, ends: float, seconds: float
-) -> tuple[dict[str, Any], str]:
-    while (left := ends - time.monotonic()) > 0:
-        line = one.take(left)
-        if line is None:
-            break
+def _carried(one: RunningProgram, other: RunningProgram, key: str, ends: Deadline) -> tuple[dict[str, Any], str]:
+    while (line := ends.take(one)) is not None:
         if line.endswith(f'"key": "{key}"}}'.encode()):
             told = json.loads(line)["verdict"]
             if isinstance(told, dict) and "gone" not in told:
                 return told, ""
             because = told.get("because") if isinstance(told, dict) else ""
             return {}, str(because or "the answer's program ended, or told what cannot be read")
-        reply = other.take(max(0.0, ends - time.monotonic())) if other.send(line, left) else None
-        if not one.send(reply if reply is not None and len(reply) < _LONGEST else GONE, left):
+        reply = ends.take(other) if other.send(line, ends.left()) else None
+        if not one.send(reply if reply is not None and len(reply) < _LONGEST else GONE, ends.left()):
             break
-    return {}, f"took longer than {seconds:g} s" if time.monotonic() >= ends else "ended and told nothing"
+    return {}, f"took longer than {ends.seconds:g} s" if ends.left() <= 0 else "ended and told nothing"

@@ -48,7 +48,7 @@ _REASONS = (
 
 class GeneratorSettings(Config):
     """What generator.toml says. score, scorer, answer_file, about: as in domain.toml; FILE.py:function is a file of the
-    folder. levels: of difficulty, from 1. seconds: of wall time for one task."""
+    folder. levels: of difficulty, from 1. seconds: for one task."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     score: str
