@@ -208,8 +208,8 @@ def facts(
         "scale": scale([built.verdict, *(r.verdict for r in built.revisions)]),
         "spend": spend,
         "shares": shares(spend),
-        "lessons": learned(run),
-        "lessons_cost": lessons_cost(run),
+        "lessons": (lessons := learned(run)),
+        "lessons_cost": lessons_cost(run, lessons),
         "aside": run.excluded(),
     }
     return told, (len(found), lanes)

@@ -346,9 +346,9 @@ def learned(run: Run) -> list[LearnedLesson]:
     return [LearnedLesson(x, told.get(x.id, []), len(x.merged), draws.told(x), agent.get(x.id, [])) for x in found]
 
 
-def lessons_cost(run: Run) -> str:
-    """What a build's lessons took, in all and for each; '' where none was learned."""
-    lessons, usage = learned(run), run.usage
+def lessons_cost(run: Run, lessons: Sequence[LearnedLesson]) -> str:
+    """What a build's lessons (`learned`) took, in all and for each; '' where none was learned."""
+    usage = run.usage
     if not lessons:
         return ""
     spent = {phase: [u for (_, of), u in usage.items() if of == phase] for phase in ("observe", "rerun")}
@@ -369,7 +369,8 @@ def lessons_cost(run: Run) -> str:
 
 def _learned(run: Run) -> list[str]:
     """What a memory policy did, round by round; nothing without one."""
-    lines = [f"- Lessons took {cost}."] if (cost := lessons_cost(run)) else []
+    lessons = learned(run)
+    lines = [f"- Lessons took {cost}."] if (cost := lessons_cost(run, lessons)) else []
     for record in run.records("memory"):
         head = f"Round {record['round'] + 1}, policy {record['policy']}"
         told = map(Change.model_validate, record["changes"])
@@ -377,7 +378,7 @@ def _learned(run: Run) -> list[str]:
         lines += [f"- {head}: {_count(len(changes), 'change', 'changes')}", *changes]
         shown = {x.id: draws.told(x) for x in map(Lesson.model_validate, record["after"])}
         lines += [f"  - {id}: {text}" for id, text in shown.items() if text]
-    lines += [f"- memory/{x.lesson.id}.md: {became}" for x in learned(run) for became in x.agent]
+    lines += [f"- memory/{x.lesson.id}.md: {became}" for x in lessons for became in x.agent]
     return ["## Memory", "", *lines, ""] if lines else []
 
 

@@ -44,6 +44,7 @@ from recreate.api.types import digest as digest_of
 from recreate.lessons.promotion import bound
 from recreate.memory.documents import evidence_of
 from recreate.memory.export import chats
+from recreate.memory.index.tokenizer import marked
 from recreate.memory.provisional import recall, whole
 from recreate.memory.store import ExperienceStore
 from recreate.runs.attempts import read_experience, read_steps
@@ -846,17 +847,16 @@ def _number(text: str, least: int, most: int) -> int:
 
 def _hit(hit: Any, words: str) -> dict[str, Any]:
     """A hit with its text in parts, (text, whether it is one of the words), around the first of the words."""
-    pattern = re.compile("|".join(re.escape(w) for w in sorted(words.split(), key=len, reverse=True)), re.IGNORECASE)
     whole = " ".join(hit.text.split())
-    first = pattern.search(whole)
-    start = max(0, first.start() - AROUND) if first else 0
-    text, parts, at = whole[start : start + SNIPPET], [], 0
-    for found in pattern.finditer(text):
-        parts += [(text[at : found.start()], False), (found[0], True)]
-        at = found.end()
+    before = 0
+    for part, found in marked(whole, words):
+        if found:
+            break
+        before += len(part)
+    start = max(0, before - AROUND) if before < len(whole) else 0
     return {
         "hit": hit,
-        "parts": [*parts, (text[at:], False)],
+        "parts": marked(whole[start : start + SNIPPET], words),
         "before": start > 0,
         "after": start + SNIPPET < len(whole),
     }
