@@ -69,6 +69,7 @@ STEADY = re.compile(
     rf"|{_BEGIN}(?:\d{{4}}-\d\d-\d\d[T ])?\d\d?:\d\d:\d\d(?:[.,]\d+)?\b"
     rf"|{_BEGIN}(?:\d+m)?\d+(?:[.,]\d+)? ?(?:s|ms|us|µs|ns|secs?|seconds?)\b"
     rf"|{_BEGIN}0x[0-9a-f]{{6,}}\b"
+    rf"|{_BEGIN}1[5-9]\d{{8}}(?:[.,]\d+)?\b"  # of `date +%s`
     rf"|{_BEGIN}(?:60(?:5(?:7[89]|[89]\d)|[6-9]\d\d)|61(?:0\d\d|1(?:[0-7]\d|8[0-3])))\b"  # UIDS of sandboxes
     r"|/tmp/[\w.-]+"
 )

@@ -255,6 +255,7 @@ def steady(printed: str) -> str:
         ("<A object at 0x7f3a9c0b1d50>", "<A object at 0x55d0aa31>"),
         ("/tmp/tmpab_1x/f", "/tmp/pip-77/f"),
         ("-rw-r--r--  1 agent agent  946 Nov 26 19:25 a.py", "-rw-r--r--  1 agent agent 1946 Nov 27 01:25 a.py"),
+        ("1795731608.904913324", "1795733604.317325720"),
         (str(UIDS[0]), str(UIDS[-1])),
         (f"uid={UIDS[1]}(agent) gid={UIDS[1]}(agent)", f"uid={UIDS[-2]}(agent) gid={UIDS[-2]}(agent)"),
     ],
@@ -272,6 +273,7 @@ def test_what_wavers_by_itself_is_the_same_request(then: str, now: str) -> None:
         (str(UIDS[0]), str(UIDS[0] - 1)),
         (str(UIDS[-1]), str(UIDS[-1] + 1)),
         (str(UIDS[0]), f"{UIDS[0]}0"),
+        ("1079573160", "1079573161"),
     ],
 )
 def test_what_says_something_else_is_another_request(then: str, now: str) -> None:
