@@ -11,6 +11,7 @@ short rule that fits them, and one time in four one that fits a single order. So
 asks, tries out and throws away. What a better model would find does not follow from it.
 
     python -m tests.league [OPTIMIZER ...] [--worlds 60] [--jobs 2] [--json]
+    python -m tests.league --mechanisms [MECHANISM ...]     mechanisms of agents, memory, tasks and traces: on and off
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ from recreate.models.pricing import FREE
 from recreate.runs import settings
 from recreate.runs.reader import Run
 from recreate.runs.session import Parts, open_session
+from tests import mechanisms
 from tests.investigator import Acts, Investigator
+from tests.mechanisms import MECHANISMS
 
 OPTIMIZERS = ("reflect", "best-of-n", "opro", "ace", "adas", "gepa", "atlas", "yunjue", "sage", "recreate")
 SIZES: dict[Split, int] = {"train": 6, "validation": 20, "test": 1}
@@ -394,19 +397,25 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.league", description="Example: reflect opro --worlds 12")
-    parser.add_argument("optimizers", nargs="*", help=f"default: {' '.join(OPTIMIZERS)}")
-    parser.add_argument("--worlds", type=int, default=60)
+    parser.add_argument("names", nargs="*", help=f"default: {' '.join(OPTIMIZERS)}")
+    parser.add_argument("--mechanisms", action="store_true", help=f"these in their place: {', '.join(MECHANISMS)}")
+    parser.add_argument("--worlds", type=int, help="default: 60, of --mechanisms 20 of each kind")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", action="store_true", help="a line for each build as well")
+    parser.add_argument("--json", action="store_true", help="a line for each build, or world, as well")
     given = parser.parse_args()
+    known, play_all, show = (
+        (MECHANISMS, mechanisms.rounds, mechanisms.table) if given.mechanisms else (OPTIMIZERS, rounds, table)
+    )
+    if strangers := sorted({*given.names} - {*known}):
+        parser.error(f"{', '.join(strangers)}: one of {', '.join(known)}")
     rows = []
-    for row in rounds(given.optimizers or OPTIMIZERS, given.worlds, given.jobs):
+    for row in play_all(given.names or known, given.worlds or (20 if given.mechanisms else 60), given.jobs):
         rows.append(row)
         if given.json:
             print(json.dumps(row), flush=True)
         else:
-            print(f"\r{len(rows)} of {given.worlds * len(given.optimizers or OPTIMIZERS)}", end="", file=sys.stderr)
-    print(table(rows), file=sys.stderr if given.json else sys.stdout)
+            print(f"\r{len(rows)}", end="", file=sys.stderr)
+    print(show(rows), file=sys.stderr if given.json else sys.stdout)
     return 0
 
 
