@@ -2,7 +2,7 @@
 
     python -m tests.league --mechanisms [MECHANISM ...] [--worlds 20] [--jobs 2] [--json]
 
-A row is a mechanism in one kind of world: twenty worlds of it (numbered, the same each time), the mean without and with
+A row is a mechanism in one kind of world: so many worlds of it (numbered, the same each time), the mean without and with
 the mechanism of a share and of what it took, and the paired difference with its 90 % interval (Student's t).
 Every mechanism has a kind of world that needs it, at several difficulties where that makes sense, and one in which it
 cannot help or does harm. On and off are settings of the product: agent.toml, flags of `bench`, commands. The model is a
@@ -36,9 +36,10 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from recreate.agents import scaffold as scaffolds
+from recreate.agents.lesson import lesson_id
 from recreate.agents.scaffold import Scaffold
 from recreate.api.ports import Price, Sandbox, SandboxBackend
-from recreate.api.types import Call, Grade, Message, Output, Reply, Split, Task, Trace
+from recreate.api.types import Call, Grade, Lesson, Message, Output, Reply, Split, Task, Trace
 from recreate.builder.measure import BenchResult
 from recreate.builder.sdk import bench
 from recreate.cli import run as cli
@@ -183,7 +184,12 @@ class World:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def bench(self, who: Scaffold | Path, split: Split, out: str, **settings: Any) -> BenchResult:
-        given = {"model": Worker(self.policy), "sandbox": Scenery(self.does), "memory__embedder": "hashed", "jobs": 1}
+        given: dict[str, Any] = {
+            "model": Worker(self.policy),
+            "sandbox": Scenery(self.does),
+            "memory__embedder": "hashed",
+            "jobs": 1,
+        }
         given |= {"out": str(self.folder / "runs" / out), "workspace": self.folder, **self.settings, **settings}
         (cell,) = bench(who, self.domain, split=split, **given)
         return cell
@@ -235,9 +241,10 @@ def locks(folder: Path, seed: int, *, locks: int, named: bool = False) -> tuple[
         ask = f"Open chest {n}: `look` shows its next lock, `turn KEY` turns a key: {', '.join(KEYS)}."
         ask += f" Its locks are by {' and '.join(wanted)}." if named else ""
         world.add("validation", ask, "open", locks=wanted)
-    store = LessonStore(folder / "memory", "locks")
-    for maker, key in keys.items():
-        store.add(f"A lock by {maker}", f"Turn the key {key} in it.", active=True)
+    told = [(f"A lock by {maker}", f"Turn the key {key} in it.") for maker, key in keys.items()]
+    lessons = [Lesson(id=lesson_id(*each), title=each[0], body=each[1]) for each in told]
+    active = {x.id: x.model_copy(update={"status": "active", "scope": "domain"}) for x in lessons}
+    LessonStore(folder / "memory", "locks").write({}, active)
 
     def does(scene: Scene, words: list[str]) -> tuple[str, int]:
         left = scene.state["locks"]
@@ -740,6 +747,7 @@ def _rows() -> Iterator[Row]:
     for share in (0.1, 0.15, 0.2):
         yield Row("turns", f"{share:.0%} doubt what is done", partial(turns, doubters=share), 0, -1)
     yield Row("turns", "loss: few turns hurry it", partial(turns, hurried=True), -1, -1)
+    yield Row("turns", "loss: 60% doubt, the limit stays", partial(turns, doubters=0.6), 0, 0)
     for n in (2, 3, 6):
         yield Row("MAXS", f"{n} doors, seen at the next action", partial(doors, doors=n, on=LOOKAHEAD), 1, 1)
     yield Row("MAXS", "loss: 3 doors, seen two actions on", partial(doors, doors=3, on=LOOKAHEAD, far=1), 0, 1)
@@ -803,18 +811,8 @@ def difference(found: Sequence[Mapping[str, Any]], what: int) -> tuple[float, fl
 
 
 def table(found: Sequence[Mapping[str, Any]]) -> str:
-    head = [
-        "mechanism",
-        "world",
-        "measured",
-        "off",
-        "on",
-        "difference [90 %]",
-        "takes",
-        "off",
-        "on",
-        "difference [90 %]",
-    ]
+    beside = ["off", "on", "difference [90 %]"]
+    head = ["mechanism", "world", "measured", *beside, "takes", *beside]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for at in sorted({row["row"] for row in found}):
         row, mine = ROWS[at], [each for each in found if each["row"] == at]

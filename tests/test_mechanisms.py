@@ -44,7 +44,7 @@ def test_every_mechanism_has_a_world_that_needs_it_and_one_that_does_not() -> No
     for row in ROWS:
         needed = row not in LOSSES
         gains = row.share == 1 or row.took == -1
-        loses = row.share in (0, -1) and (row.took == 1 or row.share == -1)
+        loses = row.share in (0, -1) and (row.share, row.took) != (0, -1)
         assert gains if needed else loses, named(row)
 
 
