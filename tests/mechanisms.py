@@ -2,8 +2,8 @@
 
     python -m tests.league --mechanisms [MECHANISM ...] [--worlds 20] [--jobs 2] [--json]
 
-A row is a mechanism in one kind of world: so many worlds of it (numbered, the same each time), the mean without and with
-the mechanism of a share and of what it took, and the paired difference with its 90 % interval (Student's t).
+A row is a mechanism in one kind of world: so many worlds of it (numbered, the same each time), the mean without and
+with the mechanism of a share and of what it took, and the paired difference with its 90 % interval (Student's t).
 Every mechanism has a kind of world that needs it, at several difficulties where that makes sense, and one in which it
 cannot help or does harm. On and off are settings of the product: agent.toml, flags of `bench`, commands. The model is a
 small program, the same for both, that goes by what it is shown. So a row says that the mechanism does what it claims
