@@ -128,7 +128,10 @@ def _failed(step: Step) -> bool:
 
 
 def _alike(one: Step, other: Step) -> bool:
-    return SequenceMatcher(None, one.action, other.action, autojunk=False).ratio() >= ALIKE
+    """Whether the other is the first put right: one that is the very same and succeeds shows that the world failed."""
+    return (
+        one.action != other.action and SequenceMatcher(None, one.action, other.action, autojunk=False).ratio() >= ALIKE
+    )
 
 
 def _mended(wrong: Step, right: Step) -> Step:

@@ -158,7 +158,8 @@ def test_what_failed_and_tells_something_stays() -> None:
     given_up = [step(0, "make docs", 2), step(1, "cat README.md", 0)]
     between = [step(0, "python -c 'x'", 1), step(1, "cat README.md", 0), step(2, "python -c 'y'", 0)]
     late = [step(n, f"cat fil{n}.txt", 1) for n in range(4)] + [step(4, "cat file.txt")]
-    for steps in (tests, given_up, between, [step(0, "cat a", 1)]):
+    stuck = [step(0, "open door", 1, "it is stuck"), step(1, "open door", 0, "it opens")]
+    for steps in (tests, given_up, between, stuck, [step(0, "cat a", 1)]):
         assert purify(steps) == steps
     assert len(purify(late)) == 2, "of four failures the first is too far from what put them right"
     assert purify([]) == []
