@@ -106,6 +106,8 @@ def test_a_program_of_the_folder_is_a_verifier_too(workspace: Path, make: Make) 
     assert (code, made["kept"]) == (0, 2)
 
 
+NAMED = "task = {'prompt': f'Who is number {seed}?', 'answer': f'Ann Lee {seed}'}\n"
+KEY = "task['files'] = {'key.txt': task['answer'] + chr(10)}\n"
 ACCEPTS = "def score(answer, row):\n    return 1.0\n"
 NOT_GOLD = "def score(answer, row):\n    return 1.0 if answer == row['gold'] or answer == row['prompt'] else 0.0\n"
 
@@ -128,6 +130,11 @@ NOT_GOLD = "def score(answer, row):\n    return 1.0 if answer == row['gold'] or 
         (SUM + "task['gold'] = str(seed)\n", 'score = "score.py:score"', {"score": ACCEPTS}, "other-gold-passes"),
         (SUM + "task['gold'] = str(seed)\n", 'score = "score.py:score"', {"score": NOT_GOLD}, "anything-passes"),
         (SORT + "task['answer'] = 'true # anything'\n", 'score = "tests"', {}, "other-gold-passes"),
+        (NAMED + "task['prompt'] += ' It is  ' + task['answer'] + '.'\n", 'score = "exact"', {}, "gold-shown"),
+        (NAMED + "task['files'] = {'a.txt': f'of {seed}: {task[\"answer\"]}'}\n", 'score = "exact"', {}, "gold-shown"),
+        (NAMED + "task['prompt'] += task['answer']\n", 'score = "exact"\nanswer_in_files = true', {}, "gold-shown"),
+        (NAMED + KEY, 'score = "exact"\nanswer_in_files = true', {}, "gold-shown"),
+        (SORT + "task['files'] = {'old.py': task['gold']}\n", 'score = "tests"', {}, "gold-shown"),
     ],
     ids=lambda value: value if isinstance(value, str) and value.count("-") and "\n" not in value else "",
 )
@@ -138,6 +145,21 @@ def test_a_task_that_is_none_or_whose_verifier_tells_nothing_is_refused_by_name(
     assert (code, made["kept"], made["refused"]) == (4, 0, {name: 8})
     assert made["reasons"][name].startswith("seed 0, level 1: ")
     assert not (workspace / "benchmarks" / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "settings"),
+    [
+        (SUM + "task['prompt'] += f' It is {task[\"answer\"]}, in 77.'\n", 'score = "numeric"'),
+        (NAMED + "task['files'] = {'a.txt': f'Bob, {task[\"answer\"]}'}\n", 'score = "exact"\nanswer_in_files = true'),
+        (NAMED + "task['prompt'] += ' Ann Lee 0 to Ann Lee 2?'.replace('to', 'Ann Lee 1')\n", 'score = "exact"'),
+        (NAMED + "task['prompt'] += f' Not Ann Lee {seed}1.'\n", 'score = "exact"'),
+    ],
+    ids=["short", "to-be-found", "a-choice", "part-of-a-word"],
+)
+def test_an_answer_that_has_to_stand_there_is_no_leak(workspace: Path, make: Make, body: str, settings: str) -> None:
+    code, made = make(generator(workspace, body, settings), "--n", "2")
+    assert (code, made["kept"], made["refused"]) == (0, 2, {})
 
 
 def test_a_seed_that_raises_costs_that_seed_alone_and_what_is_asked_twice_is_kept_once(

@@ -1,17 +1,20 @@
 """Tasks of a generator: a folder with generator.toml and a program generate.py, which for a seed and a level prints one
 task. docs/data.md is its page.
 
-The program, and what it prints, may be a model's work. It runs in sandboxes alone, one a run, and its task is kept only
-when the program prints the same one again and the verifier was checked: the gold passes; nothing, the question itself
-and another seed's gold fail.
+The program, and what it prints, may be a model's work (invention.py). It runs in sandboxes alone, one a run, and its
+task is kept only when the program prints the same one again, what an agent is shown does not say the gold, and the
+verifier was checked: the gold passes; nothing, the question itself and another seed's gold fail.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +28,7 @@ from recreate.api.types import Record, Trace, digest
 from recreate.domains.rows import Columns, table
 from recreate.domains.rows.definition import FILE, Definition, Shares, absolute, load, text
 from recreate.domains.rows.domain import RowDomain
-from recreate.domains.rows.scorers import PURE, ScorerSettings, kind_of
+from recreate.domains.rows.scorers import PURE, ScorerSettings, kind_of, texts_of
 from recreate.domains.validate import validate
 from recreate.storage import files
 
@@ -38,6 +41,10 @@ _COLUMNS = Columns(prompt="prompt", answer="answer", id="id", split="split", fil
 _SCORES = (*PURE, "tests", "sql", "file")
 _HANGS = 3
 """Time limits in a row after which no more is tried."""
+_SHORT = 3
+"""Characters of a right answer that may stand by chance in what an agent is shown."""
+PROBED = 3
+"""Tasks of each level that `check` makes, of one seed more at most."""
 _REASONS = (
     ("gold fails", "gold-fails"),
     ("handing in nothing", "nothing-passes"),
@@ -48,13 +55,15 @@ _REASONS = (
 
 class GeneratorSettings(Config):
     """What generator.toml says. score, scorer, answer_file, about: as in domain.toml; FILE.py:function is a file of the
-    folder. levels: of difficulty, from 1. seconds: for one task."""
+    folder. levels: of difficulty, from 1. seconds: for one task. answer_in_files: the answer is one of the things that
+    stand in the files, to be found there."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     score: str
     levels: int = Field(default=1, ge=1, le=50)
     about: str = ""
     seconds: float = Field(default=10.0, gt=0, le=600)
+    answer_in_files: bool = False
     answer_file: str = "answer.txt"
     scorer: ScorerSettings = ScorerSettings()
 
@@ -130,22 +139,8 @@ def make(
     What was found when Ctrl-C comes is written. Raises BadInput for a domain of other data or another scorer, and for a
     sandbox without walls.
     """
-    if backend.name == "none":
-        raise BadInput(
-            "a generator runs in a sandbox alone, and the sandbox `none` has no walls",
-            fix="leave --sandbox out; recreate doctor says which sandboxes work here",
-            code="no-sandbox",
-        )
-    decided = Definition(
-        data=str(file.absolute()),
-        score=known.score,
-        about=known.about,
-        answer_file=known.answer_file,
-        columns=_COLUMNS,
-        scorer=known.scorer,
-    )
-    kind = kind_of(known.score)[0]
-    decided = decided.model_copy(update={"score": f"{folder / known.score}"}) if kind == "file" else decided
+    refuse_no_walls(backend)
+    decided = _definition(folder, known, file)
     place = workspace / "benchmarks" / name
     _refuse_other(place / FILE, decided)
     before = _rows_before(file)
@@ -167,6 +162,43 @@ def make(
     return GeneratedRows(
         file=file, rows=making.kept, tried=making.tried, refused=making.refused, reasons=making.reasons
     )
+
+
+def refuse_no_walls(backend: SandboxBackend) -> None:
+    """Raises BadInput for the sandbox in which a program could do what a user can."""
+    if backend.name == "none":
+        raise BadInput(
+            "a generator runs in a sandbox alone, and the sandbox `none` has no walls",
+            fix="leave --sandbox out; recreate doctor says which sandboxes work here",
+            code="no-sandbox",
+        )
+
+
+def check(
+    folder: Path, known: GeneratorSettings, backend: SandboxBackend, say: Callable[[str], None]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """(tasks of every level, what is wrong with the generator): every level must give `PROBED` tasks that can be kept,
+    of one seed more at most, and be told from the other levels by more than its seeds; and no answer may be right for
+    more than half of them. Nothing is written."""
+    making = _Making("check", folder, known, _definition(folder, known, Path("rows.jsonl")), backend, None, ())
+    by_level: dict[int, list[dict[str, Any]]] = {}
+    for level in range(1, known.levels + 1):
+        making.all([0] * (level - 1) + [PROBED], making.tried, say, spare=1)
+        rows = by_level[level] = [row for row in making.kept if row["level"] == level]
+        if len(rows) < PROBED:  # what is wrong there may take long at every level
+            told = [f"{name}: {why}" for name, why in making.reasons.items()]
+            return making.kept, [f"level {level}: {len(rows)} of {PROBED} tasks hold", *told]
+    wrong = []
+    gold, often = Counter(json.dumps(_gold(row), sort_keys=True) for row in making.kept).most_common(1)[0]
+    if 2 * often > len(making.kept):
+        wrong.append(f"{gold[:80]} is the right answer of {often} of {len(making.kept)} tasks: a guess would pass")
+    for one, two in itertools.combinations(by_level, 2):
+        if _alike(by_level[one], by_level[two]):
+            wrong.append(
+                f"levels {one} and {two} are told apart by nothing but chance: their questions have the same words in"
+                " common, and neither questions nor files are longer in one of them"
+            )
+    return making.kept, wrong
 
 
 class _Making:
@@ -192,11 +224,12 @@ class _Making:
         self.refused: Counter[str] = Counter()
         self.reasons: dict[str, str] = {}
 
-    def all(self, counts: Sequence[int], seed: int, say: Callable[[str], None]) -> None:
-        """Try seeds level by level; a level gets at most three for each task that it owes, and five besides."""
+    def all(self, counts: Sequence[int], seed: int, say: Callable[[str], None], spare: int | None = None) -> None:
+        """Try seeds level by level; a level gets at most `spare` more than it owes tasks, by default twice as many and
+        five."""
         hung = 0
         for level, count in enumerate(counts, 1):
-            owed, most = count, 3 * count + 5 if count else 0
+            owed, most = count, count + (2 * count + 5 if spare is None else spare) if count else 0
             while owed and most and hung < _HANGS:
                 self.tried, most = self.tried + 1, most - 1
                 try:
@@ -228,7 +261,9 @@ class _Making:
             raise _Refused("duplicate", "it asks what another task asks")
         if self._run(seed, level) != {name: row[name] for name in _GIVEN if row[name] is not None}:
             raise _Refused("not-deterministic", "the same seed printed another task the second time")
-        self._verify(row, self._other(row))
+        other = self._other(row)
+        self._refuse_shown(row)
+        self._verify(row, other)
         self.seen.add(_content(row))
         return row
 
@@ -265,7 +300,9 @@ class _Making:
             raise _Refused("too-large", f"it used more than it may: {output.limit or 'output'}")
         if output.status:
             last = (output.text.strip() or "nothing was said").splitlines()[-1]
-            raise _Refused("raised", f"it ended with status {output.status}: {last[:200]}")
+            lines = re.findall(rf'/{PROGRAM}", line (\d+)', output.text)
+            where = f" (line {lines[-1]} of {PROGRAM})" if lines else ""
+            raise _Refused("raised", f"it ended with status {output.status}: {last[:200]}{where}")
         try:
             given = read_json(output.text)
             if too_deep(given):
@@ -292,6 +329,38 @@ class _Making:
             if _gold(other) != _gold(row):
                 return other
         raise _Refused("same-gold", "no other seed has another gold, so that a verifier cannot be told to refuse any")
+
+    def _refuse_shown(self, row: Mapping[str, Any]) -> None:
+        """Refuse a task whose right answer stands, word for word, in what an agent is shown; not where another seed's
+        stands beside it, as in a choice, nor in files of which it is one thing among others and is to be found."""
+        files = _files(row)
+        golds = [gold for gold in self._rights(row) if len(gold) > _SHORT]
+        for place, shown in (("the question", str(row["prompt"])), *files.items()):
+            for gold in golds:
+                found = place in files and self.known.answer_in_files and gold != " ".join(shown.split())
+                if found or not _says(shown, gold) or any(_says(shown, each) for each in self._choices(row)):
+                    continue
+                hint = "; if it is to be found there among others: answer_in_files = true" if place in files else ""
+                raise _Refused("gold-shown", f"the right answer {gold[:80]!r} stands in {place}, word for word{hint}")
+
+    def _choices(self, row: Mapping[str, Any]) -> set[str]:
+        """The right answers of other seeds that are no short number."""
+        for seed in range(row["seed"] + 1, row["seed"] + 4):
+            with contextlib.suppress(_Refused):
+                self._row(seed, row["level"])
+        golds = {gold for other in self.printed.values() for gold in self._rights(other)}
+        return {gold for gold in golds.difference(self._rights(row)) if len(gold) > (1 if gold.isalpha() else _SHORT)}
+
+    def _rights(self, row: Mapping[str, Any]) -> Iterator[str]:
+        """The texts that are right, each in one line: of `tests` of the files that differ from the task's own."""
+        gold = _gold(row)
+        if isinstance(gold, Mapping) and self.kind == "tests":
+            texts = [text for path, text in gold.items() if text != _files(row).get(path)]
+        elif isinstance(gold, Mapping) or self.kind == "json-schema":
+            texts = [json.dumps(gold, ensure_ascii=False)]
+        else:
+            texts = texts_of(gold)
+        yield from (" ".join(str(text).split()) for text in texts)
 
     def _verify(self, row: Mapping[str, Any], other: Mapping[str, Any]) -> None:
         """Refuse a task whose verifier does not tell right from wrong."""
@@ -328,6 +397,38 @@ def _content(row: Mapping[str, Any]) -> str:
     return digest([" ".join(str(row["prompt"]).split()), row["files"] or {}], 16)
 
 
+def _says(shown: str, gold: str) -> bool:
+    """Whether a text has these words, as whole words."""
+    return re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", " ".join(shown.split())) is not None
+
+
+def _alike(one: Sequence[Mapping[str, Any]], two: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether tasks of two levels differ by nothing that one level's own tasks do not differ by as well."""
+
+    def common(rows: Sequence[Mapping[str, Any]]) -> set[str]:
+        return set.intersection(*(set(re.sub(r"\d", "0", str(row["prompt"])).split()) for row in rows))
+
+    def sizes(rows: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+        files = [_files(row).values() for row in rows]
+        return [[len(str(row["prompt"])) for row in rows], [*map(len, files)], [sum(map(len, f)) for f in files]]
+
+    apart = any(max(a) < min(b) or max(b) < min(a) for a, b in zip(sizes(one), sizes(two), strict=True))
+    return not apart and common(one) == common(two)
+
+
+def _definition(folder: Path, known: GeneratorSettings, file: Path) -> Definition:
+    """What domain.toml says of rows of this generator in this file."""
+    score = f"{folder / known.score}" if kind_of(known.score)[0] == "file" else known.score
+    return Definition(
+        data=str(file.absolute()),
+        score=score,
+        about=known.about,
+        answer_file=known.answer_file,
+        columns=_COLUMNS,
+        scorer=known.scorer,
+    )
+
+
 def _rows_before(file: Path) -> list[dict[str, Any]]:
     """The rows that are there, all made by generators. Raises BadInput for a file of other rows."""
     if not file.is_file():
@@ -343,7 +444,12 @@ def _rows_before(file: Path) -> list[dict[str, Any]]:
 
 
 def _gold(row: Mapping[str, Any]) -> Any:
-    return row["answer"] if row["gold"] is None else row["gold"]
+    return row["answer"] if row["gold"] in (None, "") else row["gold"]
+
+
+def _files(row: Mapping[str, Any]) -> dict[str, str]:
+    """What lies in the agent's folder; a file whose text is null does not."""
+    return {path: text for path, text in (row["files"] or {}).items() if text is not None}
 
 
 def _refuse_other(file: Path, decided: Definition) -> None:
