@@ -164,8 +164,8 @@ class TaskSet(Record):
 class Call(Record):
     """Who asks a model, and for what: the address under which the reply is journalled.
 
-    role: agent | optimizer | judge; phase: train | validation | test | select | rerun | propose | observe | grade;
-    task '' for an optimizer; repeat and sample count from 0.
+    role: agent | optimizer | judge | writer; phase: train | validation | test | select | rerun | propose | observe |
+    grade | invent; task '' for an optimizer; repeat and sample count from 0.
     `id` = run/attempt/step is sent as the header `x-recreate-call`; a proposal's "attempt" is its own digest.
     `step` counts over all samples of an attempt, so that the id is unique.
     """

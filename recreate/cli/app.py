@@ -114,6 +114,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "tasks audit": tasks.audit,
     "tasks agree": tasks.agree,
     "tasks make": tasks.make,
+    "tasks invent": tasks.invent,
     "tasks rate": tasks.rate,
     "sandbox exec": sandbox.execute,
     "scaffold check": sandbox.check,

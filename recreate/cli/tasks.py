@@ -1,4 +1,4 @@
-"""tasks list, check, audit, agree, make, rate, and grade: what is asked, whether it holds and how it is graded."""
+"""tasks list, check, audit, agree, make, invent, rate, and grade: what is asked, whether it holds, how it is graded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from recreate.api.errors import UNSOUND, BadInput, CheckFailed, Fault, Interrupted
+from recreate.api.errors import UNSOUND, BadInput, CheckFailed, Fault, Interrupted, OutOfBudget
+from recreate.api.paths import memory as memory_folder
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
 from recreate.cli.options import DATA, JUDGE, SELECT, Json, SandboxName, open_backend, open_run, split_of, with_settings
@@ -413,6 +414,98 @@ def make(
     given |= {"modules": tuple(module or ()), "file": data, "backend": open_backend(sandbox), "on_progress": say}
     _make(domain, generator, given, {name: value for name, value in asked.items() if value}, as_json)
     return 0
+
+
+INVENT = {
+    "model": "Who writes it: a strong one, litellm:PROVIDER/NAME or openai:URL#MODEL.",
+    "price": "IN,OUT in USD per million tokens, where the price of --model is unknown.",
+}
+
+
+@with_settings("model", "price", "models.timeout", "models.threads", "budget", words=INVENT)
+def invent(
+    settings: Settings,
+    where: Path,
+    about: Annotated[str, typer.Argument(metavar="ABOUT", help="What the tasks are to be about, in a few sentences.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder of the generator; it must not be there yet.")],
+    like: Annotated[
+        str, typer.Option("--like", metavar="DOMAIN", help="Show the model three train tasks of this domain.")
+    ] = "",
+    repairs: Annotated[
+        int, typer.Option("--repairs", help="How often it is told what is wrong, and asked again.", min=0, max=50)
+    ] = 3,
+    sandbox: SandboxName = "",
+    as_json: Json = False,
+) -> None:
+    """Have a model write a generator of tasks, of three levels, for `tasks make --generator`: its program is run in
+    sandboxes, and kept when tasks of every level hold. What does not goes back to the model with the reason. After
+    Ctrl-C the same command goes on, and no reply is paid twice. Exits 4 when none holds.
+
+    Example: recreate tasks invent "Two stock lists that disagree; the rule that settles it has to be inferred" --model
+    gpt-5 --budget 2usd --out stock
+    """
+    from recreate.api.types import digest
+    from recreate.cli.runner import ready
+    from recreate.domains.rows import generator, invention
+    from recreate.models import default_model
+    from recreate.runs.session import writer_alone
+
+    backend = open_backend(sandbox or settings.sandbox)
+    generator.refuse_no_walls(backend)
+    if not about.strip():
+        raise BadInput("what are the tasks to be about?", fix='recreate tasks invent "..." --out FOLDER', code="usage")
+    if os.path.lexists(out):
+        fix = f"recreate tasks make {out.name} --generator {out}, if that is it; or another --out"
+        raise BadInput(f"{out} is there already", fix=fix, code="out-exists")
+    spec, note = (settings.model, "") if settings.model else default_model()
+    if note:
+        say(note)
+    asked = invention.question(about, _like(like, where) if like else ())
+    folder = where / "runs" / f"invent-{out.name}-{digest([asked, spec], 8)}"
+    again = "the same command goes on, and asks for no reply twice"
+    settings = settings.model_copy(update={"model": spec})
+    with writer_alone(settings, folder, "invent", ready, **invention.PARAMS) as writer:
+        before = writer.ledger.spent.calls
+        try:
+            made = invention.invent(
+                asked,
+                ask=writer.ask,
+                repairs=repairs,
+                replies=folder,
+                out=out.absolute(),
+                header=f"Written by {writer.model} for: {about}",
+                backend=backend,
+                say=say,
+            )
+        except KeyboardInterrupt:
+            raise Interrupted(f"what was written so far is in {here(folder)}", fix=again) from None
+        except OutOfBudget as e:
+            raise OutOfBudget(e.message, fix=f"{again}: --budget MORE") from None
+        finally:
+            calls, usd = writer.ledger.spent.calls, writer.ledger.spent.usd
+            say(f"{calls - before} calls, {calls} in all, ${usd:.4f}: {here(folder)}/ledger.jsonl")
+        record = {"generator": str(made.folder), "replies": made.replies, "model": writer.model, "folder": str(folder)}
+        record["spend"] = writer.ledger.record()
+    samples = {row["level"]: row for row in reversed(made.tasks)}
+    answer(
+        as_json,
+        {**record, "tasks": [{key: row[key] for key in ("level", "seed", "prompt", "answer")} for row in made.tasks]},
+        f"{here(made.folder)} is a generator of {len(samples)} levels; it took {made.replies} replies",
+        *(f"  level {level}: {' '.join(str(row['prompt']).split())[:300]}" for level, row in sorted(samples.items())),
+        f"next: recreate tasks make {out.name} --generator {out} --n 30, and read some: what is checked finds neither a"
+        " question that means two things nor an answer that is slightly wrong",
+    )
+
+
+def _like(domain: str, where: Path) -> list[str]:
+    """What three train tasks of a domain ask, none of them held out. Raises BadInput where there is none."""
+    from recreate.memory.held_out import HeldOut
+
+    held, part = HeldOut(memory_folder(where)), open_domain(domain)
+    tasks = _spread(held.usable(part, "train")[0], 3)
+    if not tasks:
+        raise held.refuse_empty(part, "train")
+    return [task.prompt for task in tasks]
 
 
 def _make(

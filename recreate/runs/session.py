@@ -484,15 +484,66 @@ def judge_alone(
 
     ready: told of the model before its first call. Raises BadInput, `run-in-use` while another process judges there.
     """
-    from recreate.models import default_model, open_model
-    from recreate.models.pricing import known_price, parse_price
+    from recreate.models import default_model
 
     spec = settings.models.judge or settings.models.optimizer or settings.model or default_model()[0]
-    given = parse_price(settings.models.judge_price) if settings.models.judge_price else None
-    folder = workspace / "runs" / f"judge-{name}"
+    priced, folder = ("--models.judge_price", settings.models.judge_price), workspace / "runs" / f"judge-{name}"
+    with _alone(settings, folder, name, spec, priced, ready) as alone:
+        ask = judge_asking(alone.calls, (alone.model, alone.price), alone.patience)
+        yield JudgeAlone(alone.model.name, ask, alone.calls.ledger)
+
+
+class WriterAlone(NamedTuple):
+    """A model that writes something outside of a run: its name, what asks it for reply number `step`, and what that
+    costs."""
+
+    model: str
+    ask: Callable[[Sequence[Message], int], Reply]
+    ledger: Ledger
+
+
+@contextmanager
+def writer_alone(
+    settings: Settings, folder: Path, what: str, ready: Callable[[Model], None] = lambda model: None, **params: Any
+) -> Iterator[WriterAlone]:
+    """`--model`, asked outside of a run for one thing: reply by reply, each in the folder, in its ledger as `writer`,
+    and paid once. what: it is asked for, in a word; ready, and what is raised: as of `judge_alone`."""
+    with _alone(settings, folder, what, settings.model, ("--price", settings.price), ready) as alone:
+
+        def ask(messages: Sequence[Message], step: int) -> Reply:
+            call = Call(run=alone.calls.run, attempt=digest([what, messages[0]]), step=step, role="writer", phase=what)
+            return alone.calls.ask(alone.model, alone.price, messages, call, **alone.patience, **params)
+
+        yield WriterAlone(alone.model.name, ask, alone.calls.ledger)
+
+
+class _ModelAlone(NamedTuple):
+    """A model outside of a run, and what its calls go through."""
+
+    model: Model
+    price: Price
+    calls: Calls
+    patience: Mapping[str, Any]
+
+
+@contextmanager
+def _alone(
+    settings: Settings,
+    folder: Path,
+    name: str,
+    spec: str,
+    priced: tuple[str, str],
+    ready: Callable[[Model], None],
+) -> Iterator[_ModelAlone]:
+    """A model whose replies and ledger a folder keeps. priced: the flag of its price, and what that says."""
+    from recreate.models import open_model
+    from recreate.models.pricing import known_price, parse_price
+
+    given = parse_price(priced[1]) if priced[1] else None
     with ExitStack() as stack:
         model = open_model(spec, price=given, jobs=settings.jobs, threads=settings.models.threads)
         stack.callback(model.close)
+        price = given or known_price(model, flag=priced[0])
         ready(model)
         journal = Journal(folder)
         stack.callback(journal.close)
@@ -500,9 +551,8 @@ def judge_alone(
         ledger = Ledger(Log(folder / "ledger.jsonl"), Budget.parse(settings.budget))
         stack.callback(ledger.close)
         calls = Calls(digest([name, model.name], 12), journal, ledger, retries=settings.models.retries)
-        price = given or known_price(model, flag="--models.judge_price")
         patience = {"timeout": settings.models.timeout} if settings.models.timeout else {}
-        yield JudgeAlone(model.name, judge_asking(calls, (model, price), patience), ledger)
+        yield _ModelAlone(model, price, calls, patience)
 
 
 class Chosen(NamedTuple):
