@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from typing import Any
 
@@ -90,7 +91,7 @@ def test_a_tree_is_found_however_it_is_made() -> None:
 def _makes_a_tree(source: str) -> list[int]:
     """The lines that name what makes a syntax tree of a text. A sandbox's programs that are strings are none."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(source)) if re.search(r"\bast\b|PyCF_ONLY_AST", source) else ():
         match node:
             case ast.Attribute(value=ast.Name(id="ast"), attr="parse" | "literal_eval") | ast.ImportFrom(module="ast"):
                 found.append(node.lineno)
