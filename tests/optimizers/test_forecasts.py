@@ -42,7 +42,7 @@ def test_a_forecast_is_asked_for_stands_in_the_journal_before_the_trial_and_is_s
         yield "steps", {"first": 0}
         yield lesson()
         said = yield "finish", {**DONE, "gain": 2}
-        assert "`gain` from 0 to 1" in said
+        assert "`gain` is from 0 to 1" in said
         yield "finish", {**DONE, "gain": 0.25, "mends": ["toy:toy:t0", "of nobody"], "breaks": []}
 
     tried = attempt(study, train=1, rounds=2)

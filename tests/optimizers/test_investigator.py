@@ -37,7 +37,7 @@ def test_it_investigates_and_what_helps_on_held_out_tasks_is_kept(attempt: Try) 
         (("edit", {"path": "system.md", "old": "", "new": "{{ task.answer }}", **ABOUT}), "system.md:"),
         (("edit", {"path": "system.md", "old": "", "new": "{% for x in %}", **ABOUT}), "system.md:"),
         (("edit", {"path": "system.md", "old": "not there", "new": "x", **ABOUT}), "copy the text exactly"),
-        (("edit", {"path": "system.md", "old": "", "new": "{{ task.prompt.replace('a', 'b') }}", **ABOUT}), "a filter"),
+        (("edit", {"path": "system.md", "old": "", "new": "{{ task.prompt.truncate(9) }}", **ABOUT}), "a filter"),
         (("write", {"path": "../x.md", "text": "x", **ABOUT}), "leads outside"),
         (("write", {"path": "system.md", "text": " ", **ABOUT}), "give all of the file"),
         (("write", {"path": "format.md", "text": "Be brief.", **ABOUT}), "protected"),
