@@ -615,7 +615,7 @@ def plain(workspace: Path) -> Callable[..., list[str]]:
     def plain(*words: str, rows: list[dict[str, Any]] | None = None, out: str = "runs/a") -> list[str]:
         file = workspace / "script.jsonl"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows or learner()))
-        flags = ["--domain", "tests.toy:Toy", "--scaffold", "seed", "--model", f"scripted:{file}", "--out", out]
+        flags = ["--domain", "tests.toy:Toy", "--scaffold", "seed", "--model", f"scripted:{file.name}", "--out", out]
         return ["build", *flags, "--memory", "randomised", "--memory.embedder", "hashed", "--batch", "8", *words]
 
     return plain
