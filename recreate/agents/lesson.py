@@ -22,6 +22,7 @@ import json
 import re
 import stat
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,7 @@ def _toml(value: Any) -> str:
     return json.dumps(value)
 
 
+@lru_cache(1024)  # a round reads each lesson of a memory several times, and few have changed
 def _headed(name: str, text: str) -> Lesson:
     parts = re.fullmatch(r"\+\+\+\n(.*?)^\+\+\+[ \t]*(?:\n(.*))?", text, re.DOTALL | re.MULTILINE)
     if parts is None:

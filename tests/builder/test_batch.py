@@ -200,7 +200,8 @@ def whole_suite(folder: Path) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize("at", [11, pytest.param(2, marks=pytest.mark.slow), pytest.param(31, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [2, 11, 31])
 def test_a_suite_that_is_killed_goes_on_by_the_same_command_and_nothing_that_ended_is_asked_again(
     workspace: Path, tmp_path: Path, at: int
 ) -> None:

@@ -702,7 +702,7 @@ def test_a_lesson_that_passes_by_gaming_is_held_and_named_until_a_person_decides
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(toy.SIZES, "train", 24)  # or a draw or two of so few tasks could leave it open
-    assert cli(plain("--rounds", "8", "--jobs", "1", rows=gamer())) == 0
+    assert cli(plain("--rounds", "4", "--jobs", "1", rows=gamer())) == 0
     _, err = capsys.readouterr()
     run = Run(workspace / "runs/a")
     (lesson,) = [x for x in stored(workspace).values() if x.status != "merged"]

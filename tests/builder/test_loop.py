@@ -487,7 +487,8 @@ def build_flags(url: str, out: str) -> list[str]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("at", [5, pytest.param(21, marks=pytest.mark.slow), pytest.param(38, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [5, 21, 38])
 def test_a_killed_build_ends_as_the_uninterrupted_one_and_pays_no_journalled_call_twice(
     workspace: Path, at: int
 ) -> None:
