@@ -368,7 +368,15 @@ def limits(
             text = agent.limited({"steps": chosen.steps, "extension": beyond}).files["agent.toml"]
             file = Path(write or "") / "agent.toml"
             files.write(file, text)
-            lines.append(f"  {here(file)}: [limits] steps = {chosen.steps}, extension = {beyond}")
+            why = "" if beyond else f": {percentile:.0%} of attempts need all its turns: nothing is saved"
+            lines.append(f"  {here(file)}: [limits] steps = {chosen.steps}, extension = {beyond}{why}")
+        elif agent and digest == agent.digest:
+            raise BadInput(
+                f"none of the {len(attempts)} attempts of {agent.name} passed, so that nobody can tell what a limit "
+                f"would lose; {here(Path(write or '') / 'agent.toml')} is as it was",
+                fix="runs in which it passed some tasks, or no --write",
+                code="no-attempts",
+            )
     if not by_agent:
         raise BadInput(
             "these runs hold no train or validation attempt",

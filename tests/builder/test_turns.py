@@ -87,6 +87,30 @@ def test_limits_says_what_a_lower_limit_keeps_and_writes_it_with_an_extension(
     assert "one of its runs" in capsys.readouterr().err
 
 
+def test_a_limit_that_saves_nothing_says_so(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = attempted(workspace, capsys)
+    file = folder / "agent.toml"
+    flags = ["--domain", "tests.toy:Toy", "--model", f"scripted:{workspace / 's.jsonl'}", "--sandbox", "none"]
+    file.write_text(scaffolds.load(folder).limited({"steps": 5, "extension": 0}).files["agent.toml"])
+    assert cli(["bench", *flags, "--scaffold", "mine", "--tasks", "8", "--out", "runs/c", "--jobs", "1"]) == 0
+    capsys.readouterr()
+    assert cli(["limits", "c", "--percentile", "1.0", "--write", str(folder)]) == 0
+    assert "steps = 5, extension = 0: 100% of attempts need all its turns" in capsys.readouterr().out
+
+
+def test_limits_are_not_written_where_nothing_passed(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = attempted(workspace, capsys)
+    script = workspace / "failing.jsonl"
+    script.write_text((workspace / "s.jsonl").read_text().replace("w0!", "wrong").replace("w1!", "wrong"))
+    flags = ["--domain", "tests.toy:Toy", "--model", f"scripted:{script}", "--sandbox", "none"]
+    assert cli(["bench", *flags, "--scaffold", "mine", "--tasks", "8", "--out", "runs/c", "--jobs", "1"]) == 0
+    capsys.readouterr()
+    before = (folder / "agent.toml").read_bytes()
+    assert cli(["limits", "c", "--write", str(folder)]) == 2
+    assert "none of the 8 attempts of mine passed" in capsys.readouterr().err
+    assert (folder / "agent.toml").read_bytes() == before
+
+
 def test_limits_of_a_run_without_attempts_or_passes_is_no_table(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
