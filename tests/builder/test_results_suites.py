@@ -18,6 +18,7 @@ from recreate.builder import batch
         ("math", "results.toml", 5),
         ("code", "humaneval.toml", 6),
         ("code", "humanevalfix.toml", 6),
+        ("code", "both.toml", 6),
         ("dacode", "results.toml", 2),
     ],
 )
@@ -35,6 +36,7 @@ def test_a_suite_of_the_results_names_shipped_agents_and_their_limits(
     [
         ("built-code-small", "d061e88272123fc6"),
         ("built-codefix-small", "c16f9367cafc3615"),
+        ("built-codemix-small", "75f7faf618b2b4c1"),
         ("built-dacode-small", "60a7d940e403956d"),
     ],
 )
