@@ -10,6 +10,7 @@ underscore, of three letters or more. A package that was written before is repla
 
 import ast
 import sys
+import textwrap
 from functools import cache
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
@@ -187,13 +188,7 @@ def _members(of: ast.ClassDef) -> tuple[set[str], set[str]]:
 
 
 def filled(words) -> str:
-    lines, line = [], ""
-    for word in sorted(words):
-        if len(line) + len(word) > 119:
-            lines.append(line)
-            line = ""
-        line = f"{line} {word}" if line else word
-    return "\n".join([*lines, line])
+    return textwrap.fill(" ".join(sorted(words)), 120, break_long_words=False, break_on_hyphens=False)
 
 
 def main() -> None:

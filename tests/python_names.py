@@ -13,6 +13,7 @@ import io
 import os
 import pkgutil
 import sys
+import textwrap
 import warnings
 from pathlib import Path
 
@@ -61,13 +62,7 @@ def names():
 
 
 def filled(words):
-    lines, line = [], ""
-    for word in sorted(words):
-        if len(line) + len(word) > 119:
-            lines.append(line)
-            line = ""
-        line = f"{line} {word}" if line else word
-    return "\n".join([*lines, line])
+    return textwrap.fill(" ".join(sorted(words)), 120, break_long_words=False, break_on_hyphens=False)
 
 
 def main():
