@@ -21,6 +21,7 @@ from recreate.runs.settings import Settings, as_flags
 if TYPE_CHECKING:
     from recreate.agents.scaffold import Scaffold
     from recreate.builder.batch import Batch, Batched
+    from recreate.builder.turns import TurnLimit
     from recreate.runs.session import Session
 
 TASKS = {
@@ -334,7 +335,6 @@ def limits(
     from recreate.builder.turns import limits as found_limits
     from recreate.runs.attempts import read_experience
     from recreate.runs.reader import Run, find_run
-    from recreate.storage import files
 
     where, by_agent = workspace(), dict[str, list[Any]]()
     folders = [Run(find_run(name, where)).folder for name in runs]
@@ -362,21 +362,9 @@ def limits(
             for row in told
         ] or ["  none passed, so that nobody can tell what a limit would lose"]
         rows.append({"agent": digest, "attempts": len(attempts), "limits": [r.model_dump(mode="json") for r in table]})
-        if agent and digest == agent.digest and table:
-            chosen = next(row for row in table if row.percentile == percentile)
-            beyond = max(0, agent.agent.limits.turns - chosen.steps)
-            text = agent.limited({"steps": chosen.steps, "extension": beyond}).files["agent.toml"]
-            file = Path(write or "") / "agent.toml"
-            files.write(file, text)
-            why = "" if beyond else f": {percentile:.0%} of attempts need all its turns: nothing is saved"
-            lines.append(f"  {here(file)}: [limits] steps = {chosen.steps}, extension = {beyond}{why}")
-        elif agent and digest == agent.digest:
-            raise BadInput(
-                f"none of the {len(attempts)} attempts of {agent.name} passed, so that nobody can tell what a limit "
-                f"would lose; {here(Path(write or '') / 'agent.toml')} is as it was",
-                fix="runs in which it passed some tasks, or no --write",
-                code="no-attempts",
-            )
+        if agent and digest == agent.digest:
+            chosen = next((row for row in table if row.percentile == percentile), None)
+            lines.append(_limited(agent, Path(write or ""), chosen))
     if not by_agent:
         raise BadInput(
             "these runs hold no train or validation attempt",
@@ -385,6 +373,25 @@ def limits(
         )
     lines.append("an attempt that a limit would have cut counts as lost; whether it learns to hurry, only a run tells")
     answer(as_json, {"runs": list(map(str, folders)), "agents": rows}, *lines)
+
+
+def _limited(agent: Scaffold, folder: Path, chosen: TurnLimit | None) -> str:
+    """Puts a limit into the agent in a folder, and says so. Raises BadInput (`no-attempts`) for none, which is so where
+    no attempt passed."""
+    from recreate.storage import files
+
+    file = folder / "agent.toml"
+    if chosen is None:
+        raise BadInput(
+            f"no attempt of {agent.name} passed, so that nobody can tell what a limit would lose; {here(file)} is as "
+            "it was",
+            fix="runs in which it passed some tasks, or no --write",
+            code="no-attempts",
+        )
+    beyond = max(0, agent.agent.limits.turns - chosen.steps)
+    files.write(file, agent.limited({"steps": chosen.steps, "extension": beyond}).files["agent.toml"])
+    why = "" if beyond else f": {chosen.percentile:.0%} of attempts need all its turns: nothing is saved"
+    return f"  {here(file)}: [limits] steps = {chosen.steps}, extension = {beyond}{why}"
 
 
 def counted(settings: Settings) -> tuple[Settings, int | None]:
