@@ -692,6 +692,9 @@ class Stratum(Record):
     before: float
     after: float
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.after - self.before:+.2f} on {self.tasks}"
+
 
 class Verdict(Record):
     """Paired scores on the same tasks and repeats: mean difference, its 90 % interval, sign-flip p.

@@ -224,20 +224,21 @@ def measure_all(
             if len(result.scores) < totals[cell.name]
         ]
         told = (*short, *((error.message,) if error else ()))
-        found = differences(results, against, session.settings)
+        found = differences(results, against, session.settings, Run(session.folder).kinds())
     return Batched(session.folder, tuple(results), tuple(found), openings, told, error)
 
 
 def differences(
-    results: Sequence[BenchResult], against: Sequence[int | None], settings: Settings
+    results: Sequence[BenchResult], against: Sequence[int | None], settings: Settings, kinds: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
     """The gate's verdict on each cell against its baseline, over the tasks and repeats that both have. against: the
-    place of each cell's baseline, None where it has none. No correction is made for how many there are."""
+    place of each cell's baseline, None where it has none; kinds: task -> its kind. No correction is made for how many
+    there are."""
     for cell, place in zip(results, against, strict=True):
         if place is None:
             continue
         before, after = results[place].by_place, cell.by_place
-        verdict = judge(before, after, alpha=settings.gate.alpha, seed=settings.seed)
+        verdict = judge(before, after, alpha=settings.gate.alpha, seed=settings.seed, kinds=kinds)
         both = ((old, after.get(at)) for at, old in before.items())
         pairs = [(old, new) for old, new in both if old is not None and new is not None]
         yield {
@@ -254,7 +255,7 @@ def batched(run: Run, cells: Sequence[BenchResult]) -> Batched:
     order = {cell.key: n for n, cell in enumerate(cells)}
     bases = run.baselines() or {}
     against = [order.get(bases[cell.key]) if cell.key in bases else None for cell in cells]
-    found = differences(cells, against, run.settings)
+    found = differences(cells, against, run.settings, run.kinds())
     return Batched(run.folder, tuple(cells), tuple(found), max((cell.test_openings for cell in cells), default=0))
 
 

@@ -36,7 +36,7 @@ from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput, Fault, OutOfBudget
 from recreate.api.paths import short
-from recreate.api.ports import Describable, Domain, Kinds, Population, Price, Stratified, ToolsOnly
+from recreate.api.ports import Describable, Population, Price, ToolsOnly
 from recreate.api.theirs import all_are, expect
 from recreate.api.types import Edit, Experience, Record, Revision, Split, Task, Verdict, digest
 from recreate.builder import calibration, proposals
@@ -47,7 +47,7 @@ from recreate.builder.learning import Learning
 from recreate.builder.past import attempted_in, tried_before
 from recreate.builder.proposals import Proposals
 from recreate.builder.review import ReviewDesk, Reviewer, human_edits
-from recreate.builder.selection import cannot_decide, tasks_of, too_few
+from recreate.builder.selection import cannot_decide, strata, tasks_of, too_few
 from recreate.memory.importers.overlap import Overlap
 from recreate.optimizers.investigator.create import create as write_seed
 from recreate.runs.attempts import Score, copy_in, ended, fresh, run_attempts, stretch_of
@@ -190,16 +190,6 @@ def _unfit(session: Session, scaffold: Scaffold, edits: Sequence[Edit]) -> list[
 def _are_several(made: Any) -> bool:
     """Whether what a stranger returned is a list of its kind: a record and a text can be iterated over too."""
     return isinstance(made, Iterable) and not isinstance(made, Record | str | Mapping)
-
-
-def strata(domain: Domain, tasks: Sequence[Task]) -> dict[str, str]:
-    """What each task is counted with; {} where that is the same for all."""
-    found: dict[str, str] = {}
-    if isinstance(domain, Stratified):
-        found = {task.id: str(domain.stratum(task)) for task in tasks}
-    elif isinstance(domain, Kinds):
-        found = {task.id: str(domain.kind(task)) for task in tasks}
-    return found if len(set(found.values())) > 1 else {}
 
 
 def forecasts_before(session: Session) -> str:

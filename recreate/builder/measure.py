@@ -23,7 +23,7 @@ from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Record, Split, Task, Usage, digest
 from recreate.builder.learning import Learning
-from recreate.builder.selection import tasks_of
+from recreate.builder.selection import strata, tasks_of
 from recreate.runs.attempts import Place, Score, Work, key_of, read_experience, run_attempts, write_whole
 from recreate.runs.gate import interval, judge, pass_hat
 from recreate.runs.reader import CellKey, Run
@@ -164,6 +164,12 @@ def begin(session: Session, scaffold: Scaffold, split: Split, most: int = 0, nam
     key = CellKey(session.model_name, scaffold.digest, split, session.domain.name)._asdict()
     if not any(key.items() <= r.items() for r in session.journal.records("cell")):
         session.journal.add("cell", **key)
+    of = dict[str, list[str]]()
+    for id, kind in strata(session.domain, tasks).items():
+        of.setdefault(kind, []).append(id)
+    told = {"domain": session.domain.name, "of": [{"kind": kind, "tasks": ids} for kind, ids in of.items()]}
+    if of and not any(told.items() <= r.items() for r in session.journal.records("kinds")):
+        session.journal.add("kinds", **told)
     if session.tape is not None:
         session.tape.agent(scaffold.name, scaffold.digest, scaffold.files)
     if scaffold.agent.memory.recall:
@@ -360,16 +366,21 @@ def _made(run: Run, row: Mapping[str, Any]) -> Score:
 
 
 def compared(
-    before: Sequence[BenchResult], after: Sequence[BenchResult], *, alpha: float = 0.10, seed: int = 0
+    before: Sequence[BenchResult],
+    after: Sequence[BenchResult],
+    *,
+    alpha: float = 0.10,
+    seed: int = 0,
+    kinds: Mapping[str, str] = {},
 ) -> list[dict[str, Any]]:
     """The gate's verdict on each agent of `after` against each of `before`, over the tasks of one split that both were
-    measured on; a pair without such tasks is left out."""
+    measured on; a pair without such tasks is left out. kinds: task -> its kind."""
     verdicts = []
     for a in before:
         for b in after:
             old, new = a.by_place, b.by_place
             both = sorted(old.keys() & new.keys())
-            verdict = judge({k: old[k] for k in both}, {k: new[k] for k in both}, alpha=alpha, seed=seed)
+            verdict = judge({k: old[k] for k in both}, {k: new[k] for k in both}, alpha=alpha, seed=seed, kinds=kinds)
             if (a.domain, a.split) != (b.domain, b.split) or not verdict.tasks:
                 continue
             place = {"split": a.split, "domain": a.domain, "before_agent": a.scaffold, "after_agent": b.scaffold}

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from recreate.agents.given import from_command
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
-from recreate.api.ports import Domain, Kinds, Rated
+from recreate.api.ports import Domain, Kinds, Rated, Stratified
 from recreate.api.theirs import all_are, expect
 from recreate.api.types import PassRate, Record, Split, Task
 from recreate.domains.rates import RateFiles
@@ -33,6 +33,16 @@ class Rater(NamedTuple):
     scaffold: str
     agent: str
     model: str
+
+
+def strata(domain: Domain, tasks: Sequence[Task]) -> dict[str, str]:
+    """What each task is counted with; {} where that is the same for all."""
+    found: dict[str, str] = {}
+    if isinstance(domain, Stratified):
+        found = {task.id: str(domain.stratum(task)) for task in tasks}
+    elif isinstance(domain, Kinds):
+        found = {task.id: str(domain.kind(task)) for task in tasks}
+    return found if len(set(found.values())) > 1 else {}
 
 
 class Selected(Record):

@@ -43,7 +43,7 @@ from statistics import NormalDist
 from typing import Any
 
 from recreate.api.errors import BadInput
-from recreate.api.types import Decision, Saving, Verdict
+from recreate.api.types import Decision, Saving, Stratum, Verdict
 
 Scores = Mapping[tuple[str, int], float | None]
 """(task, repeat) -> score; None when the attempt was excluded for an infrastructure failure."""
@@ -60,9 +60,16 @@ _MAX_BITS = 20_000_000
 
 
 def judge(
-    before: Scores, after: Scores, *, alpha: float = 0.10, seed: int = 0, attempted: int | None = None
+    before: Scores,
+    after: Scores,
+    *,
+    alpha: float = 0.10,
+    seed: int = 0,
+    attempted: int | None = None,
+    kinds: Mapping[str, str] = {},
 ) -> Verdict:
-    """The verdict on `after` against `before`; the interval has level 1 - alpha.
+    """The verdict on `after` against `before`; the interval has level 1 - alpha. kinds: task -> its kind, where there
+    are several: then the verdict has the scores of each.
 
     attempted: how many pairs were started, when that is more than both maps show; pairs that are missing or None
     on either side count as dropped. Too few tasks is `undecided` with a reason, never an error.
@@ -112,6 +119,7 @@ def judge(
         verdict=verdict,
         reason=reason,
         dropped=dropped,
+        strata=by_kind(before, after, kinds) if len(set(kinds.values())) > 1 else (),
     )
 
 
@@ -209,6 +217,21 @@ def alone(scores: Scores, reason: str, top: str = "") -> Verdict:
     mean = float(sum(tasks.values(), Fraction(0)) / len(tasks))
     same = {"before": mean, "after": mean, "diff": 0.0, "lo": 0.0, "hi": 0.0}
     return verdict.model_copy(update={**same, "tasks": len(tasks), "repeats": len({repeat for _, repeat in held})})
+
+
+def by_kind(before: Scores, after: Scores, kinds: Mapping[str, str]) -> tuple[Stratum, ...]:
+    """Mean scores of both on the tasks of each kind that both have, over the same repeats; a task that is not in
+    `kinds` is left out."""
+    parts: dict[str, list[tuple[str, int]]] = {}
+    for place in before:
+        if place[0] in kinds and before[place] is not None and after.get(place) is not None:
+            parts.setdefault(kinds[place[0]], []).append(place)
+    found = []
+    for name, places in sorted(parts.items()):
+        old, new = _means(before, places), _means(after, places)
+        sides = (float(sum(side.values(), Fraction(0)) / len(side)) for side in (old, new))
+        found.append(Stratum(name=name, tasks=len(old), before=next(sides), after=next(sides)))
+    return tuple(found)
 
 
 def unjudged(verdict: Decision, reason: str, dropped: int = 0) -> Verdict:

@@ -24,6 +24,7 @@ FIELDS: Fields = {
     "seed": {"name": str, "scaffold": str},
     "agent": {"name": str, "scaffold": str},
     "cell": {"model": str, "agent": str, "split": str, "domain": str},
+    "kinds": {"domain": str, "of": [{"kind": str, "tasks": [str]}]},
     "baselines": {"of": [{"cell": [str], "baseline": [str]}]},
     "reply": {"call": str, "check": str, "reply": dict, "role": _TEXT},
     "experience": {
@@ -67,9 +68,9 @@ class Journal:
     runs     the ids under which replies were paid for
     started  whether a session was ever begun; damaged: lines that are passed over
 
-    Kinds of record: `start` (a session began), `seed`, `agent` (one is measured), `cell` (with
-    a model, on a domain's split), `baselines` (what each of those is compared with), `selection` (which tasks are
-    taken), `batch` (those of a round),
+    Kinds of record: `start` (a session began), `seed`, `agent` (one is measured), `cell` (with a model, on a domain's
+    split), `kinds` (of which kind each of its tasks is), `baselines` (what each cell is compared with), `selection`
+    (which tasks are taken), `batch` (those of a round),
     `reply` (call, check, reply), `recallable` (what agents may recall), `recalled` (what one was told), `experience`
     (an attempt ended and was graded), `aside` (it was excluded for an infrastructure failure), `proposal`, `nothing`,
     `trial` (how a candidate is judged), `revision`, `candidate` (it waits for a person), `review` (what the person

@@ -163,6 +163,16 @@ class Run:
         found = {CellKey(*a): CellKey(*b) for a, b in pairs if len(a) == len(b) == len(CellKey._fields)}
         return found if told else None
 
+    def kinds(self) -> dict[str, str]:
+        """task -> its kind, where there are several: of what a bench measured, or candidates were tried on."""
+        found = dict[str, str]()
+        for record in self.records("kinds", "trial"):
+            if record["kind"] == "trial":
+                found |= Terms.model_validate(record["terms"]).strata
+            else:
+                found |= {task: each["kind"] for each in record["of"] for task in each["tasks"]}
+        return found
+
     def results(self) -> dict[CellKey, dict[tuple[str, int], dict[str, Any]]]:
         """What stands for the run beside another: of a build its result on validation, else each of its cells."""
         seed, kept = self.seed(), [r.id for r in self.revisions() if r.kept]

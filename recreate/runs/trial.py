@@ -54,8 +54,8 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from recreate.api.types import Decision, Record, Stratum, Verdict
-from recreate.runs.gate import MAX_DROPPED, Scores, ceiling, detectable_gain, unjudged
+from recreate.api.types import Decision, Record, Verdict
+from recreate.runs.gate import MAX_DROPPED, Scores, by_kind, ceiling, detectable_gain, unjudged
 from recreate.runs.settings import Gate
 
 BETS = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -151,26 +151,16 @@ def tried(terms: Terms, before: Scores, after: Scores, *, whole: bool = False) -
     verdict, settled = trial(before, after, terms.order, **given, whole=whole)
     if not terms.strata or verdict.diff is None:
         return verdict, settled
-    parts: dict[str, dict[str, list[tuple[str, int]]]] = {}
-    left = verdict.tasks
-    for task in terms.order:
-        places = [(task, repeat) for repeat in range(terms.repeats)]
-        pairs = [place for place in places if before.get(place) is not None and after.get(place) is not None]
-        if pairs and left:
-            parts.setdefault(terms.strata.get(task, ""), {})[task] = pairs
-            left -= 1
-    strata = []
-    for name, tasks in sorted(parts.items()):
-        sides = [math.fsum(_mean(side, pairs) for pairs in tasks.values()) / len(tasks) for side in (before, after)]
-        strata.append(Stratum(name=name, tasks=len(tasks), before=sides[0], after=sides[1]))
+    old, new = ({at: s for at, s in side.items() if at[1] < terms.repeats} for side in (before, after))
+    paired = {at[0] for at, score in old.items() if score is not None and new.get(at) is not None}
+    counted = [task for task in terms.order if task in paired][: verdict.tasks]
+    strata = by_kind(old, new, {task: terms.strata.get(task, "") for task in counted})
     lost, won = ([s for s in strata if (s.after - s.before) * sign > 0] for sign in (-1, 1))
     reason = verdict.reason
     if lost and won:
-        told = [f"{s.name} {s.after - s.before:+.2f} on {s.tasks}" for s in (*won, *lost)]
-        reason = f"a gain in one kind of task with a loss in another ({', '.join(told)})" + (
-            f"; {reason}" if reason else ""
-        )
-    return verdict.model_copy(update={"strata": tuple(strata), "reason": reason}), settled
+        told = ", ".join(map(str, (*won, *lost)))
+        reason = f"a gain in one kind of task with a loss in another ({told})" + (f"; {reason}" if reason else "")
+    return verdict.model_copy(update={"strata": strata, "reason": reason}), settled
 
 
 def trial(

@@ -1,5 +1,5 @@
-"""What the page of a bench, or of several runs beside each other, shows: cells, cost beside score, scores by group and
-by task, attempts side by side.
+"""What the page of a bench, or of several runs beside each other, shows: cells, cost beside score, scores by kind or
+group and by task, attempts side by side.
 
 Traces are shown of train tasks only, as on every page: nobody should tune an agent on validation or test by eye.
 """
@@ -30,8 +30,9 @@ MOST_TASKS, MOST_GROUPS, MOST_PAIRS = 1000, 12, 12
 @dataclass(frozen=True)
 class Column:
     """A cell of the table. rows: its scores, by task and repeat; hats: pass^k by k; latency: seconds a reply took;
-    tasks, groups: mean score of each; of: task -> its first attempt; cost: of an attempt, in dollars, or in tokens
-    where all were free; x: where that is among the others, in per cent."""
+    tasks, groups: mean score of each task, and of each kind of task, or group where all are of one kind; of: task ->
+    its first attempt; cost: of an attempt, in dollars, or in tokens where all were free; x: where that is among the
+    others, in per cent."""
 
     number: int
     run: Run
@@ -59,6 +60,7 @@ def facts(run: Run, *beside: Run) -> dict[str, Any]:
     (`no-scores`) when one measured nothing."""
     columns = list[Column]()
     told = list[dict[str, Any]]()
+    kinds = {task: kind for each in (run, *beside) for task, kind in each.kinds().items()}
     for each in (run, *beside):
         cells = each.results() if beside else each.cells()
         if not cells:
@@ -71,7 +73,7 @@ def facts(run: Run, *beside: Run) -> dict[str, Any]:
         arms = each.arms()
         for key, rows in cells.items():
             agent = arms.get((key.model, key.agent)) or names.get(key.agent, key.agent[:8])
-            columns.append(_column(each, len(columns), agent, key, rows))
+            columns.append(_column(each, len(columns), agent, key, rows, kinds))
         told += records
     free = not any(c.usd for c in columns)
     columns, ticks = _placed(columns, free)
@@ -88,10 +90,11 @@ def facts(run: Run, *beside: Run) -> dict[str, Any]:
         "ticks": ticks,
         "tasks": tasks[:MOST_TASKS],
         "more_tasks": max(0, len(tasks) - MOST_TASKS),
+        "kinds": kinds,
         "groups": [g for g, _ in groups.most_common(MOST_GROUPS)] if 1 < len(groups) < len(tasks) else [],
         "more_groups": max(0, len(groups) - MOST_GROUPS),
         "runs": [run, *beside],
-        "differences": list(_differences(columns, run, alone=not beside)),
+        "differences": list(_differences(columns, run, kinds, alone=not beside)),
         "pairs": _pairs(columns, tasks),
         "one": {what: len({getattr(c.key, what) for c in columns}) == 1 for what in ("model", "domain", "split")}
         | {"run": not beside},
@@ -103,19 +106,17 @@ def facts(run: Run, *beside: Run) -> dict[str, Any]:
     }
 
 
-def _column(
-    run: Run, number: int, agent: str, key: CellKey, rows: Mapping[tuple[str, int], Mapping[str, Any]]
-) -> Column:
+def _column(run: Run, number: int, agent: str, key: CellKey, rows: Rows, kinds: Mapping[str, str]) -> Column:
     scores = {place: row["score"] for place, row in rows.items()}
     mean, lo, hi = interval(scores, alpha=run.settings.gate.alpha)
     usage, endings, groups = Usage(), Counter[str](), dict[str, list[float]]()
-    for row in rows.values():
+    for (task, _), row in rows.items():
         known = _known(run, row["attempt"])
         endings[how(bool(row["passed"]), str(row["ending"]), known.trace.limit if known else "")] += 1
         if known is None:
             continue
         usage += known.trace.usage
-        groups.setdefault(known.group, []).append(row["score"])
+        groups.setdefault(kinds.get(task, known.group), []).append(row["score"])
     hats = pass_hat({place: bool(row["passed"]) for place, row in rows.items()})
     return Column(
         number=number,
@@ -166,7 +167,9 @@ def _paired(a: Column, b: Column) -> bool:
     return (a.key.domain, a.key.split) == (b.key.domain, b.key.split) and bool(a.tasks.keys() & b.tasks.keys())
 
 
-def _differences(columns: Sequence[Column], run: Run, *, alone: bool) -> Iterator[tuple[Column, Column, Verdict]]:
+def _differences(
+    columns: Sequence[Column], run: Run, kinds: Mapping[str, str], *, alone: bool
+) -> Iterator[tuple[Column, Column, Verdict]]:
     """The gate's verdict on each column beside its baseline, as the table has it, or beside the first where no bench
     named one; of several runs, on those of the others beside each of the first's."""
     gate, bases, by_key = run.settings.gate, run.baselines(), {c.key: c for c in columns}
@@ -183,7 +186,7 @@ def _differences(columns: Sequence[Column], run: Run, *, alone: bool) -> Iterato
                 both = sorted(before.keys() & after.keys())
                 before, after = {k: before[k] for k in both}, {k: after[k] for k in both}
             if before.keys() & after.keys():
-                yield a, b, judge(before, after, alpha=gate.alpha, seed=run.settings.seed)
+                yield a, b, judge(before, after, alpha=gate.alpha, seed=run.settings.seed, kinds=kinds)
 
 
 def _pairs(columns: Sequence[Column], tasks: Sequence[str]) -> list[tuple[str, list[tuple[Column, ShownTrace]]]]:

@@ -55,6 +55,13 @@ class Unsound(Toy):
         return super().grade(task, trace, backend)
 
 
+class Kinded(Toy):
+    """Its tasks are of two kinds, by turns. tests.builder.test_batch:Kinded"""
+
+    def kind(self, task: Task) -> str:
+        return ("even", "odd")[int(task.id.rpartition(":")[2]) % 2]
+
+
 class Moving(Toy):
     """Its train tasks become validation tasks once a file says so. tests.builder.test_batch:Moving"""
 
@@ -349,6 +356,44 @@ def test_show_and_the_page_say_what_the_table_of_a_bench_said(
     assert [(r["baseline"], r["baseline_model"]) for r in rows if r["diff"]] == [
         (d["baseline"]["scaffold"], d["baseline"]["model"]) for d in made["differences"]
     ]
+
+
+def test_a_table_says_in_which_kind_of_task_a_difference_lies(
+    go: Go, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the file of replies that solve every task the odd ones' are kept."""
+    lines = [json.loads(line) for line in (workspace / "right.jsonl").read_text().splitlines()]
+    wrong = {
+        (line.get("task"), line.get("step")): line
+        for line in map(json.loads, (workspace / "plain.jsonl").read_text().splitlines())
+    }
+    odd = [x if int(x.get("task", "1")[-1]) % 2 else wrong[x["task"], x.get("step")] for x in lines]
+    (workspace / "odd.jsonl").write_text("".join(json.dumps(line) + "\n" for line in odd))
+    words = [
+        "bench",
+        "--scaffold",
+        "a",
+        "--domain",
+        "tests.builder.test_batch:Kinded",
+        "--model",
+        "scripted:plain.jsonl",
+    ]
+    words += ["--model", "scripted:odd.jsonl", "--out", "runs/x"]
+    code, made = go(*words)
+    assert code == 0
+    (found,) = made["differences"]
+    told = [(s["name"], s["tasks"], s["before"], s["after"]) for s in found["strata"]]
+    assert told == [("even", 4, 0, 0), ("odd", 4, 0, 1)]
+    assert go(*words)[1]["differences"] == made["differences"], "gone on with, it says the same"
+    assert len(list(Run(workspace / "runs/x").records("kinds"))) == 1
+    assert go("show", "runs/x")[1]["differences"] == made["differences"]
+    for command in (["show", "runs/x"], ["compare", "runs/x", "runs/x"], ["show", "runs/x", "--html"]):
+        assert cli(command) == 0
+        assert ("of these even +0.00 on 4, odd +1.00 on 4" in capsys.readouterr().out) is ("--html" not in command)
+    page = (workspace / "runs/x/report.html").read_text("utf-8")
+    assert "of these even +0.00 on 4, odd +1.00 on 4" in page
+    assert ">By kind<" in page
+    assert re.findall(r'<h3 class="gap-above">(\w+)</h3>', page) == ["even", "odd"]
 
 
 def test_a_cell_that_is_used_up_ends_alone_and_goes_on_with_a_larger_cap(go: Go) -> None:

@@ -168,6 +168,25 @@ def test_nothing_scored_on_both_sides_is_undecided_without_figures() -> None:
     assert judge({}, {}).verdict == "undecided"
 
 
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.none() | st.floats(0, 1), st.none() | st.floats(0, 1)),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_the_kinds_of_a_verdict_make_up_its_means(tasks: list[tuple[str, float | None, float | None]]) -> None:
+    kinds = {f"t{n}": kind for n, (kind, _, _) in enumerate(tasks)}
+    old, new = ({(f"t{n}", 0): each[side] for n, each in enumerate(tasks)} for side in (1, 2))
+    found = judge(old, new, kinds=kinds)
+    if len(set(kinds.values())) == 1:
+        assert found.strata == ()
+        return
+    assert sum(s.tasks for s in found.strata) == found.tasks
+    if found.diff is not None:
+        assert sum(s.tasks * (s.after - s.before) for s in found.strata) / found.tasks == pytest.approx(found.diff)
+
+
 def test_repeats_are_averaged_within_a_task_before_tasks_are_compared() -> None:
     before: Scores = {("a", r): 0.0 for r in range(9)} | {("b", 0): 0.0}
     after: Scores = {("a", r): 0.0 for r in range(9)} | {("b", 0): 1.0}

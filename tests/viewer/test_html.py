@@ -545,6 +545,17 @@ def test_every_text_has_enough_contrast(show: Show, dark: bool) -> None:
 
 
 @needs_chromium
+def test_every_mark_of_the_curve_has_its_like_in_the_legend(show: Show) -> None:
+    keys = """[...document.querySelectorAll(".legend .key")].map((k) => {
+        const {width, height} = k.getBoundingClientRect(), {backgroundColor, borderTopWidth} = getComputedStyle(k);
+        return [width > 5 && height > 5, backgroundColor + borderTopWidth];
+    })"""
+    found = show().js(keys)
+    assert [seen for seen, _ in found] == [True] * 3
+    assert len({look for _, look in found}) == 3
+
+
+@needs_chromium
 def test_without_a_script_the_page_still_links_and_folds(built: Path, browser: chromium.Chromium) -> None:
     """The script is taken out; the policy stays."""
     text = (built / "runs" / "a" / "report.html").read_text("utf-8")

@@ -73,6 +73,7 @@ BUILD: tuple[dict[str, Any], ...] = (
 BENCH: tuple[dict[str, Any], ...] = (
     {"kind": "agent", "name": "seed", "scaffold": SEED.digest},
     {"kind": "cell", "model": "m", "agent": SEED.digest, "split": "validation", "domain": "d"},
+    {"kind": "kinds", "domain": "d", "of": [{"kind": "real", "tasks": ["d:1"]}, {"kind": "made", "tasks": ["d:2"]}]},
     {"kind": "baselines", "of": [{"cell": ["m", "a", "validation", "d"], "baseline": ["m", "b", "validation", "d"]}]},
     {"kind": "arm", "arm": "x", "model": "m", "digest": SEED.digest, "mean": 0.5, "lo": 0.1, "hi": 0.9, "n": 2},
     {"kind": "test-opened", "domain": "d", "number": 1, "scaffold": SEED.digest},
