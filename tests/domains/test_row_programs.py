@@ -236,6 +236,28 @@ def test_a_part_of_the_tests_is_a_part_of_the_score(workspace: Path, backend: Sa
     assert graded(part, 1, "print(4)", backend).score == 0.5
 
 
+UNRUN = {
+    "class TestAdd:\n    def setup_method(self):\n        self.one = 1\n\n"
+    "    def test_it(self):\n        assert add(self.one, 2) == 3\n": 1.0,
+    "def test_it(tmp_path):\n    assert add(1, 2) == 3\n": 0.0,
+    "async def test_it():\n    assert add(1, 2) == 3\n": 0.0,
+    "def test_it():\n    yield add(1, 2) == 3\n": 0.0,
+}
+"""Tests as pytest knows them, with what a right answer scores: what is not run here must not pass for nothing."""
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("tests", UNRUN)
+def test_a_test_is_run_or_does_not_pass(workspace: Path, backend: SandboxBackend, tests: str, apart: bool) -> None:
+    rows = [{"prompt": "Write add.", "tests": f"from solution import add\n\n\n{tests}", "solution": ADD}]
+    opened(workspace, rows, "tests").tasks()
+    file = workspace / "benchmarks" / "q" / "domain.toml"
+    file.write_text(file.read_text().replace("seconds = 30.0", f"seconds = 30.0\napart = {str(apart).lower()}"))
+    part = opened(workspace, rows, "")
+    assert graded(part, 0, ADD, backend).score == UNRUN[tests]
+    assert graded(part, 0, "def add(a, b):\n    return 0\n", backend).score == 0.0
+
+
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_a_program_that_only_pretends_passes_nothing(workspace: Path, backend: SandboxBackend, name: str) -> None:
     part = code(workspace)

@@ -14,7 +14,7 @@ import math
 import re
 import secrets
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +237,30 @@ def of_query(decided: Definition, task: Task, answer: str, opened: Open) -> Scor
     return Scored(0.0, why)
 
 
+QUERIES = {
+    "no rows": "SELECT 1 WHERE 0",
+    "one row": "SELECT 1",
+    "no value": "SELECT NULL",
+    "two queries": "SELECT 1; SELECT 2",
+    "not a number in SQL": "SELECT 9e999 - 9e999",
+    "infinity in SQL": "SELECT 9e999",
+    "a blob of zeros": "SELECT zeroblob(900000000)",
+    "without end": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
+    "what there is": "SELECT name FROM sqlite_master",
+    "the schema written": "PRAGMA writable_schema = 1",
+    "every row of a table gone": "DELETE FROM sqlite_master",
+    "another database": "ATTACH '/tmp/other.sqlite' AS main2",
+    "a table of its own": "CREATE TEMP TABLE t AS SELECT 1",
+    "a library": "SELECT load_extension('/tmp/library.so')",
+    "a file read": "SELECT readfile('/proc/self/cmdline')",
+    "a file written": "VACUUM INTO '/tmp/other.sqlite'",
+    "deep": "SELECT " + "(" * 5000 + "1" + ")" * 5000,
+    "wide": "SELECT " + ", ".join(["1"] * 5000),
+    "a text of commands": "SELECT 1 -- .read /dev/stdin\n.output x",
+}
+"""What a query may try in place of answering."""
+
+
 def _without_fence(answer: str) -> str:
     """The query itself, where the answer has it in a block of Markdown."""
     match = re.search(r"```(?:sql)?[ \t]*\n(.*?)\n?```", answer, re.DOTALL | re.IGNORECASE)
@@ -324,7 +348,9 @@ def tell(what, e):
 def tried(what, work):
     global passed
     try:
-        work()
+        found = work()
+        if inspect.isawaitable(found) or inspect.isgenerator(found):
+            raise TypeError("a test that is a coroutine or a generator is not run")
         passed += 1
     except BaseException as e:
         tell(what, e)
@@ -338,13 +364,21 @@ for path in asked["files"]:
         continue
     before = passed + len(failed)
     for key, value in list(space.items()):
-        if inspect.isfunction(value) and key.startswith("test") and not inspect.signature(value).parameters:
+        if inspect.isfunction(value) and key.startswith("test"):
             tried(key, value)
+        elif inspect.isclass(value) and key.startswith("Test") and not issubclass(value, unittest.TestCase):
+            for method in [each for each in dir(value) if each.startswith("test")]:
+                def one():
+                    made = value()
+                    getattr(made, "setup_method", lambda: None)()
+                    return getattr(made, method)()
+                tried(key + "." + method, one)
         elif inspect.isclass(value) and issubclass(value, unittest.TestCase) and value is not unittest.TestCase:
             found = unittest.TestResult()
             unittest.defaultTestLoader.loadTestsFromTestCase(value).run(found)
-            passed += found.testsRun - len(found.failures) - len(found.errors)
-            for case, text in found.failures + found.errors:
+            wrong = {id(getattr(case, "test_case", case)): (case, text) for case, text in found.failures + found.errors}
+            passed += max(0, found.testsRun - len(wrong))
+            for case, text in wrong.values():
                 failed.append(case.id() + ": " + text.strip().splitlines()[-1][:200])
     if inspect.isfunction(space.get("check")) and asked["entry"]:
         def checked():
@@ -407,12 +441,11 @@ def _apart(
         _change(other, changed)
         for path, text in beside.items():
             _write(other, path, text)
-        names = {*task.facts.get("files", {}), *changed, *beside}
-        modules = sorted(name.removesuffix(".py") for name in names if name.endswith(".py") and "/" not in name)
+        row = {decided.scorer.answer_file, *task.facts.get("files", {}), *beside}
         for path, text in tests.items():
             if path not in beside:
                 _write(own, path, text)
-        asked = {"files": sorted(filter(apart.is_test, tests)), "modules": modules}
+        asked = {"files": sorted(filter(apart.is_test, tests)), "modules": _modules(row), "more": _modules(changed)}
         found, why = apart.run(apart.for_tests(), own, other, asked, decided.scorer.seconds)
     finally:
         own.close()
@@ -423,6 +456,11 @@ def _apart(
     return Scored(
         found["passed"] / found["count"], f"{found['passed']} of {found['count']} tests pass.\n{told}".rstrip()
     )
+
+
+def _modules(paths: Iterable[str]) -> list[str]:
+    names = {path.removesuffix(".py") for path in paths if path.endswith(".py")}
+    return sorted(name for name in names if name.isidentifier())
 
 
 def _cases(

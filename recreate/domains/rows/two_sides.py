@@ -18,6 +18,7 @@ import fractions
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import inspect
 import json
 import os
@@ -49,7 +50,13 @@ _MOST = 3_000_000
 
 
 class Gone(BaseException):
-    """The other side ended, or told nonsense."""
+    """The other side ended, or told nonsense. Once raised the tests are over: a test may catch it with all the rest."""
+
+    raised = False
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        Gone.raised = True
 
 
 class Side:
@@ -203,8 +210,8 @@ class Side:
             raise
         except Exception:
             raise Gone from None
-        if not (isinstance(found, type) and issubclass(found, Exception)):
-            found = RuntimeError  # SystemExit and the like end nothing here
+        if not (isinstance(found, type) and issubclass(found, Exception)) or issubclass(found, StopIteration):
+            found = RuntimeError  # SystemExit and the like end nothing here, nor what a test goes through with map
         try:
             error = found(*values)
         except Exception:
@@ -350,8 +357,8 @@ class Callee:
 class Far:
     """On the tests' side, an object of the answer's: whatever is done with it is done over there.
 
-    It equals no plain data, and is in no order with any; a difference of it and plain data must be an object of its
-    own kind. An object that is equal to everything thereby is equal to nothing.
+    It equals no plain data, and is in no order with any; how far it is from plain data is an Apart. An object that is
+    equal to everything, or holds everything, thereby is equal to nothing and holds nothing.
     """
 
     def __init__(self, side: Side, number: int) -> None:
@@ -364,6 +371,8 @@ class Far:
         return side.ask(ask=what, of=number, args=[side.put(each) for each in args])[0]
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__array"):  # numpy would take what it says for an array of any shape, wherever it lies
+            raise AttributeError(name)
         side = object.__getattribute__(self, "_side")
         return side.ask(ask="get", of=object.__getattribute__(self, "_far"), name=name)[0]
 
@@ -409,6 +418,16 @@ class Far:
     def __hash__(self) -> int:
         return hash(self._do("hash"))
 
+    def __contains__(self, item: Any) -> bool:
+        if self._do("contains", item) is not True:
+            return False
+        text = isinstance(item, str)
+        other = "".join(random.choices("abcdefghij", k=40)) if text else random.getrandbits(64)
+        try:
+            return self._do("contains", other) is not True
+        except Exception:
+            return True  # it looks for other kinds of things only
+
     def __enter__(self) -> Any:
         return self.__getattr__("__enter__")()
 
@@ -433,6 +452,16 @@ def _become(value: Any, now: Any) -> None:
         value.update(now)
 
 
+class Apart(Far):
+    """What an operation that may tell how far two are apart made of an object of the answer's and plain data: an
+    object again, equal to such alone, that can be asked for attributes and no number. `abs(f(x) - 4) < 1e-6` would
+    hold of an object whose every difference is 0."""
+
+
+def _no_data(self: Any, *args: Any) -> Any:
+    raise TypeError("an object and data are not so far apart that a number could tell it")
+
+
 def _forward(what: str, plain: tuple[type, ...], far: bool = False, no_data: bool = False) -> Callable[..., Any]:
     """plain: what the value may be, () for anything; far: an object too; no_data: none but Far is taken."""
 
@@ -447,22 +476,36 @@ def _forward(what: str, plain: tuple[type, ...], far: bool = False, no_data: boo
     return method
 
 
+def _operation(what: str, tells: bool) -> Callable[..., Any]:
+    """tells: whether it may tell how far two are apart."""
+
+    def method(self: Any, *args: Any) -> Any:
+        value = self._do(what, *args)
+        data = tells and any(not isinstance(each, Far) for each in args)
+        if data or any(isinstance(each, Apart) for each in (self, *args)):
+            if not isinstance(value, Far):
+                raise TypeError(f"{what} gives a {type(value).__name__}")
+            return Apart(object.__getattribute__(value, "_side"), object.__getattribute__(value, "_far"))
+        return value
+
+    return method
+
+
 for _name, _kind in (("str", str), ("repr", str), ("len", int), ("bool", bool), ("int", int), ("float", float)):
     setattr(Far, f"__{_name}__", _forward(_name, (_kind,)))
 for _name in ("lt", "le", "gt", "ge"):
     setattr(Far, f"__{_name}__", _forward(_name, (bool,), no_data=True))
-for _name in ("getitem", "setitem", "delitem", "contains", "round", "reversed", "pow", "floordiv", "mod", "index"):
+for _name in ("getitem", "setitem", "delitem", "round", "reversed", "index"):
     setattr(Far, f"__{_name}__", _forward(_name, ()))
-for _name in ("pow", "floordiv", "mod"):
-    setattr(Far, f"__r{_name}__", _forward("r_" + _name, ()))
-for _name in ("add", "sub", "mul", "truediv", "and", "or", "xor"):
-    _op = _name + "_" if _name in ("and", "or") else _name
-    setattr(Far, f"__{_name}__", _forward(_op, (), no_data=False))
-    setattr(Far, f"__r{_name}__", _forward("r_" + _op, ()))
-for _name in ("sub", "rsub"):
-    setattr(Far, f"__{_name}__", _forward("sub" if _name == "sub" else "r_sub", (set, frozenset), far=True))
+for _name in ("add", "mul", "pow", "sub", "truediv", "floordiv", "mod", "and", "or", "xor"):
+    _op, _tells = _name + "_" if _name in ("and", "or") else _name, _name not in ("add", "mul", "pow")
+    setattr(Far, f"__{_name}__", _operation(_op, _tells))
+    setattr(Far, f"__r{_name}__", _operation("r_" + _op, _tells))
 for _name in ("abs", "neg", "pos", "invert"):
     setattr(Far, f"__{_name}__", _forward(_name, (complex, float, int) if _name == "abs" else (), far=True))
+for _name in ("len", "bool", "int", "float", "getitem", "contains", "iter", "next", "round", "reversed", "index", "abs",
+              "neg", "pos", "invert", "lt", "le", "gt", "ge"):  # fmt: skip
+    setattr(Apart, f"__{_name}__", _no_data)
 
 
 # --- the two programs ---
@@ -483,8 +526,14 @@ class Shells(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: Any) -> None:
         names, said = self.side.ask(ask="import", name=module.__name__)
         far = self.side.get(said["module"])
-        module.__all__ = [name for name in names if isinstance(name, str) and name.isidentifier()]
+        ours = {*dir(builtins), *sys.stdlib_module_names}  # what `import *` must not put in place of the tests' own
+        module.__all__ = [name for name in names if isinstance(name, str) and name.isidentifier() and name not in ours]
         module.__getattr__ = lambda name: getattr(far, name)
+
+
+def _is_here(name: str) -> bool:
+    """Whether the tests' side has a module of that name: an answer's numpy.py is not the one that compares."""
+    return importlib.util.find_spec(name) is not None
 
 
 def answering(side: Side) -> None:
@@ -495,10 +544,30 @@ def answering(side: Side) -> None:
         side.tell(side.answer(side.read()))
 
 
+def _tests(key: str, value: Any) -> list[tuple[str, Any]]:
+    """The tests that a name of a test file stands for, as pytest finds them: a function, or a class's methods."""
+    if inspect.isfunction(value) and key.startswith("test"):
+        return [(key, value)]
+    if not (inspect.isclass(value) and key.startswith("Test")):
+        return []
+    return [(f"{key}.{name}", _method(value, name)) for name in dir(value) if name.startswith("test")]
+
+
+def _method(kind: type, name: str) -> Callable[..., Any]:
+    def test(*given: Any) -> Any:
+        one = kind()
+        getattr(one, "setup_method", lambda: None)()
+        return getattr(one, name)(*given)
+
+    test._cases = getattr(getattr(kind, name), "_cases", None)  # type: ignore[attr-defined]
+    return test
+
+
 def testing(side: Side, asked: Any) -> dict[str, Any]:
     """The tests' side: runs test files, and what came of them."""
-    sys.meta_path.insert(0, Shells(side, asked["modules"]))
     sys.path.insert(0, os.getcwd())
+    more = [name for name in asked["more"] if name not in sys.modules and not _is_here(name)]
+    sys.meta_path.insert(0, Shells(side, [*asked["modules"], *more]))
     random.seed()
     passed = 0
     failed: list[str] = []
@@ -508,6 +577,7 @@ def testing(side: Side, asked: Any) -> dict[str, Any]:
 
     for path in asked["files"]:
         before = passed + len(failed)
+        skipped = 0
         space = {"__name__": os.path.basename(path)[:-3], "__file__": path}
         try:
             with open(path, encoding="utf-8") as file:
@@ -518,24 +588,31 @@ def testing(side: Side, asked: Any) -> dict[str, Any]:
             tell(path, e)
             continue
         for key, value in list(space.items()):
-            if inspect.isfunction(value) and key.startswith("test"):
-                for given in getattr(value, "_cases", None) or [()]:
+            if inspect.isclass(value) and issubclass(value, unittest.TestCase) and value is not unittest.TestCase:
+                found = unittest.TestResult()
+                unittest.defaultTestLoader.loadTestsFromTestCase(value).run(found)
+                wrong = {
+                    id(getattr(case, "test_case", case)): (case, text) for case, text in found.failures + found.errors
+                }
+                passed += max(0, found.testsRun - len(wrong) - len(found.skipped))  # a test may have many parts
+                skipped += len(found.skipped)
+                for case, text in wrong.values():
+                    failed.append((case.id() + ": " + text.strip().splitlines()[-1])[:300])
+                continue
+            for name, test in _tests(key, value):
+                for given in getattr(test, "_cases", None) or [()]:
                     try:
-                        value(*given)
+                        said = test(*given)
+                        if inspect.isawaitable(said) or inspect.isgenerator(said):
+                            raise TypeError("a test that is a coroutine or a generator is not run")
                         passed += 1
                     except unittest.SkipTest:  # the test's own: none comes from over there
-                        continue
+                        skipped += 1
                     except Gone:
                         raise
                     except BaseException as e:
-                        tell(key, e)
-            elif inspect.isclass(value) and issubclass(value, unittest.TestCase) and value is not unittest.TestCase:
-                found = unittest.TestResult()
-                unittest.defaultTestLoader.loadTestsFromTestCase(value).run(found)
-                passed += found.testsRun - len(found.failures) - len(found.errors) - len(found.skipped)
-                for case, text in found.failures + found.errors:
-                    failed.append((case.id() + ": " + text.strip().splitlines()[-1])[:300])
-        if passed + len(failed) == before:
+                        tell(name, e)
+        if passed + len(failed) == before and not skipped:
             passed += 1
     return {"passed": passed, "failed": failed[:50], "count": passed + len(failed)}
 
@@ -551,6 +628,8 @@ def main() -> None:
     asked = side.read()
     try:
         verdict = testing(side, asked)
+        if Gone.raised:
+            verdict = {"gone": True}
     except Gone:
         verdict = {"gone": True}
     except BaseException as e:
