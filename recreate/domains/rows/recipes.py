@@ -89,9 +89,32 @@ def _tested(prompt: str, given: str, gold: str, tests: Mapping[str, str], **more
     }  # fmt: skip
 
 
+_CLOSE = """
+def _allclose(out, exp, **how):
+    out = np.asarray(out)
+    return out.shape == np.shape(exp) and bool(np.allclose(out, exp, **how))
+"""
+
+
+def _strict(test: str) -> str:
+    """Tests of EvalPlus that see what they mean to. As published: of nothing and a number numpy finds all pairs close,
+    and so it does of one number and a list of the same; two tests of MBPP+ compare and assert nothing; and where the
+    right value is worked out after the call, it is worked out from what the call left of its arguments."""
+    if "np.allclose(" in test:
+        test = test.replace("np.allclose(", "_allclose(")
+        test = re.sub(r"^import numpy as np\n", lambda found: found[0] + _CLOSE, test, count=1, flags=re.M)
+    test = test.replace("(*inp), ref_func(*inp)", "(*__import__('copy').deepcopy(inp)), ref_func(*inp)")
+    return re.sub(
+        r"^( +)exact_match = exp == \(out is not None\)\n(?! *assert)",
+        r"\g<0>    assert exact_match\n",
+        test,
+        flags=re.M,
+    )
+
+
 def _humaneval(row: Row) -> dict[str, Any]:
     begun, entry = row["prompt"], row["entry_point"]
-    test = f"{begun}\n\nfrom solution import {entry}\n{row['test']}\n\ncheck({entry})\n"
+    test = f"{begun}\n\nfrom solution import {entry}\n{_strict(row['test'])}\n\ncheck({entry})\n"
     prompt = f"Complete the function `{entry}` in solution.py: it must do what its docstring says.\n\n{_block(begun)}"
     number = re.sub(r"^HumanEval/", "", str(row["task_id"]))
     whole = begun + row["canonical_solution"]
@@ -112,11 +135,12 @@ def _humanevalfix(row: Row) -> dict[str, Any]:
 def _mbpp(row: Row) -> dict[str, Any]:
     gold = str(row["code"]).replace("\r\n", "\n")
     listed = [str(each) for each in row.get("test_list") or []]
-    test = str(row.get("test") or "\n".join(listed))
+    test = _strict(str(row.get("test") or "\n".join(listed)))
     before = "\n".join([*(row.get("test_imports") or []), str(row.get("test_setup_code") or "")]).strip()
     names = [each for each in _defined(gold) if re.search(rf"\b{re.escape(each.name)}\b", f"{before}\n{test}")]
     if not names:
         raise ValueError("has tests that use nothing that its code defines")
+    before = "\n".join([*_lent(gold, test), before]).strip()
     heads = "\n".join(_head(each) for each in names)
     prompt = f"{row.get('text') or row['prompt']}\n\nWrite it into solution.py:\n\n{_block(heads)}"
     if listed:
@@ -197,6 +221,16 @@ def _defined(code: str) -> list[ast.FunctionDef | ast.ClassDef]:
     except SyntaxError:
         raise ValueError("has code that is no Python") from None
     return [each for each in body if isinstance(each, ast.FunctionDef | ast.ClassDef)]
+
+
+def _lent(code: str, test: str) -> list[str]:
+    """The imports of the right code that its tests use: as published both run in one namespace."""
+    found = [each for each in parse_python(code).body if isinstance(each, ast.Import | ast.ImportFrom)]
+    return [
+        ast.unparse(each)
+        for each in found
+        if any(re.search(rf"\b{re.escape(one.asname or one.name)}\.", test) for one in each.names)
+    ]
 
 
 def _head(node: ast.FunctionDef | ast.ClassDef) -> str:
