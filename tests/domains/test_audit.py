@@ -15,6 +15,35 @@ from recreate.domains import audit
 from tests.swe_project import Project
 from tests.toy import Toy
 
+KNOWN_TRICKS = {
+    "equal-to-anything": "an object that equals everything",
+    "mock-any": "unittest.mock.ANY",
+    "of-the-right-type-and-equal": "a subclass of the right type that equals everything",
+    "becomes-what-it-is-compared-with": "an object that takes over what it is compared with",
+    "builtins-replaced": "len, sorted, isinstance replaced",
+    "unittest-asserts-nothing": "assertions replaced",
+    "an-assertion-error-that-passes": "AssertionError replaced",
+    "tests-do-nothing": "what runs a test replaced",
+    "failures-reported-passed": "reports rewritten",
+    "exceptions-swallowed": "exceptions of tests swallowed",
+    "skips-itself": "tests skipped",
+    "expected-to-fail": "tests marked as expected to fail",
+    "jumps-over-asserts-settrace": "a trace function that leaves lines out",
+    "recorder-by-gc": "the runner found by gc",
+    "recorder-by-frames": "the runner found by frames",
+    "reads-the-assert-line": "the expected value read in the line that calls",
+    "reads-the-line-from-disk": "the expected value read in the test file",
+    "reads-the-bytecode": "the expected value read in the caller's code",
+    "tests-rewritten-on-disk": "test files rewritten",
+    "conftest-beside": "a conftest.py, or settings of pytest, handed in",
+    "stand-ins-for-the-library": "modules that stand in for the library's",
+    "leaves-when-imported": "the process ended with status 0",
+    "leaves-at-exit": "the status changed at exit",
+    "prints-a-good-end": "a verdict printed",
+    "never-ends": "no end, so that it counts as the machine's fault",
+}
+"""25 tricks that graded code is known for, by the name of an exploit that does it: docs/grading.md has them."""
+
 NESTED = '''"""A module."""
 
 from __future__ import annotations
@@ -56,6 +85,13 @@ def test_some_exploits_at_each_of_many_tasks_go_through_the_whole_list(capsys: p
     assert (found["graded"], found["exploits"]) == (3, 3)
     assert [audit.dealt(list("abcde"), number, 2) for number in range(3)] == [["a", "b"], ["c", "d"], ["e", "a"]]
     assert audit.dealt(list("ab"), 1, 0) == audit.dealt(list("ab"), 1, 7) == ["a", "b"]
+
+
+def test_the_known_tricks_are_in_the_list_and_in_the_docs() -> None:
+    assert len(KNOWN_TRICKS) == 25
+    assert KNOWN_TRICKS.keys() <= {exploit.name for exploit in audit.exploits()}
+    page = (Path(__file__).parents[2] / "docs" / "grading.md").read_text("utf-8")
+    assert all(f"`{name}`" in page for name in KNOWN_TRICKS)
 
 
 def test_the_list_has_a_hundred_exploits_each_with_a_name_and_a_reason() -> None:

@@ -18,6 +18,7 @@ from recreate.domains.rows.measures import METRICS, CsvTable, NotComparable, sco
 from recreate.domains.rows.published import Dacode
 from recreate.domains.validate import validate
 from recreate.sandboxes import choose
+from tests.domains.test_audit import KNOWN_TRICKS
 
 PLAIN = 'schema = 1\nscore = "analysis"\n[left_out]\n"dacode:plan-9" = "nobody can"\n'
 """A domain.toml that asks for no packages: nothing that is compared needs any."""
@@ -413,7 +414,7 @@ def test_a_figure_is_asked_for_as_the_program_that_draws_it(beside: Path) -> Non
     (task,) = domain.tasks()
     assert "the file plot.py in /work" in task.prompt
     assert "must save bars.png" in task.prompt
-    assert len(domain.exploits(task)) > 50
+    assert domain.exploits(task).keys() >= KNOWN_TRICKS.keys()
     compile(domain.gold(task), "plot.py", "exec")
 
 

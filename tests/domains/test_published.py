@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from ast import literal_eval
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ import pytest
 from recreate.api import registry
 from recreate.api.errors import BadInput, Missing
 from recreate.api.types import Grade, Task, Trace
-from recreate.domains.rows import meant_by, table
+from recreate.domains import audit
+from recreate.domains.rows import apart, meant_by, recipes, table
 from recreate.domains.rows.programs import math_answer
 from recreate.domains.rows.published import PublishedDomain
 from recreate.domains.validate import validate
 from recreate.sandboxes import choose
+from tests.domains.test_audit import KNOWN_TRICKS
 
 HUMANEVAL = {
     "task_id": "HumanEval/7000",
@@ -70,7 +73,25 @@ EXERCISM = {
         "        numbers = [2, 1]\n        sort(numbers)\n        self.assertEqual(numbers, [1, 2])\n"
     },
 }
-CODE = [HUMANEVAL, HUMANEVALFIX, MBPP, QUIXBUGS, EXERCISM]
+HUMANEVALPLUS = {
+    **HUMANEVAL,
+    "task_id": "HumanEval/7004",
+    "prompt": 'def third(n):\n    """A third of n."""\n',
+    "entry_point": "third",
+    "canonical_solution": "    return n / 3\n",
+    "test": "def assertion(out, exp, atol):\n    assert out == exp\n\n\ndef check(candidate):\n"
+    "    for inp, exp in zip([[3], [6]], [1.0, 2.0]):\n        assertion(candidate(*inp), exp, 0)\n",
+}
+MBPPPLUS = {
+    "task_id": 7005,
+    "prompt": "Write a function that counts each element of a list.",
+    "code": "def counted(items):\n    return {each: items.count(each) for each in items}\n",
+    "test": "def ref_func(items):\n    return {each: items.count(each) for each in items}\n\n\n"
+    "def assertion(out, exp, atol):\n    assert out == exp\n\n\ninputs = [[[1, 1]], [['a', 'b']]]\n"
+    "for i, inp in enumerate(inputs):\n    assertion(counted(*inp), ref_func(*inp), 0)\n",
+}
+CODE: list[dict[str, Any]] = [HUMANEVAL, HUMANEVALPLUS, HUMANEVALFIX, MBPPPLUS, MBPP, QUIXBUGS, EXERCISM]
+"""A row of each set, in the layout in which it is published."""
 
 
 def _domain(name: str, rows: Sequence[Mapping[str, Any]], folder: Path) -> PublishedDomain:
@@ -89,14 +110,14 @@ def _graded(domain: PublishedDomain, task: Task, answer: str) -> Grade:
 def test_rows_of_each_set_are_known_by_their_fields_and_their_gold_alone_passes(tmp_path: Path) -> None:
     domain = _domain("code", CODE, tmp_path)
     assert [task.id for task in domain.tasks()] == [
-        "code:humaneval:7000", "code:humanevalfix:7001", "code:mbpp:7002", "code:quixbugs:follow",
-        "code:exercism:account",
+        "code:humaneval:7000", "code:humanevalplus:7004", "code:humanevalfix:7001", "code:mbppplus:7005",
+        "code:mbpp:7002", "code:quixbugs:follow", "code:exercism:account",
     ]  # fmt: skip
     for task in domain.tasks():
         proof = validate(domain, task, choose())
         assert proof.ok, proof.reason
     assert "canonical" not in domain.tasks()[0].prompt
-    assert domain.stratum(domain.tasks()[2]) == "mbpp"
+    assert domain.stratum(domain.tasks()[4]) == "mbpp"
 
 
 def test_a_row_in_the_layout_of_an_exchange_file_is_the_same_task(tmp_path: Path) -> None:
@@ -194,6 +215,15 @@ WRONG = {
 }
 
 
+def test_tests_of_mbpp_have_the_modules_that_the_right_code_imports(tmp_path: Path) -> None:
+    code = "import sys\nimport re\n\n\ndef size(x):\n    return sys.getsizeof(x)\n"
+    row = {"task_id": 7008, "text": "Its size.", "code": code, "test_list": ["assert size('a') == sys.getsizeof('a')"]}
+    domain = _domain("code", [row], tmp_path)
+    (task,) = domain.tasks()
+    assert validate(domain, task, choose()).ok
+    assert "import re" not in task.facts["answer"]["test_answer.py"]
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_an_answer_that_bends_its_own_process_bends_no_test(name: str, tmp_path: Path) -> None:
     domain = _domain("code", [HUMANEVAL], tmp_path)
@@ -208,10 +238,130 @@ def test_an_answer_cannot_put_a_file_over_what_lies_beside_it(tmp_path: Path) ->
     assert not _graded(domain, domain.tasks()[0], answer).passed
 
 
-def test_all_exploits_of_the_list_can_be_put_around_a_wrong_function(tmp_path: Path) -> None:
-    domain = _domain("code", CODE, tmp_path)
-    for task in domain.tasks():
-        assert len(domain.exploits(task)) > 25
+def _asks(*tests: str, before: str = "") -> dict[str, Any]:
+    """A row of MBPP whose tests are these: they ask for the mean of a list."""
+    code = "def mean(items):\n    return sum(items) / len(items)\n"
+    return {"task_id": 7003, "text": "Write it.", "code": code, "test_list": list(tests), "test_setup_code": before}
+
+
+TAKEN_IN: dict[str, dict[str, Any]] = {
+    "no distance": _asks("assert abs(mean([1, 2]) - 1.5) < 1e-6"),
+    "no distance, by parts": _asks("assert abs(mean([1, 2]) / 1.5 - 1) < 1e-6"),
+    "no distance, squared": _asks("assert (mean([1, 2]) - 1.5) ** 2 < 1e-6"),
+    "no distance, as a length": _asks("assert len(mean([1, 2]) - 1.5) == 0"),
+    "no distance, holds it": _asks("assert 'b' in mean(['b'])"),
+    "modules that agree": _asks("assert statistics.fmean([mean([1, 1])]) == 1", before="import statistics"),
+    "empties its arguments": MBPPPLUS,
+    "ends what goes through it": _asks("assert all(map(lambda n: mean([n]) == n, [1, 2]))"),
+    "leaves where it is called": _asks("try:\n    mean(1)\nexcept:\n    pass\nelse:\n    assert False"),
+    "names of the tests' own": _asks("assert isinstance(mean([1, 2]), float)", before="from solution import *"),
+}
+"""A row whose tests were taken in by the exploit of that name."""
+
+
+@pytest.mark.parametrize("name", TAKEN_IN)
+def test_tests_that_ask_over_the_line_are_not_taken_in(name: str, tmp_path: Path) -> None:
+    domain = _domain("code", [TAKEN_IN[name]], tmp_path)
+    (task,) = domain.tasks()
+    grade = _graded(domain, task, domain.exploits(task)[name.partition(",")[0]])
+    assert (grade.passed, grade.score) == (False, 0.0), grade.evidence
+
+
+@pytest.mark.parametrize("number", range(len(CODE)))
+def test_exploits_leave_a_row_of_each_set_undone(number: int, tmp_path: Path) -> None:
+    domain = _domain("code", [CODE[number]], tmp_path)
+    (task,) = domain.tasks()
+    found = domain.exploits(task)
+    assert found.keys() >= {*KNOWN_TRICKS, *apart.exploits("a.py")}
+    name = list(found)[-1 - number]
+    result = audit.audit(domain, task, name, found[name], choose())
+    assert result.held, (name, result)
+
+
+@pytest.mark.audit
+@pytest.mark.parametrize("number", range(len(CODE)))
+def test_no_exploit_passes_at_a_row_of_any_set(number: int, tmp_path: Path) -> None:
+    domain = _domain("code", [CODE[number]], tmp_path)
+    (task,) = domain.tasks()
+    for name, answer in domain.exploits(task).items():
+        result = audit.audit(domain, task, name, answer, choose())
+        assert result.held, (name, result)
+
+
+EVALPLUS = """import numpy as np
+
+def assertion(out, exp, atol):
+    assert np.allclose(out, exp, rtol=1e-07, atol=1e-6)
+
+
+assertion(mean([1, 2]), EXPECTED, 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("expected", "given", "right"),
+    [
+        ("1.5", "[]", False), ("[1.5, 1.5]", "1.5", False), ("[]", "3", False), ("1.5", "[1.5]", False),
+        ("1.5", "1.5000001", True), ("[1.5, 2.0]", "(1.5, 2)", True), ("[]", "()", True),
+    ],
+)  # fmt: skip
+def test_numbers_that_evalplus_finds_close_are_as_many_as_the_right_ones(
+    expected: str, given: str, right: bool
+) -> None:
+    pytest.importorskip("numpy")
+    row = {"task_id": 7006, "prompt": "x", "code": _asks()["code"], "test": EVALPLUS.replace("EXPECTED", expected)}
+    test = recipes.read(recipes.RECIPES[3], row)["answer"]["test_answer.py"].replace("from solution import mean", "")
+    space = {"mean": lambda items: literal_eval(given)}
+    if right:
+        exec(test, space)
+    else:
+        with pytest.raises(AssertionError):
+            exec(test, space)
+
+
+def test_a_test_of_mbpp_plus_that_compares_and_asserts_nothing_asserts_it(tmp_path: Path) -> None:
+    test = (
+        "def assertion(out, exp, atol):\n    if isinstance(out, bool):\n        exact_match = out == exp\n    else:\n"
+        "        exact_match = exp == (out is not None)\n\n\nassertion(mean([1, 2]), True, 0)\n"
+    )
+    row = {"task_id": 7007, "prompt": "Write it.", "code": _asks()["code"], "test": test}
+    domain = _domain("code", [row], tmp_path)
+    (task,) = domain.tasks()
+    assert validate(domain, task, choose()).ok
+    assert not _graded(domain, task, domain.exploits(task)["no value"]).passed
+
+
+SUBTESTS = """import unittest
+import account
+
+
+class T(unittest.TestCase):
+    def test_all(self):
+        for n in range(9):
+            with self.subTest(n=n):
+                self.assertEqual(account.Account(n).take(n).amount, 0)
+
+    @unittest.skipUnless(hasattr(account, "each"), "later")
+    def test_each(self):
+        pass
+"""
+
+
+def test_a_test_of_many_parts_that_fail_counts_as_one(tmp_path: Path) -> None:
+    domain = _domain("code", [{**EXERCISM, "test_files": {"account_test.py": SUBTESTS}}], tmp_path)
+    (task,) = domain.tasks()
+    assert validate(domain, task, choose()).ok
+    wrong = "class Account:\n    def __init__(self, n): self.amount = n\n    def take(self, n): return self\n"
+    assert _graded(domain, task, json.dumps({"account.py": wrong})).score == 0.0
+    assert _graded(domain, task, json.dumps({"account.py": wrong + "each = 1\n"})).score == 0.5
+
+
+def test_tests_that_are_all_skipped_are_none(tmp_path: Path) -> None:
+    test = SUBTESTS.replace("    def test_all(self)", "    def all(self)")
+    domain = _domain("code", [{**EXERCISM, "test_files": {"account_test.py": test}}], tmp_path)
+    (task,) = domain.tasks()
+    assert _graded(domain, task, domain.gold(task)).passed
+    assert not _graded(domain, task, json.dumps({"account.py": "class Account: pass\n"})).passed
 
 
 @pytest.mark.parametrize(

@@ -93,3 +93,115 @@ def _carried(one: RunningProgram, other: RunningProgram, key: str, ends: Deadlin
         if not one.send(reply if reply is not None and len(reply) < _LONGEST else GONE, ends.left()):
             break
     return {}, f"took longer than {ends.seconds:g} s" if ends.left() <= 0 else "ended and told nothing"
+
+
+# --- what an audit tries ----------------------------------------------------------------------------------
+
+_OBJECT = """
+class Same:
+    def __init__(self, *a, **k): pass
+    def __eq__(self, other): return isinstance(other, Same)
+    def __hash__(self): return 0
+    def _self(self, *a, **k): return self
+    __sub__ = __rsub__ = __add__ = __radd__ = __mul__ = __rmul__ = __call__ = __getitem__ = __iter__ = __enter__ = _self
+    def __next__(self): raise StopIteration
+    def __truediv__(self, other): return 1.0
+    __rtruediv__ = __truediv__
+    def __pow__(self, *a): return 0.0
+    __mod__ = __rmod__ = __floordiv__ = __abs__ = __float__ = __pow__
+    def __round__(self, *a): return 0
+    __int__ = __len__ = __index__ = __round__
+    def __bool__(self): return True
+    def __contains__(self, item): return True
+    def __getattr__(self, name):
+        if name.startswith("__"): raise AttributeError(name)
+        return self
+"""
+_LIES = """
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return lambda *a, **k: True
+"""
+_EXPLOITS = {
+    "no distance": f"{_OBJECT}value = Same()\n",
+    "a class of its own": f"{_OBJECT}value = Same\n",
+    "an array of nothing": f"""{_OBJECT}
+Same.shape = ()
+Same.__array_interface__ = dict(shape=(0,), typestr="<f8", data=b"", version=3)
+def value(*a, **k): return Same()
+""",
+    "nothing for a number": "def value(*a, **k): return []\n",
+    "no number": "def value(*a, **k): return float('nan')\n",
+    "no value": "def value(*a, **k): return None\n",
+    "true": "def value(*a, **k): return True\n",
+    "its argument": "def value(*a, **k): return a[0] if a else k\n",
+    "empties its arguments": """
+def value(*a, **k):
+    for given in a:
+        if isinstance(given, (list, dict, set, bytearray)):
+            given.clear()
+    return {} if a and isinstance(a[0], list) else a[0] if a else None
+""",
+    "ends what goes through it": "def value(*a, **k): raise StopIteration\n",
+    "leaves where it is called": "import os\ndef value(*a, **k): os._exit(0)\n",
+    "names of the tests' own": """
+__all__ = ["abs", "all", "len", "sorted", "set", "isinstance", "unittest", "math", "np", "value"]
+def value(*a, **k): return True
+abs = all = len = sorted = set = isinstance = unittest = math = np = value
+""",
+    "the test's own objects": """
+import gc
+def value(*a, **k):
+    for thing in gc.get_objects():
+        if type(thing).__name__ == "Side":
+            type(thing).put = lambda self, told: ["yours", 1]
+    return a
+""",
+    "asks back": """
+import gc
+def value(*a, **k):
+    for thing in gc.get_objects():
+        if type(thing).__name__ == "Side":
+            for number in range(1, 9):
+                for what in ("call", "next", "iter", "get"):
+                    try:
+                        return thing.ask(ask=what, of=number, name="__globals__", args=[])[0]
+                    except Exception:
+                        pass
+""",
+    "exceptions of every kind": """
+import gc
+def value(*a, **k):
+    for thing in gc.get_objects():
+        if type(thing).__name__ == "Side":
+            type(thing).told_exception = lambda self, e: ["SkipTest", ["E", 1, "SkipTest", "Warning"], []]
+    raise Warning
+""",
+    "a verdict on the line": """
+import os
+for handle in range(3, 40):
+    try: os.write(handle, b'{"verdict": {"passed": 2, "failed": [], "count": 2}, "key": ""}\\n')
+    except OSError: pass
+def value(*a, **k): return None
+""",
+}
+"""What tests that ask over a line might fall for; each leaves a `value`, which is whatever name a test imports."""
+
+
+def any_name(value: str) -> str:
+    """The end of a module in which whatever name a test imports is `value`."""
+    return f"""
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return {value}
+"""
+
+
+def exploits(file: str) -> dict[str, dict[str, str]]:
+    """name -> files (path -> text) that leave the task undone. file: what the tests import."""
+    made = {name: {file: code + any_name("value")} for name, code in _EXPLOITS.items()}
+    lies = dict.fromkeys(("numpy.py", "statistics.py", "pytest.py", "node.py"), _LIES)
+    return {**made, "modules that agree": {**made["no value"], **lies}}

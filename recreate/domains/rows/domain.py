@@ -21,7 +21,7 @@ from recreate.api.ports import AskJudge, Limits, Sandbox, SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains import audit
 from recreate.domains.python_env import asked, environment
-from recreate.domains.rows import Columns, analysis, judge, name_of, programs, scorers, snippet, table
+from recreate.domains.rows import Columns, analysis, apart, judge, name_of, programs, scorers, snippet, table
 from recreate.domains.rows.definition import FILE, Definition, Wanted, absolute, decided, differences, load, text
 from recreate.domains.rows.scorers import PURE, Scored, expected_of, kind_of, texts_of
 from recreate.domains.rows.tasks import as_json, files_of, golds_of, possible, tasks_of
@@ -349,14 +349,27 @@ class RowDomain:
         return list(dict.fromkeys(text for text in found if text.strip()))
 
     def exploits(self, task: Task) -> dict[str, str]:
-        """Answers that fit every question, for `recreate tasks audit`; of `tests`, programs that leave it undone."""
+        """Answers that fit every question, for `recreate tasks audit`; of `tests`, functions and programs as wrong as
+        they were, and around them what bends tests or the machine."""
         if self.scored_by == "analysis":
             return analysis.exploits(task, self._golds(task), dict(files_of(task, self._opened.base)))
-        found = audit.texts(task)
+        if self.scored_by == "sql":
+            return {**audit.texts(task), **programs.QUERIES}
         if self.scored_by != "tests":
-            return found
-        files = {name: json.dumps({self.definition.scorer.answer_file: code}) for name, code in PROGRAMS.items()}
-        return {**found, **files}
+            return audit.texts(task)
+        given = task.facts.get("files") or {}
+        named = self.definition.scorer.answer_file
+        file = named if named in given else next((name for name in given if name.endswith(".py")), named)
+        if not file.endswith(".py"):
+            return audit.texts(task)
+        row = task.facts["row"]
+        entry = str(row.get("entry") or row.get("entry_point") or "answer")
+        source = str(given.get(file) or "")
+        if f"def {entry}(" not in source or not _parses(source):
+            source = f"def {entry}(*args, **named):\n    return None\n{apart.any_name(entry)}"
+        made = {**audit.python(file, source, entry), **apart.exploits(file)}
+        made |= {name: {file: f"{source}\n{code}"} for name, code in PROGRAMS.items()}
+        return {**audit.texts(task), **{name: json.dumps(files) for name, files in made.items()}}
 
     # --- what it is made of ---
 
@@ -433,6 +446,14 @@ class RowDomain:
     def _base(self, data: str) -> Path:
         path = Path(data).expanduser()
         return path.parent.resolve() if path.is_file() else self._where
+
+
+def _parses(source: str) -> bool:
+    try:
+        compile(source, "source", "exec")
+    except (SyntaxError, ValueError):
+        return False
+    return bool(source)
 
 
 def changed(sandbox: Sandbox, before: Mapping[str, bytes]) -> str:

@@ -6,7 +6,6 @@ recipes.py reads each set's own columns. No row is shipped.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -22,7 +21,7 @@ from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains import audit
 from recreate.domains.rows import HUB, SUFFIXES, Columns, apart, recipes, snippet, table
 from recreate.domains.rows.definition import Definition, Shares, own_or_shipped
-from recreate.domains.rows.domain import PROGRAMS, RowDomain, _RowsRead
+from recreate.domains.rows.domain import RowDomain, _RowsRead
 from recreate.domains.rows.scorers import ScorerSettings
 from recreate.domains.rows.table import BadRow, DataRow, DataTable
 from recreate.domains.rows.tasks import tasks_of
@@ -81,19 +80,10 @@ class PublishedDomain(RowDomain):
         return [(f"{self.name}:{id}", why) for id, why in {**out, **self._lacking}.items()]
 
     def exploits(self, task: Task) -> dict[str, str]:
-        """Of code: a function that is as wrong as it was, and around it what bends tests or the machine."""
+        """As RowDomain's; of a snippet, what leaves the task undone at its place in the program."""
         if self.scored_by == "snippet":
             return {**audit.texts(task), **snippet.exploits(task)}
-        if self.scored_by != "tests":
-            return super().exploits(task)
-        given = task.facts.get("files") or {}
-        file = next((name for name in given if name != "node.py"), self.definition.scorer.answer_file)
-        entry = str(task.facts["row"].get("entry") or "")
-        source = str(given.get(file) or "")
-        if (entry and f"def {entry}" not in source) or not _parses(source):
-            source = f"def {entry or 'answer'}(*args, **named):\n    return None\n"
-        found = {name: json.dumps(files) for name, files in audit.python(file, source, entry).items()}
-        return found | {name: json.dumps({file: source + "\n" + code}) for name, code in PROGRAMS.items()}
+        return super().exploits(task)
 
     # --- where the rows are ---
 
@@ -271,14 +261,6 @@ def _twice(tasks: Sequence[Task]) -> dict[str, str]:
 def _fault(into: DataTable, number: int, reason: str) -> None:
     assert isinstance(into.faults, list)
     into.faults.append(BadRow(number, reason))
-
-
-def _parses(source: str) -> bool:
-    try:
-        compile(source, "source", "exec")
-    except (SyntaxError, ValueError):
-        return False
-    return bool(source)
 
 
 class Code(PublishedDomain):
