@@ -242,6 +242,7 @@ UNRUN = {
     "def test_it(tmp_path):\n    assert add(1, 2) == 3\n": 0.0,
     "async def test_it():\n    assert add(1, 2) == 3\n": 0.0,
     "def test_it():\n    yield add(1, 2) == 3\n": 0.0,
+    "def check(f):\n    assert f(1, 2) == 3\n": 1.0,
 }
 """Tests as pytest knows them, with what a right answer scores: what is not run here must not pass for nothing."""
 
@@ -250,6 +251,7 @@ UNRUN = {
 @pytest.mark.parametrize("tests", UNRUN)
 def test_a_test_is_run_or_does_not_pass(workspace: Path, backend: SandboxBackend, tests: str, apart: bool) -> None:
     rows = [{"prompt": "Write add.", "tests": f"from solution import add\n\n\n{tests}", "solution": ADD}]
+    rows[0] |= {"entry_point": "add"}
     opened(workspace, rows, "tests").tasks()
     file = workspace / "benchmarks" / "q" / "domain.toml"
     file.write_text(file.read_text().replace("seconds = 30.0", f"seconds = 30.0\napart = {str(apart).lower()}"))

@@ -445,7 +445,13 @@ def _apart(
         for path, text in tests.items():
             if path not in beside:
                 _write(own, path, text)
-        asked = {"files": sorted(filter(apart.is_test, tests)), "modules": _modules(row), "more": _modules(changed)}
+        asked: dict[str, Any] = {
+            "files": sorted(filter(apart.is_test, tests)),
+            "modules": _modules(row),
+            "more": _modules(changed),
+        }
+        solution = decided.scorer.answer_file.removesuffix(".py")
+        asked |= {"solution": solution, "entry": task.facts["row"].get("entry_point", "")}
         found, why = apart.run(apart.for_tests(), own, other, asked, decided.scorer.seconds)
     finally:
         own.close()
