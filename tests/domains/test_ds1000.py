@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 
+from recreate.agents.attempt import attempt
+from recreate.agents.scaffold import load
 from recreate.api import registry
 from recreate.api.errors import BadInput
-from recreate.api.types import Grade, Trace
+from recreate.api.paths import shipped
+from recreate.api.types import Call, Grade, Trace
 from recreate.domains.rows import meant_by
 from recreate.domains.rows.published import PublishedDomain
 from recreate.domains.validate import validate
 from recreate.sandboxes import choose
+from tests.agents.test_request import Taped, text
 from tests.domains.test_audit import KNOWN_TRICKS
 
 PLAIN = 'schema = 1\nscore = "snippet"\nanswer_file = "answer.py"\n[left_out]\n"ds1000:Other-*" = "needs another"\n'
@@ -188,6 +192,92 @@ def test_all_exploits_of_the_list_are_tried_on_a_snippet(tmp_path: Path) -> None
         assert found.keys() >= KNOWN_TRICKS.keys()
         for name in ("recorder-by-frames", "equals everything"):
             compile(f"def f(test_input, items):\n{found[name]}" if task.id.endswith("5") else found[name], name, "exec")
+
+
+# --- the agent for small models that a person wrote ----------------------------------------------------------
+
+SHOWN = """Problem:
+How do I put `items` in order? For [2, 3, 1, 4] I want the result [1, 2, 3, 4]; mine is [2, 3, 1, 4].
+A:
+<code>
+items = [2, 3, 1, 4]
+</code>
+result = ... # put solution in this variable
+BEGIN SOLUTION
+<code>
+"""
+WITHIN = """Problem:
+How do I put `items` in order? For [2, 3, 1, 4] the result should be [1, 2, 3, 4]; mine is [2, 3, 1, 4].
+A:
+<code>
+example_items = [2, 3, 1, 4]
+def f(items=example_items):
+    # return the solution in this function
+    # result = f(items)
+    ### BEGIN SOLUTION
+"""
+
+
+def _by_hand(row: Mapping[str, Any], folder: Path, *replies: str) -> tuple[Grade, Trace]:
+    """What comes of the replies of a model. Raises IndexError where more are asked for."""
+    domain = _domain([row], folder)
+    (task,) = domain.tasks()
+    agent = load(shipped("scaffolds") / "hand-ds1000-small")
+    taped, call = Taped([text(reply) for reply in replies]), Call(run="r", attempt="a", step=0, task=task.id)
+    trace = attempt(agent, task, domain, choose(), taped, call)
+    assert not taped.replies, "it is handed in before"
+    return domain.grade(task, trace, choose()), trace
+
+
+def test_an_answer_that_gives_the_result_shown_is_handed_in_without_the_questions_data(tmp_path: Path) -> None:
+    """A small model copies the data, which are other ones where it is checked, and the fence of the question."""
+    reply = "<code>\nitems = [2, 3, 1, 4]\nresult = sorted(items)\n</code>"
+    grade, trace = _by_hand({**ROW, "prompt": SHOWN}, tmp_path, reply)
+    assert (grade.passed, trace.ending, trace.answer) == (True, "submitted", "result = sorted(items)"), grade.evidence
+
+
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        ("result = items.sorted()", "raised AttributeError: 'list' object has no attribute 'sorted'"),
+        ("result = items", "That changes nothing: it is what was given."),
+        ("result = [4, 3, 1]", "the result is\n[4, 3, 1]\nThe question shows another."),
+        ("items = [2, 3, 1, 4]", "That is what is given already."),
+        ("for n in items:\n    print(n)", "That does not assign result."),
+    ],
+)
+def test_what_is_wrong_with_an_answer_is_told_once_and_it_is_mended(first: str, told: str, tmp_path: Path) -> None:
+    blocks = [f"```python\n{code}\n```" for code in (first, "result = sorted(items)")]
+    grade, trace = _by_hand({**ROW, "prompt": SHOWN}, tmp_path, *blocks)
+    assert grade.passed, grade.evidence
+    assert told in trace.steps[0].output
+
+
+def test_of_answers_that_are_all_wrong_the_one_that_got_furthest_is_handed_in(tmp_path: Path) -> None:
+    replies = ["It sorts.", "```python\nnone(items)\n```", "```python\nresult = [7, 1, 1]  # sort\n```", "Sorry."]
+    grade, trace = _by_hand({**ROW, "prompt": SHOWN}, tmp_path, *replies)
+    assert (grade.passed, trace.answer) == (False, "result = [7, 1, 1]  # sort")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "found = sorted(items)",
+        "example_items = [2, 3, 1, 4]\ndef f(items=example_items):\n    # return it\n    return sorted(items)",
+    ],
+)
+def test_the_body_of_a_function_is_handed_in_however_it_is_written(reply: str, tmp_path: Path) -> None:
+    grade, trace = _by_hand({**INDENTED, "prompt": WITHIN}, tmp_path, f"```python\n{reply}\n```")
+    assert (grade.passed, trace.ending) == (True, "submitted"), (grade.evidence, trace.answer)
+    assert "def f" not in trace.answer
+
+
+def test_where_the_given_code_cannot_run_by_itself_the_first_answer_is_handed_in(tmp_path: Path) -> None:
+    prompt = SHOWN.replace("items = [2, 3, 1, 4]\n<", "items = load_data()\n<")
+    grade, _ = _by_hand(
+        {**ROW, "prompt": prompt}, tmp_path, "```python\nitems = load_data()\nresult = sorted(items)\n```"
+    )
+    assert grade.passed, grade.evidence
 
 
 # --- with numpy, pandas and matplotlib, in the environment that the domain asks for -------------------------

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Takes a reply with the code that was shown, corrected, in a ```python block on standard input, puts it into its place
+in the sources as they were given, and says how the failing tests fail now."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+OURS = Path(".recreate")
+SECONDS = 40
+
+
+def read(name: str, default: object) -> object:
+    path = OURS / name
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else default
+
+
+def public() -> dict[str, list[str]]:
+    """The tests that fail (`fail`), where all are (`suite`), and the folders of the sources (`python_path`)."""
+    return {"fail": [], "suite": [], "python_path": ["."], **read("public.json", {})}
+
+
+def tests(which: list[str], root: Path) -> tuple[dict[str, str], str]:
+    """({test: its outcome}, what pytest printed) of the tests named, run in `root`."""
+    path = os.pathsep.join(str(root / each) for each in public()["python_path"])
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "--tb=short", "--no-header", "-p", "no:cacheprovider"]
+    command += [f"--rootdir={root}", "--continue-on-collection-errors", *which]
+    env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        said = subprocess.run(
+            command, cwd=root, env=env, capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False
+        ).stdout
+    except subprocess.TimeoutExpired:
+        return {}, f"It did not end within {SECONDS} seconds."
+    lines = re.findall(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL) (\S+(?:::|\.py)[^\n]*?)(?: - .*)?$", said, re.MULTILINE)
+    return {name: outcome for outcome, name in lines}, said
+
+
+def definition(code: str, name: str) -> str:
+    """The function of that name in a text, without its decorators; '' where there is none."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
+            lines = code.splitlines()[node.lineno - 1 : node.end_lineno]
+            return textwrap.dedent("\n".join(lines))
+    return ""
+
+
+def main() -> int:
+    shown = read("shown.json", {})
+    # a fence closes where it opened: one that stands deeper belongs to a docstring
+    blocks = re.findall(
+        r"^([ \t]*)```(?:python|py)?[ \t]*\n(.*?)(?:^\1```|\Z)", sys.stdin.read(), re.DOTALL | re.MULTILINE
+    )
+    code = textwrap.dedent(max((text for _, text in blocks), key=len, default="").expandtabs(4)).strip("\n")
+    if not code.strip() or not shown:
+        print("there is no ```python block with the code in it")
+        return 2
+    try:
+        code = code if shown["part"] else definition(code, shown["name"].rpartition(".")[2])
+    except SyntaxError as e:
+        print(f"the block is not valid Python: {e.msg} in line {e.lineno}")
+        return 2
+    if not code:
+        print(f"the block does not define {shown['name']}")
+        return 2
+    path, given = Path(shown["file"]), shown["given"]
+    lines = given.splitlines()
+    margin = re.match(r"[ \t]*", lines[shown["first"] - 1])[0]
+    lines[shown["first"] - 1 : shown["last"]] = textwrap.indent(code, margin).splitlines()
+    made = "\n".join(lines) + "\n"
+    try:
+        same = ast.dump(ast.parse(made)) == ast.dump(ast.parse(given))
+    except SyntaxError as e:
+        print(f"the block is not valid Python in its place: {e.msg}")
+        return 2
+    path.write_text(given if same else made, encoding="utf-8")
+    if same:
+        print("That is the code as it was: no line of it is another.")
+        return 0
+    fail = public()["fail"]
+    outcomes, said = tests(fail, Path.cwd()) if fail else ({}, "")
+    if left := [name for name in fail if outcomes.get(name) != "PASSED"]:
+        wrong = "\n".join(line for line in said.splitlines() if re.match(r"(>|E) ", line))[:800]
+        print(f"With this change {left[0]} fails still:\n{wrong or said.strip()[-400:]}")
+    else:
+        print("With this change something else fails that passed before.")
+    return 0
+
+
+if __name__ == "__main__":
+    if "--help" in sys.argv:
+        print(__doc__)
+        sys.exit(0)
+    sys.exit(main())
