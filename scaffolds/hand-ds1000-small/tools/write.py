@@ -144,16 +144,19 @@ def run(given: str, code: str, names: list[str], head: str) -> dict[str, object]
     return json.loads(told.read_text(encoding="utf-8")) if told.is_file() else {"given": False}
 
 
-def words(text: str) -> list[str]:
+def words(text: str) -> str:
     """Names and numbers of a text, however these are laid out: 1, 1.0 and 1. are one."""
-    found = re.findall(r"-?\d+\.?\d*(?:e[-+]?\d+)?|[A-Za-z_]\w*", text.replace("\n", " "))
-    return [f"{float(word):.4g}" if re.match(r"-?\d", word) else word.lower() for word in found]
+    found = re.findall(r"-?\d+\.?\d*(?:e[-+]?\d+)?|[A-Za-z_]\w*", text)
+    return " ".join(["", *(f"{float(word):.4g}" if re.match(r"-?\d", word) else word.lower() for word in found), ""])
 
 
-def within(texts: list[str], text: str) -> bool:
-    """Whether one of the texts, of at least three words, stands in a text."""
-    all_of = " ".join(["", *words(text), ""])
-    return any(len(words(t)) >= 3 and " ".join(["", *words(t), ""]) in all_of for t in texts)
+def shown(result: str, given: list[str], asked: str) -> bool:
+    """Whether a result, or half of its lines, stand in the question; not those that the given data have too."""
+    asked, known = words(asked), [words(each) for each in given]
+    lines = [words(line) for line in result.splitlines() if re.search(r"\d", line)]
+    fresh = [line for line in [words(result), *lines] if line.count(" ") > 3 and not any(line in k for k in known)]
+    found = [line in asked for line in fresh]
+    return bool(found) and (found[0] or 2 * sum(found) >= len(found))
 
 
 def main() -> int:
@@ -185,12 +188,12 @@ def main() -> int:
         elif shows:
             after, before = done["after"], done["before"]
             first = next(iter(after.values()))
-            if len(words(first[0])) >= 3 and first in before.values():
+            if len(re.findall(r"\w+", first[0])) > 2 and first in before.values():
                 rank, said = 1, "That changes nothing: it is what was given."
-            elif any(within(texts, text) for texts in after.values()):
+            elif any(shown(each, [t for texts in before.values() for t in texts], text) for each in first):
                 rank = 3
             else:
-                said = f"It runs, and with the given data the result is\n{first[0][:600]}\nThe question shows another."
+                said = f"With the given data the result is\n{first[0][:600]}\nNo such result is in the question."
     found = Path(".recreate/run.json")
     earlier = json.loads(found.read_text(encoding="utf-8"))["rank"] if found.is_file() else -1
     if rank > earlier:

@@ -134,16 +134,22 @@ def suspects(told: str, fail: list[str], texts: dict[str, list[str]]) -> tuple[l
 
     run_by = {piece: spectrum(piece) for piece in every}
     every = [piece for piece in every if run_by[piece]] or every
+    test = next((name for name in fail if name in failures), next(iter(failures), ""))
     bags = {p: words("\n".join([p.name, p.name, *texts[p.file][p.first - 1 : p.last]])) for p in every}
     seen = Counter(word for bag in bags.values() for word in bag)
-    asked = words(told)
-    fits = {
-        p: sum(math.log(1 + len(bags) / seen[w]) * bag[w] / (bag[w] + 1) for w in asked.keys() & bag.keys())
-        for p, bag in bags.items()
-    }
+    asked = words(told + failures.get(test, "")).keys()
+    usual = sum(bag.total() for bag in bags.values()) / max(1, len(bags))
+    fits = {}  # BM25
+    for p, bag in bags.items():
+        size = 0.5 + bag.total() / usual
+        fits[p] = sum(math.log(1 + len(bags) / seen[w]) * bag[w] / (bag[w] + size) for w in asked & bag.keys())
     most = max(fits.values(), default=0) or 1
-    ranked = sorted(every, key=lambda p: (-round(run_by[p] + fits[p] / most, 6), p.last - p.first, p))
-    test = next((name for name in fail if name in failures), next(iter(failures), ""))
+
+    def likely(piece: Piece) -> float:
+        named = piece.name.rpartition(".")[2].lower() in asked
+        return run_by[piece] + fits[piece] / most + 0.3 * named
+
+    ranked = sorted(every, key=lambda p: (-round(likely(p), 6), p.last - p.first, p))
     return ranked, test, failures.get(test, "")
 
 
