@@ -207,10 +207,12 @@ def _agent(shell: str = "shell = false") -> Scaffold:
     return Scaffold(name="t", files={**own.files, "agent.toml": toml})
 
 
-def _go(domain: ApiWorld, task: Task, replies: Sequence[Reply], *, native: bool = True) -> tuple[Grade, Trace, Taped]:
+def _go(
+    domain: ApiWorld, task: Task, replies: Sequence[Reply], *, native: bool = True, agent: Scaffold | None = None
+) -> tuple[Grade, Trace, Taped]:
     taped = Taped(list(replies))
     call = Call(run="r", attempt="a", step=0, task=task.id)
-    trace = attempt(_agent(), task, domain, choose(), taped, call, native=native)
+    trace = attempt(agent or _agent(), task, domain, choose(), taped, call, native=native)
     return domain.grade(task, trace, choose()), trace, taped
 
 
@@ -253,6 +255,42 @@ def test_a_model_that_calls_no_tools_by_itself_says_its_calls_as_json(domain: Ap
     said = [text("So: " + json.dumps({"tool": name, "arguments": given})) for name, given in (CANCEL, TOLD)]
     grade, _, _ = _go(domain, _task(domain, "test_0"), [*said, text('{"tool": "submit"}')], native=False)
     assert grade.passed, grade.evidence
+
+
+def test_the_agent_written_by_hand_is_told_after_each_answer_which_step_comes_next(domain: ApiWorld) -> None:
+    said = [("api__get_order", {"order_id": "#7"}), ("api__get_order", {}), CANCEL, TOLD]
+    replies = [text(json.dumps({"thought": "", "tool": name, "arguments": given})) for name, given in said]
+    agent = load(shipped("scaffolds") / "hand-apiworld-small")
+    submit = text('{"thought": "", "tool": "submit", "arguments": {}}')
+    task = _task(domain, "test_0")
+    grade, trace, taped = _go(domain, task, [*replies, submit], native=False, agent=agent)
+    assert (grade.passed, trace.ending) == (True, "submitted"), grade.evidence
+    told = [step.observation for step in trace.steps]
+    assert "Read what the policy says" in told[0]
+    assert "the same call would fail again" in told[1]
+    assert "Do not send it again" in told[2]
+    assert "Which step comes next?" in told[3]
+    assert "If all that was asked is done, call `submit`." in told[4]
+    assert all(json.loads(sent)[1]["json_schema"] for sent in taped.sent.values())
+
+
+def test_the_agent_written_by_hand_takes_requests_one_after_the_other(domain: ApiWorld) -> None:
+    said = [
+        ("api__fill", {"litres": 2}),
+        ("api__reply", {"text": "Done."}),
+        ("api__call_function", {"name": "lock", "arguments": {"locked": False}}),
+        ("api__reply", {"text": "It is not locked."}),
+        ("api__look", {}),
+        ("api__reply", {"text": "It holds 7 litres."}),
+        ("submit", {}),
+    ]
+    replies = [text(json.dumps({"thought": "", "tool": name, "arguments": given})) for name, given in said]
+    agent = load(shipped("scaffolds") / "hand-apiworld-small")
+    grade, trace, _ = _go(domain, _task(domain, "miss_func_0"), replies, native=False, agent=agent)
+    assert (grade.passed, trace.ending) == (True, "submitted"), grade.evidence
+    assert "Read what the policy says" not in trace.steps[0].observation
+    assert "That is the next request." in trace.steps[2].observation
+    assert "If all that was asked is done, call `submit`." in trace.steps[6].observation
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 
+from recreate.agents.attempt import attempt
+from recreate.agents.scaffold import load
 from recreate.api import paths, registry
 from recreate.api.errors import BadInput, Fault, Interrupted
 from recreate.api.ports import Domain, Validatable
-from recreate.api.types import Trace
+from recreate.api.types import Call, Trace
 from recreate.domains.swe import Swe, facts, generate
 from recreate.domains.swe.facts import INJECTED, REAL
 from recreate.domains.validate import validate
+from tests.agents.test_request import Taped, text
 from tests.swe_project import FILES, SUMS, Project, recipe, write
 
 HIDDEN = "test_parts"
@@ -105,6 +108,43 @@ def test_what_is_handed_in_is_the_difference_of_files_whatever_git_says(project:
 def test_modules_in_the_sandbox_do_not_reach_what_reads_it(project: Project) -> None:
     answer = project.answer({"json.py": "raise SystemExit\n", "calm/sums.py": SUMS})
     assert "b/calm/sums.py" in answer
+
+
+# --- the agent for small models that a person wrote ---------------------------------------------------------
+
+CLAMP = SUMS.partition("\n\n\n")[2].partition("\n\n\n")[0]
+
+
+def _by_hand(project: Project, *codes: str) -> tuple[Trace, Taped]:
+    """What comes of the functions that a model writes."""
+    taped = Taped([text(f"The second comparison is wrong.\n```python\n{code}\n```") for code in codes])
+    agent = load(paths.shipped("scaffolds") / "hand-swe-small")
+    call = Call(run="r", attempt="a", step=0, task=project.task.id)
+    return attempt(agent, project.task, project.swe, project.backend, taped, call), taped
+
+
+def test_the_agent_written_by_hand_is_shown_the_failing_function_told_how_it_fails_still_and_mends_it(
+    project: Project,
+) -> None:
+    trace, taped = _by_hand(project, CLAMP.replace("value > high", "value == high"), CLAMP)
+    assert (trace.ending, taped.replies) == ("submitted", [])
+    shown = trace.steps[1].observation
+    assert "def test_high_is_high" in shown
+    assert CLAMP.replace("value > high", "value < high") in shown
+    assert "test_high_is_high fails still" in trace.steps[1].output
+    assert project.grade(trace.answer).passed
+
+
+@pytest.mark.slow
+def test_of_changes_that_mend_nothing_the_agent_written_by_hand_hands_in_one_and_asks_for_each_suspect_twice(
+    project: Project,
+) -> None:
+    given = CLAMP.replace("value > high", "value < high")
+    trace, _ = _by_hand(project, given, given, *[given.replace("return low", "return high")] * 2, "x = 1", "x = 1")
+    asked = [step for step in trace.steps if step.kind != "before"]
+    assert ([step.sample for step in asked], trace.ending, trace.chosen) == ([0, 0, 1, 1, 2, 2], "limit", 1)
+    assert asked[0].output == "That is the code as it was: no line of it is another.\n"
+    assert "return high\n" in trace.answer
 
 
 # --- whether tasks are sound ------------------------------------------------------------------------------
