@@ -117,7 +117,7 @@ CLAMP = SUMS.partition("\n\n\n")[2].partition("\n\n\n")[0]
 
 def _by_hand(project: Project, *codes: str) -> tuple[Trace, Taped]:
     """What comes of the functions that a model writes."""
-    taped = Taped([text(f"The second comparison is wrong.\n```python\n{code}\n```") for code in codes])
+    taped = Taped([text(f"So:\n```python\n{code}\n```") for code in codes])
     agent = load(paths.shipped("scaffolds") / "hand-swe-small")
     call = Call(run="r", attempt="a", step=0, task=project.task.id)
     return attempt(agent, project.task, project.swe, project.backend, taped, call), taped
@@ -126,13 +126,14 @@ def _by_hand(project: Project, *codes: str) -> tuple[Trace, Taped]:
 def test_the_agent_written_by_hand_is_shown_the_failing_function_told_how_it_fails_still_and_mends_it(
     project: Project,
 ) -> None:
-    trace, taped = _by_hand(project, CLAMP.replace("value > high", "value == high"), CLAMP)
+    trace, taped = _by_hand(project, CLAMP.replace("value > high", "value == high"), f"{CLAMP}  # corrected")
     assert (trace.ending, taped.replies) == ("submitted", [])
     shown = trace.steps[1].observation
     assert "def test_high_is_high" in shown
     assert CLAMP.replace("value > high", "value < high") in shown
     assert "test_high_is_high fails still" in trace.steps[1].output
     assert project.grade(trace.answer).passed
+    assert "# corrected" not in trace.answer
 
 
 @pytest.mark.slow

@@ -57,6 +57,7 @@ def main() -> int:
         r"^([ \t]*)```(?:python|py)?[ \t]*\n(.*?)(?:^\1```|\Z)", sys.stdin.read(), re.DOTALL | re.MULTILINE
     )
     code = textwrap.dedent(max((text for _, text in blocks), key=len, default="").expandtabs(4)).strip("\n")
+    code = re.sub(r"[ \t]*# corrected\b.*$", "", code, flags=re.MULTILINE)
     if not code.strip() or not shown:
         print("there is no ```python block with the code in it")
         return 2

@@ -154,11 +154,12 @@ def suspects(told: str, fail: list[str], texts: dict[str, list[str]]) -> tuple[l
 
 
 def test_code(name: str) -> str:
+    """The source of a test; where its class inherits it, the one of that name in the same file."""
     file, *names = name.partition("[")[0].split("::")
     text = (ROOT / file).read_text(encoding="utf-8", errors="replace")
-    for piece in pieces(file, ast.parse(text)):
-        if piece.name == ".".join(names):
-            return "\n".join(text.splitlines()[piece.first - 1 : piece.last])
+    found = [p for p in pieces(file, ast.parse(text)) if p.name.rpartition(".")[2] == names[-1]] if names else []
+    for piece in sorted(found, key=lambda p: p.name != ".".join(names)):
+        return "\n".join(text.splitlines()[piece.first - 1 : piece.last])
     return ""
 
 
