@@ -114,6 +114,8 @@ def test_modules_in_the_sandbox_do_not_reach_what_reads_it(project: Project) -> 
 
 CLAMP = SUMS.partition("\n\n\n")[2].partition("\n\n\n")[0]
 
+MATH = CLAMP.replace("value > high", "value > math.floor(high)")
+
 
 def _by_hand(project: Project, *codes: str) -> tuple[Trace, Taped]:
     """What comes of the functions that a model writes."""
@@ -126,13 +128,16 @@ def _by_hand(project: Project, *codes: str) -> tuple[Trace, Taped]:
 def test_the_agent_written_by_hand_is_shown_the_failing_function_told_how_it_fails_still_and_mends_it(
     project: Project,
 ) -> None:
-    trace, taped = _by_hand(project, CLAMP.replace("value > high", "value == high"), f"{CLAMP}  # corrected")
+    trace, taped = _by_hand(
+        project, CLAMP.replace("value > high", "value == high"), f"import math\n\n{MATH}  # corrected"
+    )
     assert (trace.ending, taped.replies) == ("submitted", [])
     shown = trace.steps[1].observation
     assert "def test_high_is_high" in shown
     assert CLAMP.replace("value > high", "value < high") in shown
     assert "test_high_is_high fails still" in trace.steps[1].output
     assert project.grade(trace.answer).passed
+    assert "+import math" in trace.answer
     assert "# corrected" not in trace.answer
 
 

@@ -50,6 +50,18 @@ def definition(code: str, name: str) -> str:
     return ""
 
 
+def imports(code: str, given: str) -> list[str]:
+    """The imports of a block that are not in the file already."""
+
+    def found(text: str) -> list[str]:
+        nodes = [node for node in ast.parse(text).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        single = [(node, [name]) for node in nodes for name in node.names if name.name != "*"]
+        return [ast.unparse(type(node)(**{**vars(node), "names": names})) for node, names in single]
+
+    have = found(given)
+    return [line for line in found(code) if line not in have and "__future__" not in line]
+
+
 def main() -> int:
     shown = read("shown.json", {})
     # a fence closes where it opened: one that stands deeper belongs to a docstring
@@ -61,8 +73,11 @@ def main() -> int:
     if not code.strip() or not shown:
         print("there is no ```python block with the code in it")
         return 2
+    more = []
     try:
-        code = code if shown["part"] else definition(code, shown["name"].rpartition(".")[2])
+        if not shown["part"]:
+            more = imports(code, shown["given"])
+            code = definition(code, shown["name"].rpartition(".")[2])
     except SyntaxError as e:
         print(f"the block is not valid Python: {e.msg} in line {e.lineno}")
         return 2
@@ -73,6 +88,11 @@ def main() -> int:
     lines = given.splitlines()
     margin = re.match(r"[ \t]*", lines[shown["first"] - 1])[0]
     lines[shown["first"] - 1 : shown["last"]] = textwrap.indent(code, margin).splitlines()
+    if more:
+        body = [n for n in ast.parse(given).body if not (isinstance(n, ast.ImportFrom) and n.module == "__future__")]
+        first = body[1] if isinstance(body[0], ast.Expr) and body[1:] else body[0]  # after the docstring
+        at = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", []))]) - 1
+        lines[at:at] = more
     made = "\n".join(lines) + "\n"
     try:
         same = ast.dump(ast.parse(made)) == ast.dump(ast.parse(given))
@@ -86,7 +106,7 @@ def main() -> int:
     fail = public()["fail"]
     outcomes, said = tests(fail, Path.cwd()) if fail else ({}, "")
     if left := [name for name in fail if outcomes.get(name) != "PASSED"]:
-        wrong = "\n".join(line for line in said.splitlines() if re.match(r"(>|E) ", line))[:800]
+        wrong = "\n".join(dict.fromkeys(line for line in said.splitlines() if line.startswith("E ")))[:800]
         print(f"With this change {left[0]} fails still:\n{wrong or said.strip()[-400:]}")
     else:
         print("With this change something else fails that passed before.")
