@@ -269,7 +269,7 @@ def test_the_agent_written_by_hand_is_told_after_each_answer_which_step_comes_ne
     assert "Read what the policy says" in told[0]
     assert "the same call would fail again" in told[1]
     assert "Do not send it again" in told[2]
-    assert "Which step comes next?" in told[3]
+    assert "do not look it up again" in told[3]
     assert "If all that was asked is done, call `submit`." in told[4]
     assert all(json.loads(sent)[1]["json_schema"] for sent in taped.sent.values())
 
