@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Shows a failing test, how it fails, and one piece of code that may have the bug: the likeliest in the first try of an
-attempt, the next in the next. Likely is what failing tests run and passing ones do not, and what the task speaks of."""
+attempt, the next in the next, from the fourth on again. Likely is what failing tests run and passing ones do not, and
+what the task and the failure speak of."""
 
 import sys
 
@@ -184,7 +185,7 @@ def main() -> None:
         print(f"# A test that fails\n{quoted(test_code(test), 1400)}\n\n# How it fails\n{quoted(failure, 1200)}\n")
     if not ranked:
         return
-    piece = ranked[told["sample"] % len(ranked)]
+    piece = ranked[told["sample"] % min(3, len(ranked))]
     code = texts[piece.file][piece.first - 1 : piece.last]
     margin = len(code[0]) - len(code[0].lstrip())
     code = [line[margin:] if not line[:margin].strip() else line for line in code]
