@@ -189,13 +189,10 @@ class Metadata:
         clause, values = _where(where or {})
         columns = ", ".join(f'"{c}"' for c in ("id", "sum", *FACTS, "file", "at"))
         file, at = "", -1
+        sql = f"select {columns} from experiences where (file, at) > (?, ?) {clause} order by file, at limit 1000"
         while True:
-            sql = (
-                f"select {columns} from experiences where (file > ? or (at > ? and file = ?)) {clause} "
-                "order by file, at limit 1000"
-            )
-            place = [file, at, file]
-            batch = self._with(lambda db, s=sql, p=place: db.execute(s, [*p, *values]).fetchall())  # type: ignore[misc]
+            place = [file, at]
+            batch = self._with(lambda db, p=place: db.execute(sql, [*p, *values]).fetchall())  # type: ignore[misc]
             for row in batch:
                 fact = dict(zip(("id", "sum", *FACTS, "file", "at"), row, strict=True))
                 fact["passed"] = bool(fact["passed"])

@@ -201,6 +201,12 @@ class ExperienceStore:
 
     def facts(self, filters: Mapping[str, Any] | None = None, reader: str = "human") -> Iterator[dict[str, Any]]:
         """id and facts of the experiences that match (see KEYS), without reading them: for lists."""
+        return (row for row, seen in self.sighted(filters, reader) if seen)
+
+    def sighted(
+        self, filters: Mapping[str, Any] | None = None, reader: str = "human"
+    ) -> Iterator[tuple[dict[str, Any], bool]]:
+        """The same of all that match, each with whether the reader may see it."""
         where = parse(filters)
         for key in ("grain", "step"):
             where.pop(key, None)
@@ -210,11 +216,16 @@ class ExperienceStore:
         self.metadata.refresh()
         scope, gone = self._scope(reader), self.forgotten.read()
         for row in self.metadata.rows(where):
-            if row["id"] not in gone and scope.sees(row["id"], row["split"], row["group"], row["task"]):
-                e = self._get(row["id"], scope) if inside else None
+            if row["id"] in gone:
+                continue
+            seen = scope.sees(row["id"], row["split"], row["group"], row["task"])
+            if inside:
+                e = self._get(row["id"], _EVERYTHING)
                 hit = experience_hit(e, e.id, 0.0) if e is not None else None
-                if not inside or (hit is not None and matches(inside, hit)):
-                    yield row
+                if e is None or hit is None or not matches(inside, hit):
+                    continue
+                seen = seen and scope.sees(e.id, e.split, e.group, e.task)
+            yield row, seen
 
     def hold_out(self, tasks: Iterable[Task]) -> None:
         """Close the groups of these tasks to optimizers and agents, for good; train tasks are ignored. What is closed

@@ -5,11 +5,12 @@ What is held out is in none of it. What a person changes goes by the doors of th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from recreate.api.errors import BadInput
 from recreate.api.paths import memory as memory_folder
@@ -41,11 +42,33 @@ class Found:
     """
 
     hits: list[Hit] = field(default_factory=list)
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: Sequence[dict[str, Any]] = ()
     hidden: int = 0
     days: list[dict[str, Any]] = field(default_factory=list)
     unknown: int = 0
     notes: list[str] = field(default_factory=list)
+
+
+class Newest(Sequence[dict[str, Any]]):
+    """Attempts in a given order; what is known of them is read as far as it is asked for."""
+
+    def __init__(self, store: ExperienceStore, ids: Sequence[str]) -> None:
+        self.store, self.ids = store, ids
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, at: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, at: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(at, int):
+            return self[at : at + 1 or None][0]
+        ids = self.ids[at]
+        rows = {row["id"]: row for row in self.store.facts({"experience": list(ids)}, READER)} if ids else {}
+        some = (rows[id] for id in ids if id in rows)
+        return [{**row, "day": iso(row["when"])[:10] if row["when"] else ""} for row in some]
 
 
 class Browsed:
@@ -72,12 +95,17 @@ class Browsed:
             found.hits = recall(store, words, HITS, filters, READER)
         elif filters.get("grain") == "lesson":
             found.hits = self._lessons(store, filters)
-        rows = list(store.facts(filters, READER))
-        found.hidden = sum(1 for _ in store.facts(filters)) - len(rows)
-        found.days, found.unknown = timeline([(row["when"], row["passed"]) for row in rows])
+        ids, attempts = list[str](), list[tuple[float | None, bool]]()  # no more of each: there may be a million
+        for row, seen in store.sighted(filters, READER):
+            if seen:
+                ids.append(row["id"])
+                attempts.append((row["when"], row["passed"]))
+            else:
+                found.hidden += 1
+        found.days, found.unknown = timeline(attempts)
         if not words and filters.get("grain") != "lesson":
-            newest = sorted(rows, key=lambda row: row["when"] or 0.0, reverse=True)
-            found.rows = [{**row, "day": iso(row["when"])[:10] if row["when"] else ""} for row in newest]
+            newest = sorted(range(len(ids)), key=lambda n: attempts[n][0] or 0.0, reverse=True)
+            found.rows = Newest(store, [ids[n] for n in newest])
         if unseen := hidden(store, filters, READER):
             many = "attempt that nobody graded is" if unseen == 1 else "attempts that nobody graded are"
             found.notes.append(f"{unseen} imported {many} not among these.")
@@ -161,16 +189,16 @@ def lessons_at(folder: Path, path: str) -> tuple[LessonStore, str]:
 def timeline(attempts: Sequence[tuple[float | None, bool]]) -> tuple[list[dict[str, Any]], int]:
     """(bars of days, weeks or more: {first, after, step, passed, failed, most}, how many do not say when). after: the
     day after it; step: in days; most: attempts of the highest."""
-    dated = [(datetime.fromtimestamp(when, UTC).date(), passed) for when, passed in attempts if when]
+    dated = Counter((datetime.fromtimestamp(when, UTC).date(), passed) for when, passed in attempts if when)
     if not dated:
         return [], len(attempts)
     begin, end = min(day for day, _ in dated), max(day for day, _ in dated)
     step = next((n for n in STEPS if (end - begin).days // n < BARS), (end - begin).days // BARS + 1)
     bars: list[dict[str, Any]] = [_bar(begin, n, step) for n in range((end - begin).days // step + 1)]
-    for day, passed in dated:
-        bars[(day - begin).days // step]["passed" if passed else "failed"] += 1
+    for (day, passed), count in dated.items():
+        bars[(day - begin).days // step]["passed" if passed else "failed"] += count
     most = max(bar["passed"] + bar["failed"] for bar in bars)
-    return [{**bar, "most": most} for bar in bars], len(attempts) - len(dated)
+    return [{**bar, "most": most} for bar in bars], len(attempts) - dated.total()
 
 
 def _bar(begin: date, n: int, step: int) -> dict[str, Any]:

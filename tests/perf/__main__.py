@@ -26,6 +26,7 @@ NAMES = {
     "local": "tests.perf.local",
     "batch": "tests.perf.batch",
     "near": "tests.perf.near",
+    "tiny": "tests.perf.tiny",
 }
 
 
@@ -36,7 +37,8 @@ def main() -> int:
     parser.add_argument(
         "--size",
         type=int,
-        help="recall, view: how many steps; grading: tasks; local: functions; batch: attempts; near: questions",
+        help="how many: recall, view steps; tiny experiences; grading tasks; local functions; batch attempts; near "
+        "questions",
     )
     parser.add_argument("--root", type=Path, help="house only: another checkout")
     args = parser.parse_args()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from recreate.viewer.memory import lessons_at, timeline
 from recreate.viewer.site import Website
 from tests import chromium
 from tests.memory.test_recall import fill
-from tests.memory.test_store import experience
+from tests.memory.test_store import experience, many
 from tests.viewer.test_view import CONTRAST, Served, opened, serving
 from tests.viewer.test_view import form as fields
 
@@ -323,3 +324,18 @@ def test_a_form_reaches_no_file_beside_the_memory(where: Path) -> None:
             with pytest.raises(BadInput) as e:
                 act()
             assert e.value.code == "no-lesson"
+
+
+def test_the_page_of_many_attempts_reads_what_it_shows_and_keeps_little_of_the_others(workspace: Path) -> None:
+    (workspace / "recreate.toml").write_text('[memory]\nembedder = "hashed"\n')
+    many(ExperienceStore(workspace, "hashed"), 20_000)
+    site = Website(workspace)
+    assert "e0" in site.page("/memory", {"page": "200"}).text
+    tracemalloc.start()
+    try:
+        found = site.browsed.ask("", {})
+        assert len(found.rows) == 20_000
+        assert [row["id"] for row in found.rows[19_998:]] == ["m19997", "m19998"]
+        assert tracemalloc.get_traced_memory()[1] / 20_000 < 400, "bytes of each"
+    finally:
+        tracemalloc.stop()
