@@ -295,8 +295,9 @@ def _forgettable(memory: ExperienceStore, id: str) -> str | Path:
     from recreate.lessons.store import LessonStore
     from recreate.memory.ungraded import Ungraded
 
-    known = {row["id"] for row in memory.facts()} | memory.forgotten.read() | Ungraded(memory).ids()
-    found = {id} & known or {one for one in known if id and one.startswith(id)}
+    memory.metadata.refresh()
+    known = {*memory.metadata.beginning(id), *memory.forgotten.read(), *Ungraded(memory).ids()} if id else set[str]()
+    found = {id} & known or {one for one in known if one.startswith(id)}
     files = {store.find(id) for store in LessonStore.every(memory.folder) if store.has(id)} if id else set()
     if len(found) + len(files) != 1:
         near = [*sorted(found), *sorted(path.stem for path in files)]

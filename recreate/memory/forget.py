@@ -5,8 +5,8 @@
 
 An experience goes with its large texts, its vectors, and the lessons that only it and others forgotten speak for; of
 other lessons it is taken out of the evidence. A lesson that is forgotten by name takes along those that had joined it:
-they say the same. What can be made again of the rest is thrown away and made again, since a database goes on holding
-what was deleted from it. The registry is written first: from then on nobody is shown the
+they say the same. A database goes on holding what was deleted from it, so the catalogue and the words are written anew
+without it, and Chroma's folder is thrown away. The registry is written first: from then on nobody is shown the
 experience and nobody adds it again (a run that goes on would), whenever the process is killed. Forgetting it once more
 finishes the work.
 """
@@ -29,7 +29,6 @@ from recreate.memory.prune import Item, prune
 from recreate.memory.store import ExperienceStore
 from recreate.memory.ungraded import ProvisionalGrades
 from recreate.storage.files import disk, fault, locked, write
-from recreate.storage.log import Log
 
 
 @dataclass
@@ -63,7 +62,6 @@ class Forgetting:
             yield f"{'would lose' if dry else 'lost'} evidence, or what it had joined: the lesson {short(path)}"
         for path in self.same:
             yield f"has the same words, and stays: the lesson {short(path)}; recreate memory forget {path.stem}"
-        yield "the index is made anew at the next question" if not dry else "the index would be made anew"
         for path in self.elsewhere:
             yield f"still has it: {short(path)}"
         for id in self.recalled:
@@ -93,23 +91,23 @@ def forget(
     found.lessons, changes = _derived(memory, gone, known, closed, lessons)
     found.same = list(_same_words(memory.folder, found.lessons))
     found.changed = list(changes)
-    found.recalled = list(_told_of(memory, gone))
+    found.recalled = [id for id in memory.metadata.told(gone) if id not in gone]
     if dry:
         found.items = prune(memory, ids=gone, dry=True)
         return found
     memory.forgotten.add([*gone, *(lesson_mark(_domain_of(path), path.stem) for path in lessons)])
     # First what is derived, while the texts that it was derived from are there: nobody derives it anew.
     forget_texts(memory.folder / "index" / "vectors.sqlite", list(_briefs(memory, gone, found.lessons)))
-    waits = has_waiting(memory)
+    waits = bool(gone) and has_waiting(memory)
     if gone:
-        found.items = prune(memory, ids=gone)
+        found.items = prune(memory, ids=gone, follow=True)
         ProvisionalGrades(memory.folder).forget(gone)
     with locked(memory.folder), disk(memory.folder):
         for path, lesson in changes.items():
             write(path, headed(lesson))
         for path in reversed(found.lessons):  # what was named goes last: killed before, it can be named again
             path.unlink(missing_ok=True)
-    memory.discard_derived()
+    memory.purge([*gone, *(f"lesson:{_domain_of(path)}/{path.stem}" for path in found.lessons)])
     if waits:
         with closing(UngradedStore(memory)) as waiting:
             waiting.discard_derived()
@@ -233,21 +231,6 @@ def _briefs(memory: ExperienceStore, gone: frozenset[str], lessons: Collection[P
         if path in lessons:
             domain = _domain_of(path)
             yield lesson_document(lesson, f"lesson:{domain}/{lesson.id}", domain).brief
-
-
-def _told_of(memory: ExperienceStore, gone: frozenset[str]) -> Iterator[str]:
-    """The attempts that stay whose agents recalled one that goes."""
-    marks = [id.encode() for id in sorted(gone)]
-
-    def wanted(raw: bytes) -> bool:
-        return b'"recalled":' in raw and any(mark in raw for mark in marks)
-
-    for name in memory.metadata.files():
-        for line in Log(memory.folder / name, fix="").lines(wanted=wanted):
-            e = (line.record or {}).get("experience", {})
-            told = {id for step in e.get("trace", {}).get("steps", ()) for id in step.get("recalled", ())}
-            if told & gone and e["id"] not in gone:
-                yield e["id"]
 
 
 def _elsewhere(workspace: Path, gone: frozenset[str], lessons: Collection[Path]) -> Iterator[Path]:

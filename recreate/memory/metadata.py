@@ -7,13 +7,15 @@ is returned to a caller is read from the files and verified there.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import threading
 import weakref
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -153,6 +155,54 @@ class Metadata:
             self._drop()
             self._with(lambda db: self._catch_up(db, progress))
 
+    def cut(
+        self, name: str, before: os.stat_result, gone: Sequence[tuple[int, int]], texts: Sequence[tuple[str, str]]
+    ) -> None:
+        """Follow a cut, so that nothing is read again: lines (offset, length) went out of a file, which was read as it
+        was `before`, with what they named of large texts (domain, SHA-256); no other line has their ids. A file that
+        was not read so is left to the next `refresh`."""
+
+        def work(db: sqlite3.Connection) -> None:
+            with _writing(db):
+                asked = "select size, mtime, consumed, damaged from files where name = ?"
+                row = db.execute(asked, (name,)).fetchone()
+                if row is None or row[:2] != (before.st_size, before.st_mtime_ns):
+                    return
+                here = "from experiences where file = ?"
+                shift, ends = 0, [*(at for at, _ in gone[1:]), before.st_size]
+                for (at, length), end in zip(gone, ends, strict=True):
+                    shift += length
+                    db.execute(f"delete from recalled where id in (select id {here} and at = ?)", (name, at))
+                    db.execute(f"delete {here} and at = ?", (name, at))
+                    moved = "update experiences set at = at - ? where file = ? and at > ? and at < ?"
+                    db.execute(moved, (shift, name, at, end))
+                left, rows = Counter(texts), list[tuple[int]]()
+                if texts:
+                    for number, *of in db.execute("select rowid, domain, sha from blobs where file = ?", (name,)):
+                        if left[text := tuple(of)] > 0:
+                            left[text] -= 1
+                            rows.append((number,))
+                db.executemany("delete from blobs where rowid = ?", rows)
+                db.execute("delete from files where name = ?", (name,))
+                if (self.folder / name).exists():
+                    stat = (self.folder / name).stat()
+                    last = db.execute(f"select at, length, sum {here} order by at desc limit 1", (name,)).fetchone()
+                    values = (name, stat.st_size, stat.st_mtime_ns, row[2] - shift, *(last or (0, 0, "")), row[3])
+                    db.execute("insert into files values (?,?,?,?,?,?,?,?)", values)
+
+        self._with(work)
+
+    def squeeze(self) -> None:
+        """Let the file hold nothing of what was deleted from it."""
+        with self._lock:
+            try:
+                self._connect().execute("vacuum")
+                if not self._in_memory:
+                    return
+            except sqlite3.Error:
+                pass
+            self._drop()  # no room: it is derived
+
     def find(self, id: str) -> Line | None:
         """The line of an experience, read from its file and verified; None when there is none."""
         for _ in range(2):
@@ -166,6 +216,19 @@ class Metadata:
                 return line
             self.rebuild()  # the file changed under the same size and time, or the catalogue is wrong
         return None
+
+    def beginning(self, start: str) -> list[str]:
+        """The ids that begin so."""
+        start = start.encode("utf-8", "replace").decode()
+        sql = "select id from experiences where id >= ? and id <= ? || char(1114111)"
+        return [row[0] for row in self._with(lambda db: db.execute(sql, (start, start)).fetchall())]
+
+    def told(self, ids: Collection[str]) -> list[str]:
+        """The experiences whose agents were told of one of these, in the order of the files."""
+        sql = "select e.id from experiences e where e.id in (select id from recalled where other in "
+        sql += "(select value from json_each(?))) order by e.file, e.at"
+        asked = (json.dumps(list(ids)),)
+        return [row[0] for row in self._with(lambda db: db.execute(sql, asked).fetchall())]
 
     def knows(self, ids: Sequence[str]) -> set[str]:
         """Those of the ids that are recorded."""
@@ -235,8 +298,7 @@ class Metadata:
     def _catch_up(self, db: sqlite3.Connection, progress: Callable[[int, int], None] | None = None) -> None:
         if self._unchanged(db):
             return
-        db.execute("begin immediate")
-        try:
+        with _writing(db):
             files = self.files()
             known = {row[0]: row[1:] for row in db.execute("select * from files")}
             if not all(self._grew(name, known[name], files) for name in known):
@@ -252,11 +314,6 @@ class Metadata:
                 done += stat.st_size
                 if progress is not None:
                     progress(done, total)
-            db.execute("commit")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("rollback")
-            raise
 
     def _unchanged(self, db: sqlite3.Connection) -> bool:
         known = {row[0]: row[1:] for row in db.execute("select name, size, mtime from files")}
@@ -377,6 +434,19 @@ class Metadata:
                     self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
                 except OSError as e:
                     raise fault(self.path.parent, e) from e
+
+
+@contextmanager
+def _writing(db: sqlite3.Connection) -> Iterator[None]:
+    """All that is written, or nothing."""
+    db.execute("begin immediate")
+    try:
+        yield
+        db.execute("commit")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("rollback")
+        raise
 
 
 def _meta(db: sqlite3.Connection, key: str) -> str:

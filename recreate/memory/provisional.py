@@ -65,8 +65,10 @@ class UngradedStore(ExperienceStore):
         return {}
 
     def discard_derived(self) -> None:
-        """Throw away all of the index, vectors too: of what was graded since, memory makes its own."""
-        super().discard_derived()
+        """Throw away all of the index, vectors too: of what was graded since, memory makes its own. And the catalogue:
+        the next question makes both anew."""
+        self.index.discard()
+        self.close()
         shutil.rmtree(index_of(self.folder, self.kind), ignore_errors=True)
 
     def waiting(self, domain: str = "") -> list[str]:

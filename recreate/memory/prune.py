@@ -9,20 +9,25 @@ experiences  of a run, or in files last written before a day: only with `runs` o
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-from recreate.memory.codec import named_in
+from recreate.memory.codec import named_in, refs
 from recreate.memory.embedders.cached import forget, paid
 from recreate.memory.held_out import Held
 from recreate.memory.store import ExperienceStore
 from recreate.storage.files import disk, locked, replacing
-from recreate.storage.log import Log, unix
+from recreate.storage.log import BLOCK, Log, encode, unix
+
+FEW = 20
+"""Ids that are looked for as text; of more, every line is read."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +47,26 @@ class Item:
 
 
 class _Cut(NamedTuple):
-    """What of one file goes: the ids and bytes; kept: what stays of it, None for nothing."""
+    """What of one file goes: the ids and bytes; gone: the places (offset, length) of the lines, in order; texts: what
+    each names of large texts (domain, SHA-256); stat: of the file before. whole: nothing of it stays."""
 
     path: Path
     held: list[Held]
     ids: list[str]
     size: int
     damaged: int
-    kept: list[tuple[int, int]] | None
+    gone: list[tuple[int, int]]
+    texts: list[tuple[str, str]]
+    stat: os.stat_result
+    whole: bool
+
+    def kept(self) -> Iterator[tuple[int, int]]:
+        """(begin, end) of what stays."""
+        begin = 0
+        for offset, length in [] if self.whole else [*self.gone, (self.stat.st_size, 0)]:
+            if begin < offset:
+                yield begin, offset
+            begin = offset + length
 
 
 def prune(
@@ -60,11 +77,13 @@ def prune(
     ids: Collection[str] = (),
     blobs: bool = False,
     dry: bool = False,
+    follow: bool = False,
 ) -> list[Item]:
     """Delete what can go and was asked for, unless `dry`; returns all that could go.
 
     runs: run ids, as `traces list` shows them; before: what was recorded before that day, UTC; ids: of
-    experiences.
+    experiences. follow: all that goes is named by id, the catalogue follows, and nothing is read again for it; the
+    index does not learn of it and is to be told (`ExperienceStore.purge`).
     Groups of validation and test stay held out. Raises Fault when a file cannot be read or deleted.
     """
     if not memory.folder.is_dir():
@@ -75,10 +94,13 @@ def prune(
         memory.close_told()
     with locked(memory.folder):
         items = [*_vectors(memory, dry=dry), *_drafts(memory, dry=dry)]
+        if follow:
+            memory.metadata.refresh()  # what it follows is what is there now
         cuts = _cuts(memory, runs, before, ids)
-        named, freed = _named(memory, cuts)
-        items += _blobs(memory, named, freed, asked=blobs, dry=dry)
-        items += [_experiences(memory, cut, dry=dry) for cut in cuts]
+        there = list(memory.blobs.all())
+        named, freed = _named(memory, cuts) if there else (set(), set())
+        items += _blobs(there, named, freed, asked=blobs, dry=dry)
+        items += [_experiences(memory, cut, dry=dry, follow=follow) for cut in cuts]
     return items
 
 
@@ -147,10 +169,12 @@ def _drafts(memory: ExperienceStore, *, dry: bool) -> list[Item]:
     return [Item("drafts", "of writers that were killed", len(found), size, "", True)] if found else []
 
 
-def _blobs(memory: ExperienceStore, named: set[str], freed: set[str], *, asked: bool, dry: bool) -> list[Item]:
+def _blobs(
+    there: Iterable[tuple[str, str, Path]], named: set[str], freed: set[str], *, asked: bool, dry: bool
+) -> list[Item]:
     """Large texts that nothing names: those that only experiences that go now named, and the rest."""
     found: dict[bool, list[tuple[Path, int]]] = {True: [], False: []}
-    for _, sha, path in memory.blobs.all():
+    for _, sha, path in there:
         if sha not in named:
             found[sha in freed].append((path, path.stat().st_size))
     items = []
@@ -170,17 +194,19 @@ def _blobs(memory: ExperienceStore, named: set[str], freed: set[str], *, asked: 
     return items
 
 
-def _experiences(memory: ExperienceStore, cut: _Cut, *, dry: bool) -> Item:
+def _experiences(memory: ExperienceStore, cut: _Cut, *, dry: bool, follow: bool) -> Item:
+    name = cut.path.relative_to(memory.folder).as_posix()
     if not dry:
         with disk(cut.path.parent):
-            if cut.kept is None:
+            if not any(cut.kept()):
                 cut.path.unlink()
             else:
                 with cut.path.open("rb") as old, replacing(cut.path, durable=True) as new:
-                    for at, length in cut.kept:
-                        old.seek(at)
-                        new.write(old.read(length))
-    name = cut.path.relative_to(memory.folder).as_posix()
+                    for begin, end in cut.kept():
+                        for block in _blocks(old, begin, end):
+                            new.write(block)
+        if follow:
+            memory.metadata.cut(name, cut.stat, cut.gone, cut.texts)
     return Item("experiences", name, len(cut.ids), cut.size, "", True, cut.damaged)
 
 
@@ -197,30 +223,32 @@ def _cut(path: Path, runs: frozenset[str], before: date | None, named: frozenset
     that is still to come, are as old as the file."""
     day = datetime(before.year, before.month, before.day, tzinfo=UTC).timestamp() if before is not None else 0.0
     stat = path.stat()
-    held, ids, kept, size, damaged = list[Held](), list[str](), list[tuple[int, int]](), 0, 0
-    end = 0
-    for line in Log(path).lines():
-        end = line.offset + line.length
+    held, ids, gone, size, damaged, stays = list[Held](), list[str](), list[tuple[int, int]](), 0, 0, 0
+    texts = list[tuple[str, str]]()
+    all_ = runs or before is not None or len(named) > FEW
+    for line in Log(path).lines() if all_ else Log(path).having(_written(named)):
         record = line.record or {}
         e: dict[str, Any] | None = record.get("experience")
         if not isinstance(e, dict):
             damaged += 1
-            kept.append((line.offset, line.length))
             continue
         when = _recorded(record, stat.st_mtime)
         if e.get("run") in runs or e.get("id") in named or (stat.st_mtime if when is None else when) < day:
             ids.append(str(e.get("id", "")))
             held.append(Held(*(str(e.get(k, "")) for k in ("group", "task", "split", "domain"))))
             size += line.length
+            gone.append((line.offset, line.length))
+            texts += {(str(e.get("domain", "")), ref.sha256) for ref in refs(record)}
         else:
-            kept.append((line.offset, line.length))
-    if len(kept) == damaged and stat.st_mtime < day:  # nothing younger is in it, what cannot be read included
-        return _Cut(path, held, ids, stat.st_size, damaged, None)
-    if not ids:
-        return None
-    if stat.st_size > end:  # a torn end is no record, and may be mended by hand
-        kept.append((end, stat.st_size - end))
-    return _Cut(path, held, ids, size, 0, kept or None)
+            stays += 1
+    if not stays and stat.st_mtime < day:  # nothing younger is in it, what cannot be read included
+        return _Cut(path, held, ids, stat.st_size, damaged, gone, texts, stat, True)
+    return _Cut(path, held, ids, size, 0, gone, texts, stat, False) if ids else None
+
+
+def _written(ids: Iterable[str]) -> set[bytes]:
+    """What ids look like in a line."""
+    return {text[1:-1].encode("utf-8", "surrogatepass") for id in ids for text in (encode(id), json.dumps(id))}
 
 
 def _recorded(record: Mapping[str, Any], written: float) -> float | None:
@@ -232,18 +260,28 @@ def _recorded(record: Mapping[str, Any], written: float) -> float | None:
 
 def _named(memory: ExperienceStore, cuts: Collection[_Cut]) -> tuple[set[str], set[str]]:
     """(what lines that stay name, damaged and torn ones too; what only lines that go name)."""
-    stays: dict[Path, list[tuple[int, int]] | None] = {cut.path: cut.kept or [] for cut in cuts}
+    of = {cut.path: cut for cut in cuts}
     named: set[str] = set()
     freed: set[str] = set()
     for path in _files(memory):
-        kept = stays.get(path)
-        starts = None if kept is None else {at for at, _ in kept}
-        at = 0
+        cut = of.get(path)
         with disk(path.parent), path.open("rb") as file:
-            for raw in file:
-                (named if starts is None or at in starts else freed).update(named_in(raw))
-                at += len(raw)
+            kept = cut.kept() if cut is not None else [(0, os.fstat(file.fileno()).st_size)]
+            named.update(*(named_in(block) for begin, end in kept for block in _blocks(file, begin, end)))
+            for at, length in cut.gone if cut is not None else ():
+                file.seek(at)
+                freed |= named_in(file.read(length))
     return named, freed - named
+
+
+def _blocks(file: BinaryIO, begin: int, end: int) -> Iterator[bytes]:
+    """What stands between two beginnings of lines, whole lines at once."""
+    file.seek(begin)
+    while begin < end and (block := file.read(min(BLOCK, end - begin))):
+        if begin + len(block) < end:
+            block += file.readline()
+        yield block
+        begin += len(block)
 
 
 def _files(memory: ExperienceStore) -> list[Path]:

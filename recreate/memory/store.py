@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -426,12 +426,13 @@ class ExperienceStore:
         e = self._get(id, _EVERYTHING, whole=True, forgotten=True)
         return documents.documents(e, self.metadata.when(id)) if e is not None else []
 
-    def discard_derived(self) -> None:
-        """Throw away the index, and the catalogue of the files, which the next question makes again: of what was
-        deleted from a database, the file goes on holding words. Vectors that were paid for stay."""
-        self.metadata.rebuild()
+    def purge(self, keys: Collection[str]) -> None:
+        """Let no derived file hold anything of experiences and lessons (`lesson:DOMAIN/NAME`) that are out of the
+        files: of what was deleted from a database, the file goes on holding words. Vectors that were paid for stay."""
+        self.metadata.refresh()
+        self.metadata.squeeze()
         if index_of(self.folder, self.kind).is_dir():
-            self.index.discard()
+            self.index.purge(keys)
 
     def stats(self) -> dict[str, Any]:
         """Counts by grain, domain and split, what is held out, and what the index holds with its digest.

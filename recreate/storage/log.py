@@ -16,6 +16,7 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from types import GenericAlias, NoneType, UnionType
 from typing import Any, NamedTuple, Self
@@ -30,6 +31,10 @@ from recreate.storage.files import RESUME, fault
 
 DEEPEST = 100
 """Levels of JSON that somebody else wrote."""
+
+
+BLOCK = 1 << 22
+"""Bytes of a file that are looked through at once."""
 
 
 def encode(value: Any) -> str:
@@ -266,6 +271,26 @@ class Log:
                     elif raw != b"\n":
                         yield _line(offset, raw)
                     offset += len(raw)
+        except BadInput as e:
+            raise self._newer(e, offset) from None
+        except FileNotFoundError:
+            return
+        except OSError as e:
+            raise fault(self.path.parent, e) from e
+
+    def having(self, words: Collection[bytes]) -> Iterator[Line]:
+        """The complete lines in which one of these stands, damaged ones included. Raises as `lines` does."""
+        offset = 0
+        try:
+            with self.path.open("rb") as file:
+                while block := file.read(BLOCK) + file.readline():
+                    if not any(word in block for word in words):
+                        offset += len(block)
+                        continue
+                    for raw in BytesIO(block):
+                        if raw.endswith(b"\n") and any(word in raw for word in words):
+                            yield _line(offset, raw)
+                        offset += len(raw)
         except BadInput as e:
             raise self._newer(e, offset) from None
         except FileNotFoundError:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from recreate.agents.lesson import headed
 from recreate.api.types import Gain, Lesson, Step, Trial
 from recreate.cli import run as cli
 from recreate.lessons.store import LessonStore
+from recreate.memory import documents, index
 from recreate.memory import forget as forgetting
+from recreate.memory.index import load_manifest
 from recreate.memory.store import ExperienceStore
 from recreate.memory.ungraded import Ungraded
 from tests.memory.test_codec import LONG
@@ -78,6 +82,75 @@ def test_no_byte_of_a_forgotten_attempt_stays_in_any_file_of_memory(memory: Expe
     assert "5ec12e70aaaa" not in {hit.experience for hit in again.recall(WORD, 8)}
     assert holding(folder, WORD) == [], "also when the index was made again"
     assert {e.id for e in again.experiences()} == {"quotes", "dates", "width", "retry", "5ec12e70bbbb"}
+
+
+def listed(memory: ExperienceStore) -> dict[str, Any]:
+    """What the catalogue and the index say, without numbers that depend on when something was taken in."""
+    memory.recall("quote", 1)
+    with closing(sqlite3.connect(memory.metadata.path)) as db:
+        tables = ("name, size, mtime, damaged from files", "* from blobs", "* from recalled")
+        about = {t: db.execute(f"select distinct {t}").fetchall() for t in tables}
+        rows = [row[1:] for row in db.execute("select * from experiences order by id")]
+    found = memory.recall("module quote parser word3 word5", 50, {"grain": ["experience", "step"]}, how="keywords")
+    stats = {k: v for k, v in memory.stats().items() if k != "index"}
+    return {**{k: sorted(v) for k, v in about.items()}, "rows": rows, "found": found, **stats}
+
+
+@pytest.mark.parametrize("going", [[0], [7, 8, 20], [29, 30, 59], [*range(30)]])
+def test_forgetting_a_few_of_many_reads_no_other_and_leaves_what_is_derived_as_if_made_anew(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, going: list[int]
+) -> None:
+    def step(n: int) -> Step:
+        output = LONG.replace("line 7\n", f"large{n // 2}\n") if n % 10 < 2 else f"it prints qword{n}x"
+        return Step(step=0, action=f"python word{n % 7}.py", output=output, recalled=(f"id{(n + 1) % 60:02}",))
+
+    memory = ExperienceStore(workspace, "hashed")
+    all_ = [experience(f"id{n:02}", steps=(step(n),), run="ab"[n // 30], answer=f"pword{n}x") for n in range(60)]
+    memory.add(all_[:9])
+    run, copied = workspace / "memory/toy/experiences/a.jsonl", workspace / "memory/toy/experiences/copied.jsonl"
+    with run.open("ab") as file:
+        file.write(b'{"damaged": 1}\n\n')
+    memory.add(all_[9:])
+    copied.write_bytes(b"".join(run.read_bytes().splitlines(keepends=True)[:8]))
+    run.write_bytes(run.read_bytes() + b'{"torn')
+    keep(workspace, Lesson(id="mine", title="Read pword", body="An old wording.", born_of=("id40",)))
+    memory.recall("quote", 3)
+    keep(workspace, Lesson(id="mine", title="Read qword", body="First.", born_of=("id40",)))
+    memory.recall("quote", 3)
+    assert holding(workspace / "memory", f"qword{going[0]}x") or going[0] % 10 < 2
+    read: list[str] = []
+    of = documents.documents
+    monkeypatch.setattr(documents, "documents", lambda e, when=None: [read.append(e.id), *of(e, when)][1:])
+    gone = [f"id{n:02}" for n in going]
+    found = forgetting.forget(memory, gone)
+    assert found.recalled == [f"id{n:02}" for n in sorted((n - 1) % 60 for n in going) if n not in going]
+    now = load_manifest(memory.folder / "index")
+    assert now is not None
+    assert now.dead == 0
+    for word in ("wording", *(f"{p}word{n}x" for n in going for p in "pq")):
+        assert holding(workspace / "memory", word) == []
+    for id in gone:  # others may have recalled it
+        assert "index/text.sqlite" not in holding(workspace / "memory", id)
+    there = listed(memory)
+    assert set(read) <= {*gone}, "nothing of the others is read again"
+    assert {e.id for e in memory.experiences()} == {e.id for e in all_} - {*gone}
+    assert run.read_bytes().endswith(b'{"torn') and b'{"damaged": 1}\n' in run.read_bytes()  # noqa: PT018
+    memory.rebuild()
+    assert there == listed(memory)
+
+
+def test_what_cannot_be_taken_out_of_the_index_is_thrown_away_with_it(
+    memory: ExperienceStore, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "squeeze", full)
+        forgetting.forget(memory, ["5ec12e70aaaa"])
+    assert not (workspace / "memory/index/text.sqlite").exists()
+    assert holding(workspace / "memory", WORD) == []
+    assert memory.recall("quote", 1)
 
 
 def test_its_vector_goes_and_those_of_others_are_not_paid_again(memory: ExperienceStore, workspace: Path) -> None:
@@ -212,7 +285,7 @@ def test_what_had_joined_a_lesson_goes_with_it_and_what_only_has_its_words_is_na
     assert forgetting.lesson_mark("toy", "deeper") in memory.forgotten.read(), "no import brings it back"
 
 
-@pytest.mark.parametrize("at", ["forget_texts", "prune", "write", "discard"])
+@pytest.mark.parametrize("at", ["forget_texts", "prune", "write", "cut", "purge", "squeeze"])
 def test_killed_in_the_middle_it_is_shown_to_nobody_and_forgetting_again_finishes(
     memory: ExperienceStore, workspace: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
@@ -222,12 +295,8 @@ def test_killed_in_the_middle_it_is_shown_to_nobody_and_forgetting_again_finishe
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        if at == "discard":
-            patch.setattr(memory, "discard_derived", killed)
-        elif at == "write":
-            patch.setattr(forgetting, "locked", killed)
-        else:
-            patch.setattr(forgetting, at, killed)
+        of = {"write": forgetting, "cut": memory.metadata, "purge": memory, "squeeze": index}.get(at, forgetting)
+        patch.setattr(of, "locked" if at == "write" else at, killed)
         with pytest.raises(KeyboardInterrupt):
             forgetting.forget(memory, ["5ec12e70aaaa"])
     again = ExperienceStore(workspace, "hashed")

@@ -18,7 +18,7 @@ import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -32,7 +32,7 @@ from recreate.api.types import SCHEMA
 from recreate.memory.documents import Sources
 from recreate.memory.embedders.cached import Cached, checked
 from recreate.memory.index.chroma import Broken, Chroma, ChromaState, checksum, require
-from recreate.memory.index.text import Filter, Match, Text, connected, where
+from recreate.memory.index.text import Filter, Match, Text, connected, squeeze, where
 from recreate.memory.index.tokenizer import is_code
 from recreate.storage.files import fault, locked, make, write
 from recreate.storage.log import seal, unseal
@@ -87,9 +87,10 @@ class Recalled(NamedTuple):
 
 @dataclass
 class Manifest:
-    """made: changes when the index is begun anew; version: at every write; marks: reader's level -> [stamp, number] of
-    the sources up to which it was brought; count: documents; dead: those whose words are still there; total: of the
-    hashes of all sources; digest: of all keys and checksums, and the embedder; text: size, ns and CRC-32 of its file.
+    """made: changes when the index is begun anew, or something is taken out for good; version: at every write; marks:
+    reader's level -> [stamp, number] of the sources up to which it was brought; count: documents; dead: those whose
+    words are still there; total: of the hashes of all sources; digest: of all keys and checksums, and the embedder;
+    text: size, ns and CRC-32 of its file.
     """
 
     made: str = ""
@@ -236,6 +237,25 @@ class Index:
             self._cached().keep(briefs)
         return count
 
+    def purge(self, keys: Collection[str]) -> None:
+        """Take sources out for good: no file holds their words any more, nor those of what was taken out before. Where
+        that cannot be done all is thrown away but the vectors that were paid for, as Chroma is."""
+        with self._alone() as manifest:
+            try:
+                self._chroma(manifest).discard()
+                with connected(self.path) as text:
+                    gone = text.known(keys)
+                    text.remove(gone)
+                    purged, manifest.count = text.purge(), text.count()
+                if purged:
+                    squeeze(self.path)
+                    _add(manifest, gone, -1)
+                    manifest.dead, manifest.made = 0, os.urandom(4).hex()  # who embeds meanwhile begins anew
+                    return self._written(manifest)
+            except (OSError, sqlite3.Error, Fault):  # a full disk: there is room when it is gone
+                pass
+            self._discard()
+
     def discard(self) -> None:
         """Throw away all but the vectors that were paid for."""
         with self._alone():
@@ -316,6 +336,10 @@ class Index:
         with connected(self.path) as text:
             yield text
             manifest.count = text.count()
+        self._written(manifest)
+
+    def _written(self, manifest: Manifest) -> None:
+        """Put on record what text.sqlite is now."""
         self._seen = self._stamp()
         manifest.text = [*self._seen, checksum(self.path) if self._seen[0] <= CHECKED else 0]
         manifest.save(self.folder)

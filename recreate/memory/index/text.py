@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,9 @@ POSTINGS = 60_000
 COMMON = 1000
 """Documents. A word that stands in more, and in more than half of all, is not looked up beside a rarer one: its weight
 in BM25 as FTS5 has it is 0 (idf, cut off there), and it makes every document a candidate."""
+
+PURGED = 2000
+"""Documents whose words are taken out at once; where more are gone, all is made anew."""
 
 _FACTS = ("domain", "task", "group", "split", "ending", "digest", "model", "run")
 
@@ -155,6 +158,24 @@ class Text:
         self.db.execute("delete from sources where key in (select value from json_each(?))", (asked,))
         return gone
 
+    def purge(self) -> bool:
+        """Take the words of documents that are gone out of the words' table, and say whether that was done. FTS5
+        deletes what it is told the words of: they are read from the table itself."""
+        dead = "select id from words_docsize where id not in (select number from documents)"
+        words = {number: list[tuple[int, bytes]]() for (number,) in self.db.execute(dead)}
+        if not words or len(words) > PURGED:
+            return not words
+        self.db.execute("create virtual table temp.places using fts5vocab(main, words, instance)")
+        places = "from temp.places where doc in (select value from json_each(?))"
+        asked = (json.dumps(list(words)),)
+        for number, at, word in self.db.execute(f"select doc, offset, cast(term as blob) {places}", asked):
+            words[number].append((at, word))
+        delete = "insert into words(words, rowid, text) values ('delete', ?, cast(? as text))"
+        for number, each in words.items():
+            self.db.execute(delete, (number, b" ".join(word for _, word in sorted(each))))
+        self.tidy()
+        return not self.db.execute(f"select 1 {places} limit 1", asked).fetchone()
+
     def tidy(self) -> None:
         """Write the words' table anew in one piece."""
         self.db.execute("insert into words(words) values ('optimize')")
@@ -271,6 +292,13 @@ def connected(path: Path) -> Iterator[Text]:
         db.execute("commit")
     finally:
         db.close()  # what is not committed is undone
+
+
+def squeeze(path: Path) -> None:
+    """Let the file hold nothing of what was deleted from it. Raises sqlite3.Error."""
+    with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as db:
+        db.execute("pragma synchronous = off")
+        db.execute("vacuum")
 
 
 def _bound(text: str) -> str:
