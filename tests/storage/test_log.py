@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Trial
+from recreate.storage import log as storage
 from recreate.storage.files import locked
 from recreate.storage.log import Log, decode, encode, fits, iso, seal, unix, unseal
 
@@ -63,6 +64,21 @@ def test_a_damaged_line_in_the_middle_is_skipped_and_counted(tmp_path: Path) -> 
     again = Log(tmp_path / "j.jsonl")
     assert [r["n"] for r in again.read()] == [0, 2]
     assert [line.record is None for line in again.lines()] == [False, True, False]
+
+
+@pytest.mark.parametrize("block", [1, 50, 1 << 20])
+def test_lines_with_a_word_are_found_where_they_stand_however_much_is_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(storage, "BLOCK", block)
+    log = Log(tmp_path / "a.jsonl")
+    with log:
+        log.append(*({"n": n, "text": "needle" if n % 3 == 0 else "hay\r\u2028"} for n in range(10)))
+        log.append(b'{"damaged": "needle"}\n\n')
+    with log.path.open("ab") as file:
+        file.write(b'{"torn": "needle')
+    wanted = [each for each in log.lines() if each.record is None or each.record["n"] % 3 == 0]
+    assert list(log.having([b"needle"])) == wanted
 
 
 def test_several_writers_take_turns_and_cut_what_a_killed_one_left(tmp_path: Path) -> None:
