@@ -10,6 +10,7 @@ itself, may mean any, so that all are in use. A name is found as a word: what is
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from jinja2 import TemplateError, nodes
 
@@ -40,6 +41,7 @@ def uncalled(scaffold: Scaffold) -> list[str]:
     return list(left.values())
 
 
+@lru_cache(maxsize=64)
 def _lists_tools(source: str) -> bool:
     """Whether a template reads `tools`: the model is told of each. What is no template is for the check to say."""
     try:

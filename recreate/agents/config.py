@@ -8,6 +8,7 @@ import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from operator import not_
 from typing import Annotated, Any, Literal
 
@@ -325,6 +326,7 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
     return False
 
 
+@lru_cache(maxsize=256)
 def is_foreign(text: str) -> bool:
     """Whether an agent.toml is a foreign agent's, whatever else is wrong with it."""
     try:
@@ -369,6 +371,13 @@ def _with_key(text: str, table: str, key: str, value: str) -> str:
 
 def read_agent(text: str) -> tuple[AgentConfig | None, list[tuple[int, str]]]:
     """agent.toml and what is wrong with it as (line, message); the agent is None when anything is."""
+    agent, faults = _read(text)
+    return agent, [*faults]
+
+
+@lru_cache(maxsize=64)
+def _read(text: str) -> tuple[AgentConfig | None, list[tuple[int, str]]]:
+    """The same, read once: most edits of a scaffold leave agent.toml alone, and each is checked."""
     try:
         raw = read_toml(text)
     except ValueError as e:

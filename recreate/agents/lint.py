@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import PurePosixPath
@@ -222,18 +222,18 @@ def _templates(scaffold: Scaffold, agent: AgentConfig | None, prompt_chars: int)
             continue
         source = scaffold.source(template)
         try:
-            tree, undeclared = _read(source)
+            parts, undeclared = _read(source)
         except TemplateSyntaxError as e:
             yield Problem(file=file, line=e.lineno, message=f"{reason(e)}; {BRACES}")
             continue
         except RecursionError:
             yield Problem(file=file, line=1, message="is nested too deeply")
             continue
-        shown = shown or any(name.name == "lessons" for name in tree.find_all(nodes.Name))
+        shown = shown or any(isinstance(node, nodes.Name) and node.name == "lessons" for node in parts)
         # an agent.toml that could not be read says nothing of `before`: that is one fault, not two
-        before = agent.before if agent else tuple(a.attr for a in tree.find_all(nodes.Getattr))
+        before = agent.before if agent else tuple(node.attr for node in parts if isinstance(node, nodes.Getattr))
         example = variables_example(template, before)
-        strange = list(_strange(file, tree, undeclared, example))
+        strange = list(_strange(file, parts, undeclared, example))
         yield from strange
         if strange:
             continue
@@ -254,37 +254,41 @@ def _templates(scaffold: Scaffold, agent: AgentConfig | None, prompt_chars: int)
 
 
 @lru_cache(maxsize=64)
-def _read(source: str) -> tuple[nodes.Template, frozenset[str]]:
-    """(the syntax tree, the names it does not declare). Raises as parsing does.
+def _read(source: str) -> tuple[tuple[nodes.Node, ...], frozenset[str]]:
+    """(its names, fields, items and calls, the names it does not declare). Raises as parsing does.
 
-    An optimizer checks after each of its edits, and an edit touches one file: the others were read before.
+    Known by its text: an optimizer checks after each of its edits, and an edit touches one file.
     """
     tree = parse_template(source)
-    return tree, frozenset(meta.find_undeclared_variables(tree)) - OWN_NAMES
+    parts = tree.find_all((nodes.Name, nodes.Getattr, nodes.Getitem, nodes.Call))
+    return tuple(parts), frozenset(meta.find_undeclared_variables(tree)) - OWN_NAMES
 
 
-def _strange(file: str, tree: nodes.Template, undeclared: Set[str], example: Mapping[str, Any]) -> Iterator[Problem]:
+def _strange(
+    file: str, parts: Sequence[nodes.Node], undeclared: Set[str], example: Mapping[str, Any]
+) -> Iterator[Problem]:
     """Variables, their fields, and calls, that the template does not have: in branches not taken today as well."""
     lines: dict[str, int] = {}
-    assigned = set()
-    for name in tree.find_all(nodes.Name):
-        if name.ctx == "load":
-            lines.setdefault(name.name, name.lineno)
-        else:
-            assigned.add(name.name)
+    assigned, fields = set(), []
+    for node in parts:
+        if isinstance(node, nodes.Name) and node.ctx == "load":
+            lines.setdefault(node.name, node.lineno)
+        elif isinstance(node, nodes.Name):
+            assigned.add(node.name)
+        elif isinstance(node, nodes.Getattr):
+            fields.append((node.node, node.attr, node.lineno))
+        elif isinstance(node, nodes.Getitem):
+            if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
+                fields.append((node.node, node.arg.value, node.lineno))
+        elif isinstance(node, nodes.Call):
+            called, owner = node.node, getattr(node.node, "node", None)
+            of_jinja = isinstance(owner, nodes.Name) and owner.name in _JINJAS
+            if isinstance(called, nodes.Getattr) and not of_jinja and called.attr not in METHODS:
+                message = f"{called.attr!r} is not to be called in templates; {instead_of(called.attr)}"
+                yield Problem(file=file, line=called.lineno, message=message)
     for unknown in sorted(undeclared - set(example)):
         message = f"{unknown!r} is undefined; this template has {', '.join(example)}"
         yield Problem(file=file, line=lines.get(unknown, 1), message=message)
-    fields = [(get.node, get.attr, get.lineno) for get in tree.find_all(nodes.Getattr)]
-    for item in tree.find_all(nodes.Getitem):
-        if isinstance(item.arg, nodes.Const) and isinstance(item.arg.value, str):
-            fields.append((item.node, item.arg.value, item.lineno))
-    for call in tree.find_all(nodes.Call):
-        called, owner = call.node, getattr(call.node, "node", None)
-        of_jinja = isinstance(owner, nodes.Name) and owner.name in _JINJAS
-        if isinstance(called, nodes.Getattr) and not of_jinja and called.attr not in METHODS:
-            message = f"{called.attr!r} is not to be called in templates; {instead_of(called.attr)}"
-            yield Problem(file=file, line=called.lineno, message=message)
     for owner, field, line in fields:
         if not isinstance(owner, nodes.Name) or owner.name in assigned:
             continue

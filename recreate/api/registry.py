@@ -18,7 +18,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -513,11 +513,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _methods(port: type, part: Any) -> Iterator[str]:
-    for name, method in vars(port).items():
-        if name.startswith("_") or not inspect.isfunction(method):
-            continue
-        wanted = _without_self(inspect.signature(method))
-        shown = f"`{name}{_shown(wanted)}`"
+    for name, wanted, shown in _promised(port):
         have = getattr(part, name, None)
         if not callable(have):
             yield f"it has no {shown}" + (f": its `{name}` is {have!r:.80}, no method" if have is not None else "")
@@ -532,6 +528,14 @@ def _methods(port: type, part: Any) -> Iterator[str]:
                 signature = _without_self(signature)
             if why := _refused(wanted, signature):
                 yield f"{shown} cannot be called so: {why}"
+
+
+@cache
+def _promised(port: type) -> tuple[tuple[str, inspect.Signature, str], ...]:
+    """(name, signature, both as they are shown) of each method of a port."""
+    methods = [(n, m) for n, m in vars(port).items() if not n.startswith("_") and inspect.isfunction(m)]
+    wanted = [(name, _without_self(inspect.signature(method))) for name, method in methods]
+    return tuple((name, signature, f"`{name}{_shown(signature)}`") for name, signature in wanted)
 
 
 def _refused(wanted: inspect.Signature, have: inspect.Signature) -> str:
