@@ -178,8 +178,8 @@ def fetch_model(name: str, progress: Progress | None = None, say: Callable[[str]
             failures.append(error)
             reasons.append(f"{_label(source)}: {error.message}")
             if say:
-                others = [_label(other) for other in e.sources[n + 1 :]]
-                say(f"{name}: not from {reasons[-1]}" + f"; trying {others[0]}" * bool(others))
+                others = [f"; trying {_label(other)}" for other in e.sources[n + 1 :]]
+                say(f"{name}: not from {reasons[-1]}" + "".join(others[:1]))
     raise _none_worked(e, failures, reasons)
 
 

