@@ -181,18 +181,18 @@ def measure_all(
     session: Session,
     batch: Batch,
     agent: Callable[[str, Session], Scaffold],
-    ready: Callable[[Model], None] = lambda model: None,
     *,
     fresh: bool = False,
 ) -> Batched:
     """Measure every cell of a batch in an opened session, or go on with it.
 
-    agent: a scaffold by its name, for a session's domain and model. ready: told of each further model before it is
-    asked. fresh: what runs/ holds already is attempted, and paid, again. Raises Interrupted, BadInput, Fault (a full
-    disk among them); what else ends some cells only, or all at the budget, is `error` of what is returned.
+    agent: a scaffold by its name, for a session's domain and model. fresh: what runs/ holds already is attempted, and
+    paid, again. Raises Interrupted, BadInput, Fault (a full disk among them); what else ends some cells only, or all at
+    the budget, is `error` of what is returned.
     """
-    with _sessions(session, batch, ready) as opened:
-        cells = [begin(*cell) for cell in _cells(opened, batch, agent)]
+    with _sessions(session, batch) as opened:
+        begun = [begin(*cell) for cell in _cells(opened, batch, agent)]
+        cells = [cell.opened() for cell in begun]  # once none of them is refused
         work = [cell.work() for cell in cells]
         if not fresh:
             bring(session, [each for cell in work for each in cell])
@@ -298,16 +298,13 @@ def _texts(file: Path, key: str, value: Any) -> tuple[str, ...]:
 
 
 @contextmanager
-def _sessions(
-    session: Session, batch: Batch, ready: Callable[[Model], None]
-) -> Iterator[dict[tuple[str, str], Session]]:
+def _sessions(session: Session, batch: Batch) -> Iterator[dict[tuple[str, str], Session]]:
     """(model, domain) as the batch names them -> the session that measures it; further models closed in the end."""
     with ExitStack() as closing:
         models: dict[str, tuple[Model, Price]] = {batch.models[0]: (session.model, session.price)}
         for name in batch.models[1:]:
             models[name] = _open(session.settings, name)
             closing.callback(models[name][0].close)
-            ready(models[name][0])
         domains = _domains(session, batch)
         yield {
             (model, name): own.with_model(each, price=price) if each is not session.model else own

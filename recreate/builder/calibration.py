@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.types import Record
-from recreate.builder.measure import BenchResult, measure
+from recreate.builder.measure import BenchResult, measure, measured_tasks
 from recreate.runs.gate import MIN_TASKS, Scores, interval, judge, wilson
 from recreate.runs.session import Session
 from recreate.runs.settings import Settings
@@ -88,6 +88,12 @@ def calibrate(session: Session, scaffold: Scaffold) -> tuple[Calibration, BenchR
     settings = session.settings
     if settings.repeats < 2:
         raise BadInput("one attempt a task says nothing of noise", fix="--repeats 3", code="usage")
+    if (count := len(measured_tasks(session, "validation", settings.validation))) < MIN_TASKS:
+        raise BadInput(
+            f"{count} validation tasks say nothing of noise: at least {MIN_TASKS} are needed",
+            fix=f"--validation {MIN_TASKS}, or more tasks: recreate tasks make",
+            code="too-few-tasks",
+        )
     cell = measure(session, scaffold, "validation", settings.validation)
     scores = {place: score for place, score in cell.by_place.items() if score is not None}
     found = calibration(scores, settings, (cell.domain, cell.scaffold, cell.digest, cell.model))

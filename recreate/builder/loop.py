@@ -126,6 +126,7 @@ def create(session: Session, start: Scaffold) -> Scaffold:
     """
     work = _Build(session, start, None)
     work.worth_writing()
+    session.start()
     tasks = work.train[:2]
     key = digest(["create", start.digest, [t.id for t in tasks]])
     context = replace(
@@ -224,10 +225,10 @@ class _Build:
         self.reviewer = reviewer
         self.history = History(session.folder / "scaffold.git")
         self.desk = ReviewDesk(session, self.history)
+        self.train, self.validation = choose_tasks(session)  # first: what is refused there leaves nothing
         if seed.digest not in {e.digest for e in self.history.log()}:
             self.history.commit(seed, None, True, f"Start from {seed.name}")
         session.memory.hold_out([t for s in ("validation", "test") for t in session.domain.tasks(s)])
-        self.train, self.validation = choose_tasks(session)
         measured = calibration.known(session.workspace, session.domain.name, seed.digest, session.model_name)
         self.spread = measured.spread if measured is not None else SPREAD
         self.learning = Learning(session, self.judging)
@@ -240,6 +241,7 @@ class _Build:
         from langgraph.graph import END, START, StateGraph
         from langgraph.types import Command
 
+        self.session.start()
         graph = StateGraph(BuildState)
         for node in (self.attempt, self.propose, self.settle, self.review, self.decide):
             graph.add_node(node.__name__, node)

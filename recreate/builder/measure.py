@@ -10,7 +10,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -117,6 +117,14 @@ class Cell:
         """Which place of a table it is."""
         return CellKey(self.session.model_name, self.scaffold.digest, self.split, self.session.domain.name)
 
+    def opened(self) -> Cell:
+        """The same, its models ready and its opening of the test split counted: it can be measured now."""
+        self.session.start()
+        if self.split != "test":
+            return self
+        repeats = self.session.settings.repeats
+        return replace(self, opening=opening(self.session, self.scaffold, self.tasks, repeats, self.offers))
+
     def work(self) -> list[Work]:
         """Its attempts, in the order of (task, repeat)."""
         rest: dict[str, Any] = {"phase": self.split, "offers": self.offers, "cell": self.name}
@@ -135,7 +143,7 @@ def measure(session: Session, scaffold: Scaffold, split: Split, most: int = 0, *
 
     On the test split it is an opening, written down and counted. reuse: attempts that lie in runs/ are not made again.
     """
-    cell = begin(session, scaffold, split, most)
+    cell = begin(session, scaffold, split, most).opened()
     if reuse:
         bring(session, cell.work())
     scores = run_attempts(
@@ -155,7 +163,7 @@ def startable(session: Session, scaffold: Scaffold) -> None:
 
 
 def begin(session: Session, scaffold: Scaffold, split: Split, most: int = 0, name: str = "") -> Cell:
-    """A cell whose agent is seen to start, in the journal, its opening counted: it can be measured now."""
+    """A cell whose agent is seen to start, in the journal."""
     tasks = measured_tasks(session, split, most)
     offers = Learning(session).offers()
     who = {"name": scaffold.name, "scaffold": scaffold.digest}
@@ -177,11 +185,7 @@ def begin(session: Session, scaffold: Scaffold, split: Split, most: int = 0, nam
     startable(session, scaffold)
     for task in tasks[:1]:
         try_servers(scaffold, task, session.domain, session.backend)
-    repeats = session.settings.repeats
-    opened = Opening(test_openings(session))
-    if split == "test":
-        opened = opening(session, scaffold, tasks, repeats, offers)
-    return Cell(session, scaffold, split, tasks, offers, opened, name)
+    return Cell(session, scaffold, split, tasks, offers, Opening(test_openings(session)), name)
 
 
 def bring(session: Session, work: Sequence[Work]) -> int:

@@ -278,6 +278,7 @@ def attempt_one(session: Session, agent: Scaffold, task: str) -> Experience:
     wanted, offers = known.model_copy(update={"split": split}), Learning(session).offers()
     startable(session, agent)
     try_servers(agent, wanted, session.domain, session.backend)
+    session.start()
     if split == "test":
         opening(session, agent, [wanted], 1, offers)
     score = attempt_task(session, agent, wanted, 0, split, offers=offers)
@@ -371,6 +372,8 @@ def stopping(
     """
 
     def stop(number: int, frame: object) -> None:
+        if not session.started:  # nothing is in flight: a model is being fetched, at most
+            raise KeyboardInterrupt
         if session.calls.stop.is_set():
             if at_once is not None:
                 at_once(go_on)
@@ -389,6 +392,10 @@ def stopping(
         raise Interrupted(
             f"stopped after {session.ledger.attempts} attempts; all that ended is on disk", fix=go_on
         ) from None
+    except KeyboardInterrupt:
+        if session.started:
+            raise
+        raise Interrupted("before anything was attempted", fix=go_on) from None
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
@@ -449,13 +456,18 @@ def _started(
         _refuse_another(folder, loaded)
     fresh = not folder.exists()
     session = open_session(
-        loaded, where, folder, say=callback(say), resume=resume, parts=parts, command="" if prefix else "build"
+        loaded,
+        where,
+        folder,
+        say=callback(say),
+        resume=resume,
+        parts=parts,
+        command="" if prefix else "build",
+        ready=ready,
     )
     with session.closing(fresh), stopping(session, f"the same call with out={str(folder)!r} goes on"):
         if task:
             task_of(session, task)
-        for each in session.models.each():
-            ready(each)
         yield session, where
 
 

@@ -243,7 +243,7 @@ def find_task(tasks: Iterable[Task], id: str) -> Task:
 def unknown_task(task: str, known: list[str]) -> BadInput:
     """The error for a task id that is not there."""
     near = difflib.get_close_matches(task, known, 1, 0.3)
-    count = " (--train and --validation say how many)" if task.isdigit() else ""
+    count = " (--train and --validation say how many)" if task.removeprefix("-").isdigit() else ""
     return BadInput(
         f"there is no task {task!r}{count}",
         fix=f"did you mean {near[0]}?" if near else "recreate tasks list shows them",

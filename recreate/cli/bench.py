@@ -3,6 +3,7 @@ scores, side by side."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -176,7 +177,6 @@ def _measure(found: Batch, where: Path, fresh: bool, as_json: bool) -> None:
     """Measure a batch in its run folder, say what came of it, and end as it ended."""
     from recreate.builder import batch
     from recreate.builder.sdk import starting
-    from recreate.cli.runner import ready
     from recreate.runs.budget import near_record
     from recreate.storage import files
 
@@ -195,7 +195,7 @@ def _measure(found: Batch, where: Path, fresh: bool, as_json: bool) -> None:
         def agent(name: str, own: Session) -> Scaffold:
             return starting(own.settings, where, name, own.domain.name, own.model_name)
 
-        made = batch.measure_all(session, found, agent, ready, fresh=fresh)
+        made = batch.measure_all(session, found, agent, fresh=fresh)
     files_made = batch.write(made, found.format)
     alone = len(made.cells) == 1
     lines = [line_of(cell.row()) for cell in made.cells] if alone else [*table(made), *dict.fromkeys(agents(made))]
@@ -402,8 +402,11 @@ def _limited(agent: Scaffold, folder: Path, chosen: TurnLimit | None) -> str:
 
 
 def counted(settings: Settings) -> tuple[Settings, int | None]:
-    """(the settings, how many tasks at most) where --tasks says a number and not which; None where it does not."""
+    """(the settings, how many tasks at most) where --tasks says a number and not which; None where it does not. Raises
+    BadInput for one below 0."""
     match settings.select.tasks:
+        case (text,) if re.fullmatch(r"-\d+", text):
+            raise BadInput(f"--tasks {text} is no number of tasks", fix="--tasks 20, or 0 for all", code="usage")
         case (text,) if text.isdecimal():
             rest = settings.select.model_copy(update={"tasks": ()})
             return settings.model_copy(update={"select": rest}), int(text)

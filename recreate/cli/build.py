@@ -34,7 +34,7 @@ def build(settings: Settings, where: Path, as_json: Json = False) -> None:
 def resume(
     run: RunName = "last",
     budget: Annotated[list[str] | None, typer.Option("--budget", help="New caps in place of the old.")] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", help="Attempts at once.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, max=256, help="Attempts at once.")] = None,
     as_json: Json = False,
 ) -> None:
     """Go on with a build that was stopped; nothing is paid for twice.
@@ -60,8 +60,9 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     from recreate.builder import estimate as planning
     from recreate.builder.selection import Rater, cannot_decide, fitted, seed_of, select
     from recreate.memory.held_out import HeldOut
-    from recreate.runs.session import open_domain, open_models, tried, with_defaults
+    from recreate.runs.session import open_domain, open_models, refuse, run_folder, tried, with_defaults
 
+    refuse(settings, run_folder(where, settings))
     for address, _, opens in tried(settings, where):
         if not address.startswith("model"):  # those are opened below, without their keys
             opens()

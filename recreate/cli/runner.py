@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -113,13 +114,20 @@ def opened(
     go_on = go_on or f"recreate resume {here(folder)}"
     fresh = not folder.exists()
     with _disk(go_on):
-        session = open_session(settings, where, folder, say=screen, resume=resume, parts=parts, command=command)
+        session = open_session(
+            settings,
+            where,
+            folder,
+            say=screen,
+            resume=resume,
+            parts=parts,
+            command=command,
+            ready=partial(ready, screen=screen),
+        )
     screen.ledger = session.ledger
     with _disk(go_on), session.closing(fresh):
         if task:
             task_of(session, task)
-        for model in session.models.each():
-            ready(model)
         with screen:
             try:
                 with stopping(session, go_on, (signal.SIGINT, signal.SIGTERM), screen.line, _end):
@@ -168,13 +176,13 @@ def folder_of(settings: Settings, where: Path, name: str) -> Path:
     return run_folder(where, settings if settings.out else settings.model_copy(update={"domain": name}))
 
 
-def ready(model: Model) -> None:
+def ready(model: Model, screen: Screen | None = None) -> None:
     """The same as a library user gets, with progress on the screen."""
     from recreate.api.ports import Preparable
     from recreate.builder import sdk
 
     if isinstance(model, Preparable):
-        with Progress(model.name) as progress:
+        with screen.aside() if screen else nullcontext(), Progress(model.name) as progress:
             sdk.ready(model, progress, say)
 
 

@@ -9,7 +9,8 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -364,6 +365,15 @@ class Screen:
     def __exit__(self, *_: object) -> None:
         if self.live:
             self.live.stop()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """The panel is away meanwhile: somebody else draws."""
+        if self.live:
+            self.live.stop()
+        yield
+        if self.live:
+            self.live.start()
 
     def line(self, text: str) -> None:
         if self.live:

@@ -116,9 +116,10 @@ class Tune:
         self.step, self.position, self.flat = 0, 0, 0
         self.ending: set[str] = set()
         self.notes = [r["text"] for r in session.journal.records("note")]
+        self._refuse_small_budget()
+        session.start()
         module, self.tokenizer = model.load()
         refuse_if_too_long(scaffold, self.tasks, how, window=model.context, encode=model.encode)
-        self._refuse_small_budget()
         new = self._same_run()
         checkpoint.seeded(plan.seed)
         sample_as(model, how)

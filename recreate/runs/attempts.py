@@ -158,6 +158,8 @@ def run_work(
 
     outages: by model, where several calls of this are one stretch after the other.
     """
+    for own in {id(each.session): each.session for each in work}.values():
+        own.start()
     queue, outages = _Queue(work), {} if outages is None else outages
     failed: BaseException | None = None
     ended_alone: BaseException | None = None

@@ -12,7 +12,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -68,6 +68,14 @@ Say = Callable[[str, dict[str, Any]], None]
 
 def silent(event: str, facts: dict[str, Any]) -> None:
     """Say nothing."""
+
+
+Ready = Callable[[Model], None]
+"""Lets a model be fetched and started that must be: `Session.start` tells it of each."""
+
+
+def as_it_is(model: Model) -> None:
+    """Leave a model to its first call."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +164,17 @@ class Session:
     given: Parts = field(default_factory=Parts)
     judge: tuple[Model, Price] | None = None
     """Who judges answers, of a domain that asks a model while it grades."""
+    ready: Ready = as_it_is
+    started: set[int] = field(default_factory=set)
+    """The models that are ready, by their identity; of a session that was made from this one too."""
+
+    def start(self) -> None:
+        """Let its models be fetched and started now: all that could be refused without one was looked at, and a first
+        call must not wait for that. Doing it again changes nothing."""
+        new = [model for model in self.models.each() if id(model) not in self.started]
+        for model in new:
+            self.ready(model)
+        self.started.update(map(id, new))
 
     def with_model(self, model: Model, name: str = "", price: Price | None = None) -> Session:
         """The same run with another model for its agents, known by `name`. Closing the model is the caller's."""
@@ -317,6 +336,9 @@ class Session:
             self.close()
             if idle:
                 shutil.rmtree(self.folder, ignore_errors=True)
+                if self.folder.parent == self.workspace / "runs":
+                    with suppress(OSError):  # there are other runs
+                        self.folder.parent.rmdir()
 
     def close(self) -> None:
         """Release everything, whatever fails on the way: a full disk must not keep the folder taken."""
@@ -355,7 +377,7 @@ def _packages(domain: Domain) -> list[str]:
     return list(packages)
 
 
-OPENED = frozenset({"settings.toml", "journal.jsonl", "ledger.jsonl", "lock", "seed"})
+OPENED = frozenset({"settings.toml", "journal.jsonl", "ledger.jsonl", "lock", "seed", "bench.toml", "scaffold.git"})
 """What a run folder holds before anything happens in it."""
 
 
@@ -712,15 +734,16 @@ def open_session(
     resume: bool = False,
     parts: Parts | None = None,
     command: str = "",
+    ready: Ready = as_it_is,
 ) -> Session:
     """Find every part that is not given, see that each fits its port, take the run folder, and be ready to spend.
 
-    command: what was asked for, such as `build`; the journal remembers it.
+    command: what was asked for, such as `build`; the journal remembers it. ready: see `Session.start`.
     Raises BadInput for a part that is unknown or does not fit, a missing key or price, a folder in use or already
     holding another run, or one whose journal is gone.
     """
     parts = parts or Parts()
-    _refuse(settings, folder, resume)
+    refuse(settings, folder, resume)
     cassette = Cassette(Path(settings.replay)) if settings.replay else None
     cache = cassette or (ReplyCache(folder_of(settings.cache)) if settings.cache else None)
     backend = open_backend(settings, parts.backend)
@@ -799,11 +822,15 @@ def open_session(
         own_memory=own_memory,
         tape=recorder or cassette,
         given=parts,
+        ready=ready,
     ).judged()
 
 
-def _refuse(settings: Settings, folder: Path, resume: bool) -> None:
+def refuse(settings: Settings, folder: Path, resume: bool = False) -> None:
     """Raises BadInput for what no part need be opened to see."""
+    from recreate.models import open_model
+    from recreate.models.pricing import parse_price
+
     if (folder / "settings.toml").exists() and not resume:
         raise BadInput(
             f"{folder} already holds a run",
@@ -813,6 +840,10 @@ def _refuse(settings: Settings, folder: Path, resume: bool) -> None:
     _refuse_keys(settings)
     if settings.name and not re.fullmatch(r"\w[\w.-]{0,99}", settings.name):
         raise BadInput(f"{settings.name!r} cannot be a folder's name", fix="give a plain --name", code="bad-name")
+    for price in filter(None, (settings.price, settings.models.optimizer_price, settings.models.judge_price)):
+        parse_price(price)
+    if settings.models.judge and not settings.replay:
+        open_model(settings.models.judge, vllm_python=settings.vllm_python, asked=False).close()
     _refuse_tapes(settings)
     _refuse_near(settings)
 
@@ -831,8 +862,11 @@ def _named(
 
 def _open_store(settings: Settings, workspace: Path, folder: Path, given: Embedder | None, say: Say) -> ExperienceStore:
     """The workspace's memory. A replay has one of its own: what came after the recording must not be recalled."""
+    from recreate.memory import embedders
     from recreate.memory.store import ExperienceStore
 
+    if given is None and settings.memory.embedder:
+        embedders.find(settings.memory.embedder)
     return ExperienceStore(
         folder / "replay" if settings.replay else workspace,
         settings.memory.embedder or None if given is None else fit("embedder", given),
@@ -937,6 +971,8 @@ def _refuse_tapes(settings: Settings) -> None:
     if settings.record and settings.replay:
         fix = "to copy a cassette, copy its folder"
         raise BadInput("a replay is not recorded: it is --record or --replay", fix=fix, code="usage")
+    if Path(settings.record).is_file():
+        raise BadInput(f"{settings.record} is a file, and a cassette a folder", fix="--record DIR", code="usage")
     if settings.record_replies_only and not settings.record:
         raise BadInput("--record-replies-only says how to record", fix="give --record DIR too", code="usage")
     if settings.record and settings.from_experience:

@@ -68,7 +68,7 @@ def test_a_build_whose_train_tasks_are_all_held_out_stops_before_it_spends(works
         recreate.build(Toy(), model=model, out=str(workspace / "runs/a"), **FLAGS)
     assert e.value.code == "held-out"
     assert "tasks make" in e.value.fix
-    assert list(Run(workspace / "runs/a").records("reply")) == []
+    assert not (workspace / "runs/a").exists(), "nothing was asked or attempted, so nothing is left"
 
 
 def test_a_task_that_was_test_elsewhere_does_not_judge_a_build(workspace: Path, model: str) -> None:

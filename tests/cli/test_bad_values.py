@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from recreate.api.errors import Fault
+from recreate.api.ports import Price
 from recreate.cli import run as cli
 from recreate.runs.settings import Settings, addresses
 from tests.cli.test_bad_input import TOY, refused
@@ -133,6 +137,90 @@ def test_other_values_that_nobody_means_are_refused(
 ) -> None:
     write_script(workspace / "s.jsonl")
     refused(capsys, *words.split())
+
+
+class Fetched:
+    """A model that has to be fetched first, which fails."""
+
+    name = "tests:Fetched"
+    price = Price(tokens_in=0, tokens_out=0)
+
+    def prepare(self, progress: Any, say: Any) -> None:
+        raise Fault("it was to be fetched", fix="none", code="fetched")
+
+    def reply(self, messages: Any, call: Any, **params: Any) -> Any:
+        raise AssertionError
+
+    def close(self) -> None: ...
+
+
+BUILD = "build --optimizer reflect"
+BENCH = "bench --scaffold seed"
+
+
+@pytest.fixture
+def fetched(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace whose default model is that one."""
+    monkeypatch.setenv("RECREATE_MODEL", "tests.cli.test_bad_values:Fetched")
+    (workspace / "recreate.toml").write_text("domain = 'tests.toy:Toy'\n")
+    write_script(workspace / "s.jsonl")
+    foreign = workspace / "mine" / "foreign"
+    foreign.mkdir(parents=True)
+    (foreign / "agent.toml").write_text('action = "command"\ncommand = "no-such-program"\n')
+    return workspace
+
+
+@pytest.mark.parametrize(
+    "words",
+    [f"{BUILD} --validation 2", f"{BUILD} --tasks nix", f"{BUILD} --tasks 5:5", f"{BUILD} --kind nix",
+     f"{BUILD} --difficulty 0.9..0.2", f"{BUILD} --budget 1attempts", f"{BUILD} --scaffold create --budget 1attempts",
+     f"{BUILD} --agent nix", f"{BUILD} --texts a", f"{BUILD} --models.optimizer-price x",
+     f"{BUILD} --memory.embedder nix", f"{BUILD} --models.judge nix", f"{BUILD} --record s.jsonl",
+     f"{BENCH} --tasks -1", f"{BENCH} --tasks nix", f"{BENCH} --split test --kind nix",
+     f"{BENCH} --scaffold mine/foreign --split test", "run seed nix", "run mine/foreign toy:train:1",
+     "calibrate --scaffold seed --validation 2", "calibrate --scaffold seed --repeats 1"],
+)  # fmt: skip
+def test_what_no_model_is_asked_about_is_refused_before_one_is_fetched_and_leaves_no_folder(
+    words: str, fetched: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(fetched.rglob("*"))
+    refused(capsys, *words.split())
+    assert sorted(fetched.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [BUILD, BENCH, f"{BENCH} --split test", "run seed toy:test:1", "calibrate --scaffold seed",
+     f"{BUILD} --scaffold create"],
+)  # fmt: skip
+def test_a_model_that_cannot_be_fetched_stops_a_command_that_has_nothing_else_wrong_before_the_test_split_is_opened(
+    words: str, fetched: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused(capsys, *words.split(), code=1)["code"] == "fetched"
+    assert not (fetched / "runs" / "test_openings.jsonl").exists()
+
+
+class Stopped(Fetched):
+    """One whose fetching is ended by Ctrl-C."""
+
+    def prepare(self, progress: Any, say: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError
+
+
+def test_ctrl_c_while_a_model_is_fetched_stops_at_once_and_says_how_to_go_on(
+    fetched: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECREATE_MODEL", "tests.cli.test_bad_values:Stopped")
+    assert refused(capsys, *BUILD.split(), "--out", "runs/a", code=130)["fix"] == "recreate resume runs/a"
+    assert (fetched / "runs" / "a" / "settings.toml").is_file()
+
+
+def test_attempts_at_once_are_at_least_one_when_a_build_goes_on(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for jobs in ("0", "-1"):
+        assert "--jobs" in refused(capsys, "resume", "last", "--jobs", jobs)["message"]
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-1", "0", "1e999"])

