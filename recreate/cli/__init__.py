@@ -25,9 +25,8 @@ def main() -> NoReturn:
         code = run(sys.argv[1:])
     except KeyboardInterrupt:  # before there was a command: the program was being loaded
         from recreate.api.errors import Interrupted
-        from recreate.cli.terminal import fail
 
-        code = fail(Interrupted("interrupted"), "--json" in sys.argv)
+        code = _fail(Interrupted("interrupted"), "--json" in sys.argv)
     sys.exit(code)
 
 
@@ -36,43 +35,44 @@ def run(arguments: list[str]) -> int:
     import typer
 
     from recreate.api.errors import BadInput, Interrupted, RecreateError
-    from recreate.api.theirs import raised
     from recreate.cli.app import program
-    from recreate.cli.options import as_shown
-    from recreate.cli.terminal import fail
 
     # typer carries its own click since 0.26 and publishes only this much of it
     kinds: Any = typer.BadParameter.__mro__
     usage_error, click_error = kinds[1:3]
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
     as_json = "--json" in ours
-    arguments = [*as_shown(ours), *arguments[len(ours) :]]
-    for at, word in enumerate(ours):  # a flag with a value that may be left out, which click has no more
-        if word == "--cache" and (at + 1 == len(ours) or ours[at + 1].startswith("-")):
-            arguments = [*arguments[:at], "--cache=on", *arguments[at + 1 :]]
     try:
         code = program().main(arguments, prog_name="recreate", standalone_mode=False)
         if code == Interrupted.exit_code:  # typer's own word for a Ctrl-C that no command of ours answered
-            return fail(Interrupted("interrupted"), as_json)
+            return _fail(Interrupted("interrupted"), as_json)
         return code if isinstance(code, int) else 0
     except RecreateError as e:
-        return fail(e, as_json)
+        return _fail(e, as_json)
     except usage_error as e:
         context = getattr(e, "ctx", None)
         if type(e).__name__ == "NoArgsIsHelpError" and not as_json:
             sys.stderr.write(e.format_message() + "\n")
             return BadInput.exit_code
         hint = (context.command_path if context else "recreate") + " --help shows what there is, with an example"
-        return fail(BadInput(e.format_message(), fix=hint, code="usage"), as_json)
+        return _fail(BadInput(e.format_message(), fix=hint, code="usage"), as_json)
     except click_error as e:
-        return fail(BadInput(e.format_message(), code="usage"), as_json)
+        return _fail(BadInput(e.format_message(), code="usage"), as_json)
     except (KeyboardInterrupt, typer.Abort):
-        return fail(Interrupted("interrupted"), as_json)
+        return _fail(Interrupted("interrupted"), as_json)
     except BaseException as e:
         if isinstance(e, BrokenPipeError) or isinstance(e.__context__, BrokenPipeError):
             _hush()  # click leaves by SystemExit(1) when the pipe breaks
             return 0
-        return fail(raised(e) or _ours(e), as_json)  # also of a part that calls sys.exit
+        from recreate.api.theirs import raised
+
+        return _fail(raised(e) or _ours(e), as_json)  # also of a part that calls sys.exit
+
+
+def _fail(error: RecreateError, as_json: bool) -> int:
+    from recreate.cli.terminal import fail
+
+    return fail(error, as_json)
 
 
 def _hush() -> None:

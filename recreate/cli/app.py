@@ -1,34 +1,16 @@
-"""The commands, put together. Each lives beside its kind; nothing heavy is imported here."""
+"""The commands, put together. Each lives beside its kind, and is imported when it is asked for: reading every flag of
+every command takes longer than most commands do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 from recreate import __version__
-from recreate.cli import (
-    bench,
-    build,
-    ci,
-    demo,
-    export,
-    knockouts,
-    memory,
-    memory_server,
-    models,
-    review,
-    sandbox,
-    show,
-    tasks,
-    trace_files,
-    traces,
-    train,
-    view,
-    workspace,
-)
 from recreate.cli.help import Command, Group, Top
 
 app = typer.Typer(
@@ -68,90 +50,135 @@ GROUPS = {
     "patterns": "What experience taught, and your word on it.\n\nExample: recreate patterns list",
 }
 
-COMMANDS: dict[str, Callable[..., Any]] = {
-    "demo": demo.demo,
-    "build": build.build,
-    "resume": build.resume,
-    "plan": build.plan,
-    "run": build.run,
-    "bench": bench.bench,
-    "review": review.review,
-    "keep": review.keep,
-    "revert": review.revert,
-    "log": show.log,
-    "show": show.show,
-    "diff": show.diff,
-    "blame": show.blame,
-    "view": view.view,
-    "init": workspace.init,
-    "doctor": workspace.doctor,
-    "clean": workspace.clean,
-    "list": workspace.list_,
-    "export": export.export,
-    "ci": ci.ci,
-    "compare": bench.compare,
-    "judge": bench.judge,
-    "calibrate": bench.calibrate,
-    "limits": bench.limits,
-    "credit": knockouts.credit,
-    "rebase": knockouts.rebase,
-    "tune": train.tune,
-    "recipes list": train.list_recipes,
-    "recipes show": train.show_recipe,
-    "serve": train.serve,
-    "grade": tasks.grade,
-    "traces list": traces.list_,
-    "traces show": traces.show,
-    "traces search": traces.search,
-    "traces import": trace_files.import_,
-    "traces grade": trace_files.grade,
-    "traces judge": trace_files.judge,
-    "traces export": trace_files.export,
-    "studies list": show.list_studies,
-    "studies show": show.show_study,
-    "tasks list": tasks.list_,
-    "tasks check": tasks.check,
-    "tasks audit": tasks.audit,
-    "tasks agree": tasks.agree,
-    "tasks make": tasks.make,
-    "tasks invent": tasks.invent,
-    "tasks rate": tasks.rate,
-    "sandbox exec": sandbox.execute,
-    "scaffold check": sandbox.check,
-    "models list": models.list_,
-    "models fetch": models.fetch,
-    "memory recall": memory.recall,
-    "memory browse": view.browse,
-    "memory stats": memory.stats,
-    "memory rebuild": memory.rebuild,
-    "memory export": memory.export,
-    "memory import": memory.import_,
-    "memory prune": memory.prune,
-    "memory forget": memory.forget,
-    "memory add": memory.add,
-    "memory serve": memory_server.serve,
-    "patterns list": memory.list_lessons,
-    "patterns show": memory.show_lesson,
-    "patterns freeze": memory.freeze,
-    "patterns veto": memory.veto,
-    "patterns keep": memory.keep,
-    "patterns split": memory.split,
-    "patterns diff": memory.diff,
+COMMANDS = {
+    "demo": "demo.demo",
+    "build": "build.build",
+    "resume": "build.resume",
+    "plan": "build.plan",
+    "run": "build.run",
+    "bench": "bench.bench",
+    "review": "review.review",
+    "keep": "review.keep",
+    "revert": "review.revert",
+    "log": "show.log",
+    "show": "show.show",
+    "diff": "show.diff",
+    "blame": "show.blame",
+    "view": "view.view",
+    "init": "workspace.init",
+    "doctor": "workspace.doctor",
+    "clean": "workspace.clean",
+    "list": "workspace.list_",
+    "export": "export.export",
+    "ci": "ci.ci",
+    "compare": "bench.compare",
+    "judge": "bench.judge",
+    "calibrate": "bench.calibrate",
+    "limits": "bench.limits",
+    "credit": "knockouts.credit",
+    "rebase": "knockouts.rebase",
+    "tune": "train.tune",
+    "recipes list": "train.list_recipes",
+    "recipes show": "train.show_recipe",
+    "serve": "train.serve",
+    "grade": "tasks.grade",
+    "traces list": "traces.list_",
+    "traces show": "traces.show",
+    "traces search": "traces.search",
+    "traces import": "trace_files.import_",
+    "traces grade": "trace_files.grade",
+    "traces judge": "trace_files.judge",
+    "traces export": "trace_files.export",
+    "studies list": "show.list_studies",
+    "studies show": "show.show_study",
+    "tasks list": "tasks.list_",
+    "tasks check": "tasks.check",
+    "tasks audit": "tasks.audit",
+    "tasks agree": "tasks.agree",
+    "tasks make": "tasks.make",
+    "tasks invent": "tasks.invent",
+    "tasks rate": "tasks.rate",
+    "sandbox exec": "sandbox.execute",
+    "scaffold check": "sandbox.check",
+    "models list": "models.list_",
+    "models fetch": "models.fetch",
+    "memory recall": "memory.recall",
+    "memory browse": "view.browse",
+    "memory stats": "memory.stats",
+    "memory rebuild": "memory.rebuild",
+    "memory export": "memory.export",
+    "memory import": "memory.import_",
+    "memory prune": "memory.prune",
+    "memory forget": "memory.forget",
+    "memory add": "memory.add",
+    "memory serve": "memory_server.serve",
+    "patterns list": "memory.list_lessons",
+    "patterns show": "memory.show_lesson",
+    "patterns freeze": "memory.freeze",
+    "patterns veto": "memory.veto",
+    "patterns keep": "memory.keep",
+    "patterns split": "memory.split",
+    "patterns diff": "memory.diff",
 }
+"""The words of each -> the module in this folder, and the function in it."""
 
-_groups = {"": app}
-for name, words in GROUPS.items():
-    _groups[name] = typer.Typer(cls=Group, help=words, no_args_is_help=True, rich_markup_mode=None)
-    _groups[name].callback()(lambda: None)  # it stays a group, also with one command
-    app.add_typer(_groups[name], name=name)
-for words, command in COMMANDS.items():
-    group, _, name = words.rpartition(" ")
-    settings = {"allow_interspersed_args": False} if words == "sandbox exec" else None  # what follows is the command's
-    _groups[group].command(name, cls=Command, context_settings=settings)(command)
+
+class _Command(Command):
+    """A command whose flags are taken in each of their spellings."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        from recreate.cli.options import as_shown  # which reads all settings: `recreate --help` does without
+
+        own = args.index("--") if "--" in args else len(args)
+        words = as_shown(args[:own], ctx.command_path.split()[1])
+        for at, word in enumerate(words):  # a flag with a value that may be left out, which click has no more
+            if word == "--cache" and (at + 1 == own or words[at + 1].startswith("-")):
+                words[at] = "--cache=on"
+        parsed: list[str] = super().parse_args(ctx, [*words, *args[own:]])
+        return parsed
+
+
+class _Commands(Mapping[str, Any]):
+    """Those of a group by their names, made one by one. words: the group's."""
+
+    def __init__(self, words: str) -> None:
+        above = f"{words} " if words else ""
+        found = [each.removeprefix(above) for each in COMMANDS if each.startswith(above)]
+        self.words = {name: above + name for name in dict.fromkeys(each.partition(" ")[0] for each in found)}
+
+    def __getitem__(self, name: str) -> Any:
+        return _made(self.words[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.words
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.words)
+
+    def __len__(self) -> int:
+        return len(self.words)
 
 
 @cache
+def _made(words: str) -> Any:
+    """The command, or the group of commands, that is called by these words; '' for the whole program."""
+    if words in COMMANDS:
+        module, _, function = COMMANDS[words].partition(".")
+        own = typer.Typer(add_completion=False, rich_markup_mode=None)
+        settings = {"allow_interspersed_args": False} if words == "sandbox exec" else None  # what follows is its own
+        own.command(words.rpartition(" ")[2], cls=_Command, context_settings=settings)(
+            getattr(import_module(f"recreate.cli.{module}"), function)
+        )
+        return typer.main.get_command(own)
+    group = app
+    if words:
+        group = typer.Typer(name=words, cls=Group, help=GROUPS[words], no_args_is_help=True, rich_markup_mode=None)
+        group.callback()(lambda: None)  # it stays a group, also with one command
+    made: Any = typer.main.get_group(group)
+    made.commands = _Commands(words)
+    return made
+
+
 def program() -> Any:
-    """All of it as the one command that is run. Made once: reading every flag of every command takes longer than most
-    commands do."""
-    return typer.main.get_command(app)
+    """All of it as the one command that is run."""
+    return _made("")

@@ -59,13 +59,16 @@ class Command(TyperCommand):
 class Group(TyperGroup):
     """A group of commands, each with its whole summary."""
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*self.commands]  # typer's own makes each of them
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary(self.commands[name])) for name in self.list_commands(ctx)])
         _options(self, ctx, formatter)
 
 
-class Top(TyperGroup):
+class Top(Group):
     """All of recreate, on one screen."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

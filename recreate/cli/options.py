@@ -139,9 +139,9 @@ TAKEN = {"bench": "--columns.split", "tasks": "--columns.split", "grade": "--col
 """Addresses that a command knows as they are, since their shorter flag means something else to it."""
 
 
-def as_shown(words: Sequence[str]) -> list[str]:
-    """A command line with its flags in the spelling that commands know."""
-    kept = TAKEN.get(words[0], "") if words else ""
+def as_shown(words: Sequence[str], command: str = "") -> list[str]:
+    """What follows a command, or a group of such, with its flags in the spelling that commands know."""
+    kept = TAKEN.get(command, "")
     parts = ((flag, equals, value) for flag, equals, value in (word.partition("=") for word in words))
     return [(flag if flag == kept else ALSO.get(flag, flag)) + equals + value for flag, equals, value in parts]
 

@@ -1,4 +1,4 @@
-"""Who proposes edits. Here only what settings say of it, which `recreate --help` reads: nothing heavy is imported."""
+"""Who proposes edits. Here only what settings say of it, which `COMMAND --help` reads: nothing heavy is imported."""
 
 from __future__ import annotations
 

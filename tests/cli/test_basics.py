@@ -58,17 +58,21 @@ def test_a_clone_runs_without_being_installed(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"recreate {recreate.__version__}\n")
 
 
-def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
+def test_help_imports_nothing_heavy_and_that_of_all_commands_no_settings_either(tmp_path: Path) -> None:
     code = f"""
 import sys
-from recreate.cli import run
+from recreate.cli import app, run
+run(["--version"])
 run(["--help"])
+print([m for m in ("pydantic", "recreate.runs", "recreate.cli.build") if m in sys.modules], file=sys.stderr)
+for words in app.COMMANDS:
+    run([*words.split(), "--help"])
 print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False, timeout=60
     )
-    assert (done.returncode, done.stderr) == (0, "[]\n")
+    assert (done.returncode, done.stderr) == (0, "[]\n[]\n")
 
 
 def test_a_wrong_flag_is_bad_input_with_the_near_one(capsys: pytest.CaptureFixture[str]) -> None:
