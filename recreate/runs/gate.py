@@ -36,8 +36,10 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Mapping
+import struct
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -385,8 +387,13 @@ def _means(scores: Scores, keys: list[tuple[str, int]]) -> dict[str, Fraction]:
     for key in keys:
         score = scores[key]
         assert score is not None
-        found.setdefault(key[0], []).append(Fraction(score).limit_denominator(1_000_000))
-    return {task: sum(values, Fraction(0)) / len(values) for task, values in found.items()}
+        found.setdefault(key[0], []).append(_exact(score))
+    return {task: sum(values[1:], values[0]) / len(values) for task, values in found.items()}
+
+
+@lru_cache(maxsize=1024)
+def _exact(score: float) -> Fraction:
+    return Fraction(score).limit_denominator(1_000_000)
 
 
 def _units(differences: list[Fraction]) -> tuple[list[int], int]:
@@ -404,9 +411,10 @@ def _flips(units: list[int], observed: int, alpha: float, seed: int) -> tuple[fl
     """
     if not units:
         return 1.0, 0
-    if 2 * sum(units) * (len(units) + 8) <= _MAX_BITS:
+    count, exact = len(units), len(units) <= EXACT_TASKS
+    if 2 * sum(units) * (count + 8) <= _MAX_BITS and not (exact and 2**count <= sum(units)):
         sums = _counted(units)
-    elif len(units) <= EXACT_TASKS:
+    elif exact:
         sums = _listed(units)
     else:
         sums = _drawn(units, observed, seed)
@@ -425,15 +433,18 @@ def _flips(units: list[int], observed: int, alpha: float, seed: int) -> tuple[fl
 def _counted(units: list[int]) -> list[tuple[int, int]]:
     """All sums with how many flips give them, largest first: one big integer holds the counts side by side."""
     width = (len(units) + 8) // 8
+    form = next((form for form in "BHIQ" if struct.calcsize(f"<{form}") >= width), "")  # read at once, where that goes
+    width = struct.calcsize(f"<{form}") or width
     polynomial = 1
     for unit in units:
         polynomial += polynomial << (2 * unit * width * 8)
     top = sum(units)
     data = polynomial.to_bytes((2 * top + 1) * width, "little")
-    counts = (
-        (at - top, int.from_bytes(data[at * width : (at + 1) * width], "little")) for at in range(2 * top, -1, -1)
-    )
-    return [(value, count) for value, count in counts if count]
+    if form:
+        counts: Sequence[int] = struct.unpack(f"<{2 * top + 1}{form}", data)
+    else:
+        counts = [int.from_bytes(data[at : at + width], "little") for at in range(0, len(data), width)]
+    return [(at - top, counts[at]) for at in range(2 * top, -1, -1) if counts[at]]
 
 
 def _listed(units: list[int]) -> list[tuple[int, int]]:
