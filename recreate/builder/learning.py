@@ -342,6 +342,7 @@ class Learning:
             elsewhere=self._elsewhere(),
             observed=max(0, self.session.memory.count(self.session.domain.name) - batch),
             questions=questions,
+            odds=self.session.settings.memory.odds,
             note=time.asked(lambda text: self.session.say("note", {"text": text})),
         )
         return _Made(time.run(self.session.policy, f"the policy {self.policy}", PATIENCE, context), time)

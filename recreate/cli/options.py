@@ -93,6 +93,8 @@ HELP = {
     "memory.reruns": "The most attempts that a round may spend on testing lessons, with and without them; 0: no cap; "
     "-1: with randomised within --memory.share, a quarter of a stated --budget at most, none without one; else 192.",
     "memory.share": "With randomised: the part of each cap of --budget that lessons may take, questions and re-runs.",
+    "memory.odds": "With recreate and randomised: the odds against 'it does not help' that a lesson needs to become a "
+    "pattern; 100 where agents read what strangers write.",
     "gate.false_keep": "How often, at most, a build keeps anything that does not help, all its candidates together; 0: "
     "each by itself, on all tasks.",
     "gate.alpha": "1 - the level of intervals.",
@@ -172,8 +174,8 @@ BUILD = (
     "study.rehearsals", "study.tools", "study.forecast", "budget", "rounds", "train", "validation", "repeats", "jobs",
     "seed", "out", "name", "scaffold", "sandbox", "batch", "choose", "models.threads", "models.timeout",
     "models.retries", "gate.false_keep", "gate.alpha", "memory.policy", "memory.embedder", "memory.recall",
-    "memory.reruns", "memory.share", "memory.namespace", "vllm_python", "gate.cheaper", "gate.margin", "gate.cost",
-    *AGENT, *LIMITS, *SELECT,
+    "memory.reruns", "memory.share", "memory.odds", "memory.namespace", "vllm_python", "gate.cheaper", "gate.margin",
+    "gate.cost", *AGENT, *LIMITS, *SELECT,
 )  # fmt: skip
 RUN = (
     "domain", *DATA, "model", "price", *JUDGE, "budget", "jobs", "out", "sandbox", "models.threads", "models.timeout",

@@ -14,7 +14,7 @@ from recreate.agents.template import filled, read_object
 from recreate.api.errors import OutOfBudget, Refused
 from recreate.api.ports import Ask
 from recreate.api.types import Change, Evidence, Experience, Lesson, Message, Trial, digest
-from recreate.lessons.promotion import free, tried
+from recreate.lessons.promotion import ODDS, free, tried
 from recreate.lessons.similarity import Similarity
 
 PROMPTS = Path(__file__).parent / "prompts"
@@ -66,6 +66,7 @@ class PolicyContext:
     alike     (text, k) -> the k train experiences of this domain that are nearest to a text
     observed  attempts of this domain that were observed before, by any process
     questions so many a round may ask; 0: any number
+    odds      those at which a bet on "it helps" must be won before a lesson becomes a pattern
     note      a line for the person who watches
     """
 
@@ -82,6 +83,7 @@ class PolicyContext:
     elsewhere: Sequence[Lesson] = ()
     observed: int = 0
     questions: int = 0
+    odds: float = ODDS
     note: Callable[[str], None] = field(default=lambda text: None)
 
     def reruns(self, groups: Sequence[RerunGroup]) -> Sequence[Sequence[float | None]]:

@@ -214,7 +214,8 @@ class Ladder(AskingPolicy):
 
     def decided(self, lesson: Lesson, made: int) -> bool:
         """Whether a test ends after so many pairs."""
-        found = promotion.finding(lesson.gains, lesson.rounds)
+        odds = promotion.ODDS if lesson.status == "active" else self.context.odds
+        found = promotion.finding(lesson.gains, lesson.rounds, odds)
         return found == "useless" or (found == "helps" and made >= LEAST)
 
     def places(self, lesson: Lesson) -> list[Experience]:
@@ -250,7 +251,7 @@ class Ladder(AskingPolicy):
         why = f"{why}; gain {mean:+.2f}, 80 % bounds {lo:+.2f} to {hi:+.2f}, {pairs} re-runs"
         yield Change(kind="tested", lesson=lesson.id, why=why)
         domain = self.context.domain
-        if promotion.earned(lesson):
+        if promotion.earned(lesson, self.context.odds):
             domains = tuple(dict.fromkeys((*lesson.domains, domain)))
             scope = "general" if len(domains) > 1 else "domain"
             self.put(lesson, status="active", scope=scope, domains=domains, seen=self.observed)

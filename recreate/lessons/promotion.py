@@ -32,7 +32,9 @@ from typing import Literal, TypeVar
 
 from recreate.api.types import Gain, Lesson, Trial
 
-LEVEL = 0.80
+ODDS = 5.0
+"""What a bet on "it helps" must have made of 1 (`--memory.odds`): at most 1 in so many that do not help gets there."""
+LEVEL = 1 - 1 / ODDS
 GROUPS = 3
 WORTH = 0.15
 GIVE_UP = 0.95
@@ -51,14 +53,15 @@ TRIALS = 400
 Finding = Literal["helps", "useless", "open"]
 
 
-def finding(gains: Sequence[Gain], rounds: int) -> Finding:
-    """What the re-runs say: `helps` when the lower bound is above 0, `useless` when the upper (95 %) is below WORTH.
+def finding(gains: Sequence[Gain], rounds: int, odds: float = ODDS) -> Finding:
+    """What the re-runs say: `helps` when a bet on it is won at these odds (at ODDS: when the lower bound is above 0),
+    `useless` when the upper bound (95 %) is below WORTH.
 
-    Monotone: greater differences never turn `helps` into something else. At most one in five lessons whose gain is
+    Monotone: greater differences never turn `helps` into something else. At most one in `odds` lessons whose gain is
     not above 0 is ever found to help, however often this is asked within a round.
     """
     pairs = _weighed(gains, rounds)
-    if _capital(pairs, 0.0) > _NEEDED:
+    if _capital(pairs, 0.0) > math.log(odds):
         return "helps"
     return "useless" if hopeless(gains, rounds, -math.log(1 - GIVE_UP)) else "open"
 
@@ -86,14 +89,14 @@ def measured(gains: Sequence[Gain]) -> int:
     return len({gain.group for gain in gains})
 
 
-def earned(lesson: Lesson) -> bool:
+def earned(lesson: Lesson, odds: float = ODDS) -> bool:
     """Whether a candidate becomes a domain pattern; a frozen one stays what it is, a vetoed one too."""
     return (
         free(lesson)
         and lesson.status in ("candidate", "quarantined")
         and len(set(lesson.groups)) >= GROUPS
         and measured(lesson.gains) >= GROUPS
-        and finding(lesson.gains, lesson.rounds) == "helps"
+        and finding(lesson.gains, lesson.rounds, odds) == "helps"
     )
 
 
@@ -212,7 +215,6 @@ def over(lessons: Sequence[Lesson], patterns: int, characters: int) -> list[Less
     return out
 
 
-_NEEDED = -math.log(1 - LEVEL)
 Pair = tuple[float, float]
 _Each = TypeVar("_Each")
 
@@ -239,7 +241,7 @@ def _lower(pairs: Sequence[Pair]) -> float:
     low, high = -1.0, 1.0
     for _ in range(20):
         middle = (low + high) / 2
-        low, high = (middle, high) if _capital(pairs, middle) > _NEEDED else (low, middle)
+        low, high = (middle, high) if _capital(pairs, middle) > math.log(ODDS) else (low, middle)
     return low
 
 

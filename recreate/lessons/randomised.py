@@ -2,9 +2,10 @@
 
     on trial    a lesson that 3 independent groups support: train attempts that call for it are shown it or not, by a
                 draw whose probability is recorded; so is every pattern
-    promote     the capital of a bet on its draws, half of it staked, times that of a bet on its re-runs is above 5 (of
-                those that do not help at most one in five gets there by the draws that are remembered, the newest KEPT:
-                one that is on trial for longer has more chances), and the forecasts agree
+    promote     the capital of a bet on its draws, half of it staked, times that of a bet on its re-runs is above the
+                odds that are asked for, 5 where nobody said (of those that do not help at most one in five gets there
+                by the draws that are remembered, the newest KEPT: one that is on trial for longer has more chances),
+                and the forecasts agree
     re-runs     with and without it, a few at a time, of one on trial that is believed to help; until draws and re-runs
                 together decide
     alarm       attempts that were shown a pattern do worse than was forecast. It is then re-run alone until the scores
@@ -26,8 +27,8 @@ from recreate.lessons.context import PolicyContext, RerunRequest, offered
 from recreate.lessons.ladder import OFFERED, Ladder
 from recreate.lessons.similarity import fitting
 
-NEEDED, LIKELY = math.log(5), 0.9
-"""What a lesson has earned its place by: the log of its capital, and its belief."""
+LIKELY = 0.9
+"""What the belief in a lesson must be above that has earned its place, beside its capital."""
 STAKED = 0.5
 """The share of the capital that is bet on draws: where they say nothing, re-runs alone decide."""
 PAIRS, SINGLE = 6, 24
@@ -209,7 +210,8 @@ class Randomised(Ladder):
             yield Change(kind="promoted", lesson=lesson.id, why=self.told(lesson))
 
     def helps(self, lesson: Lesson) -> bool:
-        return promotion.free(lesson) and self.found.belief(lesson.id) > LIKELY and self.capital(lesson) > NEEDED
+        won = self.capital(lesson) > math.log(self.context.odds)
+        return won and promotion.free(lesson) and self.found.belief(lesson.id) > LIKELY
 
     def capital(self, lesson: Lesson) -> float:
         """The log of what bets on draws and on re-runs made of 1."""

@@ -20,6 +20,7 @@ from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, Validation
 from recreate.api.config import Config, read_toml
 from recreate.api.errors import BadInput
 from recreate.domains.rows import NamedColumns, meant_by
+from recreate.lessons.promotion import ODDS
 from recreate.optimizers import StudySettings
 
 OWN = "optimizer_settings"
@@ -86,6 +87,8 @@ class MemorySettings(Config):
     without one, with others 192, which is the longest test, of a pattern in use.
     share: with `randomised` the part of each cap of the budget that it may use, its questions and its re-runs together;
     1: no part of its own.
+    odds: with `recreate` and `randomised` the odds at which a bet on "it helps" must be won before a lesson becomes a
+    pattern: at most 1 in so many that do not help becomes one.
     namespace: whose memory is read and written, such as a team's; empty: the one of all.
     """
 
@@ -94,6 +97,7 @@ class MemorySettings(Config):
     recall: str = ""
     reruns: int = Field(default=-1, ge=-1, le=MOST)
     share: float = Field(default=0.15, gt=0, le=1)
+    odds: float = Field(default=ODDS, gt=1, le=1e9, exclude_if=lambda odds: bool(odds == ODDS))
     namespace: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9_-]{0,39})?$", exclude_if=not_)
 
     @model_serializer(mode="wrap")

@@ -477,6 +477,12 @@ def test_a_lesson_is_born_joined_tested_promoted_and_kept(go: Go, workspace: Pat
 
 
 @pytest.mark.slow
+def test_a_build_asks_of_a_lesson_the_odds_that_it_was_told(go: Go, workspace: Path) -> None:
+    go(rows=learner(), rounds=1, batch=8, **{"memory.policy": "recreate", "memory.odds": 1e9, "memory.reruns": 24})
+    assert {x.status for x in stored(workspace).values()} == {"candidate", "merged"}
+
+
+@pytest.mark.slow
 def test_a_lesson_that_reruns_do_not_confirm_stays_a_candidate_and_is_shown_to_nobody(go: Go, workspace: Path) -> None:
     built, run = go(rows=learner(helps=False), seed=ASKS, **{"memory.policy": "recreate"})
     assert {x.status for x in stored(workspace).values()} == {"candidate", "merged"}

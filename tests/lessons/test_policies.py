@@ -289,6 +289,15 @@ def test_three_groups_and_a_gain_in_re_runs_make_a_domain_pattern() -> None:
     assert list(policy.offer("a test fails", 500)) == [active]
 
 
+@pytest.mark.parametrize(("odds", "becomes"), [(5.0, True), (1e4, True), (1e9, False)])
+def test_a_lesson_becomes_a_pattern_at_the_odds_that_are_asked_for(odds: float, becomes: bool) -> None:
+    reruns = Reruns(1.0, 0.5)
+    materials = held(rerun=reruns, experiences=failures(3), odds=odds)
+    changes = Ladder(materials).observe(failures(3))
+    assert ("promoted" in kinds(changes)) is becomes
+    assert (len(reruns.made) == 2 * LEAST) is (odds == 5), "rarer odds take more re-runs"
+
+
 @pytest.mark.parametrize("policy", [Ladder, Playbook, Mistakes, ReasoningBank, Workflows])
 @pytest.mark.parametrize("held_by", [{"status": "vetoed"}, {"frozen": True}])
 def test_code_changes_nothing_of_what_a_person_vetoed_or_froze(policy: Any, held_by: dict[str, Any]) -> None:
@@ -424,12 +433,16 @@ def test_a_pattern_that_stops_helping_is_quarantined_and_comes_back_only_by_new_
     assert "promoted" in kinds(again.observe(born[2:]))
 
 
-def test_a_pattern_in_use_that_still_helps_stays_after_a_bad_day() -> None:
+@pytest.mark.parametrize("odds", [5.0, 1e9])
+def test_a_pattern_in_use_that_still_helps_stays_after_a_bad_day(odds: float) -> None:
+    """At the usual odds, whatever is asked of those that come in: it has earned its place."""
+    reruns = Reruns(1.0, 0.0)
     lived_ = [attempted(f"w{n}", passed=n < 12, offered=["p"]) for n in range(24)]
     silent = Says(title={"title": "", "body": "", "when": ""})
-    materials = held(silent, Reruns(1.0, 0.0), {"p": pattern()}, lived_)
+    materials = held(silent, reruns, {"p": pattern()}, lived_, odds=odds)
     assert kinds(Ladder(materials).observe(lived_)) == ["contradicted", "tested"]
     assert materials.lessons["p"].status == "active"
+    assert len(reruns.made) == 2 * LEAST
     assert materials.lessons["p"].rounds == 1
 
 

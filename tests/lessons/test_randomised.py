@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,10 +16,14 @@ from recreate.agents.retrieval import drawn
 from recreate.api.types import Change, Draw, Experience, Lesson
 from recreate.lessons import draws
 from recreate.lessons.context import RerunGroup
-from recreate.lessons.randomised import NEEDED, STAND, Randomised, _Alone
+from recreate.lessons.promotion import ODDS
+from recreate.lessons.randomised import STAND, Randomised, _Alone
 from tests.policies import Reruns, attempted, held
 
 Rate = Callable[[bool, int], float]
+
+
+WON = math.log(ODDS)
 
 
 def rows(seed: int, rate: Rate, count: int = 200) -> draws.ScoreModel:
@@ -47,7 +52,7 @@ def rows(seed: int, rate: Rate, count: int = 200) -> draws.ScoreModel:
 
 def won(rate: Rate, streams: int = 60, count: int = 200) -> float:
     """The share of streams at whose end the bet on `x` is won."""
-    return sum(rows(seed, rate, count).evidence["x"].capital > NEEDED for seed in range(streams)) / streams
+    return sum(rows(seed, rate, count).evidence["x"].capital > WON for seed in range(streams)) / streams
 
 
 def test_a_bet_on_draws_is_seldom_won_by_a_lesson_without_effect_whatever_the_tasks_are() -> None:
@@ -84,7 +89,7 @@ def test_a_lesson_that_fell_is_on_trial_from_the_beginning() -> None:
     helped, since = seen(*[1.0, 0.0] * 30), seen(*[0.0, 0.0] * 5, falls=1, since=60)
     stood = draws.read({"x": Lesson(id="x", title="X", body="b", draws=helped)})
     fell = draws.read({"x": Lesson(id="x", title="X", body="b", falls=1, draws=(*helped, *since))})
-    assert stood.evidence["x"].capital > NEEDED
+    assert stood.evidence["x"].capital > WON
     assert (fell.evidence["x"].count, fell.evidence["x"].shown) == (10, 5), "what spoke for it before speaks no more"
     assert fell.evidence["x"].capital < 0
 
@@ -101,13 +106,13 @@ def test_a_pattern_that_was_re_run_alarms_by_what_came_since() -> None:
 class Batches:
     """A policy that observes batches of eight; `learned`: all changes."""
 
-    def __init__(self, lesson: Lesson, rerun: Callable[..., float | None]) -> None:
+    def __init__(self, lesson: Lesson, rerun: Callable[..., float | None], odds: float = ODDS) -> None:
         self.known: dict[str, Experience] = {}
         for n in range(6):
             self.known[f"s{n}"] = attempted(f"s{n}", task=f"task-{n}", group=f"g{n % 3}")
         supports = tuple(self.known)
         lesson = lesson.model_copy(update={"supports": supports, "born_of": supports, "groups": ("g0", "g1", "g2")})
-        self.context = held(rerun=rerun, lessons={lesson.id: lesson}, experiences=list(self.known.values()))
+        self.context = held(rerun=rerun, lessons={lesson.id: lesson}, experiences=list(self.known.values()), odds=odds)
         self.policy = Randomised(self.context)
         self.learned: list[Change] = []
         self.chance = random.Random(1)
@@ -150,6 +155,17 @@ def test_a_lesson_that_helps_becomes_a_pattern_by_draws_alone_and_falls_soon_aft
     assert (found.lesson.status, found.lesson.falls) == ("quarantined", 1)
     assert found.policy.offer("Mend the parser", 600) == []
     assert [x.id for x in found.policy.eligible("Mend the parser", 600)] == ["x"], "it is on trial again"
+
+
+def test_a_lesson_that_is_drawn_becomes_a_pattern_at_the_odds_that_are_asked_for() -> None:
+    taken = {}
+    for odds in (2.0, 5.0, 100.0):
+        found = Batches(LESSON, Reruns(with_=0.0), odds)
+        taken[odds] = 0
+        while found.lesson.status != "active" and taken[odds] < 40:
+            found.observe(lambda shown: 0.9 if shown else 0.3, 1)
+            taken[odds] += 1
+    assert taken[2.0] <= taken[5.0] < taken[100.0] < 40
 
 
 @pytest.mark.parametrize("helps", [True, False])

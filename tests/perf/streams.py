@@ -40,6 +40,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 from recreate.api import registry
@@ -47,8 +48,9 @@ from recreate.api.ports import Randomising
 from recreate.api.types import Lesson
 from recreate.lessons import gaming
 from recreate.lessons.context import AskingPolicy, PolicyContext
-from recreate.lessons.promotion import GROUPS
+from recreate.lessons.promotion import GROUPS, ODDS
 from recreate.lessons.similarity import Embed, Similarity, text_of, tokens
+from recreate.lessons.store import CLIMBING
 from tests.perf import worlds
 from tests.perf.table import Row
 from tests.perf.worlds import WORLDS, Gaming, Poisoned, ThirdDomain, World, rule_of
@@ -130,7 +132,9 @@ class Remembered(Similarity):
 class Lane:
     """One policy in one domain of a stream."""
 
-    def __init__(self, policy: str, world: World, lessons: Mapping[str, Lesson] | None = None) -> None:
+    def __init__(
+        self, policy: str, world: World, lessons: Mapping[str, Lesson] | None = None, odds: float = ODDS
+    ) -> None:
         self.world = world
         self.elsewhere: list[Lesson] = []
         self.lessons = dict(lessons or {})
@@ -147,6 +151,7 @@ class Lane:
                 find=world.attempted.get,
                 alike=world.alike,
                 elsewhere=self.elsewhere,
+                odds=odds,
             ),
         )
         if isinstance(self.part, AskingPolicy):
@@ -300,15 +305,14 @@ def share(lane: Lane, others: Iterable[Lane]) -> None:
         other.elsewhere[:] = [x.model_copy(update={"domains": x.domains or (lane.world.domain,)}) for x in patterns]
 
 
-def stream(policy: str, seed: int, world: str = "one") -> Result:
+def stream(policy: str, seed: int, world: str = "one", odds: float = ODDS) -> Result:
     """One policy on one stream; of several domains the means, and the sums of what they cost."""
-    lanes = [Lane(policy, made(seed)) for made in WORLDS[world]]
-    climbing = policy in ("recreate", "randomised")
+    lanes = [Lane(policy, made(seed), odds=odds) for made in WORLDS[world]]
     while any(lane.going for lane in lanes):
         for lane in lanes:
             if lane.going:
                 lane.batch()
-            if climbing and len(lanes) > 1:
+            if policy in CLIMBING and len(lanes) > 1:
                 share(lane, [other for other in lanes if other is not lane])
     results = [lane.result() for lane in lanes]
     if len(results) == 1:
@@ -332,9 +336,9 @@ def both_of(results: Sequence[Result]) -> Result:
     return Result(**fields)
 
 
-def streams(policy: str, seeds: Sequence[int], jobs: int, world: str = "one") -> list[Result]:
+def streams(policy: str, seeds: Sequence[int], jobs: int, world: str = "one", odds: float = ODDS) -> list[Result]:
     with ProcessPoolExecutor(jobs) as pool:
-        return list(pool.map(stream, [policy] * len(seeds), seeds, [world] * len(seeds)))
+        return list(pool.map(partial(stream, policy, world=world, odds=odds), seeds))
 
 
 def measure(
@@ -343,11 +347,12 @@ def measure(
     policies: Sequence[str] = POLICIES,
     jobs: int = 0,
     names: Sequence[str] = ("one",),
+    odds: float = ODDS,
 ) -> Iterable[Row]:
     for world in names:
         for policy in policies:
-            found = streams(policy, range(first, first + seeds), jobs or min(2, os.cpu_count() or 1), world)
-            yield from table(policy, found, world)
+            found = streams(policy, range(first, first + seeds), jobs or min(2, os.cpu_count() or 1), world, odds)
+            yield from table(policy if odds == ODDS else f"{policy}, odds {odds:g}", found, world)
 
 
 Figure = tuple[str, str, list[list[float]], str, Callable[[Sequence[float]], float]]
@@ -405,7 +410,7 @@ def figures(found: Sequence[Result], world: str) -> list[Figure]:
 
 def table(policy: str, found: Sequence[Result], world: str = "one") -> list[Row]:
     """A policy's rows; lo and hi: the middle 95 % of means of streams drawn again (bootstrap)."""
-    ours = policy in ("recreate", "randomised") and world == "one"
+    ours = policy in CLIMBING and world == "one"
     rows = []
     for name, unit, values, goal, middle in figures(found, world):
         flat = [v for some in values for v in some]
@@ -436,10 +441,11 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--worlds", default="one", help=f"of {', '.join(WORLDS)}, or all")
+    parser.add_argument("--odds", type=float, default=ODDS, help="as `--memory.odds` of a build")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     args = parser.parse_args()
     names = list(WORLDS) if args.worlds == "all" else args.worlds.split(",")
-    for row in measure(args.seeds, args.first, args.policies.split(","), names=names):
+    for row in measure(args.seeds, args.first, args.policies.split(","), names=names, odds=args.odds):
         print(json.dumps({"schema": 1, **row.record()}) if args.json else row, flush=True)
 
 
