@@ -22,7 +22,7 @@ from recreate.api.errors import BadInput, CheckFailed, Fault, Interrupted, Trans
 from recreate.api.ports import Model, Overriding, Price
 from recreate.api.theirs import expect
 from recreate.api.types import Call, Message, Reply, ToolCall, Usage, canaries
-from recreate.models.cassette import Cassette, Recording, Replayed
+from recreate.models.cassette import STEADY, Cassette, Recording, Replayed
 from recreate.models.chat import content
 from recreate.models.near_cache import NearCache, TaskQuestion
 from recreate.models.reply_cache import ReplyCache
@@ -102,8 +102,9 @@ class Calls:
         _refuse_held_out(messages, call)
         # what the model asks in any case, or the bound would be of another question: a recipe's max_response
         params |= self._override(model)
-        check = request_check(messages, params)
-        known = self.journal.reply(call.id, check)
+        asked = dict(params)
+        check = request_check(messages, asked)
+        known = self.journal.reply(call.id, check, lambda: request_check(messages, asked, wavers=False))
         params.setdefault("max_tokens", MAX_TOKENS)
         if known is not None:
             if self.recorder is not None:  # a kill may have come between the two
@@ -126,7 +127,8 @@ class Calls:
         if self.near is not None and question is not None and reply.near is None:
             self.near.put(model.name, messages, params, call, question, reply)
         try:
-            self.journal.keep(call.id, check, reply.model_dump(exclude_defaults=True), call.role)
+            steady = request_check(messages, asked, wavers=False)
+            self.journal.keep(call.id, check, reply.model_dump(exclude_defaults=True), call.role, steady)
         except BaseException:
             if not reply.from_cache:
                 self.ledger.drop(call, unspent=False)
@@ -331,15 +333,18 @@ def tokens_bound(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
     return 16 + total + 16 * len(messages) + (TOOLS_PREAMBLE if tools else 0)
 
 
-def request_check(messages: Sequence[Message], params: dict[str, Any]) -> str:
+def request_check(messages: Sequence[Message], params: dict[str, Any], *, wavers: bool = True) -> str:
     """A cheap fingerprint that tells a changed request from the journalled one.
 
     The last message, the results of tools right before it, and the number of messages suffice: the earlier ones were
-    checked at the earlier steps.
+    checked at the earlier steps. wavers: also by what wavers by itself (`cassette.STEADY`), such as a test's duration.
     """
     crc, at = 0, len(messages) - 1
     while at >= 0:
-        crc = zlib.crc32(content(messages[at]).encode("utf-8", "surrogatepass"), crc)
+        said = content(messages[at])
+        if not wavers and STEADY.search(as_json := json.dumps(said, ensure_ascii=False)):
+            said = STEADY.sub("\ufffd", as_json)
+        crc = zlib.crc32(said.encode("utf-8", "surrogatepass"), crc)
         rest = _rest(messages[at])
         if rest:
             crc = zlib.crc32(repr(sorted(rest.items())).encode(), crc)

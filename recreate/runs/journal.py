@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ FIELDS: Fields = {
     "cell": {"model": str, "agent": str, "split": str, "domain": str},
     "kinds": {"domain": str, "of": [{"kind": str, "tasks": [str]}]},
     "baselines": {"of": [{"cell": [str], "baseline": [str]}]},
-    "reply": {"call": str, "check": str, "reply": dict, "role": _TEXT},
+    "reply": {"call": str, "check": str, "reply": dict, "role": _TEXT, "steady": _TEXT},
     "experience": {
         **_OF_ATTEMPT, "repeat": int, "scaffold": str, "score": float, "ending": str, "model": _TEXT, "domain": _TEXT,
     },
@@ -134,17 +134,22 @@ class Journal:
         """An attempt (or a proposal) is complete: its replies will not be asked for again."""
         self._replies.pop(attempt, None)
 
-    def reply(self, call: str, check: str) -> Reply | None:
-        """The journalled reply to this very request, or None. `check` guards against a changed request."""
+    def reply(self, call: str, check: str, steady: Callable[[], str] = str) -> Reply | None:
+        """The journalled reply to this request, or None. `check` guards against a changed request; steady: the same
+        without what wavers by itself, by which a request that is asked again after its commands ran again is known."""
         offset = self._replies.get(_attempt(call), {}).get(call)
         line = self.log.at(offset) if offset is not None else None
-        if line is None or line.record is None or line.record["check"] != check:
+        if line is None or (record := line.record) is None:
             return None
-        return _reply(line.record)
+        if record["check"] != check and record.get("steady", record["check"]) != steady():
+            return None
+        return _reply(record)
 
-    def keep(self, call: str, check: str, reply: Mapping[str, Any], role: str = "agent") -> None:
+    def keep(self, call: str, check: str, reply: Mapping[str, Any], role: str = "agent", steady: str = "") -> None:
         """Journal a reply to who plays a role. From here on it is paid for."""
         record = {"kind": "reply", "call": call, "role": role, "check": check, "reply": reply}
+        if steady not in ("", check):
+            record["steady"] = steady
         self._remember(call, self.log.append(record))
 
     def recalled(self, call: str, query: str) -> MemoryAnswer | None:

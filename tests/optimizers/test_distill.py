@@ -11,7 +11,7 @@ from recreate.agents.lint import problems
 from recreate.agents.scaffold import Scaffold
 from recreate.api.paths import shipped
 from recreate.api.types import Edit, Evidence, Study
-from recreate.optimizers.investigator.distill import merged
+from recreate.optimizers.investigator.distill import merged, tell_rejected
 from recreate.optimizers.investigator.draft import union
 from tests.optimizers.test_reflect import context
 from tests.studied import ABOUT, DONE, SEED, Acts, Try, finds_the_mark, lesson, takes_all
@@ -91,6 +91,11 @@ def test_distilling_reads_merges_and_rejects_with_a_reason(attempt: Try) -> None
     made = next(s for s in tried.all if s.kind == "distil")
     assert dict(made.rejected) == {"1.2": "haste helps nobody", "2.2": "the same"}
     assert tried.built.revisions[0].kept
+
+
+def test_ideas_that_are_rejected_for_one_reason_are_told_in_one_line() -> None:
+    rejected = [("1", "a.md", "long"), ("2", "b.md", "wrong"), ("3", "b.md", "long"), ("4", "a.md", "long")]
+    assert tell_rejected(rejected) == ["rejected: 1, 4 (a.md); 3 (b.md): long", "rejected: 2 (b.md): wrong"]
 
 
 def test_an_idea_whose_edit_is_undone_is_open_again_and_not_lost(attempt: Try) -> None:

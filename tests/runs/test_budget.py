@@ -539,6 +539,28 @@ def desk(tmp_path: Path) -> Calls:
     return Calls("r", journal, Ledger(Log(tmp_path / "ledger.jsonl"), Budget()), backoff=0)
 
 
+LISTED = "-rw-r--r-- 1 agent agent 404 Nov 27 {} attempt.json\n1 failed, 3 passed in {}s"
+
+
+def test_a_reply_is_not_paid_again_where_what_a_command_prints_only_wavers(desk: Calls) -> None:
+    """An attempt or study that was killed runs its commands again: times differ then, and no reply may get lost."""
+    model, said = Flaky(0), [LISTED.format("07:36", "0.31"), LISTED.format("09:31", "12.02"), "9 failed", "8 failed"]
+    for printed in said[:2]:
+        desk.ask(model, Price(), [{"role": "tool", "content": printed, "tool_call_id": "1"}], call(0), seed=1)
+    assert model.asked == 1
+    desk.journal.close()
+    again = Journal(desk.journal.folder)
+    again.open()
+    desk = Calls("r", again, desk.ledger, backoff=0)
+    desk.ask(model, Price(), [{"role": "tool", "content": said[1], "tool_call_id": "1"}], call(0), seed=1)
+    assert model.asked == 1
+    for n, printed in enumerate([*said[2:], said[1]], 2):
+        desk.ask(model, Price(), [{"role": "tool", "content": printed, "tool_call_id": "1"}], call(0), seed=1)
+        assert model.asked == n, "what is another request is asked"
+    desk.ask(model, Price(), [{"role": "tool", "content": said[1], "tool_call_id": "2"}], call(0), seed=1)
+    assert model.asked == 5
+
+
 def test_a_transient_fault_is_tried_again_and_says_so_in_the_reply(desk: Calls) -> None:
     model = Flaky(3)
     reply = desk.ask(model, Price(), [{"role": "user", "content": "x"}], call(0))

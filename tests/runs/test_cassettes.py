@@ -495,6 +495,20 @@ def test_two_recordings_do_not_share_a_folder_and_the_first_goes_on(recorded: di
     assert e.value.code == "cassette-exists"
 
 
+def test_of_two_replies_to_what_differs_in_times_alone_the_last_is_played(
+    recorded: dict[str, Any], workspace: Path
+) -> None:
+    """A run that was resumed went on with the last, also where the first was asked before it was killed."""
+    about = read_about(workspace / "tape").model_copy(update={"lines": None})
+    call = Call(run=about.run, attempt="a", step=0)
+    tape = Recording(workspace / "new", about)
+    for at, text in (("07:36:01", "first"), ("09:31:02", "last")):
+        tape.keep("m", [{"role": "user", "content": f"ended at {at}"}], {}, call, Reply(text=text))
+    tape.close()
+    asked = Request.of("m", [{"role": "user", "content": "ended at 11:00:00"}], {})
+    assert Cassette(workspace / "new").find(call, asked)["reply"]["text"] == "last"
+
+
 def test_a_recording_that_ends_while_it_is_read_is_read_with_the_same_command_again(
     recorded: dict[str, Any], workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ nothing is lost in the merge that was not turned down.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -235,6 +235,15 @@ def distil(
     if done.ending != "finished":
         context.note(f"distilling did not finish ({done.ending} {done.why}): all ideas are kept as they were")
         return merged(context, parent, studies)
-    for name, why in done.rejected:
-        context.note(f"rejected: idea {name} ({ideas.edits[name].path}): {why}")
+    for line in tell_rejected([(name, ideas.edits[name].path, why) for name, why in done.rejected]):
+        context.note(line)
     return list(done.edits)
+
+
+def tell_rejected(rejected: Iterable[tuple[str, str, str]]) -> list[str]:
+    """A line for each reason. rejected: (idea, its file, why)."""
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for name, path, why in rejected:
+        reasons.setdefault(why, {}).setdefault(path, []).append(name)
+    each = {why: "; ".join(f"{', '.join(names)} ({path})" for path, names in of.items()) for why, of in reasons.items()}
+    return [f"rejected: {ideas}: {why}" for why, ideas in each.items()]
