@@ -94,7 +94,7 @@ HELP = {
     "-1: with randomised within --memory.share, a quarter of a stated --budget at most, none without one; else 192.",
     "memory.share": "With randomised: the part of each cap of --budget that lessons may take, questions and re-runs.",
     "memory.odds": "With recreate and randomised: the odds against 'it does not help' that a lesson needs to become a "
-    "pattern; 100 where agents read what strangers write.",
+    "pattern; 100 or 1000 where agents read what strangers write.",
     "gate.false_keep": "How often, at most, a build keeps anything that does not help, all its candidates together; 0: "
     "each by itself, on all tasks.",
     "gate.alpha": "1 - the level of intervals.",
