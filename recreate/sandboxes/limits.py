@@ -222,7 +222,7 @@ class Watch:
         self.cgroup = cgroup
         self.counts = walls and not (cgroup and cgroup.memory and cgroup.pids)
         self.quota = limits.disk_mb * 1024 * 1024
-        self._free = self._start = self._left()
+        self._free = self._most = self._left()
         self._killed = cgroup.killed() if cgroup else 0
         self._begun = False
         self._count = disk or DiskCount()
@@ -268,17 +268,13 @@ class Watch:
 
     def _disk(self, init: int | None) -> bool:
         left = self._left()
-        if (used := self._used(left)) is None:
-            return False
-        if used <= self.quota and (lost := self._start - left) > self.quota:
-            init = self.inside(init)
-            used += unlinked(init)
-            if used <= self.quota and sends_files(init):  # nothing tells of what size
-                used += lost
-        return used > self.quota
+        self._most = max(self._most, left)
+        used = self._used(left, init)
+        return used is not None and used > self.quota
 
-    def _used(self, left: int, last: bool = False) -> int | None:
-        """Bytes in the folders, no further than above the quota; None where a count is not due.
+    def _used(self, left: int, init: int | None = None, last: bool = False) -> int | None:
+        """Bytes in the folders, no further than above the quota, and in what no folder shows; None where a count is
+        not due.
 
         last: the command has ended, and a count is due as soon as those before are a small part of the time.
         """
@@ -286,6 +282,12 @@ class Watch:
         if self._free - left <= self.quota // 8 and now < (self._count.cheap if last else self._count.due):
             return None
         used = filesystem.usage(self.folders, self.quota)
+        if used <= self.quota and init is not None:
+            init = self.inside(init)
+            used += unlinked(init)
+            lost = self._most - left
+            if used <= self.quota < lost and sends_files(init):  # nothing tells of what size
+                used += lost
         self._free, took = left, time.monotonic() - now
         self._count.cheap = 0.0 if used > self.quota else now + 21 * took
         self._count.due = 0.0 if used > self.quota else now + took + max(2.0, 20 * took)

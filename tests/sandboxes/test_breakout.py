@@ -574,6 +574,22 @@ def test_a_file_that_no_folder_and_no_descriptor_shows_counts_as_disk(open_chose
     assert sandbox.run([sys.executable, "hide.py", how]).limit == "disk"
 
 
+@pytest.mark.parametrize("how", ["sent", "mapped"])
+def test_what_others_free_meanwhile_hides_no_such_file(
+    open_chosen: Open, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, looks = limits.Watch._left, [0]
+
+    def left(watch: limits.Watch) -> int:
+        looks[0] += 1
+        return real(watch) + (2**30 if looks[0] > 1 else 0)
+
+    monkeypatch.setattr(limits.Watch, "_left", left)
+    sandbox = open_chosen(Limits(disk_mb=8, seconds=25), mounts=interpreter_mounts(Path(sys.prefix)))
+    sandbox.write("hide.py", f"import time; time.sleep(1)\n{_HIDING}".encode())
+    assert sandbox.run([sys.executable, "hide.py", how]).limit == "disk"
+
+
 def test_disk_in_a_folder_closed_to_its_owner_counts(open_sandbox: Open) -> None:
     sandbox = open_sandbox(Limits(disk_mb=8, seconds=25))
     output = sandbox.run("mkdir d; for i in 1 2 3 4; do head -c 4000000 /dev/zero > d/$i; done; chmod 000 d; sleep 60")

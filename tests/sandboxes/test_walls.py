@@ -276,18 +276,22 @@ def test_only_groups_of_processes_that_are_gone_are_swept(tmp_path: Path) -> Non
     assert {p.name for p in tmp_path.iterdir()} == kept
 
 
-def test_what_no_folder_shows_is_looked_for_only_when_the_disk_lost_more_than_the_quota(
+def test_what_no_folder_shows_is_looked_for_whenever_the_disk_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free = [100 * 2**20]
+    free, clock = [100 * 2**20], [1000.0]
     monkeypatch.setattr(limits.Watch, "_left", lambda self: free[0])
-    monkeypatch.setattr(limits, "unlinked", lambda init: looked.append(1) or 2**30)
+    monkeypatch.setattr(limits.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(limits, "unlinked", lambda init: looked.append(init) or 0)
+    monkeypatch.setattr(limits, "sends_files", lambda init: True)
     looked: list[int] = []
     watch = limits.Watch(Limits(disk_mb=40), [tmp_path], None)
-    free[0] -= 30 * 2**20
-    assert (watch._disk(None), looked) == (False, [])
-    free[0] -= 30 * 2**20
-    assert (watch._disk(None), looked) == (True, [1])
+    assert (watch._disk(7), watch._disk(7), looked) == (False, False, [7])  # the second is not due
+    free[0] += 50 * 2**20  # of others
+    clock[0] += 3
+    assert (watch._disk(7), looked) == (False, [7, 7])
+    free[0] -= 41 * 2**20
+    assert watch._disk(7)  # it sends files, and as much is gone
 
 
 def test_a_command_that_ended_well_and_filled_the_disk_is_told_as_killed(tmp_path: Path) -> None:
