@@ -419,6 +419,7 @@ class Screen:
 
     def __call__(self, event: str, facts: dict[str, Any]) -> None:
         from recreate.viewer.markdown import study_text, verdict_text
+        from recreate.viewer.text import reasons
 
         with self._alone:
             self.known.take(event, facts, time.monotonic())
@@ -468,8 +469,8 @@ class Screen:
                 )
             case "candidate":
                 self.line("a candidate is judged on validation:")
-                for edit in facts["edits"]:
-                    self.line(f"  {edit.path}: {edit.reason or repr(edit.new[:80])}")
+                for edit, said in reasons(facts["edits"]):
+                    self.line(f"  {said}" if edit.reason else f"  {edit.path}: {edit.new[:80]!r}")
             case "revision":
                 revision = facts["revision"]
                 said_at_the_end = self.live is not None and revision.round + 1 == self.rounds and sys.stdout.isatty()

@@ -14,7 +14,7 @@ from recreate.api.paths import workspace
 from recreate.cli.options import Full, Json, RunName, open_run
 from recreate.cli.terminal import EXCLUDED, answer, answers, emit, fold, head, say
 from recreate.cli.terminal import show as put
-from recreate.viewer.text import proposer, wrong
+from recreate.viewer.text import proposer, reasons, wrong
 
 if TYPE_CHECKING:
     from recreate.agents.config import AgentConfig
@@ -280,9 +280,9 @@ def _edits(revision: Revision, said: ForecastOutcome | None) -> Iterator[str]:
         yield f"   a person {revision.review}"
     if said is not None:
         yield f"   forecast: {said.text()}"
-    for edit in revision.edits:
+    for edit, told in reasons(revision.edits):
         cited = ", ".join(f"{e.experience} step {e.step}" for e in edit.evidence)
-        yield f"   {edit.path}: {edit.reason or 'no reason given'} ({edit.origin}{': ' + cited if cited else ''})"
+        yield f"   {told} ({edit.origin}{': ' + cited if cited else ''})"
     for fault in revision.faults:
         yield f"   not used: {fault}"
 

@@ -5,8 +5,8 @@
 
 A reply has a place, the id of its call (`run/attempt/step`, derived) and the digest of the request: messages, tools,
 parameters and model. A replay that asks anything else, or whose grader gives another score, stops there (`Differs`);
-what a command prints of the clock, durations, addresses, temporary names, a sandbox's user number and lines of
-`ls -l` may differ (STEADY).
+what a command prints of the clock, durations, lone decimals, addresses, temporary names, a sandbox's user number and
+lines of `ls -l` may differ (STEADY).
 Keys are masked before anything is written. The lines are sealed as a journal's are; docs/cassettes.md says their kinds.
 """
 
@@ -63,8 +63,9 @@ KINDS: Fields = {
 }  # fmt: skip
 _BEGIN = r"(?:\b|(?<=\\n)|(?<=\\t))"  # of a word in JSON
 STEADY = re.compile(
-    r"(?=[-bcdlpstMTWFS/\d])"  # what any of them begins with: three times as fast
-    r"(?:(?:total \d+\\+n)?[-bcdlps](?:[-r][-w][-xsStT]){3}[.+@]? +\d+ +\S+ +\S+ +\d+(?:, *\d+)? +\w{3} +\d+ +[\d:]+ "
+    r"(?=[-bcdlpstMTWFS/\\\d])"  # what any of them begins with: three times as fast
+    r"(?:\\n *\d+\.\d+(?=\\+n|\\*\")"  # a decimal number alone on a line: a duration, as a rule
+    r"|(?:total \d+\\+n)?[-bcdlps](?:[-r][-w][-xsStT]){3}[.+@]? +\d+ +\S+ +\S+ +\d+(?:, *\d+)? +\w{3} +\d+ +[\d:]+ "
     rf"|{_BEGIN}(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +(?:\d+ +)?"
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b *\d*(?: +\d\d?:\d\d:\d\d)?(?: +[A-Z]{2,5})?(?: +\d{4})?\b"
     rf"|{_BEGIN}(?:\d{{4}}-\d\d-\d\d[T ])?\d\d?:\d\d:\d\d(?:[.,]\d+)?\b"

@@ -349,7 +349,7 @@ class Session:
             if isinstance(self.tape, Recording):
                 stack.callback(self.tape.close, self.ledger.record(), self.models.answerers())
             if isinstance(self.tape, Cassette) and (n := len(self.tape.wavered)):
-                what = "times, durations, addresses, temporary names, user numbers of sandboxes or lines of ls alone"
+                what = "times, durations, lone decimals, addresses, temporary names, user numbers or lines of ls alone"
                 self.say("note", {"text": f"{n} requests differed from the recorded ones in {what}"})
             try:
                 self.ledger.close()

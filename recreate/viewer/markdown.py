@@ -16,7 +16,7 @@ from recreate.runs.forecasts import ForecastOutcome, forecasts_of, tally
 from recreate.runs.gate import unjudged
 from recreate.runs.reader import BuildResult, Run
 from recreate.viewer.charts import per_task, read_scores
-from recreate.viewer.text import proposer
+from recreate.viewer.text import proposer, reasons
 
 HARDER = (
     "harder tasks: --difficulty 0.2..0.8, --kind real, --data FILE; more of them: --validation N; the same score for "
@@ -225,9 +225,9 @@ def _revision(number: int, revision: Revision, history: History, said: ForecastO
     lines = [f"### {number}. {revision.id}, {outcome}", "", verdict_text(revision.verdict), ""]
     lines += [f"A person {revision.review}.", ""] if revision.review else []
     lines += [f"Forecast: {said.text()}.", ""] if said is not None else []
-    for edit in revision.edits:
+    for edit, told in reasons(revision.edits):
         cited = ", ".join(f"`{e.experience}` step {e.step}" for e in edit.evidence) or "none"
-        lines.append(f"- `{edit.path}`: {edit.reason or 'no reason given'} Evidence: {cited}.")
+        lines.append(f"- `{edit.path}`{told.removeprefix(edit.path)} Evidence: {cited}.")
     lines += [f"- not used: {fault}" for fault in revision.faults]
     text = diff(history.read(revision.parent), history.read(revision.id))
     fence = "````" if "```" in text else "```"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recreate.api.types import Step, Trace
+    from recreate.api.types import Edit, Step, Trace
     from recreate.runs.settings import Settings
 
 _HIDDEN = re.compile(
@@ -42,6 +42,17 @@ def proposer(settings: Settings) -> str:
     """Who proposes edits, and by which model where that is another than the agent's."""
     other = settings.models.optimizer
     return f"{settings.optimizer} with {other}" if other and other != settings.model else str(settings.optimizer)
+
+
+def reasons(edits: Iterable[Edit]) -> Iterator[tuple[Edit, str]]:
+    """Of edits of one file that were made for one reason and from the same evidence the first, and what it says:
+    the file, how many they are, why."""
+    alike: dict[tuple[Any, ...], list[Edit]] = {}
+    for edit in edits:
+        alike.setdefault((edit.path, edit.reason or edit.new[:80], edit.origin, edit.evidence), []).append(edit)
+    for first, *more in alike.values():
+        many = f" ({1 + len(more)} edits)" if more else ""
+        yield first, f"{first.path}{many}: {first.reason or 'no reason given'}"
 
 
 def wrong(step: Step) -> str:

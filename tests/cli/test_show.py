@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from recreate.api.types import Edit, Evidence
 from recreate.cli import run
+from recreate.viewer.text import reasons
 from tests.toy import LESSON, write_script
 
 Say = Callable[..., tuple[int, str, str]]
@@ -109,6 +111,20 @@ def test_show_tells_one_revision_with_its_diff(ask: Ask, say: Say) -> None:
     code, _, err = say("show", "last", "ffff")
     assert code == 2
     assert revision["id"] in err
+
+
+def test_edits_of_a_file_for_one_reason_are_told_once() -> None:
+    once, other = Evidence(experience="a" * 16, step=0), Evidence(experience="b" * 16, step=0)
+    edits = [
+        Edit(path="t.py", old="x", new="y", reason="bounds", evidence=(once,)),
+        Edit(path="t.py", old="u", new="v", reason="bounds", evidence=(once,)),
+        Edit(path="w.md", old="u", new="v", reason="bounds", evidence=(once,)),
+        Edit(path="t.py", old="p", new="q", reason="bounds", evidence=(other,)),
+        Edit(path="t.py", old="y", new="z", reason="bounds", evidence=(once,)),
+        Edit(path="n.md", new="z"),
+    ]
+    told = ["t.py (3 edits): bounds", "w.md: bounds", "t.py: bounds", "n.md: no reason given"]
+    assert list(reasons(edits)) == list(zip((edits[0], edits[2], edits[3], edits[5]), told, strict=True))
 
 
 def test_show_tells_an_agent_in_words(ask: Ask, say: Say) -> None:

@@ -161,7 +161,13 @@ def test_a_cassette_of_replies_only_holds_no_task_and_is_replayed_by_whoever_has
 
 
 @pytest.mark.parametrize(
-    ("domain", "data"), [("dacode", "da-dev-questions.jsonl"), ("math", "test.jsonl"), ("sql", "six")]
+    ("domain", "data"),
+    [
+        ("code", "humanevalpack.jsonl"),
+        ("dacode", "da-dev-questions.jsonl"),
+        ("math", "test.jsonl"),
+        ("sql", "six"),
+    ],
 )
 def test_a_build_on_published_rows_that_ships_is_sound_and_holds_no_request(domain: str, data: str) -> None:
     folder = shipped("benchmarks") / domain / "tape"
@@ -259,6 +265,7 @@ def steady(printed: str) -> str:
         ("/tmp/tmpab_1x/f", "/tmp/pip-77/f"),
         ("-rw-r--r--  1 agent agent  946 Nov 26 19:25 a.py", "-rw-r--r--  1 agent agent 1946 Nov 27 01:25 a.py"),
         ("1795731608.904913324", "1795733604.317325720"),
+        ("f\n  2.4\n0.31", "f\n  12.04\n1.0"),
         (str(UIDS[0]), str(UIDS[-1])),
         (f"uid={UIDS[1]}(agent) gid={UIDS[1]}(agent)", f"uid={UIDS[-2]}(agent) gid={UIDS[-2]}(agent)"),
     ],
@@ -273,6 +280,8 @@ def test_what_wavers_by_itself_is_the_same_request(then: str, now: str) -> None:
         ("1 passed", "2 passed"),
         ("a.py", "b.py"),
         ("score 0.31", "score 0.32"),
+        ("f\n 2.4 ", "f\n 2.5 "),
+        ("31", "32"),
         (str(UIDS[0]), str(UIDS[0] - 1)),
         (str(UIDS[-1]), str(UIDS[-1] + 1)),
         (str(UIDS[0]), f"{UIDS[0]}0"),
